@@ -1,0 +1,29 @@
+"""Optional compilation: where there is no C compiler the same modules run as plain Python."""
+
+from __future__ import annotations
+
+import os
+
+from setuptools import setup
+
+COMPILED = ["src/trilogue/entry/walk.py", "src/trilogue/log/commit.py"]
+
+
+def extensions() -> list[object]:
+    """Build the compiled rooms; a failing compiler must not fail the install."""
+    if os.environ.get("TRILOGUE_NO_EXTENSIONS"):
+        return []
+    from Cython.Build import cythonize
+
+    built = cythonize(
+        [path for path in COMPILED if os.path.exists(path)],
+        language_level=3,
+        build_dir="build/cython",
+        compiler_directives={"boundscheck": False, "wraparound": False},
+    )
+    for extension in built:  # set after cythonize: set before, it is lost
+        extension.optional = True
+    return built
+
+
+setup(ext_modules=extensions())
