@@ -1,0 +1,1 @@
+"""Lets `spark.read.format("trilogue")` find the source: Spark looks for packages named pyspark_*."""

@@ -1,0 +1,1 @@
+"""What is true: topics, partitions, producers, cursors, groups. Synchronous and deterministic."""

@@ -1,0 +1,1 @@
+"""The verbs people type, one file each."""

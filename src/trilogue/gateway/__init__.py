@@ -1,0 +1,1 @@
+"""Sockets and translation: where foreign words become ours."""

@@ -1,0 +1,1 @@
+"""Slow small facts that survive: topics, segments, snapshots, ids."""

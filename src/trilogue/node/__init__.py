@@ -1,0 +1,1 @@
+"""One process: settings, doors, jobs, life and death; joins everything below."""

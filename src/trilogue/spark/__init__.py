@@ -1,0 +1,1 @@
+"""DataFrames: a Spark data source in pure Python and Arrow."""

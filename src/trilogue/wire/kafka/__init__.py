@@ -1,0 +1,1 @@
+"""Kafka's messages, declared once with all versions and compiled per version."""
