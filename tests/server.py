@@ -1,0 +1,230 @@
+"""A real `trilogue serve` in its own process, for tests that kill it, restart it and talk to it.
+
+    with start_server(tmp_path / "data") as server:
+        client = connect(server.doors["kafka"])
+        server.kill9()                            # the process and nothing else
+    server = start_server(tmp_path / "data")      # the same data again
+    assert 0 == server.stop()                     # SIGTERM, exit code
+
+Settings go by name, `__` standing for a dot and `_` for a dash (`journal__file_size=65536` is
+`--set journal.file-size=65536`), or as a mapping in `settings`. Every door listens on a free
+port of 127.0.0.1. Nothing here sleeps: waiting is waiting for the ready file or for the exit.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import itertools
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+START_TIMEOUT = 30.0
+STOP_TIMEOUT = 30.0
+LOOK_EVERY = 0.005
+
+_numbers = itertools.count(1)
+_running: set[Server] = set()
+
+
+class ServerDiedError(Exception):
+    """The process ended before it was ready; the text holds its exit code and its output."""
+
+
+class Server:
+    """One running server: its process id, its doors ({"kafka": "127.0.0.1:40123"}), its end."""
+
+    def __init__(
+        self, process: subprocess.Popen[bytes], *, data: Path, ready_file: Path, log_file: Path
+    ) -> None:
+        self.process = process
+        self.data = data
+        self.ready_file = ready_file
+        self.log_file = log_file
+        self.doors: dict[str, str] = {}
+        self.started_in: float = 0.0
+        _running.add(self)
+
+    @property
+    def pid(self) -> int:
+        return self.process.pid
+
+    @property
+    def kafka(self) -> str:
+        return self.doors["kafka"]
+
+    @property
+    def http(self) -> str:
+        return f"http://{self.doors['http']}"
+
+    @property
+    def output(self) -> str:
+        """What it wrote to stdout and stderr so far."""
+        return self.log_file.read_text(errors="replace")
+
+    @property
+    def alive(self) -> bool:
+        return self.process.poll() is None
+
+    def wait_ready(self, timeout: float = START_TIMEOUT) -> Server:
+        """Come back when every door answers; ServerDiedError when the process ends before."""
+        began = time.monotonic()
+        while time.monotonic() - began < timeout:
+            with contextlib.suppress(FileNotFoundError):
+                ready = json.loads(self.ready_file.read_text())
+                if ready["pid"] == self.pid:
+                    self.doors = ready["doors"]
+                    self.started_in = time.monotonic() - began
+                    return self
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                code = self.process.wait(LOOK_EVERY)
+                raise ServerDiedError(f"exit code {code} before it was ready:\n{self.output}")
+        self.kill9()
+        raise ServerDiedError(f"not ready within {timeout} s:\n{self.output}")
+
+    def signal(self, number: signal.Signals) -> None:
+        self.process.send_signal(number)
+
+    def wait(self, timeout: float = STOP_TIMEOUT) -> int:
+        """Exit code of the process, once it has ended by itself."""
+        try:
+            code = self.process.wait(timeout)
+        except subprocess.TimeoutExpired:
+            self.kill9()
+            raise AssertionError(f"still running after {timeout} s:\n{self.output}") from None
+        _running.discard(self)
+        return code
+
+    def stop(self, timeout: float = STOP_TIMEOUT) -> int:
+        """SIGTERM (a drain), then the exit code: 0 when all is well."""
+        if self.alive:
+            self.signal(signal.SIGTERM)
+        return self.wait(timeout)
+
+    def kill9(self) -> None:
+        """SIGKILL: no drain, no flush, nothing; come back when the process is gone."""
+        if self.alive:
+            self.process.kill()
+        self.process.wait(STOP_TIMEOUT)
+        _running.discard(self)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.kill9()
+
+
+def start_server(
+    data: Path,
+    *,
+    listen: Mapping[str, str] | None = None,
+    settings: Mapping[str, object] | None = None,
+    arguments: Sequence[str] = (),
+    environment: Mapping[str, str] | None = None,
+    wrapper: Sequence[str] = (),
+    timeout: float = START_TIMEOUT,
+    **named: object,
+) -> Server:
+    """Start a server on `data` and come back when all its doors answer."""
+    server = launch_server(
+        data,
+        listen=listen,
+        settings=settings,
+        arguments=arguments,
+        environment=environment,
+        wrapper=wrapper,
+        **named,
+    )
+    return server.wait_ready(timeout)
+
+
+def launch_server(
+    data: Path,
+    *,
+    listen: Mapping[str, str] | None = None,
+    settings: Mapping[str, object] | None = None,
+    arguments: Sequence[str] = (),
+    environment: Mapping[str, str] | None = None,
+    wrapper: Sequence[str] = (),
+    **named: object,
+) -> Server:
+    """Start a server and do not wait for it: for starts that must fail. `wrapper` goes before
+    the command (`strace -e inject=...`)."""
+    data = Path(data)
+    data.parent.mkdir(parents=True, exist_ok=True)
+    number = f"{os.getpid()}-{next(_numbers)}"
+    ready_file = data.parent / f"{data.name}.{number}.ready"
+    log_file = data.parent / f"{data.name}.{number}.output"
+    doors = {"kafka": "127.0.0.1:0", "http": "127.0.0.1:0"} if listen is None else listen
+    command = [*wrapper, *command_line("serve"), "--data", str(data)]
+    command += ["--ready-file", str(ready_file)]
+    command += [f"--listen={door}={address}" for door, address in doors.items()]
+    named_settings = {
+        name.replace("__", ".").replace("_", "-"): value for name, value in named.items()
+    }
+    for key, value in {**(settings or {}), **named_settings}.items():
+        command += ["--set", f"{key}={spelled(value)}"]
+    command += arguments
+    with log_file.open("wb") as output:
+        process = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            env=clean_environment(environment),
+        )
+    return Server(process, data=data, ready_file=ready_file, log_file=log_file)
+
+
+def run_trilogue(
+    *arguments: str, environment: Mapping[str, str] | None = None, timeout: float = START_TIMEOUT
+) -> subprocess.CompletedProcess[str]:
+    """Run one `trilogue` command to its end; stdout and stderr apart."""
+    return subprocess.run(
+        command_line(*arguments),
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        env=clean_environment(environment),
+        timeout=timeout,
+        check=False,
+    )
+
+
+def command_line(*arguments: str) -> list[str]:
+    return [sys.executable, "-m", "trilogue.cli.main", *arguments]
+
+
+def clean_environment(more: Mapping[str, str] | None = None) -> dict[str, str]:
+    """Ours without settings of whoever runs the tests; TRILOGUE_PURE stays, it picks the code."""
+    kept = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith("TRILOGUE_") or name == "TRILOGUE_PURE"
+    }
+    return {**kept, **(more or {})}
+
+
+def spelled(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+@atexit.register
+def _kill_what_is_left() -> None:
+    for server in list(_running):
+        if server.alive:
+            server.process.kill()
