@@ -1,0 +1,17 @@
+#!/usr/bin/env bash
+# Fetches the Java clients, their command-line tools and the broker of Apache Kafka from Maven Central
+# into build/jars/<version>. Tests and benchmarks drive them; the project itself never loads them.
+# usage: tools/get-jars.sh [VERSION...]        default: 3.9.1 4.3.1
+set -euo pipefail
+cd "$(dirname "$0")/.."
+versions=("$@")
+[ ${#versions[@]} -gt 0 ] || versions=(3.9.1 4.3.1)
+for version in "${versions[@]}"; do
+  target=build/jars/$version
+  [ -f "$target/.complete" ] && continue
+  rm -rf "$target"
+  mvn -B -q -f tools/servers/kafka-pom.xml -Dkafka.version="$version" \
+    dependency:copy-dependencies -DincludeScope=runtime -DoutputDirectory="$PWD/$target"
+  touch "$target/.complete"
+  echo "$target: $(find "$target" -name '*.jar' | wc -l) jars"
+done

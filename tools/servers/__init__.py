@@ -1,0 +1,1 @@
+"""Real servers of other projects, started here as oracles for tests and as rivals in benchmarks."""

@@ -1,0 +1,179 @@
+"""A real single-node Apache Kafka (KRaft, broker and controller in one) on 127.0.0.1.
+
+    kafka = RealKafka(tmp_path, version="3.9.1", durable=True)
+    kafka.start()                    # comes back with the first answer
+    client = connect(kafka.address)
+    kafka.kill9(); kafka.start()     # the same data, the same port
+    kafka.stop()
+
+The jars come from `make jars`. `durable` means log.flush.interval.messages=1: every batch is
+fsynced before its ack, which is what Trilogue does by default. The numbers of partitions and the
+zero rebalance delay are those of a small test cluster, not recommendations.
+
+By hand: python -m tools.servers.kafka DIRECTORY [--version 4.3.1] [--durable] [--port 9092]
+"""
+
+from __future__ import annotations
+
+import argparse
+import atexit
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+from tools.servers.probe import free_port, wait_for_answer
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+STOP_TIMEOUT = 20.0
+GARBAGE_COLLECTION = [
+    "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20", "-XX:InitiatingHeapOccupancyPercent=35",
+    "-XX:+ExplicitGCInvokesConcurrent",
+]  # fmt: skip
+PROPERTIES = """\
+process.roles=broker,controller
+node.id=1
+controller.quorum.voters=1@127.0.0.1:{controller_port}
+listeners=PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller_port}
+advertised.listeners=PLAINTEXT://127.0.0.1:{port}
+controller.listener.names=CONTROLLER
+inter.broker.listener.name=PLAINTEXT
+listener.security.protocol.map=CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT
+log.dirs={data}
+num.partitions=1
+default.replication.factor=1
+offsets.topic.replication.factor=1
+offsets.topic.num.partitions=10
+transaction.state.log.replication.factor=1
+transaction.state.log.min.isr=1
+transaction.state.log.num.partitions=10
+group.initial.rebalance.delay.ms=0
+"""
+
+
+def jars(version: str) -> Path:
+    """Where `make jars` (or TRILOGUE_JARS) put the class path of a version."""
+    return Path(os.environ.get("TRILOGUE_JARS", ROOT / "build" / "jars")) / version
+
+
+def have_jars(version: str) -> bool:
+    return any(jars(version).glob("kafka-clients-*.jar"))
+
+
+class RealKafka:
+    """One broker with a directory of its own; started and killed as often as wanted."""
+
+    name = "kafka"
+
+    def __init__(
+        self,
+        root: Path,
+        *,
+        version: str = "3.9.1",
+        durable: bool = False,
+        heap: str = "1g",
+        port: int = 0,
+        settings: Mapping[str, object] | None = None,
+    ) -> None:
+        self.root = root
+        self.data = root / "data"
+        self.version = version
+        self.port = port or free_port()
+        self.heap = heap
+        self.started_in = 0.0
+        self.process: subprocess.Popen[bytes] | None = None
+        extra = dict(settings or {})
+        if durable:
+            extra["log.flush.interval.messages"] = 1
+        root.mkdir(parents=True, exist_ok=True)
+        text = PROPERTIES.format(port=self.port, controller_port=free_port(), data=self.data)
+        text += "".join(f"{key}={value}\n" for key, value in extra.items())
+        self.properties = root / "server.properties"
+        self.properties.write_text(text)
+
+    @property
+    def address(self) -> str:
+        return f"127.0.0.1:{self.port}"
+
+    @property
+    def pid(self) -> int:
+        assert self.process is not None
+        return self.process.pid
+
+    @property
+    def alive(self) -> bool:
+        return self.process is not None and self.process.poll() is None
+
+    @property
+    def output(self) -> str:
+        return (self.root / "output").read_text(errors="replace")
+
+    def format(self) -> None:
+        tool = ["java", "-cp", f"{jars(self.version)}/*", "kafka.tools.StorageTool"]
+        made = subprocess.run([*tool, "random-uuid"], capture_output=True, text=True, check=True)
+        cluster_id = made.stdout.strip().splitlines()[-1]
+        command = [*tool, "format", "-t", cluster_id, "-c", str(self.properties)]
+        subprocess.run(command, capture_output=True, check=True)
+
+    def launch(self) -> None:
+        """Start the process and do not wait for its first answer."""
+        if not (self.data / "meta.properties").exists():
+            self.format()
+        options = [f"-Xms{self.heap}", f"-Xmx{self.heap}", *GARBAGE_COLLECTION]
+        options += ["-Djava.awt.headless=true", "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn"]
+        command = ["java", *options, "-cp", f"{jars(self.version)}/*", "kafka.Kafka"]
+        with (self.root / "output").open("ab") as output:
+            self.process = subprocess.Popen(
+                [*command, str(self.properties)],
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+            )
+        atexit.register(self.kill9)
+
+    def start(self) -> RealKafka:
+        self.launch()
+        began = time.monotonic()
+        self.started_in = wait_for_answer(self.address, self.pid) - began
+        return self
+
+    def stop(self) -> int:
+        """SIGTERM and its exit code; SIGKILL when it takes too long."""
+        assert self.process is not None
+        if self.alive:
+            self.process.send_signal(signal.SIGTERM)
+        try:
+            return self.process.wait(STOP_TIMEOUT)
+        except subprocess.TimeoutExpired:
+            self.kill9()
+            return -signal.SIGKILL
+
+    def kill9(self) -> None:
+        if self.process is not None:
+            if self.alive:
+                self.process.kill()
+            self.process.wait(STOP_TIMEOUT)
+        atexit.unregister(self.kill9)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="a real Kafka broker until Ctrl-C")
+    parser.add_argument("directory", type=Path)
+    parser.add_argument("--version", default="3.9.1")
+    parser.add_argument("--durable", action="store_true")
+    parser.add_argument("--port", type=int, default=0)
+    chosen = parser.parse_args()
+    kafka = RealKafka(
+        chosen.directory, version=chosen.version, durable=chosen.durable, port=chosen.port
+    ).start()
+    print(f"kafka {chosen.version} on {kafka.address}, pid {kafka.pid}, {kafka.started_in:.2f} s")
+    try:
+        signal.pause()
+    except KeyboardInterrupt:
+        kafka.stop()
+
+
+if __name__ == "__main__":
+    main()

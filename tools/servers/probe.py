@@ -1,0 +1,68 @@
+"""Ask a Kafka address two questions over a plain socket: is it there, and does it know itself?
+
+ApiVersions v0 and Metadata v1 (with at least one broker) are what a client needs before it can do
+anything, so the moment both answer is "the first answer" of a start. Standard library only.
+"""
+
+from __future__ import annotations
+
+import socket
+import struct
+import time
+from pathlib import Path
+
+API_VERSIONS, METADATA = 18, 3
+LOOK_EVERY = 0.003
+
+
+def call(address: str, key: int, version: int, body: bytes, timeout: float = 2.0) -> bytes:
+    """One request with a header v1, its answer without the correlation id."""
+    host, port = address.rsplit(":", 1)
+    with socket.create_connection((host, int(port)), timeout) as connection:
+        client_id = b"probe"
+        frame = struct.pack(">hhih", key, version, 7, len(client_id)) + client_id + body
+        connection.sendall(struct.pack(">i", len(frame)) + frame)
+        (size,) = struct.unpack(">i", receive(connection, 4))
+        return receive(connection, size)[4:]
+
+
+def receive(connection: socket.socket, count: int) -> bytes:
+    parts = bytearray()
+    while len(parts) < count:
+        part = connection.recv(count - len(parts))
+        if not part:
+            raise ConnectionResetError("closed in the middle of an answer")
+        parts += part
+    return bytes(parts)
+
+
+def answers(address: str) -> bool:
+    """Both questions are answered, and the second one names a broker."""
+    try:
+        (error,) = struct.unpack_from(">h", call(address, API_VERSIONS, 0, b""))
+        (brokers,) = struct.unpack_from(">i", call(address, METADATA, 1, struct.pack(">i", 0)))
+    except OSError:
+        return False
+    return error == 0 and brokers >= 1
+
+
+def wait_for_answer(address: str, pid: int, timeout: float = 60.0) -> float:
+    """The monotonic time of the first answer; an error when the process ends or time runs out."""
+    end = time.monotonic() + timeout
+    while time.monotonic() < end:
+        if answers(address):
+            return time.monotonic()
+        if not Path(f"/proc/{pid}").exists() or process_state(pid) == "Z":
+            raise RuntimeError(f"process {pid} ended before it answered")
+        time.sleep(LOOK_EVERY)
+    raise RuntimeError(f"{address} did not answer within {timeout} s")
+
+
+def process_state(pid: int) -> str:
+    return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
+
+
+def free_port() -> int:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return int(listener.getsockname()[1])
