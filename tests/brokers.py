@@ -1,0 +1,125 @@
+"""The servers that foreign clients are pointed at: ours, and the real Kafka where it is asked for.
+
+Every test of a foreign client runs on Trilogue; with TRILOGUE_TEST_REAL=1 it also runs on a real
+Kafka (a version number instead of 1 picks another than 3.9.1), which proves the test itself.
+TRILOGUE_TEST_BOOTSTRAP=host:port points the tests at a server that runs already.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Protocol
+
+from tests.server import Server, start_server
+from tests.tools import require_jars
+from tools.servers.kafka import RealKafka
+
+DEFAULT_VERSION = "3.9.1"
+
+
+class Broker(Protocol):
+    """A Kafka address with a life: killed and started again it keeps its data and its port."""
+
+    name: str
+
+    @property
+    def address(self) -> str: ...
+    @property
+    def pid(self) -> int: ...
+    @property
+    def output(self) -> str: ...
+    def start(self) -> object: ...
+    def stop(self) -> int: ...
+    def kill9(self) -> None: ...
+
+
+class Trilogue:
+    """Our server as a Broker."""
+
+    name = "trilogue"
+
+    def __init__(
+        self,
+        data: Path,
+        settings: Mapping[str, object] | None = None,
+        wrapper: tuple[str, ...] = (),
+    ) -> None:
+        self.data = data
+        self.settings = dict(settings or {})
+        self.wrapper = wrapper
+        self.address = "127.0.0.1:0"
+        self.server: Server | None = None
+
+    def start(self) -> Trilogue:
+        self.server = start_server(
+            self.data,
+            listen={"kafka": self.address, "http": "127.0.0.1:0"},
+            settings=self.settings,
+            wrapper=self.wrapper,
+        )
+        self.address = self.server.kafka
+        return self
+
+    @property
+    def running(self) -> Server:
+        assert self.server is not None, "not started"
+        return self.server
+
+    @property
+    def pid(self) -> int:
+        return self.running.pid
+
+    @property
+    def output(self) -> str:
+        return self.running.output
+
+    def stop(self) -> int:
+        return self.running.stop()
+
+    def kill9(self) -> None:
+        if self.server is not None:
+            self.server.kill9()
+
+
+class Elsewhere:
+    """A server somebody else started: it can be talked to and nothing more."""
+
+    name = "elsewhere"
+    pid = 0
+    output = ""
+
+    def __init__(self, address: str) -> None:
+        self.address = address
+
+    def start(self) -> Elsewhere:
+        return self
+
+    def stop(self) -> int:
+        return 0
+
+    def kill9(self) -> None:
+        pass
+
+
+def names() -> list[str]:
+    """Which servers this run tests."""
+    if os.environ.get("TRILOGUE_TEST_BOOTSTRAP"):
+        return ["elsewhere"]
+    return ["trilogue", "kafka"] if os.environ.get("TRILOGUE_TEST_REAL") else ["trilogue"]
+
+
+def make(name: str, root: Path, settings: Mapping[str, object] | None = None) -> Broker:
+    """A server of that name, not started; `settings` are ours and mean nothing to the others."""
+    match name:
+        case "trilogue":
+            return Trilogue(root / "data", settings)
+        case "kafka":
+            asked = os.environ["TRILOGUE_TEST_REAL"]
+            version = asked if "." in asked else DEFAULT_VERSION
+            require_jars(version)
+            return RealKafka(root, version=version, heap="512m")
+        case "elsewhere":
+            return Elsewhere(os.environ["TRILOGUE_TEST_BOOTSTRAP"])
+    raise ValueError(name)

@@ -1,0 +1,42 @@
+"""What a test needs from outside, and what happens where it is missing.
+
+A test that wants `strace` says `require_program("strace")`: it is skipped with that reason where
+there is none, and fails where TRILOGUE_REQUIRE names it (or says `all`, as .ci/run does): a check
+that silently never ran is worse than none.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+
+import pytest
+
+from tools.servers.kafka import have_jars
+
+ALL = "all"
+
+
+def require(what: str, *, found: object) -> None:
+    """Go on when `found`; else skip, or fail where the environment insists on `what`."""
+    if found:
+        return
+    wanted = os.environ.get("TRILOGUE_REQUIRE", "").split(",")
+    if ALL in wanted or what in wanted:
+        pytest.fail(f"TRILOGUE_REQUIRE wants {what}, which is missing here")
+    pytest.skip(f"needs {what}")
+
+
+def require_program(name: str) -> None:
+    require(name, found=shutil.which(name))
+
+
+def require_jars(version: str) -> None:
+    """Java and the jars of one Kafka version (`make jars`)."""
+    require_program("java")
+    require(f"kafka-{version}", found=have_jars(version))
+
+
+def require_root() -> None:
+    """Mounts and fault injection into other processes want it; a container may not have it."""
+    require("root", found=os.geteuid() == 0)
