@@ -8,7 +8,7 @@ LONG = "long"
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Tests marked `long` run only where the mark expression names them (`-m "long or not long"`)."""
+    """Tests marked `long` run only where `-m` names the mark (`-m "long or not long"`)."""
     if LONG in config.getoption("markexpr"):
         return
     left_out = [item for item in items if item.get_closest_marker(LONG)]

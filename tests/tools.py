@@ -11,7 +11,6 @@ import os
 import shutil
 
 import pytest
-
 from tools.servers.kafka import have_jars
 
 ALL = "all"

@@ -1,0 +1,116 @@
+"""A Kafka client of a few lines, by hand: what is stored, seen without any client library.
+
+Written against the protocol's description and sharing nothing with our own codec, so that a
+mistake there cannot hide here. Plain sockets, old request versions that every broker serves.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from tools.servers.probe import call
+
+PRODUCE, FETCH, LIST_OFFSETS = 0, 1, 2
+CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
+BATCH_HEADER = struct.Struct(">qiibIhiqqqhii")
+LATEST, EARLIEST = -1, -2
+
+
+class Batch(NamedTuple):
+    """The header of one stored record batch (v2)."""
+
+    base_offset: int
+    length: int
+    leader_epoch: int
+    magic: int
+    crc: int
+    attributes: int
+    last_offset_delta: int
+    base_timestamp: int
+    max_timestamp: int
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+    record_count: int
+
+    @property
+    def codec(self) -> str:
+        return CODECS[self.attributes & 7]
+
+    @property
+    def idempotent(self) -> bool:
+        return self.producer_id >= 0
+
+    @property
+    def next_offset(self) -> int:
+        return self.base_offset + self.last_offset_delta + 1
+
+
+class Fetched(NamedTuple):
+    error: int
+    high_watermark: int
+    records: bytes
+
+
+def text(value: str) -> bytes:
+    raw = value.encode()
+    return struct.pack(">h", len(raw)) + raw
+
+
+def fetch(
+    address: str, topic: str, partition: int, offset: int, *, max_wait_ms: int = 0
+) -> Fetched:
+    """One Fetch v4 of one partition."""
+    body = struct.pack(">iiiibi", -1, max_wait_ms, 1, 50_000_000, 0, 1)
+    body += text(topic) + struct.pack(">iiqi", 1, partition, offset, 10_000_000)
+    answer = call(address, FETCH, 4, body, timeout=10.0 + max_wait_ms / 1000)
+    at = 4 + 4 + len(text(topic)) + 4
+    _, error, high_watermark, _, aborted = struct.unpack_from(">ihqqi", answer, at)
+    at += 4 + 2 + 8 + 8 + 4 + max(aborted, 0) * 16
+    (size,) = struct.unpack_from(">i", answer, at)
+    return Fetched(error, high_watermark, answer[at + 4 : at + 4 + max(size, 0)])
+
+
+def list_offset(address: str, topic: str, partition: int, timestamp: int) -> int:
+    """ListOffsets v1: by time, LATEST or EARLIEST."""
+    body = struct.pack(">ii", -1, 1) + text(topic) + struct.pack(">iiq", 1, partition, timestamp)
+    answer = call(address, LIST_OFFSETS, 1, body)
+    _, error, _, offset = struct.unpack_from(">ihqq", answer, 4 + len(text(topic)) + 4)
+    assert error == 0, f"ListOffsets error {error}"
+    return offset
+
+
+def produce(address: str, topic: str, partition: int, records: bytes, acks: int = -1) -> int:
+    """One Produce v7 of ready-made record bytes; the error code of the answer."""
+    body = struct.pack(">hhii", -1, acks, 10_000, 1) + text(topic)
+    body += struct.pack(">iii", 1, partition, len(records)) + records
+    answer = call(address, PRODUCE, 7, body)
+    (error,) = struct.unpack_from(">h", answer, 4 + len(text(topic)) + 4 + 4)
+    return error
+
+
+def stored_batches(address: str, topic: str, partition: int = 0) -> list[Batch]:
+    """The headers of all batches of a partition as the broker keeps them."""
+    batches: list[Batch] = []
+    offset = list_offset(address, topic, partition, EARLIEST)
+    end = list_offset(address, topic, partition, LATEST)
+    while offset < end:
+        fetched = fetch(address, topic, partition, offset)
+        assert fetched.error == 0, f"Fetch error {fetched.error}"
+        new = [batch for batch in walk(fetched.records) if batch.next_offset > offset]
+        assert new, f"no whole batch at {offset}, end {end}"
+        batches += new
+        offset = new[-1].next_offset
+    return batches
+
+
+def walk(records: bytes) -> Iterator[Batch]:
+    """The whole batches of a fetch answer; the last one may be cut."""
+    at = 0
+    while at + BATCH_HEADER.size <= len(records):
+        batch = Batch(*BATCH_HEADER.unpack_from(records, at))
+        at += 12 + batch.length
+        if at <= len(records):
+            yield batch
