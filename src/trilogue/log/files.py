@@ -1,0 +1,261 @@
+"""The only place of the log that touches a file system.
+
+Everything else is handed a `FileSystem`, so that the tests can hand in one that cuts, tears,
+reorders, flips and fails. The ports are as narrow as the log's needs: whole-buffer positioned
+reads and writes, one call that writes *and* makes durable, and the directory operations whose
+durability has to be asked for separately (a created or renamed file survives a power cut only once
+its directory has been synced).
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import mmap
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+from trilogue.log.errors import AlreadyLocked
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+BLOCK = 4096
+"""Alignment of everything the journal writes; O_DIRECT takes whole blocks only."""
+
+FILE_MODE = 0o600
+DIRECTORY_MODE = 0o700
+
+
+class File(Protocol):
+    """An open file. Every failing call raises `OSError`; none of them retries."""
+
+    @property
+    def path(self) -> Path:
+        """The name it was opened by."""
+
+    @property
+    def direct(self) -> bool:
+        """Whether writes go past the page cache and have to be block-aligned in every respect."""
+
+    def pwrite(self, data: Buffer, offset: int) -> None:
+        """Write all of `data`; not durable yet."""
+
+    def pwrite_durable(self, data: Buffer, offset: int) -> None:
+        """Write all of `data` and return once it survives a power cut."""
+
+    def pread(self, size: int, offset: int) -> bytes:
+        """Read up to `size` bytes; fewer only at the end of the file."""
+
+    def sync(self) -> None:
+        """Return once everything written so far survives a power cut."""
+
+    def size(self) -> int:
+        """The file's length in bytes."""
+
+    def truncate(self, size: int) -> None:
+        """Make the file `size` bytes long."""
+
+    def map(self) -> memoryview:
+        """The whole file, read-only, as of now; views of it stay good after `close`."""
+
+    def fileno(self) -> int:
+        """The descriptor, for the commit thread."""
+
+    def close(self) -> None:
+        """Give the descriptor back. Makes nothing durable."""
+
+
+class Lock(Protocol):
+    """An exclusive hold on a file; it ends with the process at the latest."""
+
+    def release(self) -> None:
+        """Let others have it."""
+
+
+class FileSystem(Protocol):
+    """What the log needs of a disk."""
+
+    def open(self, path: Path, *, create: bool = False, direct: bool = False) -> File:
+        """Open for reading and writing; `create` makes an empty file and refuses an existing one.
+
+        `direct` asks to go past the page cache and is granted where the file system can.
+        """
+
+    def read(self, path: Path) -> bytes:
+        """The whole content of a small file."""
+
+    def rename(self, source: Path, target: Path) -> None:
+        """Replace `target` in one step; durable after `sync_directory`."""
+
+    def unlink(self, path: Path) -> None:
+        """Remove the name; durable after `sync_directory`."""
+
+    def listdir(self, path: Path) -> list[str]:
+        """The names in a directory, sorted."""
+
+    def exists(self, path: Path) -> bool:
+        """Whether there is something of that name."""
+
+    def make_directory(self, path: Path) -> None:
+        """Make a private directory (and its parents) unless it is there."""
+
+    def sync_directory(self, path: Path) -> None:
+        """Return once names created, renamed and removed in it survive a power cut."""
+
+    def free_bytes(self, path: Path) -> int:
+        """Room left for an ordinary user on the file system that holds `path`."""
+
+    def lock(self, path: Path) -> Lock:
+        """Hold `path` exclusively or raise `AlreadyLocked`."""
+
+
+class OsFile:
+    """An open file of the operating system."""
+
+    __slots__ = ("_fd", "direct", "path")
+
+    def __init__(self, path: Path, fd: int, *, direct: bool) -> None:
+        self.path = path
+        self.direct = direct
+        self._fd = fd
+
+    def pwrite(self, data: Buffer, offset: int) -> None:
+        """Write all of `data`."""
+        self._write(data, offset, 0)
+
+    def pwrite_durable(self, data: Buffer, offset: int) -> None:
+        """Write all of `data` with one synchronous call per piece."""
+        self._write(data, offset, os.RWF_DSYNC)
+
+    def _write(self, data: Buffer, offset: int, flags: int) -> None:
+        view = memoryview(data).cast("B")
+        while view:
+            written = os.pwritev(self._fd, (view,), offset, flags)
+            if written <= 0:
+                raise OSError(errno.EIO, "nothing was written", str(self.path))
+            offset += written
+            view = view[written:]
+
+    def pread(self, size: int, offset: int) -> bytes:
+        """Read up to `size` bytes."""
+        if self.direct:  # needs an aligned buffer; nothing hot reads this way
+            return bytes(self.map()[offset : offset + size])
+        return os.pread(self._fd, size, offset)
+
+    def sync(self) -> None:
+        """Sync data and the metadata needed to find it."""
+        os.fsync(self._fd)
+
+    def size(self) -> int:
+        """The file's length in bytes."""
+        return os.fstat(self._fd).st_size
+
+    def truncate(self, size: int) -> None:
+        """Make the file `size` bytes long."""
+        os.ftruncate(self._fd, size)
+
+    def map(self) -> memoryview:
+        """The whole file, read-only."""
+        if self.size() == 0:
+            return memoryview(b"")
+        return memoryview(mmap.mmap(self._fd, 0, prot=mmap.PROT_READ))
+
+    def fileno(self) -> int:
+        """The descriptor."""
+        return self._fd
+
+    def close(self) -> None:
+        """Give the descriptor back; once."""
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            os.close(fd)
+
+
+class OsLock:
+    """An flock on an open descriptor."""
+
+    __slots__ = ("_fd",)
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+
+    def release(self) -> None:
+        """Let others have it; the file stays, its lock is what counts."""
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            os.close(fd)
+
+
+class OsFileSystem:
+    """The operating system's files, private to their owner and never through a symbolic link.
+
+    It holds nothing, so that it can be sent to the helper process.
+    """
+
+    __slots__ = ()
+
+    def open(self, path: Path, *, create: bool = False, direct: bool = False) -> File:
+        """Open for reading and writing."""
+        flags = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW
+        if create:
+            flags |= os.O_CREAT | os.O_EXCL
+        fd = os.open(path, flags, FILE_MODE)
+        if not direct:
+            return OsFile(path, fd, direct=False)
+        try:
+            fcntl.fcntl(fd, fcntl.F_SETFL, fcntl.fcntl(fd, fcntl.F_GETFL) | os.O_DIRECT)
+        except OSError as error:
+            if error.errno != errno.EINVAL:
+                os.close(fd)
+                raise
+            direct = False
+        return OsFile(path, fd, direct=direct)
+
+    def read(self, path: Path) -> bytes:
+        """The whole content of a small file."""
+        return path.read_bytes()
+
+    def rename(self, source: Path, target: Path) -> None:
+        """Replace `target` in one step."""
+        source.replace(target)
+
+    def unlink(self, path: Path) -> None:
+        """Remove the name."""
+        path.unlink()
+
+    def listdir(self, path: Path) -> list[str]:
+        """The names in a directory, sorted."""
+        return sorted(entry.name for entry in path.iterdir())
+
+    def exists(self, path: Path) -> bool:
+        """Whether there is something of that name."""
+        return path.exists()
+
+    def make_directory(self, path: Path) -> None:
+        """Make a private directory unless it is there."""
+        path.mkdir(mode=DIRECTORY_MODE, parents=True, exist_ok=True)
+
+    def sync_directory(self, path: Path) -> None:
+        """Sync the names in it."""
+        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+
+    def free_bytes(self, path: Path) -> int:
+        """Room left for an ordinary user."""
+        stat = os.statvfs(path)
+        return stat.f_bavail * stat.f_frsize
+
+    def lock(self, path: Path) -> Lock:
+        """Take an flock, which a killed process cannot leave behind."""
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, FILE_MODE)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(fd)
+            raise AlreadyLocked(f"another process works on {path.parent}") from None
+        return OsLock(fd)
