@@ -1,0 +1,70 @@
+"""Who may do what to which thing: one port below all doors, on canonical names.
+
+Every row of every gateway's request table names a `ResourceKind` and an `Operation`, from the first
+door on; what answers today is `AllowAll`. Users, ACLs and their three foreign spellings come with
+the credentials store, behind this same port.
+"""
+
+from __future__ import annotations
+
+from enum import Enum, unique
+from typing import NamedTuple, Protocol
+
+
+@unique
+class ResourceKind(Enum):
+    """What can be protected."""
+
+    TOPIC = "topic"
+    GROUP = "group"
+    CLUSTER = "cluster"
+    TRANSACTION = "transaction"
+
+
+@unique
+class Operation(Enum):
+    """What can be done to it. READ, WRITE, DELETE and ALTER imply DESCRIBE."""
+
+    READ = "read"
+    WRITE = "write"
+    CREATE = "create"
+    DELETE = "delete"
+    ALTER = "alter"
+    DESCRIBE = "describe"
+    IDEMPOTENT_WRITE = "idempotent write"
+    CLUSTER_ACTION = "cluster action"
+
+
+class Principal(NamedTuple):
+    """Who asks. `kind` is `user` everywhere today."""
+
+    kind: str
+    name: str
+
+
+class Resource(NamedTuple):
+    """One thing by its canonical name (`tenant/namespace/topic`, the group's name, the cluster)."""
+
+    kind: ResourceKind
+    name: str
+
+
+ANONYMOUS = Principal("user", "ANONYMOUS")
+CLUSTER = Resource(ResourceKind.CLUSTER, "cluster")
+
+
+class Authorizer(Protocol):
+    """The question every door asks before it acts."""
+
+    def allowed(self, principal: Principal, operation: Operation, resource: Resource) -> bool:
+        """Say yes or no; never raises, never waits."""
+        ...
+
+
+class AllowAll:
+    """No users, no rules: what a node without authentication uses."""
+
+    def allowed(self, principal: Principal, operation: Operation, resource: Resource) -> bool:
+        """Say yes."""
+        del principal, operation, resource
+        return True

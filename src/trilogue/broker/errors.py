@@ -1,0 +1,204 @@
+"""Why the broker said no: one class per reason, each gateway turns it into its protocol's own code.
+
+These are expected outcomes of a request, so they travel inside promises and, in a batch, beside the
+results of its neighbours. `EVERY` lists them; the tests of each gateway walk it, so a new reason
+without a code in some door does not get far.
+"""
+# ruff: noqa: N818 - the classes are named by the reason, as the doors and the documents name it
+
+from __future__ import annotations
+
+from trilogue.broker.access import Operation, Resource
+
+
+class BrokerError(Exception):
+    """A request that the broker refuses; the message is for people and names no secrets."""
+
+
+# -- topics and partitions
+
+
+class UnknownTopic(BrokerError):
+    """No such topic, or no such partition of it."""
+
+
+class UnknownTopicId(BrokerError):
+    """No topic has this id: it was deleted, or made again under another id."""
+
+
+class TopicExists(BrokerError):
+    """The name is taken, by a topic or by one that is just being made."""
+
+
+class InvalidName(BrokerError):
+    """A name that no topic can have."""
+
+
+class InvalidPartitions(BrokerError):
+    """A number of partitions that is not possible."""
+
+
+class ReplicationFactor(BrokerError):
+    """More copies were asked for than there are nodes."""
+
+
+class InvalidAssignment(BrokerError):
+    """A placement of partitions that names nodes we do not have, or leaves gaps."""
+
+
+class InvalidSetting(BrokerError):
+    """A topic setting that is unknown, malformed, or that we would not enforce."""
+
+
+class InvalidRequest(BrokerError):
+    """A request that contradicts itself."""
+
+
+class NotServed(BrokerError):
+    """Something the protocol knows and we do not do (yet)."""
+
+
+class NotOwner(BrokerError):
+    """Another node owns the partition."""
+
+
+class StaleEpoch(BrokerError):
+    """The client knows an older owner than we are: it must look again."""
+
+
+class UnknownEpoch(BrokerError):
+    """The client knows a newer owner than we do."""
+
+
+class AccessDenied(BrokerError):
+    """The authorizer said no."""
+
+    def __init__(self, operation: Operation, resource: Resource) -> None:
+        super().__init__(f"{operation.value} on {resource.kind.value} {resource.name!r} is denied")
+        self.operation = operation
+        self.resource = resource
+
+
+# -- appending and reading
+
+
+class OffsetOutOfRange(BrokerError):
+    """An offset before the start or after the end."""
+
+
+class InvalidRecord(BrokerError):
+    """A batch that breaks the rules of its format."""
+
+
+class CorruptRecord(BrokerError):
+    """A batch whose checksum or length is wrong: it was damaged on the way."""
+
+
+class InvalidTimestamp(BrokerError):
+    """A timestamp, or kind of timestamp, that a producer may not set."""
+
+
+class UnsupportedCompression(BrokerError):
+    """A codec that does not exist."""
+
+
+class TooLarge(BrokerError):
+    """A batch above the topic's max.message.bytes."""
+
+
+class StorageFailed(BrokerError):
+    """The disk failed; the process is about to stop."""
+
+
+class DiskFull(BrokerError):
+    """There is no room: reading goes on, writing waits for deletes or retention."""
+
+
+# -- producers
+
+
+class OutOfOrderSequence(BrokerError):
+    """A sequence that is neither the next one nor a repeated one."""
+
+
+class DuplicateSequence(BrokerError):
+    """A batch that was written, too long ago to know its offset."""
+
+
+class StaleProducerEpoch(BrokerError):
+    """A newer incarnation of the same producer is at work."""
+
+
+class ProducerIdsExhausted(BrokerError):
+    """No producer id is at hand this moment; the next block is being allocated."""
+
+
+# -- groups
+
+
+class InvalidGroupName(BrokerError):
+    """A group name that no group can have."""
+
+
+class UnknownMember(BrokerError):
+    """Not, or no longer, a member of this group."""
+
+
+class IllegalGeneration(BrokerError):
+    """The member speaks of another generation of the group than the present one."""
+
+
+class RebalanceInProgress(BrokerError):
+    """The group is finding a new assignment: join again."""
+
+
+class InconsistentProtocol(BrokerError):
+    """The group works by another kind of protocol, or has no protocol in common with the member."""
+
+
+class InvalidSessionTimeout(BrokerError):
+    """A session timeout outside the limits."""
+
+
+class MemberIdRequired(BrokerError):
+    """Join again under this member id: an answer that got lost leaves no member behind."""
+
+    def __init__(self, member_id: str) -> None:
+        super().__init__("join again with the member id given")
+        self.member_id = member_id
+
+
+class FencedInstance(BrokerError):
+    """Another process has taken over this static member."""
+
+
+class GroupMaxSize(BrokerError):
+    """The group has as many members, or as much metadata, as a group may have."""
+
+
+class GroupUnavailable(BrokerError):
+    """The group is being forgotten, or there is no room for another: look for it again."""
+
+
+# -- positions
+
+
+class MetadataTooLarge(BrokerError):
+    """The text beside a committed position is too long."""
+
+
+class TooManyPositions(BrokerError):
+    """The broker keeps as many positions as it may."""
+
+
+def _every() -> tuple[type[BrokerError], ...]:
+    found: list[type[BrokerError]] = []
+    waiting = [BrokerError]
+    while waiting:
+        kind = waiting.pop()
+        found.append(kind)
+        waiting.extend(kind.__subclasses__())
+    return tuple(found)
+
+
+EVERY = _every()
