@@ -1,0 +1,305 @@
+"""Every setting of a server: one table, and the values one process runs with.
+
+A value comes from the strongest source that names it, and remembers which one that was:
+
+    default  <  config file (TOML)  <  environment TRILOGUE_<KEY>  <  --set KEY=VALUE  <  flag
+
+`sources.py` reads the sources. The reference in docs/reference/settings.md and `trilogue config`
+are printed from this table. A key that is not in it is refused, because a setting that is silently
+ignored is a lie. Settings of one topic (`retention.ms`, ...) are not here: they live with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from trilogue.node.values import Kind, Value, parse, spell
+
+DOORS = ("kafka", "http")
+LATER_DOORS = ("pulsar", "tubemq-master", "tubemq-broker")
+
+LOG_LEVELS = ("debug", "info", "warning", "error")
+LOG_FORMATS = ("text", "json")
+
+
+class SettingsError(Exception):
+    """A setting that cannot be used; the message names the key, where it came from and why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One row of the table. `minimum`, `maximum` are inclusive; `choices` bound a text."""
+
+    key: str
+    kind: Kind
+    default: str
+    doc: str
+    minimum: int | None = None
+    maximum: int | None = None
+    choices: tuple[str, ...] = ()
+
+    @property
+    def environment_name(self) -> str:
+        """The variable that sets it: TRILOGUE_ and the key in capitals."""
+        return "TRILOGUE_" + self.key.upper().replace(".", "_").replace("-", "_")
+
+    @property
+    def bounds(self) -> str:
+        """What is accepted, as people read it."""
+        if self.choices:
+            return ", ".join(self.choices)
+        low = "" if self.minimum is None else spell(self.kind, self.minimum)
+        high = "" if self.maximum is None else spell(self.kind, self.maximum)
+        if low and high:
+            return f"{low} to {high}"
+        return f"at least {low}" if low else ""
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """A value and the source it came from."""
+
+    value: Value
+    origin: str
+
+
+TABLE: tuple[Setting, ...] = (
+    Setting(
+        "data",
+        Kind.PATH,
+        "~/.local/share/trilogue",
+        "The directory that holds everything: journal, segments, metadata. One process at a time. "
+        "Where XDG_DATA_HOME is set the default is `$XDG_DATA_HOME/trilogue`.",
+    ),
+    Setting(
+        "listen.kafka",
+        Kind.ADDRESS,
+        "127.0.0.1:9092",
+        "Where Kafka clients connect; port 0 takes a free one, `off` closes the door.",
+    ),
+    Setting(
+        "listen.http",
+        Kind.ADDRESS,
+        "127.0.0.1:8080",
+        "Where `/healthz` and `/metrics` answer; port 0 takes a free one, `off` closes the door.",
+    ),
+    Setting(
+        "advertise.kafka",
+        Kind.ADDRESS,
+        "",
+        "What Kafka clients are told to connect to, when it is not what the door listens on "
+        "(containers, other machines). Port 0 stands for the port the door listens on.",
+    ),
+    Setting(
+        "insecure",
+        Kind.SWITCH,
+        "false",
+        "Allow a door without TLS and authentication to listen on an address that other machines "
+        "reach.",
+    ),
+    Setting(
+        "ready-file",
+        Kind.PATH,
+        "",
+        "A file that is written when every door answers: the process id and the addresses, as "
+        "JSON. It is removed at the end.",
+    ),
+    Setting(
+        "topics.auto-create",
+        Kind.SWITCH,
+        "true",
+        "Make a topic when a client that asks for it first mentions it.",
+    ),
+    Setting(
+        "topics.default-partitions",
+        Kind.INTEGER,
+        "1",
+        "Partitions of a topic whose maker names no number.",
+        minimum=1,
+        maximum=10_000,
+    ),
+    Setting(
+        "topics.retention",
+        Kind.DURATION,
+        "7d",
+        "How long a message is kept where its topic sets no retention; -1 keeps it for ever. "
+        "Counted from the time it was appended.",
+        minimum=-1,
+    ),
+    Setting(
+        "topics.max-entry",
+        Kind.SIZE,
+        "1MiB",
+        "The largest entry (a Kafka record batch, as sent) a topic takes unless it sets "
+        "max.message.bytes.",
+        minimum=1 << 10,
+        maximum=16 << 20,
+    ),
+    Setting(
+        "tail.limit",
+        Kind.SIZE,
+        "256MiB",
+        "Bytes not yet in a segment that are kept in memory; at 80 % of it producers wait.",
+        minimum=1 << 20,
+    ),
+    Setting(
+        "tail.entries",
+        Kind.INTEGER,
+        "500000",
+        "Entries not yet in a segment that are kept in memory; at 80 % of it producers wait.",
+        minimum=1_000,
+    ),
+    Setting(
+        "journal.file-size",
+        Kind.SIZE,
+        "64MiB",
+        "A journal file is closed and flushed to a segment when it has grown to this.",
+        minimum=64 << 10,
+        maximum=1 << 30,
+    ),
+    Setting(
+        "journal.file-entries",
+        Kind.INTEGER,
+        "100000",
+        "A journal file is closed when it holds this many entries.",
+        minimum=100,
+        maximum=10_000_000,
+    ),
+    Setting(
+        "journal.file-age",
+        Kind.DURATION,
+        "60s",
+        "A journal file that holds data is closed after this long.",
+        minimum=100,
+    ),
+    Setting(
+        "retention.check-every",
+        Kind.DURATION,
+        "60s",
+        "How often the server looks for messages whose time is over.",
+        minimum=100,
+    ),
+    Setting(
+        "segments.grace",
+        Kind.DURATION,
+        "60s",
+        "How long a segment file with nothing left in it stays on disk for those who still read "
+        "it.",
+        minimum=0,
+    ),
+    Setting(
+        "connections.limit",
+        Kind.INTEGER,
+        "10000",
+        "Connections of one door at a time; further ones are closed at once.",
+        minimum=1,
+        maximum=1_000_000,
+    ),
+    Setting(
+        "frames.limit",
+        Kind.SIZE,
+        "100MiB",
+        "The largest request a client may send.",
+        minimum=64 << 10,
+        maximum=1 << 30,
+    ),
+    Setting(
+        "groups.session-timeout-min",
+        Kind.DURATION,
+        "6s",
+        "The shortest session timeout a group member may ask for.",
+        minimum=100,
+    ),
+    Setting(
+        "groups.session-timeout-max",
+        Kind.DURATION,
+        "30min",
+        "The longest session timeout a group member may ask for.",
+        minimum=100,
+    ),
+    Setting(
+        "shutdown.limit",
+        Kind.DURATION,
+        "20s",
+        "How long SIGTERM may take: requests in flight are answered and the tail is flushed; what "
+        "is not done by then is left to the next start, which loses nothing.",
+        minimum=0,
+        maximum=3_600_000,
+    ),
+    Setting(
+        "log.level",
+        Kind.TEXT,
+        "info",
+        "The least serious log lines to write.",
+        choices=LOG_LEVELS,
+    ),
+    Setting(
+        "log.format",
+        Kind.TEXT,
+        "text",
+        "How log lines look: `key=value` for people, one JSON object a line for machines.",
+        choices=LOG_FORMATS,
+    ),
+)
+
+BY_KEY: Mapping[str, Setting] = {row.key: row for row in TABLE}
+BY_ENVIRONMENT: Mapping[str, Setting] = {row.environment_name: row for row in TABLE}
+assert len(BY_ENVIRONMENT) == len(TABLE), "two keys share one environment variable"
+
+
+def read_value(row: Setting, text: str) -> Value:
+    """Parse and bound one value of one setting; the error's text says what would be accepted."""
+    if not text.strip():
+        if row.default:
+            raise SettingsError("must not be empty")
+        return None
+    value = parse(row.kind, text)
+    if row.choices and value not in row.choices:
+        raise SettingsError(f"expected one of {', '.join(row.choices)}")
+    if isinstance(value, int) and not isinstance(value, bool):
+        if row.minimum is not None and value < row.minimum:
+            raise SettingsError(f"must be {row.bounds}")
+        if row.maximum is not None and value > row.maximum:
+            raise SettingsError(f"must be {row.bounds}")
+    return value
+
+
+class Settings:
+    """The values of one process, read by key and by type; every key of the table is there."""
+
+    def __init__(self, given: Mapping[str, Given]) -> None:
+        assert set(given) == set(BY_KEY), "every setting has a value"
+        self._given = dict(given)
+
+    def __iter__(self) -> Iterator[tuple[Setting, Given]]:
+        for row in TABLE:
+            yield row, self._given[row.key]
+
+    def origin(self, key: str) -> str:
+        """Where a value came from: `default`, `file ...`, `environment ...`, `--...`."""
+        return self._given[key].origin
+
+    def number(self, key: str) -> int:
+        """A whole number: a count, bytes of a size, milliseconds of a duration."""
+        value = self._given[key].value
+        assert isinstance(value, int), key
+        assert not isinstance(value, bool), key
+        return value
+
+    def seconds(self, key: str) -> float:
+        """A duration in seconds."""
+        assert BY_KEY[key].kind is Kind.DURATION, key
+        return self.number(key) / 1000
+
+    def switch(self, key: str) -> bool:
+        """A true or false."""
+        value = self._given[key].value
+        assert isinstance(value, bool), key
+        return value
+
+    def text(self, key: str) -> str:
+        """A text; the empty one when nothing is set."""
+        value = self._given[key].value
+        assert value is None or isinstance(value, str), key
+        return value or ""

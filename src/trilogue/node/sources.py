@@ -1,0 +1,192 @@
+"""Reads settings from the config file, the environment and the command line, weakest first.
+
+Nothing unknown passes: a misspelt key is refused with the nearest one that exists. The exception
+is what a Kubernetes service called `trilogue` puts into the environment of every pod
+(TRILOGUE_SERVICE_HOST, TRILOGUE_PORT_9092_TCP, ...); those are nobody's settings.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from trilogue.node.addresses import AddressError, parse_address
+from trilogue.node.settings import (
+    BY_ENVIRONMENT,
+    BY_KEY,
+    DOORS,
+    LATER_DOORS,
+    TABLE,
+    Given,
+    Setting,
+    Settings,
+    SettingsError,
+    read_value,
+)
+from trilogue.node.values import Kind, ValueTextError
+
+CONFIG_VARIABLE = "TRILOGUE_CONFIG"
+CONFIG_SIZE_LIMIT = 1 << 20
+
+_NOT_SETTINGS = {
+    CONFIG_VARIABLE,
+    "TRILOGUE_PURE",  # run the compiled modules uncompiled
+    "TRILOGUE_REQUIRE",  # tests: skip nothing
+    "TRILOGUE_NO_EXTENSIONS",  # build: compile nothing
+}
+_SERVICE_LINK = re.compile(r"TRILOGUE_(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT(_\d+_\w+)?)")
+
+
+def load_settings(
+    *,
+    environment: Mapping[str, str],
+    config_file: Path | None = None,
+    assignments: Iterable[str] = (),
+    flags: Iterable[tuple[str, str, str]] = (),
+) -> Settings:
+    """Join all sources; `flags` are (key, value, origin). SettingsError says what is wrong."""
+    given = {row.key: _default(row, environment) for row in TABLE}
+    if config_file is None and environment.get(CONFIG_VARIABLE):
+        config_file = Path(environment[CONFIG_VARIABLE])
+    if config_file is not None:
+        for key, text in read_config_file(config_file):
+            _give(given, key, text, f"file {config_file}")
+    for name, text in _settings_variables(environment):
+        if name not in BY_ENVIRONMENT:
+            raise SettingsError(_unknown("environment variable", name, BY_ENVIRONMENT))
+        _give(given, BY_ENVIRONMENT[name].key, text, f"environment {name}")
+    for assignment in assignments:
+        key, equals, text = assignment.partition("=")
+        if not equals:
+            raise SettingsError(f"--set {assignment}: expected KEY=VALUE")
+        _give(given, key.strip(), text, f"--set {key.strip()}")
+    for key, text, origin in flags:
+        _give(given, key, text, origin)
+    settings = Settings(given)
+    check_together(settings)
+    return settings
+
+
+def read_config_file(path: Path) -> list[tuple[str, str]]:
+    """The keys and values of a TOML file; `[topics] auto-create = false` is topics.auto-create."""
+    import tomllib  # only where a file is given: start-up is a feature
+
+    try:
+        with path.open("rb") as file:
+            content = file.read(CONFIG_SIZE_LIMIT + 1)
+    except OSError as error:
+        raise SettingsError(f"config file {path}: {error.strerror}") from error
+    if len(content) > CONFIG_SIZE_LIMIT:
+        raise SettingsError(f"config file {path}: larger than {CONFIG_SIZE_LIMIT} bytes")
+    try:
+        parsed = tomllib.loads(content.decode())
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise SettingsError(f"config file {path}: {error}") from error
+    return list(_flatten(parsed, "", path))
+
+
+def door_flag(flag: str, text: str) -> tuple[str, str, str]:
+    """Read one `--listen DOOR=HOST:PORT` (or --advertise) into (key, value, origin)."""
+    door, equals, address = text.partition("=")
+    if not equals:
+        raise SettingsError(f"--{flag} {text}: expected DOOR=HOST:PORT")
+    key = f"{flag}.{door}"
+    if key not in BY_KEY:
+        raise SettingsError(f"--{flag} {text}: {_no_door(flag, door)}")
+    return key, address, f"--{flag} {door}"
+
+
+def check_together(settings: Settings) -> None:
+    """Refuse values that are each in bounds and cannot work together."""
+    if settings.number("tail.limit") < 2 * settings.number("journal.file-size"):
+        raise SettingsError(
+            f"tail.limit ({settings.origin('tail.limit')}) must be at least twice "
+            f"journal.file-size ({settings.origin('journal.file-size')}): what a journal file "
+            "holds stays in memory until it is in a segment"
+        )
+    if settings.number("frames.limit") < settings.number("topics.max-entry"):
+        raise SettingsError(
+            f"frames.limit ({settings.origin('frames.limit')}) must not be below "
+            f"topics.max-entry ({settings.origin('topics.max-entry')})"
+        )
+    if settings.number("groups.session-timeout-max") < settings.number(
+        "groups.session-timeout-min"
+    ):
+        raise SettingsError("groups.session-timeout-max is below groups.session-timeout-min")
+    if all(settings.text(f"listen.{door}") == "off" for door in DOORS):
+        raise SettingsError("every door is off: a server that nobody can reach")
+
+
+def _default(row: Setting, environment: Mapping[str, str]) -> Given:
+    if row.key == "data":
+        home = environment.get("XDG_DATA_HOME", "")
+        if home.startswith("/"):  # the XDG rules say to ignore a relative one
+            return Given(f"{home.rstrip('/')}/trilogue", "default (XDG_DATA_HOME)")
+        return Given(str(Path(row.default).expanduser()), "default")
+    return Given(read_value(row, row.default), "default")
+
+
+def _give(given: dict[str, Given], key: str, text: str, origin: str) -> None:
+    row = BY_KEY.get(key)
+    if row is None:
+        family, _, door = key.partition(".")
+        if family in {"listen", "advertise"} and door:
+            raise SettingsError(f"{origin}: {_no_door(family, door)}")
+        raise SettingsError(f"{origin}: {_unknown('setting', key, BY_KEY)}")
+    try:
+        value = read_value(row, text)
+        if row.kind is Kind.ADDRESS and isinstance(value, str) and not _is_off(row, value):
+            value = str(parse_address(value))
+    except (ValueTextError, AddressError, SettingsError) as error:
+        raise SettingsError(f"{key} = {text!r} ({origin}): {error}") from error
+    if row.kind is Kind.PATH and isinstance(value, str):
+        value = str(Path(value).expanduser())
+    given[key] = Given(value, origin)
+
+
+def _is_off(row: Setting, value: str) -> bool:
+    return row.key.startswith("listen.") and value == "off"
+
+
+def _settings_variables(environment: Mapping[str, str]) -> list[tuple[str, str]]:
+    return [
+        (name, text)
+        for name, text in sorted(environment.items())
+        if name.startswith("TRILOGUE_")
+        and name not in _NOT_SETTINGS
+        and not _SERVICE_LINK.fullmatch(name)
+    ]
+
+
+def _flatten(table: Mapping[str, object], prefix: str, path: Path) -> Iterable[tuple[str, str]]:
+    for name, value in table.items():
+        key = f"{prefix}{name}"
+        if isinstance(value, dict):
+            yield from _flatten(value, f"{key}.", path)
+        elif isinstance(value, bool):
+            yield key, "true" if value else "false"
+        elif isinstance(value, str | int):
+            yield key, str(value)
+        else:
+            raise SettingsError(f"config file {path}: {key}: expected a text, number or boolean")
+
+
+def _no_door(family: str, door: str) -> str:
+    known = [name for name in DOORS if f"{family}.{name}" in BY_KEY]
+    if door in LATER_DOORS:
+        return f"this version has no {door} door yet; it has {', '.join(known)}"
+    if door in DOORS:
+        return f"nothing is announced for the {door} door; only for {', '.join(known)}"
+    return f"there is no door {door!r}{_nearest(door, known)}; doors: {', '.join(known)}"
+
+
+def _unknown(what: str, name: str, known: Iterable[str]) -> str:
+    return f"unknown {what} {name!r}{_nearest(name, known)}"
+
+
+def _nearest(name: str, known: Iterable[str]) -> str:
+    import difflib  # only where something is misspelt
+
+    close = difflib.get_close_matches(name, list(known), n=1, cutoff=0.5)
+    return f"; did you mean {close[0]}?" if close else ""

@@ -1,0 +1,155 @@
+"""The helper process: started when needed, started again, never left behind."""
+
+from __future__ import annotations
+
+import asyncio
+import operator
+import os
+import select
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from trilogue.node.jobs import Helper, HelperDiedError
+
+
+def with_helper(scenario, **arguments):
+    async def run():
+        helper = Helper(**arguments)
+        try:
+            return await scenario(helper)
+        finally:
+            await helper.close()
+
+    return asyncio.run(run())
+
+
+def test_no_process_runs_before_the_first_job():
+    async def scenario(helper):
+        assert helper.pid is None
+        assert await helper.run(operator.add, 2, 3) == 5
+        return helper.pid
+
+    assert with_helper(scenario) is not None
+
+
+def test_jobs_run_outside_this_process_one_after_the_other():
+    async def scenario(helper):
+        return await asyncio.gather(*(helper.run(os.getpid) for _ in range(5)))
+
+    pids = with_helper(scenario)
+
+    assert len(set(pids)) == 1
+    assert os.getpid() not in pids
+
+
+def test_an_exception_of_a_job_is_raised_here_and_the_helper_lives_on():
+    async def scenario(helper):
+        with pytest.raises(ZeroDivisionError):
+            await helper.run(operator.truediv, 1, 0)
+        assert await helper.run(operator.add, 2, 3) == 5
+        assert helper.starts == 1
+
+    with_helper(scenario)
+
+
+def test_a_helper_that_died_in_a_job_is_reported_and_started_again():
+    async def scenario(helper):
+        with pytest.raises(HelperDiedError, match="7"):
+            await helper.run(os._exit, 7)
+        assert await helper.run(operator.add, 2, 3) == 5
+        assert helper.starts == 2
+
+    with_helper(scenario)
+
+
+def test_a_helper_that_died_between_jobs_is_started_again():
+    async def scenario(helper):
+        await helper.run(operator.add, 2, 3)
+        process = helper._process
+        os.kill(helper.pid, signal.SIGKILL)
+        await process.wait()
+        assert await helper.run(operator.add, 2, 3) == 5
+
+    with_helper(scenario)
+
+
+def test_a_cancelled_job_does_not_answer_the_next_one():
+    async def scenario(helper):
+        await helper.run(operator.add, 1, 1)
+        slow = asyncio.ensure_future(helper.run(signal.pause))
+        await asyncio.sleep(0)  # it has begun
+        slow.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await slow
+        assert await helper.run(operator.add, 2, 3) == 5
+
+    with_helper(scenario)
+
+
+def test_an_idle_helper_is_stopped():
+    async def scenario(helper):
+        await helper.run(operator.add, 2, 3)
+        process = helper._process
+        assert await process.wait() == 0
+        assert helper.pid is None
+        assert await helper.run(operator.add, 2, 3) == 5
+
+    with_helper(scenario, idle_limit_s=0.01)
+
+
+def test_a_closed_helper_takes_no_job():
+    async def scenario():
+        helper = Helper()
+        await helper.run(operator.add, 2, 3)
+        process = helper._process
+        await helper.close()
+        assert process.returncode == 0
+        with pytest.raises(HelperDiedError):
+            await helper.run(operator.add, 2, 3)
+
+    asyncio.run(scenario())
+
+
+def test_group_signals_are_left_to_the_server():
+    async def scenario(helper):
+        pid = await helper.run(os.getpid)
+        os.kill(pid, signal.SIGINT)
+        os.kill(pid, signal.SIGTERM)
+        assert await helper.run(os.getpid) == pid
+
+    with_helper(scenario)
+
+
+PARENT = """
+import asyncio, os, signal, sys
+from trilogue.node.jobs import Helper
+
+async def main():
+    helper = Helper()
+    pid = await helper.run(os.getpid)
+    print(pid, flush=True)
+    await {then}
+
+asyncio.run(main())
+"""
+
+
+@pytest.mark.parametrize("then", ["helper.run(signal.pause)", "asyncio.Event().wait()"])
+def test_the_helper_dies_with_its_server(then):
+    """Also in the middle of a job, where it does not see that its stdin has ended."""
+    parent = subprocess.Popen(
+        [sys.executable, "-c", PARENT.format(then=then)], stdout=subprocess.PIPE
+    )
+    pid = int(parent.stdout.readline())
+    handle = os.pidfd_open(pid)
+
+    parent.kill()
+    parent.wait()
+    parent.stdout.close()
+
+    ended, _, _ = select.select([handle], [], [], 10)
+    os.close(handle)
+    assert ended
