@@ -50,7 +50,7 @@ class OffsetOutOfRange(LogError):
 
 
 class FrameTooLarge(LogError):
-    """An entry or a fact beyond what a frame holds: whoever accepted it should have looked first."""
+    """An entry or a fact that no frame can hold: whoever accepted it should have looked."""
 
 
 class DiskFull(LogError):
