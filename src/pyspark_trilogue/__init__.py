@@ -1,1 +1,5 @@
-"""Lets `spark.read.format("trilogue")` find the source: Spark looks for packages named pyspark_*."""
+"""Lets `spark.read.format("trilogue")` find the source: Spark looks for pyspark_* packages."""
+
+from trilogue.spark.source import DefaultSource
+
+__all__ = ["DefaultSource"]

@@ -1,0 +1,84 @@
+"""One TCP connection of a client: frames in, buffers out. The client side's only asyncio transport.
+
+Knows nothing of any protocol but that frames start with a 32-bit length. Whoever owns it gets whole
+frames by callback; a frame is a view that is valid only during that callback.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Callable, Iterable
+
+from trilogue.client.errors import ConnectionLost
+from trilogue.wire.errors import WireError
+from trilogue.wire.frames import Int32Frames
+
+FRAME_LIMIT = 256 << 20
+
+
+class FrameConnection(asyncio.BufferedProtocol):
+    """A connection that delivers frames to `on_frame` and its end to `on_lost`."""
+
+    def __init__(
+        self,
+        on_frame: Callable[[memoryview], None],
+        on_lost: Callable[[Exception], None],
+        frame_limit: int = FRAME_LIMIT,
+    ) -> None:
+        self._frames = Int32Frames(frame_limit)
+        self._on_frame = on_frame
+        self._on_lost = on_lost
+        self._transport: asyncio.Transport | None = None
+        self._reason: Exception | None = None
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the transport is there and not closing."""
+        return self._transport is not None and not self._transport.is_closing()
+
+    async def open(self, host: str, port: int, timeout_s: float) -> None:
+        """Connect; ConnectionLost when nobody answers in time."""
+        loop = asyncio.get_running_loop()
+        try:
+            async with asyncio.timeout(timeout_s):
+                await loop.create_connection(lambda: self, host, port)
+        except (OSError, TimeoutError) as problem:
+            raise ConnectionLost(f"{host}:{port}: {problem or 'timed out'}") from problem
+
+    def send(self, buffers: Iterable[bytes | bytearray | memoryview]) -> None:
+        """Write whole frames; ConnectionLost when the connection is gone."""
+        if self._transport is None or self._transport.is_closing():
+            raise ConnectionLost("connection is closed")
+        self._transport.writelines(buffers)
+
+    def close(self) -> None:
+        """Close at once; `on_lost` is called."""
+        if self._transport is not None:
+            self._transport.close()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Take the transport: small requests must not wait for Nagle."""
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+        raw = transport.get_extra_info("socket")
+        if raw is not None and raw.family in {socket.AF_INET, socket.AF_INET6}:
+            raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+    def connection_lost(self, problem: Exception | None) -> None:
+        """Tell the owner once."""
+        self._on_lost(self._reason or problem or ConnectionLost("the server closed the connection"))
+
+    def get_buffer(self, _sizehint: int) -> memoryview:
+        """Room to receive into."""
+        return self._frames.get_buffer()
+
+    def buffer_updated(self, size: int) -> None:
+        """Hand on every frame that is whole now."""
+        self._frames.received(size)
+        try:
+            while (frame := self._frames.next()) is not None:
+                self._on_frame(frame)
+        except WireError as problem:
+            self._reason = problem
+            self.close()

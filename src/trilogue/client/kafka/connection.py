@@ -1,0 +1,128 @@
+"""A Kafka connection: requests numbered, versions agreed on, answers matched in order."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from typing import Any, NamedTuple
+
+from trilogue.client.connection import FrameConnection
+from trilogue.client.errors import ConnectionLost, Unsupported
+from trilogue.wire.errors import WireError
+from trilogue.wire.kafka.api import MESSAGES
+from trilogue.wire.kafka.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from trilogue.wire.kafka.compile import decoder, gatherer
+from trilogue.wire.kafka.errors import ErrorCode
+from trilogue.wire.kafka.header import (
+    RequestHeader,
+    decode_response_header,
+    encode_request_header,
+)
+
+API_VERSIONS_KEY = 18
+TRIED_FIRST = 3
+
+
+class _Waiting(NamedTuple):
+    correlation_id: int
+    key: int
+    version: int
+    answer: asyncio.Future[Any]
+
+
+class KafkaConnection:
+    """One connection to one node. Many requests may be under way; answers come in their order."""
+
+    def __init__(self, client_id: str, timeout_s: float = 30.0) -> None:
+        self._client_id = client_id
+        self._timeout_s = timeout_s
+        self._frames = FrameConnection(self._on_frame, self._on_lost)
+        self._waiting: deque[_Waiting] = deque()
+        self._correlation_id = 0
+        self._served: dict[int, tuple[int, int]] = {}
+
+    @property
+    def is_open(self) -> bool:
+        """Whether requests may be sent."""
+        return self._frames.is_open
+
+    async def open(self, host: str, port: int) -> None:
+        """Connect and learn which versions the server speaks (KIP-511: retry in v0 on error 35)."""
+        await self._frames.open(host, port, self._timeout_s)
+        asked = ApiVersionsRequest(client_software_name="trilogue", client_software_version="0.1")
+        answer: ApiVersionsResponse = await self._exchange(API_VERSIONS_KEY, TRIED_FIRST, asked)
+        if answer.error_code == ErrorCode.UNSUPPORTED_VERSION:
+            answer = await self._exchange(API_VERSIONS_KEY, 0, asked)
+        self._served = {row.api_key: (row.min_version, row.max_version) for row in answer.api_keys}
+
+    def version(self, key: int, most: int | None = None) -> int:
+        """The newest version of API `key` that both sides speak."""
+        ours = MESSAGES[key][0].VERSIONS
+        low, high = self._served.get(key, (0, -1))
+        best = min(high, ours.last if most is None else min(most, ours.last))
+        if best < max(low, ours.first):
+            raise Unsupported(f"the server serves API {key} from v{low} to v{high}")
+        return best
+
+    async def request(self, message: Any, *, most: int | None = None) -> Any:
+        """Send one request in the best common version and wait for its answer."""
+        key: int = message.KEY
+        return await self._exchange(key, self.version(key, most), message)
+
+    async def _exchange(self, key: int, version: int, message: Any) -> Any:
+        async with asyncio.timeout(self._timeout_s):
+            return await self.start(key, version, message)
+
+    def start(self, key: int, version: int, message: Any) -> asyncio.Future[Any]:
+        """Send now; the future holds the decoded answer, or what went wrong."""
+        self._correlation_id = (self._correlation_id + 1) & 0x7FFFFFFF
+        head = bytearray(4)
+        encode_request_header(
+            head, RequestHeader(key, version, self._correlation_id, self._client_id)
+        )
+        parts = gatherer(type(message), version)(message, head)
+        size = sum(len(part) for part in parts) - 4
+        head[0:4] = size.to_bytes(4, "big")
+        answer = asyncio.get_running_loop().create_future()
+        self._frames.send(parts)
+        self._waiting.append(_Waiting(self._correlation_id, key, version, answer))
+        return answer
+
+    def close(self) -> None:
+        """Close; whoever waits gets ConnectionLost."""
+        self._frames.close()
+
+    def _on_frame(self, frame: memoryview) -> None:
+        # One copy: answers hold views of it, while the receive buffer is used again.
+        body = memoryview(bytes(frame))
+        waiting = self._waiting.popleft()
+        try:
+            correlation_id, position = decode_response_header(body, waiting.key, waiting.version)
+            if correlation_id != waiting.correlation_id:
+                raise WireError(f"answer {correlation_id} for request {waiting.correlation_id}")
+            answer = self._decode(waiting, body, position)
+        except WireError as problem:
+            _fail(waiting.answer, problem)
+            self._frames.close()
+            return
+        if not waiting.answer.done():  # its owner may have given up
+            waiting.answer.set_result(answer)
+
+    @staticmethod
+    def _decode(waiting: _Waiting, body: memoryview, position: int) -> Any:
+        response = MESSAGES[waiting.key][1]
+        version = waiting.version
+        refused = waiting.key == API_VERSIONS_KEY and version > 0
+        if refused and body[position : position + 2] == b"\0\x23":
+            version = 0  # error 35 is always answered in v0
+        return decoder(response, version)(body, position)[0]
+
+    def _on_lost(self, problem: Exception) -> None:
+        waiting, self._waiting = self._waiting, deque()
+        for one in waiting:
+            _fail(one.answer, ConnectionLost(str(problem)))
+
+
+def _fail(answer: asyncio.Future[Any], problem: Exception) -> None:
+    if not answer.done():
+        answer.set_exception(problem)
