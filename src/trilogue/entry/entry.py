@@ -1,0 +1,138 @@
+"""What the log stores: an entry, which is one batch in its producer's own format.
+
+Whatever the format, an entry starts with the 61 bytes of Kafka's record batch v2, so that there is
+one way to walk, verify, find an offset or a time, and spot a repeated sequence:
+
+     0        8      12     16 17    21   23     27       35       43       51   53     57     61
+    +--------+------+------+--+-----+----+------+--------+--------+--------+----+------+------+---
+    | base   | bytes| owner|2 | crc | at | last | base   | max    | pro-   | ep | base | rec- | ...
+    | offset | after| epoch|  | 32c | tr | delta| time   | time   | ducer  | och| seq. | ords |
+    +--------+------+------+--+-----+----+------+--------+--------+--------+----+------+------+---
+                                    |<------------- covered by the checksum ------------------ ...
+
+Base offset and epoch lie outside the checksum: the broker sets them without touching the rest.
+Attributes: bits 0-2 codec, 3 log append time, 4 transactional, 5 control, 6 delete horizon,
+8-9 format (ours; no producer may set them).
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from struct import Struct
+from typing import Final, NamedTuple
+
+HEADER_SIZE: Final = 61
+LENGTH_PREFIX: Final = 12  # base offset and length: what the length field does not count
+CHECKED_FROM: Final = 21  # the checksum covers the entry from here to its end
+MAGIC_AT: Final = 16
+MAGIC: Final = 2
+SMALLEST_RECORD: Final = 7  # bytes of a record that has neither key, value nor headers
+
+CODEC_MASK: Final = 0x07
+LOG_APPEND_TIME: Final = 0x08
+TRANSACTIONAL: Final = 0x10
+CONTROL: Final = 0x20
+DELETE_HORIZON: Final = 0x40
+FORMAT_SHIFT: Final = 8
+FORMAT_MASK: Final = 0x300
+
+NO_PRODUCER: Final = -1
+NO_TIMESTAMP: Final = -1
+
+HEADER: Final = Struct(">qiibIhiqqqhii")
+
+
+class EntryError(Exception):
+    """The bytes of an entry are not what they should be; the only exception this floor raises."""
+
+
+class CorruptEntry(EntryError):  # noqa: N818 - says what the entry is
+    """The bytes were damaged: cut, a wrong checksum, a length that leads nowhere."""
+
+
+class InvalidEntry(EntryError):  # noqa: N818 - says what the entry is
+    """The bytes are whole, but say something that nobody may say here."""
+
+
+class EntryTooLarge(InvalidEntry):
+    """Decompressed, the entry would be larger than its reader allows."""
+
+
+class UnsupportedCompression(EntryError):  # noqa: N818 - says what the entry is
+    """The entry names a codec that does not exist."""
+
+
+class Format(IntEnum):
+    """Whose batch it is; decides how the bytes behind the header are read."""
+
+    KAFKA = 0
+    PULSAR = 1
+    TUBEMQ = 2
+
+
+class Codec(IntEnum):
+    """How the records behind the header are compressed; the header never is."""
+
+    NONE = 0
+    GZIP = 1
+    SNAPPY = 2
+    LZ4 = 3
+    ZSTD = 4
+
+
+class EntryHeader(NamedTuple):
+    """The first 61 bytes of an entry. `length` is the whole entry's, these bytes included."""
+
+    base_offset: int
+    length: int
+    leader_epoch: int
+    crc: int
+    attributes: int
+    last_offset_delta: int
+    base_timestamp: int
+    max_timestamp: int
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+    record_count: int
+
+    @property
+    def span(self) -> int:
+        """How many offsets the entry covers, holes included: never the count of its records."""
+        return self.last_offset_delta + 1
+
+    @property
+    def last_offset(self) -> int:
+        """The last offset that the entry covers."""
+        return self.base_offset + self.last_offset_delta
+
+    @property
+    def format(self) -> Format:
+        """Whose batch it is."""
+        number = (self.attributes & FORMAT_MASK) >> FORMAT_SHIFT
+        if number > Format.TUBEMQ:
+            raise InvalidEntry(f"entry format {number} does not exist")
+        return Format(number)
+
+    @property
+    def codec(self) -> Codec:
+        """How the records are compressed."""
+        number = self.attributes & CODEC_MASK
+        if number > Codec.ZSTD:
+            raise UnsupportedCompression(f"codec {number} does not exist")
+        return Codec(number)
+
+    @property
+    def is_control(self) -> bool:
+        """True for a transaction's marker, which no application ever sees."""
+        return bool(self.attributes & CONTROL)
+
+    @property
+    def is_transactional(self) -> bool:
+        """True when the entry counts only if its transaction is committed."""
+        return bool(self.attributes & TRANSACTIONAL)
+
+    @property
+    def log_append_time(self) -> bool:
+        """True when every record's time is the broker's, which is `max_timestamp`."""
+        return bool(self.attributes & LOG_APPEND_TIME)
