@@ -1,7 +1,5 @@
 """Everything the log may refuse or fail with. Whoever catches `LogError` has caught all of it."""
 
-# ruff: noqa: N818 - the classes are named by the reason, as the broker's are
-
 from __future__ import annotations
 
 from pathlib import Path
