@@ -4,7 +4,6 @@ These are expected outcomes of a request, so they travel inside promises and, in
 results of its neighbours. `EVERY` lists them; the tests of each gateway walk it, so a new reason
 without a code in some door does not get far.
 """
-# ruff: noqa: N818 - the classes are named by the reason, as the doors and the documents name it
 
 from __future__ import annotations
 

@@ -1,0 +1,192 @@
+"""Cursors: how far each reader has come, per (protocol, name, partition).
+
+Today a cursor is a mark (everything below its offset is acked) with what Kafka keeps beside it: the
+owner epoch the reader saw, a text of its own, the time. Acked ranges above the mark come with
+Pulsar's individual acks, and so does the mapping of several names to one shared cursor.
+
+A move is a fact record in the journal. Memory follows when the journal says it is durable, in the
+order of the journal, so nobody is told a position that a power cut could take back. Positions of
+deleted partitions go with them, also those that were still on their way to the disk.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import NamedTuple
+from typing import Protocol as Port
+
+from trilogue.broker.errors import (
+    BrokerError,
+    InvalidGroupName,
+    MetadataTooLarge,
+    OffsetOutOfRange,
+    StorageFailed,
+    TooManyPositions,
+)
+from trilogue.broker.facts import (
+    CursorMove,
+    CursorMoves,
+    FactKind,
+    Protocol,
+    SnapshotRow,
+    cursor_key,
+    decode_moves,
+    encode_moves,
+)
+from trilogue.broker.promise import Promise
+
+NAME_SIZE_MAX = 1_024  # bytes of UTF-8
+
+
+class FactJournal(Port):
+    """What cursors need of the journal."""
+
+    def add_fact(self, kind: int, payload: bytes) -> None:
+        """Put a fact into the window that is being filled."""
+
+    def on_commit(self, callback: Callable[[BaseException | None], None]) -> None:
+        """Call back when everything added so far is durable, or never will be."""
+
+
+class Position(NamedTuple):
+    """Where a reader of one partition will go on."""
+
+    offset: int
+    owner_epoch: int
+    metadata: str
+    committed_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class CursorLimits:
+    """Bounds on what clients may leave with us."""
+
+    metadata_size_max: int = 4_096  # bytes of UTF-8
+    count_max: int = 1_000_000
+
+
+_NONE: Mapping[int, Position] = MappingProxyType({})
+
+
+class Cursors:
+    """All positions of this node. `known` says whether a partition (still) exists."""
+
+    def __init__(self, known: Callable[[int], bool], limits: CursorLimits | None = None) -> None:
+        self.limits = limits or CursorLimits()
+        self._known = known
+        self._positions: dict[tuple[Protocol, str], dict[int, Position]] = {}
+        self._count = 0
+        self._dirty: dict[tuple[Protocol, str, int], None] = {}
+
+    def __len__(self) -> int:
+        return self._count
+
+    def position(self, protocol: Protocol, name: str, partition_id: int) -> Position | None:
+        """Return the durable position, if there is one."""
+        return self._positions.get((protocol, name), _NONE).get(partition_id)
+
+    def positions(self, protocol: Protocol, name: str) -> Mapping[int, Position]:
+        """Return all durable positions of a name by partition id; a view, not to be kept."""
+        return self._positions.get((protocol, name), _NONE)
+
+    def names(self, protocol: Protocol) -> list[str]:
+        """Return every name of a protocol that has a position."""
+        return [name for spoken, name in self._positions if spoken is protocol]
+
+    def check(self, move: CursorMove) -> None:
+        """Refuse a move that cannot be; one bad partition need not spoil a whole commit."""
+        if move.offset < 0:
+            raise OffsetOutOfRange(f"{move.offset} is no offset")
+        limit = self.limits.metadata_size_max
+        if len(move.metadata) > limit or len(move.metadata.encode()) > limit:
+            raise MetadataTooLarge(f"metadata may have {limit} bytes")
+
+    def commit(
+        self,
+        journal: FactJournal,
+        protocol: Protocol,
+        name: str,
+        moves: Sequence[CursorMove],
+        now_ms: int,
+    ) -> Promise[None]:
+        """Move marks; the promise is kept when the moves are durable and visible."""
+        if len(name.encode()) > NAME_SIZE_MAX:
+            raise InvalidGroupName(f"a name may have {NAME_SIZE_MAX} bytes")
+        if self._count + len(moves) > self.limits.count_max:
+            raise TooManyPositions(f"the broker keeps {self.limits.count_max} positions")
+        for move in moves:
+            self.check(move)
+        promise: Promise[None] = Promise()
+        batch = CursorMoves(protocol, name, now_ms, moves)
+
+        def settled(error: BaseException | None) -> None:
+            if error is not None:
+                promise.set_error(StorageFailed(str(error)))
+                return
+            self._apply(batch)
+            promise.set_result(None)
+
+        for payload in encode_moves(batch):
+            journal.add_fact(FactKind.CURSOR_MOVE, payload)
+        journal.on_commit(settled)
+        return promise
+
+    def replay(self, payload: bytes) -> None:
+        """Apply a move found in the journal at start."""
+        self._apply(decode_moves(payload))
+
+    def load(self, payload: bytes) -> None:
+        """Apply a snapshot row; it need not be written to the next snapshot."""
+        batch = decode_moves(payload)
+        self._apply(batch)
+        for move in batch.moves:
+            self._dirty.pop((batch.protocol, batch.name, move.partition_id), None)
+
+    def drop(self, partition_ids: Collection[int]) -> None:
+        """Forget positions on partitions that were deleted."""
+        gone = set(partition_ids)
+        for (protocol, name), positions in list(self._positions.items()):
+            for partition_id in positions.keys() & gone:
+                del positions[partition_id]
+                self._count -= 1
+                self._dirty[protocol, name, partition_id] = None
+            if not positions:
+                del self._positions[protocol, name]
+
+    def snapshot(self) -> list[SnapshotRow]:
+        """Return the rows that changed since the last call."""
+        dirty, self._dirty = self._dirty, {}
+        return [self._row(*key) for key in dirty]
+
+    def _row(self, protocol: Protocol, name: str, partition_id: int) -> SnapshotRow:
+        key = cursor_key(protocol, name, partition_id)
+        position = self.position(protocol, name, partition_id)
+        if position is None:
+            return SnapshotRow(key, None)
+        move = CursorMove(partition_id, position.offset, position.owner_epoch, position.metadata)
+        (value,) = encode_moves(CursorMoves(protocol, name, position.committed_ms, (move,)))
+        return SnapshotRow(key, value)
+
+    def _apply(self, batch: CursorMoves) -> None:
+        key = (batch.protocol, batch.name)
+        positions = self._positions.get(key)
+        for partition_id, offset, owner_epoch, metadata in batch.moves:
+            if not self._known(partition_id):
+                continue
+            if positions is None:
+                positions = self._positions[key] = {}
+            if partition_id not in positions:
+                self._count += 1
+            positions[partition_id] = Position(offset, owner_epoch, metadata, batch.committed_ms)
+            self._dirty[batch.protocol, batch.name, partition_id] = None
+
+
+def refusal(cursors: Cursors, move: CursorMove) -> BrokerError | None:
+    """Say why a move cannot be, or None."""
+    try:
+        cursors.check(move)
+    except BrokerError as error:
+        return error
+    return None

@@ -1,0 +1,213 @@
+"""Fact records: small fast facts that travel in the journal's frames, and their snapshots in meta.
+
+A fact has a kind (in the frame) and a payload that starts with a version byte; big-endian. Facts of
+a kind or version that we do not know stop the start: to skip one would be to forget an
+acknowledged position.
+
+    CURSOR_MOVE     u8 version 1 | u8 protocol | i64 committed_ms | u16 length, name | u32 count |
+                    count x (u64 partition id | i64 offset | i32 owner epoch | u16 length, metadata)
+    PRODUCER_MARK   u8 version 1 | u64 partition id | i64 producer id | i16 epoch | i64 active_ms |
+                    u64 written | u8 count |
+                    count x (i32 base sequence | i32 last offset delta | i64 base offset |
+                             i64 append time)
+
+At the flush cut the state that facts and entries have made is written to meta, one row for each
+position and producer that changed since the cut before:
+
+    key  "c" | u8 protocol | u64 partition id | name       value  CURSOR_MOVE of that one position
+    key  "p" | u64 partition id | i64 producer id          value  PRODUCER_MARK
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from enum import IntEnum, unique
+from struct import Struct
+from struct import error as struct_error
+from typing import NamedTuple, Self
+
+from trilogue.log.errors import CorruptLog
+
+VERSION = 1
+PAYLOAD_SIZE = 64 << 10  # a longer list of moves is cut into several facts of about this size
+
+CURSOR_KEY = b"c"
+PRODUCER_KEY = b"p"
+
+
+@unique
+class FactKind(IntEnum):
+    """What a fact record tells. Numbers are on disk: never reused."""
+
+    CURSOR_MOVE = 1
+    PRODUCER_MARK = 2
+
+
+@unique
+class Protocol(IntEnum):
+    """Whose position it is. Numbers are on disk."""
+
+    KAFKA = 0
+    PULSAR = 1
+    TUBEMQ = 2
+
+
+class CursorMove(NamedTuple):
+    """The new mark of one partition: everything below `offset` is acked."""
+
+    partition_id: int
+    offset: int
+    owner_epoch: int = -1
+    metadata: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class CursorMoves:
+    """What one commit moved."""
+
+    protocol: Protocol
+    name: str
+    committed_ms: int
+    moves: Sequence[CursorMove]
+
+
+class WrittenBatch(NamedTuple):
+    """One batch of a producer that is in the log. `append_time_ms` is -1 under CreateTime."""
+
+    base_sequence: int
+    last_offset_delta: int
+    base_offset: int
+    append_time_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class ProducerMark:
+    """What is known of one producer in one partition."""
+
+    partition_id: int
+    producer_id: int
+    epoch: int
+    active_ms: int
+    written: int
+    batches: tuple[WrittenBatch, ...]  # oldest first
+
+
+class SnapshotRow(NamedTuple):
+    """A row for meta; None deletes."""
+
+    key: bytes
+    value: bytes | None
+
+
+_MOVES = Struct(">BBqH")
+_COUNT = Struct(">I")
+_MOVE = Struct(">QqiH")
+_MARK = Struct(">BQqhqQB")
+_BATCH = Struct(">iiqq")
+_CURSOR_KEY = Struct(">cBQ")
+_PRODUCER_KEY = Struct(">cQq")
+
+
+def encode_moves(moves: CursorMoves) -> Iterator[bytes]:
+    """Write a commit as one payload or, when it is long, several."""
+    name = moves.name.encode()
+    head = _MOVES.pack(VERSION, moves.protocol, moves.committed_ms, len(name)) + name
+    parts: list[bytes] = []
+    count = size = 0
+    for move in moves.moves:
+        metadata = move.metadata.encode()
+        parts += (
+            _MOVE.pack(move.partition_id, move.offset, move.owner_epoch, len(metadata)),
+            metadata,
+        )
+        count += 1
+        size += _MOVE.size + len(metadata)
+        if size >= PAYLOAD_SIZE:
+            yield b"".join((head, _COUNT.pack(count), *parts))
+            parts, count, size = [], 0, 0
+    if parts:
+        yield b"".join((head, _COUNT.pack(count), *parts))
+
+
+def decode_moves(payload: bytes) -> CursorMoves:
+    """Read a CURSOR_MOVE."""
+    with _Reading("CURSOR_MOVE", payload) as reading:
+        version, protocol, committed_ms, name_size = reading.take(_MOVES)
+        reading.known(version)
+        name = reading.text(name_size)
+        (count,) = reading.take(_COUNT)
+        moves: list[CursorMove] = []
+        for _ in range(count):
+            partition_id, offset, owner_epoch, metadata_size = reading.take(_MOVE)
+            metadata = reading.text(metadata_size)
+            moves.append(CursorMove(partition_id, offset, owner_epoch, metadata))
+        return CursorMoves(Protocol(protocol), name, committed_ms, moves)
+
+
+def encode_mark(mark: ProducerMark) -> bytes:
+    """Write a PRODUCER_MARK."""
+    head = _MARK.pack(
+        VERSION,
+        mark.partition_id,
+        mark.producer_id,
+        mark.epoch,
+        mark.active_ms,
+        mark.written,
+        len(mark.batches),
+    )
+    return head + b"".join(_BATCH.pack(*batch) for batch in mark.batches)
+
+
+def decode_mark(payload: bytes) -> ProducerMark:
+    """Read a PRODUCER_MARK."""
+    with _Reading("PRODUCER_MARK", payload) as reading:
+        version, partition_id, producer_id, epoch, active_ms, written, count = reading.take(_MARK)
+        reading.known(version)
+        batches = tuple(WrittenBatch(*reading.take(_BATCH)) for _ in range(count))
+        return ProducerMark(partition_id, producer_id, epoch, active_ms, written, batches)
+
+
+def cursor_key(protocol: Protocol, name: str, partition_id: int) -> bytes:
+    """Name the snapshot row of a position."""
+    return _CURSOR_KEY.pack(CURSOR_KEY, protocol, partition_id) + name.encode()
+
+
+def producer_key(partition_id: int, producer_id: int) -> bytes:
+    """Name the snapshot row of a producer."""
+    return _PRODUCER_KEY.pack(PRODUCER_KEY, partition_id, producer_id)
+
+
+class _Reading:
+    """A payload being read; whatever does not fit is CorruptLog, also bytes left over."""
+
+    def __init__(self, kind: str, payload: bytes) -> None:
+        self._kind = kind
+        self._payload = payload
+        self._position = 0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: object, error: object, traceback: object) -> None:
+        if isinstance(error, struct_error | ValueError):
+            raise CorruptLog(f"a {self._kind} fact is malformed: {error}") from error
+        if error is None and self._position != len(self._payload):
+            raise CorruptLog(f"a {self._kind} fact has bytes left over")
+
+    def take(self, fields: Struct) -> tuple[int, ...]:
+        values = fields.unpack_from(self._payload, self._position)
+        self._position += fields.size
+        return values
+
+    def text(self, size: int) -> str:
+        end = self._position + size
+        if end > len(self._payload):
+            raise ValueError("cut inside a text")
+        text = self._payload[self._position : end].decode()
+        self._position = end
+        return text
+
+    def known(self, version: int) -> None:
+        if version != VERSION:
+            raise CorruptLog(f"a {self._kind} fact has version {version}; this program knows 1")

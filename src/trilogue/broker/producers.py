@@ -1,0 +1,290 @@
+"""Idempotent producers: who has written what to which partition, so that a retry appends nothing.
+
+For each (partition, producer id) the epoch and the last five batches are kept. A batch arrives:
+
+    known producer, same epoch     next sequence (2^31-1 is followed by 0)     append
+                                   one of the last five, exactly               its offset again
+                                   written before those                        DuplicateSequence
+                                   anything else                               OutOfOrderSequence
+    higher epoch                   sequence 0                                  append
+                                   any other                                   OutOfOrderSequence
+    lower epoch                                                                StaleProducerEpoch
+    unknown producer               any sequence                                append
+
+An unknown producer may start at any sequence, as in Kafka since 2.5: its state may have expired,
+and to refuse it (as 2.0.0 did with UNKNOWN_PRODUCER_ID) only made clients take a new id.
+DuplicateSequence tells the client that its batch is safe, so it is answered only for sequences that
+were surely written: `written` counts how many follow each other without a gap up to the last one.
+
+State moves when a batch is appended, so that a retry which comes before the sync is recognised
+(the reply waits for the disk either way). A snapshot must not know more than the disk: it holds
+only batches below the high watermark. For that a sixth batch is kept: a client has at most five
+unacked, so the sixth is durable. State comes back from snapshots and from the headers of replayed
+entries; to apply a header twice changes nothing.
+
+All states stand in one list in the order of their last use. Its end is where idle ones expire (one
+day, looked at when a snapshot is made) and where room is made when there are too many.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from trilogue.broker.errors import (
+    DuplicateSequence,
+    InvalidRecord,
+    OutOfOrderSequence,
+    StaleProducerEpoch,
+)
+from trilogue.broker.facts import (
+    ProducerMark,
+    SnapshotRow,
+    WrittenBatch,
+    encode_mark,
+    producer_key,
+)
+from trilogue.entry.entry import EntryHeader
+
+WINDOW = 5  # batches whose repetition is answered with their offset
+KEPT = WINDOW + 1
+SEQUENCE_MASK = 2**31 - 1
+BEHIND_MAX = 2**30  # half of the circle of sequences is behind the last one, half ahead
+
+
+@dataclass(frozen=True, slots=True)
+class ProducerLimits:
+    """How long an idle producer is remembered, and how many (producer, partition) pairs."""
+
+    expiration_ms: int = 86_400_000
+    count_max: int = 100_000
+
+
+class _Producer:
+    """What one producer has written to one partition."""
+
+    __slots__ = (
+        "active_ms",
+        "batches",
+        "dirty",
+        "epoch",
+        "last_sequence",
+        "partition_id",
+        "producer_id",
+        "written",
+    )
+
+    def __init__(self, partition_id: int, producer_id: int) -> None:
+        self.partition_id = partition_id
+        self.producer_id = producer_id
+        self.epoch = -1
+        self.last_sequence = -1
+        self.written = 0
+        self.active_ms = 0
+        self.batches: list[WrittenBatch] = []
+        self.dirty = False
+
+    def repeated(self, sequence: int, delta: int) -> WrittenBatch:
+        """Find the batch that a sequence out of turn repeats, or refuse it."""
+        for batch in self.batches[-WINDOW:]:
+            if batch.base_sequence == sequence and batch.last_offset_delta == delta:
+                return batch
+        behind = (self.last_sequence - sequence) & SEQUENCE_MASK
+        window = self.batches[-WINDOW:]
+        recent = sum(batch.last_offset_delta + 1 for batch in window)
+        if recent <= behind - delta and behind < min(self.written, BEHIND_MAX):
+            raise DuplicateSequence(f"sequence {sequence} was written long ago")
+        expected = (self.last_sequence + 1) & SEQUENCE_MASK
+        raise OutOfOrderSequence(f"sequence {sequence} came where {expected} was expected")
+
+    def write(self, header: EntryHeader, base_offset: int, append_time_ms: int) -> None:
+        """Take over a batch that is in the log."""
+        sequence, delta = header.base_sequence, header.last_offset_delta
+        if header.producer_epoch != self.epoch:
+            self.epoch = header.producer_epoch
+            self.batches.clear()
+            self.written = 0
+        elif sequence != (self.last_sequence + 1) & SEQUENCE_MASK:
+            self.batches.clear()  # a gap that only a replay can have: what was between is unknown
+            self.written = 0
+        self.last_sequence = (sequence + delta) & SEQUENCE_MASK
+        self.written += delta + 1
+        self.batches.append(WrittenBatch(sequence, delta, base_offset, append_time_ms))
+        if len(self.batches) > KEPT:
+            del self.batches[0]
+
+    def durable(self, end: int) -> ProducerMark | None:
+        """Describe what was written below `end`; None when that is no longer known."""
+        below = [batch for batch in self.batches if batch.base_offset < end]
+        if self.batches and not below:
+            return None
+        above = sum(batch.last_offset_delta + 1 for batch in self.batches[len(below) :])
+        return ProducerMark(
+            self.partition_id,
+            self.producer_id,
+            self.epoch,
+            self.active_ms,
+            self.written - above,
+            tuple(below[-WINDOW:]),
+        )
+
+
+class PartitionProducers:
+    """The producers of one partition. `check` before an append, `write` after it."""
+
+    __slots__ = ("_all", "_states", "partition_id")
+
+    def __init__(self, everyone: Producers, partition_id: int) -> None:
+        self._all = everyone
+        self._states: dict[int, _Producer] = {}
+        self.partition_id = partition_id
+
+    def __len__(self) -> int:
+        return len(self._states)
+
+    def check(self, header: EntryHeader) -> WrittenBatch | None:
+        """Return None when the batch may be appended, the batch that it repeats, or refuse it."""
+        state = self._states.get(header.producer_id)
+        sequence, epoch = header.base_sequence, header.producer_epoch
+        if state is None:
+            if sequence < 0 or epoch < 0:
+                raise InvalidRecord("a batch with a producer id needs an epoch and a sequence")
+            return None
+        if epoch == state.epoch:
+            if sequence == (state.last_sequence + 1) & SEQUENCE_MASK:
+                return None
+            if sequence < 0:
+                raise InvalidRecord("a batch with a producer id needs a sequence")
+            return state.repeated(sequence, header.last_offset_delta)
+        if epoch < state.epoch:
+            raise StaleProducerEpoch(f"epoch {epoch} is over, the producer is at {state.epoch}")
+        if sequence != 0:
+            raise OutOfOrderSequence(f"a new epoch starts with sequence 0, not {sequence}")
+        return None
+
+    def write(
+        self, header: EntryHeader, base_offset: int, append_time_ms: int, now_ms: int
+    ) -> None:
+        """Remember a batch that was just appended."""
+        producer_id = header.producer_id
+        state = self._states.get(producer_id)
+        if state is None:
+            state = self._states[producer_id] = _Producer(self.partition_id, producer_id)
+        state.write(header, base_offset, append_time_ms)
+        state.active_ms = now_ms
+        self._all.touch(state)
+
+    def restore(self, header: EntryHeader, now_ms: int) -> None:
+        """Take over an entry that is replayed; one that is known already changes nothing."""
+        state = self._states.get(header.producer_id)
+        known = state.batches[-1].base_offset if state is not None and state.batches else -1
+        if header.base_offset <= known:
+            return
+        append_time_ms = header.max_timestamp if header.log_append_time else -1
+        self.write(header, header.base_offset, append_time_ms, now_ms)
+
+    def load(self, mark: ProducerMark) -> None:
+        """Put a producer where a snapshot or a mark in the journal says it is."""
+        state = self._states.get(mark.producer_id)
+        if state is None:
+            state = self._states[mark.producer_id] = _Producer(mark.partition_id, mark.producer_id)
+        state.epoch = mark.epoch
+        state.active_ms = mark.active_ms
+        state.written = mark.written
+        state.batches = list(mark.batches)
+        last = mark.batches[-1] if mark.batches else None
+        state.last_sequence = (
+            -1 if last is None else (last.base_sequence + last.last_offset_delta) & SEQUENCE_MASK
+        )
+        self._all.touch(state)
+
+    def forget(self, state: _Producer) -> None:
+        """Let one go."""
+        del self._states[state.producer_id]
+
+    def clear(self) -> list[_Producer]:
+        """Let all go, and say who they were."""
+        states = list(self._states.values())
+        self._states.clear()
+        return states
+
+
+class Producers:
+    """The producers of all partitions of this node: expiry, bound, snapshots."""
+
+    def __init__(self, limits: ProducerLimits | None = None) -> None:
+        self.limits = limits or ProducerLimits()
+        self._partitions: dict[int, PartitionProducers] = {}
+        self._by_use: OrderedDict[_Producer, None] = OrderedDict()  # the longest idle first
+        self._dirty: list[_Producer] = []
+        self._gone: dict[bytes, None] = {}
+
+    def __len__(self) -> int:
+        return len(self._by_use)
+
+    def of(self, partition_id: int) -> PartitionProducers:
+        """Return the producers of one partition."""
+        found = self._partitions.get(partition_id)
+        if found is None:
+            found = self._partitions[partition_id] = PartitionProducers(self, partition_id)
+        return found
+
+    def touch(self, state: _Producer) -> None:
+        """Note that a producer has just changed; makes room where it is one too many."""
+        by_use = self._by_use
+        if state in by_use:
+            by_use.move_to_end(state)
+        else:
+            by_use[state] = None
+            if len(by_use) > self.limits.count_max:
+                self._forget(next(iter(by_use)))
+        if not state.dirty:
+            state.dirty = True
+            self._dirty.append(state)
+
+    def drop(self, partition_id: int) -> None:
+        """Forget the producers of a partition that was deleted."""
+        partition = self._partitions.pop(partition_id, None)
+        for state in partition.clear() if partition else ():
+            self._let_go(state)
+
+    def load(self, mark: ProducerMark, *, snapshot: bool) -> None:
+        """Take over a mark; what comes from a snapshot need not be written to the next one."""
+        self.of(mark.partition_id).load(mark)
+        if snapshot:
+            state = self._dirty.pop()
+            state.dirty = False
+
+    def snapshot(self, now_ms: int, durable_end: Callable[[int], int]) -> list[SnapshotRow]:
+        """Return the rows that changed since the last call, after letting idle producers go.
+
+        A producer of whom nothing durable is known keeps its old row, and its turn.
+        """
+        oldest_ms = now_ms - self.limits.expiration_ms
+        while self._by_use and (state := next(iter(self._by_use))).active_ms < oldest_ms:
+            self._forget(state)
+        rows = [SnapshotRow(key, None) for key in self._gone]
+        self._gone.clear()
+        dirty, self._dirty = self._dirty, []
+        for state in dirty:
+            mark = state.durable(durable_end(state.partition_id)) if state.dirty else None
+            if mark is not None:
+                state.dirty = mark.batches[-1] != state.batches[-1]
+                rows.append(
+                    SnapshotRow(
+                        producer_key(mark.partition_id, mark.producer_id), encode_mark(mark)
+                    )
+                )
+            if state.dirty:
+                self._dirty.append(state)
+        return rows
+
+    def _forget(self, state: _Producer) -> None:
+        self._partitions[state.partition_id].forget(state)
+        self._let_go(state)
+
+    def _let_go(self, state: _Producer) -> None:
+        del self._by_use[state]
+        state.dirty = False  # it may still stand in the list of the changed, and is passed over
+        self._gone[producer_key(state.partition_id, state.producer_id)] = None
