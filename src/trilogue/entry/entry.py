@@ -46,11 +46,11 @@ class EntryError(Exception):
     """The bytes of an entry are not what they should be; the only exception this floor raises."""
 
 
-class CorruptEntry(EntryError):  # noqa: N818 - says what the entry is
+class CorruptEntry(EntryError):
     """The bytes were damaged: cut, a wrong checksum, a length that leads nowhere."""
 
 
-class InvalidEntry(EntryError):  # noqa: N818 - says what the entry is
+class InvalidEntry(EntryError):
     """The bytes are whole, but say something that nobody may say here."""
 
 
@@ -58,7 +58,7 @@ class EntryTooLarge(InvalidEntry):
     """Decompressed, the entry would be larger than its reader allows."""
 
 
-class UnsupportedCompression(EntryError):  # noqa: N818 - says what the entry is
+class UnsupportedCompression(EntryError):
     """The entry names a codec that does not exist."""
 
 

@@ -1,0 +1,185 @@
+"""The codecs of Kafka's record batches, each with a hard limit on what may come out.
+
+A bomb costs its reader no more than the limit: output goes into buffers of our own size, which
+start from the bytes that are really there and grow at most to the limit, and a size that the bytes
+only declare is never allocated before it is found possible.
+
+What others must be able to read decides how we write: Java reads snappy only in xerial's framing
+
+    82 'SNAPPY' 00 | version i32 | lowest readable version i32 | (size i32, raw snappy block)*
+
+(other clients send one raw block; both are read here), and LZ4 frames only with independent blocks.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterator
+from struct import Struct
+from typing import Final
+
+import cramjam
+
+from trilogue.entry.entry import Codec, CorruptEntry, EntryTooLarge, UnsupportedCompression
+
+Buffer = bytes | bytearray | memoryview
+
+_GZIP_WINDOW: Final = 31  # a window of 32 KiB (15), in gzip's wrapping (+16)
+_GZIP_LEVEL: Final = 6
+_ZSTD_LEVEL: Final = 3
+_XERIAL_MAGIC: Final = b"\x82SNAPPY\x00"
+_XERIAL_HEADER: Final = _XERIAL_MAGIC + bytes((0, 0, 0, 1, 0, 0, 0, 1))
+_XERIAL_BLOCK: Final = 32 * 1024
+_SNAPPY_MAX_RATIO: Final = 32  # three bytes can stand for 64: nothing expands more than 22 times
+_LZ4_HEADER: Final = bytes.fromhex("04224d18 60 40 82")  # version 1, independent blocks, of 64 KiB
+_LZ4_BLOCK: Final = 64 * 1024
+_LZ4_RAW: Final = 0x80000000
+_FIRST_OUTPUT: Final = 64 * 1024
+_SIZE: Final = Struct(">i")
+_LZ4_SIZE: Final = Struct("<I")
+
+
+def compress(codec: int, data: Buffer) -> bytes:
+    """Compress as Kafka's own client would, so that every Kafka client can read it."""
+    match codec:
+        case Codec.NONE:
+            return bytes(data)
+        case Codec.GZIP:
+            packer = zlib.compressobj(_GZIP_LEVEL, zlib.DEFLATED, _GZIP_WINDOW)
+            return packer.compress(data) + packer.flush()
+        case Codec.SNAPPY:
+            return _compress_snappy(data)
+        case Codec.LZ4:
+            return _compress_lz4(data)
+        case Codec.ZSTD:
+            return bytes(cramjam.zstd.compress(data, level=_ZSTD_LEVEL))
+    raise UnsupportedCompression(f"codec {codec} does not exist")
+
+
+def decompress(codec: int, data: Buffer, limit: int) -> Buffer:
+    """Decompress at most `limit` bytes: more are an EntryTooLarge, damaged ones a CorruptEntry."""
+    match codec:
+        case Codec.NONE:
+            if len(data) > limit:
+                raise EntryTooLarge(f"{len(data)} bytes where {limit} are allowed")
+            return data
+        case Codec.GZIP:
+            return _decompress_gzip(data, limit)
+        case Codec.SNAPPY:
+            return _decompress_snappy(memoryview(data), limit)
+        case Codec.LZ4:
+            return _decompress_frame(cramjam.lz4, data, limit)
+        case Codec.ZSTD:
+            return _decompress_frame(cramjam.zstd, data, limit)
+    raise UnsupportedCompression(f"codec {codec} does not exist")
+
+
+def _decompress_gzip(data: Buffer, limit: int) -> bytes:
+    unpacker = zlib.decompressobj(_GZIP_WINDOW)
+    try:
+        out = unpacker.decompress(data, limit + 1)
+    except zlib.error as error:
+        raise CorruptEntry(f"gzip: {error}") from error
+    if len(out) > limit:
+        raise EntryTooLarge(f"gzip: more than the {limit} bytes allowed")
+    if not unpacker.eof:
+        raise CorruptEntry("gzip: cut")
+    if unpacker.unused_data:
+        raise CorruptEntry("gzip: bytes after the end")
+    return out
+
+
+def _decompress_frame(module: object, data: Buffer, limit: int) -> memoryview:
+    """Decompress LZ4 or zstd frames into a buffer that grows until it fits or is at the limit."""
+    room = min(limit, max(_FIRST_OUTPUT, 4 * len(data)))
+    while True:
+        out = bytearray(room)
+        try:
+            size = module.decompress_into(data, out)  # type: ignore[attr-defined]
+        except cramjam.DecompressionError as error:
+            if "write whole buffer" not in str(error):
+                raise CorruptEntry(f"{error}") from error
+            if room >= limit:
+                raise EntryTooLarge(f"more than the {limit} bytes allowed") from error
+            room = min(limit, 4 * room)
+        else:
+            return memoryview(out)[:size]
+
+
+def _compress_lz4(data: Buffer) -> bytes:
+    out = bytearray(_LZ4_HEADER)
+    view = memoryview(data)
+    for start in range(0, len(view), _LZ4_BLOCK):
+        block = view[start : start + _LZ4_BLOCK]
+        packed = cramjam.lz4.compress_block(block, store_size=False)
+        if len(packed) < len(block):
+            out += _LZ4_SIZE.pack(len(packed))
+            out += packed
+        else:
+            out += _LZ4_SIZE.pack(len(block) | _LZ4_RAW)
+            out += block
+    out += _LZ4_SIZE.pack(0)
+    return bytes(out)
+
+
+def _compress_snappy(data: Buffer) -> bytes:
+    out = bytearray(_XERIAL_HEADER)
+    view = memoryview(data)
+    for start in range(0, len(view), _XERIAL_BLOCK):
+        packed = cramjam.snappy.compress_raw(view[start : start + _XERIAL_BLOCK])
+        out += _SIZE.pack(len(packed))
+        out += packed
+    return bytes(out)
+
+
+def _decompress_snappy(data: memoryview, limit: int) -> memoryview:
+    """Two passes: what the blocks say they hold is added up before any of it is allocated."""
+    total = 0
+    for block in _snappy_blocks(data):
+        total += _snappy_size(block)
+        if total > limit:
+            raise EntryTooLarge(f"snappy: more than the {limit} bytes allowed")
+    out = memoryview(bytearray(total))
+    pos = 0
+    for block in _snappy_blocks(data):
+        size = _snappy_size(block)
+        try:
+            written = cramjam.snappy.decompress_raw_into(block, out[pos : pos + size])
+        except cramjam.DecompressionError as error:
+            raise CorruptEntry(f"snappy: {error}") from error
+        if written != size:
+            raise CorruptEntry(f"snappy: a block of {written} bytes says it has {size}")
+        pos += size
+    return out
+
+
+def _snappy_size(block: memoryview) -> int:
+    try:
+        size = int(cramjam.snappy.decompress_raw_len(block))
+    except cramjam.DecompressionError as error:
+        raise CorruptEntry(f"snappy: {error}") from error
+    if size > len(block) * _SNAPPY_MAX_RATIO:
+        raise CorruptEntry(f"snappy: {len(block)} bytes cannot stand for {size}")
+    return size
+
+
+def _snappy_blocks(data: memoryview) -> Iterator[memoryview]:
+    if bytes(data[: len(_XERIAL_MAGIC)]) != _XERIAL_MAGIC:
+        yield data
+        return
+    if len(data) < len(_XERIAL_HEADER):
+        raise CorruptEntry("snappy: the xerial header is cut")
+    blocks_left = 64 + len(data) // 32  # honest blocks hold kilobytes; a swarm of empty ones is not
+    pos = len(_XERIAL_HEADER)
+    while pos < len(data):
+        if len(data) - pos < _SIZE.size:
+            raise CorruptEntry("snappy: a block's size is cut")
+        (size,) = _SIZE.unpack_from(data, pos)
+        pos += _SIZE.size
+        if not 0 < size <= len(data) - pos:
+            raise CorruptEntry(f"snappy: a block of {size} bytes, {len(data) - pos} are there")
+        blocks_left -= 1
+        if blocks_left < 0:
+            raise CorruptEntry("snappy: too many blocks")
+        yield data[pos : pos + size]
+        pos += size
