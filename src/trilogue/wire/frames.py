@@ -1,0 +1,117 @@
+"""Split a byte stream into frames, without copying them and without trusting their lengths.
+
+A frame of Kafka and of Pulsar is a big-endian int32 and that many bytes:
+
+    +--------------+------------------------+--------------+-----
+    | length int32 | body (length bytes)    | length int32 | ...
+    +--------------+------------------------+--------------+-----
+
+One buffer receives the bytes and frames are views of it:
+
+    0         start                 end                capacity
+    +---------+---------------------+------------------+
+    | handed  | received, not yet   | free: what       |
+    | out     | handed out          | get_buffer gives |
+    +---------+---------------------+------------------+
+
+Goals: a frame that lies in the buffer is handed out as a view of it; a frame is moved at most
+once before it is complete (to the front, when the room behind it runs out), beyond that only
+when the buffer grows; the buffer doubles when it is *full of received bytes*, so a peer that
+declares 100 MiB and sends ten bytes costs ten bytes; a buffer that grew is given back as soon as
+it is empty.  A new, larger buffer is a new object: views of the old one stay what they were.
+"""
+
+from __future__ import annotations
+
+from trilogue.wire.errors import WireError
+
+PREFIX = 4
+INITIAL_CAPACITY = 64 * 1024
+RETAINED_CAPACITY = 256 * 1024
+"""An empty buffer larger than this is replaced by a small one: idle connections stay cheap."""
+ROOM = 4 * 1024
+"""The least free room worth a receive call."""
+
+
+class Int32Frames:
+    """Frames with an int32 length before them; works with any cutting of the stream."""
+
+    __slots__ = ("_buffer", "_capacity", "_end", "_limit", "_start")
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._start = self._end = 0
+        self._renew(INITIAL_CAPACITY)
+
+    @property
+    def capacity(self) -> int:
+        """Bytes of memory held now."""
+        return self._capacity
+
+    @property
+    def pending(self) -> int:
+        """Bytes received that no frame has taken yet."""
+        return self._end - self._start
+
+    @property
+    def limit(self) -> int:
+        """The longest frame body that is accepted; may be raised once the peer is known."""
+        return self._limit
+
+    @limit.setter
+    def limit(self, limit: int) -> None:
+        self._limit = limit
+
+    def get_buffer(self) -> memoryview:
+        """Free room to receive into; frames handed out before are no longer valid."""
+        if self._start == self._end:
+            self._start = self._end = 0
+            if self._capacity > RETAINED_CAPACITY:
+                self._renew(INITIAL_CAPACITY)
+        elif self._capacity - self._end < ROOM:
+            self._make_room()
+        return self._buffer[self._end :]
+
+    def received(self, count: int) -> None:
+        """Tell that the first `count` bytes of the room given last are filled."""
+        assert 0 <= count <= self._capacity - self._end, "more received than there was room for"
+        self._end += count
+
+    def next(self) -> memoryview | None:
+        """The body of the next whole frame, valid until `get_buffer`; None: more is needed."""
+        start = self._start + PREFIX
+        if start > self._end:
+            return None
+        length = self._declared()
+        if not 0 <= length <= self._limit:
+            raise WireError(f"frame of {length} bytes, the limit is {self._limit}")
+        stop = start + length
+        if stop > self._end:
+            return None
+        self._start = stop
+        return self._buffer[start:stop]
+
+    def _declared(self) -> int:
+        prefix = self._buffer[self._start : self._start + PREFIX]
+        return int.from_bytes(prefix, "big", signed=True)
+
+    def _missing(self) -> int:
+        """How many bytes the frame that has begun still needs, as far as that is known."""
+        if self.pending < PREFIX:
+            return PREFIX - self.pending
+        return max(1, PREFIX + self._declared() - self.pending)
+
+    def _make_room(self) -> None:
+        """Move what is pending to the front; double the buffer if it is full even so."""
+        pending = self.pending
+        kept = self._buffer[self._start : self._end]
+        if self._capacity - pending < min(ROOM, self._missing()):
+            self._renew(2 * self._capacity)
+        elif self._start == 0:
+            return
+        self._buffer[:pending] = kept
+        self._start, self._end = 0, pending
+
+    def _renew(self, capacity: int) -> None:
+        self._capacity = capacity
+        self._buffer = memoryview(bytearray(capacity))

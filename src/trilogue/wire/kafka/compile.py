@@ -1,0 +1,82 @@
+"""Turn a message class and a version into straight-line Python, once, when it is first spoken.
+
+`decoder`, `encoder` and `gatherer` give functions; `source` gives their text.  The text is known
+to `linecache`, so a traceback shows the generated line.  What a version does not have is left
+out when encoding and has its default when decoding.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Literal, Protocol, TypeAlias, TypeVar, cast
+
+from trilogue.wire.kafka import decode, encode
+from trilogue.wire.kafka.schema import Bytes, table
+from trilogue.wire.kafka.writer import Writer
+
+M = TypeVar("M")
+M_co = TypeVar("M_co", covariant=True)
+M_contra = TypeVar("M_contra", contravariant=True)
+
+Way: TypeAlias = Literal["decode", "encode", "gather"]
+
+
+class Decoder(Protocol[M_co]):
+    """Reads one message at `pos`; gives it and the position after it."""
+
+    def __call__(self, buf: Bytes, pos: int = 0, /) -> tuple[M_co, int]:
+        """Raise WireError for bytes that are not this message."""
+
+
+class Encoder(Protocol[M_contra]):
+    """Appends one message to `out`."""
+
+    def __call__(self, message: M_contra, out: bytearray, /) -> None:
+        """Raise EncodeError, and leave `out` as it was, for what the version cannot say."""
+
+
+class Gatherer(Protocol[M_contra]):
+    """Appends one message to `head`; records given as lists of buffers stay where they are."""
+
+    def __call__(self, message: M_contra, head: bytearray, /) -> list[Bytes]:
+        """Give the buffers to write, in order, `head` first."""
+
+
+def decoder(cls: type[M], version: int) -> Decoder[M]:
+    """The function that decodes this message in this version."""
+    return cast("Decoder[M]", _function(cls, version, "decode"))
+
+
+def encoder(cls: type[M], version: int) -> Encoder[M]:
+    """The function that encodes this message in this version."""
+    return cast("Encoder[M]", _function(cls, version, "encode"))
+
+
+def gatherer(cls: type[M], version: int) -> Gatherer[M]:
+    """The function that encodes this message in this version without copying its records."""
+    return cast("Gatherer[M]", _function(cls, version, "gather"))
+
+
+def source(cls: type, version: int, way: Way) -> str:
+    """The generated text."""
+    return _write(cls, version, way).text
+
+
+_compiled: dict[tuple[type, int, Way], Callable[..., object]] = {}
+
+
+def _function(cls: type, version: int, way: Way) -> Callable[..., object]:
+    found = _compiled.get((cls, version, way))
+    if found is None:
+        found = _compiled[cls, version, way] = _write(cls, version, way).build(way)
+    return found
+
+
+def _write(cls: type, version: int, way: Way) -> Writer:
+    known = table(cls)
+    if version not in known:
+        raise ValueError(f"{cls.__name__} has no version {version}")
+    title, flexible = f"{cls.__name__} v{version}", version >= known.flexible
+    if way == "decode":
+        return decode.write(title, cls, version, flexible=flexible)
+    return encode.write(title, cls, version, flexible=flexible, gather=way == "gather")

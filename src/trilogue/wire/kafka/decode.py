@@ -1,0 +1,222 @@
+"""The decoder of one (message, version), as text.
+
+How it keeps its promise, that any bytes give a message or a `WireError` and never cost more than
+they are worth: `pos` only grows; a slice past the end is short and harmless, and is found out by
+the next read or by the comparison with `end` on the last line; a count is compared with the bytes
+that are left, each element taking at least its smallest size, before anything is made or looped.
+"""
+
+from __future__ import annotations
+
+import struct
+
+from trilogue.wire.errors import WireError
+from trilogue.wire.kafka import runtime
+from trilogue.wire.kafka.schema import Field, table
+from trilogue.wire.kafka.writer import (
+    SHORT_ARRAY,
+    Writer,
+    element,
+    layout,
+    least_size,
+    many,
+    runs,
+    tagged,
+    unpackers,
+    untagged,
+)
+
+SCOPE: dict[str, object] = {
+    "WireError": WireError,
+    "MALFORMED": (WireError, IndexError, UnicodeDecodeError, struct.error),
+    "new": object.__new__,
+    "i16": layout("h").unpack_from,
+    "i32": layout("i").unpack_from,
+    "unpack_from": struct.unpack_from,
+    "read_uvarint": runtime.read_uvarint,
+    "long_length": runtime.long_length,
+    "long_string_length": runtime.long_string_length,
+    "skip_tags": runtime.skip_tags,
+    "check_count": runtime.check_count,
+    "bad_count": runtime.bad_count,
+    "bad_null": runtime.bad_null,
+    "bad_tag": runtime.bad_tag,
+    "cut": runtime.cut,
+}
+
+
+def write(title: str, cls: type, version: int, *, flexible: bool) -> Writer:
+    """Write the function `decode` of a message."""
+    writer = Writer(title, "decode", SCOPE)
+    decoding = _Decoding(writer, version, flexible=flexible)
+    with writer.function("def decode(buf, pos=0):"):
+        if _has_records(cls):  # so that a slice is a view
+            writer.emit("if type(buf) is not memoryview: buf = memoryview(buf)")
+        writer.emit("end = len(buf)")
+        with writer.block("try:"):
+            decoding.structure(cls, "m")
+            writer.emit("if pos > end: cut()")
+        with writer.block("except MALFORMED as error:"):
+            writer.emit(f"raise WireError(f'{title}: {{error}}') from error")
+        writer.emit("return m, pos")
+    return writer
+
+
+def _has_records(cls: type) -> bool:
+    return any(
+        field.wire.kind == "records" or (isinstance(field.item, type) and _has_records(field.item))
+        for field in table(cls).fields
+    )
+
+
+class _Decoding:
+    """Emits statements that read from `buf` at `pos` and move `pos`."""
+
+    def __init__(self, writer: Writer, version: int, *, flexible: bool) -> None:
+        self._writer = writer
+        self._emit = writer.emit
+        self._version = version
+        self._flexible = flexible
+
+    def structure(self, cls: type, out: str) -> None:
+        """Assign a structure to the name `out`; a frozen one is made when all its fields are."""
+        known, version = table(cls), self._version
+        join = "_" if known.frozen else "."
+        made = self._writer.bind(cls)
+        if not known.frozen:
+            self._emit(f"{out} = new({made})")
+        here = untagged(known, version)
+        for field in known.fields:
+            if field not in here:
+                self._emit(f"{out}{join}{field.name} = {self._writer.literal(field.default)}")
+        for fixed, group in runs(here):
+            targets = [f"{out}{join}{field.name}" for field in group]
+            if fixed:
+                self._run("".join(field.wire.code for field in group), targets)
+            else:
+                for field, target in zip(group, targets, strict=True):
+                    self._value(field, target)
+        if self._flexible:
+            self._tags(known.frozen, tagged(known, version), out)
+        if known.frozen:
+            names = [field.name for field in known.fields]
+            self._emit(f"{out} = {made}({', '.join(f'{n}={out}_{n}' for n in names)})")
+
+    def _run(self, codes: str, targets: list[str]) -> None:
+        unpack = self._writer.bind(layout(codes).unpack_from)
+        comma = "," if len(targets) == 1 else ""
+        self._emit(f"{', '.join(targets)}{comma} = {unpack}(buf, pos)")
+        self._emit(f"pos += {layout(codes).size}")
+
+    def _value(self, field: Field, target: str) -> None:
+        kind = field.wire.kind
+        if kind == "fixed":
+            self._run(field.wire.code, [target])
+        elif kind == "struct":
+            self._struct_value(field, target)
+        else:
+            self._sized_value(field, target)
+
+    def _struct_value(self, field: Field, target: str) -> None:
+        assert isinstance(field.item, type)
+        out = self._writer.fresh("s")
+        if not field.nullable(self._version):
+            self.structure(field.item, out)
+        else:
+            flag = self._writer.fresh("n")
+            self._emit(f"{flag} = buf[pos]; pos += 1")
+            with self._writer.block(f"if {flag} > 127:"):
+                self._emit(f"{out} = None")
+            with self._writer.block("else:"):
+                self.structure(field.item, out)
+        self._emit(f"{target} = {out}")
+
+    def _sized_value(self, field: Field, target: str) -> None:
+        kind = field.wire.kind
+        size = self._size(kind)
+        if not field.nullable(self._version):
+            if kind != "array":  # an array looks at its count anyway
+                self._emit(f"if {size} < 0: bad_null()")
+            self._content(field, target, size)
+            return
+        with self._writer.block(f"if {size} < 0:"):
+            self._emit(f"{target} = None")
+        with self._writer.block("else:"):
+            self._content(field, target, size)
+
+    def _size(self, kind: str) -> str:
+        size = self._writer.fresh("n")
+        if self._flexible:
+            long = "long_string_length" if kind == "string" else "long_length"
+            self._emit(f"{size} = buf[pos] - 1; pos += 1")
+            self._emit(f"if {size} > 126: {size}, pos = {long}(buf, pos)")
+        elif kind == "string":
+            self._emit(f"{size}, = i16(buf, pos); pos += 2")
+        else:
+            self._emit(f"{size}, = i32(buf, pos); pos += 4")
+        return size
+
+    def _content(self, field: Field, target: str, size: str) -> None:
+        match field.wire.kind:
+            case "array":
+                self._array(field, target, size)
+                return
+            case "string":
+                value = f"str(buf[pos:pos + {size}], 'utf-8')"
+            case "bytes":
+                value = f"bytes(buf[pos:pos + {size}])"
+            case _:
+                value = f"buf[pos:pos + {size}]"
+        self._emit(f"{target} = {value}; pos += {size}")
+
+    def _array(self, field: Field, target: str, count: str) -> None:
+        inner = element(field)
+        least = least_size(inner, self._version, flexible=self._flexible)
+        assert least > 0, f"elements of {field.name} may be empty: nothing bounds their number"
+        self._emit(f"if {count} < 0 or {count} * {least} > end - pos: bad_count({count})")
+        if inner.wire.kind == "fixed":
+            code = inner.wire.code
+            short = self._writer.bind(unpackers(code))
+            self._emit(
+                f"{target} = list({short}[{count}](buf, pos) if {count} < {SHORT_ARRAY} "
+                f"else unpack_from({many(code, count)}, buf, pos))"
+            )
+            self._emit(f"pos += {count} * {least}")
+            return
+        items, item = self._writer.fresh("x"), self._writer.fresh("i")
+        self._emit(f"{target} = {items} = []")
+        with self._writer.block(f"for _ in range({count}):"):
+            if inner.wire.kind == "struct":
+                assert isinstance(inner.item, type)
+                self.structure(inner.item, item)
+            else:
+                self._value(inner, item)
+            self._emit(f"{items}.append({item})")
+
+    def _tags(self, frozen: bool, known: list[Field], out: str) -> None:
+        """Read tagged fields; they are rare, so all but "none" is a function of its own."""
+        if not known:
+            self._emit("if buf[pos]: pos = skip_tags(buf, pos, end)")
+            self._emit("else: pos += 1")
+            return
+        assert not frozen, "a frozen structure has no tagged fields of its own"
+        name = self._writer.fresh("tags")
+        self._emit(f"if buf[pos]: pos = {name}({out}, buf, pos, end)")
+        self._emit("else: pos += 1")
+        count, tag, stop = (self._writer.fresh(prefix) for prefix in ("n", "t", "e"))
+        with self._writer.function(f"def {name}(m, buf, pos, end):"):
+            self._emit(f"{count}, pos = read_uvarint(buf, pos)")
+            self._emit(f"check_count({count}, 2, end - pos)")
+            with self._writer.block(f"for _ in range({count}):"):
+                self._emit(f"{tag}, pos = read_uvarint(buf, pos)")
+                self._emit(f"{stop}, pos = read_uvarint(buf, pos)")
+                self._emit(f"{stop} += pos")
+                self._emit(f"if {stop} > end: cut()")
+                word = "if"
+                for field in known:
+                    with self._writer.block(f"{word} {tag} == {field.tag}:"):
+                        self._value(field, f"m.{field.name}")
+                    word = "elif"
+                self._emit(f"else: pos = {stop}")
+                self._emit(f"if pos != {stop}: bad_tag({tag})")
+            self._emit("return pos")

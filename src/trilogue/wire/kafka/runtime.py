@@ -1,0 +1,117 @@
+"""What generated codec functions call: variable-length integers, tag skipping, refusals.
+
+An unsigned varint holds 7 bits a byte, low group first; the high bit says "more follows".  Compact
+lengths are sent as n + 1, and 0 says null.
+"""
+
+from __future__ import annotations
+
+from typing import NoReturn
+
+from trilogue.wire.errors import EncodeError, WireError
+from trilogue.wire.kafka.schema import Bytes
+
+MAX_VARINT_BYTES = 5
+MAX_LENGTH = 0x7FFFFFFF
+MAX_STRING = 0x7FFF
+_ONE_BYTE = [bytes((n,)) for n in range(128)]
+
+
+def read_uvarint(buf: Bytes, pos: int) -> tuple[int, int]:
+    """An unsigned varint and the position after it."""
+    value = shift = 0
+    for at in range(pos, pos + MAX_VARINT_BYTES):
+        byte = buf[at]
+        value |= (byte & 127) << shift
+        if byte < 128:
+            if value > MAX_LENGTH:
+                break
+            return value, at + 1
+        shift += 7
+    raise WireError("bad varint")
+
+
+def long_length(buf: Bytes, pos: int) -> tuple[int, int]:
+    """A compact length whose first byte, already passed, said that more follow."""
+    value, pos = read_uvarint(buf, pos - 1)
+    return value - 1, pos
+
+
+def long_string_length(buf: Bytes, pos: int) -> tuple[int, int]:
+    """The same for a string, which Kafka bounds."""
+    value, pos = read_uvarint(buf, pos - 1)
+    if value - 1 > MAX_STRING:
+        raise WireError(f"string of {value - 1} bytes")
+    return value - 1, pos
+
+
+def uvarint(value: int) -> bytes:
+    """An unsigned varint as bytes."""
+    if value < 128:
+        return _ONE_BYTE[value]
+    if value > MAX_LENGTH:
+        raise EncodeError(f"{value} is too long for a length")
+    out = bytearray()
+    while value > 127:
+        out.append(value & 127 | 128)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
+
+
+def string_length(size: int) -> bytes:
+    """The compact length of a string."""
+    if size > MAX_STRING:
+        raise EncodeError(f"string of {size} bytes")
+    return uvarint(size + 1)
+
+
+def skip_tags(buf: Bytes, pos: int, end: int) -> int:
+    """Pass over tagged fields, all of them unknown."""
+    count, pos = read_uvarint(buf, pos)
+    check_count(count, 2, end - pos)
+    for _ in range(count):
+        _, pos = read_uvarint(buf, pos)
+        size, pos = read_uvarint(buf, pos)
+        pos += size
+        if pos > end:
+            cut()
+    return pos
+
+
+def check_count(count: int, least: int, left: int) -> None:
+    """Refuse a count of things that cannot fit into the bytes that are left."""
+    if count < 0 or count * least > left:
+        bad_count(count)
+
+
+def bad_count(count: int) -> NoReturn:
+    """Refuse an array: null where it may not be, or more elements than bytes."""
+    raise WireError(f"array of {count} elements does not fit")
+
+
+def bad_null() -> NoReturn:
+    """Refuse a null (any negative length) where there must be a value."""
+    raise WireError("null where there must be a value")
+
+
+def cut() -> NoReturn:
+    """Refuse a message that ends before its fields do."""
+    raise WireError("the message is cut off")
+
+
+def bad_tag(tag: int) -> NoReturn:
+    """Refuse a tagged field whose content is not as long as it said."""
+    raise WireError(f"tagged field {tag} has another size than it says")
+
+
+def bad_uuid(value: bytes) -> NoReturn:
+    """Refuse to encode an id that is not 16 bytes."""
+    raise EncodeError(f"a uuid has 16 bytes, not {len(value)}")
+
+
+def pieces(value: Bytes | list[Bytes] | tuple[Bytes, ...]) -> tuple[int, list[Bytes]]:
+    """Records as a list of buffers, and their total size."""
+    if isinstance(value, bytes | bytearray | memoryview):
+        return len(value), [value]
+    return sum(map(len, value)), list(value)
