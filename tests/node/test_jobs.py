@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import operator
 import os
+import pickle
 import select
 import signal
 import subprocess
@@ -12,6 +14,7 @@ import sys
 
 import pytest
 
+from trilogue.node.helper import JobFailedError, read_packet, run_job
 from trilogue.node.jobs import Helper, HelperDiedError
 
 
@@ -125,6 +128,7 @@ def test_group_signals_are_left_to_the_server():
 
 PARENT = """
 import asyncio, os, signal, sys
+from trilogue.node.helper import JobFailedError, read_packet, run_job
 from trilogue.node.jobs import Helper
 
 async def main():
@@ -153,3 +157,28 @@ def test_the_helper_dies_with_its_server(then):
     ended, _, _ = select.select([handle], [], [], 10)
     os.close(handle)
     assert ended
+
+
+class StubbornError(Exception):
+    def __init__(self, first, second):
+        super().__init__(f"{first} {second}")
+
+
+def fail_stubbornly():
+    raise StubbornError("cannot", "travel")
+
+
+def test_an_exception_that_cannot_travel_arrives_as_text():
+    packet = run_job(pickle.dumps((fail_stubbornly, ())))
+
+    result, error = pickle.loads(packet)
+    assert result is None
+    assert isinstance(error, JobFailedError)
+    assert "StubbornError: cannot travel" in str(error)
+
+
+def test_half_a_packet_is_the_end():
+    assert read_packet(io.BytesIO(b"")) is None
+    assert read_packet(io.BytesIO(b"\x00\x00")) is None
+    assert read_packet(io.BytesIO(b"\x00\x00\x00\x05abc")) is None
+    assert read_packet(io.BytesIO(b"\x00\x00\x00\x03abc")) == b"abc"

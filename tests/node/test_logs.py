@@ -37,7 +37,7 @@ def test_json_is_one_object_a_line(stream):
     start_logging(level="info", form="json", stream=stream)
 
     try:
-        raise ValueError("broken")  # noqa: TRY301
+        raise ValueError("broken")
     except ValueError:
         logging.getLogger("trilogue.x").exception("flush.failed", extra={"segment": 7})
 

@@ -89,4 +89,7 @@ def _spell_error(error: Exception) -> bytes:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]))
+    # Under its own name, not as `__main__`: what it pickles must be found by the other end.
+    from trilogue.node import helper  # noqa: PLW0406
+
+    helper.main(int(sys.argv[1]))

@@ -1,0 +1,114 @@
+"""Metrics as other rooms hand them over, and as Prometheus reads them.
+
+Nothing here is touched while messages flow: rooms keep plain integers, and when somebody scrapes,
+the node reads them and builds a list of `Metric`. `Buckets` is the one exception that counts as
+events happen, and it is a bisect and an addition.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+)
+from prometheus_client.registry import Collector
+
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+
+Labels = Mapping[str, str]
+Family = CounterMetricFamily | GaugeMetricFamily | HistogramMetricFamily
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """One metric at one moment; all samples carry the same label names. Counters end in _total."""
+
+    name: str
+    kind: Literal["counter", "gauge"]
+    doc: str
+    samples: Sequence[tuple[Labels, float]]
+
+
+class Buckets:
+    """A histogram: how many values were at or below each bound."""
+
+    __slots__ = ("bounds", "counts", "total")
+
+    def __init__(self, bounds: Sequence[float]) -> None:
+        self.bounds = tuple(bounds)
+        self.counts = [0] * (len(self.bounds) + 1)
+        self.total = 0.0
+
+    def observe(self, value: float) -> None:
+        """Count one value."""
+        self.counts[bisect_left(self.bounds, value)] += 1
+        self.total += value
+
+    def cumulative(self) -> list[tuple[str, float]]:
+        """Counts at or below each bound, the last bound being infinite, as Prometheus wants it."""
+        rows: list[tuple[str, float]] = []
+        so_far = 0
+        for bound, count in zip((*self.bounds, float("inf")), self.counts, strict=True):
+            so_far += count
+            rows.append(("+Inf" if bound == float("inf") else repr(bound), so_far))
+        return rows
+
+
+@dataclass(frozen=True, slots=True)
+class Histogram:
+    """A histogram at one moment."""
+
+    name: str
+    doc: str
+    buckets: Sequence[tuple[str, float]]
+    total: float
+
+
+Gather = Callable[[], Iterable[Metric | Histogram]]
+
+
+class Exposition:
+    """Writes the page that a scrape reads; also the process's own CPU, memory and descriptors."""
+
+    def __init__(self, gather: Gather) -> None:
+        self._registry = CollectorRegistry(auto_describe=False)
+        self._registry.register(_Gathered(gather))
+        ProcessCollector(registry=self._registry)
+
+    def page(self) -> bytes:
+        """Read everything now."""
+        return generate_latest(self._registry)
+
+
+class _Gathered(Collector):
+    def __init__(self, gather: Gather) -> None:
+        self._gather = gather
+
+    def describe(self) -> Iterator[Family]:
+        """Nothing is known before the first scrape, and it need not be."""
+        return iter(())
+
+    def collect(self) -> Iterator[Family]:
+        """Turn what the rooms say into the library's words."""
+        for metric in self._gather():
+            yield _family(metric)
+
+
+def _family(metric: Metric | Histogram) -> Family:
+    if isinstance(metric, Histogram):
+        histogram = HistogramMetricFamily(metric.name, metric.doc)
+        histogram.add_metric([], metric.buckets, metric.total)
+        return histogram
+    names = list(metric.samples[0][0]) if metric.samples else []
+    kind = CounterMetricFamily if metric.kind == "counter" else GaugeMetricFamily
+    family = kind(metric.name, metric.doc, labels=names)
+    for labels, value in metric.samples:
+        family.add_metric([labels[name] for name in names], value)
+    return family
