@@ -9,7 +9,10 @@ bytes of one partition in one segment are one unbroken run, its *extent*.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, fields
+from operator import attrgetter
+from typing import cast
 
 
 def segment_name(segment_id: int) -> str:
@@ -38,6 +41,20 @@ class Extent:
     max_event_ms: int
     min_append_ms: int
     max_append_ms: int
+
+
+EXTENT_FIELDS = tuple(each.name for each in fields(Extent))
+_extent_row = attrgetter(*EXTENT_FIELDS)
+
+
+def extent_rows(extents: Mapping[int, Extent]) -> list[tuple[int, ...]]:
+    """Turn extents into bare tuples, as the manifest and meta keep them: many, and all numbers."""
+    return [cast("tuple[int, ...]", _extent_row(extent)) for extent in extents.values()]
+
+
+def extents_from_rows(rows: Iterable[tuple[int, ...]]) -> dict[int, Extent]:
+    """Turn the tuples back; one of another length is a TypeError."""
+    return {extent.partition_id: extent for extent in (Extent(*row) for row in rows)}
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,415 @@
+"""Meta on SQLite: one machine, the standard library, one thread that writes.
+
+```
+ loop ──commit()──► queue ──► writer thread: BEGIN; rules and rows of every commit waiting; COMMIT
+   ▲                                                                                       │
+   └──── state moves, waiters wake, in order ◄──────── call_soon_threadsafe ◄── fsync ─────┘
+```
+
+Commits that wait together share one transaction and one fsync, but not their fate: one whose
+precondition fails, or whose rows the rules refuse, leaves the others alone. The rules are checked
+on the writer's own copy of the state, which is ahead of the one that the loop reads by exactly what
+is not durable yet.
+
+A disk that is full refuses a transaction cleanly, so that only its commits fail (`DiskFull`). After
+any other failure of the store nothing is known: this meta is failed for good and says so once.
+A second process that opens the data takes the next node epoch; the first is then fenced.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import queue
+import sqlite3
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import msgspec
+
+from trilogue.log.errors import CorruptLog, DiskFull, NewerFormat, StorageFailed
+from trilogue.log.manifest import Manifest
+from trilogue.meta.errors import Fenced, InvalidCommit, MetaError
+from trilogue.meta.ids import Ids
+from trilogue.meta.port import (
+    FORMAT_VERSION,
+    ID_BLOCKS,
+    AllocateIds,
+    CommitResult,
+    Fence,
+    Op,
+    Precondition,
+)
+from trilogue.meta.state import Change, MetaState, change, follow
+from trilogue.meta.tables import APPLICATION_ID, SCHEMA, load_state, write_rows
+
+log = logging.getLogger(__name__)
+
+BATCH_MAX = 256  # commits in one transaction
+WAITING_MAX = 10_000  # commits in the queue
+BUSY_SECONDS = 5.0  # another process may look into the file for a moment
+SIZE_MAX = 16 << 30  # of the database
+PAGE_SIZE = 4096
+
+# What SQLite's binding raises for values it cannot store: the commit is at fault, not the disk.
+BAD_VALUES = (
+    OverflowError,
+    UnicodeEncodeError,
+    TypeError,
+    msgspec.MsgspecError,
+    sqlite3.InterfaceError,
+    sqlite3.ProgrammingError,
+    sqlite3.IntegrityError,
+    sqlite3.DataError,
+)
+
+DAMAGED = frozenset(
+    {  # primary codes that say the file is not what it was; 1 = a table is missing
+        sqlite3.SQLITE_CORRUPT,
+        sqlite3.SQLITE_NOTADB,
+        sqlite3.SQLITE_ERROR,
+    }
+)
+
+Done = Callable[[CommitResult | None, Exception | None], None]
+
+
+class _Commit:
+    """One commit on its way through the queue and back."""
+
+    __slots__ = ("done", "error", "fence", "made", "ops", "preconditions")
+
+    def __init__(
+        self,
+        ops: Sequence[Op],
+        preconditions: Sequence[Precondition],
+        fence: Fence | None,
+        done: Done,
+    ) -> None:
+        self.ops = tuple(ops)
+        self.preconditions = tuple(preconditions)
+        self.fence = fence
+        self.done = done
+        self.made: Change | None = None
+        self.error: Exception | None = None
+
+
+class SqliteMeta:
+    """The store of a single node."""
+
+    def __init__(
+        self,
+        path: Path,
+        connection: sqlite3.Connection,
+        state: MetaState,
+        on_failed: Callable[[Exception], None] | None,
+    ) -> None:
+        """Use `open`."""
+        self.failed: Exception | None = None
+        self.state = state
+        self._path = path
+        self._connection = connection
+        self._on_failed = on_failed
+        self._ahead = state.copy()  # the writer's: moves before the commit is durable
+        self._ids = Ids()
+        self._refilling: set[str] = set()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._queue: queue.SimpleQueue[_Commit | None] = queue.SimpleQueue()
+        self._finished: deque[_Commit] = deque()
+        self._thread = threading.Thread(target=self._write, name="meta", daemon=True)
+
+    @classmethod
+    def open(
+        cls,
+        path: Path,
+        *,
+        create: bool = False,
+        node_id: int = 1,
+        new_cluster_id: Callable[[], bytes] = lambda: os.urandom(16),
+        on_failed: Callable[[Exception], None] | None = None,
+        size_max: int = SIZE_MAX,
+    ) -> SqliteMeta:
+        """Open what is there, take the next node epoch and the first blocks of ids.
+
+        `create` is for a data directory that holds no journal and no segment yet: where meta was
+        and is gone (or emptied), a new one would know no partition, and a recovery would drop
+        every message as deleted.
+        `on_failed` is called once, on the loop's thread, when nothing can be committed any more.
+        """
+        try:
+            connection = _connect(path, create=create)
+            try:
+                if _prepare(path, connection, create=create, size_max=size_max):
+                    _create(connection, new_cluster_id(), node_id)
+                    _sync_directory(path.parent)
+                made = _begin_epoch(connection)
+                meta = cls(path, connection, made.state, on_failed)
+            except BaseException:
+                connection.close()
+                raise
+        except sqlite3.Error as error:
+            kind = CorruptLog if _code(error) in DAMAGED else StorageFailed
+            raise kind(f"meta cannot be opened ({error}): {path}") from error
+        except (msgspec.MsgspecError, LookupError, TypeError, ValueError) as error:
+            raise CorruptLog(f"meta holds rows that cannot be ({error!r})", path) from error
+        for block in made.blocks:
+            meta._ids.add(block)
+        meta._thread.start()
+        return meta
+
+    # ── the loop's side ───────────────────────────────────────────────────────────────────────
+
+    async def commit(
+        self,
+        ops: Sequence[Op],
+        preconditions: Sequence[Precondition] = (),
+        fence: Fence | None = None,
+    ) -> CommitResult:
+        """Make all of it durable or raise; see the port."""
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[CommitResult] = loop.create_future()
+
+        def done(result: CommitResult | None, error: Exception | None) -> None:
+            if future.done():  # the caller was cancelled
+                return
+            if result is not None:
+                future.set_result(result)
+            else:
+                future.set_exception(error or StorageFailed("no result"))
+
+        self._submit(_Commit(ops, preconditions, fence, done), loop)
+        return await future
+
+    def allocate(self, kind: str) -> int:
+        """Give one id; when half of a block is used the next one is asked for."""
+        given = self._ids.take(kind)
+        block = ID_BLOCKS.get(kind, 0)
+        if self._ids.left(kind) < block // 2 and kind not in self._refilling:
+            self._refill(kind, block)
+        return given
+
+    async def reserve(self, kind: str, count: int) -> None:
+        """Return when `count` ids are at hand."""
+        while (missing := count - self._ids.left(kind)) > 0:
+            result = await self.commit([AllocateIds(kind, missing)])
+            for block in result.blocks:
+                self._ids.add(block)
+
+    def snapshots(self) -> Iterator[tuple[bytes, bytes]]:
+        """Read all snapshots, in the order of their keys."""
+        try:
+            with contextlib.closing(_connect(self._path, read_only=True)) as connection:
+                yield from connection.execute("SELECT key, value FROM snapshots ORDER BY key")
+        except sqlite3.Error as error:
+            raise StorageFailed(f"snapshots cannot be read ({error})") from error
+
+    def manifest(self) -> Manifest:
+        """Say what exists now."""
+        return self.state.manifest()
+
+    def close(self) -> None:
+        """Write what is waiting, then let go of the file."""
+        if self._thread.is_alive():
+            self._queue.put(None)
+            self._thread.join()
+        self.failed = self.failed or StorageFailed("meta is closed")
+
+    def _submit(self, commit: _Commit, loop: asyncio.AbstractEventLoop) -> None:
+        if self.failed is not None:
+            raise self._refusal()
+        if self._queue.qsize() >= WAITING_MAX:
+            raise MetaError("too many commits are waiting")
+        self._loop = loop
+        self._queue.put(commit)
+
+    def _refill(self, kind: str, count: int) -> None:
+        def done(result: CommitResult | None, error: Exception | None) -> None:
+            self._refilling.discard(kind)
+            for block in result.blocks if result else ():
+                self._ids.add(block)
+            if error is not None:
+                log.warning("meta.refill_failed", extra={"kind": kind, "error": str(error)})
+
+        try:
+            loop = asyncio.get_running_loop()
+        except RuntimeError:  # before the loop runs: what is at hand has to do
+            return
+        self._refilling.add(kind)
+        self._submit(_Commit([AllocateIds(kind, count)], (), None, done), loop)
+
+    def _deliver(self) -> None:
+        """Move the state and wake the waiters, in the order in which commits became durable."""
+        while self._finished:
+            commit = self._finished.popleft()
+            if commit.made is None:
+                commit.done(None, commit.error)
+                continue
+            follow(self.state, commit.made.writes)
+            commit.done(CommitResult(commit.made.version, tuple(commit.made.blocks)), None)
+        if self.failed is not None and self._on_failed is not None:
+            on_failed, self._on_failed = self._on_failed, None
+            on_failed(self.failed)
+
+    def _refusal(self) -> Exception:
+        if isinstance(self.failed, Fenced):
+            return Fenced(str(self.failed))
+        return StorageFailed(str(self.failed))
+
+    # ── the writer's side ─────────────────────────────────────────────────────────────────────
+
+    def _write(self) -> None:
+        more = True
+        while more:
+            batch = [self._queue.get()]
+            with contextlib.suppress(queue.Empty):
+                while len(batch) < BATCH_MAX:
+                    batch.append(self._queue.get_nowait())
+            more = None not in batch
+            commits = [commit for commit in batch if commit is not None]
+            if commits:
+                self._write_batch(commits)
+                self._hand_back(commits)
+        with contextlib.suppress(sqlite3.Error):  # all that counts is durable already
+            self._connection.close()
+
+    def _write_batch(self, commits: list[_Commit]) -> None:
+        """One transaction. After it every commit has either `made` or `error`."""
+        try:
+            if self.failed is not None:
+                raise self._refusal()
+            self._connection.execute("BEGIN IMMEDIATE")
+            self._check_epoch()
+            for commit in commits:
+                self._write_commit(commit)
+            self._connection.execute("COMMIT")
+        except Exception as error:  # noqa: BLE001 - whatever it was, nothing of this may be acked
+            self._take_back(commits, self._verdict(error))
+
+    def _write_commit(self, commit: _Commit) -> None:
+        """Apply one commit to the writer's state and the open transaction; or neither."""
+        try:
+            commit.made = change(self._ahead, commit.ops, commit.preconditions, commit.fence)
+        except MetaError as error:
+            commit.error = error
+            return
+        self._connection.execute("SAVEPOINT one")
+        try:
+            write_rows(self._connection, commit.made.writes)
+        except BAD_VALUES as error:
+            self._connection.execute("ROLLBACK TO one")
+            commit.made.undo()
+            commit.made, commit.error = None, InvalidCommit(f"rows cannot be stored: {error}")
+        self._connection.execute("RELEASE one")
+
+    def _check_epoch(self) -> None:
+        found = self._connection.execute("SELECT value FROM identity WHERE key = 'node_epoch'")
+        (epoch,) = found.fetchone()
+        if epoch != self._ahead.node_epoch:
+            raise Fenced(f"epoch {epoch} began, this is {self._ahead.node_epoch}")
+
+    def _verdict(self, error: Exception) -> Exception:
+        """Say what a failed transaction means, and whether it is the end."""
+        if isinstance(error, sqlite3.Error) and _code(error) == sqlite3.SQLITE_FULL:
+            return DiskFull(f"no room for meta: {error}")
+        if self.failed is None:
+            fenced = isinstance(error, Fenced)
+            self.failed = error if fenced else StorageFailed(f"meta cannot be written: {error}")
+            self.failed.__cause__ = None if fenced else error
+            log.error("meta.failed", extra={"error": repr(error)})
+        return self._refusal()
+
+    def _take_back(self, commits: list[_Commit], error: Exception) -> None:
+        if self._connection.in_transaction:
+            with contextlib.suppress(sqlite3.Error):
+                self._connection.execute("ROLLBACK")
+        for commit in reversed(commits):
+            if commit.made is not None:
+                commit.made.undo()
+                commit.made = None
+            if commit.error is None:
+                commit.error = error
+
+    def _hand_back(self, commits: list[_Commit]) -> None:
+        self._finished.extend(commits)
+        if self._loop is not None:
+            with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
+                self._loop.call_soon_threadsafe(self._deliver)
+
+
+def _code(error: sqlite3.Error) -> int:
+    """Give SQLite's primary error code; 0 when the error is the binding's own."""
+    return int(getattr(error, "sqlite_errorcode", 0)) & 0xFF
+
+
+# ── opening ───────────────────────────────────────────────────────────────────────────────────
+
+
+def _connect(path: Path, *, create: bool = False, read_only: bool = False) -> sqlite3.Connection:
+    if create and not path.exists():
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600))
+    if not create and not (path.exists() and path.stat().st_size):
+        raise CorruptLog("meta is missing or empty", path)
+    return sqlite3.connect(
+        f"{path.absolute().as_uri()}?mode={'ro' if read_only else 'rw'}",
+        uri=True,
+        timeout=BUSY_SECONDS,
+        isolation_level=None,
+        check_same_thread=False,
+    )
+
+
+def _prepare(path: Path, connection: sqlite3.Connection, *, create: bool, size_max: int) -> bool:
+    """Look at whose file it is before touching it; say whether it is new."""
+    (application,) = connection.execute("PRAGMA application_id").fetchone()
+    (version,) = connection.execute("PRAGMA user_version").fetchone()
+    (tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
+    new = not (application or version or tables)
+    if new and not create:
+        raise CorruptLog("meta is empty", path)
+    if not new and application != APPLICATION_ID:
+        raise CorruptLog("this is a database, but not one of meta", path)
+    if version > FORMAT_VERSION:
+        raise NewerFormat(f"meta has format {version}, this program knows {FORMAT_VERSION}: {path}")
+    connection.execute("PRAGMA journal_mode = WAL")
+    connection.execute("PRAGMA synchronous = FULL")
+    connection.execute("PRAGMA journal_size_limit = 16777216")
+    connection.execute("PRAGMA trusted_schema = OFF")
+    connection.execute(f"PRAGMA max_page_count = {size_max // PAGE_SIZE}")
+    return new
+
+
+def _create(connection: sqlite3.Connection, cluster_id: bytes, node_id: int) -> None:
+    """Write format version, tables and identity in one transaction: all there, or none."""
+    connection.execute("BEGIN IMMEDIATE")
+    connection.execute(f"PRAGMA user_version = {FORMAT_VERSION}")
+    connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+    for statement in SCHEMA.strip().split(";\n"):
+        connection.execute(statement)
+    connection.executemany(
+        "INSERT INTO identity VALUES (?, ?)",
+        [("cluster_id", cluster_id), ("node_id", node_id), ("node_epoch", 0)],
+    )
+    connection.execute("COMMIT")
+
+
+def _begin_epoch(connection: sqlite3.Connection) -> Change:
+    """Fence off whoever had the data before and take the first blocks of ids, durably."""
+    connection.execute("BEGIN IMMEDIATE")
+    connection.execute("UPDATE identity SET value = value + 1 WHERE key = 'node_epoch'")
+    state = load_state(connection)
+    made = change(state, [AllocateIds(kind, count) for kind, count in ID_BLOCKS.items()])
+    write_rows(connection, made.writes)
+    connection.execute("COMMIT")
+    return made
+
+
+def _sync_directory(path: Path) -> None:
+    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)

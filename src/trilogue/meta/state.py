@@ -1,0 +1,334 @@
+"""What is true according to meta, in plain dicts, and the rules every change of it obeys.
+
+Each store holds a `MetaState`; the rules stand here once, so that memory and SQLite cannot differ
+in them. `change` does all of a commit or nothing: every write to a dict notes what was there
+before, so a change can be taken back when a later operation, or the disk, refuses.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Final, TypeAlias
+
+from trilogue.log.manifest import Manifest, ManifestTopic, PartitionRange
+from trilogue.log.segment_info import SegmentInfo, extent_rows
+from trilogue.meta import port
+from trilogue.meta.errors import Fenced, InvalidCommit, PreconditionFailed
+from trilogue.meta.port import INT_MAX, IdBlock, PartitionState, TopicKey, TopicRow
+
+VERSION, FLUSHED_THROUGH = "version", "flushed_through"
+SNAPSHOTS = "snapshots"  # a table that is not kept in memory
+GONE: Final = object()  # in place of a row's value: the row is removed
+
+Write: TypeAlias = tuple[str, Any, Any]  # table, key, value or GONE
+
+
+@dataclass(slots=True)
+class MetaState:
+    """Rows by their keys. Nobody but a store changes them."""
+
+    cluster_id: bytes
+    node_id: int
+    node_epoch: int
+    topics: dict[TopicKey, TopicRow] = field(default_factory=dict)
+    topic_keys: dict[bytes, TopicKey] = field(default_factory=dict)  # by topic id
+    partitions: dict[int, PartitionState] = field(default_factory=dict)
+    segments: dict[int, SegmentInfo] = field(default_factory=dict)
+    settings: dict[str, str] = field(default_factory=dict)
+    next_ids: dict[str, int] = field(default_factory=dict)  # by kind; the first id is 1
+    counters: dict[str, int] = field(default_factory=lambda: {VERSION: 0, FLUSHED_THROUGH: 0})
+
+    @property
+    def version(self) -> int:
+        """How many commits there were."""
+        return self.counters[VERSION]
+
+    @property
+    def flushed_through(self) -> int:
+        """The last journal frame that is in segments and snapshots."""
+        return self.counters[FLUSHED_THROUGH]
+
+    def copy(self) -> MetaState:
+        """Make a second state that moves on its own; the rows themselves never change."""
+        tables = ("topics", "topic_keys", "partitions", "segments", "settings", "next_ids")
+        return replace(
+            self,
+            counters=dict(self.counters),
+            **{name: dict(getattr(self, name)) for name in tables},
+        )
+
+    def manifest(self) -> Manifest:
+        """Say what exists, for the log's start and for readers without a broker."""
+        return Manifest(
+            self.cluster_id,
+            self.version,
+            self.flushed_through,
+            tuple(
+                ManifestTopic(row.tenant, row.namespace, row.name, row.topic_id, row.partitions)
+                for row in self.topics.values()
+            ),
+            {
+                partition_id: PartitionRange(each.start_offset, each.flushed_end, each.flushed_end)
+                for partition_id, each in self.partitions.items()
+            },
+            tuple(self.segments.values()),
+        )
+
+
+class Change:
+    """One commit's effect on a state: which rows it wrote, and the way back.
+
+    The rows written are all that a store has to make durable, so a store knows tables, not rules.
+    """
+
+    __slots__ = ("_undo", "blocks", "state", "version", "writes")
+
+    def __init__(self, state: MetaState) -> None:
+        self.state = state
+        self.blocks: list[IdBlock] = []
+        self.version = 0
+        self.writes: list[Write] = []
+        self._undo: list[tuple[dict[Any, Any], Any, Any]] = []
+
+    def put(self, table: str, key: object, value: object) -> None:
+        """Write one row; GONE removes it."""
+        rows: dict[Any, Any] = getattr(self.state, table)
+        self._undo.append((rows, key, rows.get(key, GONE)))
+        _set(rows, key, value)
+        self.writes.append((table, key, value))
+
+    def pass_on(self, table: str, key: object, value: object) -> None:
+        """Write one row of a table that is not kept in memory."""
+        self.writes.append((table, key, value))
+
+    def undo(self) -> None:
+        """Leave the state as it was found; only for the newest change of a state."""
+        while self._undo:
+            _set(*self._undo.pop())
+
+
+def _set(rows: dict[Any, Any], key: object, value: object) -> None:
+    if value is GONE:
+        rows.pop(key, None)
+    else:
+        rows[key] = value
+
+
+def follow(state: MetaState, writes: Iterable[Write]) -> None:
+    """Bring a second state to where the first one went."""
+    for table, key, value in writes:
+        if table != SNAPSHOTS:
+            _set(getattr(state, table), key, value)
+
+
+def change(
+    state: MetaState,
+    ops: Sequence[port.Op],
+    preconditions: Sequence[port.Precondition] = (),
+    fence: port.Fence | None = None,
+) -> Change:
+    """Do all of a commit to a state, or raise and leave it as it was."""
+    if len(ops) > port.OPS_MAX:
+        raise InvalidCommit(f"{len(ops)} operations in one commit, at most {port.OPS_MAX}")
+    if fence is not None and fence != port.Fence(state.node_id, state.node_epoch):
+        raise Fenced(f"{fence} commits, but epoch {state.node_epoch} began")
+    for precondition in preconditions:
+        if not _holds(state, precondition):
+            raise PreconditionFailed(repr(precondition))
+    made = Change(state)
+    try:
+        for op in ops:
+            _apply(made, op)
+    except BaseException:
+        made.undo()
+        raise
+    made.version = state.version + 1
+    made.put("counters", VERSION, made.version)
+    return made
+
+
+def _apply(made: Change, op: port.Op) -> None:
+    rule = RULES.get(type(op))
+    if rule is None:
+        raise InvalidCommit(f"unknown operation {type(op).__name__}")
+    try:
+        rule(made, op)
+    except (TypeError, AttributeError, ValueError) as error:
+        raise InvalidCommit(f"malformed {type(op).__name__}: {error}") from error
+
+
+def _holds(state: MetaState, precondition: port.Precondition) -> bool:
+    match precondition:
+        case port.TopicAbsent(tenant, namespace, name):
+            return (tenant, namespace, name) not in state.topics
+        case port.TopicIs(tenant, namespace, name, topic_id, epoch):
+            row = state.topics.get((tenant, namespace, name))
+            return row is not None and row.topic_id == topic_id and row.epoch == epoch
+        case port.PartitionExists(partition_id):
+            return partition_id in state.partitions
+        case port.SegmentExists(segment_id):
+            return segment_id in state.segments
+        case port.SettingIs(key, value):
+            return state.settings.get(key) == value
+        case port.FlushedThroughIs(sequence):
+            return state.flushed_through == sequence
+        case unknown:  # not assert_never: what is not enforced is refused, also at run time
+            raise InvalidCommit(f"unknown precondition {type(unknown).__name__}")
+
+
+# ── the rules, one per operation ──────────────────────────────────────────────────────────────
+
+
+def _rule(holds: bool, message: str) -> None:
+    if not holds:
+        raise InvalidCommit(message)
+
+
+def _counts(*numbers: int) -> None:
+    for number in numbers:
+        if type(number) is not int or not 0 <= number <= INT_MAX:
+            raise InvalidCommit(f"{number!r} is not a number from 0 to 2^63 - 1")
+
+
+def _texts(texts: Iterable[str]) -> None:
+    for text in texts:
+        try:
+            text.encode()
+        except (AttributeError, UnicodeEncodeError) as error:
+            raise InvalidCommit(f"{text!r} is not a text") from error
+
+
+def _put_topic(made: Change, op: port.PutTopic) -> None:
+    row, state = op.topic, made.state
+    _texts(row.key)
+    _texts(row.settings)
+    _texts(row.settings.values())
+    _counts(row.created_ms, row.epoch, *row.partitions)
+    _rule(all(row.key), f"a topic needs a tenant, a namespace and a name: {row.key}")
+    _rule(len(row.topic_id) == 16, "a topic id has 16 bytes")
+    _rule(len(set(row.partitions)) == len(row.partitions) > 0, "partition ids repeat or are none")
+    _rule(row.partitioned or len(row.partitions) == 1, "an unpartitioned topic has one partition")
+    used = state.next_ids.get("partition", 1)
+    for partition_id in row.partitions:
+        _rule(0 < partition_id < used, f"partition id {partition_id} was never allocated")
+        there = state.partitions.get(partition_id)
+        _rule(
+            there is None or there.topic_id == row.topic_id,
+            f"partition id {partition_id} belongs to another topic",
+        )
+    owner = state.topic_keys.get(row.topic_id, row.key)
+    _rule(owner == row.key, f"the topic id belongs to {owner}")
+    before = state.topics.get(row.key)
+    _rule(
+        before is None or before.topic_id == row.topic_id,
+        f"another topic has the name {row.key}: delete it first",
+    )
+    for partition_id in before.partitions if before else ():
+        if partition_id not in row.partitions:
+            made.put("partitions", partition_id, GONE)
+    for partition_id in row.partitions:
+        if partition_id not in state.partitions:
+            made.put("partitions", partition_id, PartitionState(row.topic_id, 0, 0))
+    made.put("topics", row.key, row)
+    made.put("topic_keys", row.topic_id, row.key)
+
+
+def _delete_topic(made: Change, op: port.DeleteTopic) -> None:
+    key = (op.tenant, op.namespace, op.name)
+    row = made.state.topics.get(key)
+    if row is None:
+        raise InvalidCommit(f"there is no topic {key}")
+    for partition_id in row.partitions:
+        made.put("partitions", partition_id, GONE)
+    made.put("topic_keys", row.topic_id, GONE)
+    made.put("topics", key, GONE)
+
+
+def _put_segment(made: Change, op: port.PutSegment) -> None:
+    segment, state = op.segment, made.state
+    numbers = (segment.level, segment.size, segment.node_id, segment.node_epoch)
+    _counts(segment.segment_id, *numbers, segment.created_ms, segment.footer_position)
+    _counts(segment.footer_size, segment.first_sequence, segment.last_sequence)
+    _texts([segment.name])
+    for partition_id, row in zip(segment.partitions, extent_rows(segment.partitions), strict=True):
+        _rule(partition_id == row[0], "an extent stands under another partition's id")
+        _rule(all(type(n) is int and -INT_MAX <= n <= INT_MAX for n in row), f"no extent: {row}")
+    used = state.next_ids.get("segment", 1)
+    _rule(0 < segment.segment_id < used, f"segment id {segment.segment_id} was never allocated")
+    _rule(segment.segment_id not in state.segments, f"segment {segment.segment_id} exists")
+    made.put("segments", segment.segment_id, segment)
+
+
+def _delete_segment(made: Change, op: port.DeleteSegment) -> None:
+    _rule(op.segment_id in made.state.segments, f"there is no segment {op.segment_id}")
+    made.put("segments", op.segment_id, GONE)
+
+
+def _put_partition_state(made: Change, op: port.PutPartitionState) -> None:
+    before = made.state.partitions.get(op.partition_id)
+    if before is None:
+        return
+    start = before.start_offset if op.start_offset is None else op.start_offset
+    end = before.flushed_end if op.flushed_end is None else op.flushed_end
+    _counts(start, end)
+    _rule(
+        start >= before.start_offset and end >= before.flushed_end,
+        f"partition {op.partition_id} would go back from {before}",
+    )
+    made.put(
+        "partitions",
+        op.partition_id,
+        replace(before, start_offset=start, flushed_end=end),
+    )
+
+
+def _put_snapshot(made: Change, op: port.PutSnapshot) -> None:
+    _rule(type(op.key) is bytes and type(op.value) is bytes, "snapshots are bytes")
+    _rule(len(op.key) + len(op.value) <= port.VALUE_SIZE_MAX, "the snapshot is too large")
+    made.pass_on(SNAPSHOTS, op.key, op.value)
+
+
+def _delete_snapshot(made: Change, op: port.DeleteSnapshot) -> None:
+    _rule(type(op.key) is bytes, "snapshots are bytes")
+    made.pass_on(SNAPSHOTS, op.key, GONE)
+
+
+def _set_flushed_through(made: Change, op: port.SetFlushedThrough) -> None:
+    _counts(op.sequence)
+    _rule(op.sequence >= made.state.flushed_through, "flushed_through would go back")
+    made.put("counters", FLUSHED_THROUGH, op.sequence)
+
+
+def _allocate_ids(made: Change, op: port.AllocateIds) -> None:
+    first = made.state.next_ids.get(op.kind, 1)
+    _texts([op.kind])
+    _counts(op.count, first + op.count)
+    _rule(op.count > 0, "a block of no ids")
+    made.put("next_ids", op.kind, first + op.count)
+    made.blocks.append(IdBlock(op.kind, first, op.count))
+
+
+def _put_setting(made: Change, op: port.PutSetting) -> None:
+    _texts([op.key, op.value])
+    made.put("settings", op.key, op.value)
+
+
+def _delete_setting(made: Change, op: port.DeleteSetting) -> None:
+    _texts([op.key])
+    made.put("settings", op.key, GONE)
+
+
+RULES: dict[type, Callable[[Change, Any], None]] = {
+    port.PutTopic: _put_topic,
+    port.DeleteTopic: _delete_topic,
+    port.PutSegment: _put_segment,
+    port.DeleteSegment: _delete_segment,
+    port.PutPartitionState: _put_partition_state,
+    port.PutSnapshot: _put_snapshot,
+    port.DeleteSnapshot: _delete_snapshot,
+    port.SetFlushedThrough: _set_flushed_through,
+    port.AllocateIds: _allocate_ids,
+    port.PutSetting: _put_setting,
+    port.DeleteSetting: _delete_setting,
+}

@@ -1,0 +1,188 @@
+"""The tables of the SQLite store: one for each dict of `MetaState`, and the snapshots.
+
+```
+ identity    cluster_id, node_id, node_epoch        fixed, but for the epoch: +1 at each opening
+ counters    version, flushed_through
+ next_ids    kind -> the first id nobody has
+ topics      (tenant, namespace, name) -> topic id, partition ids and settings as JSON, …
+ partitions  partition id -> topic id, start offset, flushed end
+ segments    segment id -> …, the extents as one blob (MessagePack: a list of lists of numbers)
+ settings    key -> value
+ snapshots   key -> value, both the broker's bytes
+```
+
+`PRAGMA user_version` is the format version, `PRAGMA application_id` says whose file it is.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Any
+
+import msgspec
+
+from trilogue.log.segment_info import SegmentInfo, extent_rows, extents_from_rows
+from trilogue.meta.port import PartitionState, TopicRow
+from trilogue.meta.state import GONE, MetaState, Write
+
+APPLICATION_ID = 0x5452494C  # "TRIL"
+
+SCHEMA = """
+CREATE TABLE identity (key TEXT PRIMARY KEY, value) WITHOUT ROWID;
+CREATE TABLE counters (name TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID;
+CREATE TABLE next_ids (kind TEXT PRIMARY KEY, next INTEGER NOT NULL) WITHOUT ROWID;
+CREATE TABLE topics (
+    tenant TEXT NOT NULL, namespace TEXT NOT NULL, name TEXT NOT NULL,
+    topic_id BLOB NOT NULL UNIQUE, partitions TEXT NOT NULL, partitioned INTEGER NOT NULL,
+    settings TEXT NOT NULL, created_ms INTEGER NOT NULL, epoch INTEGER NOT NULL,
+    PRIMARY KEY (tenant, namespace, name)
+) WITHOUT ROWID;
+CREATE TABLE partitions (
+    partition_id INTEGER PRIMARY KEY, topic_id BLOB NOT NULL,
+    start_offset INTEGER NOT NULL, flushed_end INTEGER NOT NULL
+);
+CREATE TABLE segments (
+    segment_id INTEGER PRIMARY KEY, level INTEGER NOT NULL, name TEXT NOT NULL,
+    size INTEGER NOT NULL, node_id INTEGER NOT NULL, node_epoch INTEGER NOT NULL,
+    created_ms INTEGER NOT NULL, first_sequence INTEGER NOT NULL, last_sequence INTEGER NOT NULL,
+    footer_position INTEGER NOT NULL, footer_size INTEGER NOT NULL, extents BLOB NOT NULL
+);
+CREATE TABLE settings (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
+CREATE TABLE snapshots (key BLOB PRIMARY KEY, value BLOB NOT NULL);
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """How the rows of one dict are written and removed."""
+
+    put: str
+    drop: str
+    put_values: Callable[[Any, Any], tuple[object, ...]]
+    drop_values: Callable[[Any], tuple[object, ...]] = lambda key: (key,)
+
+
+def _pair(key: object, value: object) -> tuple[object, ...]:
+    return (key, value)
+
+
+def _topic(_: object, row: TopicRow) -> tuple[object, ...]:
+    partitions, settings = msgspec.json.encode(row.partitions), msgspec.json.encode(row.settings)
+    head = (*row.key, row.topic_id, partitions.decode(), int(row.partitioned))
+    return (*head, settings.decode(), row.created_ms, row.epoch)
+
+
+def _partition(partition_id: int, row: PartitionState) -> tuple[object, ...]:
+    return (partition_id, row.topic_id, row.start_offset, row.flushed_end)
+
+
+def _segment(_: object, row: SegmentInfo) -> tuple[object, ...]:
+    return (
+        row.segment_id,
+        row.level,
+        row.name,
+        row.size,
+        row.node_id,
+        row.node_epoch,
+        row.created_ms,
+        row.first_sequence,
+        row.last_sequence,
+        row.footer_position,
+        row.footer_size,
+        msgspec.msgpack.encode(extent_rows(row.partitions)),
+    )
+
+
+TABLES = {
+    "counters": Table(
+        "INSERT OR REPLACE INTO counters VALUES (?, ?)",
+        "DELETE FROM counters WHERE name = ?",
+        _pair,
+    ),
+    "next_ids": Table(
+        "INSERT OR REPLACE INTO next_ids VALUES (?, ?)",
+        "DELETE FROM next_ids WHERE kind = ?",
+        _pair,
+    ),
+    "topics": Table(
+        "INSERT OR REPLACE INTO topics VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        "DELETE FROM topics WHERE tenant = ? AND namespace = ? AND name = ?",
+        _topic,
+        tuple,
+    ),
+    "partitions": Table(
+        "INSERT OR REPLACE INTO partitions VALUES (?, ?, ?, ?)",
+        "DELETE FROM partitions WHERE partition_id = ?",
+        _partition,
+    ),
+    "segments": Table(
+        "INSERT INTO segments VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        "DELETE FROM segments WHERE segment_id = ?",
+        _segment,
+    ),
+    "settings": Table(
+        "INSERT OR REPLACE INTO settings VALUES (?, ?)",
+        "DELETE FROM settings WHERE key = ?",
+        _pair,
+    ),
+    "snapshots": Table(
+        "INSERT OR REPLACE INTO snapshots VALUES (?, ?)",
+        "DELETE FROM snapshots WHERE key = ?",
+        _pair,
+    ),
+}
+DERIVED = frozenset({"topic_keys"})  # made from other tables when loading
+
+
+def write_rows(connection: sqlite3.Connection, writes: Iterable[Write]) -> None:
+    """Write and remove rows in the order given; runs of one kind go in one call."""
+    for (name, gone), run in groupby(writes, key=lambda write: (write[0], write[2] is GONE)):
+        if name in DERIVED:
+            continue
+        table = TABLES[name]
+        if gone:
+            connection.executemany(table.drop, [table.drop_values(key) for _, key, _ in run])
+        else:
+            rows = [table.put_values(key, value) for _, key, value in run]
+            connection.executemany(table.put, rows)
+
+
+def load_state(connection: sqlite3.Connection) -> MetaState:
+    """Read everything but the snapshots into memory."""
+    identity = dict(connection.execute("SELECT key, value FROM identity"))
+    state = MetaState(identity["cluster_id"], identity["node_id"], identity["node_epoch"])
+    state.counters.update(connection.execute("SELECT name, value FROM counters"))
+    state.next_ids.update(connection.execute("SELECT kind, next FROM next_ids"))
+    state.settings.update(connection.execute("SELECT key, value FROM settings"))
+    for (
+        tenant,
+        namespace,
+        name,
+        topic_id,
+        partitions,
+        partitioned,
+        settings,
+        *rest,
+    ) in connection.execute("SELECT * FROM topics ORDER BY created_ms"):
+        row = TopicRow(
+            tenant,
+            namespace,
+            name,
+            topic_id,
+            msgspec.json.decode(partitions, type=tuple[int, ...]),
+            bool(partitioned),
+            msgspec.json.decode(settings, type=dict[str, str]),
+            *rest,
+        )
+        state.topics[row.key] = row
+        state.topic_keys[topic_id] = row.key
+    for partition_id, *values in connection.execute("SELECT * FROM partitions"):
+        state.partitions[partition_id] = PartitionState(*values)
+    for *values, extents in connection.execute("SELECT * FROM segments ORDER BY segment_id"):
+        rows = msgspec.msgpack.decode(extents, type=list[tuple[int, ...]])
+        info = SegmentInfo(*values[:11], partitions=extents_from_rows(rows))
+        state.segments[info.segment_id] = info
+    return state
