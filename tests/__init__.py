@@ -1,0 +1,1 @@
+"""The tests; a package so that the folder itself never stands on the import path."""

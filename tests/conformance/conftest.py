@@ -1,0 +1,77 @@
+"""Servers and topics for the tests of foreign clients."""
+
+from __future__ import annotations
+
+import itertools
+import re
+import time
+from collections.abc import Iterator
+
+import pytest
+from tests import brokers
+from tests.brokers import Broker
+
+SETTINGS: dict[str, object] = {}
+RUN = f"{time.time_ns() // 1_000_000:x}"[-7:]  # a server that runs already saw earlier runs
+_numbers = itertools.count(1)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What a foreign client warns about is not for us to mend."""
+    for item in items:
+        if "conformance" in item.path.parts:
+            item.add_marker(pytest.mark.filterwarnings("default"), append=False)
+
+
+@pytest.fixture(scope="session")
+def kafka_of_the_session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Broker]]:
+    """The real Kafka takes seconds to start: one for all modules, made when first wanted."""
+    made: list[Broker] = []
+    yield made
+    for broker in made:
+        broker.kill9()
+
+
+@pytest.fixture(scope="module", params=brokers.names())
+def broker(
+    request: pytest.FixtureRequest,
+    tmp_path_factory: pytest.TempPathFactory,
+    kafka_of_the_session: list[Broker],
+) -> Iterator[Broker]:
+    """A running server that the tests of one module share and leave running."""
+    root = tmp_path_factory.mktemp(request.param)
+    if request.param == "kafka":
+        if not kafka_of_the_session:
+            kafka = brokers.make("kafka", root)
+            kafka.start()
+            kafka_of_the_session.append(kafka)
+        yield kafka_of_the_session[0]
+        return
+    made = brokers.make(request.param, root, SETTINGS)
+    made.start()
+    yield made
+    made.kill9()
+
+
+@pytest.fixture
+def address(broker: Broker) -> str:
+    return broker.address
+
+
+@pytest.fixture(params=[name for name in brokers.names() if name != "elsewhere"])
+def own_broker(request: pytest.FixtureRequest, tmp_path: object) -> Iterator[Broker]:
+    """A running server that one test has for itself: it may be killed and restarted."""
+    made = brokers.make(request.param, tmp_path, SETTINGS)
+    made.start()
+    yield made
+    made.kill9()
+
+
+@pytest.fixture
+def topic(request: pytest.FixtureRequest) -> str:
+    """A topic name nobody used, made from the test's own; the topic itself is not created."""
+    return unique(request.node.name)
+
+
+def unique(name: str) -> str:
+    return f"{re.sub('[^a-z0-9]+', '-', name.lower())[:80].strip('-')}.{RUN}.{next(_numbers)}"

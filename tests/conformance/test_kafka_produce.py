@@ -1,0 +1,138 @@
+"""Foreign producers, unmodified: what they write is stored as they sent it."""
+
+from __future__ import annotations
+
+import pytest
+from tests.brokers import Broker
+from tests.conformance.clients import CLIENTS, CODECS, IN_PROCESS, JAVA, Client, Record, each
+from tests.conformance.clients.base import can_write
+from tests.conformance.clients.confluent import Confluent
+from tests.conformance.clients.kcat import Kcat
+from tests.conformance.raw import stored_batches
+
+READER = Confluent()
+COMPRESSIBLE = [
+    Record(b"key-%d" % number, b"the same words again and again " * 20 + b"%d" % number)
+    for number in range(50)
+]
+NOT_JAVA: list[Client] = [client for client in CLIENTS if client not in JAVA]
+MANY_CODECS = [(client, codec) for client in NOT_JAVA for codec in CODECS]
+MANY_CODECS += [(JAVA[1], codec) for codec in CODECS] + [(JAVA[0], "zstd")]
+
+
+def contents(records: list[Record]) -> list[object]:
+    return [(record.key, record.value, record.headers) for record in records]
+
+
+@pytest.mark.parametrize(
+    ("client", "codec"),
+    [
+        pytest.param(
+            client,
+            codec,
+            id=f"{client.name}-{codec}",
+            marks=[pytest.mark.java] if client in JAVA else [],
+        )
+        for client, codec in MANY_CODECS
+    ],
+)
+def test_batches_are_stored_in_the_codec_they_came_in(
+    address: str, topic: str, client: Client, codec: str
+):
+    client.write(address, topic, COMPRESSIBLE, codec=codec)
+
+    assert {codec} == {batch.codec for batch in stored_batches(address, topic)}
+    assert contents(COMPRESSIBLE) == [
+        read.content for read in READER.read(address, topic, len(COMPRESSIBLE))
+    ]
+
+
+@pytest.mark.parametrize("idempotent", [True, False], ids=["idempotent", "plain"])
+@pytest.mark.parametrize("client", each(CLIENTS))
+def test_producers_number_their_batches_when_idempotent(
+    address: str, topic: str, client: Client, idempotent: bool
+):
+    client.write(address, topic, COMPRESSIBLE, idempotent=idempotent)
+
+    batches = stored_batches(address, topic)
+    assert {idempotent} == {batch.idempotent for batch in batches}
+    assert len(COMPRESSIBLE) == sum(batch.record_count for batch in batches)
+    if idempotent:
+        counts = [batch.record_count for batch in batches]
+        assert [sum(counts[:at]) for at in range(len(counts))] == [
+            batch.base_sequence for batch in batches
+        ]
+
+
+@pytest.mark.parametrize("acks", ["0", "1", "all"])
+@pytest.mark.parametrize("client", each([*NOT_JAVA, JAVA[1]]))
+def test_every_kind_of_ack_stores_the_records(address: str, topic: str, client: Client, acks: str):
+    client.write(address, topic, COMPRESSIBLE, acks=acks)
+
+    reads = READER.read(address, topic, len(COMPRESSIBLE))
+    assert contents(COMPRESSIBLE) == [read.content for read in reads]
+
+
+SHAPES = [
+    Record(b"key", b"value"),
+    Record(None, b"no key"),
+    Record(b"tombstone", None),
+    Record(b"empty", b""),
+    Record(b"", b"empty key"),
+    Record(None, None),
+    Record(bytes(range(256)), b"\xff\x00\xfe" * 100),
+    Record(b"k", b"headers", (("one", b"1"), ("two", b"2"), ("one", b"again"))),
+    Record(b"k", b"odd headers", (("null", None), ("empty", b""), ("bytes", b"\x00\xff"))),
+    Record(b"k", b"unicode \xc3\xa4", (("\u00e4", "\u00f6".encode()),)),
+]
+
+
+@pytest.mark.parametrize("codec", ["none", "lz4"])
+@pytest.mark.parametrize("client", each(IN_PROCESS))
+def test_keys_values_and_headers_come_back_as_they_were(
+    address: str, topic: str, client: Client, codec: str
+):
+    shapes = [shape for shape in SHAPES if can_write(client, shape)]
+
+    client.write(address, topic, shapes, codec=codec)
+
+    assert contents(shapes) == [read.content for read in READER.read(address, topic, len(shapes))]
+
+
+@pytest.mark.parametrize("client", each(IN_PROCESS))
+def test_event_times_come_back_as_they_were(address: str, topic: str, client: Client):
+    times = [1_357_000_000_000, 1_357_000_000_500, 1_356_999_999_999, 1_700_000_000_123]
+    client.write(address, topic, [Record(b"k", b"v", (), time) for time in times])
+
+    assert times == [read.timestamp_ms for read in READER.read(address, topic, len(times))]
+
+
+@pytest.mark.parametrize("client", each(IN_PROCESS))
+def test_large_records_come_back_whole(address: str, topic: str, client: Client):
+    large = [Record(b"%d" % number, bytes([65 + number]) * 900_000) for number in range(5)]
+
+    client.write(address, topic, large)
+
+    assert contents(large) == [read.content for read in READER.read(address, topic, len(large))]
+
+
+def test_a_record_over_the_limit_is_refused_with_the_right_error(address: str, topic: str):
+    errors = []
+    producer = READER.producer(address, {"message.max.bytes": 5_000_000})
+
+    producer.produce(
+        topic, b"x" * 2_000_000, on_delivery=lambda error, _: errors.append(error.name())
+    )
+    producer.flush(30)
+
+    assert errors == ["MSG_SIZE_TOO_LARGE"]
+
+
+@pytest.mark.parametrize("client", each([*NOT_JAVA, JAVA[1]]))
+def test_a_topic_nobody_made_is_made_by_the_first_record(
+    broker: Broker, topic: str, client: Client
+):
+    client.write(broker.address, topic, [Record(b"k", b"first")])
+
+    listed = Kcat().run("-L", "-b", broker.address, "-t", topic)
+    assert f'topic "{topic}" with 1 partitions' in listed
