@@ -1,0 +1,46 @@
+"""`trilogue serve`: run a server until it is told to stop."""
+
+from __future__ import annotations
+
+import typer
+
+from trilogue.cli.options import (
+    AdvertiseOption,
+    ConfigOption,
+    DataOption,
+    InsecureOption,
+    ListenOption,
+    ReadyFileOption,
+    SetOption,
+    leave,
+    settings_from,
+)
+
+
+def serve(
+    *,
+    data: DataOption = None,
+    config: ConfigOption = None,
+    listen: ListenOption = None,
+    advertise: AdvertiseOption = None,
+    assignments: SetOption = None,
+    ready_file: ReadyFileOption = None,
+    insecure: InsecureOption = False,
+) -> None:
+    """Run a server. SIGTERM or Ctrl-C drains it; a second one makes that faster."""
+    settings = settings_from(
+        data=data,
+        config=config,
+        listen=listen,
+        advertise=advertise,
+        assignments=assignments,
+        ready_file=ready_file,
+        insecure=insecure,
+    )
+    from trilogue.node.life import StartError, run
+
+    try:
+        code = run(settings, say=typer.echo)
+    except StartError as error:
+        leave(str(error), error.code)
+    raise typer.Exit(code)

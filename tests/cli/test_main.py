@@ -1,0 +1,139 @@
+"""The command line as people type it."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+
+import pytest
+from tests.server import run_trilogue
+
+from trilogue import __version__
+from trilogue.cli.main import VERBS
+
+DOCS = Path(__file__).parents[2] / "docs" / "reference"
+
+
+def test_help_lists_every_verb_with_a_sentence():
+    result = run_trilogue("--help")
+
+    assert result.returncode == 0
+    for verb in VERBS:
+        assert verb in result.stdout
+
+
+def test_help_is_quick():
+    """Nothing heavy is loaded to say what there is."""
+    took = []
+    for _ in range(3):
+        began = time.monotonic()
+        run_trilogue("--help")
+        took.append(time.monotonic() - began)
+
+    assert min(took) < 1.0  # 0.2 s where nothing else runs
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_every_verb_explains_itself(verb):
+    result = run_trilogue(verb, "--help")
+
+    assert result.returncode == 0
+    assert f"trilogue {verb}" in result.stdout
+
+
+@pytest.mark.parametrize("arguments", [("version",), ("--version",)])
+def test_version_is_printed(arguments):
+    assert run_trilogue(*arguments).stdout == f"trilogue {__version__}\n"
+
+
+def test_an_unknown_verb_is_refused():
+    result = run_trilogue("serv")
+
+    assert result.returncode == 2
+    assert "serv" in result.stderr
+
+
+def test_config_shows_value_and_origin(tmp_path):
+    file = tmp_path / "trilogue.toml"
+    file.write_text("[topics]\nretention = '1d'\n")
+
+    result = run_trilogue(
+        "config", "--config", str(file), "--set", "log.level=debug", "--listen",
+        "kafka=[::1]:9099", "--json", environment={"TRILOGUE_TAIL_LIMIT": "1GiB"},
+    )  # fmt: skip
+
+    shown = json.loads(result.stdout)
+    assert shown["topics.retention"] == {"value": 86_400_000, "origin": f"file {file}"}
+    assert shown["log.level"] == {"value": "debug", "origin": "--set log.level"}
+    assert shown["listen.kafka"] == {"value": "[::1]:9099", "origin": "--listen kafka"}
+    assert shown["tail.limit"] == {
+        "value": 1 << 30, "origin": "environment TRILOGUE_TAIL_LIMIT",
+    }  # fmt: skip
+    assert shown["log.format"] == {"value": "text", "origin": "default"}
+
+
+def test_config_prints_a_table_for_people():
+    result = run_trilogue("config", "--set", "tail.limit=1GiB")
+
+    lines = [line.split() for line in result.stdout.splitlines()]
+    assert lines[0] == ["setting", "value", "origin"]
+    assert ["tail.limit", "1GiB", "--set", "tail.limit"] in lines
+
+
+def test_a_wrong_setting_ends_with_one_line_and_exit_code_2():
+    result = run_trilogue("config", "--set", "tail.limt=1GiB")
+
+    assert result.returncode == 2
+    assert result.stderr == (
+        "trilogue: --set tail.limt: unknown setting 'tail.limt'; did you mean tail.limit?\n"
+    )
+
+
+def test_reference_of_settings_is_what_the_table_says():
+    assert (DOCS / "settings.md").read_text() == run_trilogue("config", "--markdown").stdout
+
+
+def test_reference_of_the_command_line_names_every_verb():
+    text = (DOCS / "cli.md").read_text()
+
+    for verb in VERBS:
+        assert f"## trilogue {verb}\n" in text
+
+
+def test_doctor_says_what_runs_here(tmp_path):
+    (tmp_path / "format").write_text("trilogue data\nformat 1\n")
+
+    result = run_trilogue("doctor", "--data", str(tmp_path), "--json")
+
+    found = json.loads(result.stdout)
+    assert found["trilogue"] == __version__
+    assert found["data format"] == "trilogue data format 1"
+    assert found["data in use"] == "no"
+    assert found["trilogue.entry.walk"] in {"compiled", "plain Python"}
+
+
+def test_codec_prints_the_generated_code():
+    result = run_trilogue("codec", "fetch", "11")
+
+    assert result.returncode == 0
+    assert "max_wait_ms" in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("nothing",), "no message 'nothing'"),
+        (("fetch", "99"), "FetchRequest has the versions 0 to"),
+        (("fetch", "--way", "sideways"), "one of decode, encode, gather"),
+    ],
+)
+def test_codec_refuses_what_is_not_there(arguments, message):
+    result = run_trilogue("codec", *arguments)
+
+    assert result.returncode == 2
+    assert message in result.stderr
+
+
+def test_codec_lists_the_messages():
+    assert "  1 fetch " in run_trilogue("codec").stdout
