@@ -51,11 +51,17 @@ class MetaState:
 
     def copy(self) -> MetaState:
         """Make a second state that moves on its own; the rows themselves never change."""
-        tables = ("topics", "topic_keys", "partitions", "segments", "settings", "next_ids")
-        return replace(
-            self,
-            counters=dict(self.counters),
-            **{name: dict(getattr(self, name)) for name in tables},
+        return MetaState(
+            self.cluster_id,
+            self.node_id,
+            self.node_epoch,
+            dict(self.topics),
+            dict(self.topic_keys),
+            dict(self.partitions),
+            dict(self.segments),
+            dict(self.settings),
+            dict(self.next_ids),
+            dict(self.counters),
         )
 
     def manifest(self) -> Manifest:

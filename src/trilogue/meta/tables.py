@@ -18,13 +18,13 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from itertools import groupby
 from typing import Any
 
 import msgspec
 
-from trilogue.log.segment_info import SegmentInfo, extent_rows, extents_from_rows
+from trilogue.log.segment_info import Extent, SegmentInfo, extent_rows, extents_from_rows
 from trilogue.meta.port import PartitionState, TopicRow
 from trilogue.meta.state import GONE, MetaState, Write
 
@@ -96,6 +96,8 @@ def _segment(_: object, row: SegmentInfo) -> tuple[object, ...]:
     )
 
 
+SEGMENT_COLUMNS = [each.name for each in fields(SegmentInfo)][:-1]  # the last one is the blob
+
 TABLES = {
     "counters": Table(
         "INSERT OR REPLACE INTO counters VALUES (?, ?)",
@@ -150,6 +152,10 @@ def write_rows(connection: sqlite3.Connection, writes: Iterable[Write]) -> None:
             connection.executemany(table.put, rows)
 
 
+def _segment_info(columns: list[Any], extents: dict[int, Extent]) -> SegmentInfo:
+    return SegmentInfo(**dict(zip(SEGMENT_COLUMNS, columns, strict=True)), partitions=extents)
+
+
 def load_state(connection: sqlite3.Connection) -> MetaState:
     """Read everything but the snapshots into memory."""
     identity = dict(connection.execute("SELECT key, value FROM identity"))
@@ -181,8 +187,9 @@ def load_state(connection: sqlite3.Connection) -> MetaState:
         state.topic_keys[topic_id] = row.key
     for partition_id, *values in connection.execute("SELECT * FROM partitions"):
         state.partitions[partition_id] = PartitionState(*values)
-    for *values, extents in connection.execute("SELECT * FROM segments ORDER BY segment_id"):
+    segments = connection.execute("SELECT * FROM segments ORDER BY segment_id")
+    for *numbers, extents in segments:
         rows = msgspec.msgpack.decode(extents, type=list[tuple[int, ...]])
-        info = SegmentInfo(*values[:11], partitions=extents_from_rows(rows))
+        info = _segment_info(numbers, extents_from_rows(rows))
         state.segments[info.segment_id] = info
     return state
