@@ -6,7 +6,11 @@ import os
 
 from setuptools import setup
 
-COMPILED = ["src/trilogue/entry/walk.py", "src/trilogue/log/commit.py"]
+COMPILED = [
+    "src/trilogue/entry/columns.py",
+    "src/trilogue/entry/walk.py",
+    "src/trilogue/log/commit.py",
+]
 
 
 def extensions() -> list[object]:

@@ -80,6 +80,17 @@ class Codec(IntEnum):
     ZSTD = 4
 
 
+class Record(NamedTuple):
+    """One message of a batch, as Kafka shapes it. `timestamp` is in ms, -1 when it has none."""
+
+    offset: int
+    timestamp: int
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[tuple[str, bytes | None], ...] = ()
+    attributes: int = 0
+
+
 class EntryHeader(NamedTuple):
     """The first 61 bytes of an entry. `length` is the whole entry's, these bytes included."""
 

@@ -1,69 +1,10 @@
-# Types for walk.py when it is compiled; the .py alone says what happens. Reads through the pointers
-# below are bounded by walk.py itself: the build turns Cython's own bounds checks off.
+# Types for walk.py when it is compiled; the .py alone says what happens.
 cimport cython
-from cpython.buffer cimport Py_buffer, PyBuffer_IsContiguous
-from cpython.memoryview cimport PyMemoryView_GET_BUFFER
-from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 
-
-cdef inline uint32_t load32(const uint8_t *data, Py_ssize_t pos) noexcept nogil:
-    return (<uint32_t>data[pos] << 24) | (<uint32_t>data[pos + 1] << 16) \
-        | (<uint32_t>data[pos + 2] << 8) | <uint32_t>data[pos + 3]
-
-
-cdef inline int64_t load64(const uint8_t *data, Py_ssize_t pos) noexcept nogil:
-    return <int64_t>((<uint64_t>load32(data, pos) << 32) | <uint64_t>load32(data, pos + 4))
-
-
-cdef inline int16_t load16(const uint8_t *data, Py_ssize_t pos) noexcept nogil:
-    return <int16_t>((<uint32_t>data[pos] << 8) | <uint32_t>data[pos + 1])
-
-
-cdef inline void store32(uint8_t *data, Py_ssize_t pos, int32_t value) noexcept nogil:
-    cdef int i
-    for i in range(4):
-        data[pos + i] = <uint8_t>(<uint32_t>value >> (24 - 8 * i))
-
-
-cdef inline void store64(uint8_t *data, Py_ssize_t pos, int64_t value) noexcept nogil:
-    cdef int i
-    for i in range(8):
-        data[pos + i] = <uint8_t>(<uint64_t>value >> (56 - 8 * i))
-
-
-cdef inline uint8_t *bytes_of(object view) except NULL:
-    cdef Py_buffer *held
-    if not isinstance(view, memoryview):
-        raise TypeError("a memoryview is needed")
-    held = PyMemoryView_GET_BUFFER(view)
-    if held.itemsize != 1 or not PyBuffer_IsContiguous(held, c"C") or held.buf == NULL:
-        raise BufferError("a contiguous view of bytes is needed")
-    return <uint8_t *>held.buf
-
-
-cdef inline uint8_t *writable_bytes_of(object view) except NULL:
-    cdef uint8_t *data = bytes_of(view)
-    if PyMemoryView_GET_BUFFER(view).readonly:
-        raise BufferError("a writable view is needed")
-    return data
-
-
-cdef inline tuple header_fields(object view, Py_ssize_t pos):
-    cdef const uint8_t *data = bytes_of(view) + pos
-    return (
-        load64(data, 0), 12 + <int64_t><int32_t>load32(data, 8), <int32_t>load32(data, 12), <int>data[16],
-        load32(data, 17), load16(data, 21), <int32_t>load32(data, 23), load64(data, 27),
-        load64(data, 35), load64(data, 43), load16(data, 51), <int32_t>load32(data, 53),
-        <int32_t>load32(data, 57),
-    )
-
-
-cdef inline tuple walked_fields(object view, Py_ssize_t pos):
-    cdef const uint8_t *data = bytes_of(view) + pos
-    return (
-        pos, 12 + <int64_t><int32_t>load32(data, 8), load64(data, 0), <int32_t>load32(data, 23),
-        load64(data, 35), load64(data, 43), load16(data, 51), <int32_t>load32(data, 53),
-    )
+from trilogue.entry.memory cimport (
+    bytes_at, bytes_of, header_fields, store32, store64, walked_fields, writable_bytes_of
+)
 
 
 cpdef object read_header(object buffer, Py_ssize_t pos=*)
@@ -87,3 +28,45 @@ cpdef object set_base(object entry, int64_t base_offset, int32_t leader_epoch)
 @cython.locals(data="const uint8_t *", length=int64_t, last_offset_delta=int64_t, stop=Py_ssize_t,
                room=Py_ssize_t, entry=tuple, found=list)
 cpdef object walk_headers(object buffer, Py_ssize_t pos=*, object end=*, bint cut_is_end=*)
+
+
+@cython.final
+cdef class RecordWalker:
+    cdef object view
+    cdef const uint8_t *data
+    cdef Py_ssize_t pos, stop, end
+    cdef bint bad, append_time
+    cdef int64_t remaining, last_offset_delta, offset_delta
+    cdef int64_t base_offset, base_timestamp, max_timestamp
+    cdef readonly int64_t offset, timestamp
+    cdef int attributes
+    cdef Py_ssize_t key_at, key_size, value_at, value_size, headers_at
+    cdef int64_t header_count
+
+    @cython.locals(pos=Py_ssize_t, byte=uint64_t)
+    cdef inline int64_t varint(self) noexcept
+
+    @cython.locals(pos=Py_ssize_t, byte=uint64_t, shift=int)
+    cdef uint64_t _rest_of_varint(self, uint64_t raw) noexcept
+
+    @cython.locals(size=int64_t)
+    cdef inline Py_ssize_t length(self) noexcept
+
+    @cython.locals(size=int64_t)
+    cpdef int advance(self) except -1
+
+    @cython.locals(base=int64_t)
+    cdef inline void _set_timestamp(self, int64_t delta) noexcept
+
+    cdef inline void _set_offset(self, int64_t delta) noexcept
+
+    @cython.locals(count=int64_t, size=Py_ssize_t)
+    cdef void _pass_headers(self) noexcept
+
+    @cython.locals(count=int64_t, size=Py_ssize_t, found=list)
+    cdef tuple read_headers(self)
+
+    @cython.locals(found=list, record=tuple)
+    cpdef list read_records(self, Py_ssize_t limit)
+
+    cpdef int find_time(self, int64_t timestamp) except -1

@@ -2,7 +2,7 @@
 
 The one place that runs per entry or per record, so it is compiled: Cython reads this file together
 with walk.pxd, which only adds types. Without a compiler the same file runs as plain Python; what
-touches memory itself has a twin under `if not cython.compiled`. Nothing is believed before it is
+touches memory itself has twins in memory.py and memory.pxd. Nothing is believed before it is
 checked against the bytes that are there, and every doubt ends as an EntryError.
 """
 
@@ -14,10 +14,10 @@ import cython
 
 from trilogue.entry.checksum import crc32c
 from trilogue.entry.entry import (
-    HEADER,
     CorruptEntry,
     EntryHeader,
     InvalidEntry,
+    Record,
     UnsupportedCompression,
 )
 
@@ -25,47 +25,24 @@ Int: TypeAlias = int  # the compiler would take a bare `int` for a Python object
 Bool: TypeAlias = bool
 View: TypeAlias = memoryview
 Buffer: TypeAlias = bytes | bytearray | memoryview
-Walked: TypeAlias = tuple[int, int, int, int, int, int, int, int]
 Fields: TypeAlias = tuple[int, ...]
+Walked: TypeAlias = tuple[int, int, int, int, int, int, int, int]
 MaybeInt: TypeAlias = int | None
+Headers: TypeAlias = tuple[tuple[str, bytes | None], ...]
+Records: TypeAlias = list[Record]
 
 _tuple_new = tuple.__new__
 
-if not cython.compiled:  # walk.pxd has the compiled twins
-
-    def bytes_of(view: memoryview) -> memoryview:
-        """Make bytes addressable by index."""
-        if not view.c_contiguous or view.itemsize != 1:
-            raise BufferError("a contiguous view of bytes is needed")
-        return view if view.format == "B" else view.cast("B")
-
-    def writable_bytes_of(view: memoryview) -> memoryview:
-        """Make bytes addressable by index for writing."""
-        if view.readonly:
-            raise BufferError("a writable view is needed")
-        return bytes_of(view)
-
-    def header_fields(view: memoryview, pos: int) -> Fields:
-        """Read the 13 fields of a header, the magic among them, the length as the whole entry's."""
-        fields = HEADER.unpack_from(view, pos)
-        return (fields[0], fields[1] + 12, *fields[2:])
-
-    def walked_fields(view: memoryview, pos: int) -> Walked:
-        """Read what a walk over entries keeps of each."""
-        fields = HEADER.unpack_from(view, pos)
-        return (pos, fields[1] + 12, fields[0], fields[6], *fields[8:12])
-
-    def load32(data: memoryview, pos: int) -> int:
-        """Read a big-endian number."""
-        return int.from_bytes(data[pos : pos + 4], "big")
-
-    def store32(data: memoryview, pos: int, value: int) -> None:
-        """Write a big-endian number."""
-        data[pos : pos + 4] = value.to_bytes(4, "big", signed=True)
-
-    def store64(data: memoryview, pos: int, value: int) -> None:
-        """Write a big-endian number."""
-        data[pos : pos + 8] = value.to_bytes(8, "big", signed=True)
+if not cython.compiled:  # walk.pxd takes the compiled twins
+    from trilogue.entry.memory import (
+        bytes_at,
+        bytes_of,
+        header_fields,
+        store32,
+        store64,
+        walked_fields,
+        writable_bytes_of,
+    )
 
 
 def read_header(buffer: Buffer, pos: Int = 0) -> EntryHeader:
@@ -192,3 +169,170 @@ def walk_headers(
         found.append(entry)
         pos += length
     return found
+
+
+class RecordWalker:
+    """Steps through the records of one entry; `records` are they, decompressed.
+
+    After `advance` the fields describe one whole record that was checked to its last byte: where
+    key and value lie in the bytes (size -1 is null), its absolute offset and time.
+    """
+
+    def __init__(self, header: EntryHeader, records: Buffer) -> None:
+        self.view = memoryview(records)
+        self.data = bytes_of(self.view)
+        self.pos = 0
+        self.stop = self.end = len(self.view)
+        self.bad = False
+        self.remaining = header.record_count
+        self.base_offset = header.base_offset
+        self.base_timestamp = header.base_timestamp
+        self.max_timestamp = header.max_timestamp
+        self.last_offset_delta = header.last_offset_delta
+        self.offset_delta = -1
+        self.append_time = header.log_append_time
+        self.offset = self.timestamp = self.attributes = 0
+        self.key_at = self.value_at = self.headers_at = self.header_count = 0
+        self.key_size = self.value_size = -1
+
+    def varint(self) -> Int:
+        """Read a zigzag number of up to 64 bits; sets `bad` where there is none."""
+        pos = self.pos
+        if pos >= self.end:
+            self.bad = True
+            return 0
+        byte = self.data[pos]
+        self.pos = pos + 1
+        if byte >= 128:
+            byte = self._rest_of_varint(byte & 127)
+        return (byte >> 1) ^ -(byte & 1)
+
+    def _rest_of_varint(self, raw: Int) -> Int:
+        shift = 7
+        pos = self.pos
+        while pos < self.end and shift < 64:
+            byte = self.data[pos]
+            pos += 1
+            raw |= (byte & 127) << shift
+            if byte < 128:
+                self.pos = pos
+                if shift == 63 and byte > 1:
+                    break
+                return raw
+            shift += 7
+        self.bad = True
+        return 0
+
+    def length(self) -> Int:
+        """Read the size of what follows, -1 for null; sets `bad` when it does not fit."""
+        size = self.varint()
+        if size < -1 or size > self.end - self.pos:
+            self.bad = True
+            return -1
+        return size
+
+    def advance(self) -> Int:
+        """Step to the next record; 0 after the last one."""
+        if self.remaining == 0:
+            if self.pos != self.stop:
+                raise CorruptEntry(f"{self.stop - self.pos} bytes after the last record")
+            return 0
+        self.end = self.stop
+        size = self.varint()
+        if size < 6 or size > self.stop - self.pos:
+            raise CorruptEntry(f"a record of {size} bytes with {self.remaining} records to go")
+        self.end = self.pos + size
+        self.attributes = self.data[self.pos]
+        self.pos += 1
+        self._set_timestamp(self.varint())
+        self._set_offset(self.varint())
+        self.key_size = self.length()
+        self.key_at = self.pos
+        if self.key_size > 0:
+            self.pos += self.key_size
+        self.value_size = self.length()
+        self.value_at = self.pos
+        if self.value_size > 0:
+            self.pos += self.value_size
+        self.header_count = self.varint()
+        self.headers_at = self.pos
+        if self.header_count != 0:
+            self._pass_headers()
+        if self.bad or self.pos != self.end:
+            raise CorruptEntry(f"nonsense in the record at offset delta {self.offset_delta}")
+        self.remaining -= 1
+        return 1
+
+    def _set_timestamp(self, delta: Int) -> None:
+        base = self.base_timestamp
+        if self.append_time:
+            self.timestamp = self.max_timestamp
+        elif (delta > 0 and base > 0x7FFFFFFFFFFFFFFF - delta) or (
+            delta < 0 and base < -0x7FFFFFFFFFFFFFFF - delta
+        ):
+            self.bad = True
+        else:
+            self.timestamp = base + delta
+
+    def _set_offset(self, delta: Int) -> None:
+        if delta <= self.offset_delta or delta > self.last_offset_delta:
+            self.bad = True
+        else:
+            self.offset_delta = delta
+            self.offset = self.base_offset + delta
+
+    def _pass_headers(self) -> None:
+        count = self.header_count
+        if count < 0 or count > (self.end - self.pos) // 2:
+            self.bad = True
+            return
+        while count > 0 and not self.bad:
+            size = self.length()
+            if size < 0:
+                self.bad = True
+                return
+            self.pos += size
+            size = self.length()
+            if size > 0:
+                self.pos += size
+            count -= 1
+
+    def read_headers(self) -> Headers:
+        """Return the record's headers. A key that is not UTF-8 gets replacement characters."""
+        found = []
+        count = self.header_count
+        self.pos = self.headers_at
+        while count > 0:
+            size = self.length()
+            key = bytes_at(self.data, self.pos, size) or b""
+            self.pos += size
+            size = self.length()
+            value = bytes_at(self.data, self.pos, size)
+            if size > 0:
+                self.pos += size
+            found.append((str(key, "utf-8", "replace"), value))
+            count -= 1
+        return tuple(found)
+
+    def read_records(self, limit: Int) -> Records:
+        """Return the next records, at most `limit`; an empty list after the last one."""
+        found = []
+        while limit > 0 and self.advance():
+            record = (
+                self.offset,
+                self.timestamp,
+                bytes_at(self.data, self.key_at, self.key_size),
+                bytes_at(self.data, self.value_at, self.value_size),
+                self.read_headers() if self.header_count else (),
+                self.attributes,
+            )
+            found.append(_tuple_new(Record, record))
+            limit -= 1
+        return found
+
+    def find_time(self, timestamp: Int) -> Int:
+        """Step to the first record at or after a time; 0 when there is none."""
+        while self.advance():
+            if self.timestamp >= timestamp:
+                return 1
+        return 0

@@ -1,0 +1,91 @@
+# The compiled twins of memory.py. They trust their arguments: the build turns Cython's own bounds
+# checks off, so who calls them has checked.
+from cpython.buffer cimport Py_buffer, PyBuffer_IsContiguous
+from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_FromStringAndSize
+from cpython.bytes cimport PyBytes_FromStringAndSize
+from cpython.memoryview cimport PyMemoryView_GET_BUFFER
+from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
+from libc.string cimport memcpy
+
+
+cdef inline uint32_t load32(const uint8_t *data, Py_ssize_t pos) noexcept nogil:
+    return (<uint32_t>data[pos] << 24) | (<uint32_t>data[pos + 1] << 16) \
+        | (<uint32_t>data[pos + 2] << 8) | <uint32_t>data[pos + 3]
+
+
+cdef inline int64_t load64(const uint8_t *data, Py_ssize_t pos) noexcept nogil:
+    return <int64_t>((<uint64_t>load32(data, pos) << 32) | <uint64_t>load32(data, pos + 4))
+
+
+cdef inline int16_t load16(const uint8_t *data, Py_ssize_t pos) noexcept nogil:
+    return <int16_t>((<uint32_t>data[pos] << 8) | <uint32_t>data[pos + 1])
+
+
+cdef inline void store32(uint8_t *data, Py_ssize_t pos, int32_t value) noexcept nogil:
+    cdef int i
+    for i in range(4):
+        data[pos + i] = <uint8_t>(<uint32_t>value >> (24 - 8 * i))
+
+
+cdef inline void store64(uint8_t *data, Py_ssize_t pos, int64_t value) noexcept nogil:
+    cdef int i
+    for i in range(8):
+        data[pos + i] = <uint8_t>(<uint64_t>value >> (56 - 8 * i))
+
+
+cdef inline uint8_t *bytes_of(object view) except NULL:
+    cdef Py_buffer *held
+    if not isinstance(view, memoryview):
+        raise TypeError("a memoryview is needed")
+    held = PyMemoryView_GET_BUFFER(view)
+    if held.itemsize != 1 or not PyBuffer_IsContiguous(held, c"C") or held.buf == NULL:
+        raise BufferError("a contiguous view of bytes is needed")
+    return <uint8_t *>held.buf
+
+
+cdef inline uint8_t *writable_bytes_of(object view) except NULL:
+    cdef uint8_t *data = bytes_of(view)
+    if PyMemoryView_GET_BUFFER(view).readonly:
+        raise BufferError("a writable view is needed")
+    return data
+
+
+cdef inline tuple header_fields(object view, Py_ssize_t pos):
+    cdef const uint8_t *data = bytes_of(view) + pos
+    return (
+        load64(data, 0), 12 + <int64_t><int32_t>load32(data, 8), <int32_t>load32(data, 12), <int>data[16],
+        load32(data, 17), load16(data, 21), <int32_t>load32(data, 23), load64(data, 27),
+        load64(data, 35), load64(data, 43), load16(data, 51), <int32_t>load32(data, 53),
+        <int32_t>load32(data, 57),
+    )
+
+
+cdef inline tuple walked_fields(object view, Py_ssize_t pos):
+    cdef const uint8_t *data = bytes_of(view) + pos
+    return (
+        pos, 12 + <int64_t><int32_t>load32(data, 8), load64(data, 0), <int32_t>load32(data, 23),
+        load64(data, 35), load64(data, 43), load16(data, 51), <int32_t>load32(data, 53),
+    )
+
+
+cdef inline object bytes_at(const uint8_t *data, Py_ssize_t pos, Py_ssize_t size):
+    if size < 0:
+        return None
+    return PyBytes_FromStringAndSize(<const char *>data + pos, size)
+
+
+cdef inline void copy(uint8_t *target, Py_ssize_t at, const uint8_t *data, Py_ssize_t pos,
+                      Py_ssize_t size) noexcept nogil:
+    memcpy(target + at, data + pos, <size_t>size)
+
+
+cdef inline bytearray new_bytes(Py_ssize_t size):
+    return PyByteArray_FromStringAndSize(NULL, size)
+
+
+cdef inline int32_t *int32_of(bytearray room) noexcept:
+    return <int32_t *>PyByteArray_AS_STRING(room)
+
+
+cdef inline int64_t *int64_of(bytearray room) noexcept:
+    return <int64_t *>PyByteArray_AS_STRING(room)

@@ -1,0 +1,80 @@
+"""The few functions that touch memory: plain Python here, their compiled twins in memory.pxd.
+
+What is compiled takes the twins instead of this module. They trust their arguments: the caller has
+checked that what is read or written is there.
+"""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+from trilogue.entry.entry import HEADER
+
+Fields: TypeAlias = tuple[int, ...]
+Walked: TypeAlias = tuple[int, int, int, int, int, int, int, int]
+
+
+def bytes_of(view: memoryview) -> memoryview:
+    """Make bytes addressable by index."""
+    if not view.c_contiguous or view.itemsize != 1:
+        raise BufferError("a contiguous view of bytes is needed")
+    return view if view.format == "B" else view.cast("B")
+
+
+def writable_bytes_of(view: memoryview) -> memoryview:
+    """Make bytes addressable by index for writing."""
+    if view.readonly:
+        raise BufferError("a writable view is needed")
+    return bytes_of(view)
+
+
+def header_fields(view: memoryview, pos: int) -> Fields:
+    """Read the 13 fields of a header, the magic among them, the length as the whole entry's."""
+    fields = HEADER.unpack_from(view, pos)
+    return (fields[0], fields[1] + 12, *fields[2:])
+
+
+def walked_fields(view: memoryview, pos: int) -> Walked:
+    """Read what a walk over entries keeps of each."""
+    fields = HEADER.unpack_from(view, pos)
+    return (pos, fields[1] + 12, fields[0], fields[6], *fields[8:12])
+
+
+def load32(data: memoryview, pos: int) -> int:
+    """Read a big-endian number."""
+    return int.from_bytes(data[pos : pos + 4], "big")
+
+
+def store32(data: memoryview, pos: int, value: int) -> None:
+    """Write a big-endian number."""
+    data[pos : pos + 4] = value.to_bytes(4, "big", signed=True)
+
+
+def store64(data: memoryview, pos: int, value: int) -> None:
+    """Write a big-endian number."""
+    data[pos : pos + 8] = value.to_bytes(8, "big", signed=True)
+
+
+def bytes_at(data: memoryview, pos: int, size: int) -> bytes | None:
+    """Copy bytes out; a negative size stands for null."""
+    return None if size < 0 else bytes(data[pos : pos + size])
+
+
+def copy(target: memoryview, at: int, data: memoryview, pos: int, size: int) -> None:
+    """Copy bytes over."""
+    target[at : at + size] = data[pos : pos + size]
+
+
+def new_bytes(size: int) -> bytearray:
+    """Make room whose content does not matter."""
+    return bytearray(size)
+
+
+def int64_of(room: bytearray) -> memoryview:
+    """Make room addressable as numbers."""
+    return memoryview(room).cast("q")
+
+
+def int32_of(room: bytearray) -> memoryview:
+    """Make room addressable as numbers."""
+    return memoryview(room).cast("i")
