@@ -59,16 +59,30 @@ class Java:
         options += [f"{reader}={line}" for line in PARSING]
         self.run(main, *options, given=b"".join(as_line(record) for record in records))
 
-    def read(self, address: str, topic: str, count: int, *, group: str | None = None) -> list[Read]:
+    def start_reading(self, address: str, topic: str, *, group: str) -> subprocess.Popen[bytes]:
+        """A console consumer that goes on until it is stopped; a line for every record."""
+        require_jars(self.version)
+        path = f"{jars(self.version)}/*"
+        command = ["java", *QUICK_START, *QUIET, "-cp", path, CONSOLE_CONSUMER]
+        options = self.reading(address, topic, group)
+        return subprocess.Popen(
+            [*command, *options], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+        )
+
+    def reading(self, address: str, topic: str, group: str | None) -> list[str]:
         formatter = "--formatter-property" if self.since_4 else "--property"
         options = [f"--bootstrap-server={address}", f"--topic={topic}", "--from-beginning"]
-        options += [f"--max-messages={count}", f"--timeout-ms={int(DEADLINE * 1000)}"]
         options += [f"--group={group}"] if group else []
-        options += [f"{formatter}={line}" for line in PRINTING]
-        printed = self.run("org.apache.kafka.tools.consumer.ConsoleConsumer", *options)
+        return options + [f"{formatter}={line}" for line in PRINTING]
+
+    def read(self, address: str, topic: str, count: int, *, group: str | None = None) -> list[Read]:
+        options = self.reading(address, topic, group)
+        options += [f"--max-messages={count}", f"--timeout-ms={int(DEADLINE * 1000)}"]
+        printed = self.run(CONSOLE_CONSUMER, *options)
         return [as_read(line) for line in printed.split("\n") if line]
 
 
+CONSOLE_CONSUMER = "org.apache.kafka.tools.consumer.ConsoleConsumer"
 OLD_CONSOLE_PRODUCER = "kafka.tools.ConsoleProducer"
 PARSING = [
     "parse.headers=true", "parse.key=true", f"null.marker={NULL}",

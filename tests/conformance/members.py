@@ -1,0 +1,170 @@
+"""Members of consumer groups from three libraries, behind one way to poll them.
+
+A test drives its members in turn (`pump`) until something holds: no threads of ours, no sleeps.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from aiokafka.coordinator.assignors.range import RangePartitionAssignor as AioRange
+from aiokafka.coordinator.assignors.sticky.sticky_assignor import StickyPartitionAssignor
+from tests.conformance.clients.aio import Aiokafka
+from tests.conformance.clients.aio import as_read as aio_read
+from tests.conformance.clients.base import DEADLINE, Deadline, Read
+from tests.conformance.clients.confluent import Confluent
+from tests.conformance.clients.confluent import as_read as confluent_read
+from tests.conformance.clients.kafka_python import KafkaPython
+from tests.conformance.clients.kafka_python import as_read as python_read
+
+POLL = 0.05
+
+
+class Member(Protocol):
+    """One consumer in a group: `poll` does a little work, the rest says what it has."""
+
+    reads: list[Read]
+
+    def poll(self) -> None: ...
+    def partitions(self) -> set[int]: ...
+    def commit(self) -> None: ...
+    def close(self) -> None: ...
+
+
+class ConfluentMember:
+    """librdkafka; counts how often it was given or lost partitions."""
+
+    def __init__(
+        self, address: str, group: str, topic: str, *, strategy: str = "range", instance: str = ""
+    ) -> None:
+        more: dict[str, object] = {"partition.assignment.strategy": strategy}
+        if instance:
+            more["group.instance.id"] = instance
+        self.reads: list[Read] = []
+        self.rebalances = 0
+        self.errors: list[str] = []
+        self.consumer = Confluent.consumer(address, group, more)
+        self.consumer.subscribe(
+            [topic], on_assign=self.rebalanced, on_revoke=self.rebalanced, on_lost=self.rebalanced
+        )
+
+    def rebalanced(self, _consumer: object, _partitions: object) -> None:
+        self.rebalances += 1
+
+    def poll(self) -> None:
+        message = self.consumer.poll(POLL)
+        if message is not None and message.error() is not None:
+            self.errors.append(message.error().name())
+        elif message is not None:
+            self.reads.append(confluent_read(message))
+
+    def partitions(self) -> set[int]:
+        return {place.partition for place in self.consumer.assignment()}
+
+    def commit(self) -> None:
+        self.consumer.commit(asynchronous=False)
+
+    def close(self) -> None:
+        self.consumer.close()
+
+
+class PythonMember:
+    """kafka-python; eager with its defaults, or cooperative."""
+
+    def __init__(
+        self, address: str, group: str, topic: str, *, strategy: str = "range", instance: str = ""
+    ) -> None:
+        from kafka.coordinator.assignors.cooperative_sticky import (
+            CooperativeStickyAssignor,
+        )
+        from kafka.coordinator.assignors.range import RangePartitionAssignor
+
+        cooperative = strategy == "cooperative-sticky"
+        assignor = CooperativeStickyAssignor if cooperative else RangePartitionAssignor
+        self.reads: list[Read] = []
+        self.consumer = KafkaPython.consumer(
+            address,
+            group,
+            partition_assignment_strategy=[assignor],
+            group_instance_id=instance or None,
+            metadata_max_age_ms=1000,
+        )
+        self.consumer.subscribe([topic])
+
+    def poll(self) -> None:
+        got = self.consumer.poll(int(POLL * 1000))
+        self.reads += [python_read(record) for records in got.values() for record in records]
+
+    def partitions(self) -> set[int]:
+        return {place.partition for place in self.consumer.assignment()}
+
+    def commit(self) -> None:
+        self.consumer.commit()
+
+    def close(self) -> None:
+        self.consumer.close()
+
+
+class AioMember:
+    """aiokafka, on an event loop in a thread of its own."""
+
+    def __init__(
+        self, address: str, group: str, topic: str, *, strategy: str = "range", instance: str = ""
+    ) -> None:
+        self.loop = asyncio.new_event_loop()
+        self.thread = threading.Thread(target=self.loop.run_forever, daemon=True)
+        self.thread.start()
+        self.reads: list[Read] = []
+        assignor = StickyPartitionAssignor if strategy == "sticky" else AioRange
+        self.consumer = self.run(self.start(address, group, topic, assignor, instance))
+
+    @staticmethod
+    async def start(address: str, group: str, topic: str, assignor: type, instance: str) -> object:
+        consumer = Aiokafka.consumer(
+            address,
+            group,
+            partition_assignment_strategy=[assignor],
+            group_instance_id=instance or None,
+            metadata_max_age_ms=1000,
+        )
+        consumer.subscribe([topic])
+        await consumer.start()
+        return consumer
+
+    def run(self, coroutine: object) -> object:
+        return asyncio.run_coroutine_threadsafe(coroutine, self.loop).result(DEADLINE)
+
+    def poll(self) -> None:
+        got = self.run(self.consumer.getmany(timeout_ms=int(POLL * 1000)))
+        self.reads += [aio_read(record) for records in got.values() for record in records]
+
+    def partitions(self) -> set[int]:
+        return {place.partition for place in self.consumer.assignment()}
+
+    def commit(self) -> None:
+        self.run(self.consumer.commit())
+
+    def close(self) -> None:
+        if self.loop.is_closed():
+            return
+        self.run(self.consumer.stop())
+        self.loop.call_soon_threadsafe(self.loop.stop)
+        self.thread.join()
+        self.loop.close()
+
+
+def pump(
+    members: Sequence[Member],
+    until: Callable[[], object],
+    what: str,
+    seconds: float = DEADLINE,
+) -> None:
+    """Poll the members in turn until it holds."""
+    deadline = Deadline(what, seconds)
+    while not until():
+        deadline.check([(member.partitions(), len(member.reads)) for member in members])
+        for member in members:
+            member.poll()
