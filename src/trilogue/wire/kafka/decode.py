@@ -20,7 +20,6 @@ from trilogue.wire.kafka.writer import (
     layout,
     least_size,
     many,
-    runs,
     tagged,
     unpackers,
     untagged,
@@ -30,8 +29,6 @@ SCOPE: dict[str, object] = {
     "WireError": WireError,
     "MALFORMED": (WireError, IndexError, UnicodeDecodeError, struct.error),
     "new": object.__new__,
-    "i16": layout("h").unpack_from,
-    "i32": layout("i").unpack_from,
     "unpack_from": struct.unpack_from,
     "read_uvarint": runtime.read_uvarint,
     "long_length": runtime.long_length,
@@ -50,8 +47,7 @@ def write(title: str, cls: type, version: int, *, flexible: bool) -> Writer:
     writer = Writer(title, "decode", SCOPE)
     decoding = _Decoding(writer, version, flexible=flexible)
     with writer.function("def decode(buf, pos=0):"):
-        if _has_records(cls):  # so that a slice is a view
-            writer.emit("if type(buf) is not memoryview: buf = memoryview(buf)")
+        writer.emit("if type(buf) is not memoryview: buf = memoryview(buf)")
         writer.emit("end = len(buf)")
         with writer.block("try:"):
             decoding.structure(cls, "m")
@@ -60,13 +56,6 @@ def write(title: str, cls: type, version: int, *, flexible: bool) -> Writer:
             writer.emit(f"raise WireError(f'{title}: {{error}}') from error")
         writer.emit("return m, pos")
     return writer
-
-
-def _has_records(cls: type) -> bool:
-    return any(
-        field.wire.kind == "records" or (isinstance(field.item, type) and _has_records(field.item))
-        for field in table(cls).fields
-    )
 
 
 class _Decoding:
@@ -89,33 +78,48 @@ class _Decoding:
         for field in known.fields:
             if field not in here:
                 self._emit(f"{out}{join}{field.name} = {self._writer.literal(field.default)}")
-        for fixed, group in runs(here):
-            targets = [f"{out}{join}{field.name}" for field in group]
-            if fixed:
-                self._run("".join(field.wire.code for field in group), targets)
-            else:
-                for field, target in zip(group, targets, strict=True):
-                    self._value(field, target)
+        self._values([(field, f"{out}{join}{field.name}") for field in here])
         if self._flexible:
             self._tags(known.frozen, tagged(known, version), out)
         if known.frozen:
             names = [field.name for field in known.fields]
             self._emit(f"{out} = {made}({', '.join(f'{n}={out}_{n}' for n in names)})")
 
+    def _values(self, wanted: list[tuple[Field, str]]) -> None:
+        """Read fields in order: fixed sizes, and a length after them, in one call together."""
+        codes, targets = "", list[str]()
+        for field, target in wanted:
+            kind = field.wire.kind
+            if kind == "fixed":
+                codes += field.wire.code
+                targets.append(target)
+                continue
+            size = self._writer.fresh("n")
+            if kind != "struct" and not self._flexible:
+                codes += "h" if kind == "string" else "i"
+                targets.append(size)
+            self._run(codes, targets)
+            codes, targets = "", []
+            if kind == "struct":
+                self._struct_value(field, target)
+            else:
+                if self._flexible:
+                    self._compact_size(kind, size)
+                self._sized_value(field, target, size)
+        self._run(codes, targets)
+
     def _run(self, codes: str, targets: list[str]) -> None:
+        if not codes:
+            return
         unpack = self._writer.bind(layout(codes).unpack_from)
         comma = "," if len(targets) == 1 else ""
         self._emit(f"{', '.join(targets)}{comma} = {unpack}(buf, pos)")
         self._emit(f"pos += {layout(codes).size}")
 
-    def _value(self, field: Field, target: str) -> None:
-        kind = field.wire.kind
-        if kind == "fixed":
-            self._run(field.wire.code, [target])
-        elif kind == "struct":
-            self._struct_value(field, target)
-        else:
-            self._sized_value(field, target)
+    def _compact_size(self, kind: str, size: str) -> None:
+        long = "long_string_length" if kind == "string" else "long_length"
+        self._emit(f"{size} = buf[pos] - 1; pos += 1")
+        self._emit(f"if {size} > 126: {size}, pos = {long}(buf, pos)")
 
     def _struct_value(self, field: Field, target: str) -> None:
         assert isinstance(field.item, type)
@@ -131,11 +135,9 @@ class _Decoding:
                 self.structure(field.item, out)
         self._emit(f"{target} = {out}")
 
-    def _sized_value(self, field: Field, target: str) -> None:
-        kind = field.wire.kind
-        size = self._size(kind)
+    def _sized_value(self, field: Field, target: str, size: str) -> None:
         if not field.nullable(self._version):
-            if kind != "array":  # an array looks at its count anyway
+            if field.wire.kind != "array":  # an array looks at its count anyway
                 self._emit(f"if {size} < 0: bad_null()")
             self._content(field, target, size)
             return
@@ -144,28 +146,16 @@ class _Decoding:
         with self._writer.block("else:"):
             self._content(field, target, size)
 
-    def _size(self, kind: str) -> str:
-        size = self._writer.fresh("n")
-        if self._flexible:
-            long = "long_string_length" if kind == "string" else "long_length"
-            self._emit(f"{size} = buf[pos] - 1; pos += 1")
-            self._emit(f"if {size} > 126: {size}, pos = {long}(buf, pos)")
-        elif kind == "string":
-            self._emit(f"{size}, = i16(buf, pos); pos += 2")
-        else:
-            self._emit(f"{size}, = i32(buf, pos); pos += 4")
-        return size
-
     def _content(self, field: Field, target: str, size: str) -> None:
         match field.wire.kind:
             case "array":
                 self._array(field, target, size)
                 return
             case "string":
-                value = f"str(buf[pos:pos + {size}], 'utf-8')"
+                value = f"buf[pos:pos + {size}].tobytes().decode()"
             case "bytes":
-                value = f"bytes(buf[pos:pos + {size}])"
-            case _:
+                value = f"buf[pos:pos + {size}].tobytes()"
+            case _:  # records: a view
                 value = f"buf[pos:pos + {size}]"
         self._emit(f"{target} = {value}; pos += {size}")
 
@@ -173,7 +163,8 @@ class _Decoding:
         inner = element(field)
         least = least_size(inner, self._version, flexible=self._flexible)
         assert least > 0, f"elements of {field.name} may be empty: nothing bounds their number"
-        self._emit(f"if {count} < 0 or {count} * {least} > end - pos: bad_count({count})")
+        negative = "" if field.nullable(self._version) else f"{count} < 0 or "
+        self._emit(f"if {negative}{count} * {least} > end - pos: bad_count({count})")
         if inner.wire.kind == "fixed":
             code = inner.wire.code
             short = self._writer.bind(unpackers(code))
@@ -190,7 +181,7 @@ class _Decoding:
                 assert isinstance(inner.item, type)
                 self.structure(inner.item, item)
             else:
-                self._value(inner, item)
+                self._values([(inner, item)])
             self._emit(f"{items}.append({item})")
 
     def _tags(self, frozen: bool, known: list[Field], out: str) -> None:
@@ -215,7 +206,7 @@ class _Decoding:
                 word = "if"
                 for field in known:
                     with self._writer.block(f"{word} {tag} == {field.tag}:"):
-                        self._value(field, f"m.{field.name}")
+                        self._values([(field, f"m.{field.name}")])
                     word = "elif"
                 self._emit(f"else: pos = {stop}")
                 self._emit(f"if pos != {stop}: bad_tag({tag})")

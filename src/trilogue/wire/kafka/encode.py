@@ -18,7 +18,6 @@ from trilogue.wire.kafka.writer import (
     layout,
     many,
     packers,
-    runs,
     tagged,
     untagged,
 )
@@ -29,13 +28,11 @@ SCOPE: dict[str, object] = {
         EncodeError, struct.error, OverflowError, UnicodeEncodeError, AttributeError, TypeError,
     ),
     "BUFFERS": (bytes, memoryview, bytearray),
-    "p16": layout("h").pack,
-    "p32": layout("i").pack,
     "pack": struct.pack,
     "uvarint": runtime.uvarint,
     "string_length": runtime.string_length,
     "bad_uuid": runtime.bad_uuid,
-    "pieces": runtime.pieces,
+    "total": runtime.total,
 }  # fmt: skip
 
 
@@ -73,88 +70,95 @@ class _Encoding:
     def structure(self, cls: type, source: str) -> None:
         """Append the structure in the name `source`."""
         known, version = table(cls), self._version
-        for fixed, group in runs(untagged(known, version)):
-            values = [f"{source}.{field.name}" for field in group]
-            if fixed:
-                self._run(group, values)
-            else:
-                for field, value in zip(group, values, strict=True):
-                    self._value(field, value)
+        here = untagged(known, version)
+        self._values([(field, f"{source}.{field.name}") for field in here])
         if self._flexible:
             self._tags(tagged(known, version), source)
-        elif not untagged(known, version):
+        elif not here:
             self._emit("pass")
 
-    def _run(self, group: list[Field], values: list[str]) -> None:
-        for field, value in zip(group, values, strict=True):
-            if field.wire.code == "16s":  # struct would pad or cut in silence
-                self._emit(f"if len({value}) != 16: bad_uuid({value})")
-        pack = self._writer.bind(layout("".join(field.wire.code for field in group)).pack)
-        self._emit(f"out += {pack}({', '.join(values)})")
+    def _values(self, wanted: list[tuple[Field, str]]) -> None:
+        """Append fields in order: fixed sizes, and a length after them, in one call together."""
+        codes, values = "", list[str]()
+        for field, value in wanted:
+            kind = field.wire.kind
+            if kind == "fixed":
+                if field.wire.code == "16s":  # struct would pad or cut in silence
+                    self._emit(f"if len({value}) != 16: bad_uuid({value})")
+                codes += field.wire.code
+                values.append(value)
+                continue
+            name, size = self._writer.fresh("v"), self._writer.fresh("n")
+            self._emit(f"{name} = {value}")
+            if kind != "struct":
+                self._measure(field, name, size)
+                if not self._flexible:
+                    codes += "h" if kind == "string" else "i"
+                    values.append(size)
+            self._run(codes, values)
+            codes, values = "", []
+            if self._flexible and kind != "struct":
+                length = f"string_length({size})" if kind == "string" else f"uvarint({size} + 1)"
+                self._emit(f"out += {length}")
+            self._content(field, name, size)
+        self._run(codes, values)
 
-    def _value(self, field: Field, value: str) -> None:
-        if field.wire.kind == "fixed":
-            self._run([field], [value])
-            return
-        name = self._writer.fresh("v")
-        self._emit(f"{name} = {value}")
+    def _run(self, codes: str, values: list[str]) -> None:
+        if codes:
+            pack = self._writer.bind(layout(codes).pack)
+            self._emit(f"out += {pack}({', '.join(values)})")
+
+    def _measure(self, field: Field, value: str, size: str) -> None:
+        """Find the length to say, -1 for null; a string becomes bytes on the way."""
+        match field.wire.kind:
+            case "string":
+                measured = f"{value} = {value}.encode(); {size} = len({value})"
+            case "records":
+                measured = (
+                    f"{size} = len({value}) if isinstance({value}, BUFFERS) else total({value})"
+                )
+            case _:
+                measured = f"{size} = len({value})"
+        if field.nullable(self._version):
+            self._emit(f"if {value} is None: {size} = -1")
+            self._emit(f"else: {measured}")
+        else:
+            self._emit(measured)
+
+    def _content(self, field: Field, value: str, size: str) -> None:
         if not field.nullable(self._version):
-            self._present(field, name)
+            self._present(field, value, size)
             return
-        self._emit(f"if {name} is None: out += {self._null(field.wire.kind)!r}")
-        with self._writer.block("else:"):
-            if field.wire.kind == "struct":
-                self._emit("out += b'\\1'")
-            self._present(field, name)
+        if field.wire.kind == "struct":
+            self._emit(f"out += b'\\xff' if {value} is None else b'\\1'")
+        with self._writer.block(f"if {value} is not None:"):
+            self._present(field, value, size)
 
-    def _null(self, kind: str) -> bytes:
-        if kind == "struct":
-            return b"\xff"
-        if self._flexible:
-            return b"\0"
-        return b"\xff" * (2 if kind == "string" else 4)
-
-    def _present(self, field: Field, value: str) -> None:
+    def _present(self, field: Field, value: str, size: str) -> None:
         match field.wire.kind:
             case "struct":
                 assert isinstance(field.item, type)
                 self.structure(field.item, value)
             case "array":
-                self._array(field, value)
+                self._array(field, value, size)
             case "records":
-                self._records(value)
-            case "string":
-                self._emit(f"{value} = {value}.encode()")
-                size = "string_length" if self._flexible else "p16"
-                self._emit(f"out += {size}(len({value}))")
-                self._emit(f"out += {value}")
+                self._records(value, size)
             case _:
-                self._emit(f"out += {self._length(f'len({value})')}")
                 self._emit(f"out += {value}")
 
-    def _length(self, size: str) -> str:
-        return f"uvarint({size} + 1)" if self._flexible else f"p32({size})"
+    def _records(self, value: str, size: str) -> None:
+        self._emit(f"if isinstance({value}, BUFFERS): out += {value}")
+        if not self._gather:
+            self._emit("else:")
+            self._emit(f"    for piece in {value}: out += piece")
+            return
+        with self._writer.block(f"elif {size}:"):
+            self._emit(f"parts += {value}")
+            self._emit("out = bytearray()")
+            self._emit("parts.append(out)")
 
-    def _records(self, value: str) -> None:
-        with self._writer.block(f"if isinstance({value}, BUFFERS):"):
-            self._emit(f"out += {self._length(f'len({value})')}")
-            self._emit(f"out += {value}")
-        size = self._writer.fresh("n")
-        with self._writer.block("else:"):
-            self._emit(f"{size}, {value} = pieces({value})")
-            self._emit(f"out += {self._length(size)}")
-            if self._gather:
-                self._emit(f"parts += {value}")
-                self._emit("out = bytearray()")
-                self._emit("parts.append(out)")
-            else:
-                self._emit(f"for piece in {value}: out += piece")
-
-    def _array(self, field: Field, value: str) -> None:
+    def _array(self, field: Field, value: str, count: str) -> None:
         inner = element(field)
-        count = self._writer.fresh("n")
-        self._emit(f"{count} = len({value})")
-        self._emit(f"out += {self._length(count)}")
         if inner.wire.kind == "fixed":
             code = inner.wire.code
             if code == "16s":
@@ -172,7 +176,7 @@ class _Encoding:
                 assert isinstance(inner.item, type)
                 self.structure(inner.item, item)
             else:
-                self._value(inner, item)
+                self._values([(inner, item)])
 
     def _tags(self, known: list[Field], source: str) -> None:
         """Append the tagged fields that are not at their defaults; mostly there are none."""
@@ -189,7 +193,7 @@ class _Encoding:
                 assert field.wire.kind != "records"
                 with self._writer.block(f"if not ({self._is_default(field, 'm')}):"):
                     self._emit("out = bytearray()")
-                    self._value(field, f"m.{field.name}")
+                    self._values([(field, f"m.{field.name}")])
                     self._emit(f"tags.append(({field.tag}, out))")
             self._emit("target += uvarint(len(tags))")
             with self._writer.block("for tag, out in tags:"):
@@ -200,7 +204,7 @@ class _Encoding:
         if field.default is None:
             return f"{value} is None"
         if field.wire.kind == "array":
-            return f"({value} is not None and len({value}) == 0)"
+            return f"({value} is not None and not {value})"
         literal = self._writer.literal(field.default)
         if field.wire.kind == "struct":
             return f"({value} is {literal} or {value} == {literal})"

@@ -6,6 +6,8 @@ lengths are sent as n + 1, and 0 says null.
 
 from __future__ import annotations
 
+import struct
+from collections.abc import Iterable
 from typing import NoReturn
 
 from trilogue.wire.errors import EncodeError, WireError
@@ -15,6 +17,7 @@ MAX_VARINT_BYTES = 5
 MAX_LENGTH = 0x7FFFFFFF
 MAX_STRING = 0x7FFF
 _ONE_BYTE = [bytes((n,)) for n in range(128)]
+_TWO_BYTES = struct.Struct(">H").pack
 
 
 def read_uvarint(buf: Bytes, pos: int) -> tuple[int, int]:
@@ -33,22 +36,32 @@ def read_uvarint(buf: Bytes, pos: int) -> tuple[int, int]:
 
 def long_length(buf: Bytes, pos: int) -> tuple[int, int]:
     """A compact length whose first byte, already passed, said that more follow."""
+    second = buf[pos]
+    if second < 128:
+        return (buf[pos - 1] & 127 | second << 7) - 1, pos + 1
+    third = buf[pos + 1]
+    if third < 128:
+        return (buf[pos - 1] & 127 | (second & 127) << 7 | third << 14) - 1, pos + 2
     value, pos = read_uvarint(buf, pos - 1)
     return value - 1, pos
 
 
 def long_string_length(buf: Bytes, pos: int) -> tuple[int, int]:
     """The same for a string, which Kafka bounds."""
-    value, pos = read_uvarint(buf, pos - 1)
-    if value - 1 > MAX_STRING:
-        raise WireError(f"string of {value - 1} bytes")
-    return value - 1, pos
+    size, pos = long_length(buf, pos)
+    if size > MAX_STRING:
+        raise WireError(f"string of {size} bytes")
+    return size, pos
 
 
 def uvarint(value: int) -> bytes:
     """An unsigned varint as bytes."""
     if value < 128:
         return _ONE_BYTE[value]
+    if value < 1 << 14:
+        return _TWO_BYTES((value & 127 | 128) << 8 | value >> 7)
+    if value < 1 << 21:
+        return bytes((value & 127 | 128, value >> 7 & 127 | 128, value >> 14))
     if value > MAX_LENGTH:
         raise EncodeError(f"{value} is too long for a length")
     out = bytearray()
@@ -105,13 +118,14 @@ def bad_tag(tag: int) -> NoReturn:
     raise WireError(f"tagged field {tag} has another size than it says")
 
 
+def total(parts: Iterable[Bytes]) -> int:
+    """The size of records given as a list of buffers."""
+    size = 0
+    for part in parts:  # mostly one or two: faster than sum(map(...))
+        size += len(part)
+    return size
+
+
 def bad_uuid(value: bytes) -> NoReturn:
     """Refuse to encode an id that is not 16 bytes."""
     raise EncodeError(f"a uuid has 16 bytes, not {len(value)}")
-
-
-def pieces(value: Bytes | list[Bytes] | tuple[Bytes, ...]) -> tuple[int, list[Bytes]]:
-    """Records as a list of buffers, and their total size."""
-    if isinstance(value, bytes | bytearray | memoryview):
-        return len(value), [value]
-    return sum(map(len, value)), list(value)

@@ -107,12 +107,6 @@ def many(code: str, count: str) -> str:
     return f"'>%d{code}' % {count}" if len(code) == 1 else f"'>' + '{code}' * {count}"
 
 
-def runs(fields: list[Field]) -> Iterator[tuple[bool, list[Field]]]:
-    """Neighbouring fixed-size fields together, so that one struct call moves the whole run."""
-    for fixed, group in itertools.groupby(fields, key=lambda field: field.wire.kind == "fixed"):
-        yield fixed, list(group)
-
-
 def untagged(known: Table, version: int) -> list[Field]:
     """The fields this version has, in wire order."""
     return [f for f in known.fields if f.present(version) and not f.is_tagged(version)]
