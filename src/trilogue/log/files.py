@@ -107,6 +107,9 @@ class FileSystem(Protocol):
     def free_bytes(self, path: Path) -> int:
         """Room left for an ordinary user on the file system that holds `path`."""
 
+    def takes_direct(self, directory: Path) -> bool:
+        """Whether files in there can be written past the page cache, in blocks of 4 KiB."""
+
     def lock(self, path: Path) -> Lock:
         """Hold `path` exclusively or raise `AlreadyLocked`."""
 
@@ -249,6 +252,21 @@ class OsFileSystem:
         """Room left for an ordinary user."""
         stat = os.statvfs(path)
         return stat.f_bavail * stat.f_frsize
+
+    def takes_direct(self, directory: Path) -> bool:
+        """Try it: the open may succeed where the write does not."""
+        path = directory / "direct.tmp"
+        path.unlink(missing_ok=True)
+        file = self.open(path, create=True, direct=True)
+        try:
+            if file.direct:
+                file.pwrite(mmap.mmap(-1, BLOCK), 0)
+        except OSError:  # EINVAL, or a full disk: then it is not worth finding out
+            return False
+        finally:
+            file.close()
+            path.unlink()
+        return file.direct
 
     def lock(self, path: Path) -> Lock:
         """Take an flock, which a killed process cannot leave behind."""

@@ -1,0 +1,128 @@
+"""A window: the frame that fills while the one before it commits.
+
+Its memory is page-aligned and block-sized, so that it goes to disk past the page cache as it lies;
+everything is copied into it, because direct writes take no pieces of other alignment (measured: not
+slower than gathering). Entries are written where they will lie on disk; facts, which are few and
+small, wait in a list until the window closes.
+"""
+
+from __future__ import annotations
+
+import mmap
+from collections.abc import Callable
+from typing import Protocol
+
+from trilogue.log.errors import StorageFailed
+from trilogue.log.files import BLOCK
+from trilogue.log.frame import FACT, FRAME_HEADER, encode_frame_header, padded
+
+Mark = tuple[int, int]
+Waiter = Callable[[StorageFailed | None], None]
+
+
+class Follower(Protocol):
+    """Someone with entries in a window, to be told how far they are durable."""
+
+    def mark(self) -> Mark:
+        """Say where the entries added so far end; the window takes no more of them."""
+
+    def advance(self, mark: Mark) -> None:
+        """Everything up to this mark is durable."""
+
+    def wake(self) -> None:
+        """Tell those who wait, now that all of the window's marks are set."""
+
+
+def aligned(size: int) -> memoryview:
+    """Zeroed memory that direct I/O takes."""
+    return memoryview(mmap.mmap(-1, size))
+
+
+class Window:
+    """One frame in the making. `used` and `limit` are read and moved by the journal's hot path."""
+
+    __slots__ = (
+        "entry_count",
+        "fact_count",
+        "facts",
+        "followers",
+        "limit",
+        "marks",
+        "sequence",
+        "used",
+        "view",
+        "waiters",
+    )
+
+    def __init__(self, capacity: int) -> None:
+        self.view = aligned(padded(capacity))
+        self.reset()
+
+    def reset(self) -> None:
+        """Make it empty again."""
+        self.used = FRAME_HEADER  # where the next entry goes
+        self.limit = len(self.view)  # where entries have to end, so that the facts fit behind
+        self.entry_count = 0
+        self.fact_count = 0
+        self.facts: list[tuple[int, bytes]] = []
+        self.followers: list[Follower] = []
+        self.marks: list[tuple[Follower, Mark]] = []
+        self.waiters: list[Waiter] = []
+        self.sequence = 0
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is nothing to commit."""
+        return not self.entry_count and not self.facts
+
+    def close(self) -> None:
+        """Take no more: from now on its followers add to another window."""
+        self.marks = [(follower, follower.mark()) for follower in self.followers]
+
+    def seal(
+        self,
+        *,
+        seed: int,
+        flags: int,
+        sequence: int,
+        durable_through: int,
+        node_id: int,
+        node_epoch: int,
+        append_time_ms: int,
+    ) -> memoryview:
+        """Complete the frame and return it with its padding, as it goes to disk."""
+        view = self.view
+        end = facts_at = self.used
+        for kind, payload in self.facts:
+            FACT.pack_into(view, end, kind, 0, len(payload))
+            end += FACT.size
+            view[end : end + len(payload)] = payload
+            end += len(payload)
+        self.fact_count = len(self.facts)
+        self.sequence = sequence
+        encode_frame_header(
+            view[:end],
+            seed=seed,
+            flags=flags,
+            sequence=sequence,
+            durable_through=durable_through,
+            node_id=node_id,
+            node_epoch=node_epoch,
+            append_time_ms=append_time_ms,
+            entry_count=self.entry_count,
+            fact_count=self.fact_count,
+            facts_at=facts_at,
+        )
+        size = padded(end)
+        view[end:size] = _ZEROS[: size - end]
+        return view[:size]
+
+    def advance(self) -> None:
+        """Tell the followers, then their readers, that all of this is durable."""
+        for follower, mark in self.marks:
+            follower.advance(mark)
+        for follower, _ in self.marks:
+            follower.wake()
+
+
+_ZEROS = memoryview(bytes(BLOCK))
