@@ -1,0 +1,15 @@
+"""Why a server does not start, and by which exit code that is told."""
+
+from __future__ import annotations
+
+START_FAILED = 1
+WRONG_SETTING = 2
+STORAGE_FAILED = 3
+
+
+class StartError(Exception):
+    """The server cannot start; the text says why in one line, `code` is the exit code."""
+
+    def __init__(self, message: str, code: int = START_FAILED) -> None:
+        super().__init__(message)
+        self.code = code
