@@ -44,7 +44,7 @@ class FrameConnection(asyncio.BufferedProtocol):
             async with asyncio.timeout(timeout_s):
                 await loop.create_connection(lambda: self, host, port)
         except (OSError, TimeoutError) as problem:
-            raise ConnectionLost(f"{host}:{port}: {problem or 'timed out'}") from problem
+            raise ConnectionLost(f"{host}:{port}: {str(problem) or 'timed out'}") from problem
 
     def send(self, buffers: Iterable[bytes | bytearray | memoryview]) -> None:
         """Write whole frames; ConnectionLost when the connection is gone."""

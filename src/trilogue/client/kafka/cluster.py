@@ -18,10 +18,8 @@ METADATA_NEWEST = 12
 def refuse(code: int, about: str) -> None:
     """Raise what a non-zero error code says."""
     if code:
-        known = ErrorCode(code) if code in ErrorCode._value2member_map_ else None
-        name = known.name if known is not None else "UNKNOWN"
-        retriable = known is not None and known.retriable
-        raise ServerRefused(code, name, about, retriable=retriable)
+        known = ErrorCode.of(code)
+        raise ServerRefused(code, known.name, about, retriable=known.retriable)
 
 
 def addresses(servers: str) -> list[tuple[str, int]]:

@@ -18,6 +18,7 @@ from trilogue.wire.kafka.header import (
     decode_response_header,
     encode_request_header,
 )
+from trilogue.wire.kafka.schema import table
 
 API_VERSIONS_KEY = 18
 TRIED_FIRST = 3
@@ -57,7 +58,7 @@ class KafkaConnection:
 
     def version(self, key: int, most: int | None = None) -> int:
         """The newest version of API `key` that both sides speak."""
-        ours = MESSAGES[key][0].VERSIONS
+        ours = table(MESSAGES[key][0])
         low, high = self._served.get(key, (0, -1))
         best = min(high, ours.last if most is None else min(most, ours.last))
         if best < max(low, ours.first):
@@ -66,7 +67,7 @@ class KafkaConnection:
 
     async def request(self, message: Any, *, most: int | None = None) -> Any:
         """Send one request in the best common version and wait for its answer."""
-        key: int = message.KEY
+        key = table(type(message)).key
         return await self._exchange(key, self.version(key, most), message)
 
     async def _exchange(self, key: int, version: int, message: Any) -> Any:
@@ -113,7 +114,7 @@ class KafkaConnection:
         response = MESSAGES[waiting.key][1]
         version = waiting.version
         refused = waiting.key == API_VERSIONS_KEY and version > 0
-        if refused and body[position : position + 2] == b"\0\x23":
+        if refused and bytes(body[position : position + 2]) == b"\0\x23":
             version = 0  # error 35 is always answered in v0
         return decoder(response, version)(body, position)[0]
 

@@ -137,7 +137,7 @@ class KafkaConsumer:
         refuse(answer.error_code, f"fetch of {topic}-{partition}")
         part = answer.responses[0].partitions[0]
         refuse(part.error_code, f"fetch of {topic}-{partition} at {offset}")
-        records = memoryview(part.records if part.records is not None else b"")
+        records = part.records if isinstance(part.records, memoryview) else memoryview(b"")
         return Fetched(records, part.high_watermark, part.last_stable_offset, part.log_start_offset)
 
     def _forget_or_raise(self, problem: Exception, partitions: Mapping[Partition, int]) -> None:

@@ -131,7 +131,9 @@ T = TypeVar("T")
 _TABLE = "__wire_table__"
 
 
-@dataclass_transform(kw_only_default=True, field_specifiers=(since,))
+# No field_specifiers: to a type checker `= since(...)` is then a default like any other, as it is at
+# run time, where a field left alone has its type's zero or the default of the declaration.
+@dataclass_transform(kw_only_default=True)
 def message(
     *,
     key: int = -1,
