@@ -10,7 +10,7 @@ bytes of one partition in one segment are one unbroken run, its *extent*.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, fields
 from operator import attrgetter
 from typing import cast
 
@@ -103,7 +103,7 @@ class FlushJob:
     node_epoch: int
     now_ms: int
     bytes_per_second: int | None = None  # pace; None = as fast as it goes
-    incarnations: tuple[int, ...] = field(default=())  # of the files, when the caller knows them
+    incarnations: tuple[int, ...] = ()  # of the files, in their order: none may be in a later life
 
 
 @dataclass(frozen=True, slots=True)
