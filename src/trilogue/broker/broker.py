@@ -1,0 +1,155 @@
+"""The broker: everything that is true on this node, behind one facade. It never waits.
+
+How a node brings one to life (each step needs the one before):
+
+    broker = Broker(meta.state, allocate=meta.allocate, timers=..., now_ms=..., ...)
+    broker.restore_snapshot(meta.snapshots())       # what fast facts amounted to at the last cut
+    log = Log.open(...)                             # its recovery calls broker.restore_entry and
+                                                    # broker.apply_fact for what came after the cut
+    broker.attach(log, log.journal)                 # topics are served from here on
+
+and at every flush cut, in the callback of the journal, `broker.snapshot()` gives the rows that
+changed since the cut before. They are handed out once: whoever takes them must bring them to meta.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from trilogue.broker.cluster import Cluster, ClusterLimits, PartitionLogs
+from trilogue.broker.cursor import CursorLimits, Cursors, FactJournal
+from trilogue.broker.errors import NotServed, ProducerIdsExhausted
+from trilogue.broker.facts import (
+    CURSOR_KEY,
+    PRODUCER_KEY,
+    CursorMove,
+    FactKind,
+    Protocol,
+    SnapshotRow,
+    decode_mark,
+)
+from trilogue.broker.group_members import GroupSettings, Timers
+from trilogue.broker.groups import Groups
+from trilogue.broker.producers import ProducerLimits, Producers
+from trilogue.broker.promise import Promise
+from trilogue.entry.entry import EntryHeader
+from trilogue.log.errors import CorruptLog
+from trilogue.meta.errors import NoIdsLeft
+from trilogue.meta.state import MetaState
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerSettings:
+    """Bounds and habits of the broker's parts."""
+
+    cluster: ClusterLimits = field(default_factory=ClusterLimits)
+    groups: GroupSettings = field(default_factory=GroupSettings)
+    producers: ProducerLimits = field(default_factory=ProducerLimits)
+    cursors: CursorLimits = field(default_factory=CursorLimits)
+
+
+class ProducerIdentity(NamedTuple):
+    """What an idempotent producer signs its batches with."""
+
+    producer_id: int
+    epoch: int
+
+
+class Broker:
+    """Topics (`cluster`), readers (`groups`, `cursors`), writers (`producers`)."""
+
+    def __init__(
+        self,
+        state: MetaState,
+        *,
+        allocate: Callable[[str], int],
+        timers: Timers,
+        now_ms: Callable[[], int],
+        new_topic_id: Callable[[], bytes],
+        new_member_suffix: Callable[[], str],
+        settings: BrokerSettings | None = None,
+    ) -> None:
+        settings = settings or BrokerSettings()
+        self._allocate = allocate
+        self._now_ms = now_ms
+        self._journal: FactJournal | None = None
+        self.producers = Producers(settings.producers)
+        self.cluster = Cluster(
+            state,
+            allocate=allocate,
+            new_topic_id=new_topic_id,
+            now_ms=now_ms,
+            producers=self.producers,
+            forget=self._forget,
+            limits=settings.cluster,
+        )
+        self.cursors = Cursors(self.cluster.has_partition, settings.cursors)
+        self.groups = Groups(settings.groups, timers, new_member_suffix)
+
+    def attach(self, logs: PartitionLogs, journal: FactJournal) -> None:
+        """Begin to serve, from a log that has recovered."""
+        self._journal = journal
+        self.cluster.attach(logs)
+
+    # -- what doors ask
+
+    def commit(self, protocol: Protocol, name: str, moves: Sequence[CursorMove]) -> Promise[None]:
+        """Move a reader's positions; the promise is kept when they are durable and visible.
+
+        Membership is the group's affair: ask `groups.check_commit` first.
+        """
+        assert self._journal is not None, "no log yet"
+        return self.cursors.commit(self._journal, protocol, name, moves, self._now_ms())
+
+    def init_producer_id(self, transactional_id: str | None = None) -> ProducerIdentity:
+        """Give a producer an id that nobody had before."""
+        if transactional_id is not None:
+            raise NotServed("transactions are not served")
+        try:
+            return ProducerIdentity(self._allocate("producer"), 0)
+        except NoIdsLeft as error:
+            raise ProducerIdsExhausted("the next producer ids are not at hand yet") from error
+
+    # -- the flush cut and the start
+
+    def snapshot(self) -> list[SnapshotRow]:
+        """Return what changed since the last call and is durable, for meta."""
+        return self.cursors.snapshot() + self.producers.snapshot(
+            self._now_ms(), self.cluster.durable_end
+        )
+
+    def restore_snapshot(self, rows: Iterable[tuple[bytes, bytes]]) -> None:
+        """Take over what meta kept of the last cut."""
+        for key, value in rows:
+            kind = key[:1]
+            if kind == CURSOR_KEY:
+                self.cursors.load(value)
+            elif kind == PRODUCER_KEY:
+                mark = decode_mark(value)
+                if self.cluster.has_partition(mark.partition_id):
+                    self.producers.load(mark, snapshot=True)
+            else:
+                raise CorruptLog(f"a snapshot of unknown kind {kind!r}")
+
+    def apply_fact(self, kind: int, payload: bytes) -> None:
+        """Take over a fact of a frame that is replayed."""
+        if kind == FactKind.CURSOR_MOVE:
+            self.cursors.replay(payload)
+        elif kind == FactKind.PRODUCER_MARK:
+            mark = decode_mark(payload)
+            if self.cluster.has_partition(mark.partition_id):
+                self.producers.load(mark, snapshot=False)
+        else:
+            raise CorruptLog(f"a fact of unknown kind {kind}")
+
+    def restore_entry(self, partition_id: int, header: EntryHeader) -> None:
+        """Take over what the header of a replayed entry says of its producer."""
+        if header.producer_id >= 0 and self.cluster.has_partition(partition_id):
+            self.producers.of(partition_id).restore(header, self._now_ms())
+
+    def _forget(self, partition_ids: Sequence[int]) -> None:
+        self.cursors.drop(partition_ids)
+        for partition_id in partition_ids:
+            self.producers.drop(partition_id)

@@ -1,0 +1,295 @@
+"""Topics by name and by id, who owns their partitions, and how topics come and go.
+
+One node owns everything today: its id and its epoch (one more with every start) are the owner and
+the owner epoch of all partitions. Making and deleting a topic are decided here and returned as a
+`Commit`; a name that is being made is taken from the moment of the decision, so that two clients
+who mention a new topic at once make it once (`creating` lets the second wait for the first).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol as Port
+
+from trilogue.broker.commit import Commit
+from trilogue.broker.errors import (
+    InvalidAssignment,
+    InvalidPartitions,
+    InvalidRequest,
+    ReplicationFactor,
+    TopicExists,
+    UnknownTopic,
+    UnknownTopicId,
+)
+from trilogue.broker.names import TopicName
+from trilogue.broker.partition import EntryLog, Partition
+from trilogue.broker.producers import Producers
+from trilogue.broker.promise import Promise
+from trilogue.broker.settings import check_settings, resolve
+from trilogue.broker.topic import Topic
+from trilogue.meta.port import DeleteTopic, Op, PutTopic, TopicAbsent, TopicIs, TopicRow
+from trilogue.meta.state import MetaState
+
+DEFAULT = -1  # "as the broker likes", for a number of partitions and of copies
+
+
+class PartitionLogs(Port):
+    """What the cluster needs of the log."""
+
+    def partition(self, partition_id: int, /) -> EntryLog:
+        """Return the log of a partition that exists."""
+
+    def create_partition(self, partition_id: int, owner_epoch: int, /) -> EntryLog:
+        """Make the log of a new partition."""
+
+    def drop_partition(self, partition_id: int, /) -> None:
+        """Let a partition's log go."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterLimits:
+    """How many partitions: of a topic whose maker does not say, of any topic, of all topics."""
+
+    default_partitions: int = 1
+    topic_partitions_max: int = 10_000
+    partitions_max: int = 100_000
+
+
+@dataclass(frozen=True, slots=True)
+class NewTopic:
+    """A topic that may be made: everything is checked but that it can be recorded."""
+
+    name: TopicName
+    partition_count: int
+    settings: dict[str, str]
+    partitioned: bool = True
+
+
+class Cluster:
+    """All topics. Partition ids are known from the first moment, topics once there is a log."""
+
+    def __init__(
+        self,
+        state: MetaState,
+        *,
+        allocate: Callable[[str], int],
+        new_topic_id: Callable[[], bytes],
+        now_ms: Callable[[], int],
+        producers: Producers,
+        forget: Callable[[Sequence[int]], None],
+        limits: ClusterLimits,
+    ) -> None:
+        self.cluster_id = state.cluster_id
+        self.node_id = state.node_id
+        self.node_epoch = state.node_epoch
+        self.limits = limits
+        self._allocate = allocate
+        self._new_topic_id = new_topic_id
+        self._now_ms = now_ms
+        self._producers = producers
+        self._forget = forget
+        self._logs: PartitionLogs | None = None
+        self._rows = list(state.topics.values())
+        self._partitions: dict[int, Partition | None] = {
+            each: None for row in self._rows for each in row.partitions
+        }
+        self._topics: dict[TopicName, Topic] = {}
+        self._by_id: dict[bytes, Topic] = {}
+        self._creating: dict[TopicName, Commit[Topic]] = {}
+        self._coming = 0  # partitions of topics that are being made
+        self._deleting: dict[TopicName, Commit[None]] = {}
+
+    def attach(self, logs: PartitionLogs) -> None:
+        """Take the log, which has recovered; from here on there are topics."""
+        self._logs = logs
+        for row in self._rows:
+            self._add(row, logs.partition)
+        self._rows.clear()
+
+    # -- what there is
+
+    def __iter__(self) -> Iterator[Topic]:
+        """All topics, in no special order; not to be held while topics come and go."""
+        return iter(self._topics.values())
+
+    def __len__(self) -> int:
+        return len(self._topics)
+
+    def find(self, name: TopicName) -> Topic | None:
+        """Return a topic if there is one."""
+        return self._topics.get(name)
+
+    def topic(self, name: TopicName) -> Topic:
+        """Return a topic, or say that there is none."""
+        found = self._topics.get(name)
+        if found is None:
+            raise UnknownTopic("there is no such topic")
+        return found
+
+    def topic_by_id(self, topic_id: bytes) -> Topic:
+        """Return the topic with this id, or say that there is none."""
+        found = self._by_id.get(topic_id)
+        if found is None:
+            raise UnknownTopicId("no topic has this id")
+        return found
+
+    def has_partition(self, partition_id: int) -> bool:
+        """Whether a partition exists, in some topic."""
+        return partition_id in self._partitions
+
+    def durable_end(self, partition_id: int) -> int:
+        """Return the end of what is durable in a partition; 0 where there is no log (yet)."""
+        partition = self._partitions.get(partition_id)
+        return 0 if partition is None else partition.log.high_watermark
+
+    @property
+    def partition_count(self) -> int:
+        """Partitions of all topics."""
+        return len(self._partitions)
+
+    # -- topics that come
+
+    def creating(self, name: TopicName) -> Promise[Topic] | None:
+        """Return the promise of a topic that is being made right now."""
+        found = self._creating.get(name)
+        return None if found is None else found.done
+
+    def check_create(
+        self,
+        name: TopicName,
+        *,
+        partition_count: int = DEFAULT,
+        replication_factor: int = DEFAULT,
+        assignment: Mapping[int, Sequence[int]] | None = None,
+        settings: Mapping[str, str | None] | None = None,
+    ) -> NewTopic:
+        """Return the topic as it would be made, or say why it cannot be."""
+        if name in self._topics or name in self._creating:
+            raise TopicExists("the name is taken")
+        if assignment:
+            if (partition_count, replication_factor) != (DEFAULT, DEFAULT):
+                raise InvalidRequest("an assignment comes without numbers of partitions and copies")
+            self._check_assignment(assignment)
+            partition_count = len(assignment)
+        elif replication_factor not in {DEFAULT, 1}:
+            raise ReplicationFactor(f"{replication_factor} copies are not possible on 1 node")
+        if partition_count == DEFAULT:
+            partition_count = self.limits.default_partitions
+        self._check_count(partition_count)
+        return NewTopic(name, partition_count, check_settings(settings or {}))
+
+    def plan_create(self, topic: NewTopic) -> Commit[Topic]:
+        """Decide to make a topic that `check_create` has just found possible."""
+        name = topic.name
+        assert name not in self._topics
+        assert name not in self._creating
+        made: list[TopicRow] = []
+
+        def ops() -> list[Op]:
+            made.append(self._row(topic))
+            return [PutTopic(made[0])]
+
+        def apply() -> Topic:
+            return self._create(made[0])
+
+        commit = Commit(
+            ops,
+            (TopicAbsent(name.tenant, name.namespace, name.name),),
+            apply,
+            outrun=TopicExists("the name is taken"),
+            partition_ids=topic.partition_count,
+        )
+        self._creating[name] = commit
+        self._coming += topic.partition_count
+        commit.done.then(lambda _: self._created(topic))
+        return commit
+
+    # -- topics that go
+
+    def plan_delete(self, name: TopicName) -> Commit[None]:
+        """Decide to delete a topic. It is served until the commit is applied."""
+        topic = self.topic(name)
+        if name in self._deleting:
+            raise UnknownTopic("the topic is being deleted")
+        row = topic.row
+        commit: Commit[None] = Commit(
+            lambda: [DeleteTopic(name.tenant, name.namespace, name.name)],
+            (TopicIs(name.tenant, name.namespace, name.name, row.topic_id, row.epoch),),
+            lambda: self._delete(topic),
+            outrun=UnknownTopic("the topic was changed or deleted meanwhile"),
+        )
+        self._deleting[name] = commit
+        commit.done.then(lambda _: self._deleted(name))
+        return commit
+
+    # -- inside
+
+    def _check_assignment(self, assignment: Mapping[int, Sequence[int]]) -> None:
+        if sorted(assignment) != list(range(len(assignment))):
+            raise InvalidAssignment("an assignment names every partition from 0 on, once")
+        for nodes in assignment.values():
+            if list(nodes) != [self.node_id]:
+                raise InvalidAssignment(f"node {self.node_id} is the only one")
+
+    def _check_count(self, count: int) -> None:
+        most = self.limits.topic_partitions_max
+        if not 1 <= count <= most:
+            raise InvalidPartitions(f"a topic has 1 to {most} partitions, not {count}")
+        total = self.partition_count + self._coming + count
+        if total > self.limits.partitions_max:
+            raise InvalidPartitions(
+                f"all topics together have {self.limits.partitions_max} at most"
+            )
+
+    def _row(self, topic: NewTopic) -> TopicRow:
+        return TopicRow(
+            tenant=topic.name.tenant,
+            namespace=topic.name.namespace,
+            name=topic.name.name,
+            topic_id=self._new_topic_id(),
+            partitions=tuple(self._allocate("partition") for _ in range(topic.partition_count)),
+            partitioned=topic.partitioned,
+            settings=topic.settings,
+            created_ms=self._now_ms(),
+            epoch=0,
+        )
+
+    def _create(self, row: TopicRow) -> Topic:
+        logs, epoch = self._logs, self.node_epoch
+        assert logs is not None, "no log yet"
+        return self._add(row, lambda partition_id: logs.create_partition(partition_id, epoch))
+
+    def _created(self, topic: NewTopic) -> None:
+        del self._creating[topic.name]
+        self._coming -= topic.partition_count
+
+    def _deleted(self, name: TopicName) -> None:
+        del self._deleting[name]
+
+    def _add(self, row: TopicRow, log_of: Callable[[int], EntryLog]) -> Topic:
+        settings = resolve(row.settings)
+        name = TopicName(row.tenant, row.namespace, row.name)
+        topic = Topic(
+            row,
+            name,
+            tuple(
+                Partition(log_of(each), self._producers.of(each), settings)
+                for each in row.partitions
+            ),
+        )
+        self._partitions.update(zip(row.partitions, topic.partitions, strict=True))
+        self._topics[name] = self._by_id[row.topic_id] = topic
+        return topic
+
+    def _delete(self, topic: Topic) -> None:
+        assert self._logs is not None, "no log yet"
+        del self._topics[topic.name]
+        del self._by_id[topic.topic_id]
+        ids = topic.row.partitions
+        for partition in topic.partitions:
+            partition.deleted = True
+            del self._partitions[partition.partition_id]
+        self._forget(ids)
+        for partition_id in ids:
+            self._logs.drop_partition(partition_id)

@@ -1,0 +1,69 @@
+"""A decision about slow facts that is not true yet.
+
+The broker decides at once and never waits. What has to be in meta before it is true it returns as a
+`Commit`, and somebody who may wait carries it out:
+
+    await meta.reserve("partition", commit.partition_ids)
+    await meta.commit(commit.ops(), commit.preconditions, fence)
+    commit.apply()                     # now it is true, and `commit.done` is kept
+    ... or, if anything above failed:
+    raise commit.abandon(error)        # it never will be; `commit.done` is broken with a reason
+
+Exactly one of `apply` and `abandon` must follow, also when the one who asked has gone away: a
+commit that meta has taken and nobody applied would show only at the next start. So shield it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Generic, TypeVar
+
+from trilogue.broker.errors import BrokerError, StorageFailed
+from trilogue.broker.promise import Promise
+from trilogue.meta.errors import PreconditionFailed
+from trilogue.meta.port import Op, Precondition
+
+T = TypeVar("T")
+
+
+class Commit(Generic[T]):
+    """Operations for meta, under which conditions, and what to do when they are durable."""
+
+    __slots__ = ("_apply", "_ops", "_outrun", "done", "partition_ids", "preconditions")
+
+    def __init__(
+        self,
+        ops: Callable[[], Sequence[Op]],
+        preconditions: Sequence[Precondition],
+        apply: Callable[[], T],
+        *,
+        outrun: BrokerError,
+        partition_ids: int = 0,
+    ) -> None:
+        self.partition_ids = partition_ids
+        self.preconditions = preconditions
+        self.done: Promise[T] = Promise()
+        self._ops = ops
+        self._apply = apply
+        self._outrun = outrun
+
+    def ops(self) -> Sequence[Op]:
+        """Return the operations; takes the ids reserved, so it is called once."""
+        return self._ops()
+
+    def apply(self) -> T:
+        """Make it true here, after it is durable in meta."""
+        result = self._apply()
+        self.done.set_result(result)
+        return result
+
+    def abandon(self, error: BaseException) -> BrokerError:
+        """Take the decision back and return what to tell whoever asked."""
+        if isinstance(error, PreconditionFailed):
+            reason: BrokerError = self._outrun
+        elif isinstance(error, BrokerError):
+            reason = error
+        else:
+            reason = StorageFailed(f"the change was not recorded: {error}")
+        self.done.set_error(reason)
+        return reason

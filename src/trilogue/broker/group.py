@@ -1,0 +1,484 @@
+"""One group: readers that agree, through their leader, on who reads what.
+
+The group only keeps order; the assignment itself is made by one of the members and is opaque bytes
+here, so eager and cooperative assignors need nothing different. Everything that may happen in each
+state stands in the table of `group_states.py`.
+
+Only `_fire` changes the state, and only by the table. Public methods first find out who speaks and
+whether it may (UnknownMember, FencedInstance, IllegalGeneration), then fire one event. Actions may
+fire further events of the group itself (JOINED, NONE_LEFT). Answers are collected and given when
+the group is at rest, so that a client's reaction to one never meets a half-made change.
+
+Where this keeps to later Kafka than 2.0.0: a heartbeat between join and sync is answered with
+success, members who joined and do not sync are let go after the rebalance timeout, and static
+members keep their place while they are away. Unlike Kafka, a static member that is away when the
+others rebalance is not expected to sync, so only its session ends it.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+from trilogue.broker.errors import (
+    BrokerError,
+    FencedInstance,
+    GroupMaxSize,
+    IllegalGeneration,
+    InconsistentProtocol,
+    MemberIdRequired,
+    RebalanceInProgress,
+    UnknownMember,
+)
+from trilogue.broker.group_members import (
+    GroupSettings,
+    Handle,
+    Joined,
+    JoinedMember,
+    JoinRequest,
+    Member,
+    Members,
+    Synced,
+    Timers,
+)
+from trilogue.broker.group_states import TABLE, Action, Event, State
+from trilogue.broker.promise import Promise
+
+CLIENT_ID_KEPT = 255  # characters of a client id that go into a member id
+GENERATION_MASK = 2**31 - 1
+REJOIN_WAIT_MIN_MS = 1_000
+
+
+@dataclass(slots=True)
+class Occasion:
+    """What came with the event that is being handled."""
+
+    skip: bool = False  # the client that joins understands `skip_assignment`
+    leader_before: str = ""
+    asked: Promise[Synced] | None = None
+    assignments: Mapping[str, bytes] = field(default_factory=dict)
+
+
+class Group:
+    """A group by its name. See the module for the rules."""
+
+    def __init__(
+        self,
+        name: str,
+        settings: GroupSettings,
+        timers: Timers,
+        new_member_suffix: Callable[[], str],
+        emptied: Callable[[Group], None],
+    ) -> None:
+        self.name = name
+        self.state = State.EMPTY
+        self.generation = 0
+        self.protocol_type = ""
+        self.protocol = ""
+        self.members = Members(settings)
+        self._settings = settings
+        self._timers = timers
+        self._new_member_suffix = new_member_suffix
+        self._emptied = emptied
+        self._join_timer: Handle | None = None
+        self._sync_timer: Handle | None = None
+        self._delaying = False  # the first rebalance waits for more members
+        self._delay_left_ms = 0
+        self._delay_again = False
+        self._unsynced: set[Member] = set()
+        self._occasion = Occasion()
+        self._answers: deque[tuple[Promise[Any], object]] = deque()
+
+    # -- what members ask
+
+    def join(self, request: JoinRequest) -> Promise[Joined]:
+        """Become or stay a member; kept when the rebalance that this takes part in is over."""
+        known = self._known(request)
+        self.members.check_join(request, self.protocol_type, known)
+        member, event = self._admit(request, known)
+        promise: Promise[Joined] = Promise()
+        self._interrupt(member, RebalanceInProgress("the member has joined once more"))
+        member.joining = promise
+        member.cancel_timer()
+        if member.is_new:
+            self._arm(member, self._settings.new_member_timeout_ms)
+        self._occasion.skip = request.can_skip_assignment
+        self._fire(event, member)
+        self._rest()
+        return promise
+
+    def sync(
+        self,
+        member_id: str,
+        generation: int,
+        instance_id: str | None = None,
+        *,
+        assignments: Mapping[str, bytes] | None = None,
+        protocol_type: str | None = None,
+        protocol: str | None = None,
+    ) -> Promise[Synced]:
+        """Bring (the leader) or get the assignment; kept when the leader has brought it."""
+        member = self._present(member_id, generation, instance_id)
+        said = (protocol_type, self.protocol_type), (protocol, self.protocol)
+        if self.state is not State.PREPARING and any(a not in {None, b} for a, b in said):
+            raise InconsistentProtocol(f"the group has settled on {self.protocol!r}")
+        assignments = assignments or {}
+        if sum(map(len, assignments.values())) > self._settings.bytes_max:
+            raise GroupMaxSize("the assignment is too large")
+        promise: Promise[Synced] = Promise()
+        self._occasion.asked, self._occasion.assignments = promise, assignments
+        self._fire(Event.LEAD if self.members.leads(member) else Event.FOLLOW, member)
+        self._rest()
+        return promise
+
+    def heartbeat(self, member_id: str, generation: int, instance_id: str | None = None) -> None:
+        """Show life; RebalanceInProgress asks the member to join again."""
+        self._fire(Event.HEARTBEAT, self._present(member_id, generation, instance_id))
+
+    def leave(self, member_id: str, instance_id: str | None = None) -> None:
+        """Go. A static member may be sent away by its instance alone."""
+        pending = self.members.pending.pop(member_id, None)
+        if pending is not None:
+            pending.cancel()
+            self._settle_join()
+        else:
+            static = self.members.static(instance_id)
+            if not member_id and static is not None:
+                member = static
+            else:
+                member = self.members.current(member_id, instance_id)
+            self._depart(member)
+        self._rest()
+
+    def check_commit(self, member_id: str, generation: int, instance_id: str | None = None) -> None:
+        """Refuse a commit of positions that does not come from a member of this generation."""
+        if generation < 0 and not member_id and instance_id is None:
+            self._fire(Event.MANUAL, None)
+        else:
+            self._fire(Event.COMMIT, self._present(member_id, generation, instance_id))
+
+    def forget(self) -> None:
+        """End an empty group."""
+        self._fire(Event.FORGET, None)
+
+    # -- who speaks
+
+    def _known(self, request: JoinRequest) -> Member | None:
+        """Return the member that joins again; None for a new one; or refuse who is neither."""
+        if not request.member_id:
+            return self.members.static(request.instance_id)
+        if request.member_id in self.members.pending and request.instance_id is None:
+            return None
+        return self.members.current(request.member_id, request.instance_id)
+
+    def _admit(self, request: JoinRequest, known: Member | None) -> tuple[Member, Event]:
+        members = self.members
+        if known is None:
+            return self._take_in(request), Event.JOIN
+        if request.member_id:
+            if members.update(known, request):
+                return known, Event.REJOIN
+            return known, Event.REPEAT_LEADER if members.leads(known) else Event.REPEAT
+        self._interrupt(known, FencedInstance("another process has taken over this instance"))
+        assert members.leader is not None
+        self._occasion.leader_before = members.leader.member_id
+        members.rename(known, self._new_id(request))
+        members.update(known, request)
+        same = members.vote() == self.protocol
+        return known, Event.REPLACE if same else Event.REPLACE_CHANGED
+
+    def _take_in(self, request: JoinRequest) -> Member:
+        members = self.members
+        member_id = request.member_id
+        if member_id:
+            members.pending.pop(member_id).cancel()
+        else:
+            members.check_room()
+            member_id = self._new_id(request)
+            if request.member_id_required and request.instance_id is None:
+                delay = request.session_timeout_ms / 1_000
+                expire = self._timers.call_later(delay, lambda: self._pending_over(member_id))
+                members.pending[member_id] = expire
+                raise MemberIdRequired(member_id)
+        if not members:
+            self.protocol_type = request.protocol_type
+        return members.add(member_id, request)
+
+    def _new_id(self, request: JoinRequest) -> str:
+        prefix = request.instance_id or request.client_id
+        return f"{prefix[:CLIENT_ID_KEPT]}-{self._new_member_suffix()}"
+
+    def _present(self, member_id: str, generation: int, instance_id: str | None) -> Member:
+        member = self.members.current(member_id, instance_id)
+        if generation != self.generation:
+            raise IllegalGeneration(f"the group is at generation {self.generation}")
+        return member
+
+    # -- the machine
+
+    def _fire(self, event: Event, member: Member | None) -> None:
+        action, self.state = TABLE[self.state, event]
+        self._ACTIONS[action](self, member)
+
+    def _answer(self, promise: Promise[Any], answer: object) -> None:
+        self._answers.append((promise, answer))
+
+    def _rest(self) -> None:
+        while self._answers:
+            promise, answer = self._answers.popleft()
+            if isinstance(answer, BrokerError):
+                promise.set_error(answer)
+            else:
+                promise.set_result(answer)
+
+    def _interrupt(self, member: Member, error: BrokerError) -> None:
+        for promise in (member.joining, member.syncing):
+            if promise is not None:
+                self._answer(promise, error)
+        member.joining = member.syncing = None
+
+    # -- time
+
+    def _arm(self, member: Member, delay_ms: int) -> None:
+        member.cancel_timer()
+        member.timer = self._timers.call_later(delay_ms / 1_000, lambda: self._expired(member))
+
+    def _alive(self, member: Member) -> None:
+        if not member.waits:
+            self._arm(member, member.session_timeout_ms)
+
+    def _expired(self, member: Member) -> None:
+        self._depart(member)
+        self._rest()
+
+    def _pending_over(self, member_id: str) -> None:
+        del self.members.pending[member_id]
+        self._settle_join()
+        self._rest()
+
+    def _wait_join(self, delay_ms: int) -> None:
+        self._stop_join_timer()
+        self._join_timer = self._timers.call_later(delay_ms / 1_000, self._join_over)
+
+    def _join_over(self) -> None:
+        self._join_timer = None
+        self._fire(Event.JOIN_OVER, None)
+        self._rest()
+
+    def _sync_over(self) -> None:
+        self._sync_timer = None
+        self._fire(Event.SYNC_OVER, None)
+        self._rest()
+
+    def _stop_join_timer(self) -> None:
+        if self._join_timer is not None:
+            self._join_timer.cancel()
+            self._join_timer = None
+
+    def _stop_sync_timer(self) -> None:
+        if self._sync_timer is not None:
+            self._sync_timer.cancel()
+            self._sync_timer = None
+
+    def _depart(self, member: Member) -> None:
+        self._interrupt(member, UnknownMember("the member has gone"))
+        self.members.remove(member)
+        self._unsynced.discard(member)
+        self._fire(Event.DEPART, member)
+
+    def _settle_join(self) -> None:
+        """See whether a rebalance can go on; called after whatever may have let it."""
+        if self.state is not State.PREPARING:
+            return
+        if not self.members:
+            self._fire(Event.NONE_LEFT, None)
+        elif not self._delaying and self.members.all_joined:
+            self._fire(Event.JOINED, None)
+
+    # -- actions, in the order in which a rebalance meets them
+
+    def _wait_first(self, _: Member) -> None:
+        self._delaying, self._delay_again = True, False
+        self._delay_left_ms = self._settings.initial_delay_max_ms
+        self._delay()
+
+    def _delay(self) -> None:
+        delay_ms = min(self._settings.initial_delay_ms, self._delay_left_ms)
+        self._delay_left_ms -= delay_ms
+        self._wait_join(delay_ms)
+
+    def _begin(self, _: Member | None) -> None:
+        self._stop_sync_timer()
+        self._unsynced.clear()
+        for member in self.members:
+            if member.syncing is not None:
+                self._answer(member.syncing, RebalanceInProgress("the group rebalances again"))
+                member.syncing = None
+                self._alive(member)
+        self._wait_join(self.members.rebalance_timeout_ms)
+        self._settle_join()
+
+    def _await_join(self, _: Member) -> None:
+        self._delay_again = True
+        self._settle_join()
+
+    def _departed(self, _: Member) -> None:
+        self._settle_join()
+
+    def _end_join(self, _: None) -> None:
+        if self._delaying:
+            if (self._delay_again or self.members.pending) and self._delay_left_ms:
+                self._delay_again = False
+                self._delay()
+                return
+            self._delaying = False
+        absent = [each for each in self.members if each.joining is None]
+        for member in absent:
+            if member.instance_id is None:
+                self.members.remove(member)
+        if self.members.elect():
+            self._fire(Event.JOINED, None)
+        elif self.members:  # static ones, all away: until they come or their sessions end
+            self._wait_join(max(self.members.rebalance_timeout_ms, REJOIN_WAIT_MIN_MS))
+        else:
+            self._fire(Event.NONE_LEFT, None)
+
+    def _empty(self, _: None) -> None:
+        self._stop_join_timer()
+        self._delaying = False
+        self.generation = (self.generation + 1) & GENERATION_MASK
+        self.protocol = ""
+        self._emptied(self)
+
+    def _complete(self, _: None) -> None:
+        self._stop_join_timer()
+        elected = self.members.elect()
+        assert elected, "a rebalance completed without anyone"
+        self.generation = (self.generation + 1) & GENERATION_MASK
+        self.protocol = self.members.vote()
+        for member in self.members:
+            if member.joining is not None:
+                self._unsynced.add(member)
+                self._answer_join(member)
+        delay = self.members.rebalance_timeout_ms / 1_000
+        self._sync_timer = self._timers.call_later(delay, self._sync_over)
+
+    def _answer_join(self, member: Member) -> None:
+        leader = self.members.leader
+        assert leader is not None
+        described = self.members.described(self.protocol) if leader is member else ()
+        self._joined(member, leader.member_id, described)
+
+    def _answer_replaced(self, member: Member) -> None:
+        """Let a static member that came back go on with the assignment that it had.
+
+        The leader must not assign anew. A client that understands is told so; another is told that
+        its former id leads, so it takes itself for a follower and asks for its assignment.
+        """
+        if not self._occasion.skip:
+            self._joined(member, self._occasion.leader_before)
+            return
+        leader = self.members.leader
+        assert leader is not None
+        described = self.members.described(self.protocol) if leader is member else ()
+        self._joined(member, leader.member_id, described, skip_assignment=leader is member)
+
+    def _joined(
+        self,
+        member: Member,
+        leader_id: str,
+        described: tuple[JoinedMember, ...] = (),
+        *,
+        skip_assignment: bool = False,
+    ) -> None:
+        promise, member.joining = member.joining, None
+        assert promise is not None
+        joined = Joined(
+            self.generation,
+            self.protocol_type,
+            self.protocol,
+            leader_id,
+            member.member_id,
+            described,
+            skip_assignment,
+        )
+        self._answer(promise, joined)
+        member.is_new = False
+        self._alive(member)
+
+    def _await_assignment(self, member: Member) -> None:
+        if member.syncing is not None:
+            self._answer(member.syncing, RebalanceInProgress("the member has asked once more"))
+        member.syncing = self._occasion.asked
+        member.cancel_timer()
+        self._synced(member)
+
+    def _assign(self, leader: Member) -> None:
+        given = self._occasion.assignments
+        for member in self.members:
+            member.assignment = given.get(member.member_id, b"")
+            if member.syncing is not None:
+                self._give(member, member.syncing)
+        self._answer_assignment(leader)
+        self._occasion.assignments = {}
+
+    def _answer_assignment(self, member: Member) -> None:
+        assert self._occasion.asked is not None
+        self._give(member, self._occasion.asked)
+        self._synced(member)
+
+    def _give(self, member: Member, promise: Promise[Synced]) -> None:
+        member.syncing = None
+        self._answer(promise, Synced(self.protocol_type, self.protocol, member.assignment))
+        self._alive(member)
+
+    def _synced(self, member: Member) -> None:
+        self._unsynced.discard(member)
+        if not self._unsynced:
+            self._stop_sync_timer()
+
+    def _drop_unsynced(self, _: None) -> None:
+        for member in self._unsynced:
+            self.members.remove(member)
+        self._begin(None)
+
+    def _allow(self, member: Member) -> None:
+        self._alive(member)
+
+    def _allow_manual(self, _: None) -> None:
+        """Whoever commits while nobody is a member may."""
+
+    def _refuse_manual(self, _: None) -> None:
+        raise UnknownMember("the group has members, and only they move its positions")
+
+    def _refuse_rebalance(self, member: Member) -> None:
+        self._alive(member)
+        raise RebalanceInProgress("the group rebalances: join again")
+
+    def _close(self, _: None) -> None:
+        for handle in self.members.pending.values():
+            handle.cancel()
+        self.members.pending.clear()
+
+    _ACTIONS: ClassVar[Mapping[Action, Callable[[Group, Any], None]]] = {
+        Action.WAIT_FIRST: _wait_first,
+        Action.ALLOW_MANUAL: _allow_manual,
+        Action.CLOSE: _close,
+        Action.AWAIT_JOIN: _await_join,
+        Action.DEPARTED: _departed,
+        Action.REFUSE_REBALANCE: _refuse_rebalance,
+        Action.ALLOW: _allow,
+        Action.REFUSE_MANUAL: _refuse_manual,
+        Action.END_JOIN: _end_join,
+        Action.COMPLETE: _complete,
+        Action.EMPTY: _empty,
+        Action.BEGIN: _begin,
+        Action.ANSWER_JOIN: _answer_join,
+        Action.ASSIGN: _assign,
+        Action.AWAIT_ASSIGNMENT: _await_assignment,
+        Action.DROP_UNSYNCED: _drop_unsynced,
+        Action.ANSWER_REPLACED: _answer_replaced,
+        Action.ANSWER_ASSIGNMENT: _answer_assignment,
+    }

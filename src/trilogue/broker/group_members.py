@@ -1,0 +1,331 @@
+"""Who is in a group: members by id, static members by instance id, ids handed out and not yet used.
+
+Knows no states and answers nobody; `group.py` decides. What is here: finding and fencing members,
+who leads, which protocol all of them have in common and most of them like best, and the bounds.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+from typing import Protocol as Port
+
+from trilogue.broker.errors import (
+    FencedInstance,
+    GroupMaxSize,
+    InconsistentProtocol,
+    InvalidSessionTimeout,
+    UnknownMember,
+)
+from trilogue.broker.promise import Promise
+
+PROTOCOL_OVERHEAD = 64  # bytes that a listed protocol counts for besides its name and metadata
+
+
+class Handle(Port):
+    """A call to come that can be called off."""
+
+    def cancel(self) -> None:
+        """Call it off; harmless when it has run."""
+
+
+class Timers(Port):
+    """What the broker needs of a clock; an event loop is one."""
+
+    def call_later(self, delay: float, callback: Callable[[], object], /) -> Handle:
+        """Run the callback once, after so many seconds."""
+
+
+@dataclass(frozen=True, slots=True)
+class GroupSettings:
+    """Habits and bounds of groups.
+
+    The first rebalance of an empty group waits for more members. Kafka waits 3 s, so that a fleet
+    that starts at once settles in one rebalance; but then every lone consumer, every test and every
+    restarted job waits 3 s for nobody. Here the wait is short and starts again with each member
+    that comes (or has been given an id and will), up to Kafka's 3 s in all: a lone consumer goes on
+    after 150 ms, and a fleet, whose members come within milliseconds of each other, still settles
+    in one.
+    """
+
+    initial_delay_ms: int = 150
+    initial_delay_max_ms: int = 3_000
+    session_timeout_min_ms: int = 6_000
+    session_timeout_max_ms: int = 1_800_000
+    new_member_timeout_ms: int = 300_000  # of a newcomer that waits for the others to join
+    size_max: int = 1_000  # members and ids handed out
+    member_bytes_max: int = 1 << 20  # of one member's protocols and metadata
+    bytes_max: int = 32 << 20  # of all members' metadata, and of an assignment
+    groups_max: int = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class JoinRequest:
+    """What a client says when it joins. Bytes are its own copies, not views of a buffer."""
+
+    group: str
+    member_id: str  # "" = none yet
+    protocol_type: str
+    protocols: tuple[tuple[str, bytes], ...]  # name and metadata, the best liked first
+    session_timeout_ms: int
+    rebalance_timeout_ms: int
+    instance_id: str | None = None  # set: a static member
+    client_id: str = ""
+    client_host: str = ""
+    member_id_required: bool = False  # the client understands MemberIdRequired
+    can_skip_assignment: bool = False  # the client understands `Joined.skip_assignment`
+
+
+class JoinedMember(NamedTuple):
+    """What the leader is told of each member."""
+
+    member_id: str
+    instance_id: str | None
+    metadata: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Joined:
+    """The answer to a join. `members` is for the leader only."""
+
+    generation: int
+    protocol_type: str
+    protocol: str
+    leader_id: str
+    member_id: str
+    members: tuple[JoinedMember, ...] = ()
+    skip_assignment: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Synced:
+    """The answer to a sync."""
+
+    protocol_type: str
+    protocol: str
+    assignment: bytes
+
+
+class Member:
+    """One member. `joining` and `syncing` are the answers it waits for."""
+
+    __slots__ = (
+        "assignment",
+        "client_host",
+        "client_id",
+        "instance_id",
+        "is_new",
+        "joining",
+        "member_id",
+        "protocols",
+        "rebalance_timeout_ms",
+        "session_timeout_ms",
+        "syncing",
+        "timer",
+    )
+
+    def __init__(self, member_id: str, request: JoinRequest) -> None:
+        self.member_id = member_id
+        self.instance_id = request.instance_id
+        self.assignment = b""
+        self.is_new = True
+        self.joining: Promise[Joined] | None = None
+        self.syncing: Promise[Synced] | None = None
+        self.timer: Handle | None = None
+        self.protocols: tuple[tuple[str, bytes], ...] = ()
+        self.update(request)
+
+    def update(self, request: JoinRequest) -> bool:
+        """Take over what a (repeated) join says; True when its protocols or metadata changed."""
+        changed = self.protocols != request.protocols
+        self.protocols = request.protocols
+        self.client_id = request.client_id
+        self.client_host = request.client_host
+        self.session_timeout_ms = request.session_timeout_ms
+        self.rebalance_timeout_ms = max(request.rebalance_timeout_ms, 0)
+        return changed
+
+    @property
+    def waits(self) -> bool:
+        """Whether it waits for an answer of ours, and so cannot be expected to show life."""
+        return self.joining is not None or self.syncing is not None
+
+    @property
+    def size(self) -> int:
+        """Bytes that its protocols hold."""
+        return protocols_size(self.protocols)
+
+    def metadata(self, protocol: str) -> bytes:
+        """What it said beside one of its protocols."""
+        return next((data for name, data in self.protocols if name == protocol), b"")
+
+    def cancel_timer(self) -> None:
+        """Stop waiting for a sign of life."""
+        if self.timer is not None:
+            self.timer.cancel()
+            self.timer = None
+
+
+class Members:
+    """The members of one group, in the order in which they came."""
+
+    def __init__(self, settings: GroupSettings) -> None:
+        self._settings = settings
+        self._by_id: dict[str, Member] = {}
+        self._static: dict[str, Member] = {}
+        self._bytes = 0
+        self.pending: dict[str, Handle] = {}  # ids handed out, each with its expiry
+        self.leader: Member | None = None
+
+    def __iter__(self) -> Iterator[Member]:
+        return iter(self._by_id.values())
+
+    def __len__(self) -> int:
+        return len(self._by_id)
+
+    def __contains__(self, member: Member) -> bool:
+        return self._by_id.get(member.member_id) is member
+
+    # -- who
+
+    def static(self, instance_id: str | None) -> Member | None:
+        """Return the member that stands for an instance."""
+        return None if instance_id is None else self._static.get(instance_id)
+
+    def current(self, member_id: str, instance_id: str | None) -> Member:
+        """Return the member a client says it is, or say that it is nobody, or somebody's former."""
+        if instance_id is not None:
+            static = self._static.get(instance_id)
+            if static is None:
+                raise UnknownMember("no member stands for this instance")
+            if static.member_id != member_id:
+                raise FencedInstance("another process has taken over this instance")
+            return static
+        found = self._by_id.get(member_id)
+        if found is None:
+            raise UnknownMember("no such member")
+        return found
+
+    def leads(self, member: Member) -> bool:
+        """Whether it is the leader."""
+        return member is self.leader
+
+    def is_leader_id(self, member_id: str) -> bool:
+        """Whether an id is the leader's."""
+        return self.leader is not None and self.leader.member_id == member_id
+
+    # -- coming and going
+
+    def check_room(self) -> None:
+        """Refuse one more member or id."""
+        if len(self._by_id) + len(self.pending) >= self._settings.size_max:
+            raise GroupMaxSize(f"a group has {self._settings.size_max} members at most")
+
+    def check_join(self, request: JoinRequest, protocol_type: str, known: Member | None) -> None:
+        """Refuse a join that does not fit the limits or the other members."""
+        limits = self._settings
+        timeout = request.session_timeout_ms
+        if not limits.session_timeout_min_ms <= timeout <= limits.session_timeout_max_ms:
+            raise InvalidSessionTimeout(
+                f"{timeout} ms is outside {limits.session_timeout_min_ms}"
+                f" to {limits.session_timeout_max_ms}"
+            )
+        size = protocols_size(request.protocols)
+        before = 0 if known is None else known.size
+        if size > limits.member_bytes_max or self._bytes - before + size > limits.bytes_max:
+            raise GroupMaxSize("the metadata of a member, or of the group, is too large")
+        names = {name for name, _ in request.protocols}
+        if not names or not request.protocol_type:
+            raise InconsistentProtocol("a member needs a kind of protocol, and protocols")
+        others = [each for each in self if each is not known]
+        if others and request.protocol_type != protocol_type:
+            raise InconsistentProtocol(f"the group works by protocols of kind {protocol_type!r}")
+        if others and not names & self._common(others):
+            raise InconsistentProtocol("no protocol is common to all members")
+
+    def add(self, member_id: str, request: JoinRequest) -> Member:
+        """Take in a member; the first one leads."""
+        member = self._by_id[member_id] = Member(member_id, request)
+        self._bytes += member.size
+        if member.instance_id is not None:
+            self._static[member.instance_id] = member
+        if self.leader is None:
+            self.leader = member
+        return member
+
+    def update(self, member: Member, request: JoinRequest) -> bool:
+        """Take over what a known member says now; True when its protocols changed."""
+        self._bytes -= member.size
+        changed = member.update(request)
+        self._bytes += member.size
+        return changed
+
+    def rename(self, member: Member, member_id: str) -> None:
+        """Let a static member go on under another id, in its place in the order."""
+        former = member.member_id
+        member.member_id = member_id
+        self._by_id = {
+            (member_id if key == former else key): value for key, value in self._by_id.items()
+        }
+
+    def remove(self, member: Member) -> None:
+        """Let a member go; the eldest of the others leads when it led."""
+        del self._by_id[member.member_id]
+        self._bytes -= member.size
+        if member.instance_id is not None:
+            del self._static[member.instance_id]
+        if self.leader is member:
+            self.leader = next(iter(self), None)
+        member.cancel_timer()
+
+    # -- together
+
+    @property
+    def all_joined(self) -> bool:
+        """Whether everyone has joined again, and nobody is still to use its id."""
+        return not self.pending and all(member.joining is not None for member in self)
+
+    @property
+    def rebalance_timeout_ms(self) -> int:
+        """The longest that a member may take to join again."""
+        return max((member.rebalance_timeout_ms for member in self), default=0)
+
+    def elect(self) -> bool:
+        """See that a member who has joined leads; False when nobody has."""
+        if self.leader is None or self.leader.joining is None:
+            joined = next((member for member in self if member.joining is not None), None)
+            if joined is None:
+                return False
+            self.leader = joined
+        return True
+
+    def vote(self) -> str:
+        """Choose the protocol that most members like best among those that all have.
+
+        Between equals the leader's order decides, so that the outcome does not hang on chance.
+        """
+        assert self.leader is not None, "a vote without members"
+        common = self._common(self)
+        votes = Counter(
+            next(name for name, _ in member.protocols if name in common) for member in self
+        )
+        order = [name for name, _ in self.leader.protocols if name in common]
+        return max(order, key=lambda name: (votes[name], -order.index(name)))
+
+    def described(self, protocol: str) -> tuple[JoinedMember, ...]:
+        """What the leader is told of all members."""
+        return tuple(
+            JoinedMember(member.member_id, member.instance_id, member.metadata(protocol))
+            for member in self
+        )
+
+    @staticmethod
+    def _common(members: Iterable[Member]) -> set[str]:
+        return set.intersection(*({name for name, _ in member.protocols} for member in members))
+
+
+def protocols_size(protocols: Iterable[tuple[str, bytes]]) -> int:
+    """Bytes that a list of protocols may be said to hold."""
+    return sum(len(name) + len(data) + PROTOCOL_OVERHEAD for name, data in protocols)

@@ -1,0 +1,143 @@
+"""One partition: its log, the producers that write to it, the topic settings that matter here.
+
+`append` is the hot path. Its order is the order of the promises: size first (nothing is read of
+what is too large), then the bytes (checksum, format), then who writes (a repeated batch appends
+nothing), then the topic's time, then the log. All of it works on the header; no record is touched.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+from typing import Protocol as Port
+
+from trilogue.broker.errors import (
+    BrokerError,
+    CorruptRecord,
+    DiskFull,
+    InvalidRecord,
+    InvalidTimestamp,
+    NotServed,
+    StaleEpoch,
+    StorageFailed,
+    TooLarge,
+    UnknownEpoch,
+    UnknownTopic,
+    UnsupportedCompression,
+)
+from trilogue.broker.producers import PartitionProducers
+from trilogue.broker.settings import TopicSettings
+from trilogue.entry import entry as entries
+from trilogue.entry.entry import LOG_APPEND_TIME, TRANSACTIONAL, EntryError, EntryHeader
+from trilogue.entry.kafka_batch import check_produced, read_header, set_log_append_time
+from trilogue.log import errors as log_errors
+
+
+class EntryLog(Port):
+    """What a partition needs of its log."""
+
+    partition_id: int
+    owner_epoch: int
+    start_offset: int
+    end_offset: int
+    high_watermark: int
+
+    def append(self, entry: memoryview, header: EntryHeader, /) -> int:
+        """Take a copy of the entry and return the offset it was given."""
+
+
+class Appended(NamedTuple):
+    """Where a batch stands. It is not durable before the journal says so, repeated or not."""
+
+    base_offset: int
+    log_append_time_ms: int  # -1 when the topic keeps its producers' times
+    duplicate: bool
+
+
+class Partition:
+    """A partition that this node owns."""
+
+    __slots__ = ("deleted", "log", "message_size_max", "producers", "settings", "stamps")
+
+    def __init__(
+        self, log: EntryLog, producers: PartitionProducers, settings: TopicSettings
+    ) -> None:
+        self.log = log
+        self.producers = producers
+        self.deleted = False
+        self.settings = settings
+        self.message_size_max = settings.message_size_max
+        self.stamps = settings.log_append_time
+
+    @property
+    def partition_id(self) -> int:
+        """The id that names this partition for ever, on disk and to Pulsar."""
+        return self.log.partition_id
+
+    @property
+    def owner_epoch(self) -> int:
+        """Which incarnation of which owner this is."""
+        return self.log.owner_epoch
+
+    def check_epoch(self, epoch: int) -> None:
+        """Refuse a client that knows another owner than us; -1 = it does not say."""
+        if epoch < 0 or epoch == self.log.owner_epoch:
+            return
+        if epoch < self.log.owner_epoch:
+            raise StaleEpoch(f"epoch {epoch} is over, it is {self.log.owner_epoch}")
+        raise UnknownEpoch(f"epoch {epoch} is not known here yet, it is {self.log.owner_epoch}")
+
+    def append(self, records: memoryview, *, now_ms: int) -> Appended:
+        """Append one batch as a producer sent it, or say which one it repeats, or refuse it."""
+        if len(records) > self.message_size_max:
+            raise TooLarge(f"{len(records)} bytes, at most {self.message_size_max} are accepted")
+        try:
+            header = check_produced(records)
+        except EntryError as error:
+            raise _refusal(error) from error
+        if self.deleted or header.attributes & (TRANSACTIONAL | LOG_APPEND_TIME):
+            self._refuse(header)
+        idempotent = header.producer_id >= 0
+        if idempotent:
+            repeated = self.producers.check(header)
+            if repeated is not None:
+                return Appended(repeated.base_offset, repeated.append_time_ms, duplicate=True)
+        append_time_ms = -1
+        if self.stamps:
+            records, header = _stamped(records, now_ms)
+            append_time_ms = now_ms
+        try:
+            base_offset = self.log.append(records, header)
+        except log_errors.LogError as error:
+            raise _failure(error) from error
+        if idempotent:
+            self.producers.write(header, base_offset, append_time_ms, now_ms)
+        return Appended(base_offset, append_time_ms, duplicate=False)
+
+    def _refuse(self, header: EntryHeader) -> None:
+        if self.deleted:
+            raise UnknownTopic("the topic was deleted")
+        if header.is_transactional:
+            raise NotServed("transactions are not served")
+        raise InvalidTimestamp("a producer may not say that a time is the broker's")
+
+
+def _stamped(records: memoryview, now_ms: int) -> tuple[memoryview, EntryHeader]:
+    copy = bytearray(records)
+    set_log_append_time(copy, now_ms)
+    return memoryview(copy), read_header(copy)
+
+
+def _refusal(error: EntryError) -> BrokerError:
+    if isinstance(error, entries.CorruptEntry):
+        return CorruptRecord(str(error))
+    if isinstance(error, entries.UnsupportedCompression):
+        return UnsupportedCompression(str(error))
+    return InvalidRecord(str(error))
+
+
+def _failure(error: log_errors.LogError) -> BrokerError:
+    if isinstance(error, log_errors.DiskFull):
+        return DiskFull(str(error))
+    if isinstance(error, log_errors.FrameTooLarge):
+        return TooLarge(str(error))
+    return StorageFailed(str(error))

@@ -1,0 +1,40 @@
+"""A topic: a name, an id that no other topic ever has, settings, and its partitions in order."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from trilogue.broker.errors import UnknownTopic
+from trilogue.broker.names import TopicName
+from trilogue.broker.partition import Partition
+from trilogue.meta.port import TopicRow
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Topic:
+    """What is true of a topic on this node. Replaced, not changed, when its row changes."""
+
+    row: TopicRow
+    name: TopicName
+    partitions: tuple[Partition, ...]
+
+    @property
+    def topic_id(self) -> bytes:
+        """16 bytes; another topic of the same name has another id."""
+        return self.row.topic_id
+
+    @property
+    def partitioned(self) -> bool:
+        """False: one partition that is reached by the bare name (Pulsar's unpartitioned topics)."""
+        return self.row.partitioned
+
+    @property
+    def settings(self) -> dict[str, str]:
+        """The settings that its makers gave, as kept."""
+        return self.row.settings
+
+    def partition(self, index: int) -> Partition:
+        """Return one partition by its number."""
+        if 0 <= index < len(self.partitions):
+            return self.partitions[index]
+        raise UnknownTopic(f"the topic has no partition {index}")
