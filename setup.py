@@ -8,6 +8,7 @@ from setuptools import setup
 
 COMPILED = [
     "src/trilogue/entry/columns.py",
+    "src/trilogue/entry/pack.py",
     "src/trilogue/entry/walk.py",
     "src/trilogue/log/commit.py",
 ]

@@ -6,6 +6,8 @@ from trilogue.entry.memory cimport copy, int32_of, int64_of, new_bytes, writable
 from trilogue.entry.walk cimport RecordWalker
 
 
+cdef int64_t _MAX_MILLISECONDS
+
 cdef int64_t microseconds(int64_t milliseconds) noexcept
 
 
@@ -25,7 +27,7 @@ cdef class ByteColumn:
     cdef int _grow_rows(self) except -1
 
     @cython.locals(values=bytearray, room=Py_ssize_t)
-    cdef int _grow_data(self, Py_ssize_t needed) except -1
+    cdef int grow_data(self, Py_ssize_t needed) except -1
 
 
 @cython.final
@@ -39,6 +41,8 @@ cdef class Columns:
     cdef int64_t *times
     cdef int32_t *list_ends
     cdef uint8_t *list_bits
+
+    cpdef object expect(self, Py_ssize_t size)
 
     @cython.locals(size=Py_ssize_t)
     cpdef bint is_full(self) except -1

@@ -22,13 +22,15 @@ Int: TypeAlias = int  # the compiler would take a bare `int` for a Python object
 View: TypeAlias = memoryview
 Walker: TypeAlias = "RecordWalker"
 
+_MAX_MILLISECONDS = (2**63 - 1) // 1000
+
 
 def microseconds(milliseconds: Int) -> Int:
     """Convert a time; what lies beyond the 292 thousand years that fit stays at the border."""
-    if milliseconds > 9223372036854775:
-        return 0x7FFFFFFFFFFFFFFF
-    if milliseconds < -9223372036854775:
-        return -0x7FFFFFFFFFFFFFFF
+    if milliseconds > _MAX_MILLISECONDS:
+        return _MAX_MILLISECONDS * 1000
+    if milliseconds < -_MAX_MILLISECONDS:
+        return -_MAX_MILLISECONDS * 1000
     return milliseconds * 1000
 
 
@@ -55,7 +57,7 @@ class ByteColumn:
             self.null_count += 1
         else:
             if size > self.room - self.used:
-                self._grow_data(self.used + size)
+                self.grow_data(self.used + size)
             copy(self.data, self.used, data, pos, size)
             self.used += size
             self.bits[row >> 3] |= 1 << (row & 7)
@@ -76,7 +78,8 @@ class ByteColumn:
         self.rows = rows
         return 0
 
-    def _grow_data(self, needed: Int) -> Int:
+    def grow_data(self, needed: Int) -> Int:
+        """Make room for so many bytes in all."""
         if needed > 0x7FFFFFFF:
             raise EntryTooLarge("a column of more than 2 GiB")
         room = min(max(1024, 2 * self.room, needed), 0x7FFFFFFF)
@@ -115,6 +118,12 @@ class Columns:
         self.list_ends[0] = 0
         self.header_keys = ByteColumn(0)
         self.header_values = ByteColumn(0)
+
+    def expect(self, size: Int) -> None:
+        """Make room for so many bytes of records, which are there, rather than grow to them."""
+        size = min(size, self.limit)
+        if self.want_values and self.values.used + size > self.values.room:
+            self.values.grow_data(self.values.used + size)
 
     def is_full(self) -> Int:
         """Tell whether the batch should be handed over."""

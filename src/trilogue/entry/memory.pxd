@@ -2,7 +2,7 @@
 # checks off, so who calls them has checked.
 from cpython.buffer cimport Py_buffer, PyBuffer_IsContiguous
 from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_FromStringAndSize
-from cpython.bytes cimport PyBytes_FromStringAndSize
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from cpython.memoryview cimport PyMemoryView_GET_BUFFER
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcpy
@@ -89,3 +89,15 @@ cdef inline int32_t *int32_of(bytearray room) noexcept:
 
 cdef inline int64_t *int64_of(bytearray room) noexcept:
     return <int64_t *>PyByteArray_AS_STRING(room)
+
+
+cdef inline const int32_t *int32_at(object view) except NULL:
+    return <const int32_t *>bytes_of(view)
+
+
+cdef inline const int64_t *int64_at(object view) except NULL:
+    return <const int64_t *>bytes_of(view)
+
+
+cdef inline const uint8_t *of_bytes(bytes value) noexcept:
+    return <const uint8_t *>PyBytes_AS_STRING(value)

@@ -78,3 +78,18 @@ def int64_of(room: bytearray) -> memoryview:
 def int32_of(room: bytearray) -> memoryview:
     """Make room addressable as numbers."""
     return memoryview(room).cast("i")
+
+
+def int32_at(view: memoryview) -> memoryview:
+    """Make a buffer of numbers addressable as such."""
+    return view.cast("B")[: len(view) // 4 * 4].cast("i")
+
+
+def int64_at(view: memoryview) -> memoryview:
+    """Make a buffer of numbers addressable as such."""
+    return view.cast("B")[: len(view) // 8 * 8].cast("q")
+
+
+def of_bytes(value: bytes) -> memoryview:
+    """Make a byte string addressable by index."""
+    return memoryview(value)

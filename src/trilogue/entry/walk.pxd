@@ -7,6 +7,8 @@ from trilogue.entry.memory cimport (
 )
 
 
+cdef int64_t _MAX_INT64
+
 cpdef object read_header(object buffer, Py_ssize_t pos=*)
 
 @cython.locals(size=Py_ssize_t, length=int64_t, fields=tuple)

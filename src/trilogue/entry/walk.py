@@ -32,6 +32,7 @@ Headers: TypeAlias = tuple[tuple[str, bytes | None], ...]
 Records: TypeAlias = list[Record]
 
 _tuple_new = tuple.__new__
+_MAX_INT64 = 2**63 - 1
 
 if not cython.compiled:  # walk.pxd takes the compiled twins
     from trilogue.entry.memory import (
@@ -267,8 +268,8 @@ class RecordWalker:
         base = self.base_timestamp
         if self.append_time:
             self.timestamp = self.max_timestamp
-        elif (delta > 0 and base > 0x7FFFFFFFFFFFFFFF - delta) or (
-            delta < 0 and base < -0x7FFFFFFFFFFFFFFF - delta
+        elif (delta > 0 and base > _MAX_INT64 - delta) or (
+            delta < 0 and base < -_MAX_INT64 - delta
         ):
             self.bad = True
         else:
