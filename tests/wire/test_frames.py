@@ -1,0 +1,148 @@
+"""Frames: any cutting of the stream gives the same frames, and no length is believed."""
+
+from __future__ import annotations
+
+import itertools
+import tracemalloc
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from trilogue.wire.errors import WireError
+from trilogue.wire.frames import INITIAL_CAPACITY, RETAINED_CAPACITY, Int32Frames
+
+LIMIT = 1 << 20
+
+
+def framed(body: bytes) -> bytes:
+    return len(body).to_bytes(4, "big") + body
+
+
+def feed(frames: Int32Frames, data: bytes) -> list[bytes]:
+    """Receive all of `data`, as much at a time as there is room for; take frames at once."""
+    taken = []
+    while data:
+        room = frames.get_buffer()
+        part = data[: len(room)]
+        room[: len(part)] = part
+        frames.received(len(part))
+        data = data[len(part) :]
+        while (frame := frames.next()) is not None:
+            taken.append(bytes(frame))
+    return taken
+
+
+sizes = st.one_of(
+    st.integers(0, 40),
+    st.sampled_from([4000, 5000, INITIAL_CAPACITY - 4, INITIAL_CAPACITY, 300_000]),
+)
+
+
+@given(st.lists(sizes, max_size=8), st.lists(st.integers(1, 70_000), max_size=5))
+def test_any_cutting_of_the_stream_gives_the_same_frames(wanted: list[int], cuts: list[int]):
+    sent = [bytes([index]) * size for index, size in enumerate(wanted)]
+    stream, frames, taken = b"".join(map(framed, sent)), Int32Frames(LIMIT), []
+
+    for size in itertools.cycle([*cuts, 50_000]):
+        taken += feed(frames, stream[:size])
+        stream = stream[size:]
+        if not stream:
+            break
+
+    assert taken == sent
+    assert frames.pending == 0
+
+
+def test_one_byte_at_a_time():
+    frames, sent = Int32Frames(LIMIT), [b"", b"x", b"hello" * 10]
+
+    taken = [
+        frame
+        for byte in b"".join(map(framed, sent))
+        for frame in feed(frames, bytes([byte]))
+    ]
+
+    assert taken == sent
+
+
+def test_a_frame_is_a_view_of_what_was_received():
+    frames = Int32Frames(LIMIT)
+    room = frames.get_buffer()
+    room[:7] = framed(b"abc")
+    frames.received(7)
+
+    frame = frames.next()
+    room[4:5] = b"X"
+
+    assert frame is not None
+    assert bytes(frame) == b"Xbc"
+
+
+@pytest.mark.parametrize("length", [-1, -(1 << 31), LIMIT + 1, (1 << 31) - 1])
+def test_a_negative_or_too_large_length_is_refused_at_once_and_for_ever(length: int):
+    frames = Int32Frames(LIMIT)
+
+    for _ in range(2):
+        with pytest.raises(WireError, match=f"frame of {length} bytes"):
+            feed(frames, length.to_bytes(4, "big", signed=True) + b"x")
+
+
+def test_the_limit_itself_is_accepted():
+    frames = Int32Frames(10)
+
+    assert [b"0123456789"] == feed(frames, framed(b"0123456789"))
+    frames.limit = 9
+    with pytest.raises(WireError):
+        feed(frames, framed(b"0123456789"))
+
+
+def test_memory_grows_with_received_bytes_and_not_with_the_declared_length():
+    frames = Int32Frames(100 << 20)
+    tracemalloc.start()
+
+    feed(frames, (99 << 20).to_bytes(4, "big") + bytes(100))
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+
+    assert frames.capacity == INITIAL_CAPACITY
+    assert peak < 1 << 20
+
+
+def test_capacity_stays_within_twice_what_was_received():
+    frames = Int32Frames(100 << 20)
+    feed(frames, (99 << 20).to_bytes(4, "big"))
+
+    for received in range(4096, 2 << 20, 4096):
+        feed(frames, bytes(4096))
+
+        assert frames.capacity <= max(INITIAL_CAPACITY, 2 * received + 4096)
+
+
+def test_an_empty_buffer_gives_back_what_a_big_frame_took():
+    frames = Int32Frames(LIMIT)
+    feed(frames, framed(bytes(LIMIT)))
+    assert frames.capacity > RETAINED_CAPACITY
+
+    frames.get_buffer()
+
+    assert frames.capacity == INITIAL_CAPACITY
+
+
+def test_there_is_always_room_to_receive():
+    frames = Int32Frames(LIMIT)
+
+    for _ in range(200):
+        room = frames.get_buffer()
+        assert len(room) > 0
+        room[: min(len(room), 5000)] = bytes(min(len(room), 5000))
+        frames.received(min(len(room), 5000))
+        while frames.next() is not None:
+            pass
+
+
+def test_claiming_more_than_the_room_is_a_programming_error():
+    frames = Int32Frames(LIMIT)
+
+    with pytest.raises(AssertionError):
+        frames.received(len(frames.get_buffer()) + 1)
