@@ -1,13 +1,14 @@
-"""The Kafka door: what all its connections share, and one connection: header, row of the table, reply.
+"""The Kafka door and one of its connections: header, row of the table, handler, reply in order.
 
 How a node opens the door (this is the whole agreement with `node/`):
 
     door = KafkaDoor(
         broker=broker,              # trilogue.broker.broker.Broker
-        log=log,                    # trilogue.log.log.Log: its journal answers `on_commit`, its tail says `under_pressure`
-        commit=commit,              # async (trilogue.broker Commit) -> None: writes ops to meta, then applies them
+        log=log,                    # trilogue.log.log.Log
+        commit=commit,              # async (trilogue.broker.commit.Commit) -> object: carries it
+                                    #   out, shielded, or raises what `commit.abandon` says
         advertised=advertised,      # () -> (host, port): where clients shall come back to
-        settings=KafkaSettings(),   # auto-creation, fetch limits, default request limits
+        settings=KafkaSettings(),   # auto-creation, limits of fetches and of requests
         authorizer=authorizer,      # trilogue.broker.access.Authorizer
         now_ms=now_ms,              # wall clock
         executor=executor,          # concurrent.futures.Executor for cold reads
@@ -16,11 +17,279 @@ How a node opens the door (this is the whole agreement with `node/`):
         async with Listener(door, Limits(), monotonic=loop.time) as listener:
             host, port = await listener.open("127.0.0.1", 9092)     # port 0 takes a free one
             ...
-            await listener.drain(deadline_s=10.0)        # no new connections or requests; answers leave
+            await listener.drain(deadline_s=10.0)        # nothing new comes in, answers leave
     # leaving `listener` cuts what is still connected; leaving `door` cancels what still runs
 
-`door.session()` gives the listener a session for a new connection; `door.name` is "kafka".
-Counters for /metrics: `listener.connections` (open now), `listener.refused`, `door.requests` (by API key).
+`door.session()` gives the listener a session for a new connection; `door.name` is "kafka". Counters
+for /metrics: `listener.connections` (open now), `listener.refused`, `door.requests` (by API key).
 """
 
 from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Awaitable, Callable, Coroutine
+from concurrent.futures import Executor
+from contextlib import AsyncExitStack
+from struct import Struct
+from typing import Any, Self
+
+from trilogue.broker.access import Authorizer
+from trilogue.broker.broker import Broker
+from trilogue.broker.commit import Commit
+from trilogue.broker.promise import Promise
+from trilogue.gateway.kafka import apis, replies
+from trilogue.gateway.kafka.apis import Api
+from trilogue.gateway.kafka.errors import code_of
+from trilogue.gateway.kafka.shared import Call, Durable, KafkaSettings, Mapped, Shared
+from trilogue.gateway.session import Place, Said, Session
+from trilogue.gateway.stream import STOP_BROKER, STOP_WORK, Buffer, Close
+from trilogue.log.log import Log
+from trilogue.wire.kafka.errors import ErrorCode
+from trilogue.wire.kafka.header import decode_request_header
+
+log = logging.getLogger(__name__)
+
+KEY_AND_CORRELATION = Struct(">Ii").unpack_from  # the key and version as one number
+HEADER_MIN = 8
+API_VERSIONS = 18 << 16
+PRODUCE = 0
+
+
+def reply(api: Api, correlation_id: int, response: object, out: bytearray) -> None:
+    """Append one whole response frame."""
+    replies.append(out, api.encode, response, correlation_id, flexible=api.flexible_reply)
+
+
+class Committing(Place):
+    """Replies that wait for the same commit; encoded when it is known how it went."""
+
+    __slots__ = ("problem", "replies")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.problem: BaseException | None = None
+        self.replies: list[tuple[Api, int, Any, Callable[[Any, ErrorCode], Any]]] = []
+
+    def render(self) -> list[Buffer] | None:
+        """All of them, in order, in one buffer."""
+        out = bytearray()
+        if self.problem is None:
+            for api, correlation_id, response, _ in self.replies:
+                reply(api, correlation_id, response, out)
+        else:
+            code = code_of(self.problem)
+            for api, correlation_id, response, failed in self.replies:
+                reply(api, correlation_id, failed(response, code), out)
+        return [out]
+
+
+class KafkaConnection(Session):
+    """One client: requests in, replies out in the same order."""
+
+    def __init__(self, door: KafkaDoor) -> None:
+        super().__init__()
+        self.door = door
+        self._journal = door.journal
+        self._open: Committing | None = None  # the last place of the queue, if it is of this kind
+        self._opened: list[Committing] = []  # in this turn
+        self._committing: deque[list[Committing]] = deque()
+
+    # ---- requests
+
+    def frame(self, frame: memoryview) -> bool:
+        """Take one request; False when the broker has no room for what it brings."""
+        if len(frame) < HEADER_MIN:
+            raise Close("request.cut", size=len(frame))
+        number, correlation_id = KEY_AND_CORRELATION(frame)
+        api = apis.find(number)
+        if api is None:
+            self._unknown(number, correlation_id)
+            return True
+        if api.key == PRODUCE and self.door.log.under_pressure:
+            self.stream.stop(STOP_BROKER)
+            self.door.wait_for_relief(self)
+            return False
+        header, position = decode_request_header(frame)
+        request, _ = api.decode(frame, position)  # bytes behind it are ignored, as Kafka does
+        self.door.requests[api.key] += 1
+        call = Call(
+            self.door,
+            self,
+            api.version,
+            correlation_id=correlation_id,
+            client_id=header.client_id,
+            kind=api.row.resource,
+            operation=api.row.operation,
+        )
+        self._answer(api, call, api.row.handler(call, request))
+        return True
+
+    def _unknown(self, number: int, correlation_id: int) -> None:
+        """Only ApiVersions has a way to say that a version is unknown: version 0 with error 35."""
+        key, version = number >> 16, number & 0xFFFF
+        if number & 0xFFFF0000 != API_VERSIONS:
+            raise Close("request.not_served", key=key, version=version)
+        out = bytearray()
+        reply(apis.versions_v0(), correlation_id, apis.unsupported_version(), out)
+        self.say(out)
+
+    def _answer(self, api: Api, call: Call, answer: object) -> None:
+        if isinstance(answer, api.row.response):
+            out = bytearray()
+            reply(api, call.correlation_id, answer, out)
+            self.say(out)
+        elif isinstance(answer, Durable):
+            self.durable(api, call.correlation_id, answer)
+        elif isinstance(answer, Mapped):
+            self._promise(api, call, answer)
+        elif isinstance(answer, Place):
+            self.queue(answer)
+        elif answer is not None:
+            assert asyncio.iscoroutine(answer), answer
+            self._work(api, call, answer)
+
+    # ---- ways of answering
+
+    def queue(self, place: Place) -> None:
+        """Take the next place; replies to a commit that come later must not overtake it."""
+        self._open = None
+        super().queue(place)
+
+    def durable(self, api: Api, correlation_id: int, answer: Durable) -> None:
+        """Answer when the journal has committed; replies of one turn share a place and a write."""
+        place = self._open
+        if place is None:
+            place = Committing()
+            self.queue(place)
+            self._open = place
+            self._opened.append(place)
+        else:
+            place.requests += 1
+            self.count_one_more()
+        place.replies.append((api, correlation_id, answer.response, answer.failed))
+
+    def turn_over(self) -> None:
+        """Ask the journal once for the whole turn, and send what is ready."""
+        if self._opened:
+            opened, self._opened = self._opened, []
+            self._open = None
+            self._committing.append(opened)
+            self._journal.on_commit(self._committed)
+        self.flush()
+
+    def _committed(self, problem: BaseException | None) -> None:
+        places = self._committing.popleft()
+        for place in places:
+            place.problem = problem
+            place.ready = True
+        self.guarded(self.flush)
+
+    def _promise(self, api: Api, call: Call, answer: Mapped[Any]) -> None:
+        place = Said()
+        self.queue(place)
+
+        def settled(promise: Promise[Any]) -> None:
+            if not self.is_gone:
+                self._fill(place, api, call, answer.respond(promise))
+
+        answer.promise.then(lambda promise: self.guarded(lambda: settled(promise)))
+
+    def _fill(self, place: Said, api: Api, call: Call, response: object) -> None:
+        out = bytearray()
+        reply(api, call.correlation_id, response, out)
+        self.fill(place, [out])
+
+    def _work(self, api: Api, call: Call, work: Coroutine[Any, Any, object]) -> None:
+        place = Said()
+        self.queue(place)
+        self.stream.stop(STOP_WORK)
+        self.door.spawn(self._finish(place, api, call, work))
+
+    async def _finish(
+        self, place: Said, api: Api, call: Call, work: Coroutine[Any, Any, object]
+    ) -> None:
+        """Run one long request to its end, whether or not somebody still waits for its answer."""
+        try:
+            response = await work
+            if not self.is_gone:
+                self._fill(place, api, call, response)
+                self.stream.go_on(STOP_WORK)
+        except Close as order:
+            self.stream.abort(order.reason, **order.fields)
+        except Exception:
+            log.exception("request.failed", extra={"api": api.name, "version": api.version})
+            self.stream.abort("connection.cut")
+
+
+async def _contained(work: Coroutine[Any, Any, None]) -> None:
+    """A mistake in one task must not end the group, which is to say the door."""
+    try:
+        await work
+    except Exception:
+        log.exception("task.failed")
+
+
+class KafkaDoor(Shared):
+    """Where Kafka clients come in: makes sessions, owns the tasks of long requests."""
+
+    name = "kafka"
+
+    def __init__(
+        self,
+        *,
+        broker: Broker,
+        log: Log,
+        commit: Callable[[Commit[Any]], Awaitable[object]],
+        advertised: Callable[[], tuple[str, int]],
+        settings: KafkaSettings,
+        authorizer: Authorizer,
+        now_ms: Callable[[], int],
+        executor: Executor,
+    ) -> None:
+        super().__init__(
+            broker=broker,
+            log=log,
+            commit=commit,
+            advertised=advertised,
+            settings=settings,
+            authorizer=authorizer,
+            now_ms=now_ms,
+            executor=executor,
+            versions=apis.advertised(),
+        )
+        self._stack = AsyncExitStack()
+        self._group: asyncio.TaskGroup
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._pressed: list[KafkaConnection] = []
+
+    async def __aenter__(self) -> Self:
+        self._group = await self._stack.enter_async_context(asyncio.TaskGroup())
+        return self
+
+    async def __aexit__(self, *_problem: object) -> None:
+        for task in list(self._tasks):
+            task.cancel()
+        await self._stack.aclose()
+
+    def session(self) -> KafkaConnection:
+        """A session for a new connection."""
+        return KafkaConnection(self)
+
+    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        """Run a long request as a task of the door."""
+        task = self._group.create_task(_contained(work))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def wait_for_relief(self, connection: KafkaConnection) -> None:
+        """Let a connection go on when the log has room again."""
+        if not self._pressed:
+            self.log.on_relief(self._relieved)
+        self._pressed.append(connection)
+
+    def _relieved(self) -> None:
+        pressed, self._pressed = self._pressed, []
+        for connection in pressed:
+            connection.stream.go_on(STOP_BROKER)

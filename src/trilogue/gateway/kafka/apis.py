@@ -1,0 +1,149 @@
+"""THE TABLE: every request that the Kafka door serves. What is not a row here is not served.
+
+`served` is the range of versions that are decoded and answered; `advertised_min` is what
+ApiVersions tells as the lowest one. They differ in one row: librdkafka compresses only for brokers
+that say Produce 0, but message sets (v0-v2) are not converted yet, so those versions close the
+connection.
+
+`resource` and `operation` are what a request's handler asks the authorizer about, through
+`Call.allowed`. A few handlers ask about more than that, and say so in their own first lines.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from trilogue.broker.access import Operation, ResourceKind
+from trilogue.gateway.kafka import (
+    api_versions,
+    fetch,
+    groups,
+    list_offsets,
+    metadata,
+    offsets,
+    produce,
+    topics,
+    transactions,
+)
+from trilogue.gateway.kafka.shared import Handler
+from trilogue.wire.kafka.api import MESSAGES
+from trilogue.wire.kafka.api_versions import ApiVersion, ApiVersionsResponse
+from trilogue.wire.kafka.compile import decoder, encoder
+from trilogue.wire.kafka.errors import ErrorCode
+from trilogue.wire.kafka.schema import table
+
+API_VERSIONS = 18
+
+
+class Row(NamedTuple):
+    """One API: its messages, the versions served, who handles it, and what access it needs."""
+
+    key: int
+    request: type
+    response: type
+    served: tuple[int, int]
+    handler: Handler
+    resource: ResourceKind
+    operation: Operation
+    advertised_min: int
+
+    @property
+    def name(self) -> str:
+        """Kafka's name for it."""
+        return self.request.__name__.removesuffix("Request")
+
+
+def _row(
+    key: int,
+    served: tuple[int, int],
+    handler: Handler,
+    resource: ResourceKind,
+    operation: Operation,
+    *,
+    advertised_min: int | None = None,
+) -> Row:
+    request, response = MESSAGES[key]
+    low = served[0] if advertised_min is None else advertised_min
+    return Row(key, request, response, served, handler, resource, operation, low)
+
+
+TOPIC, GROUP, CLUSTER = ResourceKind.TOPIC, ResourceKind.GROUP, ResourceKind.CLUSTER
+READ, WRITE, DESCRIBE = Operation.READ, Operation.WRITE, Operation.DESCRIBE
+CREATE, DELETE = Operation.CREATE, Operation.DELETE
+
+TABLE: tuple[Row, ...] = (
+    _row(0, (3, 13), produce.handle, TOPIC, WRITE, advertised_min=0),
+    _row(1, (4, 18), fetch.handle, TOPIC, READ),
+    _row(2, (0, 11), list_offsets.handle, TOPIC, DESCRIBE),
+    _row(3, (0, 13), metadata.handle, TOPIC, DESCRIBE),
+    _row(8, (0, 10), offsets.commit, GROUP, READ),
+    _row(9, (0, 10), offsets.fetch, GROUP, DESCRIBE),
+    _row(10, (0, 6), groups.find_coordinator, GROUP, DESCRIBE),
+    _row(11, (0, 9), groups.join, GROUP, READ),
+    _row(12, (0, 4), groups.heartbeat, GROUP, READ),
+    _row(13, (0, 5), groups.leave, GROUP, READ),
+    _row(14, (0, 5), groups.sync, GROUP, READ),
+    # Asked before anybody can have logged in, so its handler asks for no access.
+    _row(18, (0, 4), api_versions.handle, CLUSTER, DESCRIBE),
+    _row(19, (0, 7), topics.create, TOPIC, CREATE),
+    _row(20, (0, 6), topics.delete, TOPIC, DELETE),
+    _row(22, (0, 5), transactions.init_producer_id, CLUSTER, Operation.IDEMPOTENT_WRITE),
+)
+
+
+class Api:
+    """One row in one version: its compiled codec, made when a client first speaks it."""
+
+    __slots__ = ("decode", "encode", "flexible_reply", "key", "name", "row", "version")
+
+    def __init__(self, row: Row, version: int) -> None:
+        self.row = row
+        self.key = row.key
+        self.name = row.name
+        self.version = version
+        self.decode: Callable[..., tuple[Any, int]] = decoder(row.request, version)
+        self.encode: Callable[[Any, bytearray], None] = encoder(row.response, version)
+        # ApiVersions is answered in header v0 always: the client does not know yet what we speak.
+        self.flexible_reply = row.key != API_VERSIONS and version >= table(row.response).flexible
+
+
+_BY_KEY = {row.key: row for row in TABLE}
+_SPOKEN: dict[int, Api] = {}
+
+
+def find(number: int) -> Api | None:
+    """The API of this (key << 16 | version), or None when it is not served."""
+    return _SPOKEN.get(number) or _find(number)
+
+
+def _find(number: int) -> Api | None:
+    key, version = number >> 16, number & 0xFFFF
+    row = _BY_KEY.get(key)
+    if row is None or not row.served[0] <= version <= row.served[1]:
+        return None
+    _SPOKEN[number] = Api(row, version)
+    return _SPOKEN[number]
+
+
+def advertised() -> list[ApiVersion]:
+    """What ApiVersions tells."""
+    return [
+        ApiVersion(api_key=row.key, min_version=row.advertised_min, max_version=row.served[1])
+        for row in TABLE
+    ]
+
+
+def versions_v0() -> Api:
+    """The one form that every client can read when it asked in a version that we do not know."""
+    api = find(API_VERSIONS << 16)
+    assert api is not None
+    return api
+
+
+def unsupported_version() -> ApiVersionsResponse:
+    """Error 35 with the versions of ApiVersions itself (KIP-511), for a second try."""
+    return ApiVersionsResponse(
+        error_code=ErrorCode.UNSUPPORTED_VERSION,
+        api_keys=[version for version in advertised() if version.api_key == API_VERSIONS],
+    )

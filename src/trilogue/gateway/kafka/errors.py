@@ -1,0 +1,108 @@
+"""Every reason for which a room below says no, as the code that a Kafka client understands.
+
+The table is total: tests walk every BrokerError, EntryError, LogError and MetaError there is. A
+class that is not in the table has the code of its nearest base class that is; only the roots
+themselves mean "unknown server error", and meeting one of those is our mistake.
+"""
+
+from __future__ import annotations
+
+from trilogue.broker import errors as broker
+from trilogue.broker.access import ResourceKind
+from trilogue.entry import entry
+from trilogue.log import errors as storage
+from trilogue.meta import errors as meta
+from trilogue.wire.kafka.errors import ErrorCode
+
+CODES: dict[type[BaseException], ErrorCode] = {
+    # roots
+    broker.BrokerError: ErrorCode.UNKNOWN_SERVER_ERROR,
+    storage.LogError: ErrorCode.UNKNOWN_SERVER_ERROR,
+    meta.MetaError: ErrorCode.UNKNOWN_SERVER_ERROR,
+    entry.EntryError: ErrorCode.CORRUPT_MESSAGE,
+    # topics and partitions
+    broker.UnknownTopic: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    broker.UnknownTopicId: ErrorCode.UNKNOWN_TOPIC_ID,
+    broker.TopicExists: ErrorCode.TOPIC_ALREADY_EXISTS,
+    broker.InvalidName: ErrorCode.INVALID_TOPIC_EXCEPTION,
+    broker.InvalidPartitions: ErrorCode.INVALID_PARTITIONS,
+    broker.ReplicationFactor: ErrorCode.INVALID_REPLICATION_FACTOR,
+    broker.InvalidAssignment: ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+    broker.InvalidSetting: ErrorCode.INVALID_CONFIG,
+    broker.InvalidRequest: ErrorCode.INVALID_REQUEST,
+    broker.NotServed: ErrorCode.INVALID_REQUEST,
+    broker.NotOwner: ErrorCode.NOT_LEADER_OR_FOLLOWER,
+    broker.StaleEpoch: ErrorCode.FENCED_LEADER_EPOCH,
+    broker.UnknownEpoch: ErrorCode.UNKNOWN_LEADER_EPOCH,
+    # appending and reading
+    broker.OffsetOutOfRange: ErrorCode.OFFSET_OUT_OF_RANGE,
+    broker.InvalidRecord: ErrorCode.INVALID_RECORD,
+    broker.CorruptRecord: ErrorCode.CORRUPT_MESSAGE,
+    broker.InvalidTimestamp: ErrorCode.INVALID_TIMESTAMP,
+    broker.UnsupportedCompression: ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
+    broker.TooLarge: ErrorCode.MESSAGE_TOO_LARGE,
+    broker.StorageFailed: ErrorCode.KAFKA_STORAGE_ERROR,
+    broker.DiskFull: ErrorCode.KAFKA_STORAGE_ERROR,
+    entry.CorruptEntry: ErrorCode.CORRUPT_MESSAGE,
+    entry.InvalidEntry: ErrorCode.INVALID_RECORD,
+    entry.UnsupportedCompression: ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
+    storage.StorageFailed: ErrorCode.KAFKA_STORAGE_ERROR,
+    storage.CorruptLog: ErrorCode.KAFKA_STORAGE_ERROR,
+    storage.NewerFormat: ErrorCode.KAFKA_STORAGE_ERROR,
+    storage.AlreadyLocked: ErrorCode.KAFKA_STORAGE_ERROR,
+    storage.OffsetOutOfRange: ErrorCode.OFFSET_OUT_OF_RANGE,
+    storage.FrameTooLarge: ErrorCode.MESSAGE_TOO_LARGE,
+    storage.DiskFull: ErrorCode.KAFKA_STORAGE_ERROR,
+    # producers
+    broker.OutOfOrderSequence: ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+    broker.DuplicateSequence: ErrorCode.DUPLICATE_SEQUENCE_NUMBER,
+    broker.StaleProducerEpoch: ErrorCode.INVALID_PRODUCER_EPOCH,
+    broker.ProducerIdsExhausted: ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+    # groups
+    broker.InvalidGroupName: ErrorCode.INVALID_GROUP_ID,
+    broker.UnknownMember: ErrorCode.UNKNOWN_MEMBER_ID,
+    broker.IllegalGeneration: ErrorCode.ILLEGAL_GENERATION,
+    broker.RebalanceInProgress: ErrorCode.REBALANCE_IN_PROGRESS,
+    broker.InconsistentProtocol: ErrorCode.INCONSISTENT_GROUP_PROTOCOL,
+    broker.InvalidSessionTimeout: ErrorCode.INVALID_SESSION_TIMEOUT,
+    broker.MemberIdRequired: ErrorCode.MEMBER_ID_REQUIRED,
+    broker.FencedInstance: ErrorCode.FENCED_INSTANCE_ID,
+    broker.GroupMaxSize: ErrorCode.GROUP_MAX_SIZE_REACHED,
+    broker.GroupUnavailable: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    # positions
+    broker.MetadataTooLarge: ErrorCode.OFFSET_METADATA_TOO_LARGE,
+    broker.TooManyPositions: ErrorCode.INVALID_COMMIT_OFFSET_SIZE,
+    # meta
+    meta.PreconditionFailed: ErrorCode.REQUEST_TIMED_OUT,  # somebody was faster: ask again
+    meta.InvalidCommit: ErrorCode.UNKNOWN_SERVER_ERROR,
+    meta.NoIdsLeft: ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+    meta.Fenced: ErrorCode.NOT_LEADER_OR_FOLLOWER,
+    TimeoutError: ErrorCode.REQUEST_TIMED_OUT,
+}
+
+DENIED: dict[ResourceKind, ErrorCode] = {
+    ResourceKind.TOPIC: ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+    ResourceKind.GROUP: ErrorCode.GROUP_AUTHORIZATION_FAILED,
+    ResourceKind.CLUSTER: ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+    ResourceKind.TRANSACTION: ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+}
+
+# What a handler may catch and turn into a code; anything else is a mistake and ends the connection.
+EXPECTED = (
+    broker.BrokerError,
+    entry.EntryError,
+    storage.LogError,
+    meta.MetaError,
+    TimeoutError,
+)
+
+
+def code_of(problem: BaseException) -> ErrorCode:
+    """The code for one of the EXPECTED errors."""
+    if isinstance(problem, broker.AccessDenied):
+        return DENIED[problem.resource.kind]
+    for kind in type(problem).__mro__:
+        code = CODES.get(kind)
+        if code is not None:
+            return code
+    return ErrorCode.UNKNOWN_SERVER_ERROR

@@ -1,0 +1,184 @@
+"""ListOffsets v0-v11: the first offset, the last, the one of a time.
+
+v1 one offset with its time (v0: a list) · v2 isolation (no difference without transactions) · v4
+leader epochs (74, 75) · v6 flexible · v7 -3 · v8 -4 · v9 -5 · v10 a timeout for tiers (there are
+none) · v11 -6.
+
+    -1 latest: the high watermark      -2 earliest      -3 the message with the largest time
+    -4 earliest local: as -2           -5 last tiered, -6 earliest to be tiered: none (-1)
+    t >= 0 the first message with that time or a later one, -1 when there is none
+
+A special time is served from the version on that defines it; before, and for other negative times,
+the answer is 35. To find a time one looks into entries: what lies in a file, or is large, is read
+and decompressed in the executor. v0 asked by time gets the first offset, which is before any time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine
+from functools import partial
+from typing import Any, NamedTuple, TypeVar
+
+from trilogue.broker.errors import BrokerError
+from trilogue.broker.topic import Topic
+from trilogue.entry.kafka_batch import first_record_at_or_after, read_header
+from trilogue.gateway.kafka.errors import EXPECTED, code_of
+from trilogue.gateway.kafka.shared import Call
+from trilogue.log.partition_log import Cold, PartitionLog
+from trilogue.wire.kafka.errors import ErrorCode
+from trilogue.wire.kafka.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsPartitionResponse,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopic,
+    ListOffsetsTopicResponse,
+)
+
+LATEST, EARLIEST, LARGEST_TIME = -1, -2, -3
+EARLIEST_LOCAL, LAST_TIERED, EARLIEST_PENDING = -4, -5, -6
+SINCE = {
+    LATEST: 0, EARLIEST: 0, LARGEST_TIME: 7, EARLIEST_LOCAL: 8, LAST_TIERED: 9, EARLIEST_PENDING: 11
+}  # fmt: skip
+INLINE_BYTES = 16 << 10  # an entry up to this size is looked into on the loop
+LOOKS_MAX = 100_000  # entries that promise a time and do not have it
+
+T = TypeVar("T")
+
+
+class Found(NamedTuple):
+    """An offset and the time of its message; -1 is none."""
+
+    offset: int
+    timestamp: int = -1
+
+
+NONE = Found(-1)
+
+
+def handle(
+    call: Call, request: ListOffsetsRequest
+) -> ListOffsetsResponse | Coroutine[Any, Any, ListOffsetsResponse]:
+    """Answer at once unless a time has to be looked for."""
+    response = ListOffsetsResponse()
+    searches: list[tuple[ListOffsetsPartitionResponse, PartitionLog, int]] = []
+    for topic in request.topics:
+        response.topics.append(_topic(call, topic, searches))
+    return _search(call, response, searches) if searches else response
+
+
+def _topic(
+    call: Call,
+    asked: ListOffsetsTopic,
+    searches: list[tuple[ListOffsetsPartitionResponse, PartitionLog, int]],
+) -> ListOffsetsTopicResponse:
+    code = ErrorCode.NONE
+    topic: Topic | None = None
+    try:
+        topic = call.door.topic(asked.name)
+    except BrokerError:
+        code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    else:
+        if not call.allowed(topic.name):
+            code, topic = ErrorCode.TOPIC_AUTHORIZATION_FAILED, None
+    answer = ListOffsetsTopicResponse(name=asked.name)
+    for each in asked.partitions:
+        result = ListOffsetsPartitionResponse(partition_index=each.partition_index, error_code=code)
+        answer.partitions.append(result)
+        if topic is not None:
+            try:
+                _partition(call, topic, each, result, searches)
+            except EXPECTED as problem:
+                result.error_code = code_of(problem)
+    return answer
+
+
+def _partition(
+    call: Call,
+    topic: Topic,
+    asked: ListOffsetsPartition,
+    result: ListOffsetsPartitionResponse,
+    searches: list[tuple[ListOffsetsPartitionResponse, PartitionLog, int]],
+) -> None:
+    partition = topic.partition(asked.partition_index)
+    partition.check_epoch(asked.current_leader_epoch)
+    plog = call.door.log.partition(partition.partition_id)
+    wanted = asked.timestamp
+    if call.version == 0:
+        if wanted < EARLIEST:
+            result.error_code = ErrorCode.UNSUPPORTED_VERSION
+        else:
+            result.old_style_offsets = _old_style(plog, wanted)[: max(0, asked.max_num_offsets)]
+    elif wanted >= 0 or wanted == LARGEST_TIME:
+        if wanted < 0 and call.version < SINCE[wanted]:
+            result.error_code = ErrorCode.UNSUPPORTED_VERSION
+        else:
+            searches.append((result, plog, wanted))
+    elif call.version < SINCE.get(wanted, 1 << 16):
+        result.error_code = ErrorCode.UNSUPPORTED_VERSION
+    elif wanted == LATEST:
+        _fill(result, plog, Found(plog.high_watermark))
+    elif wanted in {EARLIEST, EARLIEST_LOCAL}:
+        _fill(result, plog, Found(plog.start_offset))
+
+
+def _old_style(plog: PartitionLog, wanted: int) -> list[int]:
+    offsets = [plog.start_offset]
+    if wanted == LATEST and plog.high_watermark > plog.start_offset:
+        offsets.insert(0, plog.high_watermark)
+    return offsets
+
+
+def _fill(result: ListOffsetsPartitionResponse, plog: PartitionLog, found: Found) -> None:
+    result.offset, result.timestamp = found
+    if found.offset >= 0:
+        result.leader_epoch = plog.owner_epoch
+
+
+# ---- by time
+
+
+async def _search(
+    call: Call,
+    response: ListOffsetsResponse,
+    searches: list[tuple[ListOffsetsPartitionResponse, PartitionLog, int]],
+) -> ListOffsetsResponse:
+    async def elsewhere(work: Callable[[], T]) -> T:
+        return await call.door.loop.run_in_executor(call.door.executor, work)
+
+    for result, plog, wanted in searches:
+        try:
+            timestamp = plog.max_timestamp if wanted == LARGEST_TIME else wanted
+            found = NONE if timestamp < 0 else await _find(plog, timestamp, elsewhere)
+            _fill(result, plog, found)
+        except (*EXPECTED, OSError) as problem:
+            result.error_code = code_of(problem)
+    return response
+
+
+async def _find(
+    plog: PartitionLog,
+    timestamp: int,
+    elsewhere: Callable[[Callable[[], Any]], Coroutine[Any, Any, Any]],
+) -> Found:
+    """Look into one entry after the other that may have the time, until one does."""
+    offset = plog.start_offset
+    for _ in range(LOOKS_MAX):
+        place = plog.offset_for_time(timestamp, offset)
+        if place is None:
+            return NONE
+        if isinstance(place, Cold):
+            entry = await elsewhere(place.run)
+            if not entry:
+                offset = place.next_offset
+                continue
+        else:
+            entry = b"".join(place.slices)
+        if isinstance(place, Cold) or len(entry) > INLINE_BYTES:
+            found = await elsewhere(partial(first_record_at_or_after, entry, timestamp))
+        else:
+            found = first_record_at_or_after(entry, timestamp)
+        if found is not None:
+            return Found(*found)
+        offset = read_header(entry).last_offset + 1
+    return NONE

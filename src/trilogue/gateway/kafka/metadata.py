@@ -1,0 +1,199 @@
+"""Metadata v0-v13: brokers, topics, partitions; topics that are mentioned come to be.
+
+v1 null = all topics (v0: empty = all) · v2 cluster id · v4 allow_auto_topic_creation · v5 offline
+replicas · v7 leader epochs · v8 authorized operations · v9 flexible · v12 topics by id · v13
+top-level error.
+
+This node leads every partition, is the controller, and is the only broker. A topic that does not
+exist is made when the client allows it, the node's settings do, and the caller may CREATE; the
+answer then waits for it, so that no client needs a second try. A topic that the caller may not
+DESCRIBE is left out of "all topics" and is 29 when asked for by name.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from base64 import urlsafe_b64encode
+from collections.abc import Coroutine
+from typing import Any
+
+from trilogue.broker.access import Operation, ResourceKind
+from trilogue.broker.errors import BrokerError, InvalidName
+from trilogue.broker.names import TopicName, parse_kafka, spelled_kafka
+from trilogue.broker.promise import Promise
+from trilogue.broker.topic import Topic
+from trilogue.gateway.kafka.access import NOT_ASKED, operations
+from trilogue.gateway.kafka.errors import code_of
+from trilogue.gateway.kafka.shared import Call
+from trilogue.gateway.kafka.topics import carry_out, kept
+from trilogue.wire.kafka.errors import ErrorCode
+from trilogue.wire.kafka.metadata import (
+    MetadataRequest,
+    MetadataRequestTopic,
+    MetadataResponse,
+    MetadataResponseBroker,
+    MetadataResponsePartition,
+    MetadataResponseTopic,
+)
+
+AUTO_CREATE_TIMEOUT_S = 10.0
+CLUSTER_OPERATIONS = (8, 10)
+IDS_SINCE = 12
+
+
+def handle(
+    call: Call, request: MetadataRequest
+) -> MetadataResponse | Coroutine[Any, Any, MetadataResponse]:
+    """Tell what is asked for; only making topics takes time."""
+    every = request.topics is None or (call.version == 0 and not request.topics)
+    if every:
+        topics = [topic for topic in call.broker.cluster if call.allowed(topic.name)]
+        return _respond(call, request, [_known(call, request, topic, None) for topic in topics])
+    if not request.allow_auto_topic_creation or not call.door.settings.auto_create_topics:
+        return _answer(call, request, {})
+    missing = dict(_missing(call, request))
+    if not missing:
+        return _answer(call, request, {})
+    return _create(call, request, missing)
+
+
+def _missing(call: Call, request: MetadataRequest) -> list[tuple[str, TopicName]]:
+    """Names that no topic has and one may be made for."""
+    found: list[tuple[str, TopicName]] = []
+    for each in request.topics or ():
+        if each.name is None:
+            continue
+        try:
+            name = parse_kafka(each.name)
+        except InvalidName:
+            continue
+        if (
+            call.broker.cluster.find(name) is None
+            and call.allowed(name)
+            and _may_create(call, name)
+        ):
+            found.append((each.name, name))
+    return found
+
+
+def _may_create(call: Call, name: TopicName) -> bool:
+    return call.may(Operation.CREATE, ResourceKind.CLUSTER, "cluster") or call.may(
+        Operation.CREATE, ResourceKind.TOPIC, name
+    )
+
+
+async def _create(
+    call: Call, request: MetadataRequest, missing: dict[str, TopicName]
+) -> MetadataResponse:
+    """Make what is missing, wait for what others are making, then answer."""
+    cluster = call.broker.cluster
+    promises: dict[str, Promise[Topic]] = {}
+    refused: dict[str, ErrorCode] = {}
+    for spelled, name in missing.items():
+        coming = cluster.creating(name)
+        try:
+            promises[spelled] = (
+                carry_out(call, cluster.plan_create(cluster.check_create(name)))
+                if coming is None
+                else coming
+            )
+        except BrokerError as problem:
+            refused[spelled] = code_of(problem)
+    try:
+        async with asyncio.timeout(AUTO_CREATE_TIMEOUT_S):
+            for promise in promises.values():
+                await kept(call, promise)
+    except TimeoutError:
+        pass
+    for spelled, promise in promises.items():
+        if not promise.done:
+            refused[spelled] = ErrorCode.LEADER_NOT_AVAILABLE
+        elif promise.error is not None:
+            refused[spelled] = code_of(promise.error)
+    return _answer(call, request, refused)
+
+
+def _answer(
+    call: Call, request: MetadataRequest, refused: dict[str, ErrorCode]
+) -> MetadataResponse:
+    return _respond(
+        call, request, [_asked(call, request, each, refused) for each in request.topics or ()]
+    )
+
+
+def _asked(
+    call: Call,
+    request: MetadataRequest,
+    asked: MetadataRequestTopic,
+    refused: dict[str, ErrorCode],
+) -> MetadataResponseTopic:
+    """One topic by name, or by id where the version has ids and the name is null."""
+    try:
+        if asked.name is None and call.version >= IDS_SINCE:
+            topic = call.door.topic_by_id(asked.topic_id)
+            if not call.allowed(topic.name):
+                return _error(asked, ErrorCode.UNKNOWN_TOPIC_ID)
+            return _known(call, request, topic, None)
+        if asked.name is None:
+            return _error(asked, ErrorCode.INVALID_REQUEST)
+        if not call.allowed(parse_kafka(asked.name)):
+            return _error(asked, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+        return _known(call, request, call.door.topic(asked.name), asked.name)
+    except BrokerError as problem:
+        return _error(asked, refused.get(asked.name or "", code_of(problem)))
+
+
+def _error(asked: MetadataRequestTopic, code: ErrorCode) -> MetadataResponseTopic:
+    by_id = code == ErrorCode.UNKNOWN_TOPIC_ID
+    return MetadataResponseTopic(
+        error_code=code,
+        name=None if by_id else asked.name or "",
+        topic_id=asked.topic_id if by_id else bytes(16),
+    )
+
+
+def _known(
+    call: Call, request: MetadataRequest, topic: Topic, spelled: str | None
+) -> MetadataResponseTopic:
+    node_id = call.broker.cluster.node_id
+    nodes = [node_id]
+    return MetadataResponseTopic(
+        name=spelled or spelled_kafka(topic.name),
+        topic_id=topic.topic_id,
+        partitions=[
+            MetadataResponsePartition(
+                partition_index=index,
+                leader_id=node_id,
+                leader_epoch=partition.owner_epoch,
+                replica_nodes=nodes,
+                isr_nodes=nodes,
+            )
+            for index, partition in enumerate(topic.partitions)
+        ],
+        topic_authorized_operations=operations(call, ResourceKind.TOPIC, topic.name)
+        if request.include_topic_authorized_operations
+        else NOT_ASKED,
+    )
+
+
+def _respond(
+    call: Call, request: MetadataRequest, topics: list[MetadataResponseTopic]
+) -> MetadataResponse:
+    cluster = call.broker.cluster
+    host, port = call.door.advertised()
+    first, last = CLUSTER_OPERATIONS
+    asked = request.include_cluster_authorized_operations and first <= call.version <= last
+    return MetadataResponse(
+        brokers=[MetadataResponseBroker(node_id=cluster.node_id, host=host, port=port)],
+        cluster_id=cluster_id_text(cluster.cluster_id),
+        controller_id=cluster.node_id,
+        topics=topics,
+        cluster_authorized_operations=operations(call, ResourceKind.CLUSTER, "cluster")
+        if asked
+        else NOT_ASKED,
+    )
+
+
+def cluster_id_text(cluster_id: bytes) -> str:
+    """The cluster's id as Kafka writes ids: 22 characters of base64."""
+    return urlsafe_b64encode(cluster_id).decode().rstrip("=")

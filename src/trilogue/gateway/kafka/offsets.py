@@ -1,0 +1,260 @@
+"""OffsetCommit v0-v10 and OffsetFetch v0-v10: the positions of a group.
+
+Commit: v1 member and generation · v2-v4 a retention time (ignored: positions do not expire) · v6
+leader epochs · v7 static members · v8 flexible · v10 topics by id. Fetch: v2 null topics = all, the
+group's error · v5 leader epochs · v6 flexible · v7 require_stable (nothing is unstable without
+transactions) · v8 many groups · v10 topics by id. v0 meant ZooKeeper in old Kafka; it is served
+like the others.
+
+A commit is answered when it is on disk and visible. One bad partition does not spoil the others.
+Each topic wants READ (commit) or DESCRIBE (fetch) besides the group's.
+"""
+
+from __future__ import annotations
+
+from trilogue.broker.access import Operation, Resource, ResourceKind
+from trilogue.broker.cursor import refusal
+from trilogue.broker.errors import AccessDenied, BrokerError, UnknownTopic
+from trilogue.broker.facts import CursorMove, Protocol
+from trilogue.broker.names import spelled_kafka
+from trilogue.broker.promise import Promise
+from trilogue.broker.topic import Topic
+from trilogue.gateway.kafka.errors import code_of
+from trilogue.gateway.kafka.shared import Call, Mapped
+from trilogue.wire.kafka.errors import ErrorCode
+from trilogue.wire.kafka.offsets import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+    OffsetCommitResponse,
+    OffsetCommitResponsePartition,
+    OffsetCommitResponseTopic,
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopics,
+    OffsetFetchResponse,
+    OffsetFetchResponseGroup,
+    OffsetFetchResponsePartition,
+    OffsetFetchResponsePartitions,
+    OffsetFetchResponseTopic,
+    OffsetFetchResponseTopics,
+)
+
+IDS_SINCE = 10
+MANY_GROUPS_SINCE = 8
+GROUP_ERROR_SINCE = 2
+NO_OFFSET = -1
+
+
+# ---- commit
+
+
+def commit(call: Call, request: OffsetCommitRequest) -> OffsetCommitResponse | Mapped[None]:
+    """Move the group's positions."""
+    code = _group_code(call, request)
+    moves: list[CursorMove] = []
+    response = OffsetCommitResponse(
+        topics=[_commit_topic(call, topic, code, moves) for topic in request.topics]
+    )
+    if not moves:
+        return response
+    try:
+        promise = call.broker.commit(Protocol.KAFKA, request.group_id, moves)
+    except BrokerError as problem:
+        return _spoiled(response, code_of(problem))
+
+    def respond(promise: Promise[None]) -> OffsetCommitResponse:
+        if promise.error is None:
+            return response
+        return _spoiled(response, code_of(promise.error))
+
+    return Mapped(promise, respond)
+
+
+def _group_code(call: Call, request: OffsetCommitRequest) -> ErrorCode:
+    if not call.allowed(request.group_id):
+        return ErrorCode.GROUP_AUTHORIZATION_FAILED
+    try:
+        call.broker.groups.check_commit(
+            request.group_id,
+            request.member_id,
+            request.generation_id_or_member_epoch,
+            request.group_instance_id,
+        )
+    except BrokerError as problem:
+        return code_of(problem)
+    return ErrorCode.NONE
+
+
+def _commit_topic(
+    call: Call, asked: OffsetCommitRequestTopic, code: ErrorCode, moves: list[CursorMove]
+) -> OffsetCommitResponseTopic:
+    topic: Topic | None = None
+    if not code:
+        try:
+            topic = _topic(call, asked.name, asked.topic_id, Operation.READ)
+        except BrokerError as problem:
+            code = code_of(problem)
+    return OffsetCommitResponseTopic(
+        name=asked.name,
+        topic_id=asked.topic_id,
+        partitions=[
+            OffsetCommitResponsePartition(
+                partition_index=each.partition_index,
+                error_code=code if topic is None else _move(call, topic, each, moves),
+            )
+            for each in asked.partitions
+        ],
+    )
+
+
+def _move(
+    call: Call, topic: Topic, asked: OffsetCommitRequestPartition, moves: list[CursorMove]
+) -> ErrorCode:
+    if not 0 <= asked.partition_index < len(topic.partitions):
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    move = CursorMove(
+        topic.partitions[asked.partition_index].partition_id,
+        asked.committed_offset,
+        asked.committed_leader_epoch,
+        asked.committed_metadata or "",
+    )
+    problem = refusal(call.broker.cursors, move)
+    if problem is not None:
+        return code_of(problem)
+    moves.append(move)
+    return ErrorCode.NONE
+
+
+def _spoiled(response: OffsetCommitResponse, code: ErrorCode) -> OffsetCommitResponse:
+    for topic in response.topics:
+        for partition in topic.partitions:
+            partition.error_code = partition.error_code or code
+    return response
+
+
+# ---- fetch
+
+
+def fetch(call: Call, request: OffsetFetchRequest) -> OffsetFetchResponse:
+    """Tell the positions of one group, or of many."""
+    if call.version >= MANY_GROUPS_SINCE:
+        return OffsetFetchResponse(groups=[_group(call, each) for each in request.groups])
+    topics = request.topics
+    group = _group(
+        call,
+        OffsetFetchRequestGroup(
+            group_id=request.group_id,
+            topics=None
+            if topics is None
+            else [
+                OffsetFetchRequestTopics(name=each.name, partition_indexes=each.partition_indexes)
+                for each in topics
+            ],
+        ),
+    )
+    code = 0 if call.version >= GROUP_ERROR_SINCE else group.error_code
+    return OffsetFetchResponse(
+        error_code=group.error_code,
+        topics=[
+            OffsetFetchResponseTopic(
+                name=topic.name,
+                partitions=[
+                    OffsetFetchResponsePartition(
+                        partition_index=each.partition_index,
+                        committed_offset=each.committed_offset,
+                        committed_leader_epoch=each.committed_leader_epoch,
+                        metadata=each.metadata,
+                        error_code=code or each.error_code,
+                    )
+                    for each in topic.partitions
+                ],
+            )
+            for topic in group.topics
+        ],
+    )
+
+
+def _group(call: Call, asked: OffsetFetchRequestGroup) -> OffsetFetchResponseGroup:
+    denied = not call.allowed(asked.group_id)
+    topics = asked.topics
+    if topics is None:
+        found = [] if denied else _all_topics(call, asked.group_id)
+    else:
+        found = [_fetch_topic(call, asked.group_id, topic, denied=denied) for topic in topics]
+    return OffsetFetchResponseGroup(
+        group_id=asked.group_id,
+        topics=found,
+        error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED if denied else ErrorCode.NONE,
+    )
+
+
+def _all_topics(call: Call, group: str) -> list[OffsetFetchResponseTopics]:
+    positions = call.broker.cursors.positions(Protocol.KAFKA, group)
+    found: list[OffsetFetchResponseTopics] = []
+    for topic in call.broker.cluster if positions else ():
+        indexes = [
+            index
+            for index, partition in enumerate(topic.partitions)
+            if partition.partition_id in positions
+        ]
+        if indexes and call.may(Operation.DESCRIBE, ResourceKind.TOPIC, topic.name):
+            found.append(
+                OffsetFetchResponseTopics(
+                    name=spelled_kafka(topic.name),
+                    topic_id=topic.topic_id,
+                    partitions=[_position(call, group, topic, index) for index in indexes],
+                )
+            )
+    return found
+
+
+def _fetch_topic(
+    call: Call, group: str, asked: OffsetFetchRequestTopics, *, denied: bool
+) -> OffsetFetchResponseTopics:
+    """A topic that does not exist has no positions, which is no error; an unknown id is one."""
+    topic: Topic | None = None
+    code = ErrorCode.NONE
+    if not denied:
+        try:
+            topic = _topic(call, asked.name, asked.topic_id, Operation.DESCRIBE)
+        except UnknownTopic:
+            pass
+        except BrokerError as problem:
+            code = code_of(problem)
+    return OffsetFetchResponseTopics(
+        name=asked.name,
+        topic_id=asked.topic_id,
+        partitions=[
+            _no_position(index, code) if topic is None else _position(call, group, topic, index)
+            for index in asked.partition_indexes
+        ],
+    )
+
+
+def _position(call: Call, group: str, topic: Topic, index: int) -> OffsetFetchResponsePartitions:
+    if not 0 <= index < len(topic.partitions):
+        return _no_position(index, ErrorCode.NONE)
+    partition_id = topic.partitions[index].partition_id
+    position = call.broker.cursors.position(Protocol.KAFKA, group, partition_id)
+    if position is None:
+        return _no_position(index, ErrorCode.NONE)
+    return OffsetFetchResponsePartitions(
+        partition_index=index,
+        committed_offset=position.offset,
+        committed_leader_epoch=position.owner_epoch,
+        metadata=position.metadata,
+    )
+
+
+def _no_position(index: int, code: ErrorCode) -> OffsetFetchResponsePartitions:
+    return OffsetFetchResponsePartitions(
+        partition_index=index, committed_offset=NO_OFFSET, metadata="", error_code=code
+    )
+
+
+def _topic(call: Call, name: str, topic_id: bytes, operation: Operation) -> Topic:
+    topic = call.door.topic_by_id(topic_id) if call.version >= IDS_SINCE else call.door.topic(name)
+    if not call.may(operation, ResourceKind.TOPIC, topic.name):
+        raise AccessDenied(operation, Resource(ResourceKind.TOPIC, str(topic.name)))
+    return topic

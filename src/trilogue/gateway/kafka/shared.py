@@ -1,0 +1,184 @@
+"""What all connections of a Kafka door share, and what a handler is given: `Shared` and `Call`.
+
+A handler is a function `(call, request) -> Answer` and picks its way of answering by what it
+returns:
+
+    a response              leaves in its turn, now
+    Durable(response, ...)  leaves when the journal has committed everything that was added so far
+    Promise[response]       leaves when the broker keeps it (groups)
+    Place                   decides itself when it is ready (long polls)
+    a coroutine             a task of the door; the connection takes no other request meanwhile
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import Awaitable, Callable, Coroutine
+from concurrent.futures import Executor
+from dataclasses import dataclass
+from typing import Any, Generic, NamedTuple, TypeVar
+
+from trilogue.broker.access import (
+    ANONYMOUS,
+    Authorizer,
+    Operation,
+    Principal,
+    Resource,
+    ResourceKind,
+)
+from trilogue.broker.broker import Broker
+from trilogue.broker.commit import Commit
+from trilogue.broker.names import parse_kafka
+from trilogue.broker.promise import Promise
+from trilogue.broker.topic import Topic
+from trilogue.gateway.session import Place, Session
+from trilogue.log.log import Log
+from trilogue.wire.kafka.api_versions import ApiVersion
+from trilogue.wire.kafka.errors import ErrorCode
+
+log = logging.getLogger(__name__)
+
+MIB = 1 << 20
+R = TypeVar("R")
+
+
+@dataclass(frozen=True, slots=True)
+class KafkaSettings:
+    """What a node may set about its Kafka door."""
+
+    auto_create_topics: bool = True
+    fetch_bytes_max: int = 55 * MIB
+    fetch_wait_max_ms: int = 300_000  # a longer poll is answered, empty, after this time
+    request_topics_max: int = 100_000  # partitions or topics that one request may name
+    topics_timeout_max_ms: int = 60_000
+
+
+class Shared:
+    """What every connection of one Kafka door works with."""
+
+    def __init__(
+        self,
+        *,
+        broker: Broker,
+        log: Log,
+        commit: Callable[[Commit[Any]], Awaitable[object]],
+        advertised: Callable[[], tuple[str, int]],
+        settings: KafkaSettings,
+        authorizer: Authorizer,
+        now_ms: Callable[[], int],
+        executor: Executor,
+        versions: list[ApiVersion],
+    ) -> None:
+        self.broker = broker
+        self.log = log
+        self.journal = log.journal
+        self.commit = commit
+        self.advertised = advertised
+        self.settings = settings
+        self.authorizer = authorizer
+        self.now_ms = now_ms
+        self.executor = executor
+        self.versions = versions
+        self.requests: Counter[int] = Counter()
+        self._topics: dict[str, Topic] = {}
+
+    def topic(self, spelled: str) -> Topic:
+        """The topic that a client of this door means by this name; UnknownTopic or InvalidName.
+
+        Names are parsed once: what was found is remembered until it is deleted.
+        """
+        topic = self._topics.get(spelled)
+        if topic is not None and not topic.partitions[0].deleted:
+            return topic
+        topic = self.broker.cluster.topic(parse_kafka(spelled))
+        if len(self._topics) > 2 * len(self.broker.cluster) + 100:
+            self._topics.clear()
+        self._topics[spelled] = topic
+        return topic
+
+    def topic_by_id(self, topic_id: bytes) -> Topic:
+        """The topic with this id; UnknownTopicId."""
+        return self.broker.cluster.topic_by_id(topic_id)
+
+    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        """Run something long as a task of the door."""
+        raise NotImplementedError
+
+    @property
+    def loop(self) -> asyncio.AbstractEventLoop:
+        """The loop that everything here runs on."""
+        return asyncio.get_running_loop()
+
+
+class Call:
+    """One request on its way: who asks, which version, and what to ask the authorizer about it."""
+
+    __slots__ = (
+        "client_id",
+        "correlation_id",
+        "door",
+        "kind",
+        "operation",
+        "principal",
+        "session",
+        "version",
+    )
+
+    def __init__(
+        self,
+        door: Shared,
+        session: Session,
+        version: int,
+        *,
+        correlation_id: int = 0,
+        client_id: str | None = None,
+        kind: ResourceKind = ResourceKind.CLUSTER,
+        operation: Operation = Operation.CLUSTER_ACTION,
+        principal: Principal = ANONYMOUS,
+    ) -> None:
+        self.door = door
+        self.session = session
+        self.version = version
+        self.correlation_id = correlation_id
+        self.client_id = client_id
+        self.kind = kind
+        self.operation = operation
+        self.principal = principal
+
+    @property
+    def broker(self) -> Broker:
+        """The broker behind the door."""
+        return self.door.broker
+
+    def allowed(self, name: object) -> bool:
+        """Whether the caller may do what the request's row says, to the thing of this name."""
+        return self.door.authorizer.allowed(
+            self.principal, self.operation, Resource(self.kind, str(name))
+        )
+
+    def may(self, operation: Operation, kind: ResourceKind, name: object) -> bool:
+        """The same for another operation or kind of thing than the row's."""
+        return self.door.authorizer.allowed(self.principal, operation, Resource(kind, str(name)))
+
+
+class Durable(NamedTuple):
+    """A response that leaves when what it confirms is on disk; `failed` rewrites it if not."""
+
+    response: Any
+    failed: Callable[[Any, ErrorCode], Any]
+
+
+class Mapped(Generic[R]):
+    """A broker's promise and how its outcome becomes a response."""
+
+    __slots__ = ("promise", "respond")
+
+    def __init__(self, promise: Promise[R], respond: Callable[[Promise[R]], object]) -> None:
+        self.promise = promise
+        self.respond = respond
+
+
+Answer = object | Durable | Mapped[Any] | Place | Coroutine[Any, Any, object]
+Handler = Callable[[Call, Any], Answer]

@@ -1,0 +1,228 @@
+"""CreateTopics v0-v7 and DeleteTopics v0-v6, and how a topic comes to be that was only mentioned.
+
+Create: v1 validate_only, messages · v4 -1 partitions or copies mean the broker's defaults (accepted
+in every version) · v5 flexible, tells the settings made · v7 topic id. Delete: v4 flexible · v5
+messages · v6 by id.
+
+What the broker plans becomes true when meta has recorded it. The recording goes on when the
+client's time is over or its connection gone: the answer is then 7 (timed out), as in Kafka. To
+create wants CREATE on the topic or on the cluster.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from typing import Any
+
+from trilogue.broker.access import Operation, Resource, ResourceKind
+from trilogue.broker.commit import Commit
+from trilogue.broker.errors import AccessDenied, BrokerError, InvalidRequest, UnknownTopicId
+from trilogue.broker.names import TopicName, parse_kafka, spelled_kafka
+from trilogue.broker.promise import Promise
+from trilogue.broker.settings import TABLE as SETTINGS
+from trilogue.broker.topic import Topic
+from trilogue.gateway.kafka.errors import EXPECTED, code_of
+from trilogue.gateway.kafka.shared import Call
+from trilogue.wire.kafka.schema import ZERO_UUID
+from trilogue.wire.kafka.topics import (
+    CreatableTopic,
+    CreatableTopicConfigs,
+    CreatableTopicResult,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+    DeletableTopicResult,
+    DeleteTopicsRequest,
+    DeleteTopicsResponse,
+    DeleteTopicState,
+)
+
+SOURCE_TOPIC, SOURCE_DEFAULT = 1, 5
+IDS_SINCE = 6
+TWICE = "the request names this topic more than once"
+
+
+# ---- create
+
+
+async def create(call: Call, request: CreateTopicsRequest) -> CreateTopicsResponse:
+    """Make every topic that can be made."""
+    mentioned = Counter(topic.name for topic in request.topics)
+    results: list[CreatableTopicResult] = []
+    waiting: list[tuple[CreatableTopicResult, Promise[Topic]]] = []
+    for topic in request.topics:
+        if mentioned[topic.name] > 1:
+            if any(result.name == topic.name for result in results):
+                continue
+            results.append(_create_refused(topic.name, InvalidRequest(TWICE)))
+            continue
+        try:
+            result, promise = _create(call, topic, validate_only=request.validate_only)
+        except EXPECTED as problem:
+            results.append(_create_refused(topic.name, problem))
+            continue
+        results.append(result)
+        if promise is not None:
+            waiting.append((result, promise))
+    outcomes = await _all_kept(call, [promise for _, promise in waiting], request.timeout_ms)
+    for (result, promise), outcome in zip(waiting, outcomes, strict=True):
+        if outcome is None:
+            result.topic_id = promise.result().topic_id
+        else:
+            _refuse(result, outcome)
+    return CreateTopicsResponse(topics=results)
+
+
+def _create(
+    call: Call, topic: CreatableTopic, *, validate_only: bool
+) -> tuple[CreatableTopicResult, Promise[Topic] | None]:
+    name = parse_kafka(topic.name)
+    _check_create(call, name)
+    cluster = call.broker.cluster
+    new = cluster.check_create(
+        name,
+        partition_count=topic.num_partitions,
+        replication_factor=topic.replication_factor,
+        assignment={each.partition_index: each.broker_ids for each in topic.assignments} or None,
+        settings={each.name: each.value for each in topic.configs},
+    )
+    result = CreatableTopicResult(
+        name=topic.name,
+        num_partitions=new.partition_count,
+        replication_factor=1,
+        configs=_settings(new.settings),
+        error_message=None,
+    )
+    if validate_only:
+        return result, None
+    return result, carry_out(call, cluster.plan_create(new))
+
+
+def _check_create(call: Call, name: TopicName) -> None:
+    cluster = call.may(Operation.CREATE, ResourceKind.CLUSTER, "cluster")
+    if not cluster and not call.may(Operation.CREATE, ResourceKind.TOPIC, name):
+        raise AccessDenied(Operation.CREATE, Resource(ResourceKind.TOPIC, str(name)))
+
+
+def _settings(given: dict[str, str]) -> list[CreatableTopicConfigs]:
+    return [
+        CreatableTopicConfigs(
+            name=key,
+            value=given.get(key, setting.default),
+            read_only=not setting.acts,
+            config_source=SOURCE_TOPIC if key in given else SOURCE_DEFAULT,
+        )
+        for key, setting in SETTINGS.items()
+    ]
+
+
+def _create_refused(name: str, problem: BaseException) -> CreatableTopicResult:
+    result = CreatableTopicResult(name=name, error_message=None, configs=None)
+    _refuse(result, problem)
+    return result
+
+
+def _refuse(result: CreatableTopicResult, problem: BaseException) -> None:
+    result.error_code = code_of(problem)
+    result.error_message = str(problem) or None
+    result.num_partitions = result.replication_factor = -1
+    result.configs = None
+
+
+# ---- delete
+
+
+async def delete(call: Call, request: DeleteTopicsRequest) -> DeleteTopicsResponse:
+    """Delete every topic that can be deleted."""
+    asked = request.topics
+    if call.version < IDS_SINCE:
+        asked = [DeleteTopicState(name=name) for name in request.topic_names]
+    mentioned = Counter((each.name, each.topic_id) for each in asked)
+    results: list[DeletableTopicResult] = []
+    waiting: list[tuple[DeletableTopicResult, Promise[None]]] = []
+    for each in asked:
+        result = DeletableTopicResult(name=each.name, topic_id=each.topic_id)
+        try:
+            if mentioned[each.name, each.topic_id] > 1:
+                raise InvalidRequest(TWICE)
+            topic = _find(call, each)
+            result.name = each.name or spelled_kafka(topic.name)
+            result.topic_id = topic.topic_id
+            waiting.append((result, carry_out(call, call.broker.cluster.plan_delete(topic.name))))
+        except EXPECTED as problem:
+            result.error_code = code_of(problem)
+            result.error_message = str(problem) or None
+        results.append(result)
+    outcomes = await _all_kept(call, [promise for _, promise in waiting], request.timeout_ms)
+    for (result, _), outcome in zip(waiting, outcomes, strict=True):
+        if outcome is not None:
+            result.error_code = code_of(outcome)
+            result.error_message = str(outcome) or None
+    return DeleteTopicsResponse(responses=results)
+
+
+def _find(call: Call, asked: DeleteTopicState) -> Topic:
+    """The topic to delete; who may not even know of it learns no more than that."""
+    by_id = asked.topic_id != ZERO_UUID
+    if by_id == (asked.name is not None):
+        raise InvalidRequest("a topic is named by its name or by its id")
+    cluster = call.broker.cluster
+    topic: Topic | None
+    if asked.name is not None:
+        name = parse_kafka(asked.name)
+        topic = cluster.find(name)
+    else:
+        topic = cluster.topic_by_id(asked.topic_id)
+        name = topic.name
+        if not call.may(Operation.DESCRIBE, ResourceKind.TOPIC, name):
+            raise UnknownTopicId("no topic has this id")
+    if not call.allowed(name):
+        raise AccessDenied(Operation.DELETE, Resource(ResourceKind.TOPIC, str(name)))
+    return topic if topic is not None else cluster.topic(name)
+
+
+# ---- both
+
+
+def carry_out(call: Call, commit: Commit[Any]) -> Promise[Any]:
+    """Have a commit carried out by a task of the door; its promise tells how it went."""
+
+    async def work() -> None:
+        try:
+            await call.door.commit(commit)
+        except BrokerError:
+            return  # told by the promise
+
+    call.door.spawn(work())
+    return commit.done
+
+
+async def kept(call: Call, promise: Promise[Any]) -> None:
+    """Wait until a promise is settled, either way."""
+    if promise.done:
+        return
+    future: asyncio.Future[None] = call.door.loop.create_future()
+
+    def settle(_promise: Promise[Any]) -> None:
+        if not future.done():
+            future.set_result(None)
+
+    promise.then(settle)
+    await future
+
+
+async def _all_kept(
+    call: Call, promises: list[Promise[Any]], timeout_ms: int
+) -> list[BaseException | None]:
+    """Wait for all; what is not settled in time is a TimeoutError, and goes on."""
+    timeout_ms = max(0, min(timeout_ms, call.door.settings.topics_timeout_max_ms))
+    try:
+        async with asyncio.timeout(timeout_ms / 1000):
+            for promise in promises:
+                await kept(call, promise)
+    except TimeoutError:
+        pass
+    return [
+        promise.error if promise.done else TimeoutError("not recorded in time; it goes on")
+        for promise in promises
+    ]

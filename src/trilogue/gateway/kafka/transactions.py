@@ -1,0 +1,28 @@
+"""InitProducerId v0-v5: an identity for idempotent producers.
+
+v2 flexible · v3 a producer may go on with the id it has · v4, v5 new errors. An id is never given
+twice. Transactional ids come later and are refused with error 42. A producer that asks to go on
+with its id (v3+, only transactional ones do) gets a new one.
+"""
+
+from __future__ import annotations
+
+from trilogue.gateway.kafka.errors import EXPECTED, code_of
+from trilogue.gateway.kafka.shared import Call
+from trilogue.wire.kafka.errors import ErrorCode
+from trilogue.wire.kafka.transactions import InitProducerIdRequest, InitProducerIdResponse
+
+
+def init_producer_id(call: Call, request: InitProducerIdRequest) -> InitProducerIdResponse:
+    """Give a producer id that nobody had before."""
+    if not call.allowed("cluster"):
+        return _refused(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+    try:
+        identity = call.broker.init_producer_id(request.transactional_id)
+    except EXPECTED as problem:
+        return _refused(code_of(problem))
+    return InitProducerIdResponse(producer_id=identity.producer_id, producer_epoch=identity.epoch)
+
+
+def _refused(code: ErrorCode) -> InitProducerIdResponse:
+    return InitProducerIdResponse(error_code=code, producer_id=-1, producer_epoch=-1)

@@ -1,0 +1,202 @@
+"""Listening sockets of one door: accept within limits, sweep for slow peers, drain, close.
+
+Accepting is done here and not by `loop.create_server`, because the limits must hold before anything
+is built for a connection: too many connections (in all, or from one address) are closed at once,
+and when the process has no file descriptor left, accepting pauses for a moment while everyone who
+is already in goes on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import logging
+import socket
+from collections import Counter
+from collections.abc import Callable
+from contextlib import AsyncExitStack
+from typing import Protocol, Self
+
+from trilogue.gateway.session import Session
+from trilogue.gateway.stream import Limits, Stream
+
+log = logging.getLogger(__name__)
+
+BACKLOG = 1_024
+ACCEPTS_PER_TURN = 64
+# No descriptor or no memory for one more: those who are in go on, the others wait outside.
+EXHAUSTED = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
+
+
+class Door(Protocol):
+    """What a listener opens connections for."""
+
+    name: str
+
+    def session(self) -> Session:
+        """A session for a new connection."""
+
+
+class Listener:
+    """The sockets of one door and all connections that came through them."""
+
+    def __init__(self, door: Door, limits: Limits, *, monotonic: Callable[[], float]) -> None:
+        self.refused = 0
+        self._door = door
+        self._limits = limits
+        self._monotonic = monotonic
+        self._sockets: list[socket.socket] = []
+        self._streams: dict[Stream, Session] = {}
+        self._by_address: Counter[str] = Counter()
+        self._stack = AsyncExitStack()
+        self._tasks: asyncio.TaskGroup
+        self._sweeper: asyncio.Task[None]
+        self._loop: asyncio.AbstractEventLoop
+        self._retry: asyncio.TimerHandle | None = None
+        self._emptied = asyncio.Event()
+
+    @property
+    def connections(self) -> int:
+        """How many are open now."""
+        return len(self._streams)
+
+    async def __aenter__(self) -> Self:
+        self._loop = asyncio.get_running_loop()
+        self._tasks = await self._stack.enter_async_context(asyncio.TaskGroup())
+        self._sweeper = self._tasks.create_task(self._sweep())
+        return self
+
+    async def __aexit__(self, *_problem: object) -> None:
+        self.stop_accepting()
+        for stream in list(self._streams):
+            stream.close()
+        await self._wait_empty(1.0)
+        for stream in list(self._streams):
+            stream.abort("connection.cut_at_close")
+        await self._wait_empty(1.0)
+        self._sweeper.cancel()
+        await self._stack.aclose()
+
+    async def open(self, host: str, port: int) -> tuple[str, int]:
+        """Listen there (port 0: any free port) and say where that is; OSError when it cannot."""
+        found = await self._loop.getaddrinfo(
+            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )
+        family, kind, protocol, _, address = found[0]
+        listening = socket.socket(family, kind, protocol)
+        try:
+            listening.setblocking(False)
+            listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listening.bind(address)
+            listening.listen(BACKLOG)
+        except OSError:
+            listening.close()
+            raise
+        self._sockets.append(listening)
+        self._loop.add_reader(listening, self._accept, listening)
+        bound = listening.getsockname()
+        log.info(
+            "door.listens", extra={"door": self._door.name, "host": bound[0], "port": bound[1]}
+        )
+        return str(bound[0]), int(bound[1])
+
+    def stop_accepting(self) -> None:
+        """Close the listening sockets; connections stay."""
+        if self._retry is not None:
+            self._retry.cancel()
+            self._retry = None
+        for listening in self._sockets:
+            self._loop.remove_reader(listening)
+            listening.close()
+        self._sockets.clear()
+
+    async def drain(self, deadline_s: float) -> bool:
+        """Accept and read no more, answer what is in flight; False if that took too long."""
+        self.stop_accepting()
+        for session in list(self._streams.values()):
+            session.drain()
+        return await self._wait_empty(deadline_s)
+
+    # ---- accepting
+
+    def _accept(self, listening: socket.socket) -> None:
+        for _ in range(ACCEPTS_PER_TURN):
+            try:
+                accepted, address = listening.accept()
+            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+                return
+            except OSError as problem:
+                if problem.errno not in EXHAUSTED:
+                    raise
+                self._pause_accepting(problem)
+                return
+            self._admit(accepted, str(address[0]) if isinstance(address, tuple) else "")
+
+    def _admit(self, accepted: socket.socket, address: str) -> None:
+        too_many = len(self._streams) >= self._limits.connections
+        if too_many or self._by_address[address] >= self._limits.connections_per_address:
+            self.refused += 1
+            accepted.close()
+            reason = "door.full" if too_many else "door.address_full"
+            log.warning(reason, extra={"door": self._door.name, "address": address})
+            return
+        accepted.setblocking(False)
+        session = self._door.session()
+        stream = Stream(
+            session,
+            self._limits,
+            call_soon=self._loop.call_soon,
+            on_gone=lambda gone: self._gone(gone, address),
+        )
+        self._streams[stream] = session
+        self._by_address[address] += 1
+        self._tasks.create_task(self._connect(stream, accepted, address))
+
+    async def _connect(self, stream: Stream, accepted: socket.socket, address: str) -> None:
+        try:
+            await self._loop.connect_accepted_socket(lambda: stream, accepted)
+        except OSError as problem:
+            log.warning("door.accept_failed", extra={"address": address, "problem": str(problem)})
+            accepted.close()
+            self._gone(stream, address)
+
+    def _pause_accepting(self, problem: OSError) -> None:
+        log.warning(
+            "door.accept_paused", extra={"door": self._door.name, "problem": problem.strerror}
+        )
+        for listening in self._sockets:
+            self._loop.remove_reader(listening)
+        self._retry = self._loop.call_later(self._limits.accept_retry_s, self._resume_accepting)
+
+    def _resume_accepting(self) -> None:
+        self._retry = None
+        for listening in self._sockets:
+            self._loop.add_reader(listening, self._accept, listening)
+
+    # ---- connections
+
+    def _gone(self, stream: Stream, address: str) -> None:
+        if self._streams.pop(stream, None) is None:
+            return
+        self._by_address[address] -= 1
+        if self._by_address[address] <= 0:
+            del self._by_address[address]
+        if not self._streams:
+            self._emptied.set()
+
+    async def _wait_empty(self, deadline_s: float) -> bool:
+        if self._streams:
+            self._emptied.clear()
+            try:
+                async with asyncio.timeout(deadline_s):
+                    await self._emptied.wait()
+            except TimeoutError:
+                return False
+        return True
+
+    async def _sweep(self) -> None:
+        while True:
+            await asyncio.sleep(self._limits.sweep_s)
+            now_s = self._monotonic()
+            for stream in list(self._streams):
+                stream.sweep(now_s)

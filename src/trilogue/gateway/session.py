@@ -1,0 +1,209 @@
+"""The order of replies: as the requests came, however long each of them takes.
+
+Every request that is answered takes a *place* in a queue. A place becomes ready at once, when the
+journal has committed, when a promise is kept, or when data arrives; replies leave from the head of
+the queue only, all that are ready with one write.
+
+A place is rendered into bytes only when it is at the head and the peer reads. So a peer that does
+not read costs what the transport holds (one response) and at most one more, however many it asks
+for.
+
+A session knows nothing of a protocol; `kafka/connection.py` derives from it.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable
+
+from trilogue.gateway.stream import STOP_SESSION, Buffer, Close, Stream
+
+log = logging.getLogger(__name__)
+
+
+class Place:
+    """One reply's place in the order; some other kinds hold several replies."""
+
+    __slots__ = ("ready", "requests", "waiting_bytes")
+
+    def __init__(self) -> None:
+        self.ready = False
+        self.requests = 1
+        self.waiting_bytes = 0
+
+    def render(self) -> list[Buffer] | None:
+        """The bytes to send, at the head of the queue; None: not yet, `ready` will be set again."""
+        raise NotImplementedError
+
+    def hurry(self) -> None:
+        """The server drains: if this waits only for more to come, it should wait no longer."""
+
+    def abandon(self) -> None:
+        """Nobody will read this reply: let go of what it waits for."""
+
+
+class Said(Place):
+    """A reply that was ready when it was queued, or that is filled in later."""
+
+    __slots__ = ("buffers",)
+
+    def __init__(self, buffers: list[Buffer] | None = None) -> None:
+        super().__init__()
+        self.buffers = buffers
+        self.ready = buffers is not None
+
+    def render(self) -> list[Buffer] | None:
+        """The bytes as they were given."""
+        buffers, self.buffers = self.buffers, []
+        return buffers
+
+
+class Session:
+    """One connection's replies in order, within limits."""
+
+    def __init__(self) -> None:
+        self.stream: Stream
+        self.in_flight = 0
+        self._queue: deque[Place] = deque()
+        self._waiting_bytes = 0
+        self._full = False
+        self._draining = False
+        self._gone = False
+
+    # ---- what the stream calls
+
+    def opened(self, stream: Stream) -> None:
+        """Know the stream to answer to."""
+        self.stream = stream
+
+    def frame(self, frame: memoryview) -> bool:
+        """Take one request; False when it must wait (see Taker)."""
+        raise NotImplementedError
+
+    def turn_over(self) -> None:
+        """Send what this turn made ready."""
+        self.flush()
+
+    def writable(self) -> None:
+        """Send what waited for the peer to read."""
+        self.flush()
+
+    def closed(self) -> None:
+        """Let go of everything that was promised."""
+        self._gone = True
+        places = list(self._queue)
+        self._queue.clear()
+        for place in places:
+            place.abandon()
+
+    @property
+    def busy(self) -> bool:
+        """Whether the peer waits for an answer."""
+        return bool(self._queue)
+
+    @property
+    def is_gone(self) -> bool:
+        """Whether the connection is closed."""
+        return self._gone
+
+    # ---- replies
+
+    def queue(self, place: Place) -> None:
+        """Take the next place in the order of replies."""
+        self._queue.append(place)
+        self.count_one_more()
+
+    def count_one_more(self) -> None:
+        """One more request is in flight: enough, perhaps."""
+        self.in_flight += 1
+        if self.in_flight >= self.stream.limits.in_flight_requests:
+            self._stop()
+
+    def say(self, reply: bytearray) -> None:
+        """Queue a reply that is ready; it leaves with the turn."""
+        place = Said([reply])
+        if self._queue:
+            place.waiting_bytes = len(reply)
+            self._waiting_bytes += len(reply)
+            if self._waiting_bytes > self.stream.limits.waiting_reply_bytes:
+                self._stop()
+        self.queue(place)
+
+    def fill(self, place: Said, buffers: list[Buffer]) -> None:
+        """Keep a promise: the reply of a place taken earlier."""
+        place.buffers = buffers
+        self.is_ready(place)
+
+    def is_ready(self, place: Place) -> None:
+        """A place became ready outside a turn: send it if it is next."""
+        place.ready = True
+        if self._queue and self._queue[0] is place:
+            self.guarded(self.flush)
+
+    def flush(self) -> None:
+        """Send every reply that is ready, from the head, as long as the peer reads."""
+        queue = self._queue
+        stream = self.stream
+        while queue and queue[0].ready and not stream.write_paused and not self._gone:
+            buffers = self._gather()
+            if buffers:
+                stream.send(buffers)
+        if self._full and self._has_room():
+            self._full = False
+            stream.go_on(STOP_SESSION)
+        if self._draining and not queue:
+            stream.close()
+
+    def guarded(self, call: Callable[[], None]) -> None:
+        """Run a callback that comes from elsewhere: its failure ends this connection only."""
+        if self._gone:
+            return
+        try:
+            call()
+        except Close as order:
+            self.stream.abort(order.reason, **order.fields)
+        except Exception:
+            log.exception("connection.failed", extra={"address": self.stream.peer[0]})
+            self.stream.abort("connection.cut")
+
+    def drain(self) -> None:
+        """Take no more requests, answer those in flight, then close."""
+        self._draining = True
+        self.stream.stop(STOP_SESSION)
+        for place in list(self._queue):
+            place.hurry()
+        self.guarded(self.flush)
+
+    def _gather(self) -> list[Buffer]:
+        """Buffers of ready replies, up to about what the transport takes before it says stop."""
+        queue = self._queue
+        out: list[Buffer] = []
+        size, enough = 0, self.stream.limits.write_high_bytes
+        while queue and size < enough:
+            place = queue[0]
+            if not place.ready:
+                break
+            buffers = place.render()
+            if buffers is None:
+                place.ready = False
+                break
+            queue.popleft()
+            self.in_flight -= place.requests
+            self._waiting_bytes -= place.waiting_bytes
+            out += buffers
+            for buffer in buffers:
+                size += len(buffer)
+        return out
+
+    def _has_room(self) -> bool:
+        limits = self.stream.limits
+        return (
+            not self._draining
+            and self.in_flight <= limits.in_flight_requests // 2
+            and self._waiting_bytes <= limits.waiting_reply_bytes // 2
+        )
+
+    def _stop(self) -> None:
+        self._full = True
+        self.stream.stop(STOP_SESSION)

@@ -1,0 +1,228 @@
+"""Sessions: replies in the order of the requests, one write for what is ready, and bounds."""
+
+from __future__ import annotations
+
+from tests.gateway.fakes import FakeTransport, Turns, frame
+from trilogue.gateway.session import Place, Said, Session
+from trilogue.gateway.stream import Limits, Stream
+
+
+class Script(Session):
+    """Each frame is one letter: n = answered now, p = promised, l = lazy."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.promised: list[Place] = []
+        self.taken = 0
+
+    def frame(self, frame):
+        self.taken += 1
+        match bytes(frame[:1]):
+            case b"n":
+                self.say(bytearray(frame))
+            case b"p":
+                place = Said()
+                self.promised.append(place)
+                self.queue(place)
+            case b"l":
+                place = Lazy(self)
+                self.promised.append(place)
+                self.queue(place)
+        return True
+
+
+class Lazy(Place):
+    """Ready from the start, rendered only when its turn comes."""
+
+    __slots__ = ("abandoned", "hurried", "rendered", "size")
+
+    def __init__(self, _session) -> None:
+        super().__init__()
+        self.ready = True
+        self.rendered = 0
+        self.size = 1
+        self.abandoned = self.hurried = False
+
+    def render(self):
+        self.rendered += 1
+        return [b"L" * self.size]
+
+    def hurry(self):
+        self.hurried = True
+
+    def abandon(self):
+        self.abandoned = True
+
+
+DEFAULTS = Limits()
+
+
+class Setup:
+    def __init__(self, limits: Limits = DEFAULTS) -> None:
+        self.turns = Turns()
+        self.session = Script()
+        self.gone: list[Stream] = []
+        self.stream = Stream(
+            self.session, limits, call_soon=self.turns.call_soon, on_gone=self.gone.append
+        )
+        self.transport = FakeTransport(self.stream)
+        self.stream.connection_made(self.transport)
+
+    def requests(self, letters: str) -> None:
+        self.transport.receive(b"".join(frame(letter.encode()) for letter in letters))
+
+    @property
+    def out(self) -> bytes:
+        return bytes(self.transport.written)
+
+
+def test_replies_leave_in_the_order_of_the_requests():
+    setup = Setup()
+
+    setup.requests("npnpn")
+    assert setup.out == b"n"
+    first, second = setup.session.promised
+    setup.session.fill(second, [b"2"])
+    assert setup.out == b"n"
+    setup.session.fill(first, [b"1"])
+
+    assert setup.out == b"n1n2n"
+
+
+def test_replies_that_are_ready_in_one_turn_leave_with_one_write():
+    setup = Setup()
+
+    setup.requests("n" * 50)
+
+    assert setup.out == b"n" * 50
+    assert setup.transport.writes == 1
+
+
+def test_replies_that_waited_for_one_promise_leave_with_one_write():
+    setup = Setup()
+    setup.requests("pnnnn")
+
+    setup.session.fill(setup.session.promised[0], [b"p"])
+
+    assert setup.out == b"pnnnn"
+    assert setup.transport.writes == 1
+
+
+def test_a_reply_is_rendered_only_when_its_turn_comes():
+    setup = Setup()
+
+    setup.requests("pl")
+    assert setup.session.promised[1].rendered == 0
+    setup.session.fill(setup.session.promised[0], [b"p"])
+
+    assert setup.out == b"pL"
+
+
+def test_a_peer_that_does_not_read_costs_one_response_and_no_more():
+    """checks.md 37: a slow reader costs at most two response buffers."""
+    setup = Setup(Limits(write_high_bytes=1_000))
+    setup.transport.stuck = True
+    setup.requests("p" + "l" * 20)
+    for place in setup.session.promised[1:]:
+        place.size = 5_000
+
+    setup.session.fill(setup.session.promised[0], [b"p"])
+
+    assert sum(place.rendered for place in setup.session.promised[1:]) == 1
+    assert setup.transport.unsent == 5_001
+    setup.transport.unstick()
+    setup.turns.run_all()
+    assert sum(place.rendered for place in setup.session.promised[1:]) == 20
+
+
+def test_a_place_that_is_not_ready_after_all_keeps_its_turn():
+    setup = Setup()
+
+    class Later(Lazy):
+        __slots__ = ()
+
+        def render(self):
+            super().render()
+            return None if self.rendered == 1 else [b"L"]
+
+    later = Later(setup.session)
+    setup.session.queue(later)
+    setup.requests("n")
+    assert setup.out == b""
+    setup.session.is_ready(later)
+
+    assert setup.out == b"Ln"
+
+
+def test_too_many_requests_in_flight_stop_the_reading_until_half_are_answered():
+    setup = Setup(Limits(in_flight_requests=10))
+
+    setup.requests("p" * 12)
+    assert setup.session.taken == 10
+    assert not setup.transport.reading
+    for place in setup.session.promised[:5]:
+        setup.session.fill(place, [b"p"])
+    setup.turns.run_all()
+
+    assert setup.session.taken == 12
+    assert setup.transport.reading
+
+
+def test_too_many_bytes_of_waiting_replies_stop_the_reading():
+    setup = Setup(Limits(waiting_reply_bytes=5))
+
+    setup.requests("p" + "n" * 20)
+    assert setup.session.taken == 7
+    setup.session.fill(setup.session.promised[0], [b"p"])
+    setup.turns.run_all()
+
+    assert setup.out == b"p" + b"n" * 20
+
+
+def test_a_closed_connection_lets_go_of_what_it_waits_for():
+    setup = Setup()
+    setup.requests("pl")
+
+    setup.transport.close()
+
+    assert setup.session.promised[1].abandoned
+    setup.session.fill(setup.session.promised[0], [b"nobody reads this"])
+    assert setup.out == b""
+
+
+def test_a_draining_connection_answers_what_is_in_flight_and_closes():
+    setup = Setup()
+    setup.requests("pl")
+
+    setup.session.drain()
+    assert setup.session.promised[1].hurried
+    assert not setup.transport.closed
+    setup.session.fill(setup.session.promised[0], [b"p"])
+
+    assert setup.out == b"pL"
+    assert setup.transport.closed
+
+
+def test_a_draining_connection_without_requests_closes_at_once():
+    setup = Setup()
+
+    setup.session.drain()
+
+    assert setup.transport.closed
+
+
+def test_a_failing_reply_ends_its_connection_and_nothing_else(caplog):
+    setup = Setup()
+
+    class Broken(Lazy):
+        __slots__ = ()
+
+        def render(self):
+            raise ZeroDivisionError
+
+    setup.requests("p")
+    setup.session.queue(Broken(setup.session))
+    setup.session.fill(setup.session.promised[0], [b"p"])
+
+    assert setup.transport.aborted
+    assert "connection.failed" in caplog.messages

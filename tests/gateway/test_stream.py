@@ -1,0 +1,303 @@
+"""Streams: fair turns, back-pressure, deadlines, and bad bytes that cost their sender only."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.gateway.fakes import FakeTransport, Turns, frame
+from trilogue.gateway.stream import STOP_BROKER, STOP_SESSION, Close, Limits, Stream
+
+
+class Recorder:
+    """A session that writes down what it is given."""
+
+    def __init__(self) -> None:
+        self.frames: list[bytes] = []
+        self.turns = 0
+        self.refuse = 0
+        self.busy = False
+        self.gone = 0
+        self.writables = 0
+        self.on_frame = lambda frame: None
+
+    def opened(self, stream):
+        self.stream = stream
+
+    def frame(self, frame):
+        if self.refuse:
+            self.refuse -= 1
+            self.stream.stop(STOP_BROKER)
+            return False
+        self.frames.append(bytes(frame))
+        self.on_frame(frame)
+        return True
+
+    def turn_over(self):
+        self.turns += 1
+
+    def writable(self):
+        self.writables += 1
+
+    def closed(self):
+        self.gone += 1
+
+
+DEFAULTS = Limits()
+
+
+class Setup:
+    def __init__(self, limits: Limits = DEFAULTS) -> None:
+        self.turns = Turns()
+        self.session = Recorder()
+        self.gone: list[Stream] = []
+        self.stream = Stream(
+            self.session, limits, call_soon=self.turns.call_soon, on_gone=self.gone.append
+        )
+        self.transport = FakeTransport(self.stream)
+        self.stream.connection_made(self.transport)
+
+
+@pytest.mark.parametrize("piece", [None, 1, 3, 7])
+def test_frames_come_out_whatever_the_pieces_they_came_in(piece):
+    setup = Setup()
+
+    setup.transport.receive(frame(b"one") + frame(b"") + frame(b"three"), piece)
+
+    assert setup.session.frames == [b"one", b"", b"three"]
+
+
+def test_a_turn_is_over_after_so_many_frames():
+    setup = Setup(Limits(turn_frames=3))
+
+    setup.transport.receive(frame(b"x") * 7)
+
+    assert len(setup.session.frames) == 3
+    assert not setup.transport.reading
+    assert setup.turns.run() == 1
+    assert len(setup.session.frames) == 6
+    setup.turns.run_all()
+    assert len(setup.session.frames) == 7
+    assert setup.transport.reading
+
+
+def test_a_turn_that_takes_everything_needs_no_other():
+    setup = Setup(Limits(turn_frames=3))
+
+    setup.transport.receive(frame(b"x") * 3)
+
+    assert len(setup.session.frames) == 3
+    assert setup.turns.waiting == []
+    assert setup.transport.reading
+
+
+def test_a_turn_is_over_after_so_many_bytes():
+    setup = Setup(Limits(turn_bytes=1_000))
+
+    setup.transport.receive(frame(b"x" * 600) * 3)
+
+    assert len(setup.session.frames) == 2
+    setup.turns.run_all()
+    assert len(setup.session.frames) == 3
+
+
+def test_a_frame_larger_than_a_turn_is_taken_whole():
+    setup = Setup(Limits(turn_bytes=10))
+
+    setup.transport.receive(frame(b"x" * 600))
+
+    assert setup.session.frames == [b"x" * 600]
+
+
+def test_one_turn_ends_once_however_many_frames_it_had():
+    setup = Setup()
+
+    setup.transport.receive(frame(b"x") * 7)
+
+    assert setup.session.turns == 1
+
+
+def test_an_untaken_frame_is_offered_again_and_nothing_is_read_meanwhile():
+    setup = Setup()
+    setup.session.refuse = 1
+
+    setup.transport.receive(frame(b"one") + frame(b"two"))
+    assert setup.session.frames == []
+    assert not setup.transport.reading
+    setup.stream.go_on(STOP_BROKER)
+    setup.turns.run_all()
+
+    assert setup.session.frames == [b"one", b"two"]
+    assert setup.transport.reading
+
+
+def test_a_peer_that_does_not_read_is_not_read_either():
+    setup = Setup(Limits(write_high_bytes=100))
+    setup.transport.stuck = True
+
+    setup.stream.send([b"x" * 101])
+
+    assert not setup.transport.reading
+    setup.transport.unstick()
+    setup.turns.run_all()
+    assert setup.session.writables == 1
+    assert setup.transport.reading
+
+
+def test_reading_goes_on_only_when_the_last_reason_to_stop_is_over():
+    setup = Setup()
+    setup.stream.stop(STOP_BROKER)
+    setup.stream.stop(STOP_SESSION)
+
+    setup.stream.go_on(STOP_BROKER)
+    setup.turns.run_all()
+    assert not setup.transport.reading
+
+    setup.stream.go_on(STOP_SESSION)
+    setup.turns.run_all()
+    assert setup.transport.reading
+
+
+@pytest.mark.parametrize("length", [-1, 2**31 - 1, 101 << 20, -(2**31)])
+def test_an_impossible_length_closes_the_connection(length, caplog):
+    """wire/kafka.md section 3: a larger or negative frame closes the connection."""
+    setup = Setup()
+
+    setup.transport.receive(length.to_bytes(4, "big", signed=True) + b"body")
+
+    assert setup.transport.aborted
+    assert setup.session.gone == 1
+    assert setup.gone == [setup.stream]
+    assert [record.message for record in caplog.records] == ["connection.bad_bytes"]
+
+
+def test_a_failing_handler_ends_its_connection_and_says_so_once(caplog):
+    setup = Setup()
+
+    def fail(_frame):
+        raise ZeroDivisionError
+
+    setup.session.on_frame = fail
+    setup.transport.receive(frame(b"one") + frame(b"two"))
+
+    assert setup.transport.aborted
+    assert setup.session.frames == [b"one"]
+    assert "connection.failed" in caplog.messages
+
+
+def test_a_session_may_order_the_connection_closed(caplog):
+    setup = Setup()
+
+    def close(_frame):
+        raise Close("request.not_served", key=99)
+
+    setup.session.on_frame = close
+    setup.transport.receive(frame(b"one"))
+
+    assert setup.transport.aborted
+    assert caplog.messages == ["request.not_served"]
+    assert caplog.records[0].key == 99
+
+
+def test_nothing_is_written_to_a_closed_connection():
+    setup = Setup()
+    setup.transport.close()
+
+    setup.stream.send([b"late"])
+
+    assert setup.transport.written == b""
+
+
+# ---- deadlines
+
+
+def test_a_frame_that_stays_incomplete_is_cut_after_its_deadline():
+    setup = Setup(Limits(incomplete_frame_s=30.0))
+    setup.stream.sweep(0.0)
+    setup.transport.receive(frame(b"x" * 100)[:50])
+
+    for second in range(1, 31):
+        setup.stream.sweep(float(second))
+    assert not setup.transport.aborted
+    setup.stream.sweep(32.0)
+
+    assert setup.transport.aborted
+
+
+def test_a_slow_loris_is_cut_though_it_always_sends_a_little(caplog):
+    setup = Setup(Limits(incomplete_frame_s=30.0))
+    body = frame(b"x" * 1_000)
+
+    for second in range(40):
+        if not setup.transport.closed:
+            setup.transport.receive(body[second : second + 1])
+            setup.stream.sweep(float(second))
+
+    assert caplog.messages == ["connection.incomplete_frame"]
+
+
+def test_a_large_frame_that_keeps_coming_is_given_more_time():
+    setup = Setup(Limits(incomplete_frame_s=1.0, incomplete_frame_bytes_per_s=100))
+    setup.stream.sweep(0.0)
+    setup.transport.receive(frame(b"x" * 1_000)[:900])
+
+    for second in range(9):
+        setup.stream.sweep(float(second))
+
+    assert not setup.transport.aborted
+
+
+def test_whole_frames_one_after_the_other_are_never_late():
+    setup = Setup(Limits(incomplete_frame_s=5.0))
+
+    for second in range(100):
+        setup.transport.receive(frame(b"x")[:4] if second % 2 == 0 else b"x")
+        setup.stream.sweep(float(second))
+
+    assert not setup.transport.aborted
+
+
+def test_a_silent_peer_is_cut_after_the_idle_time(caplog):
+    setup = Setup(Limits(idle_s=10.0))
+
+    for second in range(12):
+        setup.stream.sweep(float(second))
+
+    assert caplog.messages == ["connection.idle"]
+
+
+def test_a_peer_that_waits_for_our_answer_is_not_idle():
+    setup = Setup(Limits(idle_s=10.0))
+    setup.session.busy = True
+
+    for second in range(100):
+        setup.stream.sweep(float(second))
+
+    assert not setup.transport.aborted
+
+
+def test_a_connection_that_the_broker_paused_is_never_timed_out():
+    """design.md section 2: a connection that we paused is never timed out by us."""
+    setup = Setup(Limits(idle_s=10.0, incomplete_frame_s=5.0))
+    setup.transport.receive(frame(b"x")[:3])
+    setup.stream.stop(STOP_BROKER)
+
+    for second in range(100):
+        setup.stream.sweep(float(second))
+
+    assert not setup.transport.aborted
+
+
+def test_a_peer_that_reads_nothing_is_cut_and_one_that_reads_slowly_is_not():
+    stuck, slow = Setup(Limits(idle_s=10.0, write_high_bytes=10)), Setup(Limits(idle_s=10.0))
+    for setup in (stuck, slow):
+        setup.session.busy = True
+        setup.transport.stuck = True
+        setup.stream.send([b"x" * 100_000_000])
+
+    for second in range(20):
+        slow.transport.unsent -= 1
+        stuck.stream.sweep(float(second))
+        slow.stream.sweep(float(second))
+
+    assert stuck.transport.aborted
+    assert not slow.transport.aborted
