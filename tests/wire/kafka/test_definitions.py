@@ -1,0 +1,114 @@
+"""Oracle: our tables beside Kafka's own definitions, version by version, field by field."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.wire.kafka.definitions import (
+    RELEASES,
+    Row,
+    definition,
+    find_jar,
+    require_definitions,
+    rows,
+)
+from tests.wire.kafka.instances import SPOKEN, Spoken
+from trilogue.wire.kafka import membership
+from trilogue.wire.kafka.api import MESSAGES
+from trilogue.wire.kafka.schema import Field, Wire, is_message, table
+
+TYPES = {
+    "b": "int8", "h": "int16", "H": "uint16", "i": "int32", "I": "uint32", "q": "int64",
+    "d": "float64", "?": "bool", "16s": "uuid",
+}  # fmt: skip
+BLOBS = {"ConsumerProtocolSubscription": membership.Subscription,
+         "ConsumerProtocolAssignment": membership.Assignment}  # fmt: skip
+
+
+def declared(cls: type, version: int) -> tuple[Row, ...]:
+    """Our table of one version, in the words of Kafka's definitions."""
+    return tuple(
+        _declared(field, version) for field in table(cls).fields if field.present(version)
+    )
+
+
+def _declared(field: Field, version: int) -> Row:
+    inner = field.item if isinstance(field.item, type) else None
+    plain_default = field.default if inner is None or field.default in (None, []) else "structure"
+    return Row(
+        name=field.name,
+        type=_type(field.wire, field.item),
+        nullable=field.nullable(version),
+        tag=field.tag if field.is_tagged(version) else None,
+        default=plain_default,
+        fields=None if inner is None else declared(inner, version),
+    )
+
+
+def _type(wire: Wire, item: type | Wire | None) -> str:
+    if wire.kind == "array":
+        return "[]" + (_type(item, None) if isinstance(item, Wire) else _type(Wire("struct"), item))
+    if wire.kind == "struct":
+        assert is_message(item)
+        return item.__name__
+    return TYPES[wire.code] if wire.kind == "fixed" else wire.kind
+
+
+@pytest.mark.parametrize("spoken", SPOKEN, ids=str)
+def test_every_version_has_the_fields_of_kafkas_definition(spoken: Spoken):
+    for release in RELEASES:
+        require_definitions(release)
+    cls, version = spoken
+    theirs = [definition(release, cls.__name__) for release in RELEASES]
+    defined = [rows(one, version) for one in theirs if one.first <= version <= one.last]
+
+    assert defined
+    for one in defined:
+        assert declared(cls, version) == one
+
+
+@pytest.mark.parametrize("cls", [cls for pair in MESSAGES.values() for cls in pair])
+def test_key_versions_and_flexibility_are_those_of_both_releases_together(cls: type):
+    for release in RELEASES:
+        require_definitions(release)
+    theirs = [definition(release, cls.__name__) for release in RELEASES]
+    ours = table(cls)
+
+    assert {one.key for one in theirs} == {ours.key}
+    assert {one.flexible for one in theirs} == {ours.flexible}
+    assert (min(one.first for one in theirs), max(one.last for one in theirs)) == (
+        ours.first,
+        ours.last,
+    )
+
+
+@pytest.mark.parametrize("name", BLOBS)
+@pytest.mark.parametrize("release", RELEASES)
+def test_membership_blobs_are_those_of_kafkas_definition(name: str, release: str):
+    require_definitions(release)
+    theirs, ours = definition(release, name), BLOBS[name]
+
+    assert (theirs.first, theirs.last) == (table(ours).first, table(ours).last)
+    for version in range(theirs.first, theirs.last + 1):
+        assert _renamed(declared(ours, version)) == _renamed(rows(theirs, version))
+
+
+def _renamed(found: tuple[Row, ...]) -> tuple[Row, ...]:
+    """Their nested structure has one name in both blobs, ours says which is which."""
+    return tuple(row._replace(type="[]TopicPartition" if row.fields else row.type) for row in found)
+
+
+def test_every_request_of_the_table_meets_its_response():
+    for key, (request, response) in MESSAGES.items():
+        assert table(request).key == table(response).key == key
+        assert table(request).first == table(response).first
+        assert table(request).last == table(response).last
+        assert request.__name__.removesuffix("Request") == response.__name__.removesuffix("Response")
+
+
+def test_the_jars_are_looked_for_where_the_environment_says(tmp_path, monkeypatch):
+    monkeypatch.setenv("TRILOGUE_KAFKA_JARS", str(tmp_path))
+    (tmp_path / "kafka-clients-1.2.3.jar").touch()
+
+    assert find_jar("1.2.3") == tmp_path / "kafka-clients-1.2.3.jar"
+    assert find_jar("0.0.0") is None
