@@ -53,11 +53,11 @@ def messages(
     cls: type, version: int, special: Special = ordinary
 ) -> st.SearchStrategy[object]:
     """Any instance that this version can express: fields it lacks keep their defaults."""
-    fields = {
-        field.name: special(field) or values(field, version, special)
-        for field in table(cls).fields
-        if field.present(version)
-    }
+    fields = {}
+    for field in table(cls).fields:
+        if field.present(version):
+            chosen = special(field)
+            fields[field.name] = values(field, version, special) if chosen is None else chosen
     return st.builds(cls, **fields)
 
 

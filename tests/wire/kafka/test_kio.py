@@ -1,0 +1,88 @@
+"""Oracle: kio, generated from Kafka's definitions by others, reads and writes the same bytes."""
+
+from __future__ import annotations
+
+import importlib
+import io
+import re
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from kio.schema.errors import ErrorCode as KioErrorCode
+from kio.serial import entity_reader, entity_writer
+
+from tests.wire.kafka.instances import SPOKEN, Spoken, messages
+from trilogue.wire.kafka.compile import decoder, encoder
+from trilogue.wire.kafka.errors import ErrorCode
+from trilogue.wire.kafka.schema import Field, table
+
+few = settings(
+    max_examples=10, derandomize=True, deadline=None, suppress_health_check=list(HealthCheck)
+)
+
+
+def narrowed(field: Field) -> st.SearchStrategy[object] | None:
+    """kio turns codes into an enum and milliseconds into times: only values that these hold."""
+    if field.name.endswith("error_code"):
+        return st.sampled_from([int(code) for code in KioErrorCode])
+    if re.search("_ms$|timestamp$", field.name):
+        return st.integers(-1, 0x7FFFFFFF)
+    return None
+
+
+def kio_class(spoken: Spoken) -> type | None:
+    """Its class for a message and version, if it has one."""
+    *words, kind = re.findall("[A-Z][a-z]*", spoken.cls.__name__)
+    name = f"kio.schema.{'_'.join(words).lower()}.v{spoken.version}.{kind.lower()}"
+    try:
+        found = getattr(importlib.import_module(name), spoken.cls.__name__)
+    except ModuleNotFoundError:
+        return None
+    assert isinstance(found, type)
+    return found
+
+
+BOTH = [(spoken, found) for spoken in SPOKEN if (found := kio_class(spoken))]
+
+
+def test_kio_has_what_this_oracle_needs():
+    missing = {str(spoken) for spoken in SPOKEN} - {str(spoken) for spoken, _ in BOTH}
+
+    assert missing == {
+        f"{name}{kind}-v{version}"
+        for name, first in [
+            ("Produce", 3), ("Fetch", 4), ("ListOffsets", 1), ("OffsetCommit", 2),
+            ("OffsetFetch", 1), ("CreateTopics", 2), ("DeleteTopics", 1),
+        ]
+        for kind in ("Request", "Response")
+        for version in range(first)
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(("spoken", "theirs"), BOTH, ids=[str(spoken) for spoken, _ in BOTH])
+@few
+@given(data=st.data())
+def test_kio_reads_ours_and_writes_the_same_bytes(spoken, theirs, data):
+    cls, version = spoken
+    message = data.draw(messages(cls, version, narrowed))
+    ours = bytearray()
+    encoder(cls, version)(message, ours)
+
+    parsed, size = entity_reader(theirs)(bytes(ours), 0)
+    again = io.BytesIO()
+    entity_writer(theirs)(again, parsed)
+    back, end = decoder(cls, version)(again.getvalue())
+
+    assert size == len(ours)
+    assert again.getvalue() == bytes(ours)
+    assert end == size
+    assert back == message
+
+
+def test_error_codes_are_those_of_kio():
+    ours = {code.value: (code.name, code.retriable) for code in ErrorCode}
+    theirs = {code.value: (code.name.upper(), code.retriable) for code in KioErrorCode}
+
+    assert {code: pair for code, pair in ours.items() if code in theirs} == theirs
+    assert ours.keys() - theirs.keys() <= set(range(128, 134))
