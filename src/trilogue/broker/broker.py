@@ -129,7 +129,9 @@ class Broker:
             elif kind == PRODUCER_KEY:
                 mark = decode_mark(value)
                 if self.cluster.has_partition(mark.partition_id):
-                    self.producers.load(mark, snapshot=True)
+                    self.producers.load(mark)
+                else:
+                    self.producers.disown(mark)
             else:
                 raise CorruptLog(f"a snapshot of unknown kind {kind!r}")
 
@@ -140,7 +142,7 @@ class Broker:
         elif kind == FactKind.PRODUCER_MARK:
             mark = decode_mark(payload)
             if self.cluster.has_partition(mark.partition_id):
-                self.producers.load(mark, snapshot=False)
+                self.producers.replay(mark)
         else:
             raise CorruptLog(f"a fact of unknown kind {kind}")
 

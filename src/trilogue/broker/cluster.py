@@ -23,11 +23,12 @@ from trilogue.broker.errors import (
     UnknownTopicId,
 )
 from trilogue.broker.names import TopicName
-from trilogue.broker.partition import EntryLog, Partition
+from trilogue.broker.partition import Partition
 from trilogue.broker.producers import Producers
 from trilogue.broker.promise import Promise
 from trilogue.broker.settings import check_settings, resolve
 from trilogue.broker.topic import Topic
+from trilogue.log.partition_log import PartitionLog
 from trilogue.meta.port import DeleteTopic, Op, PutTopic, TopicAbsent, TopicIs, TopicRow
 from trilogue.meta.state import MetaState
 
@@ -37,10 +38,10 @@ DEFAULT = -1  # "as the broker likes", for a number of partitions and of copies
 class PartitionLogs(Port):
     """What the cluster needs of the log."""
 
-    def partition(self, partition_id: int, /) -> EntryLog:
+    def partition(self, partition_id: int, /) -> PartitionLog:
         """Return the log of a partition that exists."""
 
-    def create_partition(self, partition_id: int, owner_epoch: int, /) -> EntryLog:
+    def create_partition(self, partition_id: int, owner_epoch: int, /) -> PartitionLog:
         """Make the log of a new partition."""
 
     def drop_partition(self, partition_id: int, /) -> None:
@@ -267,7 +268,7 @@ class Cluster:
     def _deleted(self, name: TopicName) -> None:
         del self._deleting[name]
 
-    def _add(self, row: TopicRow, log_of: Callable[[int], EntryLog]) -> Topic:
+    def _add(self, row: TopicRow, log_of: Callable[[int], PartitionLog]) -> Topic:
         settings = resolve(row.settings)
         name = TopicName(row.tenant, row.namespace, row.name)
         topic = Topic(

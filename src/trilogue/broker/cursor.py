@@ -24,6 +24,7 @@ from trilogue.broker.errors import (
     OffsetOutOfRange,
     StorageFailed,
     TooManyPositions,
+    failure,
 )
 from trilogue.broker.facts import (
     CursorMove,
@@ -36,8 +37,10 @@ from trilogue.broker.facts import (
     encode_moves,
 )
 from trilogue.broker.promise import Promise
+from trilogue.log.errors import LogError
 
 NAME_SIZE_MAX = 1_024  # bytes of UTF-8
+MOVES_IN_FACT = 200  # with the longest metadata below the size of a fact
 
 
 class FactJournal(Port):
@@ -119,19 +122,38 @@ class Cursors:
         for move in moves:
             self.check(move)
         promise: Promise[None] = Promise()
-        batch = CursorMoves(protocol, name, now_ms, moves)
-
-        def settled(error: BaseException | None) -> None:
-            if error is not None:
-                promise.set_error(StorageFailed(str(error)))
-                return
-            self._apply(batch)
+        parts = [
+            CursorMoves(protocol, name, now_ms, moves[first : first + MOVES_IN_FACT])
+            for first in range(0, len(moves), MOVES_IN_FACT)
+        ]
+        try:
+            for part in parts:
+                journal.add_fact(FactKind.CURSOR_MOVE, encode_moves(part))
+                journal.on_commit(self._when_durable(part, promise, last=part is parts[-1]))
+        except LogError as error:
+            raise failure(error) from error
+        if not parts:
             promise.set_result(None)
-
-        for payload in encode_moves(batch):
-            journal.add_fact(FactKind.CURSOR_MOVE, payload)
-        journal.on_commit(settled)
         return promise
+
+    def _when_durable(
+        self, part: CursorMoves, promise: Promise[None], *, last: bool
+    ) -> Callable[[BaseException | None], None]:
+        """Say what happens when one fact's frame is durable.
+
+        Each fact is applied with its own frame, not with the last of its commit: a flush may cut
+        between the two frames, and what its snapshot lacks no replay would bring back.
+        """
+
+        def settle(error: BaseException | None) -> None:
+            if error is None:
+                self._apply(part)
+            if last and error is not None:
+                promise.set_error(StorageFailed(str(error)))
+            elif last:
+                promise.set_result(None)
+
+        return settle
 
     def replay(self, payload: bytes) -> None:
         """Apply a move found in the journal at start."""
@@ -142,7 +164,11 @@ class Cursors:
         batch = decode_moves(payload)
         self._apply(batch)
         for move in batch.moves:
-            self._dirty.pop((batch.protocol, batch.name, move.partition_id), None)
+            key = (batch.protocol, batch.name, move.partition_id)
+            if self._known(move.partition_id):
+                del self._dirty[key]
+            else:
+                self._dirty[key] = None  # the partition was deleted after the last cut
 
     def drop(self, partition_ids: Collection[int]) -> None:
         """Forget positions on partitions that were deleted."""
@@ -166,8 +192,8 @@ class Cursors:
         if position is None:
             return SnapshotRow(key, None)
         move = CursorMove(partition_id, position.offset, position.owner_epoch, position.metadata)
-        (value,) = encode_moves(CursorMoves(protocol, name, position.committed_ms, (move,)))
-        return SnapshotRow(key, value)
+        moves = CursorMoves(protocol, name, position.committed_ms, (move,))
+        return SnapshotRow(key, encode_moves(moves))
 
     def _apply(self, batch: CursorMoves) -> None:
         key = (batch.protocol, batch.name)

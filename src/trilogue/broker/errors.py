@@ -8,6 +8,8 @@ without a code in some door does not get far.
 from __future__ import annotations
 
 from trilogue.broker.access import Operation, Resource
+from trilogue.log import errors as log_errors
+from trilogue.log.errors import LogError
 
 
 class BrokerError(Exception):
@@ -111,6 +113,15 @@ class StorageFailed(BrokerError):
 
 class DiskFull(BrokerError):
     """There is no room: reading goes on, writing waits for deletes or retention."""
+
+
+def failure(error: LogError) -> BrokerError:
+    """Say what a refusal of the log means here."""
+    if isinstance(error, log_errors.DiskFull):
+        return DiskFull(str(error))
+    if isinstance(error, log_errors.FrameTooLarge):
+        return TooLarge(str(error))
+    return StorageFailed(str(error))
 
 
 # -- producers

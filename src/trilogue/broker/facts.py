@@ -20,7 +20,7 @@ position and producer that changed since the cut before:
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum, unique
 from struct import Struct
@@ -30,7 +30,6 @@ from typing import NamedTuple, Self
 from trilogue.log.errors import CorruptLog
 
 VERSION = 1
-PAYLOAD_SIZE = 64 << 10  # a longer list of moves is cut into several facts of about this size
 
 CURSOR_KEY = b"c"
 PRODUCER_KEY = b"p"
@@ -109,25 +108,21 @@ _CURSOR_KEY = Struct(">cBQ")
 _PRODUCER_KEY = Struct(">cQq")
 
 
-def encode_moves(moves: CursorMoves) -> Iterator[bytes]:
-    """Write a commit as one payload or, when it is long, several."""
+def encode_moves(moves: CursorMoves) -> bytes:
+    """Write a CURSOR_MOVE."""
     name = moves.name.encode()
-    head = _MOVES.pack(VERSION, moves.protocol, moves.committed_ms, len(name)) + name
-    parts: list[bytes] = []
-    count = size = 0
+    parts = [
+        _MOVES.pack(VERSION, moves.protocol, moves.committed_ms, len(name)),
+        name,
+        _COUNT.pack(len(moves.moves)),
+    ]
     for move in moves.moves:
         metadata = move.metadata.encode()
         parts += (
             _MOVE.pack(move.partition_id, move.offset, move.owner_epoch, len(metadata)),
             metadata,
         )
-        count += 1
-        size += _MOVE.size + len(metadata)
-        if size >= PAYLOAD_SIZE:
-            yield b"".join((head, _COUNT.pack(count), *parts))
-            parts, count, size = [], 0, 0
-    if parts:
-        yield b"".join((head, _COUNT.pack(count), *parts))
+    return b"".join(parts)
 
 
 def decode_moves(payload: bytes) -> CursorMoves:

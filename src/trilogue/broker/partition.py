@@ -8,41 +8,27 @@ nothing), then the topic's time, then the log. All of it works on the header; no
 from __future__ import annotations
 
 from typing import NamedTuple
-from typing import Protocol as Port
 
 from trilogue.broker.errors import (
     BrokerError,
     CorruptRecord,
-    DiskFull,
     InvalidRecord,
     InvalidTimestamp,
     NotServed,
     StaleEpoch,
-    StorageFailed,
     TooLarge,
     UnknownEpoch,
     UnknownTopic,
     UnsupportedCompression,
+    failure,
 )
 from trilogue.broker.producers import PartitionProducers
 from trilogue.broker.settings import TopicSettings
 from trilogue.entry import entry as entries
 from trilogue.entry.entry import LOG_APPEND_TIME, TRANSACTIONAL, EntryError, EntryHeader
 from trilogue.entry.kafka_batch import check_produced, read_header, set_log_append_time
-from trilogue.log import errors as log_errors
-
-
-class EntryLog(Port):
-    """What a partition needs of its log."""
-
-    partition_id: int
-    owner_epoch: int
-    start_offset: int
-    end_offset: int
-    high_watermark: int
-
-    def append(self, entry: memoryview, header: EntryHeader, /) -> int:
-        """Take a copy of the entry and return the offset it was given."""
+from trilogue.log.errors import LogError
+from trilogue.log.partition_log import PartitionLog
 
 
 class Appended(NamedTuple):
@@ -59,7 +45,7 @@ class Partition:
     __slots__ = ("deleted", "log", "message_size_max", "producers", "settings", "stamps")
 
     def __init__(
-        self, log: EntryLog, producers: PartitionProducers, settings: TopicSettings
+        self, log: PartitionLog, producers: PartitionProducers, settings: TopicSettings
     ) -> None:
         self.log = log
         self.producers = producers
@@ -107,8 +93,8 @@ class Partition:
             append_time_ms = now_ms
         try:
             base_offset = self.log.append(records, header)
-        except log_errors.LogError as error:
-            raise _failure(error) from error
+        except LogError as error:
+            raise failure(error) from error
         if idempotent:
             self.producers.write(header, base_offset, append_time_ms, now_ms)
         return Appended(base_offset, append_time_ms, duplicate=False)
@@ -133,11 +119,3 @@ def _refusal(error: EntryError) -> BrokerError:
     if isinstance(error, entries.UnsupportedCompression):
         return UnsupportedCompression(str(error))
     return InvalidRecord(str(error))
-
-
-def _failure(error: log_errors.LogError) -> BrokerError:
-    if isinstance(error, log_errors.DiskFull):
-        return DiskFull(str(error))
-    if isinstance(error, log_errors.FrameTooLarge):
-        return TooLarge(str(error))
-    return StorageFailed(str(error))

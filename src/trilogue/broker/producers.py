@@ -249,12 +249,18 @@ class Producers:
         for state in partition.clear() if partition else ():
             self._let_go(state)
 
-    def load(self, mark: ProducerMark, *, snapshot: bool) -> None:
-        """Take over a mark; what comes from a snapshot need not be written to the next one."""
+    def replay(self, mark: ProducerMark) -> None:
+        """Take over a mark found in the journal at start."""
         self.of(mark.partition_id).load(mark)
-        if snapshot:
-            state = self._dirty.pop()
-            state.dirty = False
+
+    def load(self, mark: ProducerMark) -> None:
+        """Take over a snapshot row; it need not be written to the next snapshot."""
+        self.of(mark.partition_id).load(mark)
+        self._dirty.pop().dirty = False
+
+    def disown(self, mark: ProducerMark) -> None:
+        """Have the row of a partition that was deleted after the last cut removed."""
+        self._gone[producer_key(mark.partition_id, mark.producer_id)] = None
 
     def snapshot(self, now_ms: int, durable_end: Callable[[int], int]) -> list[SnapshotRow]:
         """Return the rows that changed since the last call, after letting idle producers go.
