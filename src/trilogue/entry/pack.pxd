@@ -40,7 +40,7 @@ cdef class ArrowRows:
 @cython.final
 cdef class RecordPacker:
     cdef readonly Py_ssize_t used
-    cdef readonly int64_t max_timestamp
+    cdef readonly int64_t base_timestamp, max_timestamp
     cdef Py_ssize_t room
     cdef bytearray buffer
     cdef uint8_t *data

@@ -128,7 +128,7 @@ class RecordPacker:
     """Room that records are written into, one after the other."""
 
     def __init__(self) -> None:
-        self.used = self.room = self.max_timestamp = 0
+        self.used = self.room = self.base_timestamp = self.max_timestamp = 0
         self.buffer = bytearray()
         self.data = writable_bytes_of(memoryview(self.buffer))
 
@@ -214,7 +214,8 @@ class RecordPacker:
         first = row
         if row < 0 or row >= rows.count:
             raise ValueError(f"no row {row} of {rows.count}")
-        base = self.max_timestamp = rows.times[row]
+        base = rows.times[row]
+        self.base_timestamp = self.max_timestamp = base
         while row < rows.count:
             before = self.used
             timestamp = rows.times[row]
