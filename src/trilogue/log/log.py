@@ -1,0 +1,412 @@
+"""The engine: one journal, many partitions, and how their entries move from memory to segments.
+
+    log = Log.open(...)              recovers, synchronously; nothing is served before it returns
+    log.partition(7).append(...)     see partition_log.py
+    log.journal.on_commit(...)       durable, or never will be
+    log.on_sealed = ...              a file is full: flush it, record that in meta, then
+    log.apply_flush(result)          the tail part gives way to extents in one step
+
+It runs on a loop that it knows as a `Scheduler`, makes no threads (the committer and the background
+are handed in) and knows nothing of topics.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from struct import Struct
+from typing import Final
+
+from trilogue.entry.entry import EntryHeader
+from trilogue.entry.walk import read_header
+from trilogue.log.directory import DataDirectory
+from trilogue.log.errors import CorruptLog, StorageFailed
+from trilogue.log.files import FileSystem
+from trilogue.log.frame import LOST, Frame, iter_entries, iter_facts
+from trilogue.log.journal import Journal, JournalLimits
+from trilogue.log.journal_files import JournalFiles, SealedFile
+from trilogue.log.manifest import Manifest
+from trilogue.log.partition_log import PartitionLog
+from trilogue.log.ports import Background, Committer, Scheduler
+from trilogue.log.recovery import Recovered, recover, salvage
+from trilogue.log.segment_info import FlushResult, SegmentInfo
+from trilogue.log.segment_reader import SegmentReaders
+from trilogue.log.tail import Budget
+
+log = logging.getLogger(__name__)
+
+UNLIMITED: Final = 1 << 62
+# of an entry's header: base offset, last offset delta, maximum timestamp, producer id
+_REPLAYED: Final = Struct(">q15xi8xqq")
+
+OnEntry = Callable[[int, EntryHeader], None]
+OnFact = Callable[[int, bytes], None]
+
+
+@dataclass(frozen=True, slots=True)
+class LogLimits:
+    """How much may wait in memory. Clients should be paused at the watermark."""
+
+    tail_bytes: int = 256 << 20
+    tail_entries: int = 500_000
+    watermark: float = 0.8
+    queued_windows: int = 2
+    reserve_bytes: int = 64 << 20  # 0: none
+    journal: JournalLimits = field(default_factory=JournalLimits)
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What a process lends the log: its disk, loop, threads, clocks and chance."""
+
+    fs: FileSystem
+    scheduler: Scheduler
+    background: Background
+    committer: Committer
+    now_ms: Callable[[], int]
+    monotonic: Callable[[], float]
+    random_bytes: Callable[[int], bytes]
+    free_bytes: Callable[[], int] | None = None  # None: ask the file system
+
+
+class Log:
+    """All partitions of one node."""
+
+    def __init__(
+        self,
+        directory: DataDirectory,
+        around: Surroundings,
+        *,
+        journal: Journal,
+        files: JournalFiles,
+        limits: LogLimits,
+        flushed_through: int,
+    ) -> None:
+        """Use `Log.open`."""
+        self.directory = directory
+        self.journal = journal
+        self.limits = limits
+        self.flushed_through = flushed_through
+        self.sealed: deque[SealedFile] = deque()  # wait to be flushed, oldest first
+        self.on_sealed: Callable[[SealedFile], None] = _ignore
+        self.on_failed: Callable[[StorageFailed], None] = _ignore
+        self.recovered: Recovered | None = None
+        self.readers = SegmentReaders(around.fs, directory.segments)
+        self._scheduler = around.scheduler
+        self._files = files
+        self._budget = Budget(UNLIMITED, self._released)
+        self._partitions: dict[int, PartitionLog] = {}
+        self._segments: dict[int, SegmentInfo] = {}
+        self._sealed_entries = 0
+        self._relief: list[Callable[[], None]] = []
+        self._relief_due = False
+        journal.on_sealed = self._file_sealed
+        journal.on_failed = self._journal_failed
+        journal.on_durable = self._released
+
+    @classmethod
+    def open(
+        cls,
+        directory: DataDirectory,
+        manifest: Manifest,
+        around: Surroundings,
+        *,
+        node_id: int,
+        node_epoch: int,
+        on_entry: OnEntry = lambda _partition_id, _header: None,
+        on_fact: OnFact = lambda _kind, _payload: None,
+        limits: LogLimits | None = None,
+        salvage_damage: bool = False,
+    ) -> Log:
+        """Recover what the journal holds beyond the manifest, and begin to write.
+
+        `on_entry` is told of replayed entries that have a producer id, `on_fact` of replayed
+        facts; both in the order they were written. Raises `CorruptLog`, `NewerFormat`, `OSError`.
+        """
+        limits = limits or LogLimits()
+        fs, through = around.fs, manifest.flushed_through
+        if salvage_damage:
+            salvage(fs, directory.journal, flushed_through=through, now_ms=around.now_ms())
+        free_bytes = around.free_bytes or partial(fs.free_bytes, directory.path)
+        replay = _Replay(on_entry, on_fact)
+        recovered = recover(
+            fs,
+            directory.journal,
+            cluster_id=manifest.cluster_id,
+            flushed_through=through,
+            replay=replay.collect,
+        )
+        files = JournalFiles(
+            fs=fs,
+            directory=directory.journal,
+            cluster_id=manifest.cluster_id,
+            scheduler=around.scheduler,
+            background=around.background,
+            random_bytes=around.random_bytes,
+            file_bytes=limits.journal.file_bytes,
+            has_room=lambda size: free_bytes() - size >= limits.journal.min_free_bytes,
+        )
+        journal = Journal(
+            files=files,
+            committer=around.committer,
+            scheduler=around.scheduler,
+            now_ms=around.now_ms,
+            monotonic=around.monotonic,
+            free_bytes=free_bytes,
+            node_id=node_id,
+            node_epoch=node_epoch,
+            last_sequence=recovered.last_sequence,
+            limits=limits.journal,
+        )
+        opened = cls(
+            directory, around, journal=journal, files=files, limits=limits, flushed_through=through
+        )
+        opened._restore(manifest, node_epoch, recovered, replay)
+        opened._budget.limit = limits.tail_bytes
+        journal.start()
+        if limits.reserve_bytes and free_bytes() > limits.reserve_bytes * 4:
+            around.background(lambda: directory.make_reserve(fs, limits.reserve_bytes))
+        return opened
+
+    def _restore(
+        self, manifest: Manifest, epoch: int, recovered: Recovered, replay: _Replay
+    ) -> None:
+        for partition_id, known in manifest.partitions.items():
+            self._add_partition(partition_id, epoch, known.start_offset, known.flushed_end)
+        for segment in sorted(manifest.segments, key=lambda each: each.first_sequence):
+            self._add_segment(segment)
+        replay.run(self._partitions)
+        self.recovered = recovered
+        self.sealed.extend(recovered.sealed)
+        self._sealed_entries = sum(file.entry_count for file in recovered.sealed)
+        newest = max((file.number for file in recovered.sealed), default=0)
+        self._files.continue_after(max(newest, recovered.last_number))
+        for path, header in recovered.prepared:
+            if header.number > recovered.last_number:
+                self._files.adopt(path, header)
+            else:
+                recovered.used.append(path)
+        for path in recovered.used:
+            self._files.recycle(path)
+        log.info(
+            "log.recovered",
+            extra={
+                "frames": recovered.frames,
+                "files": len(recovered.sealed),
+                "last_sequence": recovered.last_sequence,
+                "torn": recovered.torn,
+                "tail_bytes": self._budget.used,
+            },
+        )
+
+    # -- partitions ------------------------------------------------------------------------
+
+    def partition(self, partition_id: int) -> PartitionLog:
+        """The log of a partition that exists; `KeyError` otherwise."""
+        return self._partitions[partition_id]
+
+    def create_partition(
+        self, partition_id: int, owner_epoch: int, start_offset: int = 0
+    ) -> PartitionLog:
+        """Begin a partition; meta has to know of it before its first entry is appended."""
+        if partition_id in self._partitions:
+            raise ValueError(f"partition {partition_id} exists")
+        return self._add_partition(partition_id, owner_epoch, start_offset, start_offset)
+
+    def _add_partition(
+        self, partition_id: int, owner_epoch: int, start_offset: int, flushed_end: int
+    ) -> PartitionLog:
+        made = self._partitions[partition_id] = PartitionLog(
+            partition_id,
+            owner_epoch=owner_epoch,
+            start_offset=start_offset,
+            flushed_end=flushed_end,
+            journal=self.journal,
+            budget=self._budget,
+            readers=self.readers,
+        )
+        return made
+
+    def drop_partition(self, partition_id: int) -> None:
+        """Forget a partition; who waits for it is called. What is in files goes with those."""
+        dropped = self._partitions.pop(partition_id, None)
+        if dropped is not None:
+            dropped.wake()
+
+    # -- flush and retention ---------------------------------------------------------------
+
+    def seal(self, now_ms: int | None = None) -> None:
+        """End the current journal file; with a time, only if it has had entries for too long."""
+        self.journal.seal(now_ms)
+
+    def apply_flush(self, result: FlushResult) -> None:
+        """Put the segment in the place of the tail part it was made from, in one step.
+
+        Meta has recorded it durably. The journal files it was made from are used again.
+        """
+        if result.segment is not None:
+            self._add_segment(result.segment)
+        for partition_id, end in result.ends.items():
+            partition = self._partitions.get(partition_id)
+            if partition is not None:
+                partition.flushed(end)
+        self.flushed_through = max(self.flushed_through, result.last_sequence)
+        while self.sealed and self.sealed[0].last_sequence <= result.last_sequence:
+            file = self.sealed.popleft()
+            self._sealed_entries -= file.entry_count
+            self._files.recycle(file.path)
+        self._released()
+
+    def apply_retention(self, start_offsets: Mapping[int, int]) -> list[int]:
+        """Show nothing below these offsets any more; return the segments that nobody needs."""
+        for partition_id, start_offset in start_offsets.items():
+            partition = self._partitions.get(partition_id)
+            if partition is not None:
+                partition.retain_from(start_offset)
+        self._released()
+        return self.dead_segments()
+
+    def dead_segments(self) -> list[int]:
+        """The ids of segments in which no partition has anything any more, in order."""
+        live: set[int] = set()
+        for partition in self._partitions.values():
+            live |= partition.segments()
+        return sorted(self._segments.keys() - live)
+
+    def forget_segment(self, segment_id: int) -> SegmentInfo | None:
+        """Let go of a dead segment; meta has forgotten it, and its file may go after a while."""
+        self.readers.forget(segment_id)
+        return self._segments.pop(segment_id, None)
+
+    def _add_segment(self, segment: SegmentInfo) -> None:
+        self._segments[segment.segment_id] = segment
+        for partition_id, extent in segment.partitions.items():
+            partition = self._partitions.get(partition_id)
+            if partition is not None:
+                partition.add_extent(extent, segment)
+
+    def _file_sealed(self, file: SealedFile) -> None:
+        self.sealed.append(file)
+        self._sealed_entries += file.entry_count
+        self.on_sealed(file)
+
+    # -- pressure --------------------------------------------------------------------------
+
+    @property
+    def tail_bytes(self) -> int:
+        """Memory that the tails take, what readers still hold of dropped ones included."""
+        return self._budget.used
+
+    @property
+    def tail_limit(self) -> int:
+        """Beyond it appending is refused."""
+        return self.limits.tail_bytes
+
+    @property
+    def tail_entries(self) -> int:
+        """Entries that are not yet in a segment, as far as they are durable."""
+        return self._sealed_entries + self.journal.unsealed_entries
+
+    @property
+    def under_pressure(self) -> bool:
+        """Whether producers should be paused until `on_relief` calls."""
+        limits = self.limits
+        return (
+            self._budget.used >= limits.watermark * limits.tail_bytes
+            or self.tail_entries >= limits.watermark * limits.tail_entries
+            or self.journal.queued >= limits.queued_windows
+        )
+
+    def on_relief(self, callback: Callable[[], None]) -> None:
+        """Call once, on the loop, when there is no pressure (any more)."""
+        self._relief.append(callback)
+        self._released()
+
+    def _released(self) -> None:
+        """Something went away; it may have been the pressure. Runs anywhere on the loop."""
+        if self._relief and not self._relief_due and not self.under_pressure:
+            self._relief_due = True
+            self._scheduler.call_soon(self._relieve)
+
+    def _relieve(self) -> None:
+        self._relief_due = False
+        if self.under_pressure:
+            return
+        waiting, self._relief = self._relief, []
+        for callback in waiting:
+            callback()
+
+    # -- ends ------------------------------------------------------------------------------
+
+    def _journal_failed(self, failure: StorageFailed) -> None:
+        self.on_failed(failure)
+
+    def close(self) -> None:
+        """Make what was added durable and let go of everything but the directory's lock."""
+        self.journal.close()
+        self.readers.close()
+
+
+class _Replay:
+    """Puts replayed frames into partitions once those are known."""
+
+    def __init__(self, on_entry: OnEntry, on_fact: OnFact) -> None:
+        self._on_entry = on_entry
+        self._on_fact = on_fact
+        self._frames: list[tuple[memoryview, Frame, Path]] = []
+
+    def collect(self, data: memoryview, frame: Frame, path: Path) -> None:
+        """Keep a frame; `recover` may still find that the log cannot be used."""
+        self._frames.append((data, frame, path))
+
+    def run(self, partitions: Mapping[int, PartitionLog]) -> None:
+        """Restore entries and facts, in order."""
+        frames, self._frames = self._frames, []
+        lost = False
+        for data, frame, path in frames:
+            lost = lost or bool(frame.flags & LOST)
+            try:
+                self._entries(data, frame, partitions, lost=lost)
+                for kind, payload in iter_facts(data, frame):
+                    self._on_fact(kind, bytes(payload))
+            except CorruptLog as error:
+                if error.path is None:
+                    raise CorruptLog(error.reason, path, error.position) from error
+                raise
+
+    def _entries(
+        self,
+        data: memoryview,
+        frame: Frame,
+        partitions: Mapping[int, PartitionLog],
+        *,
+        lost: bool,
+    ) -> None:
+        for partition_id, owner_epoch, position, length in iter_entries(data, frame):
+            partition = partitions.get(partition_id)
+            if partition is None:
+                continue  # deleted: meta knows a partition before its first frame
+            base_offset, delta, max_timestamp, producer_id = _REPLAYED.unpack_from(data, position)
+            end_offset = base_offset + delta + 1
+            expected = partition.end_offset
+            if end_offset <= expected and expected == partition.flushed_end:
+                continue  # in a segment already, or below the start
+            if base_offset != expected and not (
+                lost or base_offset < expected == partition.flushed_end
+            ):
+                raise CorruptLog(
+                    f"partition {partition_id} goes on at {base_offset}, {expected} was next",
+                    position=position,
+                )
+            entry = data[position : position + length]
+            partition.restore(entry, base_offset, end_offset, owner_epoch, max_timestamp)
+            if producer_id >= 0:
+                self._on_entry(partition_id, read_header(entry))
+
+
+def _ignore(_: object) -> None:
+    pass
