@@ -1,0 +1,118 @@
+"""Faults from outside the process: failing system calls, full disks, power cuts.
+
+strace fails or kills at chosen system calls of a server that knows nothing of it. A loop image with
+ext4 is told to shut down (EXT4_IOC_SHUTDOWN without flushing its log): what was not synced is gone
+at the next mount, which is what a power cut does. Both want root; a test says so and is skipped.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import signal
+import struct
+import subprocess
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from tests.tools import require, require_program, require_root
+
+WRITES = "pwritev2,pwritev,pwrite64,write,fdatasync,fsync,sync_file_range"
+EXT4_IOC_SHUTDOWN = 0x8004587D
+NO_LOG_FLUSH = 2
+
+
+def require_strace() -> None:
+    """strace, and the right to trace."""
+    require_program("strace")
+    require_root()
+
+
+@contextmanager
+def injected(
+    pid: int, fault: str, paths: Iterable[Path], log: Path, *, calls: str = WRITES
+) -> Iterator[None]:
+    """Attach to a running process: its writes to `paths` meet the fault (`error=EIO:when=1`)."""
+    command = ["strace", "-f", "-ttt", "-p", str(pid), "-o", str(log), "-e", f"trace={calls}"]
+    command += ["-e", f"inject={calls}:{fault}"]
+    for path in paths:
+        command += ["-P", str(path)]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as tracer:
+        assert tracer.stderr is not None
+        first = tracer.stderr.readline()
+        assert "attached" in first, first
+        try:
+            yield
+        finally:
+            tracer.send_signal(signal.SIGINT)  # detaches
+            tracer.communicate(timeout=10)
+
+
+def first_error_at(log: Path, error: str = "EIO") -> float | None:
+    """Wall-clock second of the first injected error in a log of strace -ttt."""
+    times = [float(line.split()[1]) for line in log.read_text().splitlines() if error in line]
+    return min(times, default=None)
+
+
+def killing_wrapper(log: Path, calls: str, number: int) -> tuple[str, ...]:
+    """A command prefix under which the n-th such call of a thread is its process's last.
+
+    -D: the tracer is a grandchild, so the process keeps being ours, under its own id.
+    """
+    fault = f"inject={calls}:signal=KILL:when={number}"
+    return ("strace", "-D", "-f", "-qq", "-o", str(log), "-e", f"trace={calls}", "-e", fault)
+
+
+@contextmanager
+def small_disk(where: Path, size_mib: int) -> Iterator[Path]:
+    """A file system of that size, in memory, that really runs full."""
+    require_root()
+    where.mkdir()
+    done = mount("-t", "tmpfs", "-o", f"size={size_mib}m", "tmpfs", str(where))
+    require("mounts", found=done)
+    try:
+        yield where
+    finally:
+        unmount(where)
+
+
+class CutDisk:
+    """An ext4 image whose power can be cut; `root` is where it is mounted."""
+
+    def __init__(self, folder: Path, size_mib: int) -> None:
+        require_root()
+        require_program("mkfs.ext4")
+        self.image, self.root = folder / "image", folder / "disk"
+        self.root.mkdir()
+        with self.image.open("wb") as file:
+            file.truncate(size_mib << 20)
+        subprocess.run(["mkfs.ext4", "-q", "-F", str(self.image)], check=True)
+        self.mount()
+
+    def mount(self) -> None:
+        """Mounting after a cut replays the file system's journal, as a boot does."""
+        require("mounts", found=mount("-o", "loop", str(self.image), str(self.root)))
+
+    def cut(self) -> None:
+        """From here on every write fails, and what was not synced will be gone."""
+        handle = os.open(self.root, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            fcntl.ioctl(handle, EXT4_IOC_SHUTDOWN, struct.pack("I", NO_LOG_FLUSH))
+        finally:
+            os.close(handle)
+
+    def reboot(self) -> None:
+        unmount(self.root)
+        self.mount()
+
+    def close(self) -> None:
+        unmount(self.root)
+
+
+def mount(*arguments: str) -> bool:
+    return subprocess.run(["mount", *arguments], capture_output=True, check=False).returncode == 0
+
+
+def unmount(where: Path) -> None:
+    subprocess.run(["umount", "-l", str(where)], capture_output=True, check=False)

@@ -1,0 +1,249 @@
+"""Producers that write into a ledger while a server is killed under them, and readers that look.
+
+Real clients, idempotent, acks=all. They reconnect quickly, so that the time from a restart to the
+first ack is the server's, and never give up within a test. The pace is bounded: these runs are
+about what is promised, not about speed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+
+from aiokafka import AIOKafkaProducer
+from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+from tests.conformance.clients.base import Deadline
+from tests.crash.ledger import Ledger, Origin, Verdict
+
+QUICK_RECONNECT = {"reconnect.backoff.ms": 20, "reconnect.backoff.max.ms": 100}
+QUIET = {"log_level": 2}
+PATIENCE = 120.0
+SIZES = (40, 100, 100, 1000, 1000, 20_000)
+
+Reads = dict[int, list[tuple[int, bytes | None]]]
+
+
+class ConfluentLoad(threading.Thread):
+    """One librdkafka producer: a few records, a short pause, until stopped; then all is acked."""
+
+    def __init__(
+        self,
+        address: str,
+        topic: str,
+        partitions: int,
+        ledger: Ledger,
+        *,
+        number: int,
+        seed: int,
+        idempotent: bool = True,
+        codec: str = "none",
+        more: Mapping[str, object] | None = None,
+    ) -> None:
+        super().__init__(daemon=True)
+        self.topic, self.partitions, self.ledger, self.number = topic, partitions, ledger, number
+        self.random = random.Random(seed)
+        self.stopping = threading.Event()
+        self.producer = Producer(
+            {
+                "bootstrap.servers": address,
+                "enable.idempotence": idempotent,
+                "acks": "all",
+                "compression.type": codec,
+                "linger.ms": 2,
+                "message.timeout.ms": int(PATIENCE * 1000),
+                **QUICK_RECONNECT,
+                **QUIET,
+                **(more or {}),
+            }
+        )
+
+    def run(self) -> None:
+        while not self.stopping.wait(0.002):
+            if len(self.producer) < 2000:
+                for _ in range(self.random.randint(1, 30)):
+                    self.send(self.random.randrange(self.partitions))
+            self.producer.poll(0)
+        if self.producer.flush(PATIENCE):
+            self.ledger.fail(f"producer {self.number}: {len(self.producer)} left after flush")
+
+    def size(self) -> int:
+        return self.random.choice(SIZES)
+
+    def send(self, partition: int) -> None:
+        origin, value = self.ledger.next_value(self.number, partition, self.size())
+
+        def delivered(error: KafkaError | None, message: object) -> None:
+            if error is None:
+                self.ledger.ack(origin, message.offset())
+            else:
+                self.ledger.fail(error.name())
+
+        self.producer.produce(self.topic, value, partition=partition, on_delivery=delivered)
+
+    def stop(self) -> None:
+        self.stopping.set()
+        self.join(PATIENCE)
+
+
+class AioLoad(threading.Thread):
+    """One aiokafka producer on a loop of its own."""
+
+    def __init__(
+        self,
+        address: str,
+        topic: str,
+        partitions: int,
+        ledger: Ledger,
+        *,
+        number: int,
+        seed: int,
+        idempotent: bool = True,
+    ) -> None:
+        super().__init__(daemon=True)
+        self.address, self.topic, self.partitions = address, topic, partitions
+        self.ledger, self.number, self.idempotent = ledger, number, idempotent
+        self.random = random.Random(seed)
+        self.stopping = threading.Event()
+        self.waiting: set[asyncio.Future[object]] = set()
+
+    def run(self) -> None:
+        asyncio.run(self.produce())
+
+    async def produce(self) -> None:
+        producer = AIOKafkaProducer(
+            bootstrap_servers=self.address,
+            enable_idempotence=self.idempotent,
+            acks="all",
+            request_timeout_ms=int(PATIENCE * 1000),
+            retry_backoff_ms=20,
+        )
+        await producer.start()
+        try:
+            while not self.stopping.is_set():
+                if len(self.waiting) < 500:
+                    await self.send(producer)
+                await asyncio.sleep(0.002)
+            if self.waiting:
+                await asyncio.wait(self.waiting, timeout=PATIENCE)
+        finally:
+            await producer.stop()
+
+    async def send(self, producer: AIOKafkaProducer) -> None:
+        for _ in range(self.random.randint(1, 10)):
+            partition = self.random.randrange(self.partitions)
+            size = self.random.choice(SIZES)
+            origin, value = self.ledger.next_value(self.number, partition, size)
+            future = await producer.send(self.topic, value, partition=partition)
+            self.waiting.add(future)
+            future.add_done_callback(lambda done, origin=origin: self.delivered(done, origin))
+
+    def delivered(self, done: asyncio.Future[object], origin: Origin) -> None:
+        self.waiting.discard(done)
+        if done.exception() is None:
+            self.ledger.ack(origin, done.result().offset)
+        else:
+            self.ledger.fail(repr(done.exception()))
+
+    def stop(self) -> None:
+        self.stopping.set()
+        self.join(PATIENCE)
+
+
+class Tail(threading.Thread):
+    """A reader that follows the ends during the run: what it saw must still be there after it."""
+
+    def __init__(self, address: str, topic: str, partitions: int, ledger: Ledger) -> None:
+        super().__init__(daemon=True)
+        self.ledger = ledger
+        self.stopping = threading.Event()
+        self.consumer = reader(address)
+        self.consumer.assign([TopicPartition(topic, number, 0) for number in range(partitions)])
+
+    def run(self) -> None:
+        while not self.stopping.is_set():
+            for message in self.consumer.consume(500, 0.1):
+                if message.error() is None:
+                    self.ledger.saw(message.partition(), message.offset(), message.value())
+        self.consumer.close()
+
+    def stop(self) -> None:
+        self.stopping.set()
+        self.join(PATIENCE)
+
+
+def reader(address: str) -> Consumer:
+    return Consumer(
+        {
+            "bootstrap.servers": address,
+            "group.id": "ledger",
+            "enable.auto.commit": False,
+            "auto.offset.reset": "error",
+            "check.crcs": True,
+            **QUICK_RECONNECT,
+            **QUIET,
+        }
+    )
+
+
+def create_topic(address: str, topic: str, partitions: int) -> None:
+    admin = AdminClient({"bootstrap.servers": address, **QUIET})
+    (made,) = admin.create_topics([NewTopic(topic, partitions, 1)]).values()
+    made.result(PATIENCE)
+
+
+def full_read(address: str, topic: str, partitions: int) -> Reads:
+    """Everything from the first offset to the end, partition by partition."""
+    consumer = reader(address)
+    reads: Reads = {}
+    for number in range(partitions):
+        low, high = consumer.get_watermark_offsets(TopicPartition(topic, number), PATIENCE)
+        consumer.assign([TopicPartition(topic, number, low)])
+        got = reads.setdefault(number, [])
+        deadline = Deadline(f"a full read of partition {number} up to {high}", PATIENCE)
+        while low < high and (not got or got[-1][0] < high - 1):
+            deadline.check(got[-1:])
+            for message in consumer.consume(5000, 0.2):
+                assert message.error() is None, message.error()
+                got.append((message.offset(), message.value()))
+    consumer.close()
+    return reads
+
+
+def judge(address: str, topic: str, partitions: int, ledger: Ledger) -> Verdict:
+    """Two full reads, which must agree, and the verdict on them."""
+    first = full_read(address, topic, partitions)
+    assert full_read(address, topic, partitions) == first, "two reads of the same log differ"
+    return ledger.verdict(first)
+
+
+@contextmanager
+def running(loads: list[threading.Thread]) -> Iterator[None]:
+    """Start them, and stop them in order whatever happens."""
+    for load in loads:
+        load.start()
+    try:
+        yield
+    finally:
+        for load in loads:
+            load.stopping.set()
+        for load in loads:
+            load.stop()
+
+
+def mixed_load(
+    address: str, topic: str, partitions: int, ledger: Ledger, *, seed: int
+) -> list[threading.Thread]:
+    """Two librdkafka producers, one of them compressing, an aiokafka one, and a tailing reader."""
+    where: Mapping[str, object] = {
+        "address": address, "topic": topic, "partitions": partitions, "ledger": ledger,
+    }  # fmt: skip
+    return [
+        ConfluentLoad(**where, number=1, seed=seed),
+        ConfluentLoad(**where, number=2, seed=seed + 1, codec="lz4"),
+        AioLoad(**where, number=3, seed=seed + 2),
+        Tail(**where),
+    ]
