@@ -57,11 +57,7 @@ def test_any_cutting_of_the_stream_gives_the_same_frames(wanted: list[int], cuts
 def test_one_byte_at_a_time():
     frames, sent = Int32Frames(LIMIT), [b"", b"x", b"hello" * 10]
 
-    taken = [
-        frame
-        for byte in b"".join(map(framed, sent))
-        for frame in feed(frames, bytes([byte]))
-    ]
+    taken = [frame for byte in b"".join(map(framed, sent)) for frame in feed(frames, bytes([byte]))]
 
     assert taken == sent
 

@@ -48,7 +48,9 @@ class Definition(NamedTuple):
 def find_jar(release: str) -> Path | None:
     """The kafka-clients jar of a release, if it is anywhere."""
     name = f"kafka-clients-{release}.jar"
-    folders = [Path(one) for one in os.environ.get("TRILOGUE_KAFKA_JARS", "").split(os.pathsep) if one]
+    folders = [
+        Path(one) for one in os.environ.get("TRILOGUE_KAFKA_JARS", "").split(os.pathsep) if one
+    ]
     maven = Path.home() / ".m2/repository/org/apache/kafka/kafka-clients" / release
     for folder in [*folders, jars(release), maven]:
         if (folder / name).is_file():

@@ -49,9 +49,7 @@ def ordinary(_: Field) -> None:
 
 
 @cache
-def messages(
-    cls: type, version: int, special: Special = ordinary
-) -> st.SearchStrategy[object]:
+def messages(cls: type, version: int, special: Special = ordinary) -> st.SearchStrategy[object]:
     """Any instance that this version can express: fields it lacks keep their defaults."""
     fields = {}
     for field in table(cls).fields:

@@ -27,9 +27,7 @@ BLOBS = {"ConsumerProtocolSubscription": membership.Subscription,
 
 def declared(cls: type, version: int) -> tuple[Row, ...]:
     """Our table of one version, in the words of Kafka's definitions."""
-    return tuple(
-        _declared(field, version) for field in table(cls).fields if field.present(version)
-    )
+    return tuple(_declared(field, version) for field in table(cls).fields if field.present(version))
 
 
 def _declared(field: Field, version: int) -> Row:
@@ -103,7 +101,9 @@ def test_every_request_of_the_table_meets_its_response():
         assert table(request).key == table(response).key == key
         assert table(request).first == table(response).first
         assert table(request).last == table(response).last
-        assert request.__name__.removesuffix("Request") == response.__name__.removesuffix("Response")
+        assert request.__name__.removesuffix("Request") == response.__name__.removesuffix(
+            "Response"
+        )
 
 
 def test_the_jars_are_looked_for_where_the_environment_says(tmp_path, monkeypatch):
