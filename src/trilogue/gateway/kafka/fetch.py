@@ -109,7 +109,7 @@ class Fetch(Place):
         self._subscriptions: list[Callable[[], None]] = []
         self._timer: asyncio.TimerHandle | None = None
         self._waking: asyncio.Handle | None = None
-        self._future: asyncio.Future[list[bytes | Exception]] | None = None
+        self._future: asyncio.Future[list[Buffer | Exception]] | None = None
         self._answer: list[Buffer] | None = None
         wait_ms = min(request.max_wait_ms, call.door.settings.fetch_wait_max_ms)
         if wait_ms > 0:
@@ -254,14 +254,14 @@ class Fetch(Place):
         future = door.loop.run_in_executor(door.executor, _run, [cold for _, cold in look.cold])
         self._future = future
 
-        def done(future: asyncio.Future[list[bytes | Exception]]) -> None:
+        def done(future: asyncio.Future[list[Buffer | Exception]]) -> None:
             if future.cancelled():
                 return
             self._call.session.guarded(lambda: self._fill(look, future.result()))
 
         future.add_done_callback(done)
 
-    def _fill(self, look: Look, found: list[bytes | Exception]) -> None:
+    def _fill(self, look: Look, found: list[Buffer | Exception]) -> None:
         for (data, _), result in zip(look.cold, found, strict=True):
             if isinstance(result, Exception):
                 data.error_code = code_of(result)
@@ -299,9 +299,9 @@ class Fetch(Place):
         return [NodeEndpoint(node_id=self._call.broker.cluster.node_id, host=host, port=port)]
 
 
-def _run(colds: list[Cold]) -> list[bytes | Exception]:
+def _run(colds: list[Cold]) -> list[Buffer | Exception]:
     """In the executor: every read, each with its own outcome."""
-    found: list[bytes | Exception] = []
+    found: list[Buffer | Exception] = []
     for cold in colds:
         try:
             found.append(cold.run())

@@ -1,0 +1,84 @@
+"""THE TABLE: complete, consistent with the messages that are declared, and with ApiVersions."""
+
+from __future__ import annotations
+
+import pytest
+
+from trilogue.broker.access import Operation, ResourceKind
+from trilogue.gateway.kafka import apis
+from trilogue.wire.kafka.api import MESSAGES
+from trilogue.wire.kafka.schema import table
+
+ROWS = pytest.mark.parametrize("row", apis.TABLE, ids=lambda row: row.name)
+
+# wire/kafka.md section 2: what a client may do; the rest is between brokers (design.md section 7).
+INTERNAL = {4, 5, 6, 7, 27, 52, 53, 54, 56, 58, 59, 62, 63, 67, 70, 73, 82, 83, 84, 85, 86, 87}
+
+
+@ROWS
+def test_every_row_names_its_resource_and_operation(row):
+    assert isinstance(row.resource, ResourceKind)
+    assert isinstance(row.operation, Operation)
+
+
+@ROWS
+def test_what_is_served_is_declared(row):
+    assert (row.request, row.response) == MESSAGES[row.key]
+    for version in range(row.served[0], row.served[1] + 1):
+        assert version in table(row.request)
+        assert version in table(row.response)
+
+
+@ROWS
+def test_every_served_version_has_a_codec(row):
+    for version in range(row.served[0], row.served[1] + 1):
+        api = apis.find(row.key << 16 | version)
+        assert api is not None
+        assert (api.row, api.version) == (row, version)
+
+
+@ROWS
+def test_what_is_outside_the_range_is_not_served(row):
+    assert apis.find(row.key << 16 | row.served[1] + 1) is None
+    assert apis.find(row.key << 16 | 0xFFFF) is None
+    if row.served[0]:
+        assert apis.find(row.key << 16 | row.served[0] - 1) is None
+
+
+@ROWS
+def test_only_produce_advertises_what_it_does_not_serve(row):
+    """Issue: librdkafka compresses only for a broker that says Produce 0."""
+    expected = 0 if row.name == "Produce" else row.served[0]
+
+    assert row.advertised_min == expected
+
+
+def test_keys_are_unique_and_no_request_of_brokers_is_served():
+    """checks.md 45: forged internals are refused."""
+    keys = [row.key for row in apis.TABLE]
+
+    assert len(keys) == len(set(keys))
+    assert not INTERNAL & set(keys)
+
+
+def test_api_versions_tells_the_table():
+    told = {each.api_key: (each.min_version, each.max_version) for each in apis.advertised()}
+
+    assert told == {row.key: (row.advertised_min, row.served[1]) for row in apis.TABLE}
+
+
+def test_the_ranges_reach_what_todays_clients_send():
+    """wire/kafka.md section 1: the highest version that each client chose."""
+    sent = {0: 13, 1: 18, 2: 11, 3: 13, 8: 10, 9: 10, 10: 6, 11: 9, 12: 4, 13: 5, 14: 5, 18: 4}
+    sent |= {19: 7, 20: 6, 22: 5}
+
+    assert {row.key: row.served[1] for row in apis.TABLE} == sent
+
+
+@ROWS
+def test_only_api_versions_is_answered_with_the_old_header_in_flexible_versions(row):
+    """wire/kafka.md section 3: response header v1 for flexible versions, except ApiVersions."""
+    for version in range(row.served[0], row.served[1] + 1):
+        api = apis.find(row.key << 16 | version)
+        flexible = version >= table(row.response).flexible
+        assert api.flexible_reply == (flexible and row.key != 18)
