@@ -40,16 +40,20 @@ WRITE_OPTIONS = {
 }
 
 
+SPARKS_OWN = frozenset({"checkpointlocation", "queryname", "outputmode"})
+"""Options of Spark's writer itself, which it hands on to every sink."""
+
+
 class OptionError(ValueError):
     """An option is missing, unknown or has a value that cannot be."""
 
 
 def _checked(given: Mapping[str, str], known: Mapping[str, str]) -> dict[str, str]:
     names = {name.lower(): name for name in known}
-    unknown = sorted(name for name in given if name.lower() not in names)
+    unknown = sorted(name for name in given if name.lower() not in names.keys() | SPARKS_OWN)
     if unknown:
         raise OptionError(f"unknown option {unknown[0]!r}; known: {', '.join(sorted(known))}")
-    options = {names[name.lower()]: value for name, value in given.items()}
+    options = {names[name.lower()]: given[name] for name in given if name.lower() in names}
     if not options.get("kafka.bootstrap.servers"):
         raise OptionError("option 'kafka.bootstrap.servers' is required")
     return options

@@ -30,9 +30,7 @@ from trilogue.spark.reader import BatchReader
 from trilogue.spark.stream_reader import StreamReader
 from trilogue.spark.writer import BatchWriter, StreamWriter
 
-HEADER = StructType(
-    [StructField("key", StringType(), nullable=False), StructField("value", BinaryType())]
-)
+HEADER = StructType([StructField("key", StringType()), StructField("value", BinaryType())])
 TYPES: dict[str, DataType] = {
     "key": BinaryType(),
     "value": BinaryType(),

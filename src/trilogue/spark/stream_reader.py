@@ -15,7 +15,7 @@ from pyspark.sql.streaming.datasource import (
 
 from trilogue.client.kafka.consumer import EARLIEST, LATEST
 from trilogue.spark.link import link
-from trilogue.spark.offsets import Offsets, Range, admit, from_json, ranges, to_json, wanted
+from trilogue.spark.offsets import Offsets, admit, from_json, ranges, to_json, wanted
 from trilogue.spark.options import OptionError, ReadOptions
 from trilogue.spark.reader import RangePartition, read_range
 
@@ -71,13 +71,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Split a micro-batch into tasks. A partition that is new starts at its beginning."""
         begin, last = from_json(start), from_json(end)
         begin |= self._beginnings([key for key in last if key not in begin])
-        return [
-            RangePartition(tuple(one)) for one in ranges(begin, last, self._options.min_partitions)
-        ]
+        return [RangePartition(one) for one in ranges(begin, last, self._options.min_partitions)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Read one range in a worker."""
-        return read_range(self._options, Range(*partition.value))
+        return read_range(self._options, partition.value)
 
     def commit(self, end: dict[str, Any]) -> None:
         """Nothing: Spark's checkpoint is the position."""

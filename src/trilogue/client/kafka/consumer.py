@@ -42,6 +42,8 @@ class Fetched(NamedTuple):
     high_watermark: int
     stable_end: int
     log_start: int
+    aborted: tuple[tuple[int, int], ...] = ()
+    """(producer id, first offset) of aborted transactions that overlap the records."""
 
 
 class KafkaConsumer:
@@ -138,7 +140,13 @@ class KafkaConsumer:
         part = answer.responses[0].partitions[0]
         refuse(part.error_code, f"fetch of {topic}-{partition} at {offset}")
         records = part.records if isinstance(part.records, memoryview) else memoryview(b"")
-        return Fetched(records, part.high_watermark, part.last_stable_offset, part.log_start_offset)
+        return Fetched(
+            records,
+            part.high_watermark,
+            part.last_stable_offset,
+            part.log_start_offset,
+            tuple((one.producer_id, one.first_offset) for one in part.aborted_transactions or ()),
+        )
 
     def _forget_or_raise(self, problem: Exception, partitions: Mapping[Partition, int]) -> None:
         if isinstance(problem, ServerRefused):

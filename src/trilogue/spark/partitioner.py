@@ -1,0 +1,71 @@
+"""Which partition a row goes to: by column, by key as Kafka's Java clients do, or by turns.
+
+Java's default partitioner is murmur2(key) & 0x7fffffff mod n; the same key goes to the same
+partition whether Spark or a Java producer wrote it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_SEED, _M, _MASK = 0x9747B28C, 0x5BD1E995, 0xFFFFFFFF
+_REMEMBERED = 100_000
+
+
+def murmur2(key: bytes) -> int:
+    """Kafka's 32-bit murmur2, as an unsigned number."""
+    size = len(key)
+    h = (_SEED ^ size) & _MASK
+    whole = size & ~3
+    for at in range(0, whole, 4):
+        k = (int.from_bytes(key[at : at + 4], "little") * _M) & _MASK
+        k = ((k ^ (k >> 24)) * _M) & _MASK
+        h = ((h * _M) & _MASK) ^ k
+    if size > whole:
+        h = ((h ^ int.from_bytes(key[whole:], "little")) * _M) & _MASK
+    h = ((h ^ (h >> 13)) * _M) & _MASK
+    return h ^ (h >> 15)
+
+
+class Partitioner:
+    """Partition numbers for the rows of one topic."""
+
+    def __init__(self, partitions: int, turn: int = 0) -> None:
+        self._partitions = partitions
+        self._turn = turn
+        self._known: dict[bytes, int] = {}
+
+    def assign(self, batch: pa.RecordBatch) -> pa.Array:
+        """One int32 per row. Rows without a key stay together and change partition every batch."""
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        self._turn = (self._turn + 1) % self._partitions
+        rows = batch.num_rows
+        numbers = pa.nulls(rows, pa.int32())
+        if "partition" in batch.schema.names:
+            numbers = batch.column("partition").cast(pa.int32())
+            out = pc.any(pc.or_(pc.less(numbers, 0), pc.greater_equal(numbers, self._partitions)))
+            if out.as_py():
+                raise ValueError(f"column partition: not in 0..{self._partitions - 1}")
+        if "key" in batch.schema.names and numbers.null_count:
+            numbers = pc.coalesce(numbers, self._by_key(batch.column("key").cast(pa.binary())))
+        return pc.fill_null(numbers, pa.scalar(self._turn, pa.int32()))
+
+    def _by_key(self, keys: pa.Array) -> pa.Array:
+        import pyarrow as pa
+
+        coded = keys.dictionary_encode()
+        numbers = pa.array([self._one(key) for key in coded.dictionary.to_pylist()], pa.int32())
+        return numbers.take(coded.indices)
+
+    def _one(self, key: bytes) -> int:
+        known = self._known.get(key)
+        if known is None:
+            if len(self._known) >= _REMEMBERED:
+                self._known.clear()
+            known = self._known[key] = (murmur2(key) & 0x7FFFFFFF) % self._partitions
+        return known
