@@ -11,7 +11,7 @@ import time
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import accumulate, islice, zip_longest
-from operator import gt
+from operator import add, ge
 from pathlib import Path
 from struct import Struct
 from typing import Final, TypeAlias
@@ -30,9 +30,13 @@ SYNC_SIZE: Final = 8 << 20  # a paced flush syncs this often, so that no burst m
 _ENTRY: Final = Struct(">QI4xqi11xiqq")
 PREFIX_SIZE: Final = PREFIX.size
 _SMALLEST: Final = PREFIX_SIZE + HEADER_SIZE
+_SMALLEST_AFTER: Final = HEADER_SIZE - LENGTH_PREFIX
+FEW: Final = 64  # entries in a block
 
-# mapped file, position, length, base, end, owner epoch, base timestamp, max timestamp, append time
-Row: TypeAlias = tuple[memoryview, int, int, int, int, int, int, int, int]
+# What is noted of each entry, in one flat list per partition and file: objects per entry would
+# cost more, in memory and in the garbage collector's time, than all the copying.
+# start, bytes after the length field, base, last offset delta, epoch, base, max and append time
+_FIELDS: Final = 8
 
 
 class Pace:
@@ -88,32 +92,53 @@ def flush(
             Path(job.journal_paths[-1]) if job.journal_paths else None,
         )
     segment = None
-    if any(source.rows.values()):
+    if any(notes.parts for notes in source.notes.values()):
         pace = Pace(job.bytes_per_second, monotonic, sleep)
         segment = _write(job, source, files, pace)
     return FlushResult(
         segment,
         source.ends(),
         source.last_sequence,
-        sum(map(len, source.rows.values())),
+        sum(notes.count for notes in source.notes.values()),
         source.bytes_in,
         segment.size if segment else 0,
     )
 
 
+class _Notes:
+    """One partition's entries worth keeping, as places in the mapped files."""
+
+    __slots__ = ("flat", "flushed_end", "last_end", "parts")
+
+    def __init__(self, flushed_end: int) -> None:
+        self.flushed_end = flushed_end
+        self.last_end: int | None = None  # of the entries met, also those dropped
+        self.flat: list[int] = []  # of the file that is being read
+        self.parts: list[tuple[memoryview, list[int]]] = []
+
+    def turn(self, view: memoryview) -> None:
+        """Close the notes about one file."""
+        flat, self.flat = self.flat, []
+        if flat:
+            self.last_end = flat[2 - _FIELDS] + flat[3 - _FIELDS] + 1
+            self.parts.append((view, flat))
+
+    @property
+    def count(self) -> int:
+        """How many entries are kept."""
+        return sum(len(flat) for _, flat in self.parts) // _FIELDS
+
+
 class _Source:
-    """The entries worth keeping, by partition, as places in the mapped files."""
+    """The entries worth keeping, by partition."""
 
     def __init__(self, job: FlushJob) -> None:
         self._job = job
-        self.rows: dict[int, list[Row]] = {partition_id: [] for partition_id in job.known}
+        self.notes = {each: _Notes(job.flushed_ends.get(each, 0)) for each in job.known}
         self._floors = {
-            partition_id: max(
-                job.flushed_ends.get(partition_id, 0), job.start_offsets.get(partition_id, 0)
-            )
-            for partition_id in job.known
+            each: max(notes.flushed_end, job.start_offsets.get(each, 0))
+            for each, notes in self.notes.items()
         }
-        self._dropped: dict[int, int] = {}  # partition id -> end of the last entry dropped
         self.first_sequence = 0
         self.last_sequence = job.flushed_through
         self.bytes_in = 0
@@ -128,6 +153,10 @@ class _Source:
         header = decode_file_header(view)
         if header is None or header.incarnation != (incarnation or header.incarnation):
             raise CorruptLog("this is not the journal file that was sealed", path)
+        wanted = {
+            each: (self._floors[each], notes.flat.extend, notes)
+            for each, notes in self.notes.items()
+        }
         for frame in iter_frames(view, header):
             if frame.sequence <= self._job.flushed_through:
                 continue
@@ -138,44 +167,45 @@ class _Source:
             self.first_sequence = self.first_sequence or frame.sequence
             self.last_sequence = frame.sequence
             self.bytes_in += frame.length
-            if self._read_frame(view, frame) != frame.position + frame.facts_at:
-                raise CorruptLog(
-                    "a frame's entries do not end where they should", path, frame.position
-                )
+            if _read_frame(view, frame, wanted) != frame.position + frame.facts_at:
+                raise CorruptLog("entries do not end where they should", path, frame.position)
+        for notes in self.notes.values():
+            notes.turn(view)
 
     def ends(self) -> dict[int, int]:
         """Say how far each partition that was met is in segments now, or was let go."""
-        ends = dict(self._dropped)
-        ends.update((partition_id, rows[-1][4]) for partition_id, rows in self.rows.items() if rows)
-        flushed = self._job.flushed_ends
-        return {each: max(end, flushed.get(each, 0)) for each, end in ends.items()}
+        return {
+            each: max(notes.last_end, notes.flushed_end)
+            for each, notes in self.notes.items()
+            if notes.last_end is not None
+        }
 
-    def _read_frame(self, view: memoryview, frame: Frame) -> int:
-        """Note the entries of a frame and return where they end. The one loop per entry."""
-        floors, rows, unpack = self._floors, self.rows, _ENTRY.unpack_from
-        append_ms = frame.append_time_ms
-        position = frame.position + FRAME_HEADER
-        last_start = frame.position + frame.facts_at - _SMALLEST
-        for _ in range(frame.entry_count):
-            if position > last_start:
-                return -1
-            partition_id, epoch, base, after, delta, base_ms, max_ms = unpack(view, position)
-            start = position + PREFIX_SIZE
-            length = after + LENGTH_PREFIX
-            if length < HEADER_SIZE or delta < 0:
-                return -1
-            position = start + length
-            floor = floors.get(partition_id)
-            if floor is None:
-                continue
-            end = base + delta + 1
-            if end <= floor:
-                self._dropped[partition_id] = end
-                continue
-            rows[partition_id].append(
-                (view, start, length, base, end, epoch, base_ms, max_ms, append_ms)
-            )
-        return position
+
+_Wanted: TypeAlias = dict[int, tuple[int, Callable[[Iterable[int]], None], _Notes]]
+
+
+def _read_frame(view: memoryview, frame: Frame, wanted: _Wanted) -> int:
+    """Note the entries of a frame and return where they end. The one loop per entry."""
+    unpack, find, append_ms = _ENTRY.unpack_from, wanted.get, frame.append_time_ms
+    position = frame.position + FRAME_HEADER
+    last_position = frame.position + frame.facts_at - _SMALLEST
+    for _ in range(frame.entry_count):
+        if position > last_position:
+            return -1
+        partition_id, epoch, base, after, delta, base_ms, max_ms = unpack(view, position)
+        start = position + PREFIX_SIZE
+        position = start + after + LENGTH_PREFIX
+        if after < _SMALLEST_AFTER or delta < 0:
+            return -1
+        found = find(partition_id)
+        if found is None:
+            continue
+        floor, note, notes = found
+        if base + delta < floor:
+            notes.last_end = base + delta + 1
+        else:
+            note((start, after, base, delta, epoch, base_ms, max_ms, append_ms))
+    return position
 
 
 def _write(job: FlushJob, source: _Source, files: FileSystem, pace: Pace) -> SegmentInfo:
@@ -191,10 +221,9 @@ def _write(job: FlushJob, source: _Source, files: FileSystem, pace: Pace) -> Seg
         writer = SegmentWriter(
             file, header, _smoothly(file, pace) if job.bytes_per_second else pace
         )
-        for partition_id in sorted(source.rows):
-            rows = source.rows[partition_id]
-            if rows:
-                _write_partition(writer, partition_id, rows, job.flushed_ends.get(partition_id, 0))
+        for partition_id, notes in sorted(source.notes.items()):
+            if notes.parts:
+                _write_partition(writer, partition_id, notes)
         info = writer.finish(path.name, source.first_sequence, source.last_sequence)
     finally:
         file.close()
@@ -202,41 +231,49 @@ def _write(job: FlushJob, source: _Source, files: FileSystem, pace: Pace) -> Seg
     return info
 
 
-def _write_partition(
-    writer: SegmentWriter, partition_id: int, rows: list[Row], flushed_end: int
-) -> None:
-    """Write one partition's entries in blocks. Columns, so that no Python runs per entry."""
-    views, starts, lengths, bases, ends, epochs, base_ms, max_ms, append_ms = zip(
-        *rows, strict=True
-    )
-    if bases[0] < flushed_end or any(map(gt, ends, islice(bases, 1, None))):
-        raise CorruptLog(f"entries of partition {partition_id} overlap in the journal")
+def _write_partition(writer: SegmentWriter, partition_id: int, notes: _Notes) -> None:
+    """Write one partition's entries in blocks. A block does not reach over two files."""
+    epochs = [each for _, flat in notes.parts for each in flat[4::_FIELDS]]
+    bases = [each for _, flat in notes.parts for each in flat[2::_FIELDS]]
     writer.begin(partition_id, _epoch_starts(epochs, bases))
-    sums = list(accumulate(lengths))
-    first = written = 0
-    while first < len(rows):
-        after = max(first + 1, bisect_right(sums, written + BLOCK_TARGET))
-        data = b"".join(
-            [
-                view[start : start + length]
-                for view, start, length in zip(
-                    views[first:after], starts[first:after], lengths[first:after], strict=True
-                )
-            ]
+    end = notes.flushed_end
+    for view, flat in notes.parts:
+        starts, afters, bases, deltas, _, base_ms, max_ms, append_ms = (
+            flat[column::_FIELDS] for column in range(_FIELDS)
         )
-        writer.block(
-            Block(
+        lasts = list(map(add, bases, deltas))
+        if bases[0] < end or any(map(ge, lasts, islice(bases, 1, None))):
+            raise CorruptLog(f"entries of partition {partition_id} overlap in the journal")
+        end = lasts[-1] + 1
+        lengths = [after + LENGTH_PREFIX for after in afters]
+        sums = list(accumulate(lengths))
+        first = written = 0
+        while first < len(sums):
+            after = max(first + 1, bisect_right(sums, written + BLOCK_TARGET))
+            some = slice(first, after)
+            block = Block(
                 bases[first],
-                ends[after - 1],
+                lasts[after - 1] + 1,
                 after - first,
-                min(base_ms[first:after]),
-                max(max_ms[first:after]),
-                min(append_ms[first:after]),
-                max(append_ms[first:after]),
-            ),
-            data,
+                min(base_ms[some]),
+                max(max_ms[some]),
+                min(append_ms[some]),
+                max(append_ms[some]),
+            )
+            writer.block(block, _gather(view, starts[some], lengths[some]))
+            first, written = after, sums[after - 1]
+
+
+def _gather(view: memoryview, starts: list[int], lengths: list[int]) -> bytes | bytearray:
+    """Copy entries behind each other; the two ways differ by half, each where it is better."""
+    if len(starts) < FEW:
+        return b"".join(
+            [view[start : start + length] for start, length in zip(starts, lengths, strict=True)]
         )
-        first, written = after, sums[after - 1]
+    data = bytearray()
+    for start, length in zip(starts, lengths, strict=True):
+        data += view[start : start + length]
+    return data
 
 
 def _epoch_starts(epochs: Sequence[int], bases: Sequence[int]) -> list[EpochStart]:

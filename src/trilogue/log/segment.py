@@ -188,7 +188,7 @@ class SegmentWriter:
         self._header = header
         self._on_write = on_write
         self._partitions: list[_Partition] = []
-        self._waiting: list[bytes] = []
+        self._waiting: list[bytes | bytearray] = []
         self._waiting_size = 0
         self._written = 0
         self._put(encode_header(header))
@@ -213,7 +213,7 @@ class SegmentWriter:
         assert partition.epochs
         self._partitions.append(partition)
 
-    def block(self, block: Block, data: bytes) -> None:
+    def block(self, block: Block, data: bytes | bytearray) -> None:
         """Append the next entries of the partition, whole, already joined."""
         partition = self._partitions[-1]
         assert data
@@ -280,7 +280,7 @@ class SegmentWriter:
             {extent.partition_id: extent for extent in extents},
         )
 
-    def _put(self, data: bytes) -> None:
+    def _put(self, data: bytes | bytearray) -> None:
         self._waiting.append(data)
         self._waiting_size += len(data)
         if self._waiting_size >= WRITE_SIZE:
