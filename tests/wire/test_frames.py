@@ -87,7 +87,7 @@ def test_a_negative_or_too_large_length_is_refused_at_once_and_for_ever(length: 
 def test_the_limit_itself_is_accepted():
     frames = Int32Frames(10)
 
-    assert [b"0123456789"] == feed(frames, framed(b"0123456789"))
+    assert feed(frames, framed(b"0123456789")) == [b"0123456789"]
     frames.limit = 9
     with pytest.raises(WireError):
         feed(frames, framed(b"0123456789"))

@@ -14,8 +14,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from zipfile import ZipFile
 
-from tests.tools import require
 from tools.servers.kafka import jars
+
+from tests.tools import require
 
 RELEASES = ("3.9.1", "4.3.1")
 FOLDER = "common/message"

@@ -15,7 +15,7 @@ from kio.serial import entity_reader, entity_writer
 from tests.wire.kafka.instances import SPOKEN, Spoken, messages
 from trilogue.wire.kafka.compile import decoder, encoder
 from trilogue.wire.kafka.errors import ErrorCode
-from trilogue.wire.kafka.schema import Field, table
+from trilogue.wire.kafka.schema import Field
 
 few = settings(
     max_examples=10, derandomize=True, deadline=None, suppress_health_check=list(HealthCheck)

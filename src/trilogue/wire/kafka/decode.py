@@ -4,6 +4,8 @@ How it keeps its promise, that any bytes give a message or a `WireError` and nev
 they are worth: `pos` only grows; a slice past the end is short and harmless, and is found out by
 the next read or by the comparison with `end` on the last line; a count is compared with the bytes
 that are left, each element taking at least its smallest size, before anything is made or looped.
+And since two bytes can be an element that takes a hundred in memory, `room` counts down how many
+structures and strings one message may still have in its arrays.
 """
 
 from __future__ import annotations
@@ -30,6 +32,7 @@ SCOPE: dict[str, object] = {
     "MALFORMED": (WireError, IndexError, UnicodeDecodeError, struct.error),
     "new": object.__new__,
     "unpack_from": struct.unpack_from,
+    "MAX_ELEMENTS": runtime.MAX_ELEMENTS,
     "read_uvarint": runtime.read_uvarint,
     "long_length": runtime.long_length,
     "long_string_length": runtime.long_string_length,
@@ -48,7 +51,7 @@ def write(title: str, cls: type, version: int, *, flexible: bool) -> Writer:
     decoding = _Decoding(writer, version, flexible=flexible)
     with writer.function("def decode(buf, pos=0):"):
         writer.emit("if type(buf) is not memoryview: buf = memoryview(buf)")
-        writer.emit("end = len(buf)")
+        writer.emit("end = len(buf); room = MAX_ELEMENTS")
         with writer.block("try:"):
             decoding.structure(cls, "m")
             writer.emit("if pos > end: cut()")
@@ -164,7 +167,10 @@ class _Decoding:
         least = least_size(inner, self._version, flexible=self._flexible)
         assert least > 0, f"elements of {field.name} may be empty: nothing bounds their number"
         negative = "" if field.nullable(self._version) else f"{count} < 0 or "
-        self._emit(f"if {negative}{count} * {least} > end - pos: bad_count({count})")
+        fits = f"{negative}{count} * {least} > end - pos"
+        if inner.wire.kind != "fixed":
+            fits += f" or (room := room - {count}) < 0"
+        self._emit(f"if {fits}: bad_count({count})")
         if inner.wire.kind == "fixed":
             code = inner.wire.code
             short = self._writer.bind(unpackers(code))
@@ -196,6 +202,7 @@ class _Decoding:
         self._emit("else: pos += 1")
         count, tag, stop = (self._writer.fresh(prefix) for prefix in ("n", "t", "e"))
         with self._writer.function(f"def {name}(m, buf, pos, end):"):
+            self._emit("room = MAX_ELEMENTS")
             self._emit(f"{count}, pos = read_uvarint(buf, pos)")
             self._emit(f"check_count({count}, 2, end - pos)")
             with self._writer.block(f"for _ in range({count}):"):

@@ -16,6 +16,8 @@ from trilogue.wire.kafka.schema import Bytes
 MAX_VARINT_BYTES = 5
 MAX_LENGTH = 0x7FFFFFFF
 MAX_STRING = 0x7FFF
+MAX_ELEMENTS = 1_000_000
+"""Structures and strings in the arrays of one message: no cluster has so many, a frame could."""
 _ONE_BYTE = [bytes((n,)) for n in range(128)]
 _TWO_BYTES = struct.Struct(">H").pack
 
@@ -99,8 +101,8 @@ def check_count(count: int, least: int, left: int) -> None:
 
 
 def bad_count(count: int) -> NoReturn:
-    """Refuse an array: null where it may not be, or more elements than bytes."""
-    raise WireError(f"array of {count} elements does not fit")
+    """Refuse an array: null where it may not be, or more elements than can be or may be."""
+    raise WireError(f"array of {count} elements is too large, or null where it may not be")
 
 
 def bad_null() -> NoReturn:

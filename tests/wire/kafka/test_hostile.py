@@ -1,0 +1,186 @@
+"""Hostile bytes: a decoder gives a message or a WireError, soon, and without making much of it."""
+
+from __future__ import annotations
+
+import itertools
+import time
+import tracemalloc
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tests.wire.kafka import samples
+from tests.wire.kafka.instances import SPOKEN, Spoken, messages
+from trilogue.wire.errors import WireError
+from trilogue.wire.kafka import runtime
+from trilogue.wire.kafka.api import MESSAGES
+from trilogue.wire.kafka.compile import decoder, encoder
+from trilogue.wire.kafka.fetch import FetchRequest, FetchResponse
+from trilogue.wire.kafka.metadata import MetadataRequest, MetadataResponse
+from trilogue.wire.kafka.produce import ProduceRequest
+from trilogue.wire.kafka.schema import table
+from trilogue.wire.kafka.topics import DeleteTopicsRequest
+
+ALL = [*SPOKEN, *(Spoken(samples.Everything, version) for version in range(samples.LAST + 1))]
+EDGES = [
+    Spoken(cls, version)
+    for pair in MESSAGES.values()
+    for cls in pair
+    for version in sorted({table(cls).flexible - 1, table(cls).flexible, table(cls).last})
+]
+few = settings(
+    max_examples=8, derandomize=True, deadline=None, suppress_health_check=list(HealthCheck)
+)
+HOSTILE = (0x7FFFFFFF, -1, -2, -(1 << 31), 0x10000, 0x7FFF)
+BAD_VARINTS = ("80", "8080808080", "ffffffff7f", "ffffffff0f", "ffffffffffffffffff01")
+
+
+def survive(spoken: Spoken, raw: bytes) -> None:
+    """Decode; anything but a message or a WireError fails the test."""
+    try:
+        _, end = decoder(*spoken)(raw)
+    except WireError:
+        return
+    assert end <= len(raw)
+
+
+@pytest.mark.parametrize("spoken", ALL, ids=str)
+@few
+@given(raw=st.binary(max_size=300))
+def test_any_bytes_give_a_message_or_a_wire_error(spoken: Spoken, raw: bytes):
+    survive(spoken, raw)
+
+
+@pytest.mark.parametrize("spoken", ALL, ids=str)
+@few
+@given(data=st.data())
+def test_damaged_messages_give_a_message_or_a_wire_error(spoken: Spoken, data: st.DataObject):
+    raw = bytearray()
+    encoder(*spoken)(data.draw(messages(*spoken)), raw)
+    raw = raw[:400]
+    places = st.integers(0, max(0, len(raw) - 1))
+
+    for place, byte in data.draw(st.lists(st.tuples(places, st.integers(0, 255)), max_size=3)):
+        if raw:
+            raw[place] = byte
+    survive(spoken, bytes(raw))
+
+
+@pytest.mark.parametrize("spoken", ALL, ids=str)
+@few
+@given(data=st.data())
+def test_a_message_that_is_cut_off_anywhere_is_a_wire_error(spoken: Spoken, data: st.DataObject):
+    raw = bytearray()
+    encoder(*spoken)(data.draw(messages(*spoken)), raw)
+
+    for size in itertools.chain(range(min(len(raw), 60)), [len(raw) - 1]):
+        if 0 <= size < len(raw):
+            with pytest.raises(WireError):
+                decoder(*spoken)(bytes(raw[:size]))
+
+
+@pytest.mark.parametrize("spoken", EDGES, ids=str)
+def test_a_hostile_number_anywhere_costs_nothing(spoken: Spoken):
+    """Every length, count and tag of a small message is overwritten in turn."""
+    raw = bytearray()
+    encoder(*spoken)(spoken.cls(), raw)
+    small = bytes(raw[:64]) + bytes(8)
+    tracemalloc.start()
+    began = time.perf_counter()
+
+    for place in range(len(small)):
+        for number in HOSTILE:
+            survive(spoken, small[:place] + number.to_bytes(4, "big", signed=True) + small[place:])
+        for varint in BAD_VARINTS:
+            survive(spoken, small[:place] + bytes.fromhex(varint) + small[place:])
+
+    took = time.perf_counter() - began
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert took < 5
+    assert peak < 1 << 20
+
+
+@pytest.mark.parametrize(
+    ("cls", "version", "raw"),
+    [
+        (MetadataRequest, 1, "7fffffff"),
+        (MetadataRequest, 1, "00000002 0001 61"),
+        (MetadataRequest, 0, "ffffffff"),
+        (MetadataRequest, 0, "80000000"),
+        (MetadataRequest, 9, "ffffffff0f"),
+        (MetadataRequest, 9, "ffffffff7f"),
+        (MetadataRequest, 9, "8080808080"),
+        (MetadataRequest, 9, "01 01 00 00 ffffffff0f"),
+        (MetadataRequest, 9, "01 01 00 00 01 05 ffffffff0f"),
+        (FetchRequest, 4, "ffffffff 00000000 00000000 00000000 00 7fffffff"),
+        (FetchRequest, 4, "ffffffff 00000000 00000000 00000000 00 00000001 ffff 00000000"),
+        (FetchRequest, 4, "ffffffff 00000000 00000000 00000000 00 00000001 fffe 00000000"),
+        (ProduceRequest, 3, "ffff 0001 00000000 00000001 0001 61 00000001 00000000 7fffffff"),
+        (ProduceRequest, 9, "00 0001 00000000 02 02ff 02 00000000 01 00 00 00"),
+        (ProduceRequest, 9, "00 0001 00000000 02 818004"),
+        (MetadataResponse, 0, "00000000 00000001 0000 0001 61 00000001" + 10 * "00" + "7fffffff"),
+    ],
+)  # fmt: skip
+def test_hostile_counts_and_lengths_are_refused(cls: type, version: int, raw: str):
+    with pytest.raises(WireError, match=f"{cls.__name__} v{version}: "):
+        decoder(cls, version)(bytes.fromhex(raw))
+
+
+def test_bad_utf8_is_a_wire_error():
+    with pytest.raises(WireError, match="utf-8"):
+        decoder(MetadataRequest, 1)(bytes.fromhex("00000001 0002 c328"))
+
+
+def test_a_flexible_string_is_no_longer_than_kafka_allows():
+    raw = runtime.uvarint(2) + runtime.uvarint(32769) + b"x" * 32768 + b"\0" * 4
+
+    with pytest.raises(WireError, match="string of 32768 bytes"):
+        decoder(MetadataRequest, 9)(raw)
+
+
+def test_a_count_that_fits_the_bytes_costs_no_more_than_they_do():
+    """The densest legal body: twenty thousand empty structures. Time and room stay linear."""
+    count = 20_000
+    raw = bytes(10) + runtime.uvarint(count + 1) + (bytes(16) + b"\1\0") * count + b"\0"
+    tracemalloc.start()
+    began = time.process_time()
+
+    response, _ = decoder(FetchResponse, 13)(raw)
+
+    took = time.process_time() - began
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert len(response.responses) == count
+    assert took < 5
+    assert peak < 200 * len(raw)
+
+
+def test_a_message_has_a_bounded_number_of_elements():
+    """A byte can be an element, so that a frame within its limit could still ask for gigabytes."""
+    most = runtime.MAX_ELEMENTS
+    body = runtime.uvarint(most + 2) + b"\1" * (most + 1) + bytes(5)
+
+    with pytest.raises(WireError, match=f"array of {most + 1} elements"):
+        decoder(DeleteTopicsRequest, 5)(body)
+
+    topic = b"\1" + runtime.uvarint(most // 2 + 1) + bytes(6) * (most // 2) + b"\0"
+    with pytest.raises(WireError, match=f"array of {most // 2} elements"):
+        decoder(ProduceRequest, 9)(b"\0" + bytes(6) + b"\4" + 3 * topic + b"\0")
+
+
+@given(st.integers(0, runtime.MAX_LENGTH))
+def test_varints_come_back_as_they_went(value: int):
+    raw = runtime.uvarint(value)
+
+    assert runtime.read_uvarint(raw, 0) == (value, len(raw))
+
+
+@pytest.mark.parametrize("edge", [127, 128, 16383, 16384, 2097151, 2097152, 268435455, 268435456])
+def test_compact_lengths_at_the_edges_of_their_sizes(edge: int):
+    raw = runtime.uvarint(edge)
+
+    if len(raw) > 1:
+        assert runtime.long_length(raw, 1) == (edge - 1, len(raw))
+    assert runtime.read_uvarint(raw, 0) == (edge, len(raw))
