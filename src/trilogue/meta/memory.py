@@ -28,6 +28,7 @@ class MemoryMeta:
         self.failed: Exception | None = None
         self._snapshots: dict[bytes, bytes] = {}
         self._ids = Ids()
+        self._fetch(*(AllocateIds(kind, count) for kind, count in ID_BLOCKS.items()))
 
     async def commit(
         self,
@@ -57,15 +58,15 @@ class MemoryMeta:
 
     def allocate(self, kind: str) -> int:
         """Give one id."""
-        if not self._ids.left(kind):
-            self._fetch(kind, ID_BLOCKS.get(kind, 0))
+        if not self._ids.left(kind) and kind in ID_BLOCKS:
+            self._fetch(AllocateIds(kind, ID_BLOCKS[kind]))
         return self._ids.take(kind)
 
     async def reserve(self, kind: str, count: int) -> None:
         """Fetch what is missing."""
         missing = count - self._ids.left(kind)
         if missing > 0:
-            self._fetch(kind, missing)
+            self._fetch(AllocateIds(kind, missing))
 
     def snapshots(self) -> Iterator[tuple[bytes, bytes]]:
         """Read all snapshots, in the order of their keys."""
@@ -79,7 +80,6 @@ class MemoryMeta:
         """Refuse what comes later."""
         self.failed = self.failed or StorageFailed("meta is closed")
 
-    def _fetch(self, kind: str, count: int) -> None:
-        if count:
-            for block in self.commit_now([AllocateIds(kind, count)]).blocks:
-                self._ids.add(block)
+    def _fetch(self, *ops: AllocateIds) -> None:
+        for block in self.commit_now(ops).blocks:
+            self._ids.add(block)
