@@ -399,8 +399,11 @@ def _create(connection: sqlite3.Connection, cluster_id: bytes, node_id: int) -> 
 def _begin_epoch(connection: sqlite3.Connection) -> Change:
     """Fence off whoever had the data before and take the first blocks of ids, durably."""
     connection.execute("BEGIN IMMEDIATE")
-    connection.execute("UPDATE identity SET value = value + 1 WHERE key = 'node_epoch'")
     state = load_state(connection)
+    state.node_epoch += 1
+    connection.execute(
+        "UPDATE identity SET value = ? WHERE key = 'node_epoch'", (state.node_epoch,)
+    )
     made = change(state, [AllocateIds(kind, count) for kind, count in ID_BLOCKS.items()])
     write_rows(connection, made.writes)
     connection.execute("COMMIT")

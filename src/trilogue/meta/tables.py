@@ -157,12 +157,32 @@ def _segment_info(columns: list[Any], extents: dict[int, Extent]) -> SegmentInfo
 
 
 def load_state(connection: sqlite3.Connection) -> MetaState:
-    """Read everything but the snapshots into memory."""
+    """Read everything but the snapshots into memory. What is not as written is a TypeError."""
     identity = dict(connection.execute("SELECT key, value FROM identity"))
     state = MetaState(identity["cluster_id"], identity["node_id"], identity["node_epoch"])
+    _expect(bytes, state.cluster_id)
+    _expect(int, state.node_id, state.node_epoch)
     state.counters.update(connection.execute("SELECT name, value FROM counters"))
     state.next_ids.update(connection.execute("SELECT kind, next FROM next_ids"))
     state.settings.update(connection.execute("SELECT key, value FROM settings"))
+    _expect(int, *state.counters.values(), *state.next_ids.values())
+    _expect(str, *state.settings.values())
+    _load_topics(connection, state)
+    for partition_id, topic_id, *offsets in connection.execute("SELECT * FROM partitions"):
+        _expect(bytes, topic_id)
+        _expect(int, *offsets)
+        state.partitions[partition_id] = PartitionState(topic_id, *offsets)
+    segments = connection.execute("SELECT * FROM segments ORDER BY segment_id")
+    for *columns, extents in segments:
+        rows = msgspec.msgpack.decode(extents, type=list[tuple[int, ...]])
+        info = _segment_info(columns, extents_from_rows(rows))
+        _expect(str, info.name)
+        _expect(int, *columns[:2], *columns[3:])
+        state.segments[info.segment_id] = info
+    return state
+
+
+def _load_topics(connection: sqlite3.Connection, state: MetaState) -> None:
     for (
         tenant,
         namespace,
@@ -183,13 +203,15 @@ def load_state(connection: sqlite3.Connection) -> MetaState:
             msgspec.json.decode(settings, type=dict[str, str]),
             *rest,
         )
+        _expect(str, *row.key)
+        _expect(bytes, topic_id)
+        _expect(int, *rest)
         state.topics[row.key] = row
         state.topic_keys[topic_id] = row.key
-    for partition_id, *values in connection.execute("SELECT * FROM partitions"):
-        state.partitions[partition_id] = PartitionState(*values)
-    segments = connection.execute("SELECT * FROM segments ORDER BY segment_id")
-    for *numbers, extents in segments:
-        rows = msgspec.msgpack.decode(extents, type=list[tuple[int, ...]])
-        info = _segment_info(numbers, extents_from_rows(rows))
-        state.segments[info.segment_id] = info
-    return state
+
+
+def _expect(kind: type, *values: object) -> None:
+    """SQLite keeps any type in any column; a damaged page may hold one that was never written."""
+    for value in values:
+        if type(value) is not kind:
+            raise TypeError(f"{value!r} is not of type {kind.__name__}")
