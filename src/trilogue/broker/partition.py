@@ -13,7 +13,6 @@ from trilogue.broker.errors import (
     BrokerError,
     CorruptRecord,
     InvalidRecord,
-    InvalidTimestamp,
     NotServed,
     StaleEpoch,
     TooLarge,
@@ -25,7 +24,7 @@ from trilogue.broker.errors import (
 from trilogue.broker.producers import PartitionProducers
 from trilogue.broker.settings import TopicSettings
 from trilogue.entry import entry as entries
-from trilogue.entry.entry import LOG_APPEND_TIME, TRANSACTIONAL, EntryError, EntryHeader
+from trilogue.entry.entry import TRANSACTIONAL, EntryError, EntryHeader
 from trilogue.entry.kafka_batch import check_produced, read_header, set_log_append_time
 from trilogue.log.errors import LogError
 from trilogue.log.partition_log import PartitionLog
@@ -80,8 +79,10 @@ class Partition:
             header = check_produced(records)
         except EntryError as error:
             raise _refusal(error) from error
-        if self.deleted or header.attributes & (TRANSACTIONAL | LOG_APPEND_TIME):
-            self._refuse(header)
+        if self.deleted:
+            raise UnknownTopic("the topic was deleted")
+        if header.attributes & TRANSACTIONAL:
+            raise NotServed("transactions are not served")
         idempotent = header.producer_id >= 0
         if idempotent:
             repeated = self.producers.check(header)
@@ -98,13 +99,6 @@ class Partition:
         if idempotent:
             self.producers.write(header, base_offset, append_time_ms, now_ms)
         return Appended(base_offset, append_time_ms, duplicate=False)
-
-    def _refuse(self, header: EntryHeader) -> None:
-        if self.deleted:
-            raise UnknownTopic("the topic was deleted")
-        if header.is_transactional:
-            raise NotServed("transactions are not served")
-        raise InvalidTimestamp("a producer may not say that a time is the broker's")
 
 
 def _stamped(records: memoryview, now_ms: int) -> tuple[memoryview, EntryHeader]:

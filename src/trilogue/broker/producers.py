@@ -18,9 +18,9 @@ were surely written: `written` counts how many follow each other without a gap u
 
 State moves when a batch is appended, so that a retry which comes before the sync is recognised
 (the reply waits for the disk either way). A snapshot must not know more than the disk: it holds
-only batches below the high watermark. For that a sixth batch is kept: a client has at most five
-unacked, so the sixth is durable. State comes back from snapshots and from the headers of replayed
-entries; to apply a header twice changes nothing.
+only batches below the high watermark. For that a sixth batch is kept (a client has at most five
+unacked, so the sixth is durable), and the epoch before the newest one. State comes back from
+snapshots and from the headers of replayed entries; to apply a header twice changes nothing.
 
 All states stand in one list in the order of their last use. Its end is where idle ones expire (one
 day, looked at when a snapshot is made) and where room is made when there are too many.
@@ -34,7 +34,6 @@ from dataclasses import dataclass
 
 from trilogue.broker.errors import (
     DuplicateSequence,
-    InvalidRecord,
     OutOfOrderSequence,
     StaleProducerEpoch,
 )
@@ -69,6 +68,7 @@ class _Producer:
         "batches",
         "dirty",
         "epoch",
+        "former",
         "last_sequence",
         "partition_id",
         "producer_id",
@@ -83,6 +83,7 @@ class _Producer:
         self.written = 0
         self.active_ms = 0
         self.batches: list[WrittenBatch] = []
+        self.former: tuple[int, list[WrittenBatch], int] | None = None  # the epoch before
         self.dirty = False
 
     def repeated(self, sequence: int, delta: int) -> WrittenBatch:
@@ -102,8 +103,9 @@ class _Producer:
         """Take over a batch that is in the log."""
         sequence, delta = header.base_sequence, header.last_offset_delta
         if header.producer_epoch != self.epoch:
+            self.former = (self.epoch, self.batches, self.written) if self.batches else None
             self.epoch = header.producer_epoch
-            self.batches.clear()
+            self.batches = []
             self.written = 0
         elif sequence != (self.last_sequence + 1) & SEQUENCE_MASK:
             self.batches.clear()  # a gap that only a replay can have: what was between is unknown
@@ -116,18 +118,22 @@ class _Producer:
 
     def durable(self, end: int) -> ProducerMark | None:
         """Describe what was written below `end`; None when that is no longer known."""
-        below = [batch for batch in self.batches if batch.base_offset < end]
-        if self.batches and not below:
-            return None
-        above = sum(batch.last_offset_delta + 1 for batch in self.batches[len(below) :])
-        return ProducerMark(
-            self.partition_id,
-            self.producer_id,
-            self.epoch,
-            self.active_ms,
-            self.written - above,
-            tuple(below[-WINDOW:]),
-        )
+        states = [(self.epoch, self.batches, self.written)]
+        if self.former is not None:
+            states.append(self.former)
+        for epoch, batches, written in states:
+            below = [batch for batch in batches if batch.base_offset < end]
+            above = sum(batch.last_offset_delta + 1 for batch in batches[len(below) :])
+            if below or not batches:
+                return ProducerMark(
+                    self.partition_id,
+                    self.producer_id,
+                    epoch,
+                    self.active_ms,
+                    written - above,
+                    tuple(below[-WINDOW:]),
+                )
+        return None
 
 
 class PartitionProducers:
@@ -148,14 +154,10 @@ class PartitionProducers:
         state = self._states.get(header.producer_id)
         sequence, epoch = header.base_sequence, header.producer_epoch
         if state is None:
-            if sequence < 0 or epoch < 0:
-                raise InvalidRecord("a batch with a producer id needs an epoch and a sequence")
             return None
         if epoch == state.epoch:
             if sequence == (state.last_sequence + 1) & SEQUENCE_MASK:
                 return None
-            if sequence < 0:
-                raise InvalidRecord("a batch with a producer id needs a sequence")
             return state.repeated(sequence, header.last_offset_delta)
         if epoch < state.epoch:
             raise StaleProducerEpoch(f"epoch {epoch} is over, the producer is at {state.epoch}")
@@ -276,7 +278,7 @@ class Producers:
         for state in dirty:
             mark = state.durable(durable_end(state.partition_id)) if state.dirty else None
             if mark is not None:
-                state.dirty = mark.batches[-1] != state.batches[-1]
+                state.dirty = mark.batches[-1:] != tuple(state.batches[-1:])
                 rows.append(
                     SnapshotRow(
                         producer_key(mark.partition_id, mark.producer_id), encode_mark(mark)

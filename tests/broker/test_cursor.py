@@ -1,0 +1,257 @@
+from __future__ import annotations
+
+import pytest
+
+from tests.broker.fakes import FakeLog
+from trilogue.broker.cursor import MOVES_IN_FACT, CursorLimits, Cursors, Position, refusal
+from trilogue.broker.errors import (
+    DiskFull,
+    InvalidGroupName,
+    MetadataTooLarge,
+    OffsetOutOfRange,
+    StorageFailed,
+    TooManyPositions,
+)
+from trilogue.broker.facts import (
+    CursorMove,
+    CursorMoves,
+    Protocol,
+    SnapshotRow,
+    cursor_key,
+    decode_moves,
+    encode_moves,
+)
+from trilogue.log import errors as log_errors
+from trilogue.log.frame import MAX_FACT
+
+KAFKA = Protocol.KAFKA
+
+
+class Room:
+    """Cursors over a log that is durable when told; partitions 1 to 999 exist."""
+
+    def __init__(self, limits: CursorLimits | None = None) -> None:
+        self.log = FakeLog()
+        self.partitions = set(range(1, 1_000))
+        self.cursors = Cursors(self.partitions.__contains__, limits)
+
+    def commit(self, *moves: CursorMove, name: str = "g", protocol: Protocol = KAFKA, at: int = 5):
+        return self.cursors.commit(self.log, protocol, name, moves, at)
+
+    def offset(self, partition_id: int, name: str = "g") -> int | None:
+        position = self.cursors.position(KAFKA, name, partition_id)
+        return None if position is None else position.offset
+
+
+def test_a_position_is_seen_and_answered_only_when_it_is_durable():
+    room = Room()
+
+    promise = room.commit(CursorMove(1, 10, 3, "note"))
+    before = (promise.done, room.offset(1))
+    room.log.commit()
+
+    assert before == (False, None)
+    assert promise.result() is None
+    assert room.cursors.position(KAFKA, "g", 1) == Position(10, 3, "note", 5)
+
+
+def test_moves_take_effect_in_the_order_of_the_journal():
+    room = Room()
+    room.commit(CursorMove(1, 10))
+    room.commit(CursorMove(1, 4), CursorMove(2, 7))
+
+    room.log.commit(waiters=1)
+    first = room.offset(1), room.offset(2)
+    room.log.commit()
+
+    assert first == (10, None)
+    assert (room.offset(1), room.offset(2)) == (4, 7)
+
+
+def test_a_failed_disk_moves_nothing():
+    room = Room()
+    promise = room.commit(CursorMove(1, 10))
+
+    room.log.commit(log_errors.StorageFailed("broken"))
+
+    assert isinstance(promise.error, StorageFailed)
+    assert room.offset(1) is None
+
+
+@pytest.mark.parametrize(
+    ("refused", "meant"),
+    [
+        (log_errors.StorageFailed("broken"), StorageFailed),
+        (log_errors.TailFull("full"), DiskFull),
+    ],
+)
+def test_a_log_that_refuses_is_heard_at_once(refused, meant):
+    room = Room()
+    room.log.refusal = refused
+
+    with pytest.raises(meant):
+        room.commit(CursorMove(1, 10))
+
+
+def test_a_commit_of_nothing_is_done():
+    assert Room().commit().done
+
+
+def test_names_and_protocols_do_not_share_positions():
+    room = Room()
+    room.commit(CursorMove(1, 10))
+    room.commit(CursorMove(1, 20), name="h")
+    room.commit(CursorMove(1, 30), protocol=Protocol.PULSAR)
+    room.log.commit()
+
+    assert (room.offset(1), room.offset(1, "h"), room.offset(1, "i")) == (10, 20, None)
+    assert dict(room.cursors.positions(Protocol.PULSAR, "g")) == {1: Position(30, -1, "", 5)}
+    assert sorted(room.cursors.names(KAFKA)) == ["g", "h"]
+    assert len(room.cursors) == 3
+
+
+def test_a_long_commit_is_cut_into_facts_that_a_frame_takes_and_kept_when_all_are():
+    room = Room()
+    moves = [CursorMove(each, each, 0, "m" * 4_096) for each in range(1, 2 * MOVES_IN_FACT + 2)]
+
+    promise = room.commit(*moves, name="n" * 1_024)
+    assert len(room.log.facts) == 3
+    assert max(len(payload) for _, payload in room.log.facts) < MAX_FACT
+    room.log.commit(waiters=2)
+    half = promise.done, len(room.cursors)
+    room.log.commit()
+
+    assert half == (False, 2 * MOVES_IN_FACT)
+    assert promise.done
+    assert len(room.cursors) == len(moves)
+
+
+def test_a_flush_cut_inside_a_commit_finds_what_its_frames_held():
+    """What the snapshot of a cut lacks no replay brings back: the frames before it are skipped."""
+    room = Room()
+    room.commit(*(CursorMove(each, each) for each in range(1, MOVES_IN_FACT + 2)))
+
+    room.log.commit(waiters=1)
+    rows = room.cursors.snapshot()
+
+    assert len(rows) == MOVES_IN_FACT
+
+
+REFUSED = [
+    (CursorMove(1, -1), OffsetOutOfRange),
+    (CursorMove(1, 0, 0, "x" * 4_097), MetadataTooLarge),
+    (CursorMove(1, 0, 0, "é" * 2_049), MetadataTooLarge),
+]
+
+
+@pytest.mark.parametrize(("move", "reason"), REFUSED)
+def test_a_move_that_cannot_be_is_refused(move: CursorMove, reason):
+    room = Room()
+
+    assert type(refusal(room.cursors, move)) is reason
+    with pytest.raises(reason):
+        room.commit(CursorMove(2, 5), move)
+    assert room.log.facts == []
+
+
+def test_a_move_with_the_longest_metadata_is_accepted():
+    assert refusal(Room().cursors, CursorMove(1, 0, -1, "é" * 2_048)) is None
+
+
+def test_a_name_has_a_limit():
+    with pytest.raises(InvalidGroupName):
+        Room().commit(CursorMove(1, 0), name="é" * 513)
+
+
+def test_there_is_a_limit_to_all_positions():
+    room = Room(CursorLimits(count_max=2))
+    room.commit(CursorMove(1, 0), CursorMove(2, 0))
+    room.log.commit()
+
+    with pytest.raises(TooManyPositions):
+        room.commit(CursorMove(3, 0))
+
+
+# -- deleted partitions
+
+
+def test_positions_of_deleted_partitions_go_with_them():
+    room = Room()
+    room.commit(CursorMove(1, 10), CursorMove(2, 20))
+    room.commit(CursorMove(1, 30), name="h")
+    room.log.commit()
+    room.cursors.snapshot()
+
+    room.partitions.remove(1)
+    room.cursors.drop([1])
+
+    assert (room.offset(1), room.offset(2), room.offset(1, "h")) == (None, 20, None)
+    assert len(room.cursors) == 1
+    assert room.cursors.names(KAFKA) == ["g"]
+    assert set(room.cursors.snapshot()) == {
+        SnapshotRow(cursor_key(KAFKA, "g", 1), None),
+        SnapshotRow(cursor_key(KAFKA, "h", 1), None),
+    }
+
+
+def test_a_move_that_was_on_its_way_when_the_partition_was_deleted_leaves_nothing():
+    room = Room()
+    promise = room.commit(CursorMove(1, 10))
+
+    room.partitions.remove(1)
+    room.cursors.drop([1])
+    room.log.commit()
+
+    assert promise.done
+    assert room.offset(1) is None
+    assert room.cursors.names(KAFKA) == []
+    assert room.cursors.snapshot() == []
+
+
+# -- snapshots and replay
+
+
+def test_a_snapshot_has_what_changed_and_is_durable():
+    room = Room()
+    room.commit(CursorMove(1, 10, 2, "note"))
+    undurable = room.cursors.snapshot()
+    room.log.commit()
+    room.commit(CursorMove(2, 20))
+
+    rows = room.cursors.snapshot()
+
+    assert undurable == []
+    assert [row.key for row in rows] == [cursor_key(KAFKA, "g", 1)]
+    assert decode_moves(rows[0].value) == CursorMoves(KAFKA, "g", 5, [CursorMove(1, 10, 2, "note")])
+    assert room.cursors.snapshot() == []
+
+
+def test_positions_come_back_from_the_snapshot_and_then_from_the_journal():
+    room = Room()
+    room.commit(CursorMove(1, 10), CursorMove(2, 20))
+    room.log.commit()
+    rows = room.cursors.snapshot()
+    cut = len(room.log.durable_facts)
+    room.commit(CursorMove(1, 11), CursorMove(3, 30))
+    room.log.commit()
+
+    back = Room()
+    for row in rows:
+        back.cursors.load(row.value)
+    clean = back.cursors.snapshot()
+    for _, payload in room.log.durable_facts[cut:] * 2:
+        back.cursors.replay(payload)
+
+    assert clean == []
+    assert back.cursors.positions(KAFKA, "g") == room.cursors.positions(KAFKA, "g")
+    assert len(back.cursors) == 3
+    assert len(back.cursors.snapshot()) == 2
+
+
+def test_a_row_of_a_partition_that_is_gone_is_removed_at_the_next_cut():
+    room = Room()
+
+    room.cursors.load(encode_moves(CursorMoves(KAFKA, "g", 5, [CursorMove(5_000, 1)])))
+
+    assert len(room.cursors) == 0
+    assert room.cursors.snapshot() == [SnapshotRow(cursor_key(KAFKA, "g", 5_000), None)]

@@ -1,0 +1,126 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from trilogue.broker.facts import (
+    CursorMove,
+    CursorMoves,
+    FactKind,
+    ProducerMark,
+    Protocol,
+    WrittenBatch,
+    cursor_key,
+    decode_mark,
+    decode_moves,
+    encode_mark,
+    encode_moves,
+    producer_key,
+)
+from trilogue.log.errors import CorruptLog
+
+int16, int32, int64 = (st.integers(-(2 ** (n - 1)), 2 ** (n - 1) - 1) for n in (16, 32, 64))
+uint64 = st.integers(0, 2**64 - 1)
+text = st.text(max_size=40)
+
+moves = st.builds(
+    CursorMoves,
+    protocol=st.sampled_from(Protocol),
+    name=text,
+    committed_ms=int64,
+    moves=st.lists(st.builds(CursorMove, uint64, int64, int32, text), max_size=5),
+)
+marks = st.builds(
+    ProducerMark,
+    partition_id=uint64,
+    producer_id=int64,
+    epoch=int16,
+    active_ms=int64,
+    written=uint64,
+    batches=st.lists(st.builds(WrittenBatch, int32, int32, int64, int64), max_size=5).map(tuple),
+)
+
+MOVES = CursorMoves(Protocol.PULSAR, "né", 5, [CursorMove(1, 2, 3, "m"), CursorMove(4, 5)])
+MARK = ProducerMark(1, 2, 3, 4, 5, (WrittenBatch(6, 7, 8, 9),))
+
+
+def test_a_cursor_move_has_these_bytes():
+    payload = encode_moves(MOVES)
+
+    assert payload.hex(" ") == (
+        "01 01 00 00 00 00 00 00 00 05 00 03 6e c3 a9 00 00 00 02"  # version, protocol, time, name
+        " 00 00 00 00 00 00 00 01 00 00 00 00 00 00 00 02 00 00 00 03 00 01 6d"
+        " 00 00 00 00 00 00 00 04 00 00 00 00 00 00 00 05 ff ff ff ff 00 00"
+    )
+
+
+def test_a_producer_mark_has_these_bytes():
+    payload = encode_mark(MARK)
+
+    assert payload.hex(" ") == (
+        "01 00 00 00 00 00 00 00 01 00 00 00 00 00 00 00 02 00 03"  # version, partition, id, epoch
+        " 00 00 00 00 00 00 00 04 00 00 00 00 00 00 00 05 01"  # active, written, count
+        " 00 00 00 06 00 00 00 07 00 00 00 00 00 00 00 08 00 00 00 00 00 00 00 09"
+    )
+
+
+def test_numbers_on_disk_stay():
+    assert {kind.name: kind.value for kind in FactKind} == {"CURSOR_MOVE": 1, "PRODUCER_MARK": 2}
+    assert {each.name: each.value for each in Protocol} == {"KAFKA": 0, "PULSAR": 1, "TUBEMQ": 2}
+
+
+def test_snapshot_keys_differ_by_everything_that_names_a_row():
+    assert cursor_key(Protocol.TUBEMQ, "né", 5).hex(" ") == "63 02 00 00 00 00 00 00 00 05 6e c3 a9"
+    assert producer_key(1, 2).hex(" ") == "70 00 00 00 00 00 00 00 01 00 00 00 00 00 00 00 02"
+
+
+@given(moves)
+def test_moves_read_back(batch: CursorMoves):
+    assert decode_moves(encode_moves(batch)) == batch
+
+
+@given(marks)
+def test_marks_read_back(mark: ProducerMark):
+    assert decode_mark(encode_mark(mark)) == mark
+
+
+@pytest.mark.parametrize(
+    ("decode", "payload"),
+    [(decode_moves, encode_moves(MOVES)), (decode_mark, encode_mark(MARK))],
+    ids=["moves", "mark"],
+)
+def test_what_is_cut_or_too_long_is_corrupt(decode, payload: bytes):
+    for cut in (payload + b"\0", *(payload[:size] for size in range(len(payload)))):
+        with pytest.raises(CorruptLog):
+            decode(cut)
+
+
+@pytest.mark.parametrize(
+    ("decode", "payload"),
+    [(decode_moves, encode_moves(MOVES)), (decode_mark, encode_mark(MARK))],
+    ids=["moves", "mark"],
+)
+def test_a_version_that_nobody_knows_is_corrupt(decode, payload: bytes):
+    with pytest.raises(CorruptLog, match="version 2"):
+        decode(b"\2" + payload[1:])
+
+
+def test_an_unknown_protocol_and_a_broken_text_are_corrupt():
+    payload = bytearray(encode_moves(MOVES))
+    payload[1] = 9
+    with pytest.raises(CorruptLog):
+        decode_moves(bytes(payload))
+    payload[1] = 1
+    payload[13] = 0xFF
+    with pytest.raises(CorruptLog):
+        decode_moves(bytes(payload))
+
+
+@given(st.binary(max_size=80))
+def test_any_bytes_are_read_or_refused(payload: bytes):
+    for decode in (decode_moves, decode_mark):
+        try:
+            decode(payload)
+        except CorruptLog:
+            continue

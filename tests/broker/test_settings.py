@@ -1,0 +1,103 @@
+from __future__ import annotations
+
+import pytest
+
+from trilogue.broker.errors import InvalidSetting
+from trilogue.broker.settings import (
+    TABLE,
+    Kind,
+    TopicSettings,
+    check_settings,
+    resolve,
+)
+
+REFUSED = [
+    ("retention.ms", "-2"),
+    ("retention.ms", "soon"),
+    ("retention.ms", ""),
+    ("retention.ms", "1_000"),
+    ("retention.ms", "\u0661"),
+    ("retention.ms", "9" * 30),
+    ("retention.ms", "9" * 5_000),
+    ("retention.ms", None),
+    ("max.message.bytes", "-1"),
+    ("max.message.bytes", str((16 << 20) + 1)),
+    ("message.timestamp.type", "createtime"),
+    ("flush.messages", "0"),
+    ("flush.ms", "-1"),
+    ("cleanup.policy", "compact"),
+    ("cleanup.policy", "compact,delete"),
+    ("retention.bytes", "1000"),
+    ("min.insync.replicas", "2"),
+    ("compression.type", "zstd"),
+    ("segment.bytes", "1048576"),
+    ("segment.ms", "1000"),
+    ("unclean.leader.election.enable", "true"),
+    ("remote.storage.enable", "true"),
+    ("message.timestamp.after.max.ms", "3600000"),
+    ("retention.MS", "1"),
+    ("", "1"),
+]
+
+KEPT = [
+    ("retention.ms", " 1000 ", {"retention.ms": "1000"}),
+    ("retention.ms", "-1", {"retention.ms": "-1"}),
+    ("max.message.bytes", "0", {"max.message.bytes": "0"}),
+    ("message.timestamp.type", "LogAppendTime", {"message.timestamp.type": "LogAppendTime"}),
+    ("flush.messages", "1", {"flush.messages": "1"}),
+    ("cleanup.policy", "delete", {}),
+    ("cleanup.policy", " Delete ", {}),
+    ("retention.bytes", "-1", {}),
+    ("min.insync.replicas", "1", {}),
+    ("compression.type", "producer", {}),
+    ("message.format.version", "2.0-IV1", {}),
+    ("preallocate", "FALSE", {}),
+]
+
+
+@pytest.mark.parametrize(("key", "value"), REFUSED)
+def test_what_we_would_not_enforce_is_refused_and_named(key: str, value: str | None):
+    with pytest.raises(InvalidSetting) as refused:
+        check_settings({key: value})
+
+    assert key in str(refused.value)
+
+
+@pytest.mark.parametrize(("key", "value", "kept"), KEPT)
+def test_what_we_enforce_is_accepted_and_only_what_acts_is_kept(
+    key: str, value: str, kept: dict[str, str]
+):
+    assert check_settings({key: value}) == kept
+
+
+@pytest.mark.parametrize("row", TABLE.values(), ids=TABLE)
+def test_every_default_is_acceptable(row):
+    assert row.check(row.key, row.default) == row.default
+    assert isinstance(row.kind, Kind)
+    assert row.doc
+
+
+def test_a_topic_without_settings_keeps_seven_days_by_append_time():
+    assert resolve({}) == TopicSettings(
+        retention_ms=604_800_000,
+        retention_by_record_time=False,
+        message_size_max=1_048_588,
+        log_append_time=False,
+    )
+
+
+def test_an_explicit_retention_counts_record_timestamps_even_when_it_is_the_default():
+    settings = resolve(check_settings({"retention.ms": "604800000"}))
+
+    assert settings.retention_by_record_time
+    assert settings.retention_ms == 604_800_000
+
+
+def test_settings_mean_what_they_say():
+    kept = check_settings(
+        {"max.message.bytes": "2000000", "message.timestamp.type": "LogAppendTime"}
+    )
+
+    settings = resolve(kept)
+
+    assert (settings.message_size_max, settings.log_append_time) == (2_000_000, True)
