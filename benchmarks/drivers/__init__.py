@@ -1,0 +1,114 @@
+"""Cheap load drivers in C: compiled when a benchmark starts, run beside the server, told in JSON.
+
+A driver prints "begin" and "end" around what it measures; the callbacks read the server's counters
+at these moments.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+HERE = Path(__file__).parent
+
+Moment = Callable[[], None]
+Result = dict[str, float]
+
+
+def nothing() -> None:
+    """For runs that are not measured."""
+
+
+class DriverError(Exception):
+    """A driver failed, or measured requests that failed."""
+
+
+def compile_driver(name: str, into: Path) -> Path:
+    """The program, compiled with whatever C compiler there is."""
+    compiler = os.environ.get("CC") or shutil.which("cc") or shutil.which("gcc")
+    if compiler is None:
+        raise DriverError("the load drivers want a C compiler")
+    into.mkdir(parents=True, exist_ok=True)
+    program = into / name
+    command = [compiler, "-O2", "-o", str(program), str(HERE / f"{name}.c"), "-ldl"]
+    subprocess.run(command, check=True)
+    return program
+
+
+def librdkafka() -> Path:
+    """The library inside the installed confluent-kafka wheel."""
+    import confluent_kafka
+
+    folder = Path(confluent_kafka.__file__).parent.parent / "confluent_kafka.libs"
+    found = sorted(folder.glob("librdkafka*"))
+    if not found:
+        raise DriverError(
+            f"no librdkafka in {folder}: confluent-kafka was not installed as a wheel"
+        )
+    return found[0]
+
+
+class Drivers:
+    """The compiled drivers and how they are called."""
+
+    def __init__(self, build: Path) -> None:
+        self.load_program = compile_driver("load", build)
+        self.rdkafka_program = compile_driver("rdkafka", build)
+        self.library = librdkafka()
+
+    def load(
+        self,
+        address: str,
+        topic: str,
+        *,
+        begin: Moment = nothing,
+        end: Moment = nothing,
+        **options: float,
+    ) -> Result:
+        """Ready-made produce requests (load.c)."""
+        return run([self.load_program, address, topic, *spelled(options)], begin, end)
+
+    def rdkafka(
+        self,
+        mode: str,
+        address: str,
+        topic: str,
+        *,
+        settings: dict[str, object],
+        begin: Moment = nothing,
+        end: Moment = nothing,
+        **options: float,
+    ) -> Result:
+        """librdkafka, producing or consuming (rdkafka.c)."""
+        pairs = [f"{key}={value}" for key, value in settings.items()]
+        command = [self.rdkafka_program, self.library, mode, address, topic]
+        return run([*command, *spelled(options), *pairs], begin, end)
+
+
+def spelled(options: dict[str, float]) -> list[str]:
+    return [word for name, value in options.items() for word in (f"--{name}", str(value))]
+
+
+def run(command: list[object], begin: Moment, end: Moment) -> Result:
+    """Run a driver; its JSON. Errors it counted are an error."""
+    words = [str(word) for word in command]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        result: Result | None = None
+        for line in process.stdout:
+            match line.strip():
+                case "begin":
+                    begin()
+                case "end":
+                    end()
+                case text if text.startswith("{"):
+                    result = json.loads(text)
+    if process.returncode or result is None:
+        raise DriverError(f"{' '.join(words)} ended with {process.returncode}")
+    if result["errors"]:
+        raise DriverError(f"{' '.join(words)}: {result['errors']:.0f} errors")
+    return result

@@ -1,0 +1,151 @@
+"""What a server process and its children cost: CPU, memory, bytes written, syncs; read from /proc.
+
+A process tree is asked as a whole, because work that was moved into a helper process still has to
+be paid. Counters of children that ended are in their parent's cutime and cstime.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+TICKS = os.sysconf("SC_CLK_TCK")
+NOT_A_DISK = {"tmpfs", "ramfs", "overlay"}
+
+
+def tree(pid: int) -> list[int]:
+    """The process and everything below it."""
+    pids = [pid]
+    for parent in pids:
+        with suppress(FileNotFoundError, ProcessLookupError):
+            for task in Path(f"/proc/{parent}/task").iterdir():
+                pids += [int(child) for child in (task / "children").read_text().split()]
+    return pids
+
+
+def cpu_seconds(pid: int) -> float:
+    """User and system time of the tree so far."""
+    total = 0
+    for number in tree(pid):
+        with suppress(FileNotFoundError, ProcessLookupError):
+            fields = Path(f"/proc/{number}/stat").read_text().rsplit(")", 1)[1].split()
+            total += sum(int(field) for field in fields[11:15])
+    return total / TICKS
+
+
+def bytes_written(pid: int) -> int:
+    """Bytes the tree sent towards the disk (page cache pages made dirty, direct writes)."""
+    total = 0
+    for number in tree(pid):
+        with suppress(FileNotFoundError, ProcessLookupError):
+            lines = Path(f"/proc/{number}/io").read_text().splitlines()
+            total += next(int(line.split()[1]) for line in lines if line.startswith("write_bytes"))
+    return total
+
+
+def memory_mb(pid: int) -> float:
+    """Memory of the tree, shared pages counted once (proportional set size)."""
+    total = 0
+    for number in tree(pid):
+        with suppress(FileNotFoundError, ProcessLookupError):
+            lines = Path(f"/proc/{number}/smaps_rollup").read_text().splitlines()
+            total += next(int(line.split()[1]) for line in lines if line.startswith("Pss:"))
+    return total / 1024
+
+
+@dataclass
+class Cost:
+    """What happened between begin and end of a measurement."""
+
+    cpu_s: float
+    written_bytes: int
+    settling_cpu_s: float = 0.0
+
+    @property
+    def whole_cpu_s(self) -> float:
+        """With the work that was put off until after the load."""
+        return self.cpu_s + self.settling_cpu_s
+
+
+class Meter:
+    """Reads the counters of one tree at the begin and the end of a measurement."""
+
+    def __init__(self, pid: int) -> None:
+        self.pid = pid
+        self.cpu, self.written = cpu_seconds(pid), bytes_written(pid)
+
+    def read(self) -> Cost:
+        return Cost(cpu_seconds(self.pid) - self.cpu, bytes_written(self.pid) - self.written)
+
+
+def settle(pids: list[int], *, quiet_share: float = 0.08, limit_s: float = 15.0) -> None:
+    """Wait until none of the servers works any more: put-off work belongs to who put it off."""
+    end = time.monotonic() + limit_s
+    while time.monotonic() < end:
+        before = [cpu_seconds(pid) for pid in pids]
+        time.sleep(0.3)
+        used = [cpu_seconds(pid) - was for pid, was in zip(pids, before, strict=True)]
+        if max(used) <= 0.3 * quiet_share:
+            return
+
+
+@contextmanager
+def counted_syncs(pid: int, log: Path) -> Iterator[None]:
+    """Trace the tree's sync calls into `log`: slows it down, so never around a measurement."""
+    command = ["strace", "-f", "-qq", "-o", str(log), "-e", "trace=fsync,fdatasync,msync,pwritev2"]
+    for number in tree(pid):
+        command += ["-p", str(number)]
+    with subprocess.Popen(command, stderr=subprocess.DEVNULL) as tracer:
+        time.sleep(0.5)
+        try:
+            yield
+        finally:
+            tracer.send_signal(signal.SIGINT)
+            tracer.wait(10)
+
+
+def syncs_in(log: Path) -> int:
+    """Calls that made something durable."""
+    calls = [line for line in log.read_text().splitlines() if "resumed>" not in line]
+    return sum("sync(" in line or "DSYNC" in line for line in calls)
+
+
+def have_strace() -> bool:
+    return shutil.which("strace") is not None
+
+
+def file_system(path: Path) -> str:
+    """The type of the file system a path lies on."""
+    path = path.resolve()
+    best, kind = "", ""
+    for line in Path("/proc/mounts").read_text().splitlines():
+        _, where, its_kind, *_ = line.split()
+        if path.is_relative_to(where) and len(where) >= len(best):
+            best, kind = where, its_kind
+    return kind
+
+
+def machine(path: Path) -> dict[str, object]:
+    """What a reader must know to compare: never a name or an address."""
+    model = [
+        line.split(":", 1)[1].strip()
+        for line in Path("/proc/cpuinfo").read_text().splitlines()
+        if line.startswith("model name")
+    ]
+    return {
+        "cpus": os.cpu_count(),
+        "cpu": model[0] if model else platform.machine(),
+        "architecture": platform.machine(),
+        "kernel": platform.release().split("-")[0],
+        "memory_gib": round(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 2**30),
+        "file_system": file_system(path),
+        "python": platform.python_version(),
+    }
