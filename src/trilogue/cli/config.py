@@ -83,7 +83,7 @@ def _reference_lines() -> Iterator[str]:
     yield "A value comes from the strongest source that names it:"
     yield ""
     yield "1. a flag: `--data DIR`, `--listen DOOR=HOST:PORT`, `--advertise DOOR=HOST:PORT`,"
-    yield "   `--ready-file PATH`, `--insecure`"
+    yield "   `--ready-file PATH`, `--insecure`, `--salvage`"
     yield "2. `--set KEY=VALUE`"
     yield "3. the environment: `TRILOGUE_` and the key in capitals, `.` and `-` as `_`"
     yield "   (`TRILOGUE_TOPICS_RETENTION=1d`)"

@@ -52,6 +52,12 @@ InsecureOption = Annotated[
         "--insecure", help="Let doors without TLS and authentication be reached from outside."
     ),
 ]
+SalvageOption = Annotated[
+    bool,
+    typer.Option(
+        "--salvage", help="Start although acknowledged data is damaged; says what is lost."
+    ),
+]
 
 
 def settings_from(
@@ -63,6 +69,7 @@ def settings_from(
     assignments: list[str] | None,
     ready_file: Path | None,
     insecure: bool,
+    salvage: bool = False,
 ) -> Settings:
     """Read all sources, or leave with exit code 2 and one line that says what is wrong."""
     from trilogue.node.settings import SettingsError
@@ -77,6 +84,8 @@ def settings_from(
             flags.append(("ready-file", str(ready_file), "--ready-file"))
         if insecure:
             flags.append(("insecure", "true", "--insecure"))
+        if salvage:
+            flags.append(("salvage", "true", "--salvage"))
         return load_settings(
             environment=os.environ,
             config_file=config,

@@ -11,6 +11,7 @@ from trilogue.cli.options import (
     InsecureOption,
     ListenOption,
     ReadyFileOption,
+    SalvageOption,
     SetOption,
     leave,
     settings_from,
@@ -26,6 +27,7 @@ def serve(
     assignments: SetOption = None,
     ready_file: ReadyFileOption = None,
     insecure: InsecureOption = False,
+    salvage: SalvageOption = False,
 ) -> None:
     """Run a server. SIGTERM or Ctrl-C drains it; a second one makes that faster."""
     settings = settings_from(
@@ -36,8 +38,10 @@ def serve(
         assignments=assignments,
         ready_file=ready_file,
         insecure=insecure,
+        salvage=salvage,
     )
-    from trilogue.node.life import StartError, run
+    from trilogue.node.errors import StartError
+    from trilogue.node.life import run
 
     try:
         code = run(settings, say=typer.echo)

@@ -99,6 +99,13 @@ TABLE: tuple[Setting, ...] = (
         "reach.",
     ),
     Setting(
+        "salvage",
+        Kind.SWITCH,
+        "false",
+        "Start although acknowledged data is damaged: go on behind what cannot be read, and say "
+        "what is lost.",
+    ),
+    Setting(
         "ready-file",
         Kind.PATH,
         "",
@@ -174,6 +181,29 @@ TABLE: tuple[Setting, ...] = (
         minimum=100,
     ),
     Setting(
+        "flush.rate",
+        Kind.SIZE,
+        "64MiB",
+        "Bytes a second that a flush to segments may write while the tail is less than half full, "
+        "so that it does not get in the journal's way; 0 = as fast as it goes.",
+        minimum=0,
+    ),
+    Setting(
+        "disk.min-free",
+        Kind.SIZE,
+        "128MiB",
+        "With less room than this on the disk producers are refused; reading goes on.",
+        minimum=0,
+    ),
+    Setting(
+        "disk.reserve",
+        Kind.SIZE,
+        "64MiB",
+        "Room that is kept by a file and given up when the disk is full, so that deletions, "
+        "retention and flushes still work; 0 = none.",
+        minimum=0,
+    ),
+    Setting(
         "retention.check-every",
         Kind.DURATION,
         "60s",
@@ -203,6 +233,15 @@ TABLE: tuple[Setting, ...] = (
         "The largest request a client may send.",
         minimum=64 << 10,
         maximum=1 << 30,
+    ),
+    Setting(
+        "groups.initial-delay",
+        Kind.DURATION,
+        "150ms",
+        "How long the first rebalance of an empty group waits for more members; each one that "
+        "comes starts the wait again.",
+        minimum=0,
+        maximum=3_000,
     ),
     Setting(
         "groups.session-timeout-min",

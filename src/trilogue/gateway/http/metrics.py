@@ -1,13 +1,11 @@
 """Metrics as other rooms hand them over, and as Prometheus reads them.
 
 Nothing here is touched while messages flow: rooms keep plain integers, and when somebody scrapes,
-the node reads them and builds a list of `Metric`. `Buckets` is the one exception that counts as
-events happen, and it is a bisect and an addition.
+the node reads them and builds a list of `Metric`.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -36,34 +34,9 @@ class Metric:
     samples: Sequence[tuple[Labels, float]]
 
 
-class Buckets:
-    """A histogram: how many values were at or below each bound."""
-
-    __slots__ = ("bounds", "counts", "total")
-
-    def __init__(self, bounds: Sequence[float]) -> None:
-        self.bounds = tuple(bounds)
-        self.counts = [0] * (len(self.bounds) + 1)
-        self.total = 0.0
-
-    def observe(self, value: float) -> None:
-        """Count one value."""
-        self.counts[bisect_left(self.bounds, value)] += 1
-        self.total += value
-
-    def cumulative(self) -> list[tuple[str, float]]:
-        """Counts at or below each bound, the last bound being infinite, as Prometheus wants it."""
-        rows: list[tuple[str, float]] = []
-        so_far = 0
-        for bound, count in zip((*self.bounds, float("inf")), self.counts, strict=True):
-            so_far += count
-            rows.append(("+Inf" if bound == float("inf") else repr(bound), so_far))
-        return rows
-
-
 @dataclass(frozen=True, slots=True)
 class Histogram:
-    """A histogram at one moment."""
+    """A histogram at one moment: counts at or below each bound, the last one being +Inf."""
 
     name: str
     doc: str

@@ -1,0 +1,258 @@
+"""The flush loop: what a sealed journal file holds becomes a segment, and memory is let go.
+
+    journal file is sealed ── in that callback: the broker's snapshot of this very moment
+          │
+    helper process: sort by partition, write one segment, durable
+          │
+    meta, one transaction: segment, flushed ends, snapshot rows, flushed_through
+          │
+    log.apply_flush: tail part gives way to extents, in one turn of the loop; the file is used again
+          │
+    manifest, for readers without a broker
+
+Several files that wait are flushed together. A try that failed for a reason that may pass (no
+room, a helper that died) is made again, later and later; meanwhile the tail grows and in the end
+producers wait. A reason that does not pass ends the server: what the journal holds is safe there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import logging
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from trilogue.broker.facts import SnapshotRow
+from trilogue.log import jobs
+from trilogue.log.errors import DiskFull
+from trilogue.log.journal_files import SealedFile
+from trilogue.log.segment_info import FlushJob, FlushResult, segment_name
+from trilogue.meta.port import (
+    OPS_MAX,
+    DeleteSnapshot,
+    FlushedThroughIs,
+    Op,
+    PutPartitionState,
+    PutSegment,
+    PutSnapshot,
+    SetFlushedThrough,
+)
+from trilogue.node.jobs import Helper, HelperDiedError
+from trilogue.node.manifests import Manifests
+from trilogue.node.storage import Storage
+
+log = logging.getLogger(__name__)
+
+FILES_AT_ONCE = 4
+LOOK_EVERY_S = 1.0
+RETRY_S = (0.5, 2.0, 5.0, 15.0, 30.0)
+CALM = 0.5  # below this share of the tail's limit a flush keeps to its pace
+_MAY_PASS = {errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN}
+
+
+@dataclass(slots=True)
+class FlushCounts:
+    """What happened since the start, for metrics."""
+
+    flushes: int = 0
+    failures: int = 0
+    read_bytes: int = 0  # of journal frames
+    data_bytes: int = 0  # of entries, which is what producers were told is safe
+    written_bytes: int = 0  # of segments
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """A sealed file and what fast facts amounted to when its last frame had become true."""
+
+    file: SealedFile
+    rows: list[SnapshotRow] = field(repr=False)
+
+
+class Flusher:
+    """Flushes sealed files, one job at a time, oldest first."""
+
+    def __init__(
+        self,
+        storage: Storage,
+        helper: Helper,
+        manifests: Manifests,
+        *,
+        now_ms: Callable[[], int],
+        bytes_per_second: int,
+    ) -> None:
+        self.counts = FlushCounts()
+        self._storage = storage
+        self._helper = helper
+        self._manifests = manifests
+        self._now_ms = now_ms
+        self._bytes_per_second = bytes_per_second
+        self._cuts: deque[Cut] = deque()
+        self._more = asyncio.Event()
+        self._none = asyncio.Event()
+        self._none.set()
+        self._in_haste = False
+        self._attach()
+
+    @property
+    def waiting(self) -> int:
+        """Sealed files that are not in a segment yet."""
+        return len(self._cuts)
+
+    async def run(self) -> None:
+        """Flush for ever; ends by an exception that no retry would help."""
+        while True:
+            await self._more.wait()
+            await self._flush_with_retries()
+            if not self._cuts:
+                self._more.clear()
+                self._none.set()
+
+    async def seal_old(self) -> None:
+        """Seal the journal file again and again when it has held data for long enough."""
+        engine = self._storage.log
+        every_s = min(LOOK_EVERY_S, engine.limits.journal.file_age_ms / 2_000)
+        while True:
+            await asyncio.sleep(every_s)
+            engine.seal(self._now_ms())
+
+    async def finish(self) -> None:
+        """Seal what there is and return when all of it is in segments; `run` does the work."""
+        self._in_haste = True
+        self._storage.log.seal()
+        await self._settled()
+        await self._none.wait()
+
+    async def _settled(self) -> None:
+        """Wait until everything added so far is durable; a seal that was asked for happens then."""
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+        def told(error: BaseException | None) -> None:
+            if not done.done():
+                done.set_result(None)
+            del error  # whoever must know of a failed storage is told by the log
+
+        self._storage.log.journal.on_commit(told)
+        await done
+        await asyncio.sleep(0)  # the seal comes right after the callbacks of its commit
+
+    # -- cuts ------------------------------------------------------------------------------
+
+    def _attach(self) -> None:
+        """Take over what a recovery left to flush, then what is sealed from here on."""
+        engine = self._storage.log
+        for file in engine.sealed:
+            self._sealed(file)
+        engine.on_sealed = self._sealed
+
+    def _sealed(self, file: SealedFile) -> None:
+        self._cuts.append(Cut(file, self._storage.broker.snapshot()))
+        self._none.clear()
+        self._more.set()
+
+    # -- one flush -------------------------------------------------------------------------
+
+    async def _flush_with_retries(self) -> None:
+        tries = 0
+        while True:
+            cuts = [cut for cut, _ in zip(self._cuts, range(FILES_AT_ONCE), strict=False)]
+            try:
+                await self._flush(cuts)
+            except (HelperDiedError, DiskFull, OSError) as error:
+                if isinstance(error, OSError) and error.errno not in _MAY_PASS:
+                    raise
+                self.counts.failures += 1
+                wait_s = RETRY_S[min(tries, len(RETRY_S) - 1)]
+                tries += 1
+                log.warning("flush.failed", extra={"reason": str(error), "again_in_s": wait_s})
+                if not isinstance(error, HelperDiedError):
+                    self._storage.give_up_reserve()
+                await asyncio.sleep(wait_s)
+            else:
+                for _ in cuts:
+                    self._cuts.popleft()
+                return
+
+    async def _flush(self, cuts: list[Cut]) -> None:
+        began = time.monotonic()
+        storage = self._storage
+        await storage.meta.reserve("segment", 1)
+        job = self._job([cut.file for cut in cuts], storage.meta.allocate("segment"))
+        if any(cut.file.entry_count for cut in cuts):
+            result = await self._helper.run(jobs.run, job)
+        else:  # facts only, or the last word of an orderly end: there is nothing to sort
+            result = FlushResult(None, {}, job.last_sequence, 0, 0, 0)
+        await self._record(job, result, cuts)
+        storage.log.apply_flush(result)
+        self._manifests.changed()
+        self._count(result, time.monotonic() - began)
+
+    def _job(self, files: list[SealedFile], segment_id: int) -> FlushJob:
+        storage = self._storage
+        partitions = storage.meta.state.partitions
+        calm = storage.log.tail_bytes < CALM * storage.log.tail_limit and not self._in_haste
+        return FlushJob(
+            journal_paths=tuple(str(file.path) for file in files),
+            segment_path=str(storage.directory.segments / segment_name(segment_id)),
+            segment_id=segment_id,
+            last_sequence=files[-1].last_sequence,
+            flushed_through=storage.meta.state.flushed_through,
+            flushed_ends={each: state.flushed_end for each, state in partitions.items()},
+            known=frozenset(partitions),
+            start_offsets={each: state.start_offset for each, state in partitions.items()},
+            cluster_id=storage.meta.state.cluster_id,
+            node_id=storage.meta.state.node_id,
+            node_epoch=storage.meta.state.node_epoch,
+            now_ms=self._now_ms(),
+            bytes_per_second=self._bytes_per_second if calm and self._bytes_per_second else None,
+            incarnations=tuple(file.incarnation for file in files),
+        )
+
+    async def _record(self, job: FlushJob, result: FlushResult, cuts: list[Cut]) -> None:
+        """Bring a flush to meta in one commit.
+
+        Snapshot rows that would be too many for one go ahead of it: until `flushed_through` moves,
+        a start replays the same frames over them and comes to the same end.
+        """
+        rows = {row.key: row.value for cut in cuts for row in cut.rows}  # the later cut wins
+        snapshots: list[Op] = [
+            DeleteSnapshot(key) if value is None else PutSnapshot(key, value)
+            for key, value in rows.items()
+        ]
+        ops: list[Op] = [
+            PutPartitionState(partition_id, flushed_end=end)
+            for partition_id, end in result.ends.items()
+        ]
+        ops.append(SetFlushedThrough(result.last_sequence))
+        if result.segment is not None:
+            ops.append(PutSegment(result.segment))
+        meta, fence = self._storage.meta, self._storage.fence
+        room = OPS_MAX - len(ops)
+        while len(snapshots) > room:
+            await meta.commit(snapshots[:OPS_MAX], (), fence)
+            del snapshots[:OPS_MAX]
+        await meta.commit([*ops, *snapshots], [FlushedThroughIs(job.flushed_through)], fence)
+
+    def _count(self, result: FlushResult, seconds: float) -> None:
+        counts = self.counts
+        counts.flushes += 1
+        counts.read_bytes += result.bytes_in
+        counts.written_bytes += result.bytes_written
+        counts.seconds += seconds
+        segment = result.segment
+        data_bytes = 0 if segment is None else segment.data_size
+        counts.data_bytes += data_bytes
+        log.info(
+            "flush.done",
+            extra={
+                "segment": 0 if segment is None else segment.segment_id,
+                "entries": result.entries,
+                "size_bytes": result.bytes_written,
+                "through": result.last_sequence,
+                "took_s": round(seconds, 3),
+            },
+        )

@@ -1,0 +1,61 @@
+"""Keeps the manifest beside the segments in step with meta, for readers without a broker.
+
+It is written again after something changed, at most once a second, in a thread; a failure is logged
+and tried again with the next change: the truth is in meta, and the next start writes it anyway.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from concurrent.futures import Executor
+
+from trilogue.log.manifest import write_manifest
+from trilogue.node.storage import Storage
+
+log = logging.getLogger(__name__)
+
+PAUSE_S = 1.0
+
+
+class Manifests:
+    """Writes the manifest whenever meta has moved on."""
+
+    def __init__(self, storage: Storage, executor: Executor) -> None:
+        self._storage = storage
+        self._executor = executor
+        self._dirty = asyncio.Event()
+        self._dirty.set()
+        self._writing = asyncio.Lock()
+
+    def changed(self) -> None:
+        """Something that readers of the manifest should know was recorded in meta."""
+        self._dirty.set()
+
+    async def run(self) -> None:
+        """Write for ever, as changes come."""
+        while True:
+            await self._dirty.wait()
+            await self.write()
+            await asyncio.sleep(PAUSE_S)
+
+    async def write(self) -> None:
+        """Write it now, if it is behind."""
+        async with self._writing:
+            if not self._dirty.is_set():
+                return
+            self._dirty.clear()
+            storage = self._storage
+            manifest = storage.meta.manifest()
+            loop = asyncio.get_running_loop()
+            try:
+                await loop.run_in_executor(
+                    self._executor,
+                    write_manifest,
+                    storage.fs,
+                    storage.directory.segments,
+                    manifest,
+                )
+            except OSError as error:
+                self._dirty.set()
+                log.warning("manifest.failed", extra={"reason": str(error)})

@@ -1,0 +1,148 @@
+"""What /metrics shows: every number is read from the object that keeps it, when somebody asks.
+
+The hot paths count in plain integers; here they get names, units and a sentence.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Literal
+
+from trilogue import __version__
+from trilogue.gateway.http.metrics import Histogram, Labels, Metric
+from trilogue.gateway.kafka import apis
+
+if TYPE_CHECKING:
+    from trilogue.node.node import Node
+
+PREFIX = "trilogue_"
+
+
+def counter(name: str, doc: str, value: float) -> Metric:
+    """Make a counter without labels."""
+    return _one(name + "_total", "counter", doc, value)
+
+
+def gauge(name: str, doc: str, value: float) -> Metric:
+    """Make a gauge without labels."""
+    return _one(name, "gauge", doc, value)
+
+
+class Measures:
+    """Reads a node."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+        self._messages = 0
+        self._ends: dict[int, int] = {}  # partition id -> end at the last look
+        self._count_messages()
+        self._messages = 0  # what was there before the start does not count
+
+    def gather(self) -> Iterator[Metric | Histogram]:
+        """Everything, as of now."""
+        node = self._node
+        yield Metric(
+            f"{PREFIX}info", "gauge", "Version; always 1.", [({"version": __version__}, 1)]
+        )
+        yield gauge("up", "Whether this node serves.", float(node.state == "serving"))
+        yield from self._doors()
+        yield from self._broker()
+        yield from self._journal()
+        yield from self._flushes()
+        yield Metric(
+            f"{PREFIX}loop_lag_seconds",
+            "gauge",
+            "How late the event loop was in the last ten minutes.",
+            [({"quantile": str(share)}, node.lag.quantile_s(share)) for share in (0.5, 0.99, 1.0)],
+        )
+
+    def _doors(self) -> Iterator[Metric]:
+        node = self._node
+        open_now: list[tuple[Labels, float]] = []
+        refused: list[tuple[Labels, float]] = []
+        if node.listener is not None:
+            open_now.append(({"door": "kafka"}, node.listener.connections))
+            refused.append(({"door": "kafka"}, node.listener.refused))
+        if node.http is not None:
+            open_now.append(({"door": "http"}, node.http.connections))
+        yield Metric(f"{PREFIX}connections", "gauge", "Open connections.", open_now)
+        yield Metric(
+            f"{PREFIX}connections_refused_total", "counter", "Connections over a limit.", refused
+        )
+        if node.kafka is not None:
+            names = {row.key: row.name for row in apis.TABLE}
+            requests: list[tuple[Labels, float]] = [
+                ({"door": "kafka", "api": names[key]}, count)
+                for key, count in sorted(node.kafka.requests.items())
+            ]
+            yield Metric(f"{PREFIX}requests_total", "counter", "Requests taken.", requests)
+
+    def _broker(self) -> Iterator[Metric]:
+        broker = self._node.storage.broker
+        self._count_messages()
+        yield gauge("topics", "Topics.", len(broker.cluster))
+        yield gauge("partitions", "Partitions.", broker.cluster.partition_count)
+        yield gauge("groups", "Consumer groups, empty ones included.", len(broker.groups))
+        yield counter("messages", "Messages appended since the start.", self._messages)
+
+    def _count_messages(self) -> None:
+        before, after = self._ends, {}
+        for topic in self._node.storage.broker.cluster:
+            for partition in topic.partitions:
+                end = partition.log.end_offset
+                after[partition.partition_id] = end
+                self._messages += end - before.get(partition.partition_id, 0)
+        self._ends = after
+
+    def _journal(self) -> Iterator[Metric | Histogram]:
+        storage = self._node.storage
+        engine, counts = storage.log, storage.log.journal.counts
+        yield counter(
+            "journal_commits",
+            "Windows made durable, by one write each.",
+            counts.commits,
+        )
+        seconds = storage.commit_seconds
+        yield Histogram(
+            f"{PREFIX}journal_commit_seconds",
+            "How long a commit took.",
+            seconds.cumulative(),
+            seconds.total,
+        )
+        yield counter("journal_entries", "Entries in them.", counts.entries)
+        yield counter("journal_facts", "Fact records in them.", counts.facts)
+        yield counter(
+            "journal_written_bytes", "Bytes written, headers and padding included.",
+            counts.bytes_written,
+        )  # fmt: skip
+        yield counter("journal_files_sealed", "Files closed for a flush.", counts.files_sealed)
+        yield counter(
+            "journal_spares_late", "Files that had to be used unprepared.", counts.spares_late
+        )
+        yield gauge("tail_bytes", "Memory that holds what is in no segment.", engine.tail_bytes)
+        yield gauge("tail_limit_bytes", "The most it may be.", engine.tail_limit)
+        yield gauge("tail_entries", "Entries in no segment.", engine.tail_entries)
+        yield gauge(
+            "under_pressure", "Whether producers are made to wait.", float(engine.under_pressure)
+        )
+
+    def _flushes(self) -> Iterator[Metric]:
+        node = self._node
+        counts, segments = node.flusher.counts, node.storage.meta.state.segments.values()
+        yield counter("flushes", "Flushes of journal files to segments.", counts.flushes)
+        yield counter("flush_failures", "Flushes that had to be tried again.", counts.failures)
+        yield counter("flush_seconds", "Time spent in them.", counts.seconds)
+        yield counter("flush_read_bytes", "Journal bytes read.", counts.read_bytes)
+        yield counter(
+            "flush_acknowledged_bytes", "Bytes of entries brought to segments.", counts.data_bytes
+        )
+        yield counter("flush_written_bytes", "Bytes of segments written.", counts.written_bytes)
+        yield gauge("flush_waiting_files", "Sealed files in no segment.", node.flusher.waiting)
+        yield gauge("segments", "Segments.", len(segments))
+        yield gauge("segment_bytes", "Their size.", sum(each.size for each in segments))
+        yield counter("segments_removed", "Segment files removed.", node.retention.removed_files)
+        yield counter("helper_starts", "Starts of the helper process.", node.helper.starts)
+
+
+def _one(name: str, kind: Literal["counter", "gauge"], doc: str, value: float) -> Metric:
+    return Metric(PREFIX + name, kind, doc, [({}, value)])

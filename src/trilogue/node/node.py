@@ -1,0 +1,274 @@
+"""One node: storage, doors and the work in the background, joined.
+
+    Node.start ── storage (recovery) ── helper, flusher, retention, manifests ── doors
+    Node.drain ── doors take nothing new ── everything into segments
+    Node.close ── doors, background, storage: in the opposite order of the start
+
+Nothing here knows of signals or exit codes (life.py) or of how a command line looks.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+import time
+from collections.abc import Coroutine
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AsyncExitStack
+from typing import TYPE_CHECKING
+
+from trilogue import __version__
+from trilogue.broker.access import AllowAll
+from trilogue.gateway.kafka.connection import KafkaDoor
+from trilogue.gateway.kafka.shared import KafkaSettings
+from trilogue.gateway.listen import Listener
+from trilogue.gateway.stream import Limits
+from trilogue.node.addresses import Address
+from trilogue.node.advertise import advertised
+from trilogue.node.commits import Commits
+from trilogue.node.doors import PlannedDoor, bind_door, plan_doors
+from trilogue.node.flush import Flusher
+from trilogue.node.jobs import Helper
+from trilogue.node.lag import Lag
+from trilogue.node.manifests import Manifests
+from trilogue.node.retention import Retention
+from trilogue.node.settings import Settings
+from trilogue.node.storage import Storage, open_storage, wall_clock_ms
+
+if TYPE_CHECKING:
+    from trilogue.gateway.http.app import Health, State
+    from trilogue.gateway.http.door import HttpDoor
+
+log = logging.getLogger(__name__)
+
+READER_THREADS = 4
+DOOR_DRAIN_SHARE = 0.5  # of the time there is; the rest is for the flush
+
+
+class Node:
+    """A server without its process. Use: start, wait for `failed` or an order, drain, close."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.state: State = "starting"
+        self.failed = asyncio.Event()
+        self.failure: BaseException | None = None
+        self.addresses: dict[str, str] = {}
+        self.lag = Lag(time.monotonic)
+        self.began = time.monotonic()
+        self.storage: Storage
+        self.helper: Helper
+        self.flusher: Flusher
+        self.retention: Retention
+        self.commits: Commits
+        self.kafka: KafkaDoor | None = None
+        self.listener: Listener | None = None
+        self.http: HttpDoor | None = None
+        self._manifests: Manifests
+        self._stack = AsyncExitStack()
+        self._tasks: list[asyncio.Task[None]] = []
+
+    def fail(self, error: BaseException) -> None:
+        """Something that no retry helps: nothing is acknowledged any more, the process must end."""
+        if self.failure is None:
+            self.failure = error
+            self.state = "failed"
+            log.critical("node.failed", extra={"reason": str(error), "kind": type(error).__name__})
+            self.failed.set()
+
+    # -- start -----------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Open everything; StartError, and nothing is left open, when that cannot be."""
+        doors = plan_doors(self.settings)
+        try:
+            self._open_storage()
+            self._start_background()
+            await self._open_doors(doors)
+        except BaseException:
+            await self.close()
+            raise
+        self.lag.start()
+        self._stack.callback(self.lag.stop)
+        self.state = "serving"
+        log.info(
+            "node.serving",
+            extra={
+                "version": __version__,
+                "node": self.storage.meta.state.node_id,
+                "epoch": self.storage.meta.state.node_epoch,
+                "took_s": round(time.monotonic() - self.began, 3),
+            },
+        )
+
+    def _open_storage(self) -> None:
+        self._background = ThreadPoolExecutor(1, "background")
+        self._stack.callback(self._background.shutdown, wait=False, cancel_futures=True)
+        self._readers = ThreadPoolExecutor(READER_THREADS, "reader")
+        self._stack.callback(self._readers.shutdown, wait=False, cancel_futures=True)
+        self.storage = open_storage(
+            self.settings,
+            loop=asyncio.get_running_loop(),
+            background=self._background,
+            on_failed=self.fail,
+        )
+        self._stack.callback(self.storage.close)
+
+    def _start_background(self) -> None:
+        settings = self.settings
+        self.helper = Helper()
+        self._stack.push_async_callback(self.helper.close)
+        self._manifests = Manifests(self.storage, self._background)
+        self.commits = Commits(self.storage, self._manifests)
+        self.retention = Retention(
+            self.storage,
+            self._manifests,
+            now_ms=wall_clock_ms,
+            monotonic=time.monotonic,
+            every_s=settings.seconds("retention.check-every"),
+            grace_s=settings.seconds("segments.grace"),
+        )
+        self.flusher = Flusher(
+            self.storage,
+            self.helper,
+            self._manifests,
+            now_ms=wall_clock_ms,
+            bytes_per_second=settings.number("flush.rate"),
+        )
+        self._stack.push_async_callback(self._stop_background)
+        for work in (
+            self.flusher.run(),
+            self.flusher.seal_old(),
+            self.retention.run(),
+            self._manifests.run(),
+        ):
+            self._tasks.append(asyncio.create_task(self._guarded(work)))
+
+    async def _guarded(self, work: Coroutine[object, object, None]) -> None:
+        try:
+            await work
+        except Exception as error:
+            log.exception("background.failed")
+            self.fail(error)
+
+    async def _stop_background(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    # -- doors -----------------------------------------------------------------------------
+
+    async def _open_doors(self, doors: dict[str, PlannedDoor]) -> None:
+        if "kafka" in doors:
+            await self._open_kafka(doors["kafka"])
+        if "http" in doors:
+            await self._open_http(doors["http"])
+
+    async def _open_kafka(self, door: PlannedDoor) -> None:
+        settings = self.settings
+        told: list[Address] = []
+        self.kafka = KafkaDoor(
+            broker=self.storage.broker,
+            log=self.storage.log,
+            commit=self.commits.carry_out,
+            advertised=lambda: (told[0].host, told[0].port),
+            settings=KafkaSettings(auto_create_topics=settings.switch("topics.auto-create")),
+            authorizer=AllowAll(),
+            now_ms=wall_clock_ms,
+            executor=self._readers,
+        )
+        await self._stack.enter_async_context(self.kafka)
+        limits = Limits(
+            frame_bytes=settings.number("frames.limit"),
+            connections=settings.number("connections.limit"),
+            connections_per_address=settings.number("connections.limit"),
+        )
+        listener = Listener(self.kafka, limits, monotonic=time.monotonic)
+        self.listener = await self._stack.enter_async_context(listener)
+        bound = await bind_door(door, listener.open)
+        told.append(
+            advertised(
+                settings.text("advertise.kafka"),
+                listens=door.listens,
+                bound=bound,
+                machine_name=socket.gethostname,
+            )
+        )
+        self.addresses["kafka"] = str(bound)
+
+    async def _open_http(self, door: PlannedDoor) -> None:
+        from trilogue.gateway.http.app import build_app
+        from trilogue.gateway.http.door import HttpDoor, HttpLimits
+        from trilogue.gateway.http.metrics import Exposition
+        from trilogue.node.measures import Measures
+
+        app = build_app(self.health, Exposition(Measures(self).gather))
+        limits = HttpLimits(connections=self.settings.number("connections.limit"))
+        http = HttpDoor(app, limits)
+        self._stack.push_async_callback(http.close)
+
+        async def bind(host: str, port: int) -> tuple[str, int]:
+            return http.bind(host, port)
+
+        bound = await bind_door(door, bind)
+        await http.serve()
+        self.http = http
+        self.addresses["http"] = str(bound)
+
+    def health(self) -> Health:
+        """How this node is, for /healthz."""
+        from trilogue.gateway.http.app import Health
+
+        return Health(
+            state=self.state,
+            version=__version__,
+            uptime_s=time.monotonic() - self.began,
+            node_id=self.storage.meta.state.node_id,
+        )
+
+    # -- end -------------------------------------------------------------------------------
+
+    async def drain(self, hurry: asyncio.Event, limit_s: float) -> None:
+        """Take nothing new, answer what is in flight, bring everything into segments.
+
+        What is not done within the time, or when `hurry` is set, is left to the next start.
+        """
+        self.state = "draining"
+        log.info("node.draining", extra={"limit_s": limit_s})
+        ends = time.monotonic() + limit_s
+
+        async def within(work: Coroutine[object, object, object], share: float = 1.0) -> bool:
+            left_s = max(0.0, ends - time.monotonic()) * share
+            return await _within(work, left_s, (hurry, self.failed))
+
+        if self.listener is not None:
+            await within(self.listener.drain(limit_s), DOOR_DRAIN_SHARE)
+        await within(self.commits.finish())
+        flushed = await within(self.flusher.finish())
+        await within(self._manifests.write())
+        log.info("node.drained", extra={"flushed": flushed})
+
+    async def close(self) -> None:
+        """Let go of everything, in order; what was acknowledged is durable before and after."""
+        await self._stack.aclose()
+
+
+async def _within(
+    work: Coroutine[object, object, object], limit_s: float, ends: tuple[asyncio.Event, ...]
+) -> bool:
+    """Do work until it is done, the time is over, or one of `ends` comes; whether it was done."""
+    task = asyncio.ensure_future(work)
+    others = [asyncio.ensure_future(end.wait()) for end in ends]
+    everything = [task, *others]
+    try:
+        await asyncio.wait(everything, timeout=limit_s, return_when=asyncio.FIRST_COMPLETED)
+        was_done = task.done()
+    finally:
+        for each in everything:
+            each.cancel()
+        await asyncio.gather(*everything, return_exceptions=True)
+    if was_done and (error := task.exception()) is not None:
+        log.error("node.drain_failed", exc_info=error)
+        return False
+    return was_done

@@ -1,0 +1,245 @@
+"""Opens what a node keeps: the data directory, meta, broker and log, in the order they need.
+
+    lock, format ──► meta (a new epoch: whoever had the data before is fenced)
+                       └──► broker, with the snapshots of the last flush
+                              └──► log: recovery tells the broker what came after them
+                                     └──► the broker serves
+
+All of it is synchronous; nothing is served before it returns. It is closed in the opposite order.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import time
+from collections.abc import Callable
+from concurrent.futures import Executor
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+from trilogue.broker.broker import Broker, BrokerSettings
+from trilogue.broker.cluster import ClusterLimits
+from trilogue.broker.group_members import GroupSettings
+from trilogue.log.commit import thread_committer
+from trilogue.log.directory import DataDirectory
+from trilogue.log.errors import AlreadyLocked, LogError
+from trilogue.log.files import File, OsFileSystem
+from trilogue.log.journal import JournalLimits
+from trilogue.log.log import Log, LogLimits, Surroundings
+from trilogue.log.ports import Background, Committer
+from trilogue.meta.port import Fence
+from trilogue.meta.sqlite import SqliteMeta
+from trilogue.node.errors import StartError
+from trilogue.node.histogram import Buckets
+from trilogue.node.settings import Settings
+
+log = logging.getLogger(__name__)
+
+RESERVE_MARGIN = 4
+COMMIT_BOUNDS_S = (
+    0.0001, 0.00015, 0.0002, 0.0003, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.025, 0.1, 0.5, 2.5,
+)  # fmt: skip
+
+OnFailed = Callable[[Exception], None]
+
+
+def wall_clock_ms() -> int:
+    """Milliseconds since 1970."""
+    return time.time_ns() // 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Storage:
+    """Everything that is true, and where it is kept."""
+
+    fs: OsFileSystem
+    directory: DataDirectory
+    meta: SqliteMeta
+    broker: Broker
+    log: Log
+    commit_seconds: Buckets
+    background: Background
+    stack: ExitStack
+
+    @property
+    def fence(self) -> Fence:
+        """What our commits to meta are signed with."""
+        return Fence(self.meta.state.node_id, self.meta.state.node_epoch)
+
+    def give_up_reserve(self) -> None:
+        """Let go of the room that is kept for a full disk: flushes and deletions need it now."""
+        try:
+            self.fs.unlink(self.directory.reserve)
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            log.warning("reserve.stuck", extra={"reason": str(error)})
+            return
+        log.warning("reserve.given_up")
+
+    def restore_reserve(self) -> None:
+        """Have it made again where there is plenty of room."""
+        size = self.log.limits.reserve_bytes
+        if not size or self.fs.exists(self.directory.reserve):
+            return
+        if self.fs.free_bytes(self.directory.path) > RESERVE_MARGIN * size:
+            self.background(lambda: self.directory.make_reserve(self.fs, size))
+
+    def close(self) -> None:
+        """Make everything durable, then let others have the directory."""
+        self.stack.close()
+
+
+def open_storage(
+    settings: Settings,
+    *,
+    loop: asyncio.AbstractEventLoop,
+    background: Executor,
+    on_failed: OnFailed,
+) -> Storage:
+    """Open or make the data directory and recover; StartError says why it cannot be."""
+    path = Path(settings.text("data"))
+    with ExitStack() as stack:
+        try:
+            storage = _open(
+                settings, path, stack=stack, loop=loop, background=background, on_failed=on_failed
+            )
+        except AlreadyLocked as error:
+            raise StartError(f"{path} is in use by another process") from error
+        except LogError as error:
+            raise StartError(str(error)) from error
+        except OSError as error:
+            where = error.filename or path
+            raise StartError(f"the data directory: {error.strerror}: {where}") from error
+        storage.stack.push(stack.pop_all())
+        return storage
+
+
+def _open(
+    settings: Settings,
+    path: Path,
+    *,
+    stack: ExitStack,
+    loop: asyncio.AbstractEventLoop,
+    background: Executor,
+    on_failed: OnFailed,
+) -> Storage:
+    fs = OsFileSystem()
+    directory = DataDirectory.open(fs, path)
+    stack.callback(directory.close)
+    is_new = not (fs.listdir(directory.journal) or fs.listdir(directory.segments))
+    meta = SqliteMeta.open(directory.meta, create=is_new, on_failed=on_failed)
+    stack.callback(meta.close)
+    broker = Broker(
+        meta.state,
+        allocate=meta.allocate,
+        timers=loop,
+        now_ms=wall_clock_ms,
+        new_topic_id=new_topic_id,
+        new_member_suffix=new_member_suffix,
+        settings=broker_settings(settings),
+    )
+    broker.restore_snapshot(meta.snapshots())
+    committer = MeasuredCommitter(thread_committer(loop), time.monotonic)
+    engine = Log.open(
+        directory,
+        meta.manifest(),
+        Surroundings(
+            fs=fs,
+            scheduler=loop,
+            background=background.submit,
+            committer=committer,
+            now_ms=wall_clock_ms,
+            monotonic=time.monotonic,
+            random_bytes=os.urandom,
+        ),
+        node_id=meta.state.node_id,
+        node_epoch=meta.state.node_epoch,
+        on_entry=broker.restore_entry,
+        on_fact=broker.apply_fact,
+        limits=log_limits(settings),
+        salvage_damage=settings.switch("salvage"),
+    )
+    stack.callback(engine.close)
+    engine.on_failed = on_failed
+    broker.attach(engine, engine.journal)
+    return Storage(
+        fs, directory, meta, broker, engine, committer.seconds, background.submit, ExitStack()
+    )
+
+
+def broker_settings(settings: Settings) -> BrokerSettings:
+    """What the broker's parts are told."""
+    return BrokerSettings(
+        cluster=ClusterLimits(default_partitions=settings.number("topics.default-partitions")),
+        groups=GroupSettings(
+            initial_delay_ms=settings.number("groups.initial-delay"),
+            session_timeout_min_ms=settings.number("groups.session-timeout-min"),
+            session_timeout_max_ms=settings.number("groups.session-timeout-max"),
+        ),
+    )
+
+
+def log_limits(settings: Settings) -> LogLimits:
+    """What the log is told."""
+    return LogLimits(
+        tail_bytes=settings.number("tail.limit"),
+        tail_entries=settings.number("tail.entries"),
+        reserve_bytes=settings.number("disk.reserve"),
+        journal=JournalLimits(
+            file_bytes=settings.number("journal.file-size"),
+            file_entries=settings.number("journal.file-entries"),
+            file_age_ms=settings.number("journal.file-age"),
+            min_free_bytes=settings.number("disk.min-free"),
+        ),
+    )
+
+
+def new_topic_id() -> bytes:
+    """A random UUID (version 4) whose base64 form does not begin with a dash.
+
+    Command line tools take an id that begins with one for an option; Kafka avoids it too.
+    """
+    while True:
+        drawn = bytearray(os.urandom(16))
+        drawn[6] = drawn[6] & 0x0F | 0x40
+        drawn[8] = drawn[8] & 0x3F | 0x80
+        if drawn[0] >> 2 != 62:
+            return bytes(drawn)
+
+
+def new_member_suffix() -> str:
+    """What makes a group member's id unique and not to be guessed."""
+    return os.urandom(16).hex()
+
+
+class MeasuredCommitter:
+    """A committer that says how long commits take; all else is the committer's it stands for."""
+
+    def __init__(self, inner: Committer, monotonic: Callable[[], float]) -> None:
+        self.seconds = Buckets(COMMIT_BOUNDS_S)
+        self._inner = inner
+        self._monotonic = monotonic
+        self._began = 0.0
+
+    def start(self, on_done: Callable[[int], None]) -> None:
+        """Begin, and stand between the committer and who is told."""
+        monotonic, seconds = self._monotonic, self.seconds
+
+        def measured(result: int) -> None:
+            seconds.observe(monotonic() - self._began)
+            on_done(result)
+
+        self._inner.start(measured)
+
+    def submit(self, file: File, data: memoryview, offset: int) -> None:
+        """Pass a window on."""
+        self._began = self._monotonic()
+        self._inner.submit(file, data, offset)
+
+    def close(self) -> int | None:
+        """End it."""
+        return self._inner.close()
