@@ -44,7 +44,7 @@ class InlineExecutor(Executor):
         future: Future[Any] = Future()
         try:
             future.set_result(work(*args, **kwargs))
-        except Exception as problem:
+        except Exception as problem:  # noqa: BLE001 -- as an executor does
             future.set_exception(problem)
         return future
 

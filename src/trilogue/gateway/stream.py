@@ -131,7 +131,9 @@ class Stream(asyncio.BufferedProtocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Take the transport; small answers must not wait for Nagle."""
-        self._transport = transport = cast("asyncio.Transport", transport)  # uvloop's is no subclass
+        self._transport = transport = cast(
+            "asyncio.Transport", transport
+        )  # uvloop's is no subclass
         transport.set_write_buffer_limits(high=self.limits.write_high_bytes)
         raw = transport.get_extra_info("socket")
         if raw is not None and raw.family in {socket.AF_INET, socket.AF_INET6}:

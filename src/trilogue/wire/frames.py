@@ -23,9 +23,12 @@ it is empty.  A new, larger buffer is a new object: views of the old one stay wh
 
 from __future__ import annotations
 
+from struct import Struct
+
 from trilogue.wire.errors import WireError
 
 PREFIX = 4
+_LENGTH = Struct(">i").unpack_from
 INITIAL_CAPACITY = 64 * 1024
 RETAINED_CAPACITY = 256 * 1024
 """An empty buffer larger than this is replaced by a small one: idle connections stay cheap."""
@@ -82,7 +85,7 @@ class Int32Frames:
         start = self._start + PREFIX
         if start > self._end:
             return None
-        length = self._declared()
+        (length,) = _LENGTH(self._buffer, self._start)
         if not 0 <= length <= self._limit:
             raise WireError(f"frame of {length} bytes, the limit is {self._limit}")
         stop = start + length
@@ -92,8 +95,8 @@ class Int32Frames:
         return self._buffer[start:stop]
 
     def _declared(self) -> int:
-        prefix = self._buffer[self._start : self._start + PREFIX]
-        return int.from_bytes(prefix, "big", signed=True)
+        length: int = _LENGTH(self._buffer, self._start)[0]
+        return length
 
     def _missing(self) -> int:
         """How many bytes the frame that has begun still needs, as far as that is known."""

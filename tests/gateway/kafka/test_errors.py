@@ -22,7 +22,8 @@ def below(root: type[Exception]) -> list[type[Exception]]:
     return found
 
 
-EVERY = [kind for root in (broker.BrokerError, EntryError, LogError, MetaError) for kind in below(root)]
+ALL_ROOTS = (broker.BrokerError, EntryError, LogError, MetaError)
+EVERY = [kind for root in ALL_ROOTS for kind in below(root)]
 
 
 def in_our_rooms(kind: type) -> bool:

@@ -39,15 +39,17 @@ from trilogue.broker.access import Authorizer
 from trilogue.broker.broker import Broker
 from trilogue.broker.commit import Commit
 from trilogue.broker.promise import Promise
-from trilogue.gateway.kafka import apis, replies
+from trilogue.gateway.kafka import apis, produce, replies
 from trilogue.gateway.kafka.apis import Api
 from trilogue.gateway.kafka.errors import code_of
-from trilogue.gateway.kafka.shared import Call, Durable, KafkaSettings, Mapped, Shared
+from trilogue.gateway.kafka.produce_shape import LENGTHS_MAX, PREFIX_AT, Shapes, prefix_end
+from trilogue.gateway.kafka.shared import Call, Durable, KafkaSettings, Mapped, Reply, Shared
 from trilogue.gateway.session import Place, Said, Session
 from trilogue.gateway.stream import STOP_BROKER, STOP_WORK, Buffer, Close
 from trilogue.log.log import Log
 from trilogue.wire.kafka.errors import ErrorCode
 from trilogue.wire.kafka.header import decode_request_header
+from trilogue.wire.kafka.produce import ProduceRequest
 
 log = logging.getLogger(__name__)
 
@@ -57,32 +59,37 @@ API_VERSIONS = 18 << 16
 PRODUCE = 0
 
 
-def reply(api: Api, correlation_id: int, response: object, out: bytearray) -> None:
-    """Append one whole response frame."""
+def reply(api: Api, correlation_id: int, response: object) -> bytearray:
+    """One whole response frame."""
+    out = bytearray()
     replies.append(out, api.encode, response, correlation_id, flexible=api.flexible_reply)
+    return out
 
 
 class Committing(Place):
-    """Replies that wait for the same commit; encoded when it is known how it went."""
+    """Replies that wait for the same commit, and how to take them back when it fails."""
 
-    __slots__ = ("problem", "replies")
+    __slots__ = ("is_last", "problem", "replies")
 
     def __init__(self) -> None:
-        super().__init__()
+        self.ready = False  # as Place does: calling it costs as much as all of this
+        self.requests = 1
+        self.waiting_bytes = 0
         self.problem: BaseException | None = None
-        self.replies: list[tuple[Api, int, Any, Callable[[Any, ErrorCode], Any]]] = []
+        self.replies: list[Reply] = []
+        self.is_last = False  # of its turn: the places before it wait for the same commit
 
     def render(self) -> list[Buffer] | None:
-        """All of them, in order, in one buffer."""
-        out = bytearray()
+        """All of them, in order; many small ones in one buffer."""
         if self.problem is None:
-            for api, correlation_id, response, _ in self.replies:
-                reply(api, correlation_id, response, out)
+            found: list[Buffer] = [each[0] for each in self.replies]
         else:
             code = code_of(self.problem)
-            for api, correlation_id, response, failed in self.replies:
-                reply(api, correlation_id, failed(response, code), out)
-        return [out]
+            found = [
+                refuse(correlation_id, what, code)
+                for _, refuse, correlation_id, what in self.replies
+            ]
+        return found if len(found) == 1 else [b"".join(found)]
 
 
 class KafkaConnection(Session):
@@ -93,8 +100,9 @@ class KafkaConnection(Session):
         self.door = door
         self._journal = door.journal
         self._open: Committing | None = None  # the last place of the queue, if it is of this kind
-        self._opened: list[Committing] = []  # in this turn
-        self._committing: deque[list[Committing]] = deque()
+        self._committing: deque[Committing] = deque()
+        self._on_commit = self._committed
+        self._prefixes: tuple[int, ...] = ()  # where the prefixes end that this client has sent
 
     # ---- requests
 
@@ -107,10 +115,25 @@ class KafkaConnection(Session):
         if api is None:
             self._unknown(number, correlation_id)
             return True
-        if api.key == PRODUCE and self.door.log.under_pressure:
-            self.stream.stop(STOP_BROKER)
-            self.door.wait_for_relief(self)
-            return False
+        door = self.door
+        if api.key == PRODUCE:
+            if door.log.under_pressure:
+                self.stream.stop(STOP_BROKER)
+                door.wait_for_relief(self)
+                return False
+            for start in self._prefixes:
+                shape = door.shapes.find(bytes(frame[PREFIX_AT:start]))
+                if shape is not None:
+                    taken = shape.take(door, api, frame, correlation_id)
+                    if taken is not None:
+                        door.requests[PRODUCE] += 1
+                        self.durable(taken)
+                        return True
+        self._handle(api, frame)
+        return True
+
+    def _handle(self, api: Api, frame: memoryview) -> None:
+        """Decode a request, find its answer, and answer in the way that this wants."""
         header, position = decode_request_header(frame)
         request, _ = api.decode(frame, position)  # bytes behind it are ignored, as Kafka does
         self.door.requests[api.key] += 1
@@ -118,30 +141,18 @@ class KafkaConnection(Session):
             self.door,
             self,
             api.version,
-            correlation_id=correlation_id,
+            correlation_id=header.correlation_id,
             client_id=header.client_id,
             kind=api.row.resource,
             operation=api.row.operation,
         )
-        self._answer(api, call, api.row.handler(call, request))
-        return True
-
-    def _unknown(self, number: int, correlation_id: int) -> None:
-        """Only ApiVersions has a way to say that a version is unknown: version 0 with error 35."""
-        key, version = number >> 16, number & 0xFFFF
-        if number & 0xFFFF0000 != API_VERSIONS:
-            raise Close("request.not_served", key=key, version=version)
-        out = bytearray()
-        reply(apis.versions_v0(), correlation_id, apis.unsupported_version(), out)
-        self.say(out)
-
-    def _answer(self, api: Api, call: Call, answer: object) -> None:
+        answer = api.row.handler(call, request)
         if isinstance(answer, api.row.response):
-            out = bytearray()
-            reply(api, call.correlation_id, answer, out)
-            self.say(out)
+            self.say(reply(api, call.correlation_id, answer))
         elif isinstance(answer, Durable):
-            self.durable(api, call.correlation_id, answer)
+            self._durable(api, call.correlation_id, answer)
+            if api.key == PRODUCE:
+                self._learn(api, call, frame, request, answer)
         elif isinstance(answer, Mapped):
             self._promise(api, call, answer)
         elif isinstance(answer, Place):
@@ -150,6 +161,27 @@ class KafkaConnection(Session):
             assert asyncio.iscoroutine(answer), answer
             self._work(api, call, answer)
 
+    def _learn(
+        self, api: Api, call: Call, frame: memoryview, request: ProduceRequest, answer: Durable
+    ) -> None:
+        """Take requests like this one by a shorter way from now on, if it was a simple one."""
+        end = prefix_end(api, frame, request)
+        prefixes = self._prefixes
+        if end is None or (end not in prefixes and len(prefixes) >= LENGTHS_MAX):
+            return
+        if produce.has_error(answer.response):
+            return
+        topic = produce.find_topic(call, request.topic_data[0])
+        if self.door.shapes.learn(api, topic, frame, request, end) and end not in prefixes:
+            self._prefixes = (*prefixes, end)
+
+    def _unknown(self, number: int, correlation_id: int) -> None:
+        """Only ApiVersions has a way to say that a version is unknown: version 0 with error 35."""
+        key, version = number >> 16, number & 0xFFFF
+        if number & 0xFFFF0000 != API_VERSIONS:
+            raise Close("request.not_served", key=key, version=version)
+        self.say(reply(apis.versions_v0(), correlation_id, apis.unsupported_version()))
+
     # ---- ways of answering
 
     def queue(self, place: Place) -> None:
@@ -157,34 +189,47 @@ class KafkaConnection(Session):
         self._open = None
         super().queue(place)
 
-    def durable(self, api: Api, correlation_id: int, answer: Durable) -> None:
+    def durable(self, taken: Reply) -> None:
         """Answer when the journal has committed; replies of one turn share a place and a write."""
         place = self._open
         if place is None:
             place = Committing()
             self.queue(place)
             self._open = place
-            self._opened.append(place)
+            self._committing.append(place)
         else:
             place.requests += 1
             self.count_one_more()
-        place.replies.append((api, correlation_id, answer.response, answer.failed))
+        place.replies.append(taken)
+
+    def _durable(self, api: Api, correlation_id: int, answer: Durable) -> None:
+        def refuse(correlation_id: int, response: Any, code: ErrorCode) -> bytearray:
+            return reply(api, correlation_id, answer.failed(response, code))
+
+        response = answer.response
+        self.durable((reply(api, correlation_id, response), refuse, correlation_id, response))
 
     def turn_over(self) -> None:
         """Ask the journal once for the whole turn, and send what is ready."""
-        if self._opened:
-            opened, self._opened = self._opened, []
+        if self._committing and not self._committing[-1].is_last:
+            self._committing[-1].is_last = True
             self._open = None
-            self._committing.append(opened)
-            self._journal.on_commit(self._committed)
-        self.flush()
+            self._journal.on_commit(self._on_commit)
+        if self._queue and self._queue[0].ready:
+            self.flush()
 
     def _committed(self, problem: BaseException | None) -> None:
-        places = self._committing.popleft()
-        for place in places:
+        """What the turns up to a certain one added is durable, or never will be."""
+        if self._gone:
+            return
+        while True:
+            place = self._committing.popleft()
             place.problem = problem
             place.ready = True
-        self.guarded(self.flush)
+            if place.is_last:
+                break
+        if self._queue[0].ready:
+            self.guarded(self.flush)
 
     def _promise(self, api: Api, call: Call, answer: Mapped[Any]) -> None:
         place = Said()
@@ -197,9 +242,7 @@ class KafkaConnection(Session):
         answer.promise.then(lambda promise: self.guarded(lambda: settled(promise)))
 
     def _fill(self, place: Said, api: Api, call: Call, response: object) -> None:
-        out = bytearray()
-        reply(api, call.correlation_id, response, out)
-        self.fill(place, [out])
+        self.fill(place, [reply(api, call.correlation_id, response)])
 
     def _work(self, api: Api, call: Call, work: Coroutine[Any, Any, object]) -> None:
         place = Said()
@@ -263,6 +306,7 @@ class KafkaDoor(Shared):
         self._group: asyncio.TaskGroup
         self._tasks: set[asyncio.Task[None]] = set()
         self._pressed: list[KafkaConnection] = []
+        self.shapes = Shapes()
 
     async def __aenter__(self) -> Self:
         self._group = await self._stack.enter_async_context(asyncio.TaskGroup())

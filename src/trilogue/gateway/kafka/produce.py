@@ -57,17 +57,27 @@ def failed(response: ProduceResponse, code: ErrorCode) -> ProduceResponse:
     return response
 
 
+def find_topic(call: Call, data: TopicProduceData) -> Topic:
+    """The topic that a request means, by name or by id."""
+    if call.version < IDS_SINCE:
+        return call.door.topic(data.name)
+    return call.door.topic_by_id(data.topic_id)
+
+
+def has_error(response: ProduceResponse) -> bool:
+    """Whether anything in it was refused."""
+    return any(
+        each.error_code for topic in response.responses for each in topic.partition_responses
+    )
+
+
 def _topic(
     call: Call, data: TopicProduceData, code: ErrorCode, now_ms: int
 ) -> TopicProduceResponse:
     found: Topic | None = None
     if not code:
         try:
-            found = (
-                call.door.topic(data.name)
-                if call.version < IDS_SINCE
-                else call.door.topic_by_id(data.topic_id)
-            )
+            found = find_topic(call, data)
         except UnknownTopicId:
             code = ErrorCode.UNKNOWN_TOPIC_ID
         except BrokerError:  # also what is no name at all: there is no such topic

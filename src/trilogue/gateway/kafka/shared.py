@@ -163,6 +163,11 @@ class Call:
         return self.door.authorizer.allowed(self.principal, operation, Resource(kind, str(name)))
 
 
+# A whole reply frame that waits for a commit; and the function that writes another one in its place
+# if the commit fails, called with the correlation id, what it wants to know, and the error code.
+Reply = tuple[bytearray, Callable[[int, Any, ErrorCode], bytearray], int, Any]
+
+
 class Durable(NamedTuple):
     """A response that leaves when what it confirms is on disk; `failed` rewrites it if not."""
 
