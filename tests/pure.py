@@ -16,7 +16,7 @@ def load_pure(name: str, **beneath: ModuleType) -> ModuleType:
     installed ones: so a module is tested on top of the uncompiled twin of another.
     """
     package, _, stem = name.rpartition(".")
-    path = Path(list(importlib.import_module(package).__path__)[0]) / f"{stem}.py"
+    path = Path(next(iter(importlib.import_module(package).__path__))) / f"{stem}.py"
     spec = spec_from_file_location(name, path)
     assert spec is not None
     assert spec.loader is not None

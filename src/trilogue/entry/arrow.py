@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Final
 
 from trilogue.entry.columns import ByteColumn, Columns
 from trilogue.entry.compression import Buffer
-from trilogue.entry.entry import HEADER_SIZE, NO_PRODUCER, NO_TIMESTAMP, EntryHeader
+from trilogue.entry.entry import HEADER_SIZE, LENGTH_PREFIX, NO_PRODUCER, NO_TIMESTAMP, EntryHeader
 from trilogue.entry.kafka_batch import DECOMPRESSED_LIMIT, check_crc, seal, walk_records
 from trilogue.entry.pack import ArrowRows, ByteInput, RecordPacker
-from trilogue.entry.walk import read_header, walk_headers
+from trilogue.entry.walk import read_header
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -60,9 +60,9 @@ def arrow_schema(columns: Sequence[str] = COLUMNS) -> pa.Schema:
 class ArrowReader:
     """Turns what fetches return for one partition into record batches of [start, end).
 
-    `feed` takes consecutive entries, the last of which may be cut, and yields the batches that got
-    full; `flush` yields the rest. `next_offset` is where the next fetch goes on, whether or not the
-    offsets before it held records that anybody may see.
+    `feed` takes consecutive entries, the last of several may be cut, and yields the batches that
+    got full; `flush` yields the rest. `next_offset` is where the next fetch goes on, whether or not
+    the offsets before it held records that anybody may see.
     """
 
     def __init__(
@@ -103,19 +103,18 @@ class ArrowReader:
         """Take entries; yields full batches. `aborted`: (producer id, first offset) as fetched."""
         view = memoryview(entries)
         transactions = _Aborted(aborted)
-        for pos, length, *_ in (walked := walk_headers(view, cut_is_end=True)):
-            if self.done:
+        pos = 0
+        while pos < len(view) and not self.done:
+            if pos and _is_cut(view, pos):
                 return
-            entry = view[pos : pos + length]
-            header = read_header(entry)
-            if header.last_offset < self.next_offset:
-                transactions.skips(entry, header, self._limit)
-                continue
-            check_crc(entry)
+            header = read_header(view, pos)
+            entry = view[pos : pos + header.length]
+            if header.last_offset >= self.next_offset:
+                check_crc(entry)
             if not transactions.skips(entry, header, self._limit):
-                ahead = walked[-1][0] + walked[-1][1] - pos
-                yield from self._read(entry, header, ahead)
+                yield from self._read(entry, header, len(view) - pos)
             self.next_offset = max(self.next_offset, min(self.end, header.last_offset + 1))
+            pos += header.length
 
     def flush(self) -> Iterator[pa.RecordBatch]:
         """Yield what is left over."""
@@ -123,6 +122,8 @@ class ArrowReader:
             yield self._finish(self._columns)
 
     def _read(self, entry: Buffer, header: EntryHeader, ahead: int) -> Iterator[pa.RecordBatch]:
+        if header.last_offset < self.next_offset:
+            return
         walker = walk_records(entry, limit=self._limit, header=header)
         kind = int(header.log_append_time)
         finished = 0
@@ -173,6 +174,13 @@ class ArrowReader:
         return pa.concat_arrays(
             [pa.repeat(pa.scalar(kind, pa.int32()), end - first) for (kind, first), end in runs]
         )
+
+
+def _is_cut(view: memoryview, pos: int) -> bool:
+    room = len(view) - pos
+    if room < HEADER_SIZE:
+        return True
+    return int.from_bytes(view[pos + 8 : pos + LENGTH_PREFIX], "big") > room - LENGTH_PREFIX
 
 
 class _Aborted:

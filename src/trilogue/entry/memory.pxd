@@ -53,7 +53,7 @@ cdef inline uint8_t *writable_bytes_of(object view) except NULL:
 cdef inline tuple header_fields(object view, Py_ssize_t pos):
     cdef const uint8_t *data = bytes_of(view) + pos
     return (
-        load64(data, 0), 12 + <int64_t><int32_t>load32(data, 8), <int32_t>load32(data, 12), <int>data[16],
+        load64(data, 0), 12 + <int64_t><int32_t>load32(data, 8), <int32_t>load32(data, 12), <int><signed char>data[16],
         load32(data, 17), load16(data, 21), <int32_t>load32(data, 23), load64(data, 27),
         load64(data, 35), load64(data, 43), load16(data, 51), <int32_t>load32(data, 53),
         <int32_t>load32(data, 57),

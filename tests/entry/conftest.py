@@ -1,0 +1,45 @@
+"""Runs the tests twice: on the modules as installed, perhaps compiled, and on their twins."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from types import ModuleType
+
+import pytest
+from hypothesis import settings
+
+from tests.pure import load_pure
+from trilogue.entry import arrow, columns, kafka_batch, pack, walk
+
+settings.register_profile("patient", deadline=None)  # other work shares the machine
+settings.load_profile("patient")
+
+
+@dataclass(frozen=True)
+class Room:
+    """The modules of the room that are compiled, and those that stand on them."""
+
+    walk: ModuleType
+    columns: ModuleType
+    pack: ModuleType
+    kafka_batch: ModuleType
+    arrow: ModuleType
+
+
+def pure_room() -> Room:
+    beneath = {
+        f"trilogue__entry__{name}": load_pure(f"trilogue.entry.{name}")
+        for name in ("walk", "columns", "pack")
+    }
+    kafka = load_pure("trilogue.entry.kafka_batch", **beneath)
+    arrow_twin = load_pure("trilogue.entry.arrow", **beneath, trilogue__entry__kafka_batch=kafka)
+    return Room(*beneath.values(), kafka_batch=kafka, arrow=arrow_twin)
+
+
+INSTALLED = Room(walk=walk, columns=columns, pack=pack, kafka_batch=kafka_batch, arrow=arrow)
+PURE = pure_room()
+
+
+@pytest.fixture(params=[INSTALLED, PURE], ids=["installed", "pure"], scope="session")
+def room(request: pytest.FixtureRequest) -> Room:
+    return request.param
