@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import pickle
 import subprocess
 import sys
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from random import Random
 from tempfile import TemporaryDirectory
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.fakes import FakeFileSystem, PowerCut
 from tests.log.samples import INCARNATION, Sample, logs, samples, sealed
 from trilogue.log.errors import CorruptLog
 from trilogue.log.files import OsFileSystem
 from trilogue.log.frame import BLOCK
-from trilogue.log.jobs import SYNC_SIZE, flush, retired, run
+from trilogue.log.jobs import SYNC_SIZE, flush, run
 from trilogue.log.segment import BLOCK_TARGET
-from trilogue.log.segment_info import FlushJob, FlushResult, SegmentInfo
+from trilogue.log.segment_info import FlushJob, FlushResult
 from trilogue.log.segment_reader import SegmentReader
 
 FILES = OsFileSystem()
@@ -264,19 +269,59 @@ def test_a_flush_runs_in_another_process(tmp_path: Path):
     assert replace(result.segment, partitions={}) == replace(run(job).segment, partitions={})
 
 
-# ── retirement ────────────────────────────────────────────────────────────────────────────────
+# ── a disk that fails ─────────────────────────────────────────────────────────────────────────
+
+DIRECTORY = Path("/data")
 
 
-def test_a_segment_is_retired_when_no_partition_needs_it(tmp_path: Path):
-    job = sealed(tmp_path, [samples(1, 5), samples(2, 5)])
-    segment = flush(job, FILES).segment
-    assert segment is not None
+def on_a_fake_disk() -> tuple[FakeFileSystem, FlushJob]:
+    files = FakeFileSystem()
+    files.make_directory(DIRECTORY)
+    frames = [samples(1, 3), samples(2, 2, size=BLOCK_TARGET), samples(1, 3, base=3)]
+    job = sealed(DIRECTORY, frames, files=files)
+    files.sync_directory(DIRECTORY)
+    return files, job
 
-    def gone(start_offsets: dict[int, int]) -> list[SegmentInfo]:
-        return retired([segment], start_offsets)
 
-    assert gone({1: 5, 2: 4}) == []
-    assert gone({1: 0}) == []
-    assert gone({1: 5, 2: 5}) == [segment]
-    assert gone({2: 7}) == [segment]  # partition 1 was deleted
-    assert gone({}) == [segment]
+def whole(files: FakeFileSystem, job: FlushJob, result: FlushResult) -> bool:
+    """Whether every byte is there, through a reader that knows what was promised."""
+    reader = SegmentReader.open(files, Path(job.segment_path), result.segment)
+    first, second = (bytes(reader.read(each, 0, 1 << 30)) for each in (1, 2))
+    return first == b"".join(e.data for e in samples(1, 6)) and second == b"".join(
+        e.data for e in samples(2, 2, size=BLOCK_TARGET)
+    )
+
+
+@pytest.mark.parametrize("operation", ["create", "write", "sync", "sync_directory"])
+@pytest.mark.parametrize("number", [errno.EIO, errno.ENOSPC])
+def test_a_flush_on_a_failing_disk_promises_nothing_and_leaves_nothing(operation: str, number: int):
+    files, job = on_a_fake_disk()
+    files.fail(operation, number)
+
+    with pytest.raises(OSError, match=os.strerror(number)):
+        flush(job, files)
+
+    assert not files.exists(Path(job.segment_path))
+    assert whole(files, job, flush(job, files))
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_segment_that_was_promised_survives_a_power_cut(seed: int):
+    files, job = on_a_fake_disk()
+
+    result = flush(job, files)
+    files.power_cut(Random(seed))
+
+    assert whole(files, job, result)
+
+
+@pytest.mark.parametrize("steps", range(8))
+def test_a_power_cut_in_the_middle_costs_nothing_but_the_work(steps: int):
+    files, job = on_a_fake_disk()
+    files.cut_after(steps)
+
+    with suppress(PowerCut):
+        flush(job, files)
+    files.power_cut(Random(steps))
+
+    assert whole(files, job, flush(job, files))

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import random
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.fakes import FakeFileSystem, PowerCut
 from tests.log.samples import CLUSTER, samples, write_segment
 from trilogue.entry.checksum import crc32c
 from trilogue.log.errors import CorruptLog, NewerFormat
@@ -93,11 +95,28 @@ def test_the_next_manifest_takes_the_place_of_the_last(tmp_path: Path):
 
 
 def test_a_draft_that_a_dead_writer_left_is_no_obstacle(tmp_path: Path):
-    (tmp_path / f"{MANIFEST_NAME}.draft").write_bytes(b"{")
+    (tmp_path / f"{MANIFEST_NAME}.tmp").write_bytes(b"{")
 
     write_manifest(FILES, tmp_path, Manifest(CLUSTER, 3, 0))
 
     assert read_manifest(FILES, tmp_path).generation == 3
+
+
+@pytest.mark.parametrize("steps", range(6))
+def test_a_power_cut_leaves_the_old_manifest_or_the_new_one(steps: int):
+    files, directory = FakeFileSystem(), Path("/segments")
+    files.make_directory(directory)
+    write_manifest(files, directory, Manifest(CLUSTER, 1, 0))
+    files.cut_after(steps)
+
+    try:
+        write_manifest(files, directory, Manifest(CLUSTER, 2, 0))
+        returned = True
+    except PowerCut:
+        returned = False
+    files.power_cut(random.Random(steps))
+
+    assert read_manifest(files, directory).generation in ({2} if returned else {1, 2})
 
 
 def test_a_missing_manifest_is_a_clear_error(tmp_path: Path):

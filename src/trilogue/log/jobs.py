@@ -1,4 +1,4 @@
-"""Work on whole files: sealed journal files into a segment, and which segments nobody needs.
+"""Work on whole files: sealed journal files become a segment.
 
 Pure functions of files: their arguments and results are plain values, so that a helper process can
 run them (`run`) and a test can run them in place. They decide nothing and tell nobody; what they
@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import time
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from itertools import accumulate, islice, zip_longest
 from operator import add, ge
 from pathlib import Path
@@ -225,9 +226,13 @@ def _write(job: FlushJob, source: _Source, files: FileSystem, pace: Pace) -> Seg
             if notes.parts:
                 _write_partition(writer, partition_id, notes)
         info = writer.finish(path.name, source.first_sequence, source.last_sequence)
+        files.sync_directory(path.parent)
+    except Exception:  # nobody will know of this file: on a full disk it must not stay
+        with suppress(OSError):
+            files.unlink(path)
+        raise
     finally:
         file.close()
-    files.sync_directory(path.parent)
     return info
 
 
@@ -301,18 +306,3 @@ def _smoothly(file: File, pace: Pace) -> Callable[[int], None]:
         pace(size)
 
     return on_write
-
-
-def retired(segments: Iterable[SegmentInfo], start_offsets: Mapping[int, int]) -> list[SegmentInfo]:
-    """Name the segments that hold nothing a reader may still ask for.
-
-    A partition that is not among `start_offsets` was deleted.
-    """
-    return [
-        segment
-        for segment in segments
-        if all(
-            partition_id not in start_offsets or extent.end_offset <= start_offsets[partition_id]
-            for partition_id, extent in segment.partitions.items()
-        )
-    ]

@@ -22,6 +22,7 @@ from typing import Protocol
 import msgspec
 from crc32c import crc32c
 
+from trilogue.log.directory import write_small
 from trilogue.log.errors import CorruptLog, NewerFormat
 from trilogue.log.files import FileSystem
 from trilogue.log.segment_info import SegmentInfo, extent_rows, extents_from_rows
@@ -160,18 +161,7 @@ def decode_manifest(data: bytes, path: Path | None = None) -> Manifest:
 
 def write_manifest(files: FileSystem, directory: Path, manifest: Manifest) -> None:
     """Replace the manifest in `directory`: readers see the old one or the new one, whole."""
-    target = directory / MANIFEST_NAME
-    draft = directory / f"{MANIFEST_NAME}.draft"
-    if files.exists(draft):  # a writer died
-        files.unlink(draft)
-    file = files.open(draft, create=True)
-    try:
-        file.pwrite(encode_manifest(manifest), 0)
-        file.sync()
-    finally:
-        file.close()
-    files.rename(draft, target)
-    files.sync_directory(directory)
+    write_small(files, directory / MANIFEST_NAME, encode_manifest(manifest))
 
 
 def read_manifest(files: FileSystem, directory: Path) -> Manifest:
