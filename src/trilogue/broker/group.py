@@ -104,7 +104,8 @@ class Group:
         member.cancel_timer()
         if member.is_new:
             self._arm(member, self._settings.new_member_timeout_ms)
-        self._occasion.skip = request.can_skip_assignment
+        if len(self.members) == 1:
+            self.protocol_type = request.protocol_type
         self._fire(event, member)
         self._rest()
         return promise
@@ -128,8 +129,11 @@ class Group:
         if sum(map(len, assignments.values())) > self._settings.bytes_max:
             raise GroupMaxSize("the assignment is too large")
         promise: Promise[Synced] = Promise()
-        self._occasion.asked, self._occasion.assignments = promise, assignments
-        self._fire(Event.LEAD if self.members.leads(member) else Event.FOLLOW, member)
+        self._occasion = Occasion(asked=promise, assignments=assignments)
+        try:
+            self._fire(Event.LEAD if self.members.leads(member) else Event.FOLLOW, member)
+        finally:
+            self._occasion = Occasion()
         self._rest()
         return promise
 
@@ -183,7 +187,7 @@ class Group:
             return known, Event.REPEAT_LEADER if members.leads(known) else Event.REPEAT
         self._interrupt(known, FencedInstance("another process has taken over this instance"))
         assert members.leader is not None
-        self._occasion.leader_before = members.leader.member_id
+        self._occasion = Occasion(request.can_skip_assignment, members.leader.member_id)
         members.rename(known, self._new_id(request))
         members.update(known, request)
         same = members.vote() == self.protocol
@@ -202,8 +206,6 @@ class Group:
                 expire = self._timers.call_later(delay, lambda: self._pending_over(member_id))
                 members.pending[member_id] = expire
                 raise MemberIdRequired(member_id)
-        if not members:
-            self.protocol_type = request.protocol_type
         return members.add(member_id, request)
 
     def _new_id(self, request: JoinRequest) -> str:
@@ -301,7 +303,8 @@ class Group:
 
     def _wait_first(self, _: Member) -> None:
         self._delaying, self._delay_again = True, False
-        self._delay_left_ms = self._settings.initial_delay_max_ms
+        some = self._settings.initial_delay_ms > 0
+        self._delay_left_ms = self._settings.initial_delay_max_ms if some else 0
         self._delay()
 
     def _delay(self) -> None:
@@ -422,7 +425,6 @@ class Group:
             if member.syncing is not None:
                 self._give(member, member.syncing)
         self._answer_assignment(leader)
-        self._occasion.assignments = {}
 
     def _answer_assignment(self, member: Member) -> None:
         assert self._occasion.asked is not None

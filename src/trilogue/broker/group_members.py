@@ -212,10 +212,6 @@ class Members:
         """Whether it is the leader."""
         return member is self.leader
 
-    def is_leader_id(self, member_id: str) -> bool:
-        """Whether an id is the leader's."""
-        return self.leader is not None and self.leader.member_id == member_id
-
     # -- coming and going
 
     def check_room(self) -> None:
