@@ -290,12 +290,11 @@ class Members:
 
     def elect(self) -> bool:
         """See that a member who has joined leads; False when nobody has."""
-        if self.leader is None or self.leader.joining is None:
-            joined = next((member for member in self if member.joining is not None), None)
-            if joined is None:
-                return False
-            self.leader = joined
-        return True
+        for member in (self.leader, *self):
+            if member is not None and member.joining is not None:
+                self.leader = member
+                return True
+        return False
 
     def vote(self) -> str:
         """Choose the protocol that most members like best among those that all have.
