@@ -8,7 +8,7 @@ before, so a change can be taken back when a later operation, or the disk, refus
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
 
 from trilogue.log.manifest import Manifest, ManifestTopic, PartitionRange
@@ -282,11 +282,7 @@ def _put_partition_state(made: Change, op: port.PutPartitionState) -> None:
         start >= before.start_offset and end >= before.flushed_end,
         f"partition {op.partition_id} would go back from {before}",
     )
-    made.put(
-        "partitions",
-        op.partition_id,
-        replace(before, start_offset=start, flushed_end=end),
-    )
+    made.put("partitions", op.partition_id, PartitionState(before.topic_id, start, end))
 
 
 def _put_snapshot(made: Change, op: port.PutSnapshot) -> None:
