@@ -11,7 +11,7 @@ takes exactly one batch. Refused: transactions (42).
 
 from __future__ import annotations
 
-from trilogue.broker.errors import BrokerError, NotServed, UnknownTopic, UnknownTopicId
+from trilogue.broker.errors import BrokerError, InvalidRecord, NotServed, UnknownTopic, UnknownTopicId
 from trilogue.broker.topic import Topic
 from trilogue.gateway.kafka.errors import code_of
 from trilogue.gateway.kafka.shared import Call, Durable
@@ -103,8 +103,8 @@ def _partition(topic: Topic, data: PartitionProduceData, now_ms: int) -> Partiti
             raise UnknownTopic("there is no such partition")
         partition = topic.partitions[data.index]
         records = data.records
-        if not isinstance(records, memoryview):
-            records = NOTHING
+        if not isinstance(records, memoryview) or not records:
+            raise InvalidRecord("a partition takes one batch, and there is none")
         appended = partition.append(records, now_ms=now_ms)
     except BrokerError as problem:
         return PartitionProduceResponse(
@@ -119,9 +119,6 @@ def _partition(topic: Topic, data: PartitionProduceData, now_ms: int) -> Partiti
         log_append_time_ms=appended.log_append_time_ms,
         log_start_offset=partition.log.start_offset,
     )
-
-
-NOTHING = memoryview(b"")
 
 
 def _close_on_error(response: ProduceResponse) -> None:

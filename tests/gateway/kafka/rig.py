@@ -1,0 +1,286 @@
+"""A whole Kafka door over a real broker and a real log, on a fake disk and a loop that jumps."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import struct
+from contextlib import AsyncExitStack
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from crc32c import crc32c
+
+from tests.fakes import FakeFileSystem
+from tests.gateway.fakes import FakeTransport
+from tests.gateway.loop import InlineExecutor
+from trilogue.broker.access import Operation, Principal, Resource, ResourceKind
+from trilogue.broker.broker import Broker
+from trilogue.broker.commit import Commit
+from trilogue.broker.names import parse_kafka
+from trilogue.broker.topic import Topic
+from trilogue.entry.entry import Record
+from trilogue.entry.kafka_batch import build_batch
+from trilogue.gateway.kafka import apis
+from trilogue.gateway.kafka.connection import KafkaConnection, KafkaDoor
+from trilogue.gateway.kafka.shared import KafkaSettings
+from trilogue.gateway.stream import Limits, Stream
+from trilogue.log import jobs
+from trilogue.log.commit import InlineCommitter
+from trilogue.log.directory import DataDirectory
+from trilogue.log.journal import JournalLimits
+from trilogue.log.log import Log, LogLimits, Surroundings
+from trilogue.log.segment_info import FlushJob
+from trilogue.meta.memory import MemoryMeta
+from trilogue.wire.kafka.compile import decoder, encoder
+from trilogue.wire.kafka.header import (
+    RequestHeader,
+    decode_response_header,
+    encode_request_header,
+)
+from trilogue.wire.kafka.api import MESSAGES
+from trilogue.wire.kafka.schema import table
+
+CLUSTER_ID = b"a cluster's id 1"
+LIMITS = Limits()
+LOG_LIMITS = LogLimits(
+    tail_bytes=8 << 20,
+    reserve_bytes=0,
+    journal=JournalLimits(
+        window_bytes=1 << 20, file_bytes=1 << 20, first_file_bytes=64 << 10, min_free_bytes=0
+    ),
+)
+NOW_MS = 1_700_000_000_000
+
+
+class Rules:
+    """An authorizer that says no to what a test wrote down."""
+
+    def __init__(self) -> None:
+        self.denied: set[tuple[Operation, ResourceKind, str]] = set()
+        self.asked: list[tuple[Operation, ResourceKind, str]] = []
+
+    def deny(self, operation: Operation, kind: ResourceKind, name: str) -> None:
+        self.denied.add((operation, kind, name))
+
+    def allowed(self, principal: Principal, operation: Operation, resource: Resource) -> bool:
+        asked = (operation, resource.kind, resource.name)
+        self.asked.append(asked)
+        return asked not in self.denied
+
+
+class Rig:
+    """What a node is to a door."""
+
+    def __init__(
+        self,
+        *,
+        limits: Limits = LIMITS,
+        log_limits: LogLimits = LOG_LIMITS,
+        settings: KafkaSettings | None = None,
+    ) -> None:
+        self.limits = limits
+        self.fs = FakeFileSystem()
+        self.now_ms = NOW_MS
+        self.rules = Rules()
+        self.executor = InlineExecutor()
+        self.meta = MemoryMeta(CLUSTER_ID, node_id=1, node_epoch=3)
+        self.commits: list[Commit[Any]] = []
+        self.hold_commits = False
+        self._log_limits = log_limits
+        self._settings = settings or KafkaSettings()
+        self._stack = AsyncExitStack()
+        self._random = Random(1)
+        self._names = itertools.count(1)
+        self._segments = itertools.count(1)
+
+    async def __aenter__(self) -> Rig:
+        loop = self.loop = asyncio.get_running_loop()
+        self.broker = Broker(
+            self.meta.state,
+            allocate=self.meta.allocate,
+            timers=loop,
+            now_ms=lambda: self.now_ms,
+            new_topic_id=lambda: self._random.randbytes(16),
+            new_member_suffix=lambda: f"member-{next(self._names)}",
+        )
+        self.directory = DataDirectory.open(self.fs, Path("/data"))
+        around = Surroundings(
+            fs=self.fs,
+            scheduler=loop,
+            background=lambda work: work(),
+            committer=InlineCommitter(loop),
+            now_ms=lambda: self.now_ms,
+            monotonic=loop.time,
+            random_bytes=self._random.randbytes,
+        )
+        self.log = Log.open(
+            self.directory,
+            self.meta.manifest(),
+            around,
+            node_id=1,
+            node_epoch=3,
+            limits=self._log_limits,
+        )
+        self.broker.attach(self.log, self.log.journal)
+        self.door = KafkaDoor(
+            broker=self.broker,
+            log=self.log,
+            commit=self.commit,
+            advertised=lambda: ("broker.example", 9092),
+            settings=self._settings,
+            authorizer=self.rules,
+            now_ms=lambda: self.now_ms,
+            executor=self.executor,
+        )
+        await self._stack.enter_async_context(self.door)
+        return self
+
+    async def __aexit__(self, *_problem: object) -> None:
+        await self._stack.aclose()
+        self.log.close()
+        self.directory.close()
+
+    async def commit(self, commit: Commit[Any]) -> None:
+        if self.hold_commits:
+            self.commits.append(commit)
+            return
+        try:
+            await self.meta.reserve("partition", commit.partition_ids)
+            await self.meta.commit(commit.ops(), commit.preconditions)
+        except Exception as error:
+            raise commit.abandon(error) from error
+        commit.apply()
+
+    def topic(self, name: str, partitions: int = 1, **settings: str) -> Topic:
+        """Make a topic without a client."""
+        cluster = self.broker.cluster
+        given = {key.replace("_", "."): value for key, value in settings.items()}
+        plan = cluster.plan_create(
+            cluster.check_create(parse_kafka(name), partition_count=partitions, settings=given)
+        )
+        self.meta.commit_now(plan.ops(), plan.preconditions)
+        return plan.apply()
+
+    def peer(self) -> Peer:
+        return Peer(self)
+
+    async def flush(self) -> None:
+        """Seal the journal and turn it into a segment, as the node does."""
+        self.log.seal()
+        await settle()
+        files = list(self.log.sealed)
+        parts = [each for topic in self.broker.cluster for each in topic.partitions]
+        segment_id = next(self._segments)
+        job = FlushJob(
+            journal_paths=tuple(str(file.path) for file in files),
+            segment_path=str(self.directory.segments / f"{segment_id}.segment"),
+            segment_id=segment_id,
+            last_sequence=files[-1].last_sequence,
+            flushed_through=self.log.flushed_through,
+            flushed_ends={each.partition_id: each.log.flushed_end for each in parts},
+            known=frozenset(each.partition_id for each in parts),
+            start_offsets={},
+            cluster_id=CLUSTER_ID,
+            node_id=1,
+            node_epoch=3,
+            now_ms=self.now_ms,
+        )
+        self.log.apply_flush(jobs.flush(job, self.fs))
+
+    def segments(self) -> list[Path]:
+        return [self.directory.segments / name for name in self.fs.listdir(self.directory.segments)]
+
+
+class Peer:
+    """A client of the door, by hand: bytes in, frames out."""
+
+    def __init__(self, rig: Rig) -> None:
+        self.rig = rig
+        self.session: KafkaConnection = rig.door.session()
+        self.gone: list[Stream] = []
+        self.stream = Stream(
+            self.session, rig.limits, call_soon=rig.loop.call_soon, on_gone=self.gone.append
+        )
+        self.transport = FakeTransport(self.stream)
+        self.stream.connection_made(self.transport)
+        self._asked: list[tuple[int, int, int]] = []  # key, version, correlation id
+        self._numbers = itertools.count(100)
+        self._read = 0
+
+    def send(self, request: object, version: int, *, piece: int | None = None) -> None:
+        """Send a request and remember how its answer has to be read."""
+        key = table(type(request)).key
+        correlation_id = next(self._numbers)
+        body = bytearray()
+        encode_request_header(body, RequestHeader(key, version, correlation_id, "rig"))
+        encoder(type(request), version)(request, body)
+        self._asked.append((key, version, correlation_id))
+        self.transport.receive(struct.pack(">i", len(body)) + bytes(body), piece)
+
+    def sends_nothing_back(self) -> None:
+        """The last request has no answer (acks 0)."""
+        self._asked.pop()
+
+    @property
+    def answered(self) -> int:
+        """How many answers there are that were not looked at."""
+        return len(self.transport.frames()) - self._read
+
+    def answer(self) -> Any:
+        """The next answer, decoded to its last byte; in the order of the requests."""
+        frame = self.transport.frames()[self._read]
+        key, version, correlation_id = self._asked[self._read]
+        found, position = decode_response_header(frame, key, version)
+        assert found == correlation_id, "answers are out of order"
+        response, position = decoder(MESSAGES[key][1], version)(frame, position)
+        assert position == len(frame), "bytes after the response"
+        self._read += 1
+        return response
+
+    async def ask(self, request: object, version: int) -> Any:
+        """Send a request and wait for its answer, for a virtual minute at most."""
+        self.send(request, version)
+        await self.wait()
+        return self.answer()
+
+    async def wait(self) -> None:
+        for _ in range(60_000):
+            if self.answered > 0 or self.transport.closed:
+                return
+            await asyncio.sleep(0.001)
+        raise AssertionError("no answer within a minute")
+
+    @property
+    def is_cut(self) -> bool:
+        return self.transport.closed
+
+
+async def settle() -> None:
+    """Let everything happen that can happen without time going by."""
+    for _ in range(20):
+        await asyncio.sleep(0)
+
+
+def batch(*values: bytes | str, timestamp: int = NOW_MS, **how: Any) -> bytes:
+    """A record batch as a producer sends it, one record a value."""
+    records = [
+        Record(at, timestamp, None, value.encode() if isinstance(value, str) else value)
+        for at, value in enumerate(values)
+    ]
+    return build_batch(records, **how)
+
+
+def patched(records: bytes, at: int, code: str, value: int) -> bytes:
+    """A batch with one field of its header changed, and a checksum that fits again."""
+    changed = bytearray(records)
+    struct.pack_into(code, changed, at, value)
+    struct.pack_into(">I", changed, 17, crc32c(bytes(changed[21:])))
+    return bytes(changed)
+
+
+def versions(key: int) -> list[int]:
+    """Every version of an API that is served."""
+    (row,) = [row for row in apis.TABLE if row.key == key]
+    return list(range(row.served[0], row.served[1] + 1))
