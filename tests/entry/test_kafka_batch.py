@@ -164,6 +164,10 @@ HOSTILE = {
     "offset delta 1": record_bytes(0, 1, -1, 1, b"v", 0),
     "offset delta 2**63 - 1": record_bytes(0, 2**63 - 1, -1, 1, b"v", 0),
     "time over 64 bits": record_bytes(2**63 - 1, 0, -1, 1, b"v", 0),
+    "time of 65 bits": record_bytes(b"\x80" * 9 + b"\x02", 0, -1, 1, b"v", 0),
+    "time of 71 bits": record_bytes(b"\x80" * 10 + b"\x01", 0, -1, 1, b"v", 0),
+    "key size 2**63 - 1": record_bytes(0, 0, 2**63 - 1, 1, b"v", 0),
+    "sizes that overflow together": record_bytes(0, 0, 2**62, 2**62, b"v", 0),
     "key size -2": record_bytes(0, 0, -2, 1, b"v", 0),
     "key size 2**31 - 1": record_bytes(0, 0, 2**31 - 1, 1, b"v", 0),
     "key size -2**63": record_bytes(0, 0, -(2**63), 1, b"v", 0),
@@ -206,6 +210,16 @@ def test_offsets_never_go_back_inside_a_batch(room: Room):
 
     with pytest.raises(CorruptEntry):
         list(room.kafka_batch.iter_records(sealed(twice, count=2, last=5)))
+
+
+def test_a_record_ends_where_its_size_says(room: Room):
+    """Even where the next one, read from where this one really ended, would make sense."""
+    following = record_bytes(0, 1, -1, 1, b"v", 0)
+    for size in (len(GOOD) - 2, len(GOOD), len(GOOD) + 1):
+        first = record_bytes(0, 0, -1, 1, b"v", 0, size=size)
+
+        with pytest.raises(CorruptEntry):
+            list(room.kafka_batch.iter_records(sealed(first + following, count=2)))
 
 
 def test_overlong_varints_are_read(room: Room):

@@ -284,9 +284,8 @@ class RecordWalker:
 
     def _pass_headers(self) -> None:
         count = self.header_count
-        if count < 0 or count > (self.end - self.pos) // 2:
+        if count < 0:
             self.bad = True
-            return
         while count > 0 and not self.bad:
             size = self.length()
             if size < 0:
