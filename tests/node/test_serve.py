@@ -9,46 +9,9 @@ import stat
 
 import httpx
 import pytest
-from confluent_kafka import Consumer, Producer
+from confluent_kafka import Consumer
+from tests.node.clients import consume, produce
 from tests.server import launch_server, start_server
-
-
-def produce(server, topic, values):
-    """Offsets of the values, in their order; each was acknowledged."""
-    offsets = []
-
-    def delivered(error, message):
-        assert error is None, error
-        offsets.append(message.offset())
-
-    producer = Producer({"bootstrap.servers": server.kafka, "acks": "all", "linger.ms": 0})
-    for value in values:
-        producer.produce(topic, value, on_delivery=delivered)
-    assert producer.flush(30) == 0
-    return offsets
-
-
-def consume(server, topic, count):
-    consumer = Consumer(
-        {"bootstrap.servers": server.kafka, "group.id": "g", "auto.offset.reset": "earliest"}
-    )
-    consumer.subscribe([topic])
-    values = []
-    try:
-        while len(values) < count:
-            message = consumer.poll(20)
-            assert message is not None, f"{len(values)} of {count} came"
-            assert message.error() is None, message.error()
-            values.append(message.value())
-    finally:
-        consumer.close()
-    return values
-
-
-def free_port():
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        return taken.getsockname()[1]
 
 
 def refused(tmp_path, **arguments):

@@ -26,7 +26,7 @@ from trilogue.broker.names import TopicName
 from trilogue.broker.partition import Partition
 from trilogue.broker.producers import Producers
 from trilogue.broker.promise import Promise
-from trilogue.broker.settings import check_settings, resolve
+from trilogue.broker.settings import NODE_DEFAULTS, TopicSettings, check_settings, resolve
 from trilogue.broker.topic import Topic
 from trilogue.log.partition_log import PartitionLog
 from trilogue.meta.port import DeleteTopic, Op, PutTopic, TopicAbsent, TopicIs, TopicRow
@@ -50,11 +50,15 @@ class PartitionLogs(Port):
 
 @dataclass(frozen=True, slots=True)
 class ClusterLimits:
-    """How many partitions: of a topic whose maker does not say, of any topic, of all topics."""
+    """How many partitions: of a topic whose maker does not say, of any topic, of all topics.
+
+    `topic` is what holds for a topic that sets nothing.
+    """
 
     default_partitions: int = 1
     topic_partitions_max: int = 10_000
     partitions_max: int = 100_000
+    topic: TopicSettings = NODE_DEFAULTS
 
 
 @dataclass(frozen=True, slots=True)
@@ -269,7 +273,7 @@ class Cluster:
         del self._deleting[name]
 
     def _add(self, row: TopicRow, log_of: Callable[[int], PartitionLog]) -> Topic:
-        settings = resolve(row.settings)
+        settings = resolve(row.settings, self.limits.topic)
         name = TopicName(row.tenant, row.namespace, row.name)
         topic = Topic(
             row,

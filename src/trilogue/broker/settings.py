@@ -168,6 +168,15 @@ TABLE: dict[str, Setting] = {
 }  # fmt: skip
 
 
+def default_of(row: Setting, defaults: TopicSettings) -> str:
+    """Return the value of a setting that a topic does not set, on a node with these defaults."""
+    own = {
+        "retention.ms": defaults.retention_ms,
+        "max.message.bytes": defaults.message_size_max,
+    }
+    return str(own.get(row.key, row.default))
+
+
 def check_settings(given: Mapping[str, str | None]) -> dict[str, str]:
     """Return what a topic keeps of the settings given, or refuse the first wrong one.
 
@@ -186,12 +195,15 @@ def check_settings(given: Mapping[str, str | None]) -> dict[str, str]:
     return kept
 
 
-def resolve(kept: Mapping[str, str]) -> TopicSettings:
-    """Say what the kept settings of a topic mean."""
+NODE_DEFAULTS = TopicSettings()
+
+
+def resolve(kept: Mapping[str, str], defaults: TopicSettings = NODE_DEFAULTS) -> TopicSettings:
+    """Say what the kept settings of a topic mean, on a node with these defaults."""
     retention = kept.get("retention.ms")
     return TopicSettings(
-        retention_ms=DEFAULT_RETENTION_MS if retention is None else int(retention),
+        retention_ms=defaults.retention_ms if retention is None else int(retention),
         retention_by_record_time=retention is not None,
-        message_size_max=int(kept.get("max.message.bytes", DEFAULT_MESSAGE_SIZE_MAX)),
+        message_size_max=int(kept.get("max.message.bytes", defaults.message_size_max)),
         log_append_time=kept.get("message.timestamp.type") == LOG_APPEND_TIME,
     )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+
 import typer
 
 from trilogue.cli.options import (
@@ -30,6 +32,7 @@ def serve(
     salvage: SalvageOption = False,
 ) -> None:
     """Run a server. SIGTERM or Ctrl-C drains it; a second one makes that faster."""
+    gc.disable()  # nothing that is made during the start is garbage; `life` turns it on again
     settings = settings_from(
         data=data,
         config=config,

@@ -10,7 +10,7 @@
           │
     manifest, for readers without a broker
 
-Several files that wait are flushed together. A try that failed for a reason that may pass (no
+Several files that wait are flushed together, one by one after a failure. A try that failed for a reason that may pass (no
 room, a helper that died) is made again, later and later; meanwhile the tail grows and in the end
 producers wait. A reason that does not pass ends the server: what the journal holds is safe there.
 """
@@ -159,7 +159,8 @@ class Flusher:
     async def _flush_with_retries(self) -> None:
         tries = 0
         while True:
-            cuts = [cut for cut, _ in zip(self._cuts, range(FILES_AT_ONCE), strict=False)]
+            at_once = 1 if tries else FILES_AT_ONCE  # a nearly full disk may have room for one
+            cuts = [cut for cut, _ in zip(self._cuts, range(at_once), strict=False)]
             try:
                 await self._flush(cuts)
             except (HelperDiedError, DiskFull, OSError) as error:

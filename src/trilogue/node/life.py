@@ -82,8 +82,8 @@ async def _live(settings: Settings, say: Say) -> int:
         say(f"{door:8} {address}")
     try:
         with ready_file(settings.text("ready-file"), node.addresses):
-            gc.collect()
             gc.freeze()  # what is there now stays: never look at it again
+            gc.enable()
             await _first(orders.stop.wait(), node.failed.wait())
     finally:
         limit_s = settings.seconds("shutdown.limit")

@@ -137,9 +137,9 @@ TABLE: tuple[Setting, ...] = (
     Setting(
         "topics.max-entry",
         Kind.SIZE,
-        "1MiB",
+        "1048588",
         "The largest entry (a Kafka record batch, as sent) a topic takes unless it sets "
-        "max.message.bytes.",
+        "max.message.bytes; 1 MiB and Kafka's 12 bytes before it.",
         minimum=1 << 10,
         maximum=16 << 20,
     ),

@@ -23,6 +23,7 @@ from pathlib import Path
 from trilogue.broker.broker import Broker, BrokerSettings
 from trilogue.broker.cluster import ClusterLimits
 from trilogue.broker.group_members import GroupSettings
+from trilogue.broker.settings import TopicSettings
 from trilogue.log.commit import thread_committer
 from trilogue.log.directory import DataDirectory
 from trilogue.log.errors import AlreadyLocked, LogError
@@ -174,7 +175,13 @@ def _open(
 def broker_settings(settings: Settings) -> BrokerSettings:
     """What the broker's parts are told."""
     return BrokerSettings(
-        cluster=ClusterLimits(default_partitions=settings.number("topics.default-partitions")),
+        cluster=ClusterLimits(
+            default_partitions=settings.number("topics.default-partitions"),
+            topic=TopicSettings(
+                retention_ms=settings.number("topics.retention"),
+                message_size_max=settings.number("topics.max-entry"),
+            ),
+        ),
         groups=GroupSettings(
             initial_delay_ms=settings.number("groups.initial-delay"),
             session_timeout_min_ms=settings.number("groups.session-timeout-min"),

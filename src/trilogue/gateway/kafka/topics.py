@@ -21,6 +21,7 @@ from trilogue.broker.errors import AccessDenied, BrokerError, InvalidRequest, Un
 from trilogue.broker.names import TopicName, parse_kafka, spelled_kafka
 from trilogue.broker.promise import Promise
 from trilogue.broker.settings import TABLE as SETTINGS
+from trilogue.broker.settings import TopicSettings, default_of
 from trilogue.broker.topic import Topic
 from trilogue.gateway.kafka.errors import EXPECTED, code_of
 from trilogue.gateway.kafka.shared import Call
@@ -90,7 +91,7 @@ def _create(
         name=topic.name,
         num_partitions=new.partition_count,
         replication_factor=1,
-        configs=_settings(new.settings),
+        configs=_settings(new.settings, cluster.limits.topic),
         error_message=None,
     )
     if validate_only:
@@ -104,11 +105,11 @@ def _check_create(call: Call, name: TopicName) -> None:
         raise AccessDenied(Operation.CREATE, Resource(ResourceKind.TOPIC, str(name)))
 
 
-def _settings(given: dict[str, str]) -> list[CreatableTopicConfigs]:
+def _settings(given: dict[str, str], defaults: TopicSettings) -> list[CreatableTopicConfigs]:
     return [
         CreatableTopicConfigs(
             name=key,
-            value=given.get(key, setting.default),
+            value=given.get(key, default_of(setting, defaults)),
             read_only=not setting.acts,
             config_source=SOURCE_TOPIC if key in given else SOURCE_DEFAULT,
         )

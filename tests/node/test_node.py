@@ -1,0 +1,151 @@
+"""A node inside the test's own loop."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import sqlite3
+from pathlib import Path
+
+import httpx
+import pytest
+
+import trilogue
+from trilogue.log.errors import StorageFailed
+from trilogue.node.errors import StartError
+from trilogue.node.node import Node
+from trilogue.node.settings import TABLE
+from trilogue.node.sources import load_settings
+
+SOURCE = Path(trilogue.__file__).parent
+
+
+def settings_of(data, *assignments):
+    listen = ("listen.kafka=127.0.0.1:0", "listen.http=127.0.0.1:0")
+    return load_settings(environment={}, assignments=[f"data={data}", *listen, *assignments])
+
+
+@contextlib.asynccontextmanager
+async def started(data, *assignments):
+    node = Node(settings_of(data, *assignments))
+    await node.start()
+    try:
+        yield node
+    finally:
+        async with asyncio.timeout(20):
+            await node.close()
+
+
+async def health(node):
+    async with httpx.AsyncClient() as client:
+        response = await client.get(f"http://{node.addresses['http']}/healthz")
+    return response.status_code, response.json()["state"]
+
+
+def test_health_follows_the_node(tmp_path):
+    async def scenario():
+        async with started(tmp_path / "data") as node:
+            assert await health(node) == (200, "serving")
+
+            await node.drain(asyncio.Event(), 5)
+
+            assert await health(node) == (503, "draining")
+
+    asyncio.run(scenario())
+
+
+def test_a_failure_is_told_once_and_seen_by_health(tmp_path):
+    async def scenario():
+        async with started(tmp_path / "data") as node:
+            node.fail(StorageFailed("first"))
+            node.fail(StorageFailed("second"))
+
+            assert node.failed.is_set()
+            assert str(node.failure) == "first"
+            assert await health(node) == (503, "failed")
+
+    asyncio.run(scenario())
+
+
+def test_a_failed_store_fails_the_node(tmp_path):
+    async def scenario():
+        async with started(tmp_path / "data") as node:
+            with sqlite3.connect(node.storage.directory.meta) as other:
+                other.execute("DROP TABLE identity")
+            other.close()
+
+            with pytest.raises(StorageFailed):
+                await node.storage.meta.reserve("partition", 1_000_000)
+            async with asyncio.timeout(5):
+                await node.failed.wait()
+
+    asyncio.run(scenario())
+
+
+def test_work_in_the_background_that_breaks_fails_the_node(tmp_path):
+    async def scenario():
+        async with started(tmp_path / "data") as node:
+
+            async def broken():
+                raise RuntimeError("no retry helps")
+
+            await node._guarded(broken())
+
+            assert str(node.failure) == "no retry helps"
+
+    asyncio.run(scenario())
+
+
+def test_a_start_that_fails_leaves_the_data_free(tmp_path):
+    async def scenario():
+        async with started(tmp_path / "first") as node:
+            taken = node.addresses["http"]
+            second = Node(settings_of(tmp_path / "second", f"listen.http={taken}"))
+            with pytest.raises(StartError, match="http cannot listen on"):
+                await second.start()
+
+        async with started(tmp_path / "second"):
+            pass
+
+    asyncio.run(scenario())
+
+
+def test_hurry_ends_a_drain_at_once(tmp_path):
+    async def scenario():
+        async with started(tmp_path / "data") as node:
+            hurry = asyncio.Event()
+            hurry.set()
+            node.flusher._none.clear()  # a flush that never ends
+
+            async with asyncio.timeout(5):
+                await node.drain(hurry, 60)
+
+    asyncio.run(scenario())
+
+
+def test_a_drain_ends_when_its_time_is_over(tmp_path):
+    async def scenario():
+        async with started(tmp_path / "data") as node:
+            node.flusher._none.clear()  # a flush that never ends
+
+            async with asyncio.timeout(5):
+                await node.drain(asyncio.Event(), 0.1)
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("row", TABLE, ids=lambda row: row.key)
+def test_every_setting_is_obeyed_somewhere(row):
+    """A setting that nothing reads would be a promise that nothing keeps."""
+    rooms = [SOURCE / "node", SOURCE / "cli"]
+    texts = [
+        path.read_text()
+        for room in rooms
+        for path in room.glob("*.py")
+        if path.name not in {"settings.py", "sources.py"}
+    ]
+    wanted = {f'"{row.key}"'}
+    if row.key.startswith("listen."):
+        wanted.add('f"listen.{door}"')
+
+    assert any(name in text for text in texts for name in wanted)

@@ -1,0 +1,206 @@
+"""What a running server does with its files: flush, retention, the helper process, failure."""
+
+from __future__ import annotations
+
+import os
+import resource
+import signal
+import time
+
+import httpx
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, NewTopic
+from tests.node.clients import consume, produce
+from tests.server import start_server
+
+SMALL = {
+    "journal.file-size": "64KiB",
+    "journal.file-age": "500ms",
+    "retention.check-every": "100ms",
+    "segments.grace": "100ms",
+}
+DEADLINE_S = 20
+
+
+def metrics(server):
+    lines = httpx.get(f"{server.http}/metrics").text.splitlines()
+    return {
+        name: float(value)
+        for name, value in (line.rsplit(" ", 1) for line in lines if not line.startswith("#"))
+    }
+
+
+def wait_for(condition, what):
+    """Look again and again; a server tells nobody that it has flushed."""
+    ends = time.monotonic() + DEADLINE_S
+    while not (found := condition()):
+        assert time.monotonic() < ends, what
+    return found
+
+
+def make_topic(server, name, **settings):
+    admin = AdminClient({"bootstrap.servers": server.kafka})
+    config = {key.replace("_", "."): value for key, value in settings.items()}
+    admin.create_topics([NewTopic(name, 1, config=config)])[name].result(10)
+
+
+def segments(server):
+    return sorted(path.name for path in (server.data / "segments").glob("*.segment"))
+
+
+def values(count, size=1000):
+    return [b"%08d" % index + os.urandom(size - 8) for index in range(count)]
+
+
+def test_flushed_messages_are_read_from_segments_before_and_after_a_kill(tmp_path):
+    sent = values(300)
+    with start_server(tmp_path / "data", settings=SMALL) as server:
+        assert produce(server, "t", sent) == list(range(300))
+        wait_for(lambda: metrics(server)["trilogue_tail_entries"] == 0, "never flushed")
+
+        assert segments(server)
+        assert consume(server, "t", 300) == sent
+
+    with start_server(tmp_path / "data", settings=SMALL) as server:
+        assert "tail_bytes=0" in server.output
+        assert consume(server, "t", 300) == sent
+        assert produce(server, "t", sent[:1]) == [300]
+
+
+def test_a_kill_at_any_moment_of_a_flush_loses_nothing(tmp_path):
+    sent = []
+    for _ in range(4):
+        with start_server(tmp_path / "data", settings=SMALL) as server:
+            more = values(100)
+            assert produce(server, "t", more) == list(range(len(sent), len(sent) + 100))
+            sent += more
+
+    with start_server(tmp_path / "data", settings=SMALL) as server:
+        assert consume(server, "t", len(sent)) == sent
+
+
+def test_an_orderly_end_brings_everything_into_segments(tmp_path):
+    sent = values(50)
+    server = start_server(tmp_path / "data")
+    produce(server, "t", sent)
+    assert server.stop() == 0
+
+    assert len(segments(server)) == 1
+    with start_server(tmp_path / "data") as server:
+        assert "tail_bytes=0" in server.output
+        assert consume(server, "t", 50) == sent
+
+
+def test_messages_and_files_go_when_their_time_is_over(tmp_path):
+    with start_server(tmp_path / "data", settings=SMALL) as server:
+        make_topic(server, "short", retention_ms="1")
+        produce(server, "short", values(200))
+        wait_for(lambda: metrics(server)["trilogue_segments_removed_total"], "nothing removed")
+        wait_for(lambda: not segments(server), "a file stays")
+
+        assert produce(server, "short", [b"next"]) == [200]
+
+
+def test_files_of_a_deleted_topic_go(tmp_path):
+    with start_server(tmp_path / "data", settings=SMALL) as server:
+        make_topic(server, "gone")
+        produce(server, "gone", values(200))
+        wait_for(lambda: segments(server), "never flushed")
+
+        admin = AdminClient({"bootstrap.servers": server.kafka})
+        admin.delete_topics(["gone"])["gone"].result(10)
+
+        wait_for(lambda: not segments(server), "a file stays")
+
+
+def test_a_segment_that_nobody_knows_is_removed_after_the_grace_period(tmp_path):
+    server = start_server(tmp_path / "data")
+    produce(server, "t", [b"x"])
+    assert server.stop() == 0
+    kept = segments(server)
+    (tmp_path / "data" / "segments" / "0000000000999999.segment").write_bytes(b"half a flush")
+
+    with start_server(tmp_path / "data", settings=SMALL) as server:
+        wait_for(lambda: segments(server) == kept, "the orphan stays")
+        assert consume(server, "t", 1) == [b"x"]
+
+
+def helper_of(server):
+    children = f"/proc/{server.pid}/task/{server.pid}/children"
+    with open(children, encoding="ascii") as file:  # noqa: PTH123
+        pids = [int(pid) for pid in file.read().split()]
+    return pids[0] if pids else None
+
+
+def test_the_helper_is_started_again_and_never_left_behind(tmp_path):
+    with start_server(tmp_path / "data", settings=SMALL) as server:
+        assert helper_of(server) is None, "started before there was anything to do"
+        produce(server, "t", values(100))
+        first = wait_for(lambda: helper_of(server), "no helper came")
+        wait_for(lambda: metrics(server)["trilogue_tail_entries"] == 0, "never flushed")
+
+        os.kill(first, signal.SIGKILL)
+        produce(server, "t", values(100))
+        wait_for(lambda: metrics(server)["trilogue_helper_starts_total"] >= 2, "not started again")
+        wait_for(lambda: metrics(server)["trilogue_tail_entries"] == 0, "never flushed")
+
+        last = wait_for(lambda: helper_of(server), "no helper came")
+        handle = os.pidfd_open(last)
+        server.kill9()
+        try:
+            wait_for(lambda: is_gone(handle), "the helper outlives its server")
+        finally:
+            os.close(handle)
+
+
+def is_gone(handle):
+    try:
+        signal.pidfd_send_signal(handle, 0)
+    except ProcessLookupError:
+        return True
+    return False
+
+
+# -- a disk that fails -----------------------------------------------------------------------
+
+
+def send(server, sent):
+    """Offsets that were acknowledged; the rest was refused."""
+    acked = {}
+
+    def told(error, message):
+        if error is None:
+            acked[message.offset()] = message.value()
+
+    producer = Producer(
+        {
+            "bootstrap.servers": server.kafka,
+            "message.timeout.ms": 3_000,
+            "linger.ms": 0,
+            "batch.num.messages": 1,
+            "log_level": 0,
+        }
+    )
+    for value in sent:
+        producer.produce("t", value, on_delivery=told)
+    producer.flush(10)
+    return acked
+
+
+def test_a_failed_write_ends_the_server_and_takes_nothing_back(tmp_path):
+    """A limit on file sizes makes the journal's write fail: as final as EIO is."""
+    server = start_server(tmp_path / "data")
+    produce(server, "t", [b"before"])
+    resource.prlimit(server.pid, resource.RLIMIT_FSIZE, (1 << 20, 1 << 20))
+
+    acked = send(server, values(200, size=10_000))
+
+    assert server.wait(5) == 3
+    assert len(acked) < 200
+    last = server.output.splitlines()[-1]
+    assert last == "trilogue: stopped: the journal could not be written: File too large"
+    assert "Traceback" not in server.output
+    assert not server.ready_file.exists()
+    with start_server(tmp_path / "data") as server:
+        found = dict(enumerate(consume(server, "t", 1 + len(acked))))
+        assert acked.items() <= found.items()
