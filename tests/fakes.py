@@ -166,12 +166,17 @@ class FakeFileSystem:
     # -- trouble ---------------------------------------------------------------------------
 
     def fail(self, operation: str, number: int = errno.EIO) -> None:
-        """Let the next `write`, `sync`, `open`, `rename`, `unlink` or `sync_directory` fail."""
+        """Let the next `write`, `sync`, `create`, `rename`, `unlink` or `sync_directory` fail."""
         self._failures.append((operation, number))
 
     def cut_after(self, steps: int) -> None:
         """Let the power fail in the middle of the operation after so many more."""
         self._cut_after = steps
+
+    @property
+    def pending_failures(self) -> int:
+        """How many arranged failures have not happened yet."""
+        return len(self._failures)
 
     def step(self, operation: str, file: FakeFile | None = None) -> None:
         self.counts[operation] = self.counts.get(operation, 0) + 1
@@ -221,8 +226,8 @@ class FakeFileSystem:
     # -- the port --------------------------------------------------------------------------
 
     def open(self, path: Path, *, create: bool = False, direct: bool = False) -> FakeFile:
-        self.step("open")
         if create:
+            self.step("create")
             if path in self.names:
                 raise FileExistsError(errno.EEXIST, "exists", str(path))
             if path.parent not in self.directories:

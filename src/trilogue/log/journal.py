@@ -144,7 +144,7 @@ class Journal:
     def add_fact(self, kind: int, payload: bytes) -> None:
         """Add a small fact to the window that fills. It is allowed on a full disk: it frees."""
         if self._failure is not None:
-            raise self._failure
+            self.refuse()
         if len(self._queue) > 2 * self.limits.queued_windows:
             self.refuse()
         size = FACT.size + len(payload)
@@ -177,8 +177,9 @@ class Journal:
         """Raise why nothing can be appended now, unless the reason has gone by itself."""
         if self._disk_full and self._monotonic() - self._checked_at >= SPACE_CHECK_SECONDS:
             self._check_space()
-        if self.refusal is not None:
-            raise self.refusal
+        refusal = self.refusal
+        if refusal is not None:  # a new one: an exception grows each time it is raised
+            raise type(refusal)(*refusal.args)
 
     # -- state -----------------------------------------------------------------------------
 
@@ -228,7 +229,7 @@ class Journal:
         if self._busy is None:
             self._kick()
         if self._failure is not None:
-            raise self._failure
+            self.refuse()
         return self._filling
 
     def _decide(self) -> None:
