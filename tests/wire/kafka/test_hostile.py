@@ -17,6 +17,7 @@ from trilogue.wire.kafka import runtime
 from trilogue.wire.kafka.api import MESSAGES
 from trilogue.wire.kafka.compile import decoder, encoder
 from trilogue.wire.kafka.fetch import FetchRequest, FetchResponse
+from trilogue.wire.kafka.groups import SyncGroupResponse
 from trilogue.wire.kafka.metadata import MetadataRequest, MetadataResponse
 from trilogue.wire.kafka.produce import ProduceRequest
 from trilogue.wire.kafka.schema import table
@@ -103,28 +104,40 @@ def test_a_hostile_number_anywhere_costs_nothing(spoken: Spoken):
 
 
 @pytest.mark.parametrize(
-    ("cls", "version", "raw"),
+    ("cls", "version", "raw", "why"),
     [
-        (MetadataRequest, 1, "7fffffff"),
-        (MetadataRequest, 1, "00000002 0001 61"),
-        (MetadataRequest, 0, "ffffffff"),
-        (MetadataRequest, 0, "80000000"),
-        (MetadataRequest, 9, "ffffffff0f"),
-        (MetadataRequest, 9, "ffffffff7f"),
-        (MetadataRequest, 9, "8080808080"),
-        (MetadataRequest, 9, "01 01 00 00 ffffffff0f"),
-        (MetadataRequest, 9, "01 01 00 00 01 05 ffffffff0f"),
-        (FetchRequest, 4, "ffffffff 00000000 00000000 00000000 00 7fffffff"),
-        (FetchRequest, 4, "ffffffff 00000000 00000000 00000000 00 00000001 ffff 00000000"),
-        (FetchRequest, 4, "ffffffff 00000000 00000000 00000000 00 00000001 fffe 00000000"),
-        (ProduceRequest, 3, "ffff 0001 00000000 00000001 0001 61 00000001 00000000 7fffffff"),
-        (ProduceRequest, 9, "00 0001 00000000 02 02ff 02 00000000 01 00 00 00"),
-        (ProduceRequest, 9, "00 0001 00000000 02 818004"),
-        (MetadataResponse, 0, "00000000 00000001 0000 0001 61 00000001" + 10 * "00" + "7fffffff"),
+        (MetadataRequest, 1, "7fffffff", "array of 2147483647 elements"),
+        (MetadataRequest, 1, "00000003 0001 61 0000", "array of 3 elements"),
+        (MetadataRequest, 0, "ffffffff", "array of -1 elements"),
+        (MetadataRequest, 0, "80000000", "array of -2147483648 elements"),
+        (MetadataRequest, 9, "05 01 00 01 00 00 00", "array of 4 elements"),
+        (MetadataRequest, 9, "ffffffff07", "array of 2147483646 elements"),
+        (MetadataRequest, 9, "ffffffff0f", "bad varint"),
+        (MetadataRequest, 9, "ffffffff7f", "bad varint"),
+        (MetadataRequest, 9, "808080808000", "bad varint"),
+        (MetadataRequest, 9, "01 01 00 00 ffff03", "array of 65535 elements"),
+        (MetadataRequest, 9, "01 01 00 00 01 05 03 abab", "cut off"),
+        (samples.Tagged, 1, "04 0000", "array of 4 elements"),
+        (samples.Tagged, 1, "01 63 03 abab", "cut off"),
+        (FetchRequest, 4, "ffffffff" + 12 * "00" + "00 7fffffff", "array of 2147483647"),
+        (FetchRequest, 4, "ffffffff" + 12 * "00" + "00 00000001 ffff 00000000", "null where"),
+        (FetchRequest, 4, "ffffffff" + 12 * "00" + "00 00000001 8000 00000000", "null where"),
+        (FetchRequest, 12, "ffffffff" + 12 * "00" + "00" + 8 * "00" + "02 00 01 00 01 01 00",
+         "null where"),
+        (ProduceRequest, 3, "ffff 0001 00000000 00000001 0001 61 00000001 00000000 7fffffff",
+         "cut off"),
+        (ProduceRequest, 9, "00 0001 00000000 02 0261 02 00000000 818004", "cut off"),
+        (MetadataResponse, 0, "00000000 00000001 0000 0001 61 00000001" + 10 * "00"
+         + "00000009 00000000",
+         "array of 9 elements"),
+        (SyncGroupResponse, 0, "0000 ffffffff", "null where"),
+        (SyncGroupResponse, 4, 6 * "00" + "00 00", "null where"),
     ],
 )  # fmt: skip
-def test_hostile_counts_and_lengths_are_refused(cls: type, version: int, raw: str):
-    with pytest.raises(WireError, match=f"{cls.__name__} v{version}: "):
+def test_a_hostile_count_or_length_is_refused_for_what_it_is(
+    cls: type, version: int, raw: str, why: str
+):
+    with pytest.raises(WireError, match=f"{cls.__name__} v{version}: .*{why}"):
         decoder(cls, version)(bytes.fromhex(raw))
 
 

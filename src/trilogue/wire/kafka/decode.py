@@ -29,7 +29,8 @@ from trilogue.wire.kafka.writer import (
 
 SCOPE: dict[str, object] = {
     "WireError": WireError,
-    "MALFORMED": (WireError, IndexError, UnicodeDecodeError, struct.error),
+    "MALFORMED": (WireError, UnicodeDecodeError),
+    "SHORT": (IndexError, struct.error),
     "new": object.__new__,
     "unpack_from": struct.unpack_from,
     "MAX_ELEMENTS": runtime.MAX_ELEMENTS,
@@ -57,6 +58,8 @@ def write(title: str, cls: type, version: int, *, flexible: bool) -> Writer:
             writer.emit("if pos > end: cut()")
         with writer.block("except MALFORMED as error:"):
             writer.emit(f"raise WireError(f'{title}: {{error}}') from error")
+        with writer.block("except SHORT as error:"):
+            writer.emit(f"raise WireError('{title}: the message is cut off') from error")
         writer.emit("return m, pos")
     return writer
 
@@ -209,7 +212,6 @@ class _Decoding:
                 self._emit(f"{tag}, pos = read_uvarint(buf, pos)")
                 self._emit(f"{stop}, pos = read_uvarint(buf, pos)")
                 self._emit(f"{stop} += pos")
-                self._emit(f"if {stop} > end: cut()")
                 word = "if"
                 for field in known:
                     with self._writer.block(f"{word} {tag} == {field.tag}:"):

@@ -131,8 +131,8 @@ T = TypeVar("T")
 _TABLE = "__wire_table__"
 
 
-# No field_specifiers: to a type checker `= since(...)` is then a default like any other, as it is at
-# run time, where a field left alone has its type's zero or the default of the declaration.
+# No field_specifiers: to a type checker `= since(...)` is then a default like any other, as it is
+# at run time, where a field left alone has its type's zero or the default of the declaration.
 @dataclass_transform(kw_only_default=True)
 def message(
     *,
