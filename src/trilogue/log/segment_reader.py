@@ -12,7 +12,7 @@ first read since opening.
 from __future__ import annotations
 
 import threading
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections import OrderedDict
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -20,63 +20,17 @@ from pathlib import Path
 from typing import Final
 
 from trilogue.entry.checksum import crc32c
-from trilogue.entry.entry import EntryError
-from trilogue.entry.walk import walk_headers
-from trilogue.log.errors import CorruptLog, NewerFormat
+from trilogue.entry.entry import HEADER_SIZE, LENGTH_PREFIX, EntryError
+from trilogue.entry.walk import Walked, walk_headers
+from trilogue.log.errors import CorruptLog
 from trilogue.log.files import File, FileSystem
-from trilogue.log.segment import (
-    ABORTED,
-    BLOCK,
-    EPOCH,
-    FORMAT_VERSION,
-    HEADER,
-    HEADER_CHECKED,
-    HEADER_MAGIC,
-    RECORD,
-    RECORD_CHECKED,
-    TRAILER,
-    TRAILER_CHECKED,
-    TRAILER_MAGIC,
-    AbortedTransaction,
-    EpochStart,
-    SegmentHeader,
-)
+from trilogue.log.segment import AbortedTransaction, EpochStart, SegmentHeader
+from trilogue.log.segment_footer import BlockIndex, Footer
 from trilogue.log.segment_info import Extent, SegmentInfo
 
 HANDLES_MAX: Final = 64  # open segments; each costs a descriptor and its footer
+WALK_STEP: Final = 32 << 10  # bytes looked through at a time for an offset
 NOTHING: Final = memoryview(b"")
-
-
-class _Index:
-    """Where one partition's blocks are."""
-
-    __slots__ = (
-        "aborted",
-        "bases",
-        "checksums",
-        "counts",
-        "ends",
-        "epochs",
-        "latest",
-        "positions",
-        "sizes",
-        "verified",
-    )
-
-    def __init__(self, section: memoryview, blocks: int, epochs: int) -> None:
-        at = blocks * BLOCK.size
-        rows = list(BLOCK.iter_unpack(section[:at]))
-        self.bases = [int(row[0]) for row in rows]
-        self.ends = [int(row[1]) for row in rows]
-        self.positions = [int(row[2]) for row in rows]
-        self.sizes = [int(row[3]) for row in rows]
-        self.counts = [int(row[4]) for row in rows]
-        self.latest = [int(row[5]) for row in rows]  # event time
-        self.checksums = [int(row[7]) for row in rows]
-        self.verified = bytearray(blocks)
-        then = at + epochs * EPOCH.size
-        self.epochs = [EpochStart(row[0], row[2]) for row in EPOCH.iter_unpack(section[at:then])]
-        self.aborted = [AbortedTransaction(*row) for row in ABORTED.iter_unpack(section[then:])]
 
 
 class SegmentReader:
@@ -86,22 +40,7 @@ class SegmentReader:
         """Take over an open file; `info`, where known, has to agree with what the file says."""
         self._file = file
         self._path = path
-        size = file.size()
-        if size < HEADER.size + TRAILER.size:
-            raise CorruptLog(f"{size} bytes are no segment", path)
-        self.header = self._read_header(info)
-        position, length, directory_position, partitions = self._read_trailer(size, info)
-        self._footer_position = position
-        self._footer = memoryview(file.pread(length, position))
-        self.extents: dict[int, Extent] = {}
-        self._sections: dict[int, tuple[int, int, int, int, int]] = {}
-        self._indexes: dict[int, _Index] = {}
-        self._damaged = 0
-        at = directory_position - position
-        if not 0 <= at <= length or length - at != partitions * RECORD.size:
-            raise self._corrupt("the directory is not where the trailer says", directory_position)
-        for row in range(at, length, RECORD.size):
-            self._read_record(self._footer[row : row + RECORD.size])
+        self._footer = Footer(path, file.size(), self._pread, info)
 
     @classmethod
     def open(cls, files: FileSystem, path: Path, info: SegmentInfo | None = None) -> SegmentReader:
@@ -120,38 +59,57 @@ class SegmentReader:
         """Give the descriptor back; nobody may be reading."""
         self._file.close()
 
+    @property
+    def header(self) -> SegmentHeader:
+        """Who made it, and when."""
+        return self._footer.header
+
+    @property
+    def extents(self) -> dict[int, Extent]:
+        """What it has of which partition."""
+        return self._footer.extents
+
+    def epochs(self, partition_id: int) -> list[EpochStart]:
+        """Return where in this segment each owner epoch of a partition begins."""
+        index = self._footer.index(partition_id)
+        return list(index.epochs) if index else []
+
+    def aborted(self, partition_id: int) -> list[AbortedTransaction]:
+        """Return the aborted transactions that have entries of a partition here."""
+        index = self._footer.index(partition_id)
+        return list(index.aborted) if index else []
+
     # ── reading ───────────────────────────────────────────────────────────────────────────────
 
     def read(self, partition_id: int, offset: int, max_bytes: int) -> memoryview:
         """Return whole entries from the one that contains `offset`, or the next one behind a hole.
 
         At most `max_bytes`, but always one entry; nothing at all when the segment has none there.
+        It ends with a block where that gives at least half of what was asked for: a reader that
+        goes on then finds its place without a search.
         """
-        index = self._index(partition_id)
-        first = self._block_of(index, offset) if index else 0
-        if index is None or first == len(index.bases):
+        index = self._footer.index(partition_id)
+        number = index.block_of(offset) if index else 0
+        if index is None or number == len(index.bases):
             return NOTHING
-        base, end, size = index.bases[first], index.ends[first], index.sizes[first]
-        skipped = size * max(0, offset - base) // (end - base)  # a guess: entries are alike
-        last, room = first, max_bytes + skipped - size
-        while last + 1 < len(index.bases) and room > 0:
-            last += 1
-            room -= index.sizes[last]
-        data = self._read_blocks(partition_id, index, first, last)
-        start = 0
-        if offset > base:
-            start = self._entry_at(partition_id, index, first, data[:size], offset)
-            if start == size:  # a hole between the last entry and the block's end cannot be
-                raise self._corrupt("the index and its block disagree", index.positions[first])
-        if start + max_bytes >= len(data):
-            return data[start:]
-        origin = index.positions[first]
-        number = bisect_right(index.positions, origin + start + max_bytes) - 1  # the cut is in it
-        at = index.positions[number] - origin
-        walked = self._walk(partition_id, index, number, data[at : at + index.sizes[number]])
-        ends = [at, *(at + position + length for position, length, *_ in walked)]
-        after = bisect_right(ends, start + max_bytes) - 1
-        return data[start : max(ends[after], ends[bisect_right(ends, start)])]
+        start = self._locate(index, number, offset)
+        limit = start + max_bytes
+        if limit >= index.stop:
+            return self._read_range(index, start, index.stop)
+        boundary = index.positions[bisect_right(index.positions, limit) - 1]
+        if boundary > start and boundary - start >= max_bytes // 2:
+            return self._read_range(index, start, boundary)
+        data = self._read_range(index, start, min(index.stop, max(limit, start + HEADER_SIZE)))
+        at = max(0, boundary - start)
+        walked = self._walk(data, at, len(data), start)
+        if walked:
+            position, length, base, delta, *_ = walked[-1]
+            index.remember(base + delta + 1, start + position + length)
+            return data[: position + length]
+        if at:
+            return data[:at]
+        length = LENGTH_PREFIX + int.from_bytes(data[8:LENGTH_PREFIX], "big")
+        return self._read_range(index, start, min(index.stop, start + length))
 
     def entry_for_time(
         self, partition_id: int, timestamp_ms: int, from_offset: int = 0
@@ -161,165 +119,72 @@ class SegmentReader:
         It is the first whose largest event time is not earlier. The caller looks inside, and
         asks again from the entry's end if its header said more than its records.
         """
-        index = self._index(partition_id)
+        index = self._footer.index(partition_id)
         if index is None:
             return None
-        for number in range(self._block_of(index, from_offset), len(index.bases)):
+        for number in range(index.block_of(from_offset), len(index.bases)):
             if index.latest[number] < timestamp_ms:
                 continue
-            data = self._read_blocks(partition_id, index, number, number)
-            for at, length, base, delta, latest, *_ in self._walk(
-                partition_id, index, number, data
-            ):
+            position = index.positions[number]
+            data = self._read_range(index, position, position + index.sizes[number])
+            for at, length, base, delta, latest, *_ in self._walk(data, 0, len(data), position):
                 if latest >= timestamp_ms and base + delta >= from_offset:
                     return data[at : at + length]
         return None
 
-    def epochs(self, partition_id: int) -> list[EpochStart]:
-        """Return where in this segment each owner epoch of a partition begins."""
-        index = self._index(partition_id)
-        return list(index.epochs) if index else []
-
-    def aborted(self, partition_id: int) -> list[AbortedTransaction]:
-        """Return the aborted transactions that have entries of a partition here."""
-        index = self._index(partition_id)
-        return list(index.aborted) if index else []
-
-    # ── blocks ────────────────────────────────────────────────────────────────────────────────
-
-    @staticmethod
-    def _block_of(index: _Index, offset: int) -> int:
-        """Find the block that has `offset` or what follows it; as many as there are = none."""
-        number = max(0, bisect_right(index.bases, offset) - 1)
-        return number + 1 if offset >= index.ends[number] else number
-
-    def _read_blocks(self, partition_id: int, index: _Index, first: int, last: int) -> memoryview:
-        """Read consecutive blocks in one call and verify those that were not yet."""
-        position = index.positions[first]
-        size = index.positions[last] + index.sizes[last] - position
-        data = memoryview(self._pread(size, position))
-        for number in range(first, last + 1):
-            if index.verified[number]:
+    def _locate(self, index: BlockIndex, number: int, offset: int) -> int:
+        """Find where in the file the entry starts that contains `offset` or follows it."""
+        origin = index.positions[number]
+        if offset <= index.bases[number]:
+            return origin
+        known = index.known.get(offset)
+        if known is not None:
+            return known
+        block = self._read_range(index, origin, origin + index.sizes[number])
+        at, step = 0, WALK_STEP
+        while at < len(block):
+            walked = self._walk(block, at, min(len(block), at + step), origin)
+            if not walked:  # a larger entry
+                step *= 2
                 continue
-            at = index.positions[number] - position
-            if crc32c(data[at : at + index.sizes[number]]) != index.checksums[number]:
-                raise self._corrupt(
-                    f"a block of partition {partition_id} does not match its checksum",
-                    index.positions[number],
-                )
-            index.verified[number] = 1
-        return data
-
-    def _walk(
-        self, partition_id: int, index: _Index, number: int, block: memoryview
-    ) -> list[tuple[int, int, int, int, int, int, int, int]]:
-        try:
-            walked = walk_headers(block)
-        except EntryError as error:
-            raise self._corrupt(
-                f"partition {partition_id}: {error}", index.positions[number]
-            ) from error
-        if len(walked) != index.counts[number] or walked[0][2] != index.bases[number]:
-            raise self._corrupt("the index and its block disagree", index.positions[number])
-        return walked
-
-    def _entry_at(
-        self, partition_id: int, index: _Index, number: int, block: memoryview, offset: int
-    ) -> int:
-        """Find where the entry starts that contains `offset` or follows it."""
-        for at, _, base, delta, *_ in self._walk(partition_id, index, number, block):
+            position, length, base, delta, *_ = walked[-1]
             if base + delta >= offset:
-                return at
-        return len(block)
+                return origin + next(each[0] for each in walked if each[2] + each[3] >= offset)
+            at = position + length
+        raise self._footer.corrupt("a block and its index disagree", origin)
 
-    # ── footer ────────────────────────────────────────────────────────────────────────────────
+    def _walk(self, data: memoryview, at: int, end: int, origin: int) -> list[Walked]:
+        """Walk whole entries; `origin` is where the data starts in the file."""
+        try:
+            return walk_headers(data, at, end, cut_is_end=True)
+        except EntryError as error:
+            raise self._footer.corrupt(str(error), origin + at) from error
 
-    def _index(self, partition_id: int) -> _Index | None:
-        """Decode a partition's section when it is first needed; None: there is none of it here."""
-        index = self._indexes.get(partition_id)
-        if index is not None:
-            return index
-        where = self._sections.get(partition_id)
-        if where is None:
-            if self._damaged:
-                raise self._corrupt(f"partition {partition_id} may be in a damaged directory", None)
-            return None
-        position, blocks, epochs, aborted, checksum = where
-        size = blocks * BLOCK.size + epochs * EPOCH.size + aborted * ABORTED.size
-        at = position - self._footer_position
-        section = self._footer[at : at + size]
-        if at < 0 or len(section) != size or not blocks or crc32c(section) != checksum:
-            raise self._corrupt(f"the index of partition {partition_id} is damaged", position)
-        index = self._indexes[partition_id] = _Index(section, blocks, epochs)
-        return index
-
-    def _read_record(self, record: memoryview) -> None:
-        """Take in one line of the directory; a damaged one costs the partition it was about."""
-        *fields, checksum = RECORD.unpack(record)
-        if crc32c(record[:RECORD_CHECKED]) != checksum:
-            self._damaged += 1
-            return
-        extent = Extent(*fields[:7], *fields[8:12])
-        self.extents[extent.partition_id] = extent
-        position, blocks, epochs, aborted, section_checksum, _ = fields[12:]
-        self._sections[extent.partition_id] = (position, blocks, epochs, aborted, section_checksum)
-
-    def _read_header(self, info: SegmentInfo | None) -> SegmentHeader:
-        data = self._pread(HEADER.size, 0)
-        magic, version, _, level, flags, segment_id, node_id, epoch, cluster_id, created_ms, crc = (
-            HEADER.unpack(data)
-        )
-        if magic != HEADER_MAGIC or crc32c(data[:HEADER_CHECKED]) != crc:
-            raise self._corrupt("the header is damaged, or this is no segment", 0)
-        if version > FORMAT_VERSION or flags:
-            raise NewerFormat(f"segment format {version}, flags {flags}: {self._path}")
-        if info is not None and (info.segment_id, info.node_id, info.node_epoch) != (
-            segment_id, node_id, epoch
-        ):  # fmt: skip
-            raise self._corrupt(f"this is segment {segment_id} of {node_id}/{epoch}, not {info}", 0)
-        return SegmentHeader(segment_id, level, node_id, epoch, cluster_id, created_ms)
-
-    def _read_trailer(self, size: int, info: SegmentInfo | None) -> tuple[int, int, int, int]:
-        at = size - TRAILER.size
-        data = self._pread(TRAILER.size, at)
-        (
-            position,
-            length,
-            directory,
-            partitions,
-            _,
-            _,
-            segment_id,
-            first,
-            last,
-            version,
-            crc,
-            magic,
-        ) = TRAILER.unpack(data)
-        if magic != TRAILER_MAGIC or crc32c(data[:TRAILER_CHECKED]) != crc:
-            raise self._corrupt("the trailer is damaged, or the file was cut", at)
-        if version > FORMAT_VERSION:
-            raise NewerFormat(f"segment format {version} is newer: {self._path}")
-        if segment_id != self.header.segment_id or position + length != at:
-            raise self._corrupt("header and trailer are not of one file", at)
-        if info is not None and (info.size, info.footer_position, info.last_sequence) != (
-            size, position, last
-        ):  # fmt: skip
-            raise self._corrupt(f"the file has frames {first} to {last}, not as in {info}", at)
-        return position, length, directory, partitions
+    def _read_range(self, index: BlockIndex, start: int, stop: int) -> memoryview:
+        """Read part of an extent; blocks that were not verified yet are read whole and verified."""
+        first = bisect_right(index.positions, start) - 1
+        after = bisect_left(index.positions, stop)
+        if 0 not in index.verified[first:after]:
+            return memoryview(self._pread(stop - start, start))
+        origin = index.positions[first]
+        end = index.positions[after - 1] + index.sizes[after - 1]
+        data = memoryview(self._pread(end - origin, origin))
+        for number in range(first, after):
+            at = index.positions[number] - origin
+            if crc32c(data[at : at + index.sizes[number]]) != index.checksums[number]:
+                raise self._footer.corrupt("a block does not match its checksum", origin + at)
+            index.verified[number] = 1
+        return data[start - origin : stop - origin]
 
     def _pread(self, size: int, position: int) -> bytes:
         """Read exactly this much; a disk that cannot costs what a damaged one costs."""
         try:
             data = self._file.pread(size, position)
         except OSError as error:
-            raise self._corrupt(f"cannot be read ({error})", position) from error
+            raise CorruptLog(f"cannot be read ({error})", self._path, position) from error
         if len(data) != size:
-            raise self._corrupt("the file ends early", position + len(data))
+            raise CorruptLog("the file ends early", self._path, position + len(data))
         return data
-
-    def _corrupt(self, reason: str, position: int | None) -> CorruptLog:
-        return CorruptLog(reason, self._path, position)
 
 
 class _Handle:
