@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -78,3 +79,12 @@ def test_pure_twin_is_pure():
     assert PURE.pack.__file__.endswith(".py")
     assert PURE.kafka_batch.RecordWalker is PURE.walk.RecordWalker
     assert PURE.arrow.Columns is PURE.columns.Columns
+
+
+def test_compiled_modules_are_those_of_the_present_source():
+    for module in (INSTALLED.walk, INSTALLED.columns, INSTALLED.pack):
+        built = Path(module.__file__)
+        sources = [built.parent / f"{built.name.split('.')[0]}{kind}" for kind in (".py", ".pxd")]
+        newest = max(path.stat().st_mtime for path in sources)
+
+        assert built.suffix == ".py" or built.stat().st_mtime >= newest, "run `make native`"
