@@ -206,6 +206,7 @@ def test_a_member_that_waits_for_an_answer_does_not_expire():
     room = Room()
     stable(room)
     waiting = room.join("m-2", protocols=COOPERATIVE)
+    refused(RebalanceInProgress, lambda: room.beat("m-2"))
     for _ in range(4):
         refused(RebalanceInProgress, lambda: room.beat("m-1"))
         room.timers.advance(SESSION_S - 1)

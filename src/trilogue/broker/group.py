@@ -357,8 +357,9 @@ class Group:
 
     def _complete(self, _: None) -> None:
         self._stop_join_timer()
-        elected = self.members.elect()
-        assert elected, "a rebalance completed without anyone"
+        leader = self.members.leader
+        assert leader is not None, "a rebalance completed without anyone"
+        assert leader.joining is not None, "a rebalance completed without its leader"
         self.generation = (self.generation + 1) & GENERATION_MASK
         self.protocol = self.members.vote()
         for member in self.members:
