@@ -240,15 +240,20 @@ class SegmentReaders:
     def _take(self, info: SegmentInfo) -> _Handle:
         with self._lock:
             handle = self._handles.get(info.segment_id)
-            if handle is None:
-                path = self._directory / info.name
-                handle = _Handle(SegmentReader.open(self._files, path, info))
-                self._handles[info.segment_id] = handle
-            self._handles.move_to_end(info.segment_id)
+            if handle is not None:
+                self._handles.move_to_end(info.segment_id)
+                handle.users += 1
+                return handle
+        # Opening reads from the disk: others must not wait for that. Two may open the same one.
+        opened = _Handle(SegmentReader.open(self._files, self._directory / info.name, info))
+        with self._lock:
+            handle = self._handles.setdefault(info.segment_id, opened)
             handle.users += 1
+            if handle is not opened:
+                opened.reader.close()
             while len(self._handles) > self._limit:
                 self._retire(self._handles.popitem(last=False)[1])
-            return handle
+        return handle
 
     def _give_back(self, handle: _Handle) -> None:
         with self._lock:
