@@ -10,9 +10,10 @@
           │
     manifest, for readers without a broker
 
-Several files that wait are flushed together, one by one after a failure. A try that failed for a reason that may pass (no
-room, a helper that died) is made again, later and later; meanwhile the tail grows and in the end
-producers wait. A reason that does not pass ends the server: what the journal holds is safe there.
+Several files that wait are flushed together, one by one after a failure. A try that failed for a
+reason that may pass (no room, a helper that died) is made again, later and later; meanwhile the
+tail grows and in the end producers wait. A reason that does not pass ends the server: what the
+journal holds is safe there.
 """
 
 from __future__ import annotations
