@@ -10,6 +10,7 @@ import struct
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from crc32c import crc32c
 from tools.servers.probe import call
 
 PRODUCE, FETCH, LIST_OFFSETS = 0, 1, 2
@@ -114,3 +115,22 @@ def walk(records: bytes) -> Iterator[Batch]:
         at += 12 + batch.length
         if at <= len(records):
             yield batch
+
+
+def batch_of(value: bytes, time_ms: int = 1_600_000_000_000) -> bytes:
+    """One batch of one record without a key."""
+    record = b"\0\0\0\1" + varint(len(value)) + value + b"\0"  # attributes, deltas, no key
+    record = varint(len(record)) + record
+    body = struct.pack(">hiqqqhii", 0, 0, time_ms, time_ms, -1, -1, -1, 1) + record
+    checked = struct.pack(">ibI", -1, 2, crc32c(body)) + body
+    return struct.pack(">qi", 0, len(checked)) + checked
+
+
+def varint(value: int) -> bytes:
+    """Zigzag, as Kafka writes lengths."""
+    value = (value << 1) ^ (value >> 63)
+    out = bytearray()
+    while value > 127:
+        out.append(value & 127 | 128)
+        value >>= 7
+    return bytes([*out, value])

@@ -8,9 +8,10 @@ from tests.conformance.clients import CLIENTS, CODECS, IN_PROCESS, JAVA, Client,
 from tests.conformance.clients.base import can_write
 from tests.conformance.clients.confluent import Confluent
 from tests.conformance.clients.kcat import Kcat
-from tests.conformance.raw import stored_batches
+from tests.conformance.raw import batch_of, fetch, produce, stored_batches
 
 READER = Confluent()
+ERRORS = {"CORRUPT_MESSAGE": 2}
 COMPRESSIBLE = [
     Record(b"key-%d" % number, b"the same words again and again " * 20 + b"%d" % number)
     for number in range(50)
@@ -114,6 +115,36 @@ def test_large_records_come_back_whole(address: str, topic: str, client: Client)
     client.write(address, topic, large)
 
     assert contents(large) == [read.content for read in READER.read(address, topic, len(large))]
+
+
+def test_a_batch_made_by_hand_is_stored_to_the_byte(address: str, topic: str):
+    """Only the base offset and the leader epoch are the broker's (bytes 0-8 and 12-16)."""
+    READER.write(address, topic, [Record(b"k", b"first")])
+    sent = batch_of(b"made by hand")
+
+    assert produce(address, topic, 0, sent) == 0
+
+    stored = fetch(address, topic, 0, 1).records
+    assert (stored[8:12], stored[16:]) == (sent[8:12], sent[16:])
+    assert int.from_bytes(stored[:8], "big") == 1
+
+
+@pytest.mark.parametrize(
+    ("at", "error"),
+    [
+        pytest.param(70, "CORRUPT_MESSAGE", id="a value's bit"),
+        pytest.param(17, "CORRUPT_MESSAGE", id="the checksum"),
+    ],
+)
+def test_a_damaged_batch_is_refused(address: str, topic: str, at: int, error: str):
+    READER.write(address, topic, [Record(b"k", b"first")])
+    damaged = bytearray(batch_of(b"made by hand"))
+    damaged[at] ^= 1
+
+    answer = produce(address, topic, 0, bytes(damaged))
+
+    assert ERRORS[error] == answer
+    assert len(stored_batches(address, topic)) == 1
 
 
 def test_a_record_over_the_limit_is_refused_with_the_right_error(address: str, topic: str):

@@ -82,7 +82,10 @@ class ConfluentLoad(threading.Thread):
             else:
                 self.ledger.fail(error.name())
 
-        self.producer.produce(self.topic, value, partition=partition, on_delivery=delivered)
+        try:
+            self.producer.produce(self.topic, value, partition=partition, on_delivery=delivered)
+        except BufferError:  # the client's own queue is full; this number was never sent
+            self.producer.poll(0.05)
 
     def stop(self) -> None:
         self.stopping.set()
