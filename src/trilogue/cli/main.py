@@ -12,7 +12,7 @@ import typer
 from trilogue import __version__
 
 # Each verb is a module of this name with a function of this name; the order is that of `--help`.
-VERBS = ("serve", "config", "doctor", "codec", "version")
+VERBS = ("serve", "demo", "config", "doctor", "codec", "version")
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -1,0 +1,214 @@
+"""Flights and weather: a streaming join, windowed delay statistics, cancellation alerts.
+
+    flights ─┬─┐  left outer join on      planes,      windows of a day
+             │ ├─ (origin, hour),     ──► airlines ──► by carrier, origin ──► delay-stats
+    weather ─│─┘  watermarks
+             └─── cancelled only ───────► airlines, airports ───────────────► cancellations
+
+Both results go to Parquet and to a topic.
+
+Every figure is a count or a sum of whole numbers, so that a check against the data set needs no
+tolerance. Results come out in append mode: a window is final when it appears. The last windows
+appear because the replay ends with closing events that are far later than any real one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming import StreamingQuery
+
+FLIGHT = (
+    "year int, month int, day int, dep_time int, sched_dep_time int, dep_delay int, arr_time int, "
+    "sched_arr_time int, arr_delay int, carrier string, flight int, tailnum string, origin string, "
+    "dest string, air_time int, distance int, hour int, minute int, time_hour timestamp"
+)
+WEATHER = (
+    "origin string, temp double, wind_speed double, precip double, visib double, "
+    "time_hour timestamp"
+)
+PLANE = "tailnum string, manufacturer string, model string, seats int"
+AIRLINE = "carrier string, name string"
+AIRPORT = "faa string, name string"
+CLOSING = "closing"
+"""The carrier and origin of the events that only move time on."""
+
+LATENESS = "30 days"
+"""Covers the skew between partitions: each is replayed in time order, but not at one pace."""
+
+DELAYED_MINUTES, POOR_VISIBILITY_MILES = 15, 3
+
+
+@dataclass(frozen=True)
+class Places:
+    """Where the pipeline reads and writes."""
+
+    servers: str
+    output: Path
+    rows_per_trigger: int = 120_000
+
+    def parquet(self, name: str) -> str:
+        """The folder of one result."""
+        return str(self.output / "parquet" / name)
+
+    def checkpoint(self, name: str) -> str:
+        """The folder of one query's checkpoint."""
+        return str(self.output / "checkpoints" / name)
+
+
+@dataclass
+class Step:
+    """What one step took in and gave out."""
+
+    name: str
+    rows_in: int = 0
+    rows_out: int = 0
+    seconds: float = 0.0
+    batches: int = field(default=0)
+
+
+def _json_rows(frame: DataFrame, schema: str) -> DataFrame:
+    from pyspark.sql import functions as f
+
+    parsed = f.from_json(f.col("value").cast("string"), schema, {"timestampFormat": TIME_FORMAT})
+    return frame.select(parsed.alias("row")).select("row.*")
+
+
+TIME_FORMAT = "yyyy-MM-dd'T'HH:mm:ssX"
+
+
+def _stream(spark: SparkSession, places: Places, topic: str, schema: str) -> DataFrame:
+    frame = (
+        spark.readStream.format("trilogue")
+        .option("kafka.bootstrap.servers", places.servers)
+        .option("subscribe", topic)
+        .option("startingOffsets", "earliest")
+        .option("columns", "value")
+        .option("maxOffsetsPerTrigger", places.rows_per_trigger)
+        .load()
+    )
+    return _json_rows(frame, schema)
+
+
+def _table(spark: SparkSession, places: Places, topic: str, schema: str) -> DataFrame:
+    frame = (
+        spark.read.format("trilogue")
+        .option("kafka.bootstrap.servers", places.servers)
+        .option("subscribe", topic)
+        .option("columns", "value")
+        .load()
+    )
+    return _json_rows(frame, schema).cache()
+
+
+def _with_weather(spark: SparkSession, places: Places) -> DataFrame:
+    """Flights with the weather at their origin in the scheduled hour, null where none is known."""
+    from pyspark.sql import functions as f
+
+    flights = _stream(spark, places, "flights", FLIGHT).withWatermark("time_hour", LATENESS)
+    weather = (
+        _stream(spark, places, "weather", WEATHER)
+        .select(
+            f.col("origin").alias("weather_origin"),
+            f.col("time_hour").alias("weather_hour"),
+            "precip",
+            "visib",
+        )
+        .withWatermark("weather_hour", LATENESS)
+    )
+    same = (f.col("origin") == f.col("weather_origin")) & (
+        f.col("time_hour") == f.col("weather_hour")
+    )
+    return flights.join(weather, same, "leftOuter")
+
+
+def delay_statistics(spark: SparkSession, places: Places) -> DataFrame:
+    """One row a day, carrier and origin, once its window is closed."""
+    from pyspark.sql import functions as f
+
+    planes = _table(spark, places, "planes", PLANE).select("tailnum", "seats")
+    airlines = _table(spark, places, "airlines", AIRLINE).withColumnRenamed("name", "airline")
+    enriched = (
+        _with_weather(spark, places)
+        .join(f.broadcast(planes), "tailnum", "left")
+        .join(f.broadcast(airlines), "carrier", "left")
+    )
+    poor = (f.col("visib") < POOR_VISIBILITY_MILES) | (f.col("precip") > 0)
+    count = f.count(f.lit(1))
+    return (
+        enriched.groupBy(f.window("time_hour", "1 day"), "carrier", "airline", "origin")
+        .agg(
+            count.alias("flights"),
+            f.count_if(f.col("dep_time").isNull()).alias("cancelled"),
+            f.count_if(f.col("dep_delay") > DELAYED_MINUTES).alias("delayed"),
+            f.sum("dep_delay").alias("delay_minutes"),
+            f.max("dep_delay").alias("worst_delay"),
+            f.count_if(poor).alias("poor_weather"),
+            f.count_if(f.col("weather_hour").isNull()).alias("unknown_weather"),
+            f.sum("seats").alias("seats"),
+        )
+        .select(f.col("window.start").alias("day"), "*")
+        .drop("window")
+    )
+
+
+def cancellations(spark: SparkSession, places: Places) -> DataFrame:
+    """One alert a cancelled flight, with names in place of codes."""
+    from pyspark.sql import functions as f
+
+    airlines = _table(spark, places, "airlines", AIRLINE).withColumnRenamed("name", "airline")
+    airports = _table(spark, places, "airports", AIRPORT)
+    return (
+        _stream(spark, places, "flights", FLIGHT)
+        .where(f.col("dep_time").isNull() & (f.col("carrier") != CLOSING))
+        .join(f.broadcast(airlines), "carrier", "left")
+        .join(
+            f.broadcast(airports.select(f.col("faa").alias("dest"), f.col("name").alias("to"))),
+            "dest",
+            "left",
+        )
+        .select("time_hour", "carrier", "airline", "flight", "tailnum", "origin", "dest", "to")
+    )
+
+
+def _sink(
+    places: Places, name: str, key: list[str], step: Step
+) -> Callable[[DataFrame, int], None]:
+    """Write a micro-batch to Parquet and a topic; its own folder, so a repeated one replaces it."""
+
+    def write(frame: DataFrame, batch_id: int) -> None:
+        from pyspark.sql import functions as f
+
+        frame = frame.persist()
+        rows = frame.count()
+        if rows:
+            frame.write.mode("overwrite").parquet(f"{places.parquet(name)}/batch={batch_id}")
+            frame.select(
+                f.concat_ws("/", *key).alias("key"), f.to_json(f.struct("*")).alias("value")
+            ).write.format("trilogue").option("kafka.bootstrap.servers", places.servers).mode(
+                "append"
+            ).save(name)
+        step.rows_out += rows
+        frame.unpersist()
+
+    return write
+
+
+def run(frame: DataFrame, places: Places, name: str, key: list[str]) -> tuple[StreamingQuery, Step]:
+    """Start one query over everything that is there now; wait with `awaitTermination`."""
+    step = Step(name)
+    query = (
+        frame.writeStream.outputMode("append")
+        .foreachBatch(_sink(places, name, key, step))
+        .option("checkpointLocation", places.checkpoint(name))
+        .trigger(availableNow=True)
+        .queryName(name)
+        .start()
+    )
+    return query, step
