@@ -349,6 +349,7 @@ class Log:
         """Make what was added durable and let go of everything but the directory's lock."""
         self.journal.close()
         self.readers.close()
+        self._relief.clear()  # readers may let go of tail memory when the loop is no more
 
 
 class _Replay:
