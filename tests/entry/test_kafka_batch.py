@@ -21,6 +21,7 @@ from tests.entry.samples import (
     sealed,
     varint,
 )
+from tests.entry.vectors import JAVA_BATCHES, JAVA_PRODUCER, JAVA_RECORDS
 from trilogue.entry.entry import (
     CorruptEntry,
     EntryError,
@@ -120,6 +121,28 @@ def test_golden_batch(room: Room):
     assert list(room.kafka_batch.iter_records(GOLDEN)) == GOLDEN_RECORDS
     header = room.kafka_batch.check_crc(GOLDEN)
     assert (header.producer_id, header.producer_epoch, header.base_sequence) == (0x1234, 1, 7)
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_what_java_writes_is_read(room: Room, codec: int):
+    header = room.kafka_batch.check_produced(JAVA_BATCHES[codec])
+
+    assert header.codec == codec
+    assert (header.producer_id, header.producer_epoch, header.base_sequence) == JAVA_PRODUCER
+    assert list(room.kafka_batch.iter_records(JAVA_BATCHES[codec])) == JAVA_RECORDS
+
+
+def test_what_we_write_is_byte_for_byte_what_java_writes(room: Room):
+    producer_id, producer_epoch, base_sequence = JAVA_PRODUCER
+
+    batch = room.kafka_batch.build_batch(
+        JAVA_RECORDS,
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
+        base_sequence=base_sequence,
+    )
+
+    assert batch.hex() == JAVA_BATCHES[0].hex()
 
 
 def test_every_flipped_bit_of_the_records_ends_as_records_or_an_entry_error(room: Room):
