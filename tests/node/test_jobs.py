@@ -92,6 +92,17 @@ def test_a_cancelled_job_does_not_answer_the_next_one():
     with_helper(scenario)
 
 
+def test_a_helper_that_does_not_start_is_reported(monkeypatch):
+    async def scenario(helper):
+        monkeypatch.setattr(sys, "executable", "/no/such/python")
+        with pytest.raises(HelperDiedError, match="does not start"):
+            await helper.run(operator.add, 2, 3)
+        monkeypatch.undo()
+        assert await helper.run(operator.add, 2, 3) == 5
+
+    with_helper(scenario)
+
+
 def test_an_idle_helper_is_stopped():
     async def scenario(helper):
         await helper.run(operator.add, 2, 3)

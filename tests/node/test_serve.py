@@ -150,6 +150,14 @@ def test_a_data_directory_that_cannot_be_made_is_named(tmp_path):
     assert output == f"trilogue: the data directory: Not a directory: {tmp_path}/file/data"
 
 
+def test_a_ready_file_that_cannot_be_written_is_named(tmp_path):
+    code, output = refused(tmp_path, arguments=["--ready-file", str(tmp_path / "none" / "ready")])
+
+    assert code == 1
+    assert "ready file" in output.splitlines()[-1]
+    assert "No such file" in output.splitlines()[-1]
+
+
 # -- ending ----------------------------------------------------------------------------------
 
 

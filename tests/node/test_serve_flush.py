@@ -8,7 +8,7 @@ import signal
 import time
 
 import httpx
-from confluent_kafka import Producer
+from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 from tests.node.clients import consume, produce
 from tests.server import start_server
@@ -77,6 +77,37 @@ def test_a_kill_at_any_moment_of_a_flush_loses_nothing(tmp_path):
 
     with start_server(tmp_path / "data", settings=SMALL) as server:
         assert consume(server, "t", len(sent)) == sent
+
+
+def positions(server, topic):
+    consumer = Consumer({"bootstrap.servers": server.kafka, "group.id": "g"})
+    try:
+        return [each.offset for each in consumer.committed([TopicPartition(topic, 0)], 20)]
+    finally:
+        consumer.close()
+
+
+def test_positions_survive_the_flush_that_drops_their_facts(tmp_path):
+    """What facts amounted to goes to meta with the flush: the journal file is used again."""
+    with start_server(tmp_path / "data", settings=SMALL) as server:
+        produce(server, "t", values(100))
+        commit(server, "t", 42)
+        wait_for(lambda: metrics(server)["trilogue_tail_entries"] == 0, "never flushed")
+        flushed = metrics(server)["trilogue_flushes_total"]
+        produce(server, "t", values(100))
+        wait_for(lambda: metrics(server)["trilogue_flushes_total"] > flushed, "never flushed")
+        assert positions(server, "t") == [42]
+
+    with start_server(tmp_path / "data", settings=SMALL) as server:
+        assert positions(server, "t") == [42]
+
+
+def commit(server, topic, offset):
+    consumer = Consumer({"bootstrap.servers": server.kafka, "group.id": "g"})
+    try:
+        consumer.commit(offsets=[TopicPartition(topic, 0, offset)], asynchronous=False)
+    finally:
+        consumer.close()
 
 
 def test_an_orderly_end_brings_everything_into_segments(tmp_path):

@@ -124,6 +124,7 @@ class Flusher:
     async def finish(self) -> None:
         """Seal what there is and return when all of it is in segments; `run` does the work."""
         self._in_haste = True
+        await self._settled()  # what is still on its way goes into the file that is sealed
         self._storage.log.seal()
         await self._settled()
         await self._none.wait()

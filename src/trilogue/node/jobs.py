@@ -90,9 +90,12 @@ class Helper:
     async def _running(self) -> Process:
         if self._process is None or self._process.returncode is not None:
             command = [sys.executable, "-P", "-m", "trilogue.node.helper", str(os.getpid())]
-            self._process = await asyncio.create_subprocess_exec(
-                *command, stdin=PIPE, stdout=PIPE, start_new_session=True
-            )
+            try:
+                self._process = await asyncio.create_subprocess_exec(
+                    *command, stdin=PIPE, stdout=PIPE, start_new_session=True
+                )
+            except OSError as error:
+                raise HelperDiedError(f"the helper process does not start: {error}") from error
             self.starts += 1
             log.debug("helper.started", extra={"pid": self._process.pid})
         return self._process

@@ -16,6 +16,7 @@ import gc
 import json
 import logging
 import os
+import resource
 import signal
 import sys
 import threading
@@ -54,8 +55,17 @@ class Orders:
 def run(settings: Settings, *, say: Say) -> int:
     """Serve until told to stop; the exit code. StartError when it cannot begin."""
     start_logging(level=settings.text("log.level"), form=settings.text("log.format"))
+    raise_descriptor_limit()
     with asyncio.Runner(loop_factory=loop_factory()) as runner:
         return runner.run(_live(settings, say))
+
+
+def raise_descriptor_limit() -> None:
+    """Allow as many open files as this process may ask for: each connection is one."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        with contextlib.suppress(ValueError, OSError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 def loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:

@@ -43,6 +43,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 READER_THREADS = 4
+HTTP_CONNECTIONS_MAX = 1_000  # it must not take the descriptors that clients need
 DOOR_DRAIN_SHARE = 0.5  # of the time there is; the rest is for the flush
 
 
@@ -182,7 +183,7 @@ class Node:
         limits = Limits(
             frame_bytes=settings.number("frames.limit"),
             connections=settings.number("connections.limit"),
-            connections_per_address=settings.number("connections.limit"),
+            connections_per_address=settings.number("connections.per-address"),
         )
         listener = Listener(self.kafka, limits, monotonic=time.monotonic)
         self.listener = await self._stack.enter_async_context(listener)
@@ -204,8 +205,8 @@ class Node:
         from trilogue.node.measures import Measures
 
         app = build_app(self.health, Exposition(Measures(self).gather))
-        limits = HttpLimits(connections=self.settings.number("connections.limit"))
-        http = HttpDoor(app, limits)
+        most = min(HTTP_CONNECTIONS_MAX, self.settings.number("connections.limit"))
+        http = HttpDoor(app, HttpLimits(connections=most))
         self._stack.push_async_callback(http.close)
 
         async def bind(host: str, port: int) -> tuple[str, int]:

@@ -227,6 +227,14 @@ TABLE: tuple[Setting, ...] = (
         maximum=1_000_000,
     ),
     Setting(
+        "connections.per-address",
+        Kind.INTEGER,
+        "5000",
+        "Connections of the Kafka door from one address at a time.",
+        minimum=1,
+        maximum=1_000_000,
+    ),
+    Setting(
         "frames.limit",
         Kind.SIZE,
         "100MiB",
