@@ -169,8 +169,8 @@ class FakeFileSystem:
         """Let the next `write`, `sync`, `create`, `rename`, `unlink` or `sync_directory` fail."""
         self._failures.append((operation, number))
 
-    def cut_after(self, steps: int) -> None:
-        """Let the power fail in the middle of the operation after so many more."""
+    def cut_after(self, steps: int | None) -> None:
+        """Let the power fail in the middle of the operation after so many more; None: do not."""
         self._cut_after = steps
 
     @property

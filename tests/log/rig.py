@@ -27,7 +27,7 @@ SMALL = LogLimits(
     journal=JournalLimits(
         window_bytes=32 << 10,
         file_bytes=64 << 10,
-        first_file_bytes=16 << 10,
+        first_file_bytes=48 << 10,
         file_entries=40,
         min_free_bytes=0,
     ),

@@ -29,7 +29,7 @@ from trilogue.log.segment_info import FlushJob, FlushResult, segment_name
 
 PARTITIONS = (1, 2, 3)
 FACTS = 0  # kept in the model as if they were a partition
-EXAMPLES = int(os.environ.get("TRILOGUE_MODEL_EXAMPLES", "40"))
+EXAMPLES = int(os.environ.get("TRILOGUE_MODEL_EXAMPLES", "80"))
 SEEDS = st.integers(0, 2**32)
 
 
@@ -105,8 +105,6 @@ class LogMachine(RuleBasedStateMachine):
         except PowerCut:
             self.rig.fs.power_cut(Random(seed))
             self.open()
-        except StorageFailed:
-            assert self.failed
         except DiskFull:  # the tail or the queue of windows
             pass
 
@@ -160,8 +158,7 @@ class LogMachine(RuleBasedStateMachine):
                     if partition.end_offset != expected:
                         self.hope(partition_id, data + bytes(entry[16:]))
 
-        if not self.failed:
-            self.attempt(action)
+        self.attempt(action)
         if run:
             self.attempt(self.rig.loop.run)
 
@@ -173,8 +170,7 @@ class LogMachine(RuleBasedStateMachine):
             self.rig.log.journal.add_fact(7, payload)
             self.hope(FACTS, payload)
 
-        if not self.failed:
-            self.attempt(action)
+        self.attempt(action)
 
     @rule(seed=SEEDS)
     def one_turn(self, seed: int) -> None:
@@ -183,7 +179,7 @@ class LogMachine(RuleBasedStateMachine):
     @rule(seed=SEEDS)
     def run(self, seed: int) -> None:
         self.attempt(self.rig.loop.run, seed)
-        if not self.failed and not self.rig.loop.ready:
+        if not self.rig.loop.ready:
             assert not self.model.hoped, "nothing is left to do, and not all is acknowledged"
 
     @rule(seed=SEEDS)
@@ -192,8 +188,7 @@ class LogMachine(RuleBasedStateMachine):
 
     @rule()
     def seal(self) -> None:
-        if not self.failed:
-            self.attempt(self.rig.log.seal)
+        self.attempt(self.rig.log.seal)
 
     @rule(
         partition_id=st.sampled_from(PARTITIONS), where=st.floats(0, 1), most=st.integers(1, 9999)
@@ -212,19 +207,16 @@ class LogMachine(RuleBasedStateMachine):
         for entry in entries:
             self.seen[partition_id, int.from_bytes(entry[:8], "big")] = entry
 
-    @precondition(lambda self: not self.failed and self.rig.log.sealed)
-    @rule(apply=st.booleans(), seed=SEEDS)
-    def flush(self, apply: bool, seed: int) -> None:
-        def action() -> None:
-            result = self.flush_oldest()
+    @precondition(lambda self: self.rig.log.sealed)
+    @rule(apply=st.booleans())
+    def flush(self, apply: bool) -> None:
+        result = self.flush_oldest()
+        if apply:
+            self.record_and_apply(result)
+        else:
             self.record(result)
-            if apply:
-                self.rig.log.apply_flush(result)
-            else:
-                self.rig.fs.kill()
-                self.open()
-
-        self.attempt(action, seed)
+            self.rig.fs.kill()
+            self.open()
 
     def flush_oldest(self) -> FlushResult:
         file, rig = self.rig.log.sealed[0], self.rig
@@ -255,6 +247,13 @@ class LogMachine(RuleBasedStateMachine):
         for each, end in result.ends.items():
             rig.ranges[each] = PartitionRange(self.starts[each], end, end)
 
+    def record_and_apply(self, result: FlushResult) -> None:
+        self.record(result)
+        self.rig.log.apply_flush(result)
+        for each in PARTITIONS:
+            kept = [data for data in self.model.acked[each] if end_of(data) > self.starts[each]]
+            assert kept == self.entries_of(each), "not the same after the flush"
+
     @rule(partition_id=st.sampled_from(PARTITIONS), where=st.floats(0, 1))
     def retain(self, partition_id: int, where: float) -> None:
         partition = self.rig.log.partition(partition_id)
@@ -266,48 +265,67 @@ class LogMachine(RuleBasedStateMachine):
         with pytest.raises(OffsetOutOfRange):
             partition.read(self.starts[partition_id] - 1, 1)
 
-    @rule(steps=st.integers(0, 12))
-    def power_will_fail(self, steps: int) -> None:
-        self.rig.fs.cut_after(steps)
+    @rule(copies=st.integers(1, 3), size=st.sampled_from([100, 3000, 9000]), seed=SEEDS)
+    def power_fails_in_a_commit(self, copies: int, size: int, seed: int) -> None:
+        self.append(1 + seed % 3, size, 1, copies)
+        self.power_fails("run", seed % 3, seed)
 
-    @rule(power=st.booleans(), seed=SEEDS)
-    def crash(self, power: bool, seed: int) -> None:
-        if power:
+    @rule(
+        what=st.sampled_from(["work", "flush", "seal", "shut"]),
+        steps=st.integers(0, 10),
+        seed=SEEDS,
+    )
+    def power_fails(self, what: str, steps: int, seed: int) -> None:
+        if what == "flush" and not self.rig.log.sealed:
+            return
+        actions: dict[str, Callable[[], object]] = {
+            "run": self.rig.loop.run,
+            "work": self.rig.loop.work,
+            "flush": lambda: self.record_and_apply(self.flush_oldest()),
+            "seal": self.rig.log.seal,
+            "shut": self.shut,
+        }
+        self.rig.fs.cut_after(steps)
+        self.attempt(actions[what], seed)
+        self.rig.fs.cut_after(None)
+
+    @rule(how=st.sampled_from(["kill", "power", "shut"]), seed=SEEDS)
+    def end(self, how: str, seed: int) -> None:
+        if how == "shut":
+            self.shut()
+            return
+        if how == "power":
             self.rig.fs.power_cut(Random(seed))
         else:
             self.rig.fs.kill()
         self.open()
 
-    @rule(operation=st.sampled_from(["write", "sync"]))
-    def disk_error(self, operation: str) -> None:
-        """The next commit fails; the process ends, and another one goes on."""
-        if self.failed:
-            return
-        before = {each: list(acked) for each, acked in self.model.acked.items()}
-        self.attempt(self.rig.loop.run)
-        self.rig.fs.fail(operation)
+    def shut(self) -> None:
+        self.rig.shut()
+        assert not self.model.hoped
+        self.open()
+
+    @rule(
+        operation=st.sampled_from(["write", "sync"]),
+        how=st.sampled_from(["kill", "power"]),
+        seed=SEEDS,
+    )
+    def disk_error(self, operation: str, how: str, seed: int) -> None:
+        """A commit fails: nothing is acknowledged any more, the process ends, another goes on."""
+        self.run(seed)
         self.append(1, 100, 1, 1)
-        if not self.rig.fs.pending_failures:  # a window was turned meanwhile
-            return
+        acked = {each: list(acked) for each, acked in self.model.acked.items()}
+        self.rig.fs.fail(operation)
         self.failed = True
-        before = {each: list(acked) for each, acked in self.model.acked.items()}
-        self.attempt(self.rig.loop.run)
-        if self.failed:  # and the power did not fail
-            assert before == self.model.acked, "acknowledged after an error"
-            assert len(self.rig.failures) == 1
-            with pytest.raises(StorageFailed):
-                self.rig.append()
+        self.rig.loop.run()
+        assert acked == self.model.acked
+        assert len(self.rig.failures) == 1
+        with pytest.raises(StorageFailed):
+            self.rig.append()
+        with pytest.raises(StorageFailed):
+            self.rig.log.journal.add_fact(7, b"")
+        self.end(how, seed)
 
-    @rule()
-    def shut_and_open(self) -> None:
-        def action() -> None:
-            self.rig.shut()
-            assert self.failed or not self.model.hoped
-            self.open()
-
-        self.attempt(action)
-
-    @precondition(lambda self: not self.failed)
     @rule(seed=SEEDS, which=st.floats(0, 1, exclude_max=True))
     def flip_what_was_durable(self, seed: int, which: float) -> None:
         """A flipped bit in a frame that a later one vouches for is noticed at the next start."""
@@ -316,7 +334,7 @@ class LogMachine(RuleBasedStateMachine):
         self.rig.fs.kill()
         proven = list(self.proven_frames())
         if proven:
-            path, header, frame = proven[int(which * len(proven))]
+            path, _, frame = proven[int(which * len(proven))]
             at = frame.position + Random(seed).randrange(frame.length)
             self.rig.fs.flip(path, at, seed % 8)
             with pytest.raises(CorruptLog):
@@ -366,8 +384,7 @@ class LogMachine(RuleBasedStateMachine):
                     assert frame.sequence == expected
                     assert frame.durable_through < frame.sequence
                     expected += 1
-        if not self.failed:
-            assert expected - 1 >= self.rig.log.journal.durable_through
+        assert expected - 1 >= self.rig.log.journal.durable_through
 
     def teardown(self) -> None:
         self.rig.fs.kill()
