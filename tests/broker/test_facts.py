@@ -106,6 +106,14 @@ def test_a_version_that_nobody_knows_is_corrupt(decode, payload: bytes):
         decode(b"\2" + payload[1:])
 
 
+def test_more_batches_than_are_kept_are_corrupt():
+    payload = bytearray(encode_mark(MARK)) + bytes(5 * 24)
+    payload[35] = 6
+
+    with pytest.raises(CorruptLog):
+        decode_mark(bytes(payload))
+
+
 def test_an_unknown_protocol_and_a_broken_text_are_corrupt():
     payload = bytearray(encode_moves(MOVES))
     payload[1] = 9

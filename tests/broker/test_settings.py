@@ -8,6 +8,7 @@ from trilogue.broker.settings import (
     Kind,
     TopicSettings,
     check_settings,
+    default_of,
     resolve,
 )
 
@@ -101,3 +102,17 @@ def test_settings_mean_what_they_say():
     settings = resolve(kept)
 
     assert (settings.message_size_max, settings.log_append_time) == (2_000_000, True)
+
+
+def test_a_node_may_keep_other_defaults_for_topics_that_set_nothing():
+    node = TopicSettings(retention_ms=5, message_size_max=7)
+
+    assert resolve({}, node) == node
+    assert resolve({"retention.ms": "9", "max.message.bytes": "8"}, node) == TopicSettings(
+        retention_ms=9, retention_by_record_time=True, message_size_max=8
+    )
+    assert [default_of(TABLE[key], node) for key in ("retention.ms", "max.message.bytes")] == [
+        "5",
+        "7",
+    ]
+    assert default_of(TABLE["cleanup.policy"], node) == "delete"

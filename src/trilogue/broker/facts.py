@@ -21,8 +21,8 @@ position and producer that changed since the cut before:
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from enum import IntEnum, unique
+from itertools import chain
 from struct import Struct
 from struct import error as struct_error
 from typing import NamedTuple, Self
@@ -30,6 +30,7 @@ from typing import NamedTuple, Self
 from trilogue.log.errors import CorruptLog
 
 VERSION = 1
+BATCHES_MAX = 5  # of one producer in a mark
 
 CURSOR_KEY = b"c"
 PRODUCER_KEY = b"p"
@@ -61,8 +62,7 @@ class CursorMove(NamedTuple):
     metadata: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class CursorMoves:
+class CursorMoves(NamedTuple):
     """What one commit moved."""
 
     protocol: Protocol
@@ -80,8 +80,7 @@ class WrittenBatch(NamedTuple):
     append_time_ms: int
 
 
-@dataclass(frozen=True, slots=True)
-class ProducerMark:
+class ProducerMark(NamedTuple):
     """What is known of one producer in one partition."""
 
     partition_id: int
@@ -104,6 +103,7 @@ _COUNT = Struct(">I")
 _MOVE = Struct(">QqiH")
 _MARK = Struct(">BQqhqQB")
 _BATCH = Struct(">iiqq")
+_BATCHES = [Struct(">" + "iiqq" * count) for count in range(BATCHES_MAX + 1)]
 _CURSOR_KEY = Struct(">cBQ")
 _PRODUCER_KEY = Struct(">cQq")
 
@@ -142,6 +142,7 @@ def decode_moves(payload: bytes) -> CursorMoves:
 
 def encode_mark(mark: ProducerMark) -> bytes:
     """Write a PRODUCER_MARK."""
+    count = len(mark.batches)
     head = _MARK.pack(
         VERSION,
         mark.partition_id,
@@ -149,9 +150,9 @@ def encode_mark(mark: ProducerMark) -> bytes:
         mark.epoch,
         mark.active_ms,
         mark.written,
-        len(mark.batches),
+        count,
     )
-    return head + b"".join(_BATCH.pack(*batch) for batch in mark.batches)
+    return head + _BATCHES[count].pack(*chain.from_iterable(mark.batches))
 
 
 def decode_mark(payload: bytes) -> ProducerMark:
@@ -159,6 +160,8 @@ def decode_mark(payload: bytes) -> ProducerMark:
     with _Reading("PRODUCER_MARK", payload) as reading:
         version, partition_id, producer_id, epoch, active_ms, written, count = reading.take(_MARK)
         reading.known(version)
+        if count > BATCHES_MAX:
+            raise ValueError(f"{count} batches")
         batches = tuple(WrittenBatch(*reading.take(_BATCH)) for _ in range(count))
         return ProducerMark(partition_id, producer_id, epoch, active_ms, written, batches)
 

@@ -38,6 +38,7 @@ from trilogue.broker.errors import (
     StaleProducerEpoch,
 )
 from trilogue.broker.facts import (
+    BATCHES_MAX,
     ProducerMark,
     SnapshotRow,
     WrittenBatch,
@@ -46,7 +47,7 @@ from trilogue.broker.facts import (
 )
 from trilogue.entry.entry import EntryHeader
 
-WINDOW = 5  # batches whose repetition is answered with their offset
+WINDOW = BATCHES_MAX  # five, whose repetition is answered with their offset
 KEPT = WINDOW + 1
 SEQUENCE_MASK = 2**31 - 1
 BEHIND_MAX = 2**30  # half of the circle of sequences is behind the last one, half ahead
@@ -88,11 +89,11 @@ class _Producer:
 
     def repeated(self, sequence: int, delta: int) -> WrittenBatch:
         """Find the batch that a sequence out of turn repeats, or refuse it."""
-        for batch in self.batches[-WINDOW:]:
+        window = self.batches[-WINDOW:]
+        for batch in window:
             if batch.base_sequence == sequence and batch.last_offset_delta == delta:
                 return batch
         behind = (self.last_sequence - sequence) & SEQUENCE_MASK
-        window = self.batches[-WINDOW:]
         recent = sum(batch.last_offset_delta + 1 for batch in window)
         if recent <= behind - delta and behind < min(self.written, BEHIND_MAX):
             raise DuplicateSequence(f"sequence {sequence} was written long ago")
@@ -118,22 +119,28 @@ class _Producer:
 
     def durable(self, end: int) -> ProducerMark | None:
         """Describe what was written below `end`; None when that is no longer known."""
-        states = [(self.epoch, self.batches, self.written)]
+        batches = self.batches
+        if not batches or batches[-1].base_offset < end:
+            return self._mark(self.epoch, batches, self.written)
+        states = [(self.epoch, batches, self.written)]
         if self.former is not None:
             states.append(self.former)
         for epoch, batches, written in states:
             below = [batch for batch in batches if batch.base_offset < end]
             above = sum(batch.last_offset_delta + 1 for batch in batches[len(below) :])
-            if below or not batches:
-                return ProducerMark(
-                    self.partition_id,
-                    self.producer_id,
-                    epoch,
-                    self.active_ms,
-                    written - above,
-                    tuple(below[-WINDOW:]),
-                )
+            if below:
+                return self._mark(epoch, below, written - above)
         return None
+
+    def _mark(self, epoch: int, batches: list[WrittenBatch], written: int) -> ProducerMark:
+        return ProducerMark(
+            self.partition_id,
+            self.producer_id,
+            epoch,
+            self.active_ms,
+            written,
+            tuple(batches[-WINDOW:]),
+        )
 
 
 class PartitionProducers:
