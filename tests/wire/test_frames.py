@@ -88,7 +88,7 @@ def test_the_limit_itself_is_accepted():
     frames = Int32Frames(10)
 
     assert feed(frames, framed(b"0123456789")) == [b"0123456789"]
-    frames.limit = 9
+    frames.limit -= 1
     with pytest.raises(WireError):
         feed(frames, framed(b"0123456789"))
 
@@ -142,3 +142,24 @@ def test_claiming_more_than_the_room_is_a_programming_error():
 
     with pytest.raises(AssertionError):
         frames.received(len(frames.get_buffer()) + 1)
+
+
+def test_a_frame_that_fits_the_buffer_does_not_make_it_grow():
+    frames = Int32Frames(LIMIT)
+    body = bytes(INITIAL_CAPACITY - 4)
+
+    assert feed(frames, framed(body)[:-10]) == []
+    assert feed(frames, bytes(10)) == [body]
+
+    assert frames.capacity == INITIAL_CAPACITY
+
+
+@pytest.mark.parametrize("seen", [1, 2, 3])
+def test_a_prefix_cut_by_the_end_of_the_buffer_moves_to_the_front(seen: int):
+    frames = Int32Frames(LIMIT)
+    second = framed(b"second")
+
+    feed(frames, framed(bytes(INITIAL_CAPACITY - 4 - seen)) + second[:seen])
+
+    assert feed(frames, second[seen:]) == [b"second"]
+    assert frames.capacity == INITIAL_CAPACITY

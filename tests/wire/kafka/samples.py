@@ -36,6 +36,11 @@ class Named:
     point: Point = since(1)
 
 
+@message()
+class Optional:
+    point: Point | None = since(0, null=0, default=None)
+
+
 @message(versions=(0, LAST), flexible=FLEXIBLE)
 class Everything:
     small: int8 = since(0)
@@ -60,6 +65,7 @@ class Everything:
     named: list[Named] = since(0)
     maybe_named: list[Named] | None = since(2, null=3, default=None)
     point: Point = since(0)
+    optional: list[Optional] = since(0)
     maybe: Named | None = since(1, null=1, default=None)
     tagged_number: int64 = since(3, tag=0, default=-1)
     tagged_list: list[Named] = since(3, tag=2)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from tests.wire.kafka import samples
 from tests.wire.kafka.instances import SPOKEN, Spoken, messages
-from trilogue.wire.errors import WireError
+from trilogue.wire.errors import EncodeError, WireError
 from trilogue.wire.kafka import runtime
 from trilogue.wire.kafka.api import MESSAGES
 from trilogue.wire.kafka.compile import decoder, encoder
@@ -188,6 +188,11 @@ def test_varints_come_back_as_they_went(value: int):
     raw = runtime.uvarint(value)
 
     assert runtime.read_uvarint(raw, 0) == (value, len(raw))
+
+
+def test_a_length_that_no_reader_would_take_is_not_written():
+    with pytest.raises(EncodeError):
+        runtime.uvarint(runtime.MAX_LENGTH + 1)
 
 
 @pytest.mark.parametrize("edge", [127, 128, 16383, 16384, 2097151, 2097152, 268435455, 268435456])
