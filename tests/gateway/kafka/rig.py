@@ -8,7 +8,7 @@ import struct
 from contextlib import AsyncExitStack
 from pathlib import Path
 from random import Random
-from typing import Any
+from typing import Any, Self
 
 from crc32c import crc32c
 
@@ -33,13 +33,13 @@ from trilogue.log.journal import JournalLimits
 from trilogue.log.log import Log, LogLimits, Surroundings
 from trilogue.log.segment_info import FlushJob
 from trilogue.meta.memory import MemoryMeta
+from trilogue.wire.kafka.api import MESSAGES
 from trilogue.wire.kafka.compile import decoder, encoder
 from trilogue.wire.kafka.header import (
     RequestHeader,
     decode_response_header,
     encode_request_header,
 )
-from trilogue.wire.kafka.api import MESSAGES
 from trilogue.wire.kafka.schema import table
 
 CLUSTER_ID = b"a cluster's id 1"
@@ -95,7 +95,7 @@ class Rig:
         self._names = itertools.count(1)
         self._segments = itertools.count(1)
 
-    async def __aenter__(self) -> Rig:
+    async def __aenter__(self) -> Self:
         loop = self.loop = asyncio.get_running_loop()
         self.broker = Broker(
             self.meta.state,

@@ -212,7 +212,7 @@ class Fetch(Place):
         self._unsubscribe()
         loop = self._call.door.loop
         if self._timer is None:
-            self._timer = loop.call_at(self._deadline, self._look_again)
+            self._timer = loop.call_at(self._deadline, self._time_over)
         for _, wanted in self._wanted:
             for each in wanted:
                 if each.log is not None:
@@ -226,6 +226,11 @@ class Fetch(Place):
                 self._waking = loop.call_later(LOOK_AGAIN_S, self._look_again)
             else:
                 self._waking = loop.call_soon(self._look_again)
+
+    def _time_over(self) -> None:
+        """The last look; by the timer's word, since the clock may still be a tick short."""
+        self._deadline = 0.0
+        self._look_again()
 
     def _look_again(self) -> None:
         if self._waking is not None:
@@ -319,6 +324,10 @@ def _wanted(call: Call, request: FetchRequest, topic: FetchTopic) -> list[Wanted
         replica_id = request.replica_state.replica_id
     if replica_id >= 0:  # nobody is a follower here, and who says so may be after unsynced data
         code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        log.warning(
+            "fetch.forged_replica",
+            extra={"address": call.session.stream.peer[0], "replica": replica_id},
+        )
     else:
         try:
             found = (

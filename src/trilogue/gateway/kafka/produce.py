@@ -11,7 +11,13 @@ takes exactly one batch. Refused: transactions (42).
 
 from __future__ import annotations
 
-from trilogue.broker.errors import BrokerError, InvalidRecord, NotServed, UnknownTopic, UnknownTopicId
+from trilogue.broker.errors import (
+    BrokerError,
+    InvalidRecord,
+    NotServed,
+    UnknownTopic,
+    UnknownTopicId,
+)
 from trilogue.broker.topic import Topic
 from trilogue.gateway.kafka.errors import code_of
 from trilogue.gateway.kafka.shared import Call, Durable

@@ -8,9 +8,9 @@ timeout, topic. Only four things change: correlation id, partition, the records 
 
 When a request was decoded and answered in the ordinary way, `learn` remembers its prefix, and of
 the answer the bytes that the codec wrote with the place of the few numbers that change. A later
-request with the same prefix is taken here: one look-up, two unpacks, one pack. The prefix ends where
-the codec found the index, the answer is what the codec wrote, and both are compared with the codec
-once, when the shape is learned. Whatever is unusual (an error, several partitions, acks 0, a
+request with the same prefix is taken here: one look-up, two unpacks, one pack. The prefix ends
+where the codec found the index, the answer is what the codec wrote, and both are compared with the
+codec once, when the shape is learned. Whatever is unusual (an error, several partitions, acks 0, a
 transaction) goes the ordinary way.
 
 Why it is worth its lines: decoding and encoding by the codec, and the objects between, are half of

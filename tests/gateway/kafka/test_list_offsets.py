@@ -1,0 +1,175 @@
+"""ListOffsets: first, last, by time, in every version."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.gateway.kafka.rig import Rig, batch, settle, versions
+from tests.gateway.kafka.test_produce import request as produce
+from tests.gateway.loop import on_loop
+from trilogue.broker.access import Operation, ResourceKind
+from trilogue.wire.kafka.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsTopic,
+)
+
+
+def ask(topic: str, *timestamps: int, index: int = 0, epoch: int = -1) -> ListOffsetsRequest:
+    return ListOffsetsRequest(
+        replica_id=-1,
+        topics=[
+            ListOffsetsTopic(
+                name=topic,
+                partitions=[
+                    ListOffsetsPartition(
+                        partition_index=index,
+                        timestamp=each,
+                        current_leader_epoch=epoch,
+                        max_num_offsets=5,
+                    )
+                    for each in timestamps
+                ],
+            )
+        ],
+    )
+
+
+def found(response) -> list[tuple[int, int, int]]:
+    (topic,) = response.topics
+    return [(each.error_code, each.offset, each.timestamp) for each in topic.partitions]
+
+
+async def fill(rig: Rig, *times: int, values=None, **how) -> None:
+    peer = rig.peer()
+    for time in times:
+        await peer.ask(produce("t", batch(*(values or ("v",)), timestamp=time, **how)), 7)
+
+
+@pytest.mark.parametrize("version", [each for each in versions(2) if each > 0])
+@on_loop
+async def test_every_version_tells_first_last_and_the_offset_of_a_time(version):
+    async with Rig() as rig:
+        rig.topic("t")
+        await fill(rig, 1_000, 2_000, 3_000)
+
+        answer = await rig.peer().ask(ask("t", -2, -1, 1_500, 3_001), version)
+
+        assert found(answer) == [(0, 0, -1), (0, 3, -1), (0, 1, 2_000), (0, -1, -1)]
+        epochs = [each.leader_epoch for each in answer.topics[0].partitions]
+        assert epochs == ([3, 3, 3, -1] if version >= 4 else [-1] * 4)
+
+
+@on_loop
+async def test_v0_answers_lists():
+    """wire/kafka.md section 5: v0 answers a list of offsets."""
+    async with Rig() as rig:
+        rig.topic("t")
+        await fill(rig, 1_000, 2_000)
+
+        (topic,) = (await rig.peer().ask(ask("t", -2, -1, 1_500), 0)).topics
+
+        assert [each.old_style_offsets for each in topic.partitions] == [[0], [2, 0], [0]]
+
+
+@pytest.mark.parametrize(
+    ("timestamp", "since", "expected"),
+    [(-3, 7, (0, 1, 9_000)), (-4, 8, (0, 0, -1)), (-5, 9, (0, -1, -1)), (-6, 11, (0, -1, -1))],
+)
+@on_loop
+async def test_special_times_are_served_from_the_version_that_defines_them(
+    timestamp, since, expected
+):
+    async with Rig() as rig:
+        rig.topic("t")
+        await fill(rig, 1_000, 9_000, 3_000)
+
+        for version in [each for each in versions(2) if each > 0]:
+            (answer,) = found(await rig.peer().ask(ask("t", timestamp), version))
+
+            assert answer == (expected if version >= since else (35, -1, -1))
+
+
+@pytest.mark.parametrize("timestamp", [-7, -100, -(2**63)])
+@on_loop
+async def test_other_negative_times_are_refused(timestamp):
+    async with Rig() as rig:
+        rig.topic("t")
+
+        assert found(await rig.peer().ask(ask("t", timestamp), 11)) == [(35, -1, -1)]
+
+
+@on_loop
+async def test_an_empty_partition_has_no_time():
+    async with Rig() as rig:
+        rig.topic("t")
+
+        answer = await rig.peer().ask(ask("t", -3, 0, -1, -2), 7)
+
+        assert found(answer) == [(0, -1, -1), (0, -1, -1), (0, 0, -1), (0, 0, -1)]
+
+
+@on_loop
+async def test_the_latest_offset_is_the_durable_one():
+    async with Rig() as rig:
+        rig.topic("t")
+        writer, reader = rig.peer(), rig.peer()
+        writer.send(produce("t", batch("a")), 7)
+
+        assert found(await reader.ask(ask("t", -1), 7)) == [(0, 0, -1)]
+        await settle()
+        assert found(await reader.ask(ask("t", -1), 7)) == [(0, 1, -1)]
+
+
+@pytest.mark.parametrize("flushed", [False, True])
+@pytest.mark.parametrize("codec", [0, 4])
+@on_loop
+async def test_a_time_is_found_inside_an_entry_wherever_it_lies(flushed, codec):
+    async with Rig() as rig:
+        rig.topic("t")
+        await fill(rig, 1_000, 5_000, 3_000, values=("a", "b"), codec=codec)
+        if flushed:
+            await rig.flush()
+
+        answer = await rig.peer().ask(ask("t", 900, 1_000, 1_001, 5_000, 5_001, -3), 7)
+
+        assert found(answer) == [
+            (0, 0, 1_000),
+            (0, 0, 1_000),
+            (0, 2, 5_000),
+            (0, 2, 5_000),
+            (0, -1, -1),
+            (0, 2, 5_000),
+        ]
+        assert rig.executor.runs == (0 if not flushed else rig.executor.runs)
+
+
+@on_loop
+async def test_a_large_entry_is_looked_into_elsewhere():
+    async with Rig() as rig:
+        rig.topic("t")
+        await fill(rig, 1_000, values=("x" * 100_000,))
+
+        assert found(await rig.peer().ask(ask("t", 500), 7)) == [(0, 0, 1_000)]
+        assert rig.executor.runs == 1
+
+
+@pytest.mark.parametrize(("epoch", "code"), [(3, 0), (2, 74), (4, 75)])
+@on_loop
+async def test_the_leader_epoch_is_checked(epoch, code):
+    async with Rig() as rig:
+        rig.topic("t")
+
+        assert found(await rig.peer().ask(ask("t", -1, epoch=epoch), 4))[0][0] == code
+
+
+@on_loop
+async def test_what_is_not_there_or_not_allowed_is_told():
+    async with Rig() as rig:
+        rig.topic("t")
+        assert found(await rig.peer().ask(ask("u", -1), 4)) == [(3, -1, -1)]
+        assert found(await rig.peer().ask(ask("t", -1, index=1), 4)) == [(3, -1, -1)]
+
+        rig.rules.deny(Operation.DESCRIBE, ResourceKind.TOPIC, "public/default/t")
+
+        assert found(await rig.peer().ask(ask("t", -1), 4)) == [(29, -1, -1)]

@@ -1,0 +1,188 @@
+"""Metadata: who is there, what topics there are, and topics that come to be."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.gateway.kafka.rig import Rig, settle, versions
+from tests.gateway.loop import on_loop
+from trilogue.broker.access import Operation, ResourceKind
+from trilogue.gateway.kafka.shared import KafkaSettings
+from trilogue.wire.kafka.metadata import MetadataRequest, MetadataRequestTopic
+
+
+def ask(*names: str, create: bool = True, **how: bool) -> MetadataRequest:
+    topics = [MetadataRequestTopic(name=name) for name in names]
+    return MetadataRequest(topics=topics, allow_auto_topic_creation=create, **how)
+
+
+def codes(response) -> dict[str | None, int]:
+    return {topic.name: topic.error_code for topic in response.topics}
+
+
+@pytest.mark.parametrize("version", versions(3))
+@on_loop
+async def test_every_version_tells_broker_topics_and_partitions(version):
+    async with Rig() as rig:
+        made = rig.topic("t", partitions=2)
+
+        answer = await rig.peer().ask(ask("t"), version)
+
+        (broker,) = answer.brokers
+        assert (broker.node_id, broker.host, broker.port) == (1, "broker.example", 9092)
+        assert answer.controller_id == (1 if version >= 1 else -1)
+        assert answer.cluster_id == ("YSBjbHVzdGVyJ3MgaWQgMQ" if version >= 2 else None)
+        (topic,) = answer.topics
+        assert (topic.name, topic.error_code, topic.is_internal) == ("t", 0, False)
+        assert topic.topic_id == (made.topic_id if version >= 10 else bytes(16))
+        for index, each in enumerate(topic.partitions):
+            assert (each.partition_index, each.error_code, each.leader_id) == (index, 0, 1)
+            assert (each.replica_nodes, each.isr_nodes, each.offline_replicas) == ([1], [1], [])
+            assert each.leader_epoch == (3 if version >= 7 else -1)
+        assert len(topic.partitions) == 2
+
+
+@pytest.mark.parametrize(("version", "topics"), [(0, []), (1, None), (12, None)])
+@on_loop
+async def test_all_topics(version, topics):
+    """wire/kafka.md section 7: null = all, v0 empty = all."""
+    async with Rig() as rig:
+        rig.topic("t")
+        rig.topic("acme/shop/u")
+
+        answer = await rig.peer().ask(MetadataRequest(topics=topics), version)
+
+        assert codes(answer) == {"t": 0, "acme/shop/u": 0}
+
+
+@on_loop
+async def test_an_empty_list_is_no_topic_since_v1():
+    async with Rig() as rig:
+        rig.topic("t")
+
+        assert (await rig.peer().ask(ask(), 1)).topics == []
+
+
+@on_loop
+async def test_a_topic_that_is_mentioned_comes_to_be_and_is_told_at_once():
+    async with Rig() as rig:
+        peer = rig.peer()
+
+        (topic,) = (await peer.ask(ask("new"), 12)).topics
+
+        assert (topic.error_code, len(topic.partitions)) == (0, 1)
+        assert rig.door.topic("new").topic_id == topic.topic_id
+
+
+@pytest.mark.parametrize("version", [0, 3, 4])
+@on_loop
+async def test_old_clients_always_allow_it_and_newer_ones_may_not(version):
+    """wire/kafka.md section 7: allow_auto_topic_creation v4+."""
+    async with Rig() as rig:
+        answer = await rig.peer().ask(ask("new", create=version < 4), version)
+
+        assert codes(answer) == {"new": 0 if version < 4 else 3}
+
+
+@on_loop
+async def test_a_node_may_be_set_not_to_make_topics():
+    async with Rig(settings=KafkaSettings(auto_create_topics=False)) as rig:
+        assert codes(await rig.peer().ask(ask("new"), 12)) == {"new": 3}
+
+
+@pytest.mark.parametrize("name", ["", "..", "a b", "x" * 250, "t-partition-0", "a/b", "ü"])
+@on_loop
+async def test_a_name_that_no_topic_can_have_is_17(name):
+    async with Rig() as rig:
+        assert codes(await rig.peer().ask(ask(name), 12)) == {name: 17}
+        assert len(rig.broker.cluster) == 0
+
+
+@on_loop
+async def test_two_clients_that_mention_a_new_topic_make_it_once():
+    async with Rig() as rig:
+        rig.hold_commits = True
+        peers = [rig.peer(), rig.peer()]
+        for peer in peers:
+            peer.send(ask("new"), 12)
+        await settle()
+        assert len(rig.commits) == 1
+        rig.hold_commits = False
+
+        await rig.commit(rig.commits[0])
+        await settle()
+
+        ids = {peer.answer().topics[0].topic_id for peer in peers}
+        assert ids == {rig.door.topic("new").topic_id}
+
+
+@on_loop
+async def test_a_topic_that_is_not_recorded_in_time_is_leader_not_available():
+    async with Rig() as rig:
+        rig.hold_commits = True
+
+        assert codes(await rig.peer().ask(ask("new"), 12)) == {"new": 5}
+
+
+@on_loop
+async def test_topics_are_found_by_id():
+    async with Rig() as rig:
+        made = rig.topic("t")
+        wanted = [made.topic_id, bytes(range(16))]
+        topics = [MetadataRequestTopic(name=None, topic_id=each) for each in wanted]
+
+        known, unknown = (await rig.peer().ask(MetadataRequest(topics=topics), 12)).topics
+
+        assert (known.name, known.error_code, known.topic_id) == ("t", 0, made.topic_id)
+        assert (unknown.name, unknown.error_code) == (None, 100)
+        assert unknown.topic_id == bytes(range(16))
+
+
+@on_loop
+async def test_who_may_not_describe_does_not_learn_of_it():
+    async with Rig() as rig:
+        made = rig.topic("secret")
+        rig.topic("open")
+        rig.rules.deny(Operation.DESCRIBE, ResourceKind.TOPIC, "public/default/secret")
+        rig.rules.deny(Operation.DESCRIBE, ResourceKind.TOPIC, "public/default/hidden")
+        peer = rig.peer()
+
+        assert codes(await peer.ask(MetadataRequest(topics=None), 12)) == {"open": 0}
+        named = await peer.ask(ask("secret", "hidden"), 12)
+        assert codes(named) == {"secret": 29, "hidden": 29}
+        assert {topic.topic_id for topic in named.topics} == {bytes(16)}
+        by_id = MetadataRequest(topics=[MetadataRequestTopic(name=None, topic_id=made.topic_id)])
+        assert codes(await peer.ask(by_id, 12)) == {None: 100}
+        assert len(rig.broker.cluster) == 2
+
+
+@on_loop
+async def test_who_may_not_create_makes_no_topic_by_mentioning_it():
+    async with Rig() as rig:
+        rig.rules.deny(Operation.CREATE, ResourceKind.CLUSTER, "cluster")
+        rig.rules.deny(Operation.CREATE, ResourceKind.TOPIC, "public/default/new")
+
+        assert codes(await rig.peer().ask(ask("new", "other"), 12)) == {"new": 3, "other": 0}
+
+
+@on_loop
+async def test_authorized_operations_are_told_when_asked_for():
+    async with Rig() as rig:
+        rig.topic("t")
+        rig.rules.deny(Operation.WRITE, ResourceKind.TOPIC, "public/default/t")
+        peer = rig.peer()
+
+        silent = await peer.ask(ask("t"), 8)
+        asked = ask(
+            "t",
+            include_topic_authorized_operations=True,
+            include_cluster_authorized_operations=True,
+        )
+        told = await peer.ask(asked, 8)
+
+        assert silent.topics[0].topic_authorized_operations == -(2**31)
+        assert silent.cluster_authorized_operations == -(2**31)
+        bits = told.topics[0].topic_authorized_operations
+        assert {bit for bit in range(16) if bits >> bit & 1} == {3, 5, 6, 7, 8}
+        bits = told.cluster_authorized_operations
+        assert {bit for bit in range(16) if bits >> bit & 1} == {5, 7, 8, 9, 12}

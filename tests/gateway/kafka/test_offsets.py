@@ -1,0 +1,239 @@
+"""OffsetCommit and OffsetFetch: positions are durable, bad partitions spoil no others."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.gateway.kafka.rig import Rig, settle, versions
+from tests.gateway.loop import on_loop
+from trilogue.broker.access import Operation, ResourceKind
+from trilogue.wire.kafka.offsets import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopic,
+    OffsetFetchRequestTopics,
+)
+
+
+def commit(
+    topic: str, *offsets: int, group: str = "g", topic_id: bytes = bytes(16), metadata="m", **how
+) -> OffsetCommitRequest:
+    partitions = [
+        OffsetCommitRequestPartition(
+            partition_index=index,
+            committed_offset=offset,
+            committed_leader_epoch=2,
+            committed_metadata=metadata,
+        )
+        for index, offset in enumerate(offsets)
+    ]
+    topics = [OffsetCommitRequestTopic(name=topic, topic_id=topic_id, partitions=partitions)]
+    return OffsetCommitRequest(group_id=group, topics=topics, **how)
+
+
+def fetch(
+    version: int, topic: str | None, *indexes: int, group: str = "g", topic_id: bytes = bytes(16)
+) -> OffsetFetchRequest:
+    """The positions of one group; topic None asks for all."""
+    if version < 8:
+        old = OffsetFetchRequestTopic(name=topic or "", partition_indexes=list(indexes))
+        return OffsetFetchRequest(group_id=group, topics=None if topic is None else [old])
+    new = OffsetFetchRequestTopics(
+        name=topic or "", topic_id=topic_id, partition_indexes=list(indexes)
+    )
+    asked = OffsetFetchRequestGroup(group_id=group, topics=None if topic is None else [new])
+    return OffsetFetchRequest(groups=[asked])
+
+
+def committed(response) -> list[int]:
+    (topic,) = response.topics
+    return [each.error_code for each in topic.partitions]
+
+
+def positions(version: int, response) -> dict[str, list[tuple[int, int, int]]]:
+    topics = response.topics if version < 8 else response.groups[0].topics
+    return {
+        topic.name: [
+            (each.partition_index, each.committed_offset, each.error_code)
+            for each in topic.partitions
+        ]
+        for topic in topics
+    }
+
+
+@pytest.mark.parametrize("version", versions(8))
+@on_loop
+async def test_every_version_commits(version):
+    async with Rig() as rig:
+        topic = rig.topic("t", partitions=2)
+        peer = rig.peer()
+
+        answer = await peer.ask(commit("t", 5, 7, topic_id=topic.topic_id), version)
+
+        assert committed(answer) == [0, 0]
+        told = await peer.ask(fetch(5, "t", 0, 1), 5)
+        assert positions(5, told) == {"t": [(0, 5, 0), (1, 7, 0)]}
+        first = told.topics[0].partitions[0]
+        assert (first.metadata, first.committed_leader_epoch) == ("m", 2 if version >= 6 else -1)
+
+
+@pytest.mark.parametrize("version", versions(9))
+@on_loop
+async def test_every_version_tells_positions_and_minus_one_for_none(version):
+    async with Rig() as rig:
+        topic = rig.topic("t", partitions=2)
+        peer = rig.peer()
+        await peer.ask(commit("t", 5), 6)
+
+        told = await peer.ask(fetch(version, "t", 0, 1, 9, topic_id=topic.topic_id), version)
+
+        name = "t" if version < 10 else ""
+        assert positions(version, told) == {name: [(0, 5, 0), (1, -1, 0), (9, -1, 0)]}
+
+
+@pytest.mark.parametrize("version", [each for each in versions(9) if each >= 2])
+@on_loop
+async def test_null_topics_are_all_positions_of_the_group(version):
+    """wire/kafka.md section 6: v2+ null topics = all."""
+    async with Rig() as rig:
+        rig.topic("t", partitions=2)
+        rig.topic("u")
+        rig.topic("other")
+        peer = rig.peer()
+        await peer.ask(commit("t", 5, 6), 6)
+        await peer.ask(commit("u", 7), 6)
+        await peer.ask(commit("other", 8, group="h"), 6)
+
+        answer = await peer.ask(fetch(version, None), version)
+
+        topics = answer.topics if version < 8 else answer.groups[0].topics
+        offsets = [[each.committed_offset for each in topic.partitions] for topic in topics]
+        assert sorted(offsets) == [[5, 6], [7]]
+        ids = {rig.door.topic(name).topic_id for name in "tu"}
+        assert version < 10 or {topic.topic_id for topic in topics} == ids
+        assert version >= 10 or {topic.name for topic in topics} == {"t", "u"}
+
+
+@on_loop
+async def test_many_groups_are_told_at_once():
+    async with Rig() as rig:
+        rig.topic("t")
+        peer = rig.peer()
+        for number, group in enumerate("gh"):
+            await peer.ask(commit("t", number, group=group), 6)
+        asked = fetch(8, "t", 0)
+        asked.groups += fetch(8, "t", 0, group="h").groups
+
+        told = await peer.ask(asked, 8)
+
+        offsets = [
+            (group.group_id, group.topics[0].partitions[0].committed_offset)
+            for group in told.groups
+        ]
+        assert offsets == [("g", 0), ("h", 1)]
+
+
+@on_loop
+async def test_a_commit_is_answered_when_it_is_durable_and_seen_by_nobody_before():
+    """checks.md 13: an acked commit never goes back."""
+    async with Rig() as rig:
+        rig.topic("t")
+        peer, other = rig.peer(), rig.peer()
+
+        peer.send(commit("t", 5), 6)
+        assert peer.answered == 0
+        assert positions(5, await other.ask(fetch(5, "t", 0), 5)) == {"t": [(0, -1, 0)]}
+        await settle()
+
+        assert committed(peer.answer()) == [0]
+        assert positions(5, await other.ask(fetch(5, "t", 0), 5)) == {"t": [(0, 5, 0)]}
+
+
+@on_loop
+async def test_a_commit_that_the_disk_did_not_keep_is_a_storage_error():
+    async with Rig() as rig:
+        rig.topic("t", partitions=2)
+        rig.fs.fail("write")
+
+        assert committed(await rig.peer().ask(commit("t", 5, -7), 6)) == [56, 1]
+
+
+@on_loop
+async def test_one_bad_partition_does_not_spoil_the_others():
+    async with Rig() as rig:
+        rig.topic("t", partitions=2)
+        peer = rig.peer()
+
+        answer = await peer.ask(commit("t", 5, -7, 8), 6)
+
+        assert committed(answer) == [0, 1, 3]
+        assert positions(5, await peer.ask(fetch(5, "t", 0, 1), 5))["t"][0] == (0, 5, 0)
+
+
+@on_loop
+async def test_metadata_beyond_the_limit_is_refused():
+    async with Rig() as rig:
+        rig.topic("t")
+
+        assert committed(await rig.peer().ask(commit("t", 5, metadata="x" * 5_000), 6)) == [12]
+
+
+@on_loop
+async def test_null_metadata_comes_back_as_an_empty_text():
+    async with Rig() as rig:
+        rig.topic("t")
+        peer = rig.peer()
+        await peer.ask(commit("t", 5, metadata=None), 6)
+
+        told = await peer.ask(fetch(5, "t", 0), 5)
+
+        assert told.topics[0].partitions[0].metadata == ""
+
+
+@on_loop
+async def test_unknown_topics_and_ids():
+    async with Rig() as rig:
+        peer = rig.peer()
+
+        assert committed(await peer.ask(commit("missing", 5), 6)) == [3]
+        assert committed(await peer.ask(commit("", 5, topic_id=bytes(range(16))), 10)) == [100]
+        assert positions(5, await peer.ask(fetch(5, "missing", 0), 5)) == {"missing": [(0, -1, 0)]}
+        unknown = await peer.ask(fetch(10, "", 0, topic_id=bytes(range(16))), 10)
+        assert positions(10, unknown) == {"": [(0, -1, 100)]}
+
+
+@pytest.mark.parametrize(
+    ("generation", "member", "code"), [(3, "m", 22), (-1, "", 0), (-1, "m", 0)]
+)
+@on_loop
+async def test_a_group_without_members_takes_manual_commits_only(generation, member, code):
+    async with Rig() as rig:
+        rig.topic("t")
+        how = {"generation_id_or_member_epoch": generation, "member_id": member}
+
+        assert committed(await rig.peer().ask(commit("t", 5, **how), 6)) == [code]
+
+
+@on_loop
+async def test_who_may_not_use_the_group_or_read_the_topic_is_told_so():
+    async with Rig() as rig:
+        rig.topic("t")
+        rig.topic("u")
+        peer = rig.peer()
+        rig.rules.deny(Operation.READ, ResourceKind.GROUP, "closed")
+        rig.rules.deny(Operation.DESCRIBE, ResourceKind.GROUP, "closed")
+        rig.rules.deny(Operation.READ, ResourceKind.TOPIC, "public/default/u")
+        rig.rules.deny(Operation.DESCRIBE, ResourceKind.TOPIC, "public/default/u")
+
+        assert committed(await peer.ask(commit("t", 5, group="closed"), 6)) == [30]
+        assert committed(await peer.ask(commit("u", 5), 6)) == [29]
+        told = await peer.ask(fetch(5, "t", 0, group="closed"), 5)
+        assert (told.error_code, positions(5, told)) == (30, {"t": [(0, -1, 0)]})
+        old = await peer.ask(fetch(1, "t", 0, group="closed"), 1)
+        assert positions(1, old) == {"t": [(0, -1, 30)]}
+        new = await peer.ask(fetch(8, None, group="closed"), 8)
+        assert (new.groups[0].error_code, new.groups[0].topics) == (30, [])
+        assert positions(5, await peer.ask(fetch(5, "u", 0), 5)) == {"u": [(0, -1, 29)]}
