@@ -9,6 +9,7 @@ from trilogue.broker.cluster import Cluster, ClusterLimits
 from trilogue.broker.commit import Commit
 from trilogue.broker.errors import (
     BrokerError,
+    DiskFull,
     InvalidAssignment,
     InvalidPartitions,
     InvalidRequest,
@@ -193,6 +194,7 @@ def test_a_name_that_is_being_made_is_taken_and_can_be_waited_for():
     [
         (PreconditionFailed("absent"), TopicExists),
         (log_errors.StorageFailed("broken"), StorageFailed),
+        (log_errors.DiskFull("full"), DiskFull),
         (InvalidPartitions("no"), InvalidPartitions),
         (RuntimeError("else"), StorageFailed),
     ],

@@ -18,8 +18,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Generic, TypeVar
 
-from trilogue.broker.errors import BrokerError, StorageFailed
+from trilogue.broker.errors import BrokerError, StorageFailed, failure
 from trilogue.broker.promise import Promise
+from trilogue.log.errors import LogError
 from trilogue.meta.errors import PreconditionFailed
 from trilogue.meta.port import Op, Precondition
 
@@ -63,6 +64,8 @@ class Commit(Generic[T]):
             reason: BrokerError = self._outrun
         elif isinstance(error, BrokerError):
             reason = error
+        elif isinstance(error, LogError):
+            reason = failure(error)
         else:
             reason = StorageFailed(f"the change was not recorded: {error}")
         self.done.set_error(reason)
