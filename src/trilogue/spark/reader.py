@@ -58,11 +58,13 @@ class BatchReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Read one range in a worker."""
-        return read_range(self._options, partition.value)
+        return read_range(self._options, partition.value if partition else None)
 
 
-def read_range(options: ReadOptions, wanted_range: Range) -> Iterator[pa.RecordBatch]:
+def read_range(options: ReadOptions, wanted_range: Range | None) -> Iterator[pa.RecordBatch]:
     """Fetch and decode one range; DataLost when it is not there and failOnDataLoss holds."""
+    if wanted_range is None:  # Spark's one task of a plan without partitions
+        return
     topic, partition, start, end = wanted_range
     at = link(options.servers)
     arrow = ArrowReader(topic, partition, start, end, columns=options.columns)

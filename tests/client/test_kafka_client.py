@@ -1,0 +1,162 @@
+"""Our Kafka client against a real server of ours, and our client's bytes against other clients."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import confluent_kafka
+import pytest
+
+from tests.server import Server
+from trilogue.client.errors import ClientError, ConnectionLost, ServerRefused
+from trilogue.client.kafka.admin import KafkaAdmin
+from trilogue.client.kafka.cluster import KafkaCluster, addresses
+from trilogue.client.kafka.consumer import EARLIEST, LATEST, KafkaConsumer
+from trilogue.client.kafka.producer import KafkaProducer
+from trilogue.entry.kafka_batch import Record, build_batch, iter_records
+
+HOUR_MS = 3_600_000
+BEGAN_MS = 1_700_000_000_000
+
+
+def records(count: int) -> list[Record]:
+    return [
+        Record(number, BEGAN_MS + number * HOUR_MS, b"k%d" % number, b"v%d" % number, (), 0)
+        for number in range(count)
+    ]
+
+
+def on_cluster(server: Server, work: Callable[[KafkaCluster], Awaitable[object]]) -> object:
+    async def connected() -> object:
+        cluster = KafkaCluster(server.kafka, timeout_s=10)
+        try:
+            return await work(cluster)
+        finally:
+            cluster.close()
+
+    return asyncio.run(connected())
+
+
+def test_what_is_produced_is_fetched_from_any_offset(server: Server):
+    async def work(cluster: KafkaCluster) -> object:
+        await KafkaAdmin(cluster).create_topic("fetched", 2)
+        producer, consumer = KafkaProducer(cluster), KafkaConsumer(cluster)
+        first = await producer.send("fetched", 1, build_batch(records(3)))
+        second = await producer.send("fetched", 1, build_batch(records(2)))
+        fetched = await consumer.fetch("fetched", 1, 4)
+        return first, second, [one.offset for one in iter_records(fetched.records)], fetched[1:4]
+
+    assert on_cluster(server, work) == (0, 3, [3, 4], (5, 5, 0))
+
+
+def test_another_client_reads_what_ours_wrote(server: Server):
+    async def work(cluster: KafkaCluster) -> object:
+        await KafkaAdmin(cluster).create_topic("read", 1)
+        return await KafkaProducer(cluster).send("read", 0, build_batch(records(5), codec=3))
+
+    on_cluster(server, work)
+    consumer = confluent_kafka.Consumer(
+        {"bootstrap.servers": server.kafka, "group.id": "g", "auto.offset.reset": "earliest"}
+    )
+    consumer.subscribe(["read"])
+    found = [message.value() for message in consumer.consume(5, timeout=20)]
+    consumer.close()
+
+    assert found == [b"v0", b"v1", b"v2", b"v3", b"v4"]
+
+
+def test_offsets_are_found_by_time_and_at_both_ends(server: Server):
+    async def work(cluster: KafkaCluster) -> object:
+        await KafkaAdmin(cluster).create_topic("times", 2)
+        await KafkaProducer(cluster).send("times", 0, build_batch(records(10)))
+        consumer = KafkaConsumer(cluster)
+        asked = [LATEST, EARLIEST, BEGAN_MS + 4 * HOUR_MS - 1, BEGAN_MS + 99 * HOUR_MS]
+        return [(await consumer.offsets({("times", 0): one}))["times", 0] for one in asked] + [
+            (await consumer.offsets({("times", 1): LATEST}))["times", 1]
+        ]
+
+    assert on_cluster(server, work) == [10, 0, 4, -1, 0]
+
+
+def test_a_fetch_at_the_end_waits_for_what_comes(server: Server):
+    async def work(cluster: KafkaCluster) -> object:
+        await KafkaAdmin(cluster).create_topic("waits", 1)
+        other = KafkaCluster(server.kafka)
+        waiting = asyncio.create_task(KafkaConsumer(cluster).fetch("waits", 0, 0, max_wait_ms=9000))
+        await KafkaProducer(other).send("waits", 0, build_batch(records(1)))
+        fetched = await waiting
+        other.close()
+        return fetched.high_watermark
+
+    assert on_cluster(server, work) == 1
+
+
+def test_refusals_name_the_code_and_what_it_was_about(server: Server):
+    async def work(cluster: KafkaCluster) -> object:
+        await KafkaAdmin(cluster).create_topic("refuses", 1)
+        with pytest.raises(ServerRefused, match=r"refuses-0 at 7: OFFSET_OUT_OF_RANGE \(1\)"):
+            await KafkaConsumer(cluster).fetch("refuses", 0, 7)
+        with pytest.raises(ServerRefused, match="UNKNOWN_TOPIC_OR_PARTITION"):
+            await cluster.partitions("nowhere")
+        with pytest.raises(ServerRefused, match="INVALID_CONFIG"):
+            await KafkaAdmin(cluster).create_topic("odd", 1, {"no.such.setting": "1"})
+        return None
+
+    on_cluster(server, work)
+
+
+def test_topics_are_made_and_removed_once(server: Server):
+    async def work(cluster: KafkaCluster) -> object:
+        admin = KafkaAdmin(cluster)
+        return [
+            await admin.create_topic("once", 3, {"retention.ms": "-1"}),
+            await admin.create_topic("once", 3),
+            await cluster.partitions("once"),
+            await admin.delete_topic("once"),
+            await admin.delete_topic("once"),
+        ]
+
+    assert on_cluster(server, work) == [True, False, [0, 1, 2], True, False]
+
+
+def test_a_restart_of_the_server_is_survived(tmp_path_factory: pytest.TempPathFactory):
+    from tests.server import start_server
+
+    data = tmp_path_factory.mktemp("restart") / "data"
+    first = start_server(data)
+    host, port = addresses(first.kafka)[0]
+
+    async def work(cluster: KafkaCluster) -> object:
+        await KafkaAdmin(cluster).create_topic("survives", 1)
+        producer = KafkaProducer(cluster)
+        before = await producer.send("survives", 0, build_batch(records(2)))
+        await asyncio.to_thread(first.kill9)
+        sending = asyncio.create_task(producer.send("survives", 0, build_batch(records(2))))
+        again = await asyncio.to_thread(
+            start_server, data, settings={}, listen={"kafka": f"{host}:{port}"}
+        )
+        after = await sending
+        await asyncio.to_thread(again.kill9)
+        return before, after
+
+    assert on_cluster(first, work) == (0, 2)
+
+
+def test_nobody_listening_is_a_lost_connection():
+    async def work() -> None:
+        cluster = KafkaCluster("127.0.0.1:1", timeout_s=0.2)
+        with pytest.raises(ConnectionLost, match=r"127\.0\.0\.1:1"):
+            await cluster.refresh(None)
+
+    asyncio.run(work())
+
+
+@pytest.mark.parametrize("text", ["", "host", "host:", ":9092", "host:port"])
+def test_an_address_needs_host_and_port(text: str):
+    with pytest.raises(ClientError):
+        addresses(text)
+
+
+def test_addresses_may_be_many_and_of_either_kind():
+    assert addresses("a:1, [::1]:2") == [("a", 1), ("::1", 2)]

@@ -1,0 +1,48 @@
+"""One Spark session for all modules, and a real server to read from and write to."""
+
+from __future__ import annotations
+
+import gc
+import warnings
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.server import Server, start_server
+from tests.tools import require
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What Spark's own Python code warns about is not for us to mend."""
+    for item in items:
+        if "spark" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.filterwarnings("ignore"), append=False)
+            item.add_marker(pytest.mark.spark)
+            item.add_marker(pytest.mark.timeout(300))
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    from trilogue.spark.session import find_java, session
+
+    folder = tmp_path_factory.mktemp("spark")
+    require("java", found=find_java(folder))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        made = session(
+            "tests", cache=folder, settings={"spark.sql.warehouse.dir": str(folder / "warehouse")}
+        )
+        made.sparkContext.setLogLevel("OFF")
+        yield made
+        made.stop()
+        gc.collect()
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    with start_server(tmp_path_factory.mktemp("server") / "data") as running:
+        yield running

@@ -1,0 +1,80 @@
+"""Options: what is understood, and that nothing else is accepted."""
+
+from __future__ import annotations
+
+import pytest
+
+from trilogue.spark.options import COLUMNS, OptionError, ReadOptions, WriteOptions
+
+SERVERS = {"kafka.bootstrap.servers": "h:1"}
+READ = {**SERVERS, "subscribe": "t"}
+
+
+def test_names_are_not_case_sensitive():
+    options = ReadOptions.parse({"KAFKA.bootstrap.servers": "h:1", "SUBSCRIBE": "b, a,b"})
+
+    assert options.topics == ("a", "b")
+    assert options.columns == COLUMNS[:-1]
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        ({"kafka.group.id": "g"}, "unknown option 'kafka.group.id'"),
+        ({"kafka.bootstrap.servers": ""}, "required"),
+        ({"assign": "{}"}, "exactly one"),
+        ({"startingOffsets": "soon"}, "not JSON"),
+        ({"startingOffsets": '{"t": 3}'}, "form"),
+        ({"startingOffsets": '{"t": {"0": -3}}'}, "below -2"),
+        ({"endingOffsets": "earliest"}, "cannot be earliest"),
+        ({"endingOffsets": '{"t": {"0": -2}}'}, "below -1"),
+        ({"columns": "key,colour"}, "colour"),
+        ({"columns": " "}, "none"),
+        ({"maxOffsetsPerTrigger": "0"}, "from 1 on"),
+        ({"minPartitions": "many"}, "from 1 on"),
+        ({"failOnDataLoss": "maybe"}, "true or false"),
+    ],
+)
+def test_what_cannot_be_honoured_is_refused(more, said):
+    with pytest.raises(OptionError, match=said):
+        ReadOptions.parse({**READ, **more})
+
+
+@pytest.mark.parametrize("more", [{"subscribePattern": "("}, {"assign": '{"t": ["x"]}'}, {}])
+def test_topics_are_named_in_one_understandable_way(more):
+    with pytest.raises(OptionError):
+        ReadOptions.parse({**SERVERS, **more})
+
+
+def test_every_way_to_name_topics():
+    by_pattern = ReadOptions.parse({**SERVERS, "subscribePattern": "t.*"})
+    by_partition = ReadOptions.parse({**SERVERS, "assign": '{"t": [1, 0, 1]}'})
+    by_path = ReadOptions.parse({**SERVERS, "path": "t"})
+
+    assert by_pattern.pattern == "t.*"
+    assert by_partition.assign == {"t": (0, 1)}
+    assert by_path.topics == ("t",)
+
+
+def test_columns_keep_the_table_s_order_and_headers_come_on_request():
+    some = ReadOptions.parse({**READ, "columns": "Offset, key", "includeHeaders": "true"})
+    all_of_them = ReadOptions.parse({**READ, "includeHeaders": "true"})
+
+    assert some.columns == ("key", "offset", "headers")
+    assert all_of_them.columns == COLUMNS
+
+
+def test_offsets_by_partition():
+    options = ReadOptions.parse({**READ, "startingOffsets": '{"t": {"0": 23, "1": -2}}'})
+
+    assert options.starting == {"t": {0: 23, 1: -2}}
+
+
+def test_a_writer_s_options():
+    options = WriteOptions.parse({**SERVERS, "path": "t", "compression": "ZSTD", "queryName": "q"})
+
+    assert (options.topic, options.codec) == ("t", 4)
+    with pytest.raises(OptionError, match="compression"):
+        WriteOptions.parse({**SERVERS, "compression": "brotli"})
+    with pytest.raises(OptionError, match="unknown option 'subscribe'"):
+        WriteOptions.parse({**READ})

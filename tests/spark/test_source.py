@@ -1,0 +1,240 @@
+"""The data source in a real Spark on a real server, a foreign Kafka client at the other end."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from datetime import UTC, datetime
+
+import confluent_kafka
+import pytest
+from confluent_kafka.admin import AdminClient, NewTopic
+from pyspark.sql import functions as f
+
+from tests.server import Server, start_server
+
+BEGAN = datetime(2013, 1, 1, tzinfo=UTC)
+BEGAN_MS = int(BEGAN.timestamp() * 1000)
+names = (f"topic{number}" for number in itertools.count())
+
+
+def make_topic(server: Server, partitions: int) -> str:
+    name = next(names)
+    admin = AdminClient({"bootstrap.servers": server.kafka})
+    made = admin.create_topics([NewTopic(name, partitions, 1, config={"retention.ms": "-1"})])
+    made[name].result(10)
+    return name
+
+
+def produce(server: Server, topic: str, rows, **settings) -> None:
+    producer = confluent_kafka.Producer({"bootstrap.servers": server.kafka, **settings})
+    for row in rows:
+        producer.produce(topic, **row)
+    assert producer.flush(20) == 0
+
+
+def numbered(count: int, first: int = 0):
+    return [
+        {"key": b"k%d" % number, "value": b"v%d" % number, "timestamp": BEGAN_MS + number}
+        for number in range(first, first + count)
+    ]
+
+
+def reader(spark, server: Server, **options: object):
+    made = spark.read.format("trilogue").option("kafka.bootstrap.servers", server.kafka)
+    for name, value in options.items():
+        made = made.option(name, value)
+    return made
+
+
+def stream(spark, server: Server, **options: object):
+    made = spark.readStream.format("trilogue").option("kafka.bootstrap.servers", server.kafka)
+    for name, value in options.items():
+        made = made.option(name, value)
+    return made.load()
+
+
+def test_every_column_comes_as_the_producer_sent_it(spark, server):
+    topic = make_topic(server, 1)
+    rows = [
+        {"key": b"k", "value": b"v", "timestamp": BEGAN_MS, "headers": [("a", b"1"), ("a", None)]},
+        {"key": None, "value": None, "timestamp": BEGAN_MS + 1},
+        {"key": b"", "value": b"\xff\0", "timestamp": BEGAN_MS + 2},
+    ]
+    produce(server, topic, rows, **{"compression.type": "zstd"})
+
+    found = reader(spark, server, includeHeaders="true").load(topic).orderBy("offset").collect()
+
+    first = {"topic": topic, "partition": 0, "timestampType": 0}
+    assert found[0].asDict(recursive=True) == {
+        **first, "key": b"k", "value": b"v", "offset": 0, "timestamp": found[0].timestamp,
+        "headers": [{"key": "a", "value": b"1"}, {"key": "a", "value": None}],
+    }  # fmt: skip
+    assert [
+        (row.key and bytes(row.key) if row.key is not None else None,
+         None if row.value is None else bytes(row.value), row.headers)
+        for row in found[1:]
+    ] == [(None, None, None), (b"", b"\xff\0", None)]  # fmt: skip
+    assert [
+        row[0] for row in reader(spark, server, columns="timestamp").load(topic)
+        .select(f.unix_millis("timestamp").alias("t")).orderBy("t").collect()
+    ] == [BEGAN_MS, BEGAN_MS + 1, BEGAN_MS + 2]  # fmt: skip
+
+
+@pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
+def test_every_codec_is_read_and_written(spark, server, codec):
+    source, target = make_topic(server, 2), make_topic(server, 2)
+    produce(server, source, numbered(200), **{"compression.type": codec})
+
+    (
+        reader(spark, server).load(source).select("key", "value").write.format("trilogue")
+        .option("kafka.bootstrap.servers", server.kafka).option("compression", codec)
+        .mode("append").save(target)
+    )  # fmt: skip
+
+    found = reader(spark, server, columns="key,value").load(target).collect()
+    assert {(bytes(row.key), bytes(row.value)) for row in found} == {
+        (row["key"], row["value"]) for row in numbered(200)
+    }
+    assert len(found) == 200
+
+
+def test_starting_and_ending_offsets_bound_a_batch(spark, server):
+    topic = make_topic(server, 1)
+    produce(server, topic, numbered(100))
+    bounds = {
+        "startingOffsets": json.dumps({topic: {"0": 17}}),
+        "endingOffsets": json.dumps({topic: {"0": 31}}),
+    }
+
+    found = reader(spark, server, columns="offset", minPartitions=3, **bounds).load(topic)
+
+    assert found.rdd.getNumPartitions() == 3
+    assert list(range(17, 31)) == sorted(row.offset for row in found.collect())
+
+
+def test_patterns_and_assignments_choose_partitions(spark, server):
+    topic = make_topic(server, 3)
+    produce(server, topic, [{**row, "partition": 1} for row in numbered(5)])
+    by_pattern = reader(spark, server, subscribePattern=f"{topic[:-1]}.").load()
+    assigned = reader(spark, server, assign=json.dumps({topic: [0, 2]})).load()
+
+    assert by_pattern.where(f.col("topic") == topic).count() == 5
+    assert assigned.count() == 0
+
+
+def test_a_stream_goes_on_where_its_checkpoint_says(spark, server, tmp_path):
+    topic, target = make_topic(server, 2), make_topic(server, 1)
+
+    def run_once():
+        query = (
+            stream(spark, server, subscribe=topic, startingOffsets="earliest",
+                   maxOffsetsPerTrigger=40)
+            .select("key", "value").writeStream.format("trilogue")
+            .option("kafka.bootstrap.servers", server.kafka).option("topic", target)
+            .option("checkpointLocation", str(tmp_path / "checkpoint"))
+            .trigger(availableNow=True).start()
+        )  # fmt: skip
+        query.awaitTermination()
+        return [one["numInputRows"] for one in query.recentProgress if one["numInputRows"]]
+
+    produce(server, topic, numbered(100))
+    first = run_once()
+    produce(server, topic, numbered(10, first=100))
+    second = run_once()
+
+    found = [bytes(row.value) for row in reader(spark, server).load(target).collect()]
+    assert sum(first) == 100
+    assert max(first) <= 41
+    assert sum(second) == 10
+    assert sorted(row["value"] for row in numbered(110)) == sorted(found)
+
+
+def test_a_stream_that_starts_at_the_latest_sees_only_what_comes(spark, server, tmp_path):
+    topic = make_topic(server, 1)
+    produce(server, topic, numbered(5))
+    query = (
+        stream(spark, server, subscribe=topic, columns="value")
+        .writeStream.format("memory").queryName("latest")
+        .option("checkpointLocation", str(tmp_path / "checkpoint")).start()
+    )  # fmt: skip
+    try:
+        query.processAllAvailable()
+        produce(server, topic, numbered(3, first=5))
+        query.processAllAvailable()
+        assert sorted(bytes(row.value) for row in spark.table("latest").collect()) == [
+            b"v5",
+            b"v6",
+            b"v7",
+        ]
+    finally:
+        query.stop()
+
+
+def test_what_spark_wrote_another_client_reads(spark, server):
+    topic = make_topic(server, 2)
+    rows = spark.range(20).select(
+        f.concat(f.lit("k"), f.col("id") % 5).alias("key"),
+        f.when(f.col("id") == 7, None).otherwise(f.concat(f.lit("v"), "id")).alias("value"),
+        f.array(
+            f.struct(f.lit("n").alias("key"), f.to_binary("id", f.lit("utf-8")).alias("value"))
+        ).alias("headers"),
+        f.timestamp_millis(f.lit(BEGAN_MS) + f.col("id")).alias("timestamp"),
+        f.lit(topic).alias("topic"),
+    )  # fmt: skip
+
+    (
+        rows.write.format("trilogue").option("kafka.bootstrap.servers", server.kafka)
+        .mode("append").save()
+    )  # fmt: skip
+
+    consumer = confluent_kafka.Consumer(
+        {"bootstrap.servers": server.kafka, "group.id": "s", "auto.offset.reset": "earliest"}
+    )
+    consumer.subscribe([topic])
+    found = {}
+    for message in consumer.consume(20, timeout=20):
+        number = int(message.headers()[0][1])
+        found[number] = (message.key(), message.value(), message.timestamp()[1])
+    consumer.close()
+    assert found == {
+        number: (b"k%d" % (number % 5), None if number == 7 else b"v%d" % number, BEGAN_MS + number)
+        for number in range(20)
+    }
+
+
+@pytest.mark.parametrize(
+    ("columns", "said"),
+    [(["id"], "value"), (["value", "colour"], "colour"), (["value"], "topic")],
+)
+def test_rows_that_cannot_be_written_are_refused_before_any_is(spark, server, columns, said):
+    rows = spark.range(1).select(*[f.lit("x").alias(name) for name in columns])
+    writer = rows.write.format("trilogue").option("kafka.bootstrap.servers", server.kafka)
+
+    with pytest.raises(Exception, match=said):
+        writer.mode("append").save()
+
+
+def test_lost_data_is_an_error_unless_it_is_allowed(spark, server):
+    topic = make_topic(server, 1)
+    produce(server, topic, numbered(5))
+    gone = {"endingOffsets": json.dumps({topic: {"0": 9}})}
+
+    with pytest.raises(Exception, match=r"wanted, the log holds|DataLost"):
+        reader(spark, server, startingOffsets=json.dumps({topic: {"0": 7}}), **gone).load(
+            topic
+        ).count()
+    allowed = reader(
+        spark, server, startingOffsets=json.dumps({topic: {"0": 7}}), failOnDataLoss="false", **gone
+    ).load(topic)
+    assert allowed.count() == 0
+
+
+def test_a_table_outlives_the_server_s_restart(spark, tmp_path):
+    first = start_server(tmp_path / "data")
+    topic = make_topic(first, 1)
+    produce(first, topic, numbered(50))
+    first.kill9()
+
+    with start_server(tmp_path / "data") as second:
+        assert reader(spark, second).load(topic).count() == 50
