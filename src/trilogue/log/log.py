@@ -23,6 +23,7 @@ from typing import Final
 
 from trilogue.entry.entry import EntryHeader
 from trilogue.entry.walk import read_header
+from trilogue.log.chunks import Budget
 from trilogue.log.directory import DataDirectory
 from trilogue.log.errors import CorruptLog, StorageFailed
 from trilogue.log.files import FileSystem
@@ -35,7 +36,6 @@ from trilogue.log.ports import Background, Committer, Scheduler
 from trilogue.log.recovery import Recovered, recover, salvage
 from trilogue.log.segment_info import FlushResult, SegmentInfo
 from trilogue.log.segment_reader import SegmentReaders
-from trilogue.log.tail import Budget
 
 log = logging.getLogger(__name__)
 
@@ -240,8 +240,13 @@ class Log:
     # -- flush and retention ---------------------------------------------------------------
 
     def seal(self, now_ms: int | None = None) -> None:
-        """End the current journal file; with a time, only if it has had entries for too long."""
+        """End the current journal file; with a time, only if it has had entries for too long.
+
+        The node calls it with the time about once a second; memory nobody needs goes then too.
+        """
         self.journal.seal(now_ms)
+        if now_ms is not None:
+            self._budget.trim()
 
     def apply_flush(self, result: FlushResult) -> None:
         """Put the segment in the place of the tail part it was made from, in one step.

@@ -17,12 +17,13 @@ from dataclasses import dataclass
 from typing import Final
 
 from trilogue.entry.entry import EntryHeader
+from trilogue.log.chunks import Budget
 from trilogue.log.errors import FrameTooLarge, OffsetOutOfRange
 from trilogue.log.frame import MAX_ENTRY
 from trilogue.log.journal import Journal
 from trilogue.log.segment_info import Extent, SegmentInfo
 from trilogue.log.segment_reader import SegmentReaders
-from trilogue.log.tail import Budget, Tail
+from trilogue.log.tail import Tail
 from trilogue.log.window import Mark, Window
 
 log = logging.getLogger(__name__)

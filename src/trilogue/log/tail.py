@@ -10,18 +10,19 @@ position when older ones are dropped.
 
 Chunks never change their size, because a transport may be sending a view of one; an entry never
 crosses from one into the next, so whoever looks inside finds it whole. They grow from 512 bytes (a
-node may have ten thousand partitions that hardly speak) to 256 KiB, by what the last one took; a
-larger entry gets a chunk of its own. Their memory counts until the last view of it is gone.
+node may have ten thousand partitions that hardly speak) to 256 KiB, by what the partition keeps; a
+large entry gets a chunk of its own. See chunks.py for where they come from and go.
 """
 
 from __future__ import annotations
 
 from array import array
 from bisect import bisect_right
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from struct import Struct
 from typing import Final
 
+from trilogue.log.chunks import Budget
 from trilogue.log.errors import TailFull
 
 SMALLEST_CHUNK: Final = 512
@@ -37,32 +38,6 @@ _TIMES: Final = Struct(">qi11xi8xq")  # and the maximum timestamp
 _LENGTH_PREFIX: Final = 12
 
 
-class Budget:
-    """How much memory all tails may take, and how much they do."""
-
-    __slots__ = ("limit", "on_release", "used")
-
-    def __init__(self, limit: int, on_release: Callable[[], None]) -> None:
-        self.limit = limit
-        self.used = 0
-        self.on_release = on_release
-
-    def release(self, size: int) -> None:
-        """Memory has gone; called by whoever held it last."""
-        self.used -= size
-        self.on_release()
-
-
-class Chunk(bytearray):
-    """Memory of a fixed size that tells the budget when it is really gone."""
-
-    __slots__ = ("budget",)
-    budget: Budget
-
-    def __del__(self) -> None:
-        self.budget.release(len(self))
-
-
 class Tail:
     """Entries in order, found by offset or by time."""
 
@@ -73,8 +48,8 @@ class Tail:
         "_offsets",
         "_positions",
         "_room",
-        "_size",
         "_starts",
+        "_taken",
         "_times",
         "_view",
         "_views",
@@ -91,7 +66,7 @@ class Tail:
         self._view = _NOTHING  # of the last chunk
         self._fill = 0
         self._room = 0
-        self._size = SMALLEST_CHUNK  # of the next chunk
+        self._taken = SMALLEST_CHUNK  # bytes of the last chunk but one
         self._offsets = array("q")  # the index: base offset and position of an entry, and the
         self._positions = array("q")
         self._times = array("q")  # maximum timestamp from it up to the next mark
@@ -133,17 +108,16 @@ class Tail:
         budget = self._budget
         if budget.used >= budget.limit:
             raise TailFull(f"{budget.used} bytes wait to be flushed")
-        if self._fill:  # twice what the last one took
-            self._size = min(max(2 * self._fill, SMALLEST_CHUNK), LARGEST_CHUNK)
-        room = size if size > OWN_CHUNK else max(size, self._size)
-        chunk = Chunk(room)
-        chunk.budget = budget
-        budget.used += room
-        self._view = memoryview(chunk)
+        self._taken = max(self._fill, SMALLEST_CHUNK)
+        room = size
+        if size <= OWN_CHUNK:  # waste at most a quarter, and no more than the last one took
+            most = min(max(self.size // 4, SMALLEST_CHUNK), 2 * self._taken, LARGEST_CHUNK)
+            room = max(size, most & -SMALLEST_CHUNK)
+        self._view = budget.chunk(room)
         self._views.append(self._view)
         self._starts.append(self.end)
         self._fill = 0
-        self._room = room
+        self._room = len(self._view)
 
     # -- reading ---------------------------------------------------------------------------
 

@@ -1,0 +1,115 @@
+"""Memory for tails: pieces of a fixed size, counted until their last view is gone, used again.
+
+Fresh memory is dear: the kernel clears each page when it is first touched, which costs a third of
+all the CPU that large entries take. So pieces from 32 KiB up come in few sizes and go back to a
+pool; a bounded part of what the tails let go waits there for the next entries, and is given back to
+the system when nobody asked for it for a while.
+
+A piece is only free when no view of it is left, and a transport may hold one for long. Python tells
+when an object dies, so a piece is lent through one that does: a `bytearray` of its own for small
+ones, a ctypes array over the pooled memory for large ones.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable
+from typing import Final
+
+POOLED_FROM: Final = 32 << 10
+POOL_BYTES: Final = 64 << 20
+TRIM_BYTES: Final = 8 << 20
+"""How much goes back to the system at a time: giving back takes time on the loop."""
+
+
+class Budget:
+    """How much memory all tails may take, how much they do, and what waits for them."""
+
+    __slots__ = ("_asked", "_pool", "limit", "on_release", "pooled", "used")
+
+    def __init__(self, limit: int, on_release: Callable[[], None]) -> None:
+        self.limit = limit
+        self.used = 0
+        self.pooled = 0  # bytes that wait to be used again
+        self.on_release = on_release
+        self._pool: dict[int, list[bytearray]] = {}
+        self._asked = False
+
+    def chunk(self, size: int) -> memoryview:
+        """Return memory of at least this size; what it holds is anybody's guess."""
+        if size < POOLED_FROM:
+            small = _Small(size)
+            small.budget = self
+            self.used += size
+            return memoryview(small)
+        size = _rounded(size)
+        self._asked = True
+        waiting = self._pool.get(size)
+        if waiting:
+            memory = waiting.pop()
+            self.pooled -= size
+        else:
+            memory = bytearray(size)
+        lent = _lender(size).from_buffer(memory)
+        lent.memory = memory
+        lent.budget = self
+        self.used += size
+        return memoryview(lent).cast("B")
+
+    def take_back(self, size: int, memory: bytearray | None) -> None:
+        """The last view of a piece is gone."""
+        self.used -= size
+        if memory is not None and self.pooled + size <= POOL_BYTES:
+            self._pool.setdefault(size, []).append(memory)
+            self.pooled += size
+        self.on_release()
+
+    def trim(self) -> None:
+        """Give some of the pool back if nobody asked for any since the last call."""
+        asked, self._asked = self._asked, False
+        if asked:
+            return
+        freed = 0
+        for size, waiting in self._pool.items():
+            while waiting and freed < TRIM_BYTES:
+                waiting.pop()
+                freed += size
+        self.pooled -= freed
+
+
+class _Small(bytearray):
+    """A small piece; it counts until it dies."""
+
+    __slots__ = ("budget",)
+    budget: Budget
+
+    def __del__(self) -> None:
+        self.budget.take_back(len(self), None)
+
+
+class _Lent(ctypes.Array[ctypes.c_ubyte]):
+    """A large piece while it is lent; its memory outlives it."""
+
+    _type_ = ctypes.c_ubyte
+    _length_ = 0
+    memory: bytearray
+    budget: Budget
+
+    def __del__(self) -> None:
+        self.budget.take_back(len(self), self.memory)
+
+
+_lenders: dict[int, type[_Lent]] = {}
+
+
+def _lender(size: int) -> type[_Lent]:
+    lender = _lenders.get(size)
+    if lender is None:
+        lender = _lenders[size] = type("_Lent", (_Lent,), {"_length_": size})
+    return lender
+
+
+def _rounded(size: int) -> int:
+    """Round up to one of eight sizes per doubling, so that few sizes serve all."""
+    step = 1 << max(size.bit_length() - 4, 12)
+    return -(-size // step) * step
