@@ -304,3 +304,18 @@ async def test_requests_are_counted_by_their_key():
         await peer.ask(MetadataRequest(topics=None), 1)
 
         assert dict(rig.door.requests) == {0: 3, 3: 1}
+
+
+@on_loop
+async def test_what_became_ready_behind_a_commit_leaves_with_it():
+    async with Rig() as rig:
+        rig.topic("t")
+        peer = rig.peer()
+        peer.send(produce("t", batch("a")), 7)
+        peer.send(MetadataRequest(topics=None), 1)
+        assert peer.answered == 0
+
+        await settle()
+
+        assert only(peer.answer()).base_offset == 0
+        assert [topic.name for topic in peer.answer().topics] == ["t"]

@@ -35,7 +35,7 @@ from contextlib import AsyncExitStack
 from struct import Struct
 from typing import Any, Self
 
-from trilogue.broker.access import Authorizer
+from trilogue.broker.access import ANONYMOUS, Authorizer
 from trilogue.broker.broker import Broker
 from trilogue.broker.commit import Commit
 from trilogue.broker.promise import Promise
@@ -98,6 +98,7 @@ class KafkaConnection(Session):
     def __init__(self, door: KafkaDoor) -> None:
         super().__init__()
         self.door = door
+        self.principal = ANONYMOUS
         self._journal = door.journal
         self._open: Committing | None = None  # the last place of the queue, if it is of this kind
         self._committing: deque[Committing] = deque()
@@ -124,7 +125,7 @@ class KafkaConnection(Session):
             for start in self._prefixes:
                 shape = door.shapes.find(bytes(frame[PREFIX_AT:start]))
                 if shape is not None:
-                    taken = shape.take(door, api, frame, correlation_id)
+                    taken = shape.take(door, api, frame, correlation_id, self.principal)
                     if taken is not None:
                         door.requests[PRODUCE] += 1
                         self.durable(taken)
@@ -145,6 +146,7 @@ class KafkaConnection(Session):
             client_id=header.client_id,
             kind=api.row.resource,
             operation=api.row.operation,
+            principal=self.principal,
         )
         answer = api.row.handler(call, request)
         if isinstance(answer, api.row.response):
@@ -193,13 +195,12 @@ class KafkaConnection(Session):
         """Answer when the journal has committed; replies of one turn share a place and a write."""
         place = self._open
         if place is None:
-            place = Committing()
-            self.queue(place)
-            self._open = place
+            place = self._open = Committing()
+            self._queue.append(place)
             self._committing.append(place)
         else:
             place.requests += 1
-            self.count_one_more()
+        self.count_one_more()
         place.replies.append(taken)
 
     def _durable(self, api: Api, correlation_id: int, answer: Durable) -> None:
@@ -228,7 +229,13 @@ class KafkaConnection(Session):
             place.ready = True
             if place.is_last:
                 break
-        if self._queue[0].ready:
+        queue = self._queue
+        if len(queue) == 1 and len(place.replies) == 1 and problem is None and self.is_calm:
+            # By far the most common case, and the same as what `flush` would do.
+            queue.popleft()
+            self.in_flight -= 1
+            self.stream.send((place.replies[0][0],))
+        elif queue[0].ready:
             self.guarded(self.flush)
 
     def _promise(self, api: Api, call: Call, answer: Mapped[Any]) -> None:

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from struct import Struct
 
-from trilogue.broker.access import ANONYMOUS, Operation, Resource, ResourceKind
+from trilogue.broker.access import Operation, Principal, Resource, ResourceKind
 from trilogue.broker.errors import BrokerError
 from trilogue.broker.topic import Topic
 from trilogue.gateway.kafka import replies
@@ -44,6 +44,7 @@ LENGTHS_MAX = 4  # of prefixes on one connection
 NO_TAGS = b"\0\0\0"  # of the partition, the topic and the request
 FLEXIBLE = table(ProduceRequest).flexible
 LOG_START_SINCE = 5
+WRITE = Operation.WRITE
 
 _INDEX_AND_SIZE = Struct(">ii").unpack_from
 _INDEX = Struct(">i").unpack_from
@@ -67,12 +68,19 @@ class Shape:
         self._answer = bytes(zero)
         self._numbers_at = next(at for at, byte in enumerate(zero) if byte != other[at])
 
-    def take(self, door: Shared, api: Api, frame: memoryview, correlation_id: int) -> Reply | None:
+    def take(
+        self,
+        door: Shared,
+        api: Api,
+        frame: memoryview,
+        correlation_id: int,
+        principal: Principal,
+    ) -> Reply | None:
         """Append what the request brings; None: it is unusual, and nothing has happened."""
         if api is not self._api:
             return None
         found = self.find(frame)
-        if found is None or not door.authorizer.allowed(ANONYMOUS, Operation.WRITE, self._resource):
+        if found is None or not door.authorizer.allowed(principal, WRITE, self._resource):
             return None
         index, records = found
         try:
