@@ -138,34 +138,41 @@ def test_group_signals_are_left_to_the_server():
 
 
 PARENT = """
-import asyncio, os, signal, sys
-from trilogue.node.helper import JobFailedError, read_packet, run_job
+import asyncio, os
 from trilogue.node.jobs import Helper
+
+JOB = "import pathlib, signal; pathlib.Path({fifo!r}).write_text('begun'); signal.pause()"
 
 async def main():
     helper = Helper()
-    pid = await helper.run(os.getpid)
-    print(pid, flush=True)
+    print(await helper.run(os.getpid), flush=True)
     await {then}
 
 asyncio.run(main())
 """
 
 
-@pytest.mark.parametrize("then", ["helper.run(signal.pause)", "asyncio.Event().wait()"])
-def test_the_helper_dies_with_its_server(then):
+@pytest.mark.parametrize("busy", [True, False])
+def test_the_helper_dies_with_its_server(tmp_path, busy):
     """Also in the middle of a job, where it does not see that its stdin has ended."""
+    fifo = tmp_path / "fifo"
+    os.mkfifo(fifo)
+    then = "helper.run(exec, JOB)" if busy else "asyncio.Event().wait()"
     parent = subprocess.Popen(
-        [sys.executable, "-c", PARENT.format(then=then)], stdout=subprocess.PIPE
+        [sys.executable, "-c", PARENT.format(fifo=str(fifo), then=then)], stdout=subprocess.PIPE
     )
     pid = int(parent.stdout.readline())
     handle = os.pidfd_open(pid)
+    if busy:
+        assert fifo.read_text() == "begun"
 
     parent.kill()
     parent.wait()
     parent.stdout.close()
 
     ended, _, _ = select.select([handle], [], [], 10)
+    if not ended:
+        signal.pidfd_send_signal(handle, signal.SIGKILL)
     os.close(handle)
     assert ended
 

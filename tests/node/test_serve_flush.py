@@ -8,6 +8,7 @@ import signal
 import time
 
 import httpx
+import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 from tests.node.clients import consume, produce
@@ -67,13 +68,27 @@ def test_flushed_messages_are_read_from_segments_before_and_after_a_kill(tmp_pat
         assert produce(server, "t", sent[:1]) == [300]
 
 
-def test_a_kill_at_any_moment_of_a_flush_loses_nothing(tmp_path):
+def one_by_one(server, sent):
+    """Each in a frame of its own, acknowledged before the next."""
+    acked = []
+    producer = Producer({"bootstrap.servers": server.kafka, "linger.ms": 0})
+    for value in sent:
+        producer.produce("t", value, on_delivery=lambda error, _: acked.append(error))
+        producer.flush(20)
+    assert acked == [None] * len(sent)
+
+
+@pytest.mark.parametrize("flushes", [0, 1, 3])
+def test_a_kill_between_flushes_loses_nothing(tmp_path, flushes):
     sent = []
-    for _ in range(4):
+    for _ in range(3):
         with start_server(tmp_path / "data", settings=SMALL) as server:
-            more = values(100)
-            assert produce(server, "t", more) == list(range(len(sent), len(sent) + 100))
+            more = values(60, size=5_000)
+            one_by_one(server, more)
             sent += more
+            wait_for(
+                lambda server=server: metrics(server)["trilogue_flushes_total"] >= flushes, "none"
+            )
 
     with start_server(tmp_path / "data", settings=SMALL) as server:
         assert consume(server, "t", len(sent)) == sent
