@@ -166,6 +166,27 @@ def test_out_of_descriptors_accepting_pauses_and_those_inside_go_on(monkeypatch,
     assert caplog.messages.count("door.accept_paused") == 3
 
 
+def test_the_last_descriptors_are_left_to_files(caplog):
+    """A journal that cannot open its next file ends the process: connections must not cause it."""
+
+    async def test(_door, listener, address):
+        inside = await Client.connect(address)
+        assert await inside.echo(b"in") == b"in"
+        listener._descriptor_end = 0
+        outside = await Client.connect(address)
+        assert await outside.is_cut()
+        assert await inside.echo(b"still") == b"still"
+        listener._descriptor_end = 1 << 20
+        again = await Client.connect(address)
+        assert await again.echo(b"again") == b"again"
+        for client in (inside, outside, again):
+            await client.close()
+
+    run(test, Limits(accept_retry_s=0.01))
+
+    assert "door.accept_paused" in caplog.messages
+
+
 def test_slow_peers_are_swept_away(caplog):
     """checks.md 36: slow loris."""
 

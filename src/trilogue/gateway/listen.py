@@ -2,8 +2,9 @@
 
 Accepting is done here and not by `loop.create_server`, because the limits must hold before anything
 is built for a connection: too many connections (in all, or from one address) are closed at once,
-and when the process has no file descriptor left, accepting pauses for a moment while everyone who
-is already in goes on.
+and when the process runs out of file descriptors, accepting pauses for a moment while everyone who
+is already in goes on. The last descriptors are not for connections: the log needs them to open its
+next file.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import logging
+import resource
 import socket
 from collections import Counter
 from collections.abc import Callable
@@ -54,6 +56,7 @@ class Listener:
         self._loop: asyncio.AbstractEventLoop
         self._retry: asyncio.TimerHandle | None = None
         self._emptied = asyncio.Event()
+        self._descriptor_end = _descriptor_end(limits.spare_descriptors)
 
     @property
     def connections(self) -> int:
@@ -128,7 +131,12 @@ class Listener:
             except OSError as problem:
                 if problem.errno not in EXHAUSTED:
                     raise
-                self._pause_accepting(problem)
+                self._pause_accepting(problem.strerror)
+                return
+            # The lowest free number is given out first, so a number says how many are in use.
+            if accepted.fileno() >= self._descriptor_end:
+                accepted.close()
+                self._pause_accepting("the last descriptors are for files")
                 return
             self._admit(accepted, str(address[0]) if isinstance(address, tuple) else "")
 
@@ -160,10 +168,8 @@ class Listener:
             accepted.close()
             self._gone(stream, address)
 
-    def _pause_accepting(self, problem: OSError) -> None:
-        log.warning(
-            "door.accept_paused", extra={"door": self._door.name, "problem": problem.strerror}
-        )
+    def _pause_accepting(self, problem: str) -> None:
+        log.warning("door.accept_paused", extra={"door": self._door.name, "problem": problem})
         for listening in self._sockets:
             self._loop.remove_reader(listening)
         self._retry = self._loop.call_later(self._limits.accept_retry_s, self._resume_accepting)
@@ -200,3 +206,11 @@ class Listener:
             now_s = self._monotonic()
             for stream in list(self._streams):
                 stream.sweep(now_s)
+
+
+def _descriptor_end(spare: int) -> int:
+    """The first descriptor number that is not for connections."""
+    most, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if most == resource.RLIM_INFINITY:
+        return 1 << 30
+    return most - min(spare, most // 4)

@@ -63,6 +63,7 @@ class Limits:
     connections_per_address: int = 5_000
     sweep_s: float = 1.0
     accept_retry_s: float = 0.5
+    spare_descriptors: int = 64  # kept for files: a journal that cannot open one ends the process
 
 
 class Close(Exception):
