@@ -131,7 +131,7 @@ class Listener:
             except OSError as problem:
                 if problem.errno not in EXHAUSTED:
                     raise
-                self._pause_accepting(problem.strerror)
+                self._pause_accepting(str(problem))
                 return
             # The lowest free number is given out first, so a number says how many are in use.
             if accepted.fileno() >= self._descriptor_end:
