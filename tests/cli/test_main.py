@@ -82,11 +82,11 @@ def test_config_prints_a_table_for_people():
 
 
 def test_a_wrong_setting_ends_with_one_line_and_exit_code_2():
-    result = run_trilogue("config", "--set", "tail.limt=1GiB")
+    result = run_trilogue("config", "--set", "tail.limits=1GiB")
 
     assert result.returncode == 2
     assert result.stderr == (
-        "trilogue: --set tail.limt: unknown setting 'tail.limt'; did you mean tail.limit?\n"
+        "trilogue: --set tail.limits: unknown setting 'tail.limits'; did you mean tail.limit?\n"
     )
 
 
