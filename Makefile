@@ -4,6 +4,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.stamp
+COMPILED := $(wildcard src/trilogue/*/*.pxd)
+COMPILED += $(filter $(wildcard src/trilogue/*/*.py),$(COMPILED:.pxd=.py))
 
 .DEFAULT_GOAL := help
 
@@ -14,41 +16,59 @@ $(BIN)/python:
 	@bash tools/make-venv.sh $(PYTHON) $(VENV)
 
 $(STAMP)-run: pyproject.toml setup.py | $(BIN)/python
+	@echo "installing what the demo needs (about 700 MB are downloaded the first time)"
 	$(BIN)/python -m pip install -q -e '.[demo]'
+	@touch $@
+
+$(STAMP)-native: $(COMPILED) | $(STAMP)-run
+	@$(MAKE) -s native
 	@touch $@
 
 $(STAMP)-dev: $(STAMP)-run
 	$(BIN)/python -m pip install -q --group dev --group test -e '.[demo]'
 	@touch $@
 
-setup: $(STAMP)-dev ## make .venv with everything for development
+setup: $(STAMP)-dev $(STAMP)-native ## make .venv with everything for development
 
-demo: $(STAMP)-run ## replay 336,776 real flights through the broker and Spark, check the result
-	$(BIN)/trilogue demo
+demo: $(STAMP)-run $(STAMP)-native ## replay 336,776 real flights through the broker and Spark, check the result
+	@$(BIN)/trilogue demo
 
-serve: $(STAMP)-run ## start a broker on the default ports
-	$(BIN)/trilogue serve
+serve: $(STAMP)-run $(STAMP)-native ## start a broker on the default ports
+	@$(BIN)/trilogue serve
 
-test: $(STAMP)-dev ## unit tests, quick conformance and fault tests
+test: setup ## unit tests, quick conformance and fault tests
 	$(BIN)/python -m pytest
 
-lint: $(STAMP)-dev ## ruff, import-linter, codespell, tidy
+test-long: setup ## also the long ones: kill, power loss, the whole demo
+	$(BIN)/python -m pytest -m 'long or not long'
+
+lint: setup ## ruff, import-linter, codespell, tidy
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/lint-imports --no-cache
 	$(BIN)/codespell src tests docs tools benchmarks *.md
 	$(BIN)/python -m pytest -q tests/test_tidy.py
 
-types: $(STAMP)-dev ## mypy --strict
+types: setup ## mypy --strict
 	$(BIN)/mypy
 
 check: lint types test ## what must pass before anything lands
 
-fmt: $(STAMP)-dev ## format and fix what can be fixed
+fmt: setup ## format and fix what can be fixed
 	$(BIN)/ruff check --fix-only -q .
 	$(BIN)/ruff format .
 
-native: | $(BIN)/python ## compile the hot modules in place
+native: | $(BIN)/python ## compile the hot modules in place (without a C compiler they stay Python)
 	$(BIN)/python setup.py -q build_ext --inplace
 
-.PHONY: help setup demo serve test lint types check fmt native
+jars: ## Java clients and the real Kafka, for tests and benchmarks (needs Maven)
+	tools/get-jars.sh
+
+bench: setup jars ## measure beside a real Kafka, same machine, same run
+	$(BIN)/python -m benchmarks.run
+
+clean: ## remove what was built, not .venv
+	rm -rf build dist demo-output src/*.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -f src/trilogue/*/*.so
+
+.PHONY: help setup demo serve test test-long lint types check fmt native jars bench clean
