@@ -13,7 +13,7 @@ from pathlib import Path
 
 from benchmarks.drivers import Drivers, Result
 from benchmarks.measure import Meter, counted_syncs, settle, syncs_in
-from benchmarks.servers import Contender, create_topic
+from benchmarks.servers import Contender, create_topic, stored_messages
 
 Figures = dict[str, float]
 PRODUCER = {"acks": "all", "linger.ms": 5}
@@ -52,10 +52,26 @@ class Row:
 
     name: str
     question: str
-    prepare: Callable[[Stage, Contender], None]
+    topic: str
+    partitions: int
     leg: Callable[[Stage, Contender], Figures]
     gates: tuple[Gate, ...] = ()
     syncs: Callable[[Stage, Contender], Figures] | None = None
+    fill: Callable[[Stage, Contender], None] | None = None
+
+    def prepare(self, stage: Stage, server: Contender) -> None:
+        """Make the topic, and what is going to be read."""
+        create_topic(server.address, self.topic, self.partitions)
+        if self.fill:
+            self.fill(stage, server)
+
+    def check(self, server: Contender, legs: list[Figures]) -> None:
+        """What was acked or read must be there: a server that drops is not fast."""
+        stored = stored_messages(server.address, self.topic, self.partitions)
+        moved = [int(leg["messages"]) for leg in legs]
+        wanted = max(moved) if self.fill else sum(moved)
+        if stored < wanted:
+            raise RuntimeError(f"{self.name}: {server.name} has {stored} of {wanted} messages")
 
 
 def metered(stage: Stage, server: Contender, drive: Callable[..., Result], unit: str) -> Figures:
@@ -82,10 +98,6 @@ def metered(stage: Stage, server: Contender, drive: Callable[..., Result], unit:
     figures["cpu_share"] = cost.cpu_s / result["seconds"]
     figures["written_per_byte"] = cost.written_bytes / result["bytes"]
     return figures
-
-
-def create(topic: str, partitions: int) -> Callable[[Stage, Contender], None]:
-    return lambda _, server: create_topic(server.address, topic, partitions)
 
 
 def load_leg(topic: str, **options: float) -> Callable[[Stage, Contender], Figures]:
@@ -135,16 +147,15 @@ def produce_leg(topic: str, size: int) -> Callable[[Stage, Contender], Figures]:
     return leg
 
 
-def fill(topic: str, partitions: int, size: int, messages: int) -> Callable[..., None]:
+def fill(topic: str, size: int, messages: int) -> Callable[[Stage, Contender], None]:
     """Write what is going to be read."""
 
-    def prepare(stage: Stage, server: Contender) -> None:
-        create_topic(server.address, topic, partitions)
+    def write(stage: Stage, server: Contender) -> None:
         stage.drivers.rdkafka(
             "fill", server.address, topic, settings=PRODUCER, size=size, messages=messages
         )
 
-    return prepare
+    return write
 
 
 def consume_leg(topic: str, partitions: int, messages: int) -> Callable[..., Figures]:
@@ -192,7 +203,8 @@ ROWS = (
     Row(
         "one-in-flight",
         "How long does one durable 100 B record take, raw socket, nothing else going on?",
-        create("one", 1),
+        "one",
+        1,
         load_leg("one", connections=1, window=1, size=100),
         (Gate("p50 <= 0.3 ms", our("p50_ms"), 0.3, at_least=False),),
         load_syncs("one", connections=1, window=1, size=100),
@@ -200,7 +212,8 @@ ROWS = (
     Row(
         "fifty-connections",
         "50 connections with one 100 B record a request, one in flight each, over 4 partitions.",
-        create("fifty", 4),
+        "fifty",
+        4,
         load_leg("fifty", partitions=4, **FIFTY),
         THREE_TIMES,
         load_syncs("fifty", partitions=4, **FIFTY),
@@ -208,7 +221,8 @@ ROWS = (
     Row(
         "thousand-partitions",
         "The same over 1,000 partitions.",
-        create("thousand", 1000),
+        "thousand",
+        1000,
         load_leg("thousand", partitions=1000, **FIFTY),
         THREE_TIMES,
         load_syncs("thousand", partitions=1000, **FIFTY),
@@ -216,27 +230,33 @@ ROWS = (
     Row(
         "batched-1KiB",
         "librdkafka, acks=all, linger 5 ms, 1 KiB messages over 4 partitions.",
-        create("batched", 4),
+        "batched",
+        4,
         produce_leg("batched", 1024),
         EQUAL,
     ),
     Row(
         "batched-100B",
         "The same with 100 B messages.",
-        create("small", 4),
+        "small",
+        4,
         produce_leg("small", 100),
     ),
     Row(
         "consume-1KiB",
         f"librdkafka reads {READ_1K:,} messages of 1 KiB from the earliest offset, 4 partitions.",
-        fill("read1k", 4, 1024, READ_1K),
+        "read1k",
+        4,
         consume_leg("read1k", 4, READ_1K),
+        fill=fill("read1k", 1024, READ_1K),
     ),
     Row(
         "consume-100B",
         f"The same with {READ_100:,} messages of 100 B.",
-        fill("read100", 4, 100, READ_100),
+        "read100",
+        4,
         consume_leg("read100", 4, READ_100),
+        fill=fill("read100", 100, READ_100),
     ),
 )
 

@@ -27,6 +27,7 @@ from benchmarks.drivers import Drivers
 from benchmarks.measure import NOT_A_DISK, file_system, have_strace, machine, memory_mb, settle
 from benchmarks.rows import PRODUCER, ROWS, START_GATES, Figures, Row, Stage
 from benchmarks.servers import KAFKA, TRILOGUE, Contender, create_topic, make
+from trilogue.log import commit
 
 BUILD = Path(__file__).resolve().parent.parent / "build" / "bench"
 START = "start-and-idle"
@@ -87,6 +88,8 @@ def measure(stage: Stage, row: Row, rounds: int) -> dict[str, object]:
     for number in range(rounds):
         for server in stage.servers if number % 2 == 0 else stage.servers[::-1]:
             legs[server.name].append(row.leg(stage, server))
+    for server in stage.servers:
+        row.check(server, legs[server.name])
     if row.syncs and have_strace():
         for server in stage.servers:
             figures = row.syncs(stage, server)
@@ -152,7 +155,11 @@ def main() -> int:
         "date": dt.datetime.now(dt.UTC).isoformat(timespec="seconds"),
         "took_s": round(time.monotonic() - began),
         "machine": machine(chosen.directory),
-        "versions": {"trilogue": trilogue.__version__, "kafka": chosen.kafka_version},
+        "versions": {
+            "trilogue": trilogue.__version__,
+            "compiled": not commit.__file__.endswith(".py"),
+            "kafka": chosen.kafka_version,
+        },
         "durability": "fsync before every ack on both sides",
         "rounds": chosen.rounds,
         "seconds_a_leg": chosen.seconds,

@@ -93,3 +93,10 @@ def create_topic(address: str, topic: str, partitions: int) -> None:
         else:
             return
     raise TimeoutError(f"{topic}: not all of {partitions} partitions answer")
+
+
+def stored_messages(address: str, topic: str, partitions: int) -> int:
+    """What the end offsets say is there."""
+    admin = AdminClient({"bootstrap.servers": address, "log_level": 2})
+    places = {TopicPartition(topic, number): OffsetSpec.latest() for number in range(partitions)}
+    return sum(found.result(30).offset for found in admin.list_offsets(places).values())
