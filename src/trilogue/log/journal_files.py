@@ -131,15 +131,14 @@ class JournalFiles:
         """Whether `take` has a prepared file at hand."""
         return bool(self._spares)
 
-    def continue_after(self, number: int) -> None:
-        """Give out larger numbers than this one only."""
-        self._next_number = max(self._next_number, number + 1)
-        self._taken = max(self._taken, number)
+    def continue_after(self, last_number: int, newest_number: int) -> None:
+        """Go on behind the last file that holds frames; newer names may be taken already."""
+        self._next_number = newest_number + 1
+        self._taken = last_number
 
     def adopt(self, path: Path, header: FileHeader) -> None:
         """Use a prepared file that an earlier process left, numbered above all files in use."""
         file = self._fs.open(path, direct=self._direct)
-        self._next_number = max(self._next_number, header.number + 1)
         self._spares.append(JournalFile(file, header, file.size()))
         self._spares.sort(key=lambda spare: spare.header.number)
 

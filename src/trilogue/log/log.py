@@ -183,8 +183,7 @@ class Log:
         self.recovered = recovered
         self.sealed.extend(recovered.sealed)
         self._sealed_entries = sum(file.entry_count for file in recovered.sealed)
-        newest = max((file.number for file in recovered.sealed), default=0)
-        self._files.continue_after(max(newest, recovered.last_number))
+        self._files.continue_after(recovered.last_number, recovered.newest_number)
         for path, header in recovered.prepared:
             if header.number > recovered.last_number:
                 self._files.adopt(path, header)

@@ -62,7 +62,8 @@ class Recovered:
     """What there is to go on with."""
 
     last_sequence: int
-    last_number: int = 0  # of the files that hold frames
+    last_number: int = 0  # of the files that hold frames that count
+    newest_number: int = 0  # of all files: new ones get larger numbers
     sealed: list[SealedFile] = field(default_factory=list)  # to be flushed, in order
     prepared: list[tuple[Path, FileHeader]] = field(default_factory=list)  # empty, good as they are
     used: list[Path] = field(default_factory=list)  # to be used again under new headers
@@ -81,7 +82,8 @@ def recover(
     files = _read_files(fs, directory, cluster_id)
     chain, expected = _chain(files, flushed_through)
     others = [found for found in files if found not in chain]
-    recovered = Recovered(expected - 1)
+    newest = max((found.header.number for found in files), default=0)
+    recovered = Recovered(expected - 1, newest_number=newest)
     last = chain[-1] if chain else None
     _refuse_corruption(last, others, expected)
     _drop_false_frames(fs, directory, others, flushed_through, recovered)
