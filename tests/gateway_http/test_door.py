@@ -19,7 +19,7 @@ def health(state="serving"):
 
 @contextlib.asynccontextmanager
 async def opened(*, state=health, gather=list, limits=None):
-    door = HttpDoor(build_app(state, Exposition(gather)), limits or HttpLimits())
+    door = HttpDoor(build_app(state, Exposition(gather).page), limits or HttpLimits())
     host, port = door.bind("127.0.0.1", 0)
     await door.serve()
     try:
@@ -156,7 +156,7 @@ def test_a_request_head_without_end_is_refused():
 def test_a_taken_port_is_refused_and_leaves_nothing_open():
     async def scenario():
         async with opened() as (_, host, port):
-            other = HttpDoor(build_app(health, Exposition(list)), HttpLimits())
+            other = HttpDoor(build_app(health, Exposition(list).page), HttpLimits())
             with pytest.raises(OSError, match="in use"):
                 other.bind(host, port)
             await other.close()

@@ -33,10 +33,6 @@ class Measures:
 
     def __init__(self, node: Node) -> None:
         self._node = node
-        self._messages = 0
-        self._ends: dict[int, int] = {}  # partition id -> end at the last look
-        self._count_messages()
-        self._messages = 0  # what was there before the start does not count
 
     def gather(self) -> Iterator[Metric | Histogram]:
         """Everything, as of now."""
@@ -79,20 +75,10 @@ class Measures:
 
     def _broker(self) -> Iterator[Metric]:
         broker = self._node.storage.broker
-        self._count_messages()
         yield gauge("topics", "Topics.", len(broker.cluster))
         yield gauge("partitions", "Partitions.", broker.cluster.partition_count)
         yield gauge("groups", "Consumer groups, empty ones included.", len(broker.groups))
-        yield counter("messages", "Messages appended since the start.", self._messages)
-
-    def _count_messages(self) -> None:
-        before, after = self._ends, {}
-        for topic in self._node.storage.broker.cluster:
-            for partition in topic.partitions:
-                end = partition.log.end_offset
-                after[partition.partition_id] = end
-                self._messages += end - before.get(partition.partition_id, 0)
-        self._ends = after
+        yield counter("messages", "Messages appended since the start.", self._node.messages.look())
 
     def _journal(self) -> Iterator[Metric | Histogram]:
         storage = self._node.storage

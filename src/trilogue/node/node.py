@@ -10,6 +10,7 @@ Nothing here knows of signals or exit codes (life.py) or of how a command line l
 from __future__ import annotations
 
 import asyncio
+import importlib
 import logging
 import socket
 import time
@@ -32,6 +33,7 @@ from trilogue.node.flush import Flusher
 from trilogue.node.jobs import Helper
 from trilogue.node.lag import Lag
 from trilogue.node.manifests import Manifests
+from trilogue.node.message_count import MessageCount
 from trilogue.node.retention import Retention
 from trilogue.node.settings import Settings
 from trilogue.node.storage import Storage, open_storage, wall_clock_ms
@@ -39,10 +41,12 @@ from trilogue.node.storage import Storage, open_storage, wall_clock_ms
 if TYPE_CHECKING:
     from trilogue.gateway.http.app import Health, State
     from trilogue.gateway.http.door import HttpDoor
+    from trilogue.gateway.http.metrics import Exposition
 
 log = logging.getLogger(__name__)
 
 READER_THREADS = 4
+MEASURES = "trilogue.node.measures"
 HTTP_CONNECTIONS_MAX = 1_000  # it must not take the descriptors that clients need
 DOOR_DRAIN_SHARE = 0.5  # of the time there is; the rest is for the flush
 
@@ -60,6 +64,7 @@ class Node:
         self.began = time.monotonic()
         self.storage: Storage
         self.helper: Helper
+        self.messages: MessageCount
         self.flusher: Flusher
         self.retention: Retention
         self.commits: Commits
@@ -67,6 +72,7 @@ class Node:
         self.listener: Listener | None = None
         self.http: HttpDoor | None = None
         self._manifests: Manifests
+        self._exposition: Exposition | None = None
         self._stack = AsyncExitStack()
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -93,6 +99,7 @@ class Node:
         self.lag.start()
         self._stack.callback(self.lag.stop)
         self.state = "serving"
+        self._background.submit(importlib.import_module, MEASURES)  # for the first scrape
         log.info(
             "node.serving",
             extra={
@@ -115,6 +122,7 @@ class Node:
             on_failed=self.fail,
         )
         self._stack.callback(self.storage.close)
+        self.messages = MessageCount(self.storage.broker.cluster)
 
     def _start_background(self) -> None:
         settings = self.settings
@@ -201,10 +209,8 @@ class Node:
     async def _open_http(self, door: PlannedDoor) -> None:
         from trilogue.gateway.http.app import build_app
         from trilogue.gateway.http.door import HttpDoor, HttpLimits
-        from trilogue.gateway.http.metrics import Exposition
-        from trilogue.node.measures import Measures
 
-        app = build_app(self.health, Exposition(Measures(self).gather))
+        app = build_app(self.health, self.metrics_page)
         most = min(HTTP_CONNECTIONS_MAX, self.settings.number("connections.limit"))
         http = HttpDoor(app, HttpLimits(connections=most))
         self._stack.push_async_callback(http.close)
@@ -216,6 +222,12 @@ class Node:
         await http.serve()
         self.http = http
         self.addresses["http"] = str(bound)
+
+    def metrics_page(self) -> bytes:
+        """What /metrics shows now."""
+        if self._exposition is None:
+            self._exposition = make_exposition(self)
+        return self._exposition.page()
 
     def health(self) -> Health:
         """How this node is, for /healthz."""
@@ -253,6 +265,14 @@ class Node:
     async def close(self) -> None:
         """Let go of everything, in order; what was acknowledged is durable before and after."""
         await self._stack.aclose()
+
+
+def make_exposition(node: Node) -> Exposition:
+    """Load what writes metrics: nobody waits for that at the start."""
+    from trilogue.gateway.http.metrics import Exposition
+    from trilogue.node.measures import Measures
+
+    return Exposition(Measures(node).gather)
 
 
 async def _within(

@@ -14,7 +14,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from trilogue.gateway.http.metrics import CONTENT_TYPE, Exposition
+METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 State = Literal["starting", "serving", "draining", "failed"]
 
@@ -29,7 +29,7 @@ class Health:
     node_id: int
 
 
-def build_app(health: Callable[[], Health], exposition: Exposition) -> Starlette:
+def build_app(health: Callable[[], Health], metrics_page: Callable[[], bytes]) -> Starlette:
     """Make the application; everything it says is asked for at the time of the request."""
 
     async def healthz(_request: Request) -> Response:
@@ -43,7 +43,7 @@ def build_app(health: Callable[[], Health], exposition: Exposition) -> Starlette
         return JSONResponse(content, 200 if now.state == "serving" else 503, headers=_FRESH)
 
     async def metrics(_request: Request) -> Response:
-        return Response(exposition.page(), headers={**_FRESH, "content-type": CONTENT_TYPE})
+        return Response(metrics_page(), headers={**_FRESH, "content-type": METRICS_TYPE})
 
     return Starlette(
         routes=[

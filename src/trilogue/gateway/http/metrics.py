@@ -18,8 +18,6 @@ from prometheus_client.core import (
 )
 from prometheus_client.registry import Collector
 
-CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
-
 Labels = Mapping[str, str]
 Family = CounterMetricFamily | GaugeMetricFamily | HistogramMetricFamily
 
