@@ -1,0 +1,42 @@
+"""Refresh every generated part of the documentation, or say what is out of date.
+
+python -m tools.docs             write
+python -m tools.docs --check     only look; exit code 1 when something would change
+"""
+
+from __future__ import annotations
+
+import sys
+
+from tools.docs import kafka, limits
+from tools.docs.blocks import ROOT, Maker, fill, pages
+from tools.docs.numbers import numbers
+
+MAKERS: dict[str, Maker] = {
+    "kafka-apis": kafka.apis,
+    "topic-settings": kafka.topic_settings,
+    "kafka-errors": kafka.errors,
+    "limits-doors": limits.doors,
+    "limits-topics": limits.topics,
+    "limits-storage": limits.storage,
+    "numbers": numbers,
+}
+
+
+def main(arguments: list[str]) -> int:
+    """Fill all pages; 1 when --check finds an old one."""
+    old = []
+    for page in pages():
+        before = page.read_text()
+        after = fill(before, MAKERS)
+        if before != after:
+            old.append(str(page.relative_to(ROOT)))
+            if "--check" not in arguments:
+                page.write_text(after)
+    for name in old:
+        print(name)
+    return 1 if old and "--check" in arguments else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

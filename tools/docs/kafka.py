@@ -1,0 +1,105 @@
+"""What the Kafka door serves, the topic settings it takes, the errors it tells: from the code."""
+
+from __future__ import annotations
+
+import inspect
+
+from tools.docs.blocks import ROOT, table
+from trilogue.broker.settings import TABLE as SETTINGS
+from trilogue.gateway.kafka.apis import TABLE as APIS
+from trilogue.gateway.kafka.apis import Row
+from trilogue.gateway.kafka.errors import CODES, DENIED
+
+TESTS = "tests/gateway/kafka"
+CLIENTS = "tests/conformance"
+# Where clients that are not ours use each request; a test looks whether the files are there.
+FOREIGN = {
+    0: "test_kafka_produce.py",
+    1: "test_kafka_matrix.py",
+    2: "test_kafka_offsets.py",
+    3: "test_kafka_admin.py",
+    8: "test_kafka_groups.py",
+    9: "test_kafka_groups.py",
+    10: "test_kafka_groups.py",
+    11: "test_kafka_groups.py",
+    12: "test_kafka_groups.py",
+    13: "test_kafka_groups.py",
+    14: "test_kafka_groups.py",
+    18: "test_kafka_matrix.py",
+    19: "test_kafka_admin.py",
+    20: "test_kafka_admin.py",
+    22: "test_kafka_restart.py",
+}
+UNDER_ANOTHER_NAME = {"api_versions": "connection"}  # handler file -> file of its tests
+
+
+def apis() -> str:
+    """One row for each request of the table in gateway/kafka/apis.py."""
+    head = ("key", "request", "served", "advertised", "access", "tests", "foreign clients")
+    return table(head, (_api(row) for row in APIS))
+
+
+def _api(row: Row) -> tuple[object, ...]:
+    room = inspect.getmodule(row.handler)
+    assert room is not None
+    stem = room.__name__.rpartition(".")[2]
+    tests = f"{TESTS}/test_{UNDER_ANOTHER_NAME.get(stem, stem)}.py"
+    foreign = f"{CLIENTS}/{FOREIGN[row.key]}"
+    low, high = row.served
+    return (
+        row.key,
+        row.name,
+        f"{low}-{high}",
+        f"{row.advertised_min}-{high}",
+        f"{row.operation.value} on {row.resource.value}",
+        _link(tests),
+        _link(foreign),
+    )
+
+
+def _link(path: str) -> str:
+    name = path.rpartition("/")[2]
+    return f"[{name}](../../{path})" if (ROOT / path).exists() else f"{name} (missing)"
+
+
+def topic_settings() -> str:
+    """One row for each name in the table of broker/settings.py."""
+    head = ("setting", "default", "", "meaning")
+    acting = [row for row in SETTINGS.values() if row.acts]
+    still = [row for row in SETTINGS.values() if not row.acts]
+    return table(
+        head,
+        (
+            (
+                f"`{row.key}`",
+                f"`{row.default}`" if row.default else "empty",
+                "acts" if row.acts else "fixed",
+                row.doc[0].upper() + row.doc[1:].removesuffix(".") + ".",
+            )
+            for row in acting + still
+        ),
+    )
+
+
+def errors() -> str:
+    """One row for each reason that a room below the door may have to say no."""
+    rows = [
+        (_room(kind), f"`{kind.__name__}`", f"`{code.name}`", int(code), _first_line(kind))
+        for kind, code in CODES.items()
+        if kind.__module__.startswith("trilogue.")
+    ]
+    rows += [
+        ("broker", f"`AccessDenied` ({kind.value})", f"`{code.name}`", int(code), "Not allowed.")
+        for kind, code in DENIED.items()
+    ]
+    late = CODES[TimeoutError]
+    rows.append(("", "time is over", f"`{late.name}`", int(late), "It goes on without the client."))
+    return table(("room", "reason", "Kafka's error", "code", "meaning"), rows)
+
+
+def _room(kind: type) -> str:
+    return kind.__module__.split(".")[1]
+
+
+def _first_line(kind: type) -> str:
+    return (inspect.getdoc(kind) or "").partition("\n\n")[0]

@@ -1,0 +1,186 @@
+"""Every named bound, with the value that the code has."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from tools.docs.blocks import table
+from trilogue.broker.cluster import ClusterLimits
+from trilogue.broker.cursor import NAME_SIZE_MAX, CursorLimits
+from trilogue.broker.facts import BATCHES_MAX
+from trilogue.broker.group_members import GroupSettings
+from trilogue.broker.names import LENGTH_MAX
+from trilogue.broker.producers import ProducerLimits
+from trilogue.broker.settings import ENTRY_SIZE_MAX, TopicSettings
+from trilogue.entry.kafka_batch import DECOMPRESSED_LIMIT
+from trilogue.gateway.http.door import HEAD_SIZE_LIMIT, HttpLimits
+from trilogue.gateway.kafka.shared import KafkaSettings
+from trilogue.gateway.stream import Limits
+from trilogue.log.chunks import POOL_BYTES
+from trilogue.log.frame import MAX_FACT, MAX_FRAME
+from trilogue.log.log import LogLimits
+from trilogue.log.segment import BLOCK_TARGET
+from trilogue.log.segment_reader import HANDLES_MAX
+from trilogue.meta.port import OPS_MAX
+from trilogue.meta.sqlite import SIZE_MAX, WAITING_MAX
+from trilogue.node.settings import BY_KEY
+from trilogue.node.sources import CONFIG_SIZE_LIMIT
+from trilogue.node.values import Kind, spell
+from trilogue.wire.kafka.runtime import MAX_ELEMENTS
+
+HEAD = ("what", "bound", "set by", "who meets it")
+
+
+class Bound(NamedTuple):
+    """One bound; `setting` is empty where the code alone decides."""
+
+    what: str
+    value: str
+    then: str
+    setting: str = ""
+
+
+def size(number: int) -> str:
+    """Bytes as people read them."""
+    return spell(Kind.SIZE, number)
+
+
+def ms(number: int) -> str:
+    """Milliseconds as people read them."""
+    return spell(Kind.DURATION, number)
+
+
+def render(bounds: Iterator[Bound]) -> str:
+    """The table of some bounds."""
+    rows = []
+    for bound in bounds:
+        assert not bound.setting or bound.setting in BY_KEY, bound
+        setting = f"`{bound.setting}`" if bound.setting else ""
+        rows.append((bound.what, bound.value, setting, bound.then))
+    return table(HEAD, rows)
+
+
+def doors() -> str:
+    """Connections and requests."""
+    return render(_doors())
+
+
+def _doors() -> Iterator[Bound]:
+    limits, kafka, http = Limits(), KafkaSettings(), HttpLimits()
+    closed, waits = "is closed at once", "is not read until"
+    yield Bound("connections of the Kafka door", f"{limits.connections:,}", closed,
+                "connections.limit")  # fmt: skip
+    yield Bound("of them from one address", f"{limits.connections_per_address:,}", closed,
+                "connections.per-address")  # fmt: skip
+    yield Bound("one request", size(limits.frame_bytes), "its connection is closed",
+                "frames.limit")  # fmt: skip
+    yield Bound("structures and strings in the arrays of one message", f"{MAX_ELEMENTS:,}",
+                "its connection is closed")  # fmt: skip
+    yield Bound("requests of one connection in one turn of the loop",
+                f"{limits.turn_frames} or {size(limits.turn_bytes)}",
+                "the rest waits for the next turn")  # fmt: skip
+    yield Bound("requests of one connection without an answer",
+                f"{limits.in_flight_requests:,}", f"{waits} half of them are answered")  # fmt: skip
+    yield Bound("finished replies behind an unfinished one",
+                size(limits.waiting_reply_bytes), f"{waits} half of it has left")  # fmt: skip
+    yield Bound("bytes sent that the peer does not take", size(limits.write_high_bytes),
+                f"{waits} the peer reads")  # fmt: skip
+    yield Bound("a request that stays incomplete",
+                f"{limits.incomplete_frame_s:.0f} s, and 1 s more for each "
+                f"{size(limits.incomplete_frame_bytes_per_s)} that came",
+                "its connection is closed")  # fmt: skip
+    yield Bound("a connection without a sign of life", f"{limits.idle_s:.0f} s", "is closed")
+    yield Bound("one fetch answer", size(kafka.fetch_bytes_max),
+                "the rest comes with the next fetch; one batch is always sent whole")  # fmt: skip
+    yield Bound("a long poll", ms(kafka.fetch_wait_max_ms), "is answered, empty if need be")
+    yield Bound("making or deleting topics", ms(kafka.topics_timeout_max_ms),
+                "is answered with a timeout, and done all the same")  # fmt: skip
+    yield Bound("connections of the HTTP door", f"{http.connections:,}", closed)
+    yield Bound("head of an HTTP request", f"{size(HEAD_SIZE_LIMIT)} in {http.head_s:.0f} s",
+                "its connection is closed")  # fmt: skip
+
+
+def topics() -> str:
+    """Topics, batches, producers, groups."""
+    return render(_topics())
+
+
+def _topics() -> Iterator[Bound]:
+    cluster, groups, cursors = ClusterLimits(), GroupSettings(), CursorLimits()
+    producers = ProducerLimits()
+    yield Bound("name of a topic", f"{LENGTH_MAX} characters", "`INVALID_TOPIC_EXCEPTION`")
+    yield Bound("partitions of one topic", f"{cluster.topic_partitions_max:,}",
+                "`INVALID_PARTITIONS`")  # fmt: skip
+    yield Bound("partitions of all topics", f"{cluster.partitions_max:,}",
+                "`INVALID_PARTITIONS`")  # fmt: skip
+    yield Bound("a record batch, as sent",
+                f"{TopicSettings().message_size_max:,} bytes; at most {size(ENTRY_SIZE_MAX)}",
+                "`MESSAGE_TOO_LARGE`", "topics.max-entry")  # fmt: skip
+    yield Bound("a batch that is decompressed (search by time, Spark)",
+                size(DECOMPRESSED_LIMIT), "an error of its partition")  # fmt: skip
+    yield Bound("batches of one producer that may be repeated", f"{BATCHES_MAX}",
+                "older ones: `DUPLICATE_SEQUENCE_NUMBER`")  # fmt: skip
+    yield Bound("pairs of producer and partition that are remembered",
+                f"{producers.count_max:,}, for {ms(producers.expiration_ms)}",
+                "the longest idle one is forgotten")  # fmt: skip
+    yield Bound("groups", f"{groups.groups_max:,}",
+                "the one empty longest is forgotten; with members in all: "
+                "`COORDINATOR_NOT_AVAILABLE`")  # fmt: skip
+    yield Bound("members of a group", f"{groups.size_max:,}", "`GROUP_MAX_SIZE_REACHED`")
+    yield Bound("what one member says of itself", size(groups.member_bytes_max),
+                "`GROUP_MAX_SIZE_REACHED`")  # fmt: skip
+    yield Bound("what all members of a group say, and its assignment", size(groups.bytes_max),
+                "`GROUP_MAX_SIZE_REACHED`")  # fmt: skip
+    yield Bound("shortest session timeout", ms(groups.session_timeout_min_ms),
+                "`INVALID_SESSION_TIMEOUT`", "groups.session-timeout-min")  # fmt: skip
+    yield Bound("longest session timeout", ms(groups.session_timeout_max_ms),
+                "`INVALID_SESSION_TIMEOUT`", "groups.session-timeout-max")  # fmt: skip
+    yield Bound("name of a group", f"{NAME_SIZE_MAX:,} bytes", "`INVALID_GROUP_ID`")
+    yield Bound("text beside a position", f"{cursors.metadata_size_max:,} bytes",
+                "`OFFSET_METADATA_TOO_LARGE`")  # fmt: skip
+    yield Bound("positions of all groups", f"{cursors.count_max:,}",
+                "`INVALID_COMMIT_OFFSET_SIZE`")  # fmt: skip
+
+
+def storage() -> str:
+    """Journal, memory, disk, meta."""
+    return render(_storage())
+
+
+def _storage() -> Iterator[Bound]:
+    log = LogLimits()
+    journal = log.journal
+    share = f"at {log.watermark:.0%} of it producers wait, at all of it they are refused"
+    yield Bound("one window, which is one write and one sync", size(journal.window_bytes),
+                "the next window takes what comes")  # fmt: skip
+    yield Bound("full windows that wait for the disk", str(journal.queued_windows),
+                f"from {log.queued_windows} on producers wait, at the bound they are refused"
+                )  # fmt: skip
+    yield Bound("one frame", size(MAX_FRAME), "nothing larger is taken by any door")
+    yield Bound("one fact", size(MAX_FACT), "a long commit is cut into several")
+    yield Bound("a journal file", size(journal.file_bytes), "is sealed and flushed",
+                "journal.file-size")  # fmt: skip
+    yield Bound("entries in it", f"{journal.file_entries:,}", "is sealed and flushed",
+                "journal.file-entries")  # fmt: skip
+    yield Bound("its age, once it holds something", ms(journal.file_age_ms),
+                "is sealed and flushed", "journal.file-age")  # fmt: skip
+    yield Bound("memory for what is in no segment yet", size(log.tail_bytes), share,
+                "tail.limit")  # fmt: skip
+    yield Bound("entries in it", f"{log.tail_entries:,}",
+                f"at {log.watermark:.0%} of it producers wait", "tail.entries")  # fmt: skip
+    yield Bound("freed tail memory that is kept for the next entries", size(POOL_BYTES),
+                "more goes back to the system")  # fmt: skip
+    yield Bound("least free room on the disk", size(journal.min_free_bytes),
+                "producers are refused, readers are served", "disk.min-free")  # fmt: skip
+    yield Bound("reserve on a full disk", size(log.reserve_bytes),
+                "is given up for flushes and deletions, then made again",
+                "disk.reserve")  # fmt: skip
+    yield Bound("a block of a segment", size(BLOCK_TARGET), "a larger entry is a block of its own")
+    yield Bound("segments that are open at a time", str(HANDLES_MAX),
+                "the one unused longest is closed")  # fmt: skip
+    yield Bound("operations in one commit to meta", f"{OPS_MAX:,}",
+                "more snapshot rows go ahead in commits of their own")  # fmt: skip
+    yield Bound("commits that wait for meta", f"{WAITING_MAX:,}", "further ones are refused")
+    yield Bound("meta's database", size(SIZE_MAX), "commits that do not fit are refused")
+    yield Bound("the config file", size(CONFIG_SIZE_LIMIT), "the server does not start")
