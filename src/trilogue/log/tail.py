@@ -112,7 +112,8 @@ class Tail:
         room = size
         if size <= OWN_CHUNK:  # waste at most a quarter, and no more than the last one took
             most = min(max(self.size // 4, SMALLEST_CHUNK), 2 * self._taken, LARGEST_CHUNK)
-            room = max(size, most & -SMALLEST_CHUNK)
+            # Rounded up: in twice the room of one entry two must fit, or chunks never grow.
+            room = max(size, -(-most // SMALLEST_CHUNK) * SMALLEST_CHUNK)
         self._view = budget.chunk(room)
         self._views.append(self._view)
         self._starts.append(self.end)
