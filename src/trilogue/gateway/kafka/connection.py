@@ -264,7 +264,10 @@ class KafkaConnection(Session):
         try:
             response = await work
             if not self.is_gone:
-                self._fill(place, api, call, response)
+                if isinstance(response, Said):  # written already
+                    self.fill(place, response.render() or [])
+                else:
+                    self._fill(place, api, call, response)
                 self.stream.go_on(STOP_WORK)
         except Close as order:
             self.stream.abort(order.reason, **order.fields)

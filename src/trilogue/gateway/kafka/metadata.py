@@ -15,6 +15,7 @@ from __future__ import annotations
 import asyncio
 from base64 import urlsafe_b64encode
 from collections.abc import Coroutine
+from functools import partial
 from typing import Any
 
 from trilogue.broker.access import Operation, ResourceKind
@@ -24,8 +25,10 @@ from trilogue.broker.promise import Promise
 from trilogue.broker.topic import Topic
 from trilogue.gateway.kafka.access import NOT_ASKED, operations
 from trilogue.gateway.kafka.errors import code_of
+from trilogue.gateway.kafka.metadata_rows import assemble, encode_topic
 from trilogue.gateway.kafka.shared import Call
 from trilogue.gateway.kafka.topics import carry_out, kept
+from trilogue.gateway.session import Said
 from trilogue.wire.kafka.errors import ErrorCode
 from trilogue.wire.kafka.metadata import (
     MetadataRequest,
@@ -41,14 +44,16 @@ CLUSTER_OPERATIONS = (8, 10)
 IDS_SINCE = 12
 
 
-def handle(
-    call: Call, request: MetadataRequest
-) -> MetadataResponse | Coroutine[Any, Any, MetadataResponse]:
+def handle(call: Call, request: MetadataRequest) -> Said | Coroutine[Any, Any, Said]:
     """Tell what is asked for; only making topics takes time."""
     every = request.topics is None or (call.version == 0 and not request.topics)
     if every:
         topics = [topic for topic in call.broker.cluster if call.allowed(topic.name)]
-        return _respond(call, request, [_known(call, request, topic, None) for topic in topics])
+        return _respond(
+            call,
+            request,
+            [_known(call, request, topic, spelled_kafka(topic.name)) for topic in topics],
+        )
     if not request.allow_auto_topic_creation or not call.door.settings.auto_create_topics:
         return _answer(call, request, {})
     missing = dict(_missing(call, request))
@@ -82,9 +87,7 @@ def _may_create(call: Call, name: TopicName) -> bool:
     )
 
 
-async def _create(
-    call: Call, request: MetadataRequest, missing: dict[str, TopicName]
-) -> MetadataResponse:
+async def _create(call: Call, request: MetadataRequest, missing: dict[str, TopicName]) -> Said:
     """Make what is missing, wait for what others are making, then answer."""
     cluster = call.broker.cluster
     promises: dict[str, Promise[Topic]] = {}
@@ -113,9 +116,7 @@ async def _create(
     return _answer(call, request, refused)
 
 
-def _answer(
-    call: Call, request: MetadataRequest, refused: dict[str, ErrorCode]
-) -> MetadataResponse:
+def _answer(call: Call, request: MetadataRequest, refused: dict[str, ErrorCode]) -> Said:
     return _respond(
         call, request, [_asked(call, request, each, refused) for each in request.topics or ()]
     )
@@ -126,39 +127,47 @@ def _asked(
     request: MetadataRequest,
     asked: MetadataRequestTopic,
     refused: dict[str, ErrorCode],
-) -> MetadataResponseTopic:
+) -> bytes:
     """One topic by name, or by id where the version has ids and the name is null."""
     try:
         if asked.name is None and call.version >= IDS_SINCE:
             topic = call.door.topic_by_id(asked.topic_id)
             if not call.allowed(topic.name):
-                return _error(asked, ErrorCode.UNKNOWN_TOPIC_ID)
-            return _known(call, request, topic, None)
+                return _error(call, asked, ErrorCode.UNKNOWN_TOPIC_ID)
+            return _known(call, request, topic, spelled_kafka(topic.name))
         if asked.name is None:
-            return _error(asked, ErrorCode.INVALID_REQUEST)
+            return _error(call, asked, ErrorCode.INVALID_REQUEST)
         if not call.allowed(parse_kafka(asked.name)):
-            return _error(asked, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+            return _error(call, asked, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
         return _known(call, request, call.door.topic(asked.name), asked.name)
     except BrokerError as problem:
-        return _error(asked, refused.get(asked.name or "", code_of(problem)))
+        return _error(call, asked, refused.get(asked.name or "", code_of(problem)))
 
 
-def _error(asked: MetadataRequestTopic, code: ErrorCode) -> MetadataResponseTopic:
+def _error(call: Call, asked: MetadataRequestTopic, code: ErrorCode) -> bytes:
     by_id = code == ErrorCode.UNKNOWN_TOPIC_ID
-    return MetadataResponseTopic(
+    topic = MetadataResponseTopic(
         error_code=code,
         name=None if by_id else asked.name or "",
         topic_id=asked.topic_id if by_id else bytes(16),
     )
+    return encode_topic(call.version, topic)
 
 
-def _known(
-    call: Call, request: MetadataRequest, topic: Topic, spelled: str | None
-) -> MetadataResponseTopic:
+def _known(call: Call, request: MetadataRequest, topic: Topic, spelled: str) -> bytes:
+    if not request.include_topic_authorized_operations:
+        make = partial(_row, call, topic, spelled)
+        return call.door.metadata_rows.row(call.version, spelled, topic, make)
+    row = _row(call, topic, spelled)
+    row.topic_authorized_operations = operations(call, ResourceKind.TOPIC, topic.name)
+    return encode_topic(call.version, row)
+
+
+def _row(call: Call, topic: Topic, spelled: str) -> MetadataResponseTopic:
     node_id = call.broker.cluster.node_id
     nodes = [node_id]
     return MetadataResponseTopic(
-        name=spelled or spelled_kafka(topic.name),
+        name=spelled,
         topic_id=topic.topic_id,
         partitions=[
             MetadataResponsePartition(
@@ -170,28 +179,24 @@ def _known(
             )
             for index, partition in enumerate(topic.partitions)
         ],
-        topic_authorized_operations=operations(call, ResourceKind.TOPIC, topic.name)
-        if request.include_topic_authorized_operations
-        else NOT_ASKED,
+        topic_authorized_operations=NOT_ASKED,
     )
 
 
-def _respond(
-    call: Call, request: MetadataRequest, topics: list[MetadataResponseTopic]
-) -> MetadataResponse:
+def _respond(call: Call, request: MetadataRequest, topics: list[bytes]) -> Said:
     cluster = call.broker.cluster
     host, port = call.door.advertised()
     first, last = CLUSTER_OPERATIONS
     asked = request.include_cluster_authorized_operations and first <= call.version <= last
-    return MetadataResponse(
+    response = MetadataResponse(
         brokers=[MetadataResponseBroker(node_id=cluster.node_id, host=host, port=port)],
         cluster_id=cluster_id_text(cluster.cluster_id),
         controller_id=cluster.node_id,
-        topics=topics,
         cluster_authorized_operations=operations(call, ResourceKind.CLUSTER, "cluster")
         if asked
         else NOT_ASKED,
     )
+    return Said([assemble(call.version, call.correlation_id, response, topics)])
 
 
 def cluster_id_text(cluster_id: bytes) -> str:

@@ -33,6 +33,7 @@ from trilogue.broker.commit import Commit
 from trilogue.broker.names import parse_kafka
 from trilogue.broker.promise import Promise
 from trilogue.broker.topic import Topic
+from trilogue.gateway.kafka.metadata_rows import Rows
 from trilogue.gateway.session import Place, Session
 from trilogue.log.log import Log
 from trilogue.wire.kafka.api_versions import ApiVersion
@@ -82,6 +83,7 @@ class Shared:
         self.executor = executor
         self.versions = versions
         self.requests: Counter[int] = Counter()
+        self.metadata_rows = Rows()
         self._topics: dict[str, Topic] = {}
 
     def topic(self, spelled: str) -> Topic:
