@@ -234,7 +234,8 @@ class Log:
         """Forget a partition; who waits for it is called. What is in files goes with those."""
         dropped = self._partitions.pop(partition_id, None)
         if dropped is not None:
-            dropped.wake()
+            dropped.drop()
+            self._released()
 
     # -- flush and retention ---------------------------------------------------------------
 
@@ -318,12 +319,20 @@ class Log:
     @property
     def under_pressure(self) -> bool:
         """Whether producers should be paused until `on_relief` calls."""
+        return self.journal.queued >= self.limits.queued_windows or self._is_tail_full
+
+    @property
+    def _is_tail_full(self) -> bool:
         limits = self.limits
         return (
             self._budget.used >= limits.watermark * limits.tail_bytes
             or self.tail_entries >= limits.watermark * limits.tail_entries
-            or self.journal.queued >= limits.queued_windows
         )
+
+    @property
+    def _must_seal(self) -> bool:
+        """Whether only the end of the current file, so that it is flushed, can make room."""
+        return self._is_tail_full and not self.sealed and self.journal.unsealed_since_ms is not None
 
     def on_relief(self, callback: Callable[[], None]) -> None:
         """Call once, on the loop, when there is no pressure (any more)."""
@@ -332,12 +341,16 @@ class Log:
 
     def _released(self) -> None:
         """Something went away; it may have been the pressure. Runs anywhere on the loop."""
-        if self._relief and not self._relief_due and not self.under_pressure:
+        if not self._relief or self._relief_due:
+            return
+        if self._must_seal or not self.under_pressure:
             self._relief_due = True
             self._scheduler.call_soon(self._relieve)
 
     def _relieve(self) -> None:
         self._relief_due = False
+        if self._must_seal:
+            self.journal.seal()
         if self.under_pressure:
             return
         waiting, self._relief = self._relief, []

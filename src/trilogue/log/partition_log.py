@@ -288,6 +288,13 @@ class PartitionLog:
         if start_offset > self.flushed_end:
             self.flushed(start_offset)
 
+    def drop(self) -> None:
+        """The partition was deleted: whoever still holds this finds nothing, and holds nothing."""
+        self.start_offset = self.flushed_end = self.high_watermark = self.end_offset
+        self._extents.clear()
+        self._tail.drop_before(self._tail.end, self.end_offset)
+        self.wake()
+
     def segments(self) -> set[int]:
         """The ids of the segments that hold something of this partition."""
         return {segment.segment_id for _, segment in self._extents}

@@ -22,7 +22,6 @@ from typing import Final
 from trilogue.log.errors import CorruptLog
 from trilogue.log.files import BLOCK, FileSystem
 from trilogue.log.frame import (
-    CLEAN,
     LOST,
     FileHeader,
     Frame,
@@ -90,7 +89,7 @@ def recover(
     if last is not None:
         recovered.last_number = last.header.number
         recovered.torn |= sequence_at(last.data, last.end) == expected
-        if last.frames[-1].sequence > flushed_through and not last.frames[-1].flags & CLEAN:
+        if last.frames[-1].sequence > flushed_through:
             _write_anew(fs, last)
     for found in chain:
         if found.frames[-1].sequence <= flushed_through:
