@@ -1,0 +1,78 @@
+from __future__ import annotations
+
+import gc
+
+from trilogue.log.chunks import POOL_BYTES, POOLED_FROM, TRIM_BYTES, Budget
+
+
+def make() -> Budget:
+    return Budget(1 << 30, lambda: None)
+
+
+def test_memory_counts_until_its_last_view_is_gone() -> None:
+    for size in (512, 5000, POOLED_FROM, 1_000_000):
+        budget = make()
+        chunk = budget.chunk(size)
+        assert len(chunk) >= size
+        assert budget.used == len(chunk)
+        part = chunk[10:20]
+
+        del chunk
+        gc.collect()
+        assert budget.used >= size, "a view is left"
+        del part
+        assert budget.used == 0
+
+
+def test_large_pieces_are_used_again_only_when_nobody_looks_at_them() -> None:
+    budget = make()
+    first = budget.chunk(100_000)
+    first[:5] = b"first"
+    held = first[:5]
+    del first
+
+    second = budget.chunk(100_000)
+    second[:5] = b"again"
+    assert bytes(held) == b"first"
+
+    del held
+    assert budget.pooled == len(second)
+    third = budget.chunk(100_000)
+    assert bytes(third[:5]) == b"first", "the same memory"
+    assert budget.pooled == 0
+
+
+def test_sizes_are_rounded_to_few_and_by_little() -> None:
+    sizes = {len(make().chunk(size)) for size in range(POOLED_FROM, 1 << 20, 997)}
+
+    assert len(sizes) < 50
+    for size in range(POOLED_FROM, 1 << 20, 997):
+        assert size <= len(make().chunk(size)) <= size * 1.13
+
+
+def test_the_pool_is_bounded_and_given_back_when_nobody_asks() -> None:
+    budget = make()
+    chunks = [budget.chunk(1 << 20) for _ in range(2 * POOL_BYTES >> 20)]
+    chunks.clear()
+    assert budget.pooled == POOL_BYTES
+
+    budget.trim()  # it was asked for since the last time
+    assert budget.pooled == POOL_BYTES
+    budget.trim()
+    assert budget.pooled == POOL_BYTES - TRIM_BYTES
+    for _ in range(POOL_BYTES // TRIM_BYTES):
+        budget.trim()
+    assert budget.pooled == 0
+    assert budget.used == 0
+
+
+def test_whoever_wants_to_know_is_told_when_memory_goes() -> None:
+    told: list[int] = []
+    budget = Budget(1 << 30, lambda: told.append(budget.used))
+    chunks = [budget.chunk(512), budget.chunk(100_000)]
+
+    del chunks[0]
+    chunks.clear()
+
+    assert len(told) == 2
+    assert told[-1] == 0
