@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 
-from tools.docs import kafka, limits
+from tools.docs import kafka, limits, spark
 from tools.docs.blocks import ROOT, Maker, fill, pages
 from tools.docs.numbers import numbers
 
@@ -16,6 +16,8 @@ MAKERS: dict[str, Maker] = {
     "kafka-apis": kafka.apis,
     "topic-settings": kafka.topic_settings,
     "kafka-errors": kafka.errors,
+    "spark-read-options": spark.read_options,
+    "spark-write-options": spark.write_options,
     "limits-doors": limits.doors,
     "limits-topics": limits.topics,
     "limits-storage": limits.storage,
