@@ -93,8 +93,11 @@ class LogMachine(RuleBasedStateMachine):
             taken = sum(1 for data in self.model.acked[each] if end_of(data) <= gone[each])
             found[each] = self.model.acked[each][:taken] + found[each]
         self.model.recovered({FACTS: facts, **found})
+        count = len(self.kept_facts)
+        frames = {path: frames for path, _, frames in self.journal()}
         for file in self.rig.log.sealed:
-            self.cuts.setdefault(file.last_sequence, list(self.model.acked[FACTS]))
+            count += sum(frame.fact_count for frame in frames[file.path])
+            self.cuts[file.last_sequence] = self.model.acked[FACTS][:count]
 
     def cut_at(self, sequence: int) -> None:
         self.cuts[sequence] = list(self.model.acked[FACTS])
