@@ -18,6 +18,7 @@ from tests.gateway.kafka.test_produce import only
 from tests.gateway.kafka.test_produce import request as produce
 from tests.gateway.loop import on_loop
 from trilogue.gateway.kafka import apis
+from trilogue.gateway.kafka.shared import KafkaSettings
 from trilogue.gateway.stream import Limits
 from trilogue.log.journal import JournalLimits
 from trilogue.log.log import LogLimits
@@ -181,6 +182,32 @@ async def test_a_declared_length_alone_takes_no_memory():
             peer.transport.receive(struct.pack(">i", 99 << 20) + b"some")
 
         assert sum(peer.stream._frames.capacity for peer in peers) <= 20 * (64 << 10)
+
+
+@pytest.mark.parametrize("row", apis.TABLE, ids=lambda row: row.name)
+@on_loop
+async def test_only_requests_that_carry_much_may_be_large(row, caplog):
+    """Decoding millions of small things would keep the loop from everybody else."""
+    async with Rig() as rig:
+        peer = rig.peer()
+
+        peer.transport.receive(frame(head(row.key, row.served[1]) + bytes(8 << 20)))
+
+        large = row.name in {"Produce", "JoinGroup", "SyncGroup"}
+        assert caplog.messages == ["connection.bad_bytes" if large else "request.too_large"]
+
+
+@on_loop
+async def test_a_request_may_name_only_so_many_things(caplog):
+    async with Rig(settings=KafkaSettings(request_elements_max=20_000)) as rig:
+        rig.topic("t")
+        peer = rig.peer()
+        await peer.ask(fetch("t", *range(19_999)), 11)
+
+        peer.send(fetch("t", *range(20_001)), 11)
+
+        assert peer.is_cut
+        assert caplog.messages == ["request.too_many_elements"]
 
 
 @settings(max_examples=150, deadline=None)

@@ -99,6 +99,15 @@ async def test_a_name_that_no_topic_can_have_is_17(name):
 
 
 @on_loop
+async def test_one_request_makes_only_so_many_topics():
+    async with Rig(settings=KafkaSettings(auto_create_per_request_max=3)) as rig:
+        answer = await rig.peer().ask(ask("a", "b", "b", "c", "d"), 12)
+
+        assert [topic.error_code for topic in answer.topics] == [0, 0, 0, 0, 3]
+        assert len(rig.broker.cluster) == 3
+
+
+@on_loop
 async def test_two_clients_that_mention_a_new_topic_make_it_once():
     async with Rig() as rig:
         rig.hold_commits = True

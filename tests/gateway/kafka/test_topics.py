@@ -8,6 +8,7 @@ from tests.gateway.kafka.rig import Rig, settle, versions
 from tests.gateway.loop import on_loop
 from trilogue.broker.access import Operation, ResourceKind
 from trilogue.broker.settings import TABLE
+from trilogue.gateway.kafka.shared import KafkaSettings
 from trilogue.meta.errors import PreconditionFailed
 from trilogue.wire.kafka.topics import (
     CreatableReplicaAssignment,
@@ -140,6 +141,19 @@ async def test_a_topic_named_twice_in_one_request_is_made_never():
         asked = create(topic("t"), topic("u"), topic("t"))
 
         assert codes((await rig.peer().ask(asked, 5)).topics) == [("t", 42), ("u", 0)]
+
+
+@on_loop
+async def test_one_request_makes_and_deletes_only_so_many_topics():
+    async with Rig(settings=KafkaSettings(topics_per_request_max=2)) as rig:
+        peer = rig.peer()
+
+        made = await peer.ask(create(*(topic(name) for name in "abc")), 5)
+        assert codes(made.topics) == [("a", 0), ("b", 0), ("c", 42)]
+        rig.topic("c")
+        gone = await peer.ask(delete(5, "a", "b", "c"), 5)
+
+        assert codes(gone.responses) == [("a", 0), ("b", 0), ("c", 42)]
 
 
 @on_loop

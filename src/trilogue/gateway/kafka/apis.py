@@ -7,6 +7,9 @@ connection.
 
 `resource` and `operation` are what a request's handler asks the authorizer about, through
 `Call.allowed`. A few handlers ask about more than that, and say so in their own first lines.
+
+`frame_bytes_max` bounds what is decoded on the loop: many small things in a large frame take long.
+Produce is bounded by the connection's limit alone, since most of its bytes are not looked at.
 """
 
 from __future__ import annotations
@@ -34,6 +37,8 @@ from trilogue.wire.kafka.errors import ErrorCode
 from trilogue.wire.kafka.schema import table
 
 API_VERSIONS = 18
+MIB, GIB = 1 << 20, 1 << 30
+GROUP_BYTES = 36 * MIB  # what all members of a group may say, and a little
 
 
 class Row(NamedTuple):
@@ -47,6 +52,7 @@ class Row(NamedTuple):
     resource: ResourceKind
     operation: Operation
     advertised_min: int
+    frame_bytes_max: int
 
     @property
     def name(self) -> str:
@@ -62,10 +68,11 @@ def _row(
     operation: Operation,
     *,
     advertised_min: int | None = None,
+    frame_bytes_max: int = 8 * MIB,
 ) -> Row:
     request, response = MESSAGES[key]
     low = served[0] if advertised_min is None else advertised_min
-    return Row(key, request, response, served, handler, resource, operation, low)
+    return Row(key, request, response, served, handler, resource, operation, low, frame_bytes_max)
 
 
 TOPIC, GROUP, CLUSTER = ResourceKind.TOPIC, ResourceKind.GROUP, ResourceKind.CLUSTER
@@ -73,17 +80,17 @@ READ, WRITE, DESCRIBE = Operation.READ, Operation.WRITE, Operation.DESCRIBE
 CREATE, DELETE = Operation.CREATE, Operation.DELETE
 
 TABLE: tuple[Row, ...] = (
-    _row(0, (3, 13), produce.handle, TOPIC, WRITE, advertised_min=0),
+    _row(0, (3, 13), produce.handle, TOPIC, WRITE, advertised_min=0, frame_bytes_max=GIB),
     _row(1, (4, 18), fetch.handle, TOPIC, READ),
     _row(2, (0, 11), list_offsets.handle, TOPIC, DESCRIBE),
     _row(3, (0, 13), metadata.handle, TOPIC, DESCRIBE),
     _row(8, (0, 10), offsets.commit, GROUP, READ),
     _row(9, (0, 10), offsets.fetch, GROUP, DESCRIBE),
     _row(10, (0, 6), groups.find_coordinator, GROUP, DESCRIBE),
-    _row(11, (0, 9), groups.join, GROUP, READ),
+    _row(11, (0, 9), groups.join, GROUP, READ, frame_bytes_max=GROUP_BYTES),
     _row(12, (0, 4), groups.heartbeat, GROUP, READ),
     _row(13, (0, 5), groups.leave, GROUP, READ),
-    _row(14, (0, 5), groups.sync, GROUP, READ),
+    _row(14, (0, 5), groups.sync, GROUP, READ, frame_bytes_max=GROUP_BYTES),
     # Asked before anybody can have logged in, so its handler asks for no access.
     _row(18, (0, 4), api_versions.handle, CLUSTER, DESCRIBE),
     _row(19, (0, 7), topics.create, TOPIC, CREATE),

@@ -50,6 +50,7 @@ from trilogue.log.log import Log
 from trilogue.wire.kafka.errors import ErrorCode
 from trilogue.wire.kafka.header import decode_request_header
 from trilogue.wire.kafka.produce import ProduceRequest
+from trilogue.wire.kafka.schema import table
 
 log = logging.getLogger(__name__)
 
@@ -57,6 +58,7 @@ KEY_AND_CORRELATION = Struct(">Ii").unpack_from  # the key and version as one nu
 HEADER_MIN = 8
 API_VERSIONS = 18 << 16
 PRODUCE = 0
+COUNTED_FROM = 64 << 10  # smaller frames cannot hold many elements
 
 
 def reply(api: Api, correlation_id: int, response: object) -> bytearray:
@@ -64,6 +66,18 @@ def reply(api: Api, correlation_id: int, response: object) -> bytearray:
     out = bytearray()
     replies.append(out, api.encode, response, correlation_id, flexible=api.flexible_reply)
     return out
+
+
+def count_elements(message: object) -> int:
+    """How many things are listed in a message, at all levels."""
+    count = 0
+    for field in table(type(message)).fields:
+        if field.wire.kind == "array":
+            listed = getattr(message, field.name) or ()
+            count += len(listed)
+            if isinstance(field.item, type):
+                count += sum(map(count_elements, listed))
+    return count
 
 
 class Committing(Place):
@@ -135,8 +149,12 @@ class KafkaConnection(Session):
 
     def _handle(self, api: Api, frame: memoryview) -> None:
         """Decode a request, find its answer, and answer in the way that this wants."""
+        if len(frame) > api.row.frame_bytes_max:
+            raise Close("request.too_large", api=api.name, size=len(frame))
         header, position = decode_request_header(frame)
         request, _ = api.decode(frame, position)  # bytes behind it are ignored, as Kafka does
+        if len(frame) > COUNTED_FROM:
+            self._check_elements(api, request)
         self.door.requests[api.key] += 1
         call = Call(
             self.door,
@@ -162,6 +180,12 @@ class KafkaConnection(Session):
         elif answer is not None:
             assert asyncio.iscoroutine(answer), answer
             self._work(api, call, answer)
+
+    def _check_elements(self, api: Api, request: object) -> None:
+        """Refuse a request whose many parts would keep the loop busy for long."""
+        count = count_elements(request)
+        if count > self.door.settings.request_elements_max:
+            raise Close("request.too_many_elements", api=api.name, count=count)
 
     def _learn(
         self, api: Api, call: Call, frame: memoryview, request: ProduceRequest, answer: Durable

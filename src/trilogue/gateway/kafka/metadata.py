@@ -56,15 +56,15 @@ def handle(call: Call, request: MetadataRequest) -> Said | Coroutine[Any, Any, S
         )
     if not request.allow_auto_topic_creation or not call.door.settings.auto_create_topics:
         return _answer(call, request, {})
-    missing = dict(_missing(call, request))
+    missing = _missing(call, request)
     if not missing:
         return _answer(call, request, {})
     return _create(call, request, missing)
 
 
-def _missing(call: Call, request: MetadataRequest) -> list[tuple[str, TopicName]]:
-    """Names that no topic has and one may be made for."""
-    found: list[tuple[str, TopicName]] = []
+def _missing(call: Call, request: MetadataRequest) -> dict[str, TopicName]:
+    """Names that no topic has and one may be made for, as many as one request may make."""
+    found: dict[str, TopicName] = {}
     for each in request.topics or ():
         if each.name is None:
             continue
@@ -77,7 +77,9 @@ def _missing(call: Call, request: MetadataRequest) -> list[tuple[str, TopicName]
             and call.allowed(name)
             and _may_create(call, name)
         ):
-            found.append((each.name, name))
+            found[each.name] = name
+            if len(found) >= call.door.settings.auto_create_per_request_max:
+                break
     return found
 
 

@@ -52,7 +52,9 @@ class KafkaSettings:
     auto_create_topics: bool = True
     fetch_bytes_max: int = 55 * MIB
     fetch_wait_max_ms: int = 300_000  # a longer poll is answered, empty, after this time
-    request_topics_max: int = 100_000  # partitions or topics that one request may name
+    request_elements_max: int = 200_000  # topics, partitions, members that one request may name
+    topics_per_request_max: int = 10_000  # made or deleted by one request
+    auto_create_per_request_max: int = 1_000  # made by mentioning them
     topics_timeout_max_ms: int = 60_000
 
 

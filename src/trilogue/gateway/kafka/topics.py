@@ -40,7 +40,7 @@ from trilogue.wire.kafka.topics import (
 
 SOURCE_TOPIC, SOURCE_DEFAULT = 1, 5
 IDS_SINCE = 6
-TWICE = "the request names this topic more than once"
+YIELD_EVERY = 50  # topics that are decided in one go, before others may use the loop
 
 
 # ---- create
@@ -49,29 +49,28 @@ TWICE = "the request names this topic more than once"
 async def create(call: Call, request: CreateTopicsRequest) -> CreateTopicsResponse:
     """Make every topic that can be made."""
     mentioned = Counter(topic.name for topic in request.topics)
-    results: list[CreatableTopicResult] = []
+    results: dict[str, CreatableTopicResult] = {}
     waiting: list[tuple[CreatableTopicResult, Promise[Topic]]] = []
     for topic in request.topics:
-        if mentioned[topic.name] > 1:
-            if any(result.name == topic.name for result in results):
-                continue
-            results.append(_create_refused(topic.name, InvalidRequest(TWICE)))
+        if topic.name in results:
             continue
+        if len(results) % YIELD_EVERY == YIELD_EVERY - 1:
+            await asyncio.sleep(0)
         try:
+            _check_request(call, len(results), mentioned[topic.name])
             result, promise = _create(call, topic, validate_only=request.validate_only)
+            if promise is not None:
+                waiting.append((result, promise))
         except EXPECTED as problem:
-            results.append(_create_refused(topic.name, problem))
-            continue
-        results.append(result)
-        if promise is not None:
-            waiting.append((result, promise))
+            result = _create_refused(topic.name, problem)
+        results[topic.name] = result
     outcomes = await _all_kept(call, [promise for _, promise in waiting], request.timeout_ms)
     for (result, promise), outcome in zip(waiting, outcomes, strict=True):
         if outcome is None:
             result.topic_id = promise.result().topic_id
         else:
             _refuse(result, outcome)
-    return CreateTopicsResponse(topics=results)
+    return CreateTopicsResponse(topics=list(results.values()))
 
 
 def _create(
@@ -143,9 +142,10 @@ async def delete(call: Call, request: DeleteTopicsRequest) -> DeleteTopicsRespon
     waiting: list[tuple[DeletableTopicResult, Promise[None]]] = []
     for each in asked:
         result = DeletableTopicResult(name=each.name, topic_id=each.topic_id)
+        if len(results) % YIELD_EVERY == YIELD_EVERY - 1:
+            await asyncio.sleep(0)
         try:
-            if mentioned[each.name, each.topic_id] > 1:
-                raise InvalidRequest(TWICE)
+            _check_request(call, len(results), mentioned[each.name, each.topic_id])
             topic = _find(call, each)
             result.name = each.name or spelled_kafka(topic.name)
             result.topic_id = topic.topic_id
@@ -183,6 +183,15 @@ def _find(call: Call, asked: DeleteTopicState) -> Topic:
 
 
 # ---- both
+
+
+def _check_request(call: Call, before: int, mentioned: int) -> None:
+    """Refuse a topic that the request names twice, or that is one too many."""
+    most = call.door.settings.topics_per_request_max
+    if before >= most:
+        raise InvalidRequest(f"a request may name {most} topics")
+    if mentioned > 1:
+        raise InvalidRequest("the request names this topic more than once")
 
 
 def carry_out(call: Call, commit: Commit[Any]) -> Promise[Any]:
