@@ -38,34 +38,41 @@ def writing(server: Trilogue, ledger: Ledger) -> ConfluentLoad:
 
 @pytest.mark.parametrize("number", NUMBERS)
 def test_killed_at_a_call_of_its_start_it_starts_the_next_time(
-    server: Trilogue, chance: random.Random, tmp_path: Path, number: int
+    *,
+    server: Trilogue,
+    chance: random.Random,
+    tell: Callable[[object], None],
+    tmp_path: Path,
+    number: int,
 ):
     """The first start makes the data directory, the second one recovers: both are interrupted."""
     ledger = Ledger(chance.randbytes(8))
     interrupted = Trilogue(
         server.data, SMALL_FILES, killing_wrapper(tmp_path / "log", CALLS, number)
     )
-    start_or_die(interrupted)
+    died_first = died(interrupted)
     server.start()
     create_topic(server.address, "ledger", 2)
     with running([writing(server, ledger)]):
         ledger.wait_for_acks(300, PATIENCE)
     server.kill9()
-    start_or_die(interrupted)
+    died_recovering = died(interrupted)
     server.start()
 
     verdict = judge(server.address, "ledger", 2, ledger)
+    tell(f"{verdict}; died at its first start: {died_first}, recovering: {died_recovering}")
     assert verdict.bad == {}, verdict.examples
 
 
-def start_or_die(server: Trilogue) -> None:
-    """It dies at the chosen call, or had fewer of them and is killed."""
+def died(server: Trilogue) -> bool:
+    """It dies at the chosen call, or it had fewer of them and is killed when it is ready."""
     server.address = "127.0.0.1:0"
     try:
         server.start()
     except ServerDiedError:
-        return
+        return True
     server.kill9()
+    return False
 
 
 @pytest.mark.parametrize("number", NUMBERS)

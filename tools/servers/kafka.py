@@ -159,20 +159,20 @@ class RealKafka:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="a real Kafka broker until Ctrl-C")
+    parser = argparse.ArgumentParser(description="a real Kafka broker until SIGINT or SIGTERM")
     parser.add_argument("directory", type=Path)
     parser.add_argument("--version", default="3.9.1")
     parser.add_argument("--durable", action="store_true")
     parser.add_argument("--port", type=int, default=0)
     chosen = parser.parse_args()
+    ends = {signal.SIGINT, signal.SIGTERM}
+    signal.pthread_sigmask(signal.SIG_BLOCK, ends)
     kafka = RealKafka(
         chosen.directory, version=chosen.version, durable=chosen.durable, port=chosen.port
     ).start()
     print(f"kafka {chosen.version} on {kafka.address}, pid {kafka.pid}, {kafka.started_in:.2f} s")
-    try:
-        signal.pause()
-    except KeyboardInterrupt:
-        kafka.stop()
+    signal.sigwait(ends)
+    kafka.stop()
 
 
 if __name__ == "__main__":
