@@ -60,7 +60,8 @@ class FrameConnection(asyncio.BufferedProtocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Take the transport: small requests must not wait for Nagle."""
-        self._transport = transport = cast("asyncio.Transport", transport)  # uvloop's is no subclass
+        # A cast, because uvloop's transport is no subclass.
+        self._transport = transport = cast("asyncio.Transport", transport)
         raw = transport.get_extra_info("socket")
         if raw is not None and raw.family in {socket.AF_INET, socket.AF_INET6}:
             raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
