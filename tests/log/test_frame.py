@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -30,6 +32,7 @@ from trilogue.log.frame import (
     sequence_at,
 )
 
+VECTORS = Path(__file__).parents[1] / "vectors" / "log"
 HEADER = FileHeader(7, 0x0123456789ABCDEF, CLUSTER)
 
 
@@ -73,29 +76,50 @@ def sequences(data: memoryview, header: FileHeader = HEADER) -> list[int]:
 
 def test_the_layout_on_disk_is_the_documented_one() -> None:
     """docs/reference/file-formats.md; a change here is a new format version."""
-    block = bytes(encode_file_header(HEADER))
-    frame = make_frame(5, [(9, bytes(make_entry(61)))], [(2, b"fact")], flags=CLEAN)
+    entries = [
+        (1, bytes(make_entry(61))),
+        (2**40, bytes(make_entry(70, span=3, time_ms=5, fill=0x41))),
+    ]
+    data = make_file(
+        make_frame(1, entries, [(2, b"fact")]),
+        lost_frame(HEADER.seed, sequence=5, append_time_ms=1_700_000_000_000),
+        make_frame(6, flags=CLEAN),
+    )
+    blocks = (VECTORS / "journal-v1.hex").read_text().split("\n\n")
 
+    golden = b"".join(bytes.fromhex(block).ljust(BLOCK, b"\0") for block in blocks)
+
+    assert bytes(data) == golden
+    block, frame = golden[:BLOCK], golden[BLOCK : 2 * BLOCK]
     assert block[:8] == b"TRILJRNL"
     assert block[12:16].hex() == "00000001"
     assert block[16:24].hex() == "0000000000000007"
     assert block[24:32].hex() == "0123456789abcdef"
     assert block[32:48] == CLUSTER
-    assert block[48:] == bytes(BLOCK - 48)
     assert frame[:4] == b"TRLF"
-    assert frame[4:8].hex() == "5f55d693"
     assert frame[8:64].hex() == (
-        "01010000"  # version, flags
-        "00000099"  # length
-        "0000000000000005" "0000000000000004"  # sequence, durable through
+        "01000000"  # version, flags
+        "000000ef"  # length
+        "0000000000000001" "0000000000000000"  # sequence, durable through
         "00000001" "00000002"  # node id, node epoch
         "0000018bcfe56800"  # append time
-        "00000001" "00000001"  # entries, facts
-        "0000008d" "00000000"  # facts begin
+        "00000002" "00000001"  # entries, facts
+        "000000e3" "00000000"  # facts begin
     )  # fmt: skip
-    assert frame[64:80].hex() == "00000000000000090000000300000000"
-    assert frame[0x8D : 0x8D + 12].hex() == "0002000000000004" + b"fact".hex()
-    assert len(frame) == BLOCK
+    assert frame[64:80].hex() == "00000000000000010000000300000000"
+    assert frame[0xE3 : 0xE3 + 12].hex() == "0002000000000004" + b"fact".hex()
+
+
+def test_a_journal_of_format_1_can_be_read() -> None:
+    blocks = (VECTORS / "journal-v1.hex").read_text().split("\n\n")
+    data = memoryview(b"".join(bytes.fromhex(block).ljust(BLOCK, b"\0") for block in blocks))
+    header = decode_file_header(data)
+
+    assert header == HEADER
+    frames = list(iter_frames(data, HEADER))
+    assert [(frame.sequence, frame.flags) for frame in frames] == [(1, 0), (5, LOST), (6, CLEAN)]
+    assert [number for number, *_ in iter_entries(data, frames[0])] == [1, 2**40]
+    assert [(kind, bytes(fact)) for kind, fact in iter_facts(data, frames[0])] == [(2, b"fact")]
 
 
 def test_a_frame_returns_what_was_put_into_it() -> None:

@@ -24,14 +24,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from struct import Struct
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from trilogue.entry.checksum import crc32c
 from trilogue.log.errors import CorruptLog, FrameTooLarge, NewerFormat
 from trilogue.log.files import BLOCK
-
-if TYPE_CHECKING:
-    from typing_extensions import Buffer
 
 VERSION: Final = 1
 
@@ -287,8 +284,3 @@ def lost_frame(seed: int, *, sequence: int, append_time_ms: int) -> bytes:
         facts_at=FRAME_HEADER,
     )
     return bytes(block)
-
-
-def as_view(data: Buffer) -> memoryview:
-    """Bytes of any kind as a flat view."""
-    return memoryview(data).cast("B")

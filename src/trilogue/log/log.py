@@ -125,7 +125,9 @@ class Log:
         """Recover what the journal holds beyond the manifest, and begin to write.
 
         `on_entry` is told of replayed entries that have a producer id, `on_fact` of replayed
-        facts; both in the order they were written. Raises `CorruptLog`, `NewerFormat`, `OSError`.
+        facts; both in the order they were written. Facts may be known already from a snapshot that
+        is newer than they are (docs/decisions/0005): replaying them all must end in the same state.
+        Raises `CorruptLog`, `NewerFormat`, `OSError`.
         """
         limits = limits or LogLimits()
         fs, through = around.fs, manifest.flushed_through
