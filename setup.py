@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
 from setuptools import setup
 
@@ -21,7 +22,7 @@ def extensions() -> list[object]:
     from Cython.Build import cythonize
 
     built = cythonize(
-        [path for path in COMPILED if os.path.exists(path)],
+        [path for path in COMPILED if Path(path).exists()],
         language_level=3,
         build_dir="build/cython",
         compiler_directives={"boundscheck": False, "wraparound": False},

@@ -12,9 +12,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Protocol
 
+from tools.servers.kafka import RealKafka
+
 from tests.server import Server, start_server
 from tests.tools import require_jars
-from tools.servers.kafka import RealKafka
 
 DEFAULT_VERSION = "3.9.1"
 

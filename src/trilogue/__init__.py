@@ -1,4 +1,8 @@
-"""Trilogue: one durable broker for Kafka, Pulsar and TubeMQ clients over one log, readable by Spark."""
+"""Trilogue: one durable broker over one log, whose topics are tables for Spark.
+
+Kafka clients use it today; Pulsar and TubeMQ clients, for which ids, offsets and names are made
+ready on every floor, come next.
+"""
 
 from __future__ import annotations
 

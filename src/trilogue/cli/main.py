@@ -24,7 +24,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 def build(asked: Sequence[str] = ()) -> Callable[..., object]:
     """Make the command with the one verb that is asked for, or with all of them."""
     app = typer.Typer(
-        help="One durable broker that Kafka, Pulsar and TubeMQ clients use at once.",
+        help="A durable broker for Kafka clients; its topics are tables for Spark.",
         no_args_is_help=True,
         add_completion=False,
         pretty_exceptions_enable=False,
