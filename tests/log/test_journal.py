@@ -126,6 +126,31 @@ def test_nobody_is_told_at_once(rig: Rig) -> None:
     assert told == [None]
 
 
+def test_who_asks_is_told_when_the_newest_addition_is_durable(rig: Rig) -> None:
+    """Wherever that is: still filling, full and waiting, or on its way to the disk."""
+    told: list[tuple[str, int]] = []
+    partition = rig.log.partition(1)
+
+    def ask(name: str) -> None:
+        rig.log.journal.on_commit(lambda _: told.append((name, partition.high_watermark)))
+
+    for _ in range(4):
+        rig.append(1, make_entry(9000))
+    ask("filling")
+    rig.log.journal.add_fact(FACT, bytes(30_000))  # the window before is full now
+    for _ in range(3):
+        rig.append(1, make_entry(9000))
+    rig.loop.run()
+    rig.append()
+    rig.loop.turn()
+    ask("on its way")
+    rig.loop.run()
+    ask("durable long since")
+    rig.loop.run()
+
+    assert told == [("filling", 4), ("on its way", 8), ("durable long since", 8)]
+
+
 def test_one_callers_mistake_does_not_keep_the_others_waiting(
     rig: Rig, caplog: pytest.LogCaptureFixture
 ) -> None:

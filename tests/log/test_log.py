@@ -175,6 +175,22 @@ def test_pressure_lasts_while_a_reader_holds_what_was_dropped() -> None:
     assert relieved == [1]
 
 
+def test_one_callers_mistake_keeps_no_other_from_relief(
+    rig: Rig, caplog: pytest.LogCaptureFixture
+) -> None:
+    relieved: list[int] = []
+
+    def wrong() -> None:
+        raise ValueError
+
+    rig.log.on_relief(wrong)
+    rig.log.on_relief(lambda: relieved.append(1))
+    rig.loop.run()
+
+    assert relieved == [1]
+    assert "log.relief_failed" in caplog.messages
+
+
 def test_relief_that_was_short_is_none() -> None:
     rig = Rig(limits=replace(SMALL, tail_bytes=200_000))
     rig.open()

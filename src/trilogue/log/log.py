@@ -357,7 +357,10 @@ class Log:
             return
         waiting, self._relief = self._relief, []
         for callback in waiting:
-            callback()
+            try:
+                callback()
+            except Exception:  # one caller's mistake must not keep the others waiting
+                log.exception("log.relief_failed")
 
     # -- ends ------------------------------------------------------------------------------
 
