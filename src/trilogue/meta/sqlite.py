@@ -31,7 +31,7 @@ from pathlib import Path
 
 import msgspec
 
-from trilogue.log.errors import CorruptLog, DiskFull, NewerFormat, StorageFailed
+from trilogue.log.errors import CorruptLog, DiskFull, LogError, NewerFormat, StorageFailed
 from trilogue.log.manifest import Manifest
 from trilogue.meta.errors import Fenced, InvalidCommit, MetaError
 from trilogue.meta.ids import Ids
@@ -186,11 +186,10 @@ class SqliteMeta:
 
     def allocate(self, kind: str) -> int:
         """Give one id; when half of a block is used the next one is asked for."""
-        given = self._ids.take(kind)
         block = ID_BLOCKS.get(kind, 0)
-        if self._ids.left(kind) < block // 2 and kind not in self._refilling:
+        if self._ids.left(kind) <= block // 2 and block and kind not in self._refilling:
             self._refill(kind, block)
-        return given
+        return self._ids.take(kind)
 
     async def reserve(self, kind: str, count: int) -> None:
         """Return when `count` ids are at hand."""
@@ -239,7 +238,10 @@ class SqliteMeta:
         except RuntimeError:  # before the loop runs: what is at hand has to do
             return
         self._refilling.add(kind)
-        self._submit(_Commit([AllocateIds(kind, count)], (), None, done), loop)
+        try:
+            self._submit(_Commit([AllocateIds(kind, count)], (), None, done), loop)
+        except (MetaError, LogError) as error:
+            done(None, error)
 
     def _deliver(self) -> None:
         """Move the state and wake the waiters, in the order in which commits became durable."""

@@ -1,0 +1,46 @@
+"""Ids come back after a full disk: what failed once is asked for again."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+
+import pytest
+
+from trilogue.log.errors import DiskFull
+from trilogue.meta.errors import NoIdsLeft
+from trilogue.meta.port import ID_BLOCKS, PutSetting, PutSnapshot
+from trilogue.meta.sqlite import SqliteMeta
+
+
+def test_ids_that_ran_out_on_a_full_disk_come_back_when_there_is_room(tmp_path):
+    """The block asked for shares its transaction with a commit that finds no room."""
+    path = tmp_path / "meta.sqlite"
+    meta = SqliteMeta.open(path, create=True, size_max=400_000)
+
+    async def scenario():
+        with sqlite3.connect(path, isolation_level=None) as other:
+            other.execute("BEGIN IMMEDIATE")
+            first = asyncio.ensure_future(meta.commit([PutSetting("a", "b")]))
+            while meta._loop is None or not meta._queue.empty():  # noqa: ASYNC110 -- a thread
+                await asyncio.sleep(0.001)
+            large = asyncio.ensure_future(meta.commit([PutSnapshot(b"k", bytes(500_000))]))
+            await asyncio.sleep(0)
+            for _ in range(ID_BLOCKS["producer"]):
+                meta.allocate("producer")
+            other.execute("ROLLBACK")
+        other.close()
+        await first
+        with pytest.raises(DiskFull):
+            await large
+
+        with pytest.raises(NoIdsLeft):
+            meta.allocate("producer")
+        await meta.commit([PutSetting("a", "c")])
+
+        assert meta.allocate("producer") > ID_BLOCKS["producer"]
+
+    try:
+        asyncio.run(scenario())
+    finally:
+        meta.close()
