@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -15,6 +16,7 @@ from trilogue.broker.producers import ProducerLimits
 from trilogue.broker.settings import ENTRY_SIZE_MAX, TopicSettings
 from trilogue.entry.kafka_batch import DECOMPRESSED_LIMIT
 from trilogue.gateway.http.door import HEAD_SIZE_LIMIT, HttpLimits
+from trilogue.gateway.kafka.apis import TABLE as APIS
 from trilogue.gateway.kafka.shared import KafkaSettings
 from trilogue.gateway.stream import Limits
 from trilogue.log.chunks import POOL_BYTES
@@ -73,10 +75,17 @@ def _doors() -> Iterator[Bound]:
                 "connections.limit")  # fmt: skip
     yield Bound("of them from one address", f"{limits.connections_per_address:,}", closed,
                 "connections.per-address")  # fmt: skip
-    yield Bound("one request", size(limits.frame_bytes), "its connection is closed",
-                "frames.limit")  # fmt: skip
+    cut = "its connection is closed"
+    yield Bound("one request", size(limits.frame_bytes), cut, "frames.limit")
+    most = Counter(row.frame_bytes_max for row in APIS).most_common(1)[0][0]
+    yield Bound("one request, most kinds", size(most), cut)
+    for row in APIS:
+        if most < row.frame_bytes_max < limits.frame_bytes:
+            yield Bound(f"one {row.name} request", size(row.frame_bytes_max), cut)
+    yield Bound("topics, partitions and members that one request names",
+                f"{kafka.request_elements_max:,}", cut)  # fmt: skip
     yield Bound("structures and strings in the arrays of one message", f"{MAX_ELEMENTS:,}",
-                "its connection is closed")  # fmt: skip
+                cut)  # fmt: skip
     yield Bound("requests of one connection in one turn of the loop",
                 f"{limits.turn_frames} or {size(limits.turn_bytes)}",
                 "the rest waits for the next turn")  # fmt: skip
@@ -89,7 +98,7 @@ def _doors() -> Iterator[Bound]:
     yield Bound("a request that stays incomplete",
                 f"{limits.incomplete_frame_s:.0f} s, and 1 s more for each "
                 f"{size(limits.incomplete_frame_bytes_per_s)} that came",
-                "its connection is closed")  # fmt: skip
+                cut)  # fmt: skip
     yield Bound("a connection without a sign of life", f"{limits.idle_s:.0f} s", "is closed")
     yield Bound("one fetch answer", size(kafka.fetch_bytes_max),
                 "the rest comes with the next fetch; one batch is always sent whole")  # fmt: skip

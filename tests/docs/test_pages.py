@@ -1,0 +1,147 @@
+"""What the pages name is there: files, tests, functions, settings, options, metrics."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import urllib.request
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from tests.docs.page import PAGES, ROOT, blocks, inline, links, name
+from tests.server import run_trilogue, start_server
+from trilogue.broker.settings import TABLE as TOPIC_SETTINGS
+from trilogue.node.settings import BY_KEY
+from trilogue.node.sources import load_settings
+
+SOURCES = ROOT / "src" / "trilogue"
+TEST_NAME = re.compile(r"(?:def |^)(test_\w+)(?:\(| = )", re.MULTILINE)
+DEFINED = re.compile(r"(?:def|class) (\w+)")
+PATH = re.compile(r"[\w.-]+(?:/[\w.-]+)+\.(?:py|pxd|md|hex|sh)")
+CALL = re.compile(r"(?:(\w+)\.)?(\w+)\(\)")
+DOTTED = re.compile(r"[a-z]+(?:\.[a-z]+)(?:[.-][a-z]+)*")
+FAMILIES = {key.partition(".")[0] for key in (*BY_KEY, *TOPIC_SETTINGS) if "." in key}
+FAMILIES |= {"connection", "door", "fetch", "node", "request", "salvage", "server"}  # of events
+OPTION = re.compile(r"(?<!\S)--[a-z][a-z-]+")
+COMMAND = re.compile(r"\btrilogue ((?:serve|config|doctor|codec|demo)\b[^\n|;]*(?:\\\n[^\n]*)*)")
+
+
+@cache
+def known_tests() -> set[str]:
+    return {
+        found
+        for path in (ROOT / "tests").rglob("test_*.py")
+        for found in TEST_NAME.findall(path.read_text())
+    }
+
+
+@cache
+def definitions() -> dict[str, set[str]]:
+    """Every function and class of the sources, and the files that define it."""
+    found: dict[str, set[str]] = {}
+    for path in SOURCES.rglob("*.py"):
+        for what in DEFINED.findall(path.read_text()):
+            found.setdefault(what, set()).add(name(path))
+    return found
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_links_lead_somewhere(page: Path):
+    assert [target for target in links(page) if not (page.parent / target).exists()] == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_tests_that_a_page_names_are_there(page: Path):
+    named = {text for text in inline(page) if re.fullmatch(r"test_\w+", text)}
+
+    assert set() == named - known_tests()
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_files_that_a_page_names_are_there(page: Path):
+    named = {text for text in inline(page) if PATH.fullmatch(text)}
+
+    assert (
+        sorted(path for path in named if not ((ROOT / path).exists() or (SOURCES / path).exists()))
+        == []
+    )
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_functions_that_a_page_names_are_there(page: Path):
+    named = {found for text in inline(page) if (found := CALL.fullmatch(text))}
+    known = definitions()
+
+    assert (
+        sorted(found[0] for found in named if not {found[2], found[1] or found[2]} <= known.keys())
+        == []
+    )
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_settings_and_events_that_a_page_names_exist(page: Path):
+    named = {
+        text
+        for text in inline(page)
+        if DOTTED.fullmatch(text) and text.partition(".")[0] in FAMILIES
+    }
+    known = source_text()
+
+    assert set() == {
+        text for text in named - BY_KEY.keys() - TOPIC_SETTINGS.keys() if f'"{text}"' not in known
+    }
+
+
+@cache
+def source_text() -> str:
+    return "\n".join(path.read_text() for path in SOURCES.rglob("*.py"))
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_options_that_a_page_types_exist(page: Path):
+    text = "\n".join(text for _, text in blocks(page)) + "\n" + "\n".join(inline(page))
+    unknown = [
+        f"{verb} {option}"
+        for verb, _, rest in (command.partition(" ") for command in COMMAND.findall(text))
+        for option in OPTION.findall(rest)
+        if option not in help_of(verb)
+    ]
+
+    assert unknown == []
+
+
+@cache
+def help_of(verb: str) -> str:
+    return run_trilogue(verb, "--help", environment={"COLUMNS": "200"}).stdout
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_targets_of_make_that_a_page_types_exist(page: Path):
+    listed = subprocess.run(
+        ["make", "help"], cwd=ROOT, capture_output=True, text=True, check=True
+    ).stdout
+    text = "\n".join(text for _, text in blocks(page)) + "\n" + "\n".join(inline(page))
+    named = set(re.findall(r"(?:^|[&;] *|\n)make ([a-z-]+)", text))
+
+    assert set() == named - set(re.findall(r"^ *([a-z-]+) ", listed, re.MULTILINE))
+
+
+def test_metrics_that_pages_name_are_served(tmp_path: Path):
+    named = {text for page in PAGES for text in inline(page) if re.fullmatch(r"trilogue_\w+", text)}
+    with start_server(tmp_path / "data") as server:
+        page = urllib.request.urlopen(f"{server.http}/metrics").read().decode()
+
+    assert named
+    assert set() == {metric for metric in named if f"# TYPE {metric} " not in page}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_config_files_that_a_page_shows_are_accepted(page: Path, tmp_path: Path):
+    for kind, text in blocks(page):
+        if kind == "toml":
+            file = tmp_path / "trilogue.toml"
+            file.write_text(text)
+
+            load_settings(environment={}, config_file=file)
