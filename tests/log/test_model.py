@@ -32,6 +32,7 @@ PARTITIONS = (1, 2, 3)
 FACTS = 0  # kept in the model as if they were a partition
 EXAMPLES = os.environ.get("TRILOGUE_MODEL_EXAMPLES")
 SEEDS = st.integers(0, 2**32)
+TURNS = st.integers(0, 3)  # of the loop, afterwards: commits overlap, or are done
 
 
 class Model:
@@ -143,11 +144,9 @@ class LogMachine(RuleBasedStateMachine):
         size=st.sampled_from([61, 100, 1000, 5000, 40_000]),
         span=st.integers(1, 5),
         copies=st.integers(1, 8),
-        run=st.booleans(),
+        turns=TURNS,
     )
-    def append(
-        self, partition_id: int, size: int, span: int, copies: int, *, run: bool = False
-    ) -> None:
+    def append(self, partition_id: int, size: int, span: int, copies: int, turns: int = 0) -> None:
         def action() -> None:
             for _ in range(copies):
                 self.fill += 1
@@ -163,11 +162,14 @@ class LogMachine(RuleBasedStateMachine):
                         self.hope(partition_id, data + bytes(entry[16:]))
 
         self.attempt(action)
-        if run:
-            self.attempt(self.rig.loop.run)
+        self.turn(turns)
 
-    @rule(size=st.integers(0, 300))
-    def add_fact(self, size: int) -> None:
+    def turn(self, turns: int, seed: int = 0) -> None:
+        for _ in range(turns):
+            self.attempt(self.rig.loop.turn, seed)
+
+    @rule(size=st.integers(0, 300), turns=TURNS)
+    def add_fact(self, size: int, turns: int) -> None:
         def action() -> None:
             self.fill += 1
             payload = self.fill.to_bytes(4, "big") + bytes(size)
@@ -175,10 +177,7 @@ class LogMachine(RuleBasedStateMachine):
             self.hope(FACTS, payload)
 
         self.attempt(action)
-
-    @rule(seed=SEEDS)
-    def one_turn(self, seed: int) -> None:
-        self.attempt(self.rig.loop.turn, seed)
+        self.turn(turns)
 
     @rule(seed=SEEDS)
     def run(self, seed: int) -> None:
@@ -190,9 +189,10 @@ class LogMachine(RuleBasedStateMachine):
     def work_in_background(self, seed: int) -> None:
         self.attempt(self.rig.loop.work, seed)
 
-    @rule()
-    def seal(self) -> None:
+    @rule(turns=TURNS)
+    def seal(self, turns: int) -> None:
         self.attempt(self.rig.log.seal)
+        self.turn(turns)
 
     @rule(
         partition_id=st.sampled_from(PARTITIONS), where=st.floats(0, 1), most=st.integers(1, 9999)
