@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from trilogue.meta.state import MetaState
 
 FORMAT_VERSION = 1
-OPS_MAX = 100_000  # in one commit
+OPS_MAX = 250_000  # in one commit: a flush may move the end of every partition there is
 VALUE_SIZE_MAX = 16 << 20  # of one snapshot
 INT_MAX = (1 << 63) - 1  # of every number
 

@@ -19,12 +19,14 @@ journal holds is safe there.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import errno
 import logging
 import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from trilogue.broker.facts import SnapshotRow
 from trilogue.log import jobs
@@ -189,7 +191,12 @@ class Flusher:
             result = await self._helper.run(jobs.run, job)
         else:  # facts only, or the last word of an orderly end: there is nothing to sort
             result = FlushResult(None, {}, job.last_sequence, 0, 0, 0)
-        await self._record(job, result, cuts)
+        try:
+            await self._record(job, result, cuts)
+        except DiskFull:  # the next try makes another one: on a full disk this must not stay
+            with contextlib.suppress(OSError):
+                storage.fs.unlink(Path(job.segment_path))
+            raise
         storage.log.apply_flush(result)
         self._manifests.changed()
         self._count(result, time.monotonic() - began)
