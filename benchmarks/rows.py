@@ -17,6 +17,7 @@ from benchmarks.servers import Contender, create_topic, stored_messages
 
 Figures = dict[str, float]
 PRODUCER = {"acks": "all", "linger.ms": 5}
+FIFTY = {"connections": 50, "window": 1, "size": 100}
 CONSUMER = {"group.id": "bench", "enable.auto.commit": "false", "fetch.message.max.bytes": 4 << 20}
 
 
@@ -58,12 +59,22 @@ class Row:
     gates: tuple[Gate, ...] = ()
     syncs: Callable[[Stage, Contender], Figures] | None = None
     fill: Callable[[Stage, Contender], None] | None = None
+    warm_s: float = 0.0
 
     def prepare(self, stage: Stage, server: Contender) -> None:
         """Make the topic, and what is going to be read."""
         create_topic(server.address, self.topic, self.partitions)
         if self.fill:
             self.fill(stage, server)
+        if self.warm_s:
+            stage.drivers.load(
+                server.address,
+                self.topic,
+                partitions=self.partitions,
+                **FIFTY,
+                warmup=0,
+                seconds=self.warm_s,
+            )
 
     def check(self, server: Contender, legs: list[Figures]) -> None:
         """What was acked or read must be there: a server that drops is not fast."""
@@ -196,7 +207,6 @@ EQUAL = (
     Gate("Kafka's messages/s", ratio("messages_per_s"), 1.0, at_least=True),
     Gate("its CPU/message", ratio(CPU_PER_MESSAGE), 1.0, at_least=False),
 )
-FIFTY = {"connections": 50, "window": 1, "size": 100}
 READ_1K, READ_100 = 600_000, 3_000_000
 
 ROWS = (
@@ -220,12 +230,14 @@ ROWS = (
     ),
     Row(
         "thousand-partitions",
-        "The same over 1,000 partitions.",
+        # a Kafka that meets 1,000 partitions stalls for 15 s (81 requests/s), then it is steady
+        "The same over 1,000 partitions, after 16 s of it.",
         "thousand",
         1000,
         load_leg("thousand", partitions=1000, **FIFTY),
         THREE_TIMES,
         load_syncs("thousand", partitions=1000, **FIFTY),
+        warm_s=16.0,
     ),
     Row(
         "batched-1KiB",
