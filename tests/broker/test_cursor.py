@@ -172,6 +172,17 @@ def test_there_is_a_limit_to_all_positions():
         room.commit(CursorMove(3, 0))
 
 
+def test_positions_that_are_there_move_although_there_is_room_for_no_more():
+    room = Room(CursorLimits(count_max=2))
+    room.commit(CursorMove(1, 0), CursorMove(2, 0))
+    room.log.commit()
+
+    room.commit(CursorMove(1, 5), CursorMove(2, 7))
+    room.log.commit()
+
+    assert (room.offset(1), room.offset(2)) == (5, 7)
+
+
 # -- deleted partitions
 
 

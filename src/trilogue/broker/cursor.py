@@ -117,7 +117,9 @@ class Cursors:
         """Move marks; the promise is kept when the moves are durable and visible."""
         if len(name.encode()) > NAME_SIZE_MAX:
             raise InvalidGroupName(f"a name may have {NAME_SIZE_MAX} bytes")
-        if self._count + len(moves) > self.limits.count_max:
+        there = self.positions(protocol, name)
+        coming = sum(move.partition_id not in there for move in moves)
+        if coming and self._count + coming > self.limits.count_max:
             raise TooManyPositions(f"the broker keeps {self.limits.count_max} positions")
         for move in moves:
             self.check(move)
