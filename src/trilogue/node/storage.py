@@ -40,6 +40,7 @@ from trilogue.node.settings import Settings
 log = logging.getLogger(__name__)
 
 RESERVE_MARGIN = 4
+START_ROOM = 16 << 20  # besides a copy of the newest journal file: meta, the next journal file
 COMMIT_BOUNDS_S = (
     0.0001, 0.00015, 0.0002, 0.0003, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.025, 0.1, 0.5, 2.5,
 )  # fmt: skip
@@ -72,14 +73,7 @@ class Storage:
 
     def give_up_reserve(self) -> None:
         """Let go of the room that is kept for a full disk: flushes and deletions need it now."""
-        try:
-            self.fs.unlink(self.directory.reserve)
-        except FileNotFoundError:
-            return
-        except OSError as error:
-            log.warning("reserve.stuck", extra={"reason": str(error)})
-            return
-        log.warning("reserve.given_up")
+        give_up_reserve(self.fs, self.directory)
 
     def restore_reserve(self) -> None:
         """Have it made again where there is plenty of room."""
@@ -131,6 +125,8 @@ def _open(
     fs = OsFileSystem()
     directory = DataDirectory.open(fs, path)
     stack.callback(directory.close)
+    if fs.free_bytes(path) < settings.number("journal.file-size") + START_ROOM:
+        give_up_reserve(fs, directory)
     is_new = not (fs.listdir(directory.journal) or fs.listdir(directory.segments))
     meta = SqliteMeta.open(directory.meta, create=is_new, on_failed=on_failed)
     stack.callback(meta.close)
@@ -170,6 +166,18 @@ def _open(
     return Storage(
         fs, directory, meta, broker, engine, committer.seconds, background.submit, ExitStack()
     )
+
+
+def give_up_reserve(fs: OsFileSystem, directory: DataDirectory) -> None:
+    """Remove the file that keeps the reserve, if it is there."""
+    try:
+        fs.unlink(directory.reserve)
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        log.warning("reserve.stuck", extra={"reason": str(error)})
+        return
+    log.warning("reserve.given_up")
 
 
 def broker_settings(settings: Settings) -> BrokerSettings:
