@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable
 import confluent_kafka
 import pytest
 
+from tests.client.scripted import METADATA, OFFSETS, PRODUCE, SILENCE, Part, scripted
 from tests.server import Server
 from trilogue.client.errors import ClientError, ConnectionLost, ServerRefused
 from trilogue.client.kafka.admin import KafkaAdmin
@@ -15,6 +16,7 @@ from trilogue.client.kafka.cluster import KafkaCluster, addresses
 from trilogue.client.kafka.consumer import EARLIEST, LATEST, KafkaConsumer
 from trilogue.client.kafka.producer import KafkaProducer
 from trilogue.entry.kafka_batch import Record, build_batch, iter_records
+from trilogue.wire.kafka.errors import ErrorCode
 
 HOUR_MS = 3_600_000
 BEGAN_MS = 1_700_000_000_000
@@ -147,7 +149,7 @@ def test_nobody_listening_is_a_lost_connection():
     async def work() -> None:
         cluster = KafkaCluster("127.0.0.1:1", timeout_s=0.2)
         with pytest.raises(ConnectionLost, match=r"127\.0\.0\.1:1"):
-            await cluster.refresh(None)
+            await cluster.names()
 
     asyncio.run(work())
 
@@ -160,3 +162,75 @@ def test_an_address_needs_host_and_port(text: str):
 
 def test_addresses_may_be_many_and_of_either_kind():
     assert addresses("a:1, [::1]:2") == [("a", 1), ("::1", 2)]
+
+
+def on_scripted(parts, work, timeout_s: float = 10):
+    """Run `work` on a server that says what it is told to, and on its cluster."""
+    with scripted(parts) as kafka:
+
+        async def connected() -> object:
+            cluster = KafkaCluster(kafka.address, timeout_s=timeout_s)
+            try:
+                return await work(kafka, cluster)
+            finally:
+                cluster.close()
+                await asyncio.sleep(0)
+
+        return asyncio.run(connected())
+
+
+def test_an_answer_that_never_comes_costs_the_connection_and_is_asked_for_again():
+    async def work(kafka, cluster):
+        kafka.next_up[OFFSETS].append(SILENCE)
+        return await KafkaConsumer(cluster).offsets({("t", 0): LATEST})
+
+    assert on_scripted({("t", 0): Part(end=5)}, work, timeout_s=0.3) == {("t", 0): 5}
+
+
+def test_a_batch_is_sent_again_until_the_server_takes_it():
+    async def work(kafka, cluster):
+        again = [ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.NOT_LEADER_OR_FOLLOWER, SILENCE]
+        kafka.next_up[PRODUCE].extend(again)
+        await KafkaProducer(cluster).send("t", 0, build_batch(records(1)))
+        return len(kafka.parts["t", 0].batches)
+
+    assert on_scripted({("t", 0): Part()}, work, timeout_s=0.3) == 1
+
+
+def test_a_batch_that_is_refused_for_good_is_sent_once():
+    async def work(kafka, cluster):
+        kafka.next_up[PRODUCE].append(ErrorCode.MESSAGE_TOO_LARGE)
+        with pytest.raises(ServerRefused, match="produce to t-0: MESSAGE_TOO_LARGE"):
+            await KafkaProducer(cluster).send("t", 0, build_batch(records(1)))
+
+    on_scripted({("t", 0): Part()}, work)
+
+
+def test_a_topic_may_take_the_server_a_moment_to_make():
+    """Kafka says that it does not know the topic while it is making it."""
+
+    async def work(kafka, cluster):
+        unknown = [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.LEADER_NOT_AVAILABLE]
+        kafka.next_up[METADATA].extend(unknown)
+        return await cluster.partitions("t", create=True)
+
+    assert on_scripted({("t", 0): Part()}, work) == [0]
+
+
+def test_the_cluster_s_own_topics_are_not_among_the_names():
+    async def work(kafka, cluster):
+        kafka.internal.add("__consumer_offsets")
+        return await cluster.names()
+
+    parts = {("b", 0): Part(), ("__consumer_offsets", 0): Part(), ("a", 0): Part()}
+    assert on_scripted(parts, work) == ["a", "b"]
+
+
+def test_a_node_learned_from_metadata_is_asked_when_the_bootstrap_is_gone():
+    async def work(kafka, cluster):
+        await cluster.partitions("t")
+        cluster.close()
+        cluster._bootstrap = [("127.0.0.1", 1)]
+        return await cluster.partitions("t")
+
+    assert on_scripted({("t", 0): Part()}, work) == [0]

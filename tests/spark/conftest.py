@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
+import os
 import warnings
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.client.scripted import ScriptedKafka, scripted
 from tests.server import Server, start_server
 from tests.tools import require
 
@@ -46,3 +49,17 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     with start_server(tmp_path_factory.mktemp("server") / "data") as running:
         yield running
+
+
+@pytest.fixture
+def scripted_kafka() -> Iterator[ScriptedKafka]:
+    """A server that says what a test tells it to; this process's link to it is closed after."""
+    from trilogue.spark import link as links
+
+    with scripted({}) as running:
+        yield running
+        at = links._links.pop((os.getpid(), running.address), None)
+        if at is not None:
+            at.cluster.close()
+            at.run(asyncio.sleep(0))  # closed transports take a turn to go
+            at.loop.close()

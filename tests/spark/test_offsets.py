@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from trilogue.spark.offsets import Range, admit, from_json, ranges, to_json, wanted
+from trilogue.spark.options import OptionError
 
 partitions = st.tuples(st.sampled_from(["a", "b"]), st.integers(0, 3))
 offset_maps = st.dictionaries(partitions, st.integers(0, 1000), min_size=1)
@@ -44,14 +46,43 @@ def test_admission_shares_in_proportion_to_lag():
     assert moved == {("t", 0): 90, ("t", 1): 10}
 
 
-@given(offset_maps)
-def test_checkpoints_come_back_as_they_were(offsets):
-    assert offsets == from_json(to_json(offsets))
+@given(offset_maps, st.dictionaries(st.sampled_from(["a", "b"]), st.text("0f", min_size=1)))
+def test_checkpoints_come_back_as_they_were(offsets, ids):
+    known = {topic: one for topic, one in ids.items() if topic in {name for name, _ in offsets}}
+
+    assert from_json(to_json(offsets, ids)) == (offsets, known)
 
 
-def test_bounds_fill_in_the_default():
-    assert wanted({"t": {0: 5}}, [("t", 0), ("t", 1)], -2) == {("t", 0): 5, ("t", 1): -2}
-    assert wanted(-1, [("t", 0)], -2) == {("t", 0): -1}
+def test_a_checkpoint_of_spark_s_own_connector_is_read():
+    assert from_json({"t": {"0": 23, "1": 5}}) == ({("t", 0): 23, ("t", 1): 5}, {})
+
+
+def test_one_bound_is_for_all_partitions_and_a_map_names_each():
+    assert wanted("o", {"t": {0: 5, 1: -2}}, [("t", 0), ("t", 1)]) == {("t", 0): 5, ("t", 1): -2}
+    assert wanted("o", -1, [("t", 0)]) == {("t", 0): -1}
+
+
+@pytest.mark.parametrize(
+    ("bounds", "said"),
+    [
+        ({"t": {0: 5}}, "'startingOffsets' does not name partition 1 of 't'"),
+        ({"t": {0: 5, 1: 5, 2: 5}}, "names partition 2 of 't', which is not read"),
+        ({"t": {0: 5, 1: 5}, "misspelt": {0: 1}}, "names partition 0 of 'misspelt'"),
+    ],
+)
+def test_a_map_that_leaves_out_or_adds_a_partition_is_refused(bounds, said):
+    with pytest.raises(OptionError, match=said):
+        wanted("startingOffsets", bounds, [("t", 0), ("t", 1)])
+
+
+@given(offset_maps, offset_maps, st.integers(1, 100), st.none() | st.integers(1, 20))
+def test_no_range_is_longer_than_allowed(start, end, most, minimum):
+    planned = ranges(start, end, minimum, most)
+
+    assert all(0 < one.end - one.start <= most for one in planned)
+    assert sum(one.end - one.start for one in planned) == sum(
+        max(0, last - start.get(key, 0)) for key, last in end.items()
+    )
 
 
 def test_a_long_range_is_split_more_than_a_short_one():

@@ -33,6 +33,11 @@ def test_names_are_not_case_sensitive():
         ({"maxOffsetsPerTrigger": "0"}, "from 1 on"),
         ({"minPartitions": "many"}, "from 1 on"),
         ({"failOnDataLoss": "maybe"}, "true or false"),
+        ({"startingTimestamp": "2013-01-01"}, "milliseconds"),
+        ({"endingOffsetsByTimestamp": '{"t": {"0": -1}}'}, "below 0"),
+        ({"startingOffsetsByTimestampStrategy": "earliest"}, "error or latest"),
+        ({"maxTriggerDelay": "soon"}, "duration"),
+        ({"maxDecompressedBytes": "0"}, "from 1 on"),
     ],
 )
 def test_what_cannot_be_honoured_is_refused(more, said):
@@ -68,6 +73,48 @@ def test_offsets_by_partition():
     options = ReadOptions.parse({**READ, "startingOffsets": '{"t": {"0": 23, "1": -2}}'})
 
     assert options.starting == {"t": {0: 23, 1: -2}}
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        ({"maxOffsetsPerTrigger": "5"}, "streams only"),
+        ({"minOffsetsPerTrigger": "5"}, "streams only"),
+        ({"startingOffsets": "latest"}, "nothing would be read"),
+    ],
+)
+def test_what_only_a_stream_has_is_refused_in_a_batch(more, said):
+    with pytest.raises(OptionError, match=said):
+        ReadOptions.parse({**READ, **more}).for_batch()
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        ({"endingOffsets": '{"t": {"0": 3}}'}, "batch reads only"),
+        ({"endingTimestamp": "3"}, "batch reads only"),
+        ({"minOffsetsPerTrigger": "5", "maxOffsetsPerTrigger": "4"}, "more than"),
+    ],
+)
+def test_what_only_a_batch_has_is_refused_in_a_stream(more, said):
+    with pytest.raises(OptionError, match=said):
+        ReadOptions.parse({**READ, **more}).for_stream()
+
+
+def test_one_time_for_all_wins_over_times_for_each():
+    for_each = {"startingOffsetsByTimestamp": '{"t": {"0": 5}}'}
+
+    assert ReadOptions.parse({**READ, **for_each}).starting_ms == {"t": {0: 5}}
+    assert ReadOptions.parse({**READ, **for_each, "startingTimestamp": "9"}).starting_ms == 9
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"), [("15m", 900), ("90s", 90), ("1h", 3600), ("250", 0.25), ("2 min", 120)]
+)
+def test_durations_are_spelled_as_spark_spells_them(text, seconds):
+    options = ReadOptions.parse({**READ, "maxTriggerDelay": text})
+
+    assert seconds == options.max_trigger_delay_s
 
 
 def test_a_writer_s_options():

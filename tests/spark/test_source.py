@@ -2,56 +2,21 @@
 
 from __future__ import annotations
 
-import itertools
 import json
-from datetime import UTC, datetime
 
 import confluent_kafka
 import pytest
-from confluent_kafka.admin import AdminClient, NewTopic
 from pyspark.sql import functions as f
 
-from tests.server import Server, start_server
-
-BEGAN = datetime(2013, 1, 1, tzinfo=UTC)
-BEGAN_MS = int(BEGAN.timestamp() * 1000)
-names = (f"topic{number}" for number in itertools.count())
-
-
-def make_topic(server: Server, partitions: int) -> str:
-    name = next(names)
-    admin = AdminClient({"bootstrap.servers": server.kafka})
-    made = admin.create_topics([NewTopic(name, partitions, 1, config={"retention.ms": "-1"})])
-    made[name].result(10)
-    return name
-
-
-def produce(server: Server, topic: str, rows, **settings) -> None:
-    producer = confluent_kafka.Producer({"bootstrap.servers": server.kafka, **settings})
-    for row in rows:
-        producer.produce(topic, **row)
-    assert producer.flush(20) == 0
-
-
-def numbered(count: int, first: int = 0):
-    return [
-        {"key": b"k%d" % number, "value": b"v%d" % number, "timestamp": BEGAN_MS + number}
-        for number in range(first, first + count)
-    ]
-
-
-def reader(spark, server: Server, **options: object):
-    made = spark.read.format("trilogue").option("kafka.bootstrap.servers", server.kafka)
-    for name, value in options.items():
-        made = made.option(name, value)
-    return made
-
-
-def stream(spark, server: Server, **options: object):
-    made = spark.readStream.format("trilogue").option("kafka.bootstrap.servers", server.kafka)
-    for name, value in options.items():
-        made = made.option(name, value)
-    return made.load()
+from tests.server import start_server
+from tests.spark.rooms import (
+    BEGAN_MS,
+    make_topic,
+    numbered,
+    produce,
+    reader,
+    stream,
+)
 
 
 def test_every_column_comes_as_the_producer_sent_it(spark, server):
@@ -111,6 +76,49 @@ def test_starting_and_ending_offsets_bound_a_batch(spark, server):
 
     assert found.rdd.getNumPartitions() == 3
     assert list(range(17, 31)) == sorted(row.offset for row in found.collect())
+
+
+def test_times_bound_a_batch_where_offsets_do_not(spark, server):
+    topic = make_topic(server, 2)
+    rows = [{**row, "partition": number % 2} for number, row in enumerate(numbered(100))]
+    produce(server, topic, rows)
+    times = {"startingTimestamp": BEGAN_MS + 31, "endingTimestamp": BEGAN_MS + 50}
+
+    found = reader(spark, server, columns="key", **times).load(topic).collect()
+    for_each = {
+        "startingOffsetsByTimestamp": json.dumps({topic: {"0": BEGAN_MS + 90, "1": BEGAN_MS}}),
+        "endingOffsetsByTimestamp": json.dumps({topic: {"0": BEGAN_MS + 999, "1": BEGAN_MS}}),
+    }
+    last = reader(spark, server, columns="key", **for_each).load(topic).collect()
+
+    assert {bytes(row.key) for row in found} == {b"k%d" % number for number in range(31, 50)}
+    assert {bytes(row.key) for row in last} == {b"k90", b"k92", b"k94", b"k96", b"k98"}
+
+
+def test_a_time_that_no_record_has_reached_is_an_error_or_the_end(spark, server):
+    topic = make_topic(server, 1)
+    produce(server, topic, numbered(3))
+    later = {"startingTimestamp": BEGAN_MS + 3}
+
+    with pytest.raises(Exception, match=f"no record of {topic}-0 is as late"):
+        reader(spark, server, **later).load(topic).count()
+    at_the_end = {**later, "startingOffsetsByTimestampStrategy": "latest"}
+    assert reader(spark, server, **at_the_end).load(topic).count() == 0
+
+
+def test_a_batch_larger_than_a_fetch_is_read(spark, server):
+    topic = make_topic(server, 1)
+    rows = [{"value": bytes(900_000)}, *numbered(3), {"value": bytes(900_000)}]
+    produce(server, topic, rows)
+
+    found = reader(spark, server, columns="value", fetchBytes=1000).load(topic)
+
+    assert found.select(f.sum(f.length("value"))).first()[0] == 1_800_000 + 6
+
+
+def test_a_schema_of_one_s_own_is_refused(spark, server):
+    with pytest.raises(Exception, match="no other can be given"):
+        reader(spark, server).schema("value string").load(make_topic(server, 1)).count()
 
 
 def test_patterns_and_assignments_choose_partitions(spark, server):
@@ -225,9 +233,9 @@ def test_lost_data_is_an_error_unless_it_is_allowed(spark, server):
             topic
         ).count()
     allowed = reader(
-        spark, server, startingOffsets=json.dumps({topic: {"0": 7}}), failOnDataLoss="false", **gone
+        spark, server, startingOffsets=json.dumps({topic: {"0": 3}}), failOnDataLoss="false", **gone
     ).load(topic)
-    assert allowed.count() == 0
+    assert allowed.count() == 2
 
 
 def test_a_table_outlives_the_server_s_restart(spark, tmp_path):

@@ -9,15 +9,15 @@ from __future__ import annotations
 import asyncio
 import os
 import re
-from collections.abc import Coroutine, Mapping
+from collections.abc import Coroutine, Iterable, Mapping
 from typing import Any, TypeVar
 
 from trilogue.client.kafka.admin import KafkaAdmin
 from trilogue.client.kafka.cluster import KafkaCluster
 from trilogue.client.kafka.consumer import EARLIEST, LATEST, KafkaConsumer
 from trilogue.client.kafka.producer import KafkaProducer
-from trilogue.spark.offsets import Offsets, Partition
-from trilogue.spark.options import ReadOptions
+from trilogue.spark.offsets import Ids, Offsets, Partition
+from trilogue.spark.options import OptionError, ReadOptions
 
 T = TypeVar("T")
 
@@ -46,6 +46,13 @@ class Link:
         """Wait for what `start` began."""
         return self.loop.run_until_complete(task)
 
+    def drop(self, task: asyncio.Task[T]) -> None:
+        """Give up what `start` began: a task that is read no further leaves nothing behind."""
+        task.cancel()
+        self.loop.run_until_complete(asyncio.wait([task]))
+        if not task.cancelled():
+            task.exception()  # looked at, so that nobody complains that it never was
+
     def partitions(self, options: ReadOptions) -> list[Partition]:
         """Every partition that the options subscribe to, as of now."""
         return self.run(self._partitions(options))
@@ -53,18 +60,30 @@ class Link:
     async def _partitions(self, options: ReadOptions) -> list[Partition]:
         if options.assign is not None:
             await self.cluster.refresh(options.assign)
-            return [
-                (topic, number) for topic, numbers in options.assign.items() for number in numbers
-            ]
+            assigned = {
+                (topic, one) for topic, numbers in options.assign.items() for one in numbers
+            }
+            for topic, number in sorted(assigned):
+                if number not in self.cluster.topics[topic].leaders:
+                    raise OptionError(f"option 'assign' names {topic}-{number}, which is not there")
+            return sorted(assigned)
         topics = list(options.topics)
         if options.pattern is not None:
-            await self.cluster.refresh(None)
-            topics = [name for name in self.cluster.topics if re.fullmatch(options.pattern, name)]
-        else:
-            await self.cluster.refresh(topics)
+            names = await self.cluster.names()
+            topics = [name for name in names if re.fullmatch(options.pattern, name)]
+        await self.cluster.refresh(topics)
         return sorted(
             (topic, number) for topic in topics for number in self.cluster.topics[topic].leaders
         )
+
+    def ids(self, partitions: Iterable[Partition]) -> Ids:
+        """Ids of the topics of `partitions`, as far as the server told any."""
+        found = {topic: self.cluster.topics[topic].topic_id for topic, _ in partitions}
+        return {topic: one.hex() for topic, one in found.items() if any(one)}
+
+    def at_times(self, times: Mapping[Partition, int]) -> Offsets:
+        """The first offset at or after a time (ms) in each partition, -1 where there is none."""
+        return self.run(self.consumer.offsets(times)) if times else {}
 
     def resolve(self, wanted: Mapping[Partition, int]) -> Offsets:
         """Turn -1 (latest) and -2 (earliest) into offsets; others stay as they are."""

@@ -1,19 +1,24 @@
 """Planning: which offsets a batch or micro-batch covers, and how they are shared among tasks.
 
 Plain functions of plain dicts. An offset map is `{(topic, partition): offset}`; Spark keeps it as
-JSON `{"topic": {"0": 23}}` in checkpoints, the same form that its Kafka connector writes.
+JSON `{"topic": {"0": 23}}` in checkpoints, the form that its Kafka connector writes, which is read
+here too. We add the topic's id, `{"topic": {"0": 23, "id": "…"}}`: offset 23 of a topic that was
+deleted and made again is another record.
 """
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from trilogue.spark.options import Bounds
+from trilogue.spark.options import Bounds, OptionError
 
 Partition = tuple[str, int]
 Offsets = dict[Partition, int]
+Ids = dict[str, str]
+"""Topic ids, of those topics whose server has such."""
+_ID = "id"
 
 
 class Range(NamedTuple):
@@ -25,31 +30,48 @@ class Range(NamedTuple):
     end: int
 
 
-def to_json(offsets: Mapping[Partition, int]) -> dict[str, dict[str, int]]:
+def to_json(offsets: Mapping[Partition, int], ids: Mapping[str, str]) -> dict[str, dict[str, Any]]:
     """The checkpoint form."""
-    nested: dict[str, dict[str, int]] = {}
+    nested: dict[str, dict[str, Any]] = {}
     for (topic, partition), offset in sorted(offsets.items()):
         nested.setdefault(topic, {})[str(partition)] = int(offset)
+    for topic in nested.keys() & ids.keys():
+        nested[topic][_ID] = ids[topic]
     return nested
 
 
-def from_json(nested: Mapping[str, Mapping[str, int]]) -> Offsets:
+def from_json(nested: Mapping[str, Mapping[str, Any]]) -> tuple[Offsets, Ids]:
     """Back from the checkpoint form."""
-    return {
+    offsets = {
         (topic, int(partition)): int(offset)
         for topic, partitions in nested.items()
         for partition, offset in partitions.items()
+        if partition != _ID
     }
+    ids = {topic: str(parts[_ID]) for topic, parts in nested.items() if _ID in parts}
+    return offsets, ids
 
 
-def wanted(bounds: Bounds, partitions: Iterable[Partition], default: int) -> Offsets:
-    """What the options say for each partition: an offset, or -1/-2 still to be asked for."""
+def wanted(name: str, bounds: Bounds, partitions: Iterable[Partition]) -> Offsets:
+    """What option `name` says for each partition. One that names some must name them all.
+
+    A partition left out would start somewhere that nobody chose, and a topic misspelt would be
+    silently ignored: Spark's own source refuses both as well.
+    """
     if isinstance(bounds, int):
         return dict.fromkeys(partitions, bounds)
-    return {
-        (topic, partition): bounds.get(topic, {}).get(partition, default)
-        for topic, partition in partitions
-    }
+    said = {(topic, number): at for topic, parts in bounds.items() for number, at in parts.items()}
+    there = set(partitions)
+    wrong = sorted(there.symmetric_difference(said))
+    if wrong:
+        topic, number = wrong[0]
+        problem = "does not name" if wrong[0] in there else "names"
+        detail = "" if wrong[0] in there else ", which is not read"
+        raise OptionError(
+            f"option {name!r} {problem} partition {number} of {topic!r}{detail}; "
+            "it must name every partition that is read (-2 earliest, -1 latest)"
+        )
+    return said
 
 
 def admit(start: Offsets, latest: Offsets, rows: int) -> Offsets:
@@ -68,20 +90,27 @@ def admit(start: Offsets, latest: Offsets, rows: int) -> Offsets:
     }
 
 
-def ranges(start: Offsets, end: Offsets, min_partitions: int | None = None) -> list[Range]:
-    """Non-empty ranges, long ones split evenly until there are `min_partitions` of them."""
+def ranges(
+    start: Offsets,
+    end: Offsets,
+    min_partitions: int | None = None,
+    max_records: int | None = None,
+) -> list[Range]:
+    """Non-empty ranges, split evenly: at least `min_partitions`, none above `max_records`."""
     whole = [
         Range(topic, partition, start.get((topic, partition), 0), last)
         for (topic, partition), last in sorted(end.items())
         if last > start.get((topic, partition), 0)
     ]
-    if min_partitions is None or not whole or len(whole) >= min_partitions:
-        return whole
     total = sum(one.end - one.start for one in whole)
+    few = min_partitions is not None and len(whole) < min_partitions
     pieces: list[Range] = []
     for one in whole:
         length = one.end - one.start
-        count = min(length, max(1, -(-min_partitions * length // total)))
+        count = -(-(min_partitions or 1) * length // total) if few else 1
+        if max_records is not None:
+            count = max(count, -(-length // max_records))
+        count = min(length, count)
         cuts = [one.start + length * step // count for step in range(count + 1)]
         pieces += [one._replace(start=low, end=high) for low, high in itertools.pairwise(cuts)]
     return pieces

@@ -22,14 +22,25 @@ READ_OPTIONS = {
     "subscribePattern": "regular expression that whole topic names must match",
     "assign": 'partitions to read: {"topic": [0, 1]}',
     "path": "same as subscribe (what load() was given)",
-    "startingOffsets": 'earliest, latest or {"topic": {"0": 23, "1": -2}} (-2 earliest, -1 latest)',
+    "startingOffsets": "earliest (default of a batch), latest (default of a stream; streams only) "
+    'or {"topic": {"0": 23, "1": -2}} with every partition (-2 earliest, -1 latest)',
     "endingOffsets": "batch only: latest or the same JSON",
+    "startingTimestamp": "from the first record of this time (ms since 1970) in every partition",
+    "endingTimestamp": "batch only: up to the first record of this time",
+    "startingOffsetsByTimestamp": 'the same for each partition: {"topic": {"0": 1356998400000}}',
+    "endingOffsetsByTimestamp": "batch only: the same",
+    "startingOffsetsByTimestampStrategy": "error (default) or latest: where no record is that late",
     "includeHeaders": "true adds the column headers",
     "columns": "only these columns, comma separated: what is not asked for is never decoded",
     "maxOffsetsPerTrigger": "stream: at most so many offsets a micro-batch, shared by lag",
+    "minOffsetsPerTrigger": "stream: wait for so many offsets, or for maxTriggerDelay",
+    "maxTriggerDelay": "stream: the longest wait for minOffsetsPerTrigger (default 15m)",
     "minPartitions": "split partitions so that at least so many tasks run",
+    "maxRecordsPerPartition": "split partitions so that no task reads more offsets than this",
     "failOnDataLoss": "true (default) fails when wanted offsets are gone, false goes on after them",
     "fetchBytes": "bytes asked for in one fetch (default 4 MiB)",
+    "maxDecompressedBytes": "what one compressed record batch may grow to (default 256 MiB)",
+    "kafkaConsumer.pollTimeoutMs": "how long a task waits for offsets that are there (120000)",
 }
 WRITE_OPTIONS = {
     "kafka.bootstrap.servers": "host:port[,host:port...] of the cluster (required)",
@@ -59,13 +70,27 @@ def _checked(given: Mapping[str, str], known: Mapping[str, str]) -> dict[str, st
     return options
 
 
-def _integer(options: Mapping[str, str], name: str, default: int | None) -> int | None:
+def _integer(options: Mapping[str, str], name: str) -> int | None:
     text = options.get(name)
     if text is None:
-        return default
+        return None
     if not text.strip().isdigit() or int(text) < 1:
         raise OptionError(f"option {name!r} takes a whole number from 1 on, not {text!r}")
     return int(text)
+
+
+_UNITS = {"us": 1e-6, "ms": 1e-3, "s": 1, "m": 60, "min": 60, "h": 3600, "d": 86_400}
+
+
+def _seconds(options: Mapping[str, str], name: str, default: float) -> float:
+    """A duration as Spark spells them: 90s, 15m, 1h; a bare number is milliseconds."""
+    text = options.get(name)
+    if text is None:
+        return default
+    found = re.fullmatch(r"(\d+)\s*(us|ms|s|m|min|h|d|)", text.strip().lower())
+    if found is None:
+        raise OptionError(f"option {name!r} takes a duration such as 30s or 15m, not {text!r}")
+    return int(found[1]) * _UNITS[found[2] or "ms"]
 
 
 def _boolean(options: Mapping[str, str], name: str, *, default: bool) -> bool:
@@ -87,18 +112,40 @@ def _bounds(options: Mapping[str, str], name: str, default: int) -> Bounds:
         if name == "endingOffsets" and word == "earliest":
             raise OptionError("endingOffsets cannot be earliest")
         return EARLIEST if word == "earliest" else LATEST
+    return _by_partition(name, text, LATEST if name == "endingOffsets" else EARLIEST)
+
+
+def _by_partition(name: str, text: str, lowest: int) -> dict[str, dict[int, int]]:
     parsed = _json(name, text)
     try:
         bounds = {
-            topic: {int(partition): int(offset) for partition, offset in partitions.items()}
+            topic: {int(partition): int(number) for partition, number in partitions.items()}
             for topic, partitions in parsed.items()
         }
     except (AttributeError, TypeError, ValueError):
         raise OptionError(f"option {name!r} is not of the form {{'topic': {{'0': 23}}}}") from None
-    lowest = LATEST if name == "endingOffsets" else EARLIEST
-    if any(offset < lowest for parts in bounds.values() for offset in parts.values()):
-        raise OptionError(f"option {name!r} has an offset below {lowest}")
+    if any(number < lowest for parts in bounds.values() for number in parts.values()):
+        raise OptionError(f"option {name!r} has a number below {lowest}")
     return bounds
+
+
+def _times(options: Mapping[str, str], which: str) -> Bounds | None:
+    """Times win over offsets, and one time for all over a time for each, as in Spark's source."""
+    one = options.get(f"{which}Timestamp")
+    if one is not None:
+        if not one.strip().isdigit():
+            raise OptionError(f"option '{which}Timestamp' takes milliseconds, not {one!r}")
+        return int(one)
+    name = f"{which}OffsetsByTimestamp"
+    return _by_partition(name, options[name], 0) if name in options else None
+
+
+def _strategy(options: Mapping[str, str]) -> bool:
+    name = "startingOffsetsByTimestampStrategy"
+    text = options.get(name, "error").strip().lower()
+    if text not in {"error", "latest"}:
+        raise OptionError(f"option {name!r} takes error or latest, not {text!r}")
+    return text == "latest"
 
 
 def _json(name: str, text: str) -> dict[str, Any]:
@@ -121,11 +168,19 @@ class ReadOptions:
     assign: dict[str, tuple[int, ...]] | None = None
     starting: Bounds | None = None
     ending: Bounds = LATEST
+    starting_ms: Bounds | None = None
+    ending_ms: Bounds | None = None
+    latest_if_later: bool = False
     columns: tuple[str, ...] = COLUMNS[:-1]
     max_offsets_per_trigger: int | None = None
+    min_offsets_per_trigger: int | None = None
+    max_trigger_delay_s: float = 900.0
     min_partitions: int | None = None
+    max_records_per_partition: int | None = None
     fail_on_data_loss: bool = True
     fetch_bytes: int = 4 << 20
+    decompressed_limit: int = 256 << 20
+    patience_ms: int = 120_000
 
     @classmethod
     def parse(cls, given: Mapping[str, str]) -> ReadOptions:
@@ -145,12 +200,37 @@ class ReadOptions:
             assign=_assign(options.get("assign")),
             starting=starting,
             ending=_bounds(options, "endingOffsets", LATEST),
+            starting_ms=_times(options, "starting"),
+            ending_ms=_times(options, "ending"),
+            latest_if_later=_strategy(options),
             columns=_columns(options),
-            max_offsets_per_trigger=_integer(options, "maxOffsetsPerTrigger", None),
-            min_partitions=_integer(options, "minPartitions", None),
+            max_offsets_per_trigger=_integer(options, "maxOffsetsPerTrigger"),
+            min_offsets_per_trigger=_integer(options, "minOffsetsPerTrigger"),
+            max_trigger_delay_s=_seconds(options, "maxTriggerDelay", 900.0),
+            min_partitions=_integer(options, "minPartitions"),
+            max_records_per_partition=_integer(options, "maxRecordsPerPartition"),
             fail_on_data_loss=_boolean(options, "failOnDataLoss", default=True),
-            fetch_bytes=_integer(options, "fetchBytes", 4 << 20) or 4 << 20,
+            fetch_bytes=_integer(options, "fetchBytes") or 4 << 20,
+            decompressed_limit=_integer(options, "maxDecompressedBytes") or 256 << 20,
+            patience_ms=_integer(options, "kafkaConsumer.pollTimeoutMs") or 120_000,
         )
+
+    def for_batch(self) -> ReadOptions:
+        """The same, unless something is asked that only a stream has."""
+        if self.max_offsets_per_trigger or self.min_offsets_per_trigger:
+            raise OptionError("maxOffsetsPerTrigger and minOffsetsPerTrigger are for streams only")
+        if self.starting == LATEST and self.starting_ms is None:
+            raise OptionError("startingOffsets cannot be latest for a batch: nothing would be read")
+        return self
+
+    def for_stream(self) -> ReadOptions:
+        """The same, unless something is asked that only a batch has."""
+        if self.ending != LATEST or self.ending_ms is not None:
+            raise OptionError("endingOffsets and endingTimestamp are for batch reads only")
+        low, high = self.min_offsets_per_trigger, self.max_offsets_per_trigger
+        if low is not None and high is not None and low > high:
+            raise OptionError("minOffsetsPerTrigger is more than maxOffsetsPerTrigger")
+        return self
 
 
 def _pattern(text: str | None) -> str | None:
@@ -165,10 +245,11 @@ def _pattern(text: str | None) -> str | None:
 def _assign(text: str | None) -> dict[str, tuple[int, ...]] | None:
     if text is None:
         return None
+    parsed = _json("assign", text)
     try:
         return {
             topic: tuple(sorted({int(number) for number in numbers}))
-            for topic, numbers in _json("assign", text).items()
+            for topic, numbers in parsed.items()
         }
     except (TypeError, ValueError):
         raise OptionError("option 'assign' is not of the form {'topic': [0, 1]}") from None
@@ -208,5 +289,5 @@ class WriteOptions:
             servers=options["kafka.bootstrap.servers"],
             topic=options.get("topic", options.get("path")),
             codec=CODECS[compression],
-            batch_bytes=_integer(options, "batchBytes", 512 << 10) or 512 << 10,
+            batch_bytes=_integer(options, "batchBytes") or 512 << 10,
         )

@@ -1,11 +1,12 @@
 """Batch reads, and the one loop that turns a range of offsets into Arrow batches.
 
-While Spark takes a batch, the next fetch is already on its way. Memory holds one fetch and the
-batch that is being filled.
+While Spark takes what came, the next fetch is already on its way. Memory holds one fetch, the next
+one as far as it has come, and the batch that is being filled.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -14,21 +15,17 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from trilogue.client.errors import ServerRefused
 from trilogue.client.kafka.consumer import EARLIEST, LATEST, Fetched
 from trilogue.entry.arrow import ArrowReader
+from trilogue.entry.walk import walk_headers
 from trilogue.spark.link import Link, link
-from trilogue.spark.offsets import Range, ranges, wanted
-from trilogue.spark.options import OptionError, ReadOptions
+from trilogue.spark.offsets import Offsets, Range, ranges
+from trilogue.spark.options import ReadOptions
+from trilogue.spark.plan import ending, lost, starting
+from trilogue.wire.kafka.errors import ErrorCode
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-OFFSET_OUT_OF_RANGE = 1
 WAIT_MS = 500
-EMPTY_FETCHES = 120
-"""A range that yields nothing for so many waits in a row (a minute) has lost its data."""
-
-
-class DataLost(RuntimeError):
-    """Offsets that were asked for are no longer (or not yet) in the log."""
 
 
 class RangePartition(InputPartition):
@@ -39,71 +36,106 @@ class RangePartition(InputPartition):
 
 
 class BatchReader(DataSourceReader):
-    """Reads [startingOffsets, endingOffsets) of every partition, fixed at planning."""
+    """Reads from start to end of every partition, both fixed at planning."""
 
     def __init__(self, options: ReadOptions) -> None:
-        if options.max_offsets_per_trigger is not None:
-            raise OptionError("maxOffsetsPerTrigger is for streams only")
-        self._options = options
+        self._options = options.for_batch()
 
     def partitions(self) -> list[InputPartition]:
         """Plan the tasks."""
         options = self._options
         at = link(options.servers)
         partitions = at.partitions(options)
-        starting = EARLIEST if options.starting is None else options.starting
-        start = at.resolve(wanted(starting, partitions, EARLIEST))
-        end = at.resolve(wanted(options.ending, partitions, LATEST))
-        return [RangePartition(one) for one in ranges(start, end, options.min_partitions)]
+        start = starting(at, options, partitions, EARLIEST)
+        end = ending(at, options, partitions)
+        return [RangePartition(one) for one in planned(options, start, end)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Read one range in a worker."""
         return read_range(self._options, partition.value if partition else None)
 
 
+def planned(options: ReadOptions, start: Offsets, end: Offsets) -> list[Range]:
+    """Split what is read into tasks as the options say."""
+    return ranges(start, end, options.min_partitions, options.max_records_per_partition)
+
+
 def read_range(options: ReadOptions, wanted_range: Range | None) -> Iterator[pa.RecordBatch]:
     """Fetch and decode one range; DataLost when it is not there and failOnDataLoss holds."""
     if wanted_range is None:  # Spark's one task of a plan without partitions
         return
-    topic, partition, start, end = wanted_range
     at = link(options.servers)
-    arrow = ArrowReader(topic, partition, start, end, columns=options.columns)
+    arrow = ArrowReader(*wanted_range, columns=options.columns, limit=options.decompressed_limit)
+    fetches = _Fetches(at, options, wanted_range)
     waits = 0
-    fetching = at.start(_fetch(at, wanted_range, options, start))
-    while not arrow.done:
-        try:
-            fetched = at.wait(fetching)
-        except ServerRefused as refused:
-            if refused.code != OFFSET_OUT_OF_RANGE:
-                raise
-            arrow.next_offset = _after_gap(at, wanted_range, options, arrow.next_offset)
-            fetching = at.start(_fetch(at, wanted_range, options, arrow.next_offset))
-            continue
-        before = arrow.next_offset
-        yield from arrow.feed(fetched.records, fetched.aborted)
-        waits = waits + 1 if arrow.next_offset == before else 0
-        if waits == EMPTY_FETCHES:
-            raise DataLost(f"{topic}-{partition}: nothing came at offset {before} of {end}")
-        if not arrow.done:
-            fetching = at.start(_fetch(at, wanted_range, options, arrow.next_offset))
+    try:
+        while not arrow.done:
+            before = arrow.next_offset
+            fetched = fetches.take(before)
+            if fetched is not None:
+                fetches.go_on(_end(fetched.records, before))
+                yield from arrow.feed(fetched.records, fetched.aborted)
+            waits = waits + 1 if arrow.next_offset == before else 0
+            if fetched is None or waits * WAIT_MS >= options.patience_ms:
+                arrow.next_offset = _after_gap(at, wanted_range, options, before, waits)
+    finally:
+        fetches.drop()
     yield from arrow.flush()
 
 
-async def _fetch(at: Link, where: Range, options: ReadOptions, offset: int) -> Fetched:
-    return await at.consumer.fetch(
-        where.topic, where.partition, offset, max_bytes=options.fetch_bytes, max_wait_ms=WAIT_MS
-    )
+class _Fetches:
+    """The fetch of one range that is under way; the next one is, while Spark takes this one."""
+
+    def __init__(self, at: Link, options: ReadOptions, where: Range) -> None:
+        self._at, self._options, self._where = at, options, where
+        self._offset = -1
+        self._task: asyncio.Task[Fetched] | None = None
+
+    def go_on(self, offset: int) -> None:
+        """Ask for what is at `offset`, unless that is beyond the range."""
+        self._offset = offset
+        self._task = None if offset >= self._where.end else self._at.start(self._fetch(offset))
+
+    def take(self, offset: int) -> Fetched | None:
+        """What is at `offset`; None when the log has no such offset."""
+        if self._task is None or self._offset != offset:
+            self.drop()
+            self.go_on(offset)
+        task, self._task = self._task, None
+        assert task is not None
+        try:
+            return self._at.wait(task)
+        except ServerRefused as refused:
+            if refused.code != ErrorCode.OFFSET_OUT_OF_RANGE:
+                raise
+            return None
+
+    def drop(self) -> None:
+        """Leave nothing behind."""
+        if self._task is not None:
+            self._at.drop(self._task)
+            self._task = None
+
+    async def _fetch(self, offset: int) -> Fetched:
+        topic, partition, _, _ = self._where
+        size = self._options.fetch_bytes
+        consumer = self._at.consumer
+        return await consumer.fetch(topic, partition, offset, max_bytes=size, max_wait_ms=WAIT_MS)
 
 
-def _after_gap(at: Link, where: Range, options: ReadOptions, offset: int) -> int:
-    """Decide what to do about an offset outside the log: fail, or go on where the log starts."""
+def _end(records: memoryview, offset: int) -> int:
+    """Where the next fetch begins when this one is read."""
+    entries = walk_headers(records, cut_is_end=True)
+    return max(offset, entries[-1][2] + entries[-1][3] + 1) if entries else offset
+
+
+def _after_gap(at: Link, where: Range, options: ReadOptions, offset: int, waits: int) -> int:
+    """Decide what to do about an offset that does not come: fail, or go on where the log does."""
     key = (where.topic, where.partition)
     first = at.resolve({key: EARLIEST})[key]
     last = at.resolve({key: LATEST})[key]
+    if first <= offset <= last and waits * WAIT_MS < options.patience_ms:
+        return offset  # it is there by now
     if options.fail_on_data_loss:
-        raise DataLost(
-            f"{where.topic}-{where.partition}: offsets [{offset}, {where.end}) are wanted, the log "
-            f"holds [{first}, {last}). Old data was removed, or the topic was made again. "
-            "failOnDataLoss=false reads what is there."
-        )
-    return where.end if offset > last or first >= where.end else max(first, offset)
+        raise lost([key], f"offsets [{offset}, {where.end}) are wanted", first, last)
+    return min(first, where.end) if offset < first else where.end

@@ -25,7 +25,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from trilogue.spark.options import ReadOptions, WriteOptions
+from trilogue.spark.options import OptionError, ReadOptions, WriteOptions
 from trilogue.spark.reader import BatchReader
 from trilogue.spark.stream_reader import StreamReader
 from trilogue.spark.writer import BatchWriter, StreamWriter
@@ -56,19 +56,30 @@ class DefaultSource(DataSource):
         columns = ReadOptions.parse(self.options).columns
         return StructType([StructField(name, TYPES[name]) for name in columns])
 
-    def reader(self, schema: StructType) -> DataSourceReader:  # noqa: ARG002
+    def reader(self, schema: StructType) -> DataSourceReader:
         """Return a batch reader."""
+        self._check(schema)
         return BatchReader(ReadOptions.parse(self.options))
 
-    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: ARG002, N802
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
         """Return a streaming reader."""
+        self._check(schema)
         return StreamReader(ReadOptions.parse(self.options))
+
+    def _check(self, schema: StructType) -> None:
+        """Refuse a schema of the user's own that is another than the one we deliver."""
+        ours = self.schema()
+        if schema.simpleString() != ours.simpleString():
+            raise OptionError(
+                f"the schema is {ours.simpleString()}, no other can be given; option 'columns' "
+                "chooses among them"
+            )
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """Return a batch writer; a log cannot be overwritten."""
         return BatchWriter(WriteOptions.parse(self.options), schema, overwrite=overwrite)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802
-        """Return a streaming writer, for append mode and for update mode."""
-        del overwrite  # complete mode arrives here too, and writes its rows again, as Kafka's does
+        """Return a streaming writer, for append and complete mode; Spark refuses update mode."""
+        del overwrite  # complete mode writes all its rows again, as Spark's Kafka sink does
         return StreamWriter(WriteOptions.parse(self.options), schema)

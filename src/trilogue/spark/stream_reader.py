@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+import time
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
@@ -14,32 +16,36 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from trilogue.client.kafka.consumer import EARLIEST, LATEST
-from trilogue.spark.link import link
-from trilogue.spark.offsets import Offsets, admit, from_json, ranges, to_json, wanted
-from trilogue.spark.options import OptionError, ReadOptions
-from trilogue.spark.reader import RangePartition, read_range
+from trilogue.spark.link import Link, link
+from trilogue.spark.offsets import Ids, Offsets, Partition, admit, from_json, to_json
+from trilogue.spark.options import ReadOptions
+from trilogue.spark.plan import DataLost, starting
+from trilogue.spark.reader import RangePartition, planned, read_range
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Plans micro-batches. Lives in the planner process; `read` runs in workers, without state."""
+    """Plans micro-batches. Lives in the planner process; `read` runs in workers, without state.
 
-    def __init__(self, options: ReadOptions) -> None:
-        if options.ending != LATEST:
-            raise OptionError("endingOffsets is for batch reads only")
-        self._options = options
-        self._until: Offsets | None = None
-        self._known: Offsets = {}
+    A query goes on at the offsets of its checkpoint. A partition that is new since then is read
+    from its beginning; so is a topic that was made again, when failOnDataLoss=false lets that pass.
+    """
+
+    def __init__(
+        self, options: ReadOptions, *, monotonic: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._options = options.for_stream()
+        self._monotonic = monotonic
+        self._until: tuple[Offsets, Ids] | None = None
+        self._last_trigger = -math.inf
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802
         """Where a new query starts: startingOffsets, or the latest."""
-        starting = LATEST if self._options.starting is None else self._options.starting
-        at = link(self._options.servers)
+        at = self._at()
         partitions = at.partitions(self._options)
-        self._known = at.resolve(wanted(starting, partitions, LATEST))
-        return to_json(self._known)
+        return to_json(starting(at, self._options, partitions, LATEST), at.ids(partitions))
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
         """Return maxOffsetsPerTrigger as Spark's own limit."""
@@ -47,31 +53,29 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadAllAvailable() if rows is None else ReadMaxRows(rows)
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
-        """How far the next micro-batch goes."""
-        begin = from_json(start)
-        latest = self._ends() if self._until is None else dict(self._until)
-        latest = {key: max(end, begin.get(key, 0)) for key, end in latest.items()}
-        for key, offset in begin.items():  # a partition that went away keeps its position
-            latest.setdefault(key, offset)
+        """How far the next micro-batch goes; `start` itself when it is not worth one yet."""
+        latest, ids = self._now() if self._until is None else self._until
+        begin = self._continued(start, latest, ids)
+        latest = begin | latest  # a partition that went away keeps its position
+        if self._should_wait(sum(latest[key] - begin[key] for key in latest)):
+            return start
         if isinstance(limit, ReadMaxRows):
-            new = [key for key in latest if key not in begin]
-            begin |= self._beginnings(new)
             latest = admit(begin, latest, limit.max_rows)
-        return to_json(latest)
+        return to_json(latest, from_json(start)[1] | ids)
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         """Fix what is there now: the query stops when it has read up to here."""
-        self._until = self._ends()
+        self._until = self._now()
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
         """Show the backlog in the query's progress."""
-        return to_json(self._ends())
+        return to_json(*self._now())
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[RangePartition]:
-        """Split a micro-batch into tasks. A partition that is new starts at its beginning."""
-        begin, last = from_json(start), from_json(end)
-        begin |= self._beginnings([key for key in last if key not in begin])
-        return [RangePartition(one) for one in ranges(begin, last, self._options.min_partitions)]
+        """Split a micro-batch into tasks; a repeated one gets the same offsets again."""
+        last, ids = from_json(end)
+        begin, _ = self._known(start, last, ids)
+        return [RangePartition(one) for one in planned(self._options, begin, last)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Read one range in a worker."""
@@ -83,9 +87,48 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def stop(self) -> None:
         """Nothing to free: connections belong to the process."""
 
-    def _ends(self) -> Offsets:
-        at = link(self._options.servers)
-        return at.resolve(dict.fromkeys(at.partitions(self._options), LATEST))
+    def _at(self) -> Link:
+        return link(self._options.servers)
 
-    def _beginnings(self, partitions: list[tuple[str, int]]) -> Offsets:
-        return link(self._options.servers).resolve(dict.fromkeys(partitions, EARLIEST))
+    def _now(self) -> tuple[Offsets, Ids]:
+        at = self._at()
+        partitions = at.partitions(self._options)
+        return at.resolve(dict.fromkeys(partitions, LATEST)), at.ids(partitions)
+
+    def _should_wait(self, lag: int) -> bool:
+        """Tell whether minOffsetsPerTrigger holds a micro-batch back; AvailableNow reads all."""
+        least, now = self._options.min_offsets_per_trigger, self._monotonic()
+        few = least is not None and lag < least and self._until is None
+        if few and now - self._last_trigger < self._options.max_trigger_delay_s:
+            return True
+        self._last_trigger = now
+        return False
+
+    def _continued(self, start: dict[str, Any], latest: Offsets, ids: Ids) -> Offsets:
+        """Where to go on; DataLost where that is no longer there."""
+        begin, again = self._known(start, latest, ids)
+        gone = sorted(begin.keys() - latest.keys())
+        if self._options.fail_on_data_loss and (gone or again):
+            topic, number = (gone or again)[0]
+            what = "is gone" if gone else "was made again, or lost its end"
+            raise DataLost(
+                f"{topic}-{number} {what}; the query has read up to offset "
+                f"{from_json(start)[0][topic, number]} of it. failOnDataLoss=false reads on "
+                "from the beginning of what is there."
+            )
+        return begin
+
+    def _known(
+        self, start: dict[str, Any], last: Offsets, ids: Ids
+    ) -> tuple[Offsets, list[Partition]]:
+        """Where `start` stands in what is there, and the partitions that were made again."""
+        begin, old_ids = from_json(start)
+        again = sorted(
+            (topic, number)
+            for (topic, number), offset in begin.items()
+            if old_ids.get(topic, ids.get(topic)) != ids.get(topic, old_ids.get(topic))
+            or offset > last.get((topic, number), offset)
+        )
+        new = [key for key in last if key not in begin]
+        found = self._at().resolve(dict.fromkeys([*new, *again], EARLIEST))
+        return begin | found, again

@@ -19,10 +19,12 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
+from trilogue.client.errors import ServerRefused
 from trilogue.entry.arrow import build_from_arrow
 from trilogue.spark.link import Link, link
 from trilogue.spark.options import OptionError, WriteOptions
 from trilogue.spark.partitioner import Partitioner
+from trilogue.wire.kafka.errors import ErrorCode
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -35,6 +37,10 @@ TYPES = {
     "timestamp": {"timestamp"},
     "headers": {"array<struct<key:string,value:binary>>"},
 }
+
+
+class NotStored(RuntimeError):
+    """The server does not take these rows, and will not when asked again."""
 
 
 @dataclass
@@ -91,7 +97,12 @@ class _Sink:
 
     def _partitioner(self, topic: str) -> Partitioner:
         if topic not in self._partitioners:
-            count = len(self._at.run(self._at.cluster.partitions(topic, create=True)))
+            try:
+                count = len(self._at.run(self._at.cluster.partitions(topic, create=True)))
+            except ServerRefused as refused:
+                if refused.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                    raise NotStored(f"no topic {topic!r}, and the server makes none") from refused
+                raise
             self._partitioners[topic] = Partitioner(count, turn=time.monotonic_ns() % count)
         return self._partitioners[topic]
 
@@ -103,7 +114,15 @@ class _Sink:
             timestamp_ms=time.time_ns() // 1_000_000,
         )
         for entry in entries:
-            await self._at.producer.send(topic, partition, entry)
+            try:
+                await self._at.producer.send(topic, partition, entry)
+            except ServerRefused as refused:
+                if refused.code != ErrorCode.MESSAGE_TOO_LARGE:
+                    raise
+                raise NotStored(
+                    f"{topic}-{partition} takes no batch of {len(entry)} bytes (max.message.bytes)."
+                    " A row alone may be too large; else option batchBytes makes smaller batches."
+                ) from refused
             self.batches += 1
 
 
@@ -111,9 +130,13 @@ _ADDRESS = {"topic", "partition"}
 
 
 async def _together(work: Iterable[Coroutine[None, None, None]]) -> None:
-    async with asyncio.TaskGroup() as group:
-        for one in work:
-            group.create_task(one)
+    """Wait for all; what the first failure says is raised as it is, the others are given up."""
+    try:
+        async with asyncio.TaskGroup() as group:
+            for one in work:
+                group.create_task(one)
+    except ExceptionGroup as failures:
+        raise failures.exceptions[0] from None
 
 
 def _split(batch: pa.RecordBatch, numbers: pa.Array) -> Iterator[tuple[int, pa.RecordBatch]]:

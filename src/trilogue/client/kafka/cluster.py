@@ -13,6 +13,8 @@ from trilogue.wire.kafka.errors import ErrorCode
 from trilogue.wire.kafka.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 
 METADATA_NEWEST = 12
+CREATION_S = 5.0
+"""How long a server may take to make a topic that it was asked for (Kafka says "unknown" first)."""
 
 
 def refuse(code: int, about: str) -> None:
@@ -70,38 +72,53 @@ class KafkaCluster:
             return made
 
     async def any_connection(self) -> KafkaConnection:
-        """A connection to some node: one that is open, else the first bootstrap that answers."""
+        """A connection to some node: one that is open, else the first address that answers."""
         for known in self._connections.values():
             if known.is_open:
                 return known
         problem: ClientError = ConnectionLost("no bootstrap address given")
-        for address in self._bootstrap:
+        for address in dict.fromkeys([*self._bootstrap, *self._nodes.values()]):
             try:
                 return await self.connect(address)
             except ClientError as failed:
                 problem = failed
         raise problem
 
-    async def refresh(self, topics: Iterable[str] | None, *, create: bool = False) -> None:
-        """Ask for metadata of these topics (None = all) until every one has all its leaders."""
-        wanted = None if topics is None else list(topics)
+    async def refresh(self, topics: Iterable[str], *, create: bool = False) -> None:
+        """Ask for metadata of these topics until every one has all its leaders."""
+        wanted = list(topics)
         trouble: ClientError | None = None
-        for pause in pauses(total_s=self._timeout_s):
+        for pause in pauses(
+            total_s=min(self._timeout_s, CREATION_S) if create else self._timeout_s
+        ):
             try:
                 answer = await self._ask(wanted, create)
                 self._learn(answer)
             except ConnectionLost as lost:
                 trouble = lost
             except ServerRefused as refused:
-                if not refused.retriable or (
-                    refused.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION and not create
-                ):
+                if refused.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION and not create:
+                    refused.retriable = False  # the server knows its topics
+                if not refused.retriable:
                     raise
                 trouble = refused
             else:
                 return
             await asyncio.sleep(pause)
         raise trouble or ConnectionLost("no metadata")
+
+    async def names(self) -> list[str]:
+        """The names of all topics that are not the cluster's own, as of now."""
+        trouble: ClientError = ConnectionLost("no metadata")
+        for pause in pauses(total_s=self._timeout_s):
+            try:
+                answer = await self._ask(None, create=False)
+            except ConnectionLost as lost:
+                trouble = lost
+                await asyncio.sleep(pause)
+            else:
+                return sorted(row.name for row in answer.topics if row.name and not row.is_internal)
+        raise trouble
 
     async def _ask(self, topics: list[str] | None, create: bool) -> MetadataResponse:
         connection = await self.any_connection()

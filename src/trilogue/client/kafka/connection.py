@@ -71,8 +71,12 @@ class KafkaConnection:
         return await self._exchange(key, self.version(key, most), message)
 
     async def _exchange(self, key: int, version: int, message: Any) -> Any:
-        async with asyncio.timeout(self._timeout_s):
-            return await self.start(key, version, message)
+        try:
+            async with asyncio.timeout(self._timeout_s):
+                return await self.start(key, version, message)
+        except TimeoutError:
+            self.close()  # answers come in order: nobody can get past the one that is missing
+            raise ConnectionLost(f"no answer to API {key} in {self._timeout_s:.0f} s") from None
 
     def start(self, key: int, version: int, message: Any) -> asyncio.Future[Any]:
         """Send now; the future holds the decoded answer, or what went wrong."""

@@ -1,0 +1,62 @@
+"""What a read covers: options become offsets that are there, or an error that says what is not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from trilogue.client.kafka.consumer import EARLIEST, LATEST
+from trilogue.spark.link import Link
+from trilogue.spark.offsets import Offsets, Partition, wanted
+from trilogue.spark.options import OptionError, ReadOptions
+
+
+class DataLost(RuntimeError):
+    """Offsets that were asked for are no longer (or not yet) in the log."""
+
+
+def starting(at: Link, options: ReadOptions, partitions: list[Partition], default: int) -> Offsets:
+    """Where a new read starts in each partition."""
+    if options.starting_ms is not None:
+        times = wanted("startingOffsetsByTimestamp", options.starting_ms, partitions)
+        found = at.at_times(times)
+        late = sorted(key for key, offset in found.items() if offset < 0)
+        if late and not options.latest_if_later:
+            topic, number = late[0]
+            raise OptionError(
+                f"no record of {topic}-{number} is as late as {times[late[0]]} ms; "
+                "startingOffsetsByTimestampStrategy=latest starts at the end there"
+            )
+        return at.resolve(found)  # -1, not found, is also what stands for the latest
+    bounds = default if options.starting is None else options.starting
+    return _there(at, options, wanted("startingOffsets", bounds, partitions))
+
+
+def ending(at: Link, options: ReadOptions, partitions: list[Partition]) -> Offsets:
+    """Where a batch ends in each partition."""
+    if options.ending_ms is not None:
+        times = wanted("endingOffsetsByTimestamp", options.ending_ms, partitions)
+        return at.resolve(at.at_times(times))
+    return _there(at, options, wanted("endingOffsets", options.ending, partitions))
+
+
+def _there(at: Link, options: ReadOptions, asked: Offsets) -> Offsets:
+    """Resolve earliest and latest, and hold explicit offsets against what the log has."""
+    explicit = [key for key, offset in asked.items() if offset >= 0]
+    found = at.resolve(asked)
+    first = at.resolve(dict.fromkeys(explicit, EARLIEST))
+    last = at.resolve(dict.fromkeys(explicit, LATEST))
+    for key in explicit:
+        if not first[key] <= found[key] <= last[key]:
+            if options.fail_on_data_loss:
+                raise lost([key], f"offset {found[key]} is wanted", first[key], last[key])
+            found[key] = min(max(found[key], first[key]), last[key])
+    return found
+
+
+def lost(partitions: Iterable[Partition], what: str, first: int, last: int) -> DataLost:
+    """Build the error for offsets that are not there."""
+    names = ", ".join(f"{topic}-{number}" for topic, number in partitions)
+    return DataLost(
+        f"{names}: {what}, the log holds [{first}, {last}). Old data was removed, or the topic was "
+        "made again. failOnDataLoss=false reads what is there."
+    )

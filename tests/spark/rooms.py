@@ -1,0 +1,76 @@
+"""What the tests with a real Spark share: topics, rows, readers and writers."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import confluent_kafka
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from tests.server import Server
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, DataFrameReader, SparkSession
+    from pyspark.sql.streaming import StreamingQuery
+
+BEGAN = datetime(2013, 1, 1, tzinfo=UTC)
+BEGAN_MS = int(BEGAN.timestamp() * 1000)
+names = (f"topic{number}" for number in itertools.count())
+
+
+def make_topic(server: Server, partitions: int, name: str | None = None, **settings: str) -> str:
+    name = name or next(names)
+    admin = AdminClient({"bootstrap.servers": server.kafka})
+    config = {"retention.ms": "-1", **{key.replace("_", "."): one for key, one in settings.items()}}
+    admin.create_topics([NewTopic(name, partitions, 1, config=config)])[name].result(10)
+    return name
+
+
+def remove_topic(server: Server, name: str) -> None:
+    admin = AdminClient({"bootstrap.servers": server.kafka})
+    admin.delete_topics([name])[name].result(10)
+
+
+def produce(
+    server: Server, topic: str, rows: Iterable[Mapping[str, object]], **settings: object
+) -> None:
+    producer = confluent_kafka.Producer({"bootstrap.servers": server.kafka, **settings})
+    for row in rows:
+        producer.produce(topic, **row)
+    assert producer.flush(20) == 0
+
+
+def numbered(count: int, first: int = 0) -> list[dict[str, object]]:
+    return [
+        {"key": b"k%d" % number, "value": b"v%d" % number, "timestamp": BEGAN_MS + number}
+        for number in range(first, first + count)
+    ]
+
+
+def reader(spark: SparkSession, server: Server, **options: object) -> DataFrameReader:
+    made = spark.read.format("trilogue").option("kafka.bootstrap.servers", server.kafka)
+    for name, value in options.items():
+        made = made.option(name, value)
+    return made
+
+
+def stream(spark: SparkSession, server: Server, **options: object) -> DataFrame:
+    made = spark.readStream.format("trilogue").option("kafka.bootstrap.servers", server.kafka)
+    for name, value in options.items():
+        made = made.option(name, value)
+    return made.load()
+
+
+def run_to_table(frame: DataFrame, folder: Path) -> StreamingQuery:
+    """One run over what is there now, into Parquet; the folder holds the checkpoint too."""
+    query = (
+        frame.writeStream.format("parquet").option("path", str(folder / "table"))
+        .option("checkpointLocation", str(folder / "checkpoint"))
+        .trigger(availableNow=True).start()
+    )  # fmt: skip
+    query.awaitTermination()
+    return query
