@@ -20,6 +20,9 @@ POOLED_FROM: Final = 32 << 10
 POOL_BYTES: Final = 64 << 20
 TRIM_BYTES: Final = 8 << 20
 """How much goes back to the system at a time: giving back takes time on the loop."""
+LENT_SHARE: Final = 0.65
+"""Of the limit: beyond it readers are given copies. One that never takes what it was sent keeps
+memory from all producers, who are made to wait at 80 %."""
 
 
 class Budget:
@@ -34,6 +37,11 @@ class Budget:
         self.on_release = on_release
         self._pool: dict[int, list[bytearray]] = {}
         self._asked = False
+
+    @property
+    def is_crowded(self) -> bool:
+        """Whether no more of it may be lent to readers."""
+        return self.used > LENT_SHARE * self.limit
 
     def chunk(self, size: int) -> memoryview:
         """Return memory of at least this size; what it holds is anybody's guess."""

@@ -104,6 +104,7 @@ class Log:
         self._sealed_entries = 0
         self._relief: list[Callable[[], None]] = []
         self._relief_due = False
+        self._is_stuck = False
         journal.on_sealed = self._file_sealed
         journal.on_failed = self._journal_failed
         journal.on_durable = self._released
@@ -262,10 +263,16 @@ class Log:
             if partition is not None:
                 partition.flushed(end)
         self.flushed_through = max(self.flushed_through, result.last_sequence)
+        self._is_stuck = False
         while self.sealed and self.sealed[0].last_sequence <= result.last_sequence:
             file = self.sealed.popleft()
             self._sealed_entries -= file.entry_count
             self._files.recycle(file.path)
+        self._released()
+
+    def flush_stuck(self) -> None:
+        """Flushes fail and may go on to: nobody waits for them, the hard limit refuses instead."""
+        self._is_stuck = True
         self._released()
 
     def apply_retention(self, start_offsets: Mapping[int, int]) -> list[int]:
@@ -321,7 +328,9 @@ class Log:
     @property
     def under_pressure(self) -> bool:
         """Whether producers should be paused until `on_relief` calls."""
-        return self.journal.queued >= self.limits.queued_windows or self._is_tail_full
+        if self.journal.queued >= self.limits.queued_windows:
+            return True
+        return self._is_tail_full and not self._is_stuck
 
     @property
     def _is_tail_full(self) -> bool:

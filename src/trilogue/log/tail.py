@@ -152,18 +152,22 @@ class Tail:
         return position
 
     def slices(self, position: int, end: int) -> list[memoryview | bytes]:
-        """Views of the bytes between two ends of entries; small ones are copies."""
+        """The bytes between two ends of entries: views, or copies of what is small.
+
+        Copies of everything when memory is short: who reads slowly must not hold it.
+        """
         found: list[memoryview | bytes] = []
         if position >= end:
             return found
         starts, views = self._starts, self._views
+        copied_below = end + 1 if self._budget.is_crowded else COPIED_BELOW
         at = bisect_right(starts, position) - 1
         while position < end:
             start = starts[at]
             after = starts[at + 1] if at + 1 < len(starts) else self.end
             stop = min(end, after)
             view = views[at][position - start : stop - start]
-            found.append(bytes(view) if stop - position < COPIED_BELOW else view)
+            found.append(bytes(view) if stop - position < copied_below else view)
             position = stop
             at += 1
         return found

@@ -12,8 +12,8 @@
 
 Several files that wait are flushed together, one by one after a failure. A try that failed for a
 reason that may pass (no room, a helper that died) is made again, later and later; meanwhile the
-tail grows and in the end producers wait. A reason that does not pass ends the server: what the
-journal holds is safe there.
+tail grows and in the end producers wait, or are refused when that takes long. A reason that does
+not pass ends the server: what the journal holds is safe there.
 """
 
 from __future__ import annotations
@@ -52,6 +52,7 @@ log = logging.getLogger(__name__)
 FILES_AT_ONCE = 4
 LOOK_EVERY_S = 1.0
 RETRY_S = (0.5, 2.0, 5.0, 15.0, 30.0)
+REFUSE_AFTER = 3  # tries: who waits for room is refused then, as on a full disk
 CALM = 0.5  # below this share of the tail's limit a flush keeps to its pace
 _MAY_PASS = {errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN}
 
@@ -173,6 +174,8 @@ class Flusher:
                 self.counts.failures += 1
                 wait_s = RETRY_S[min(tries, len(RETRY_S) - 1)]
                 tries += 1
+                if tries >= REFUSE_AFTER:
+                    self._storage.log.flush_stuck()
                 log.warning("flush.failed", extra={"reason": str(error), "again_in_s": wait_s})
                 if not isinstance(error, HelperDiedError):
                     self._storage.give_up_reserve()

@@ -1,0 +1,61 @@
+"""Who makes producers wait, and for how long: not slow readers, not a flush that cannot be."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from tests.log.rig import SMALL, Rig, make_entry
+from trilogue.log.errors import DiskFull
+from trilogue.log.partition_log import Hot
+from trilogue.log.segment_info import FlushResult
+
+TAIL = replace(SMALL, tail_bytes=256 << 10)
+
+
+def fill(rig: Rig, share: float) -> None:
+    while rig.log.tail_bytes < share * TAIL.tail_bytes:
+        rig.commit(1, make_entry(10_000))
+
+
+def test_readers_that_never_take_what_they_were_sent_do_not_stop_producers():
+    """checks.md 37: views keep the tail's memory, so when that is short readers get copies."""
+    rig = Rig(limits=TAIL)
+    log = rig.open()
+    held: list[Hot] = []
+    for share in (0.3, 0.6, 0.75):
+        fill(rig, share)
+        found = log.partition(1).read(0, 1 << 30)
+        assert isinstance(found, Hot)
+        held.append(found)
+    assert any(isinstance(each, memoryview) for each in held[0].slices)
+    assert all(isinstance(each, bytes) for each in held[2].slices)
+    assert b"".join(held[2].slices).startswith(b"".join(held[1].slices))
+
+    end = log.partition(1).high_watermark
+    log.apply_flush(FlushResult(None, {1: end}, log.journal.last_sequence, 0, 0, 0))
+
+    assert log.tail_bytes > 0
+    assert not log.under_pressure
+
+
+def test_producers_are_refused_when_the_flush_they_wait_for_is_stuck():
+    """design.md promise 9: a full disk refuses; to keep them waiting would tell them nothing."""
+    rig = Rig(limits=TAIL)
+    log = rig.open()
+    relieved: list[bool] = []
+    fill(rig, 0.8)
+    log.on_relief(lambda: relieved.append(True))
+    rig.loop.run()
+    assert relieved == []
+
+    log.flush_stuck()
+    rig.loop.run()
+
+    assert relieved == [True]
+    assert not log.under_pressure
+    with pytest.raises(DiskFull):
+        fill(rig, 2)
+    log.apply_flush(FlushResult(None, {}, 0, 0, 0, 0))
+    assert log.under_pressure
