@@ -100,9 +100,10 @@ async def _live(settings: Settings, say: Say) -> int:
         with watchdog(limit_s + WATCHDOG_MARGIN_S, TOO_LATE):
             if not node.failed.is_set():
                 await node.drain(orders.hurry, limit_s)
-            if node.failed.is_set():
+            if not node.failed.is_set():
+                await node.close()
+            if node.failed.is_set():  # perhaps by the last words that closing writes
                 await _end_failed(node.failure)
-            await node.close()
     log.info("server.stopped")
     return 0
 
