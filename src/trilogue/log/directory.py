@@ -43,7 +43,10 @@ class DataDirectory:
 
         Raises `AlreadyLocked`, `NewerFormat`, `CorruptLog`, `OSError`.
         """
+        made = [each for each in (path, *path.parents) if not fs.exists(each)]
         fs.make_directory(path)
+        for each in made:  # or a power cut takes it away with all that was acknowledged in it
+            fs.sync_directory(each.parent)
         directory = cls(path, fs.lock(path / "lock"))
         try:
             directory._check_format(fs)
