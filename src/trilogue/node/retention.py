@@ -53,7 +53,7 @@ class Retention:
         self._monotonic = monotonic
         self._every_s = every_s
         self._grace_s = grace_s
-        self._leaving: deque[tuple[float, Path]] = deque()  # when, which file
+        self._leaving: deque[tuple[float, Path, int]] = deque()  # when, which file, segment id
         self._find_orphans()
 
     async def run(self) -> None:
@@ -75,7 +75,8 @@ class Retention:
             log.info("retention.moved", extra={"partitions": len(starts)})
         dead = self._storage.log.apply_retention(starts)
         if dead:
-            await self._commit([DeleteSegment(segment_id) for segment_id in dead])
+            known = self._storage.meta.state.segments  # a disk that ran full may have taken a part
+            await self._commit([DeleteSegment(each) for each in dead if each in known])
             for segment_id in dead:
                 self._retire(segment_id)
         if starts or dead:
@@ -99,16 +100,17 @@ class Retention:
 
     def _retire(self, segment_id: int) -> None:
         self._storage.log.forget_segment(segment_id)
-        self._leave(self._storage.directory.segments / segment_name(segment_id))
+        self._leave(self._storage.directory.segments / segment_name(segment_id), segment_id)
         log.info("segment.retired", extra={"segment": segment_id})
 
-    def _leave(self, path: Path) -> None:
-        self._leaving.append((self._monotonic() + self._grace_s, path))
+    def _leave(self, path: Path, segment_id: int = 0) -> None:
+        self._leaving.append((self._monotonic() + self._grace_s, path, segment_id))
 
     def _remove_due(self) -> None:
         now = self._monotonic()
         while self._leaving and self._leaving[0][0] <= now:
-            _, path = self._leaving.popleft()
+            _, path, segment_id = self._leaving.popleft()
+            self._storage.log.readers.forget(segment_id)  # a late reader may have opened it again
             try:
                 self._storage.fs.unlink(path)
             except FileNotFoundError:

@@ -1,0 +1,64 @@
+"""Segments that nobody needs any more go wholly, whatever came in between."""
+
+from __future__ import annotations
+
+import contextlib
+from pathlib import Path
+
+from tests.node.test_background import append, make_topic, scenario, until
+
+from trilogue.log.partition_log import Cold
+from trilogue.meta.port import DeleteSegment
+
+
+async def flushed_and_deleted(node):
+    """A segment in which nothing is left, and how one would have read it."""
+    topic = await make_topic(node)
+    await append(node, topic, b"old")
+    node.storage.log.seal()
+    await until(lambda: node.flusher.counts.flushes)
+    found = topic.partitions[0].log.read(0, 1_000)
+    assert isinstance(found, Cold)
+    await node.commits.carry_out(node.storage.broker.cluster.plan_delete(topic.name))
+    (segment_id,) = node.storage.log.dead_segments()
+    return segment_id, found
+
+
+def open_segments():
+    """Segment files that this process holds open, removed ones too."""
+    names = []
+    for link in Path("/proc/self/fd").iterdir():
+        with contextlib.suppress(OSError):
+            names.append(str(link.readlink()))
+    return [name for name in names if ".segment" in name]
+
+
+def test_retention_goes_on_where_a_full_disk_stopped_it(tmp_path):
+    """Meta may have forgotten a part of the dead segments when it ran out of room."""
+
+    @scenario(tmp_path / "data")
+    async def _(node):
+        segment_id, _ = await flushed_and_deleted(node)
+        await node.storage.meta.commit([DeleteSegment(segment_id)], (), node.storage.fence)
+
+        await node.retention.look()
+
+        assert node.storage.log.dead_segments() == []
+
+
+def test_a_late_reader_does_not_keep_a_removed_segment(tmp_path):
+    """Its read was planned before the segment was retired; an open file keeps its room."""
+
+    @scenario(tmp_path / "data", "segments.grace=0")
+    async def _(node):
+        _, found = await flushed_and_deleted(node)
+        node.retention._grace_s = 3_600
+        await node.retention.look()
+        found.run()
+        assert len(open_segments()) == 1
+
+        node.retention._leaving[0] = (0.0, *node.retention._leaving[0][1:])
+        await node.retention.look()
+
+        assert open_segments() == []
+        assert node.retention.removed_files == 1
