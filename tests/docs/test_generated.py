@@ -77,7 +77,7 @@ def test_without_a_result_no_number_is_shown(tmp_path: Path):
 def test_the_newest_result_is_shown_with_its_conditions(tmp_path: Path):
     (tmp_path / "b.json").write_text(json.dumps(result("2026-01-02", 0.21)))
     (tmp_path / "a.json").write_text(json.dumps(result("2026-01-03", 0.25)))
-    (tmp_path / "c.json").write_text(json.dumps({"date": "2027", "other": "question"}))
+    (tmp_path / "c.json").write_text(json.dumps({"date": "2027", "rows": {"another": {}}}))
 
     shown = numbers(tmp_path)
 

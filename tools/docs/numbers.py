@@ -57,7 +57,7 @@ def newest(results: Path) -> tuple[Path, dict] | None:
     found = []
     for path in results.glob("*.json"):
         result = json.loads(path.read_text())
-        if not isinstance(result, dict) or "rows" not in result:
+        if not isinstance(result, dict) or not isinstance(result.get("rows"), list):
             continue
         if any({KAFKA, TRILOGUE} <= set(row["median"]) for row in result["rows"]):
             found.append((result["date"], path.name, path, result))
