@@ -42,6 +42,12 @@ test: setup ## unit tests, quick conformance and fault tests
 test-long: setup ## also the long ones: kill, power loss, the whole demo
 	$(BIN)/python -m pytest -m 'long or not long'
 
+test-conformance: setup ## only the real Kafka clients, all of their tests
+	$(BIN)/python -m pytest tests/conformance -m 'long or not long'
+
+test-crash: setup ## only kill, power loss, failing disks, all of their tests (some want root and strace)
+	$(BIN)/python -m pytest tests/crash -m 'long or not long'
+
 lint: setup ## ruff, import-linter, codespell, tidy
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -71,4 +77,4 @@ clean: ## remove what was built, not .venv
 	rm -rf build dist demo-output src/*.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	rm -f src/trilogue/*/*.so
 
-.PHONY: help setup demo serve test test-long lint types check fmt native jars bench clean
+.PHONY: help setup demo serve test test-long test-conformance test-crash lint types check fmt native jars bench clean
