@@ -226,3 +226,15 @@ def test_a_failing_reply_ends_its_connection_and_nothing_else(caplog):
 
     assert setup.transport.aborted
     assert "connection.failed" in caplog.messages
+
+
+def test_a_connection_that_drains_before_it_was_opened_closes_when_it_is():
+    """Accepted a moment before the end: it must not keep the others from being drained."""
+    session, turns = Script(), Turns()
+    stream = Stream(session, DEFAULTS, call_soon=turns.call_soon, on_gone=lambda _: None)
+    transport = FakeTransport(stream)
+
+    session.drain()
+    stream.connection_made(transport)
+
+    assert transport.closed

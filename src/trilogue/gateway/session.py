@@ -69,6 +69,7 @@ class Session:
         self._waiting_bytes = 0
         self._full = False
         self._draining = False
+        self._opened = False
         self._gone = False
 
     # ---- what the stream calls
@@ -76,6 +77,9 @@ class Session:
     def opened(self, stream: Stream) -> None:
         """Know the stream to answer to."""
         self.stream = stream
+        self._opened = True
+        if self._draining:
+            self.drain()
 
     def frame(self, frame: memoryview) -> bool:
         """Take one request; False when it must wait (see Taker)."""
@@ -175,6 +179,8 @@ class Session:
     def drain(self) -> None:
         """Take no more requests, answer those in flight, then close."""
         self._draining = True
+        if not self._opened:  # it was accepted a moment ago
+            return
         self.stream.stop(STOP_SESSION)
         for place in list(self._queue):
             place.hurry()
