@@ -10,6 +10,7 @@ import sys
 
 from tools.docs import kafka, limits, spark
 from tools.docs.blocks import ROOT, Maker, fill, pages
+from tools.docs.decisions import decisions
 from tools.docs.numbers import numbers
 
 MAKERS: dict[str, Maker] = {
@@ -21,6 +22,7 @@ MAKERS: dict[str, Maker] = {
     "limits-doors": limits.doors,
     "limits-topics": limits.topics,
     "limits-storage": limits.storage,
+    "decisions": decisions,
     "numbers": numbers,
 }
 
