@@ -173,8 +173,10 @@ class PartitionLog:
             return NOTHING
         if offset < self.start_offset:
             raise OffsetOutOfRange(offset, self.start_offset, self.end_offset)
-        if offset < self.flushed_end and (cold := self._read_cold(offset, max_bytes)) is not None:
-            return cold
+        if offset < self.flushed_end:
+            cold = self._read_cold(offset, max_bytes, at_least_one=at_least_one)
+            if cold is not None:
+                return cold
         known, position = self._previous
         tail = self._tail
         if offset != known or position < tail.start:
@@ -186,13 +188,15 @@ class PartitionLog:
                 end = tail.entry_end(position)
         return Hot(tail.slices(position, end), end - position)
 
-    def _read_cold(self, offset: int, max_bytes: int) -> Cold | None:
+    def _read_cold(self, offset: int, max_bytes: int, *, at_least_one: bool) -> Cold | None:
         at = bisect_right(self._extents, offset, key=_end_of)
         if at == len(self._extents):
             return None  # a hole before the tail
         extent, segment = self._extents[at]
         return Cold(
-            run=lambda: self._readers.read(segment, self.partition_id, offset, max_bytes),
+            run=lambda: self._readers.read(
+                segment, self.partition_id, offset, max_bytes, at_least_one=at_least_one
+            ),
             size_hint=min(max_bytes, extent.size),
             next_offset=extent.end_offset,
         )

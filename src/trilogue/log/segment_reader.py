@@ -81,10 +81,12 @@ class SegmentReader:
 
     # ── reading ───────────────────────────────────────────────────────────────────────────────
 
-    def read(self, partition_id: int, offset: int, max_bytes: int) -> memoryview:
+    def read(
+        self, partition_id: int, offset: int, max_bytes: int, *, at_least_one: bool = True
+    ) -> memoryview:
         """Return whole entries from the one that contains `offset`, or the next one behind a hole.
 
-        At most `max_bytes`, but always one entry; nothing at all when the segment has none there.
+        At most `max_bytes`, but `at_least_one`; nothing at all when the segment has none there.
         It ends with a block where that gives at least half of what was asked for: a reader that
         goes on then finds its place without a search.
         """
@@ -106,7 +108,7 @@ class SegmentReader:
             position, length, base, delta, *_ = walked[-1]
             index.remember(base + delta + 1, start + position + length)
             return data[: position + length]
-        if at:
+        if at or not at_least_one:
             return data[:at]
         length = LENGTH_PREFIX + int.from_bytes(data[8:LENGTH_PREFIX], "big")
         return self._read_range(index, start, min(index.stop, start + length))
@@ -210,10 +212,18 @@ class SegmentReaders:
         self._handles: OrderedDict[int, _Handle] = OrderedDict()
         self._lock = threading.Lock()
 
-    def read(self, info: SegmentInfo, partition_id: int, offset: int, max_bytes: int) -> memoryview:
+    def read(
+        self,
+        info: SegmentInfo,
+        partition_id: int,
+        offset: int,
+        max_bytes: int,
+        *,
+        at_least_one: bool = True,
+    ) -> memoryview:
         """Read from one segment; see `SegmentReader.read`."""
         with self.lease(info) as reader:
-            return reader.read(partition_id, offset, max_bytes)
+            return reader.read(partition_id, offset, max_bytes, at_least_one=at_least_one)
 
     @contextmanager
     def lease(self, info: SegmentInfo) -> Iterator[SegmentReader]:
