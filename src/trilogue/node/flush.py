@@ -54,6 +54,7 @@ LOOK_EVERY_S = 1.0
 RETRY_S = (0.5, 2.0, 5.0, 15.0, 30.0)
 REFUSE_AFTER = 3  # tries: who waits for room is refused then, as on a full disk
 CALM = 0.5  # below this share of the tail's limit a flush keeps to its pace
+AHEAD = 3  # the pace is at least so many times that at which the journal file was filled
 _MAY_PASS = {errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN}
 
 
@@ -75,6 +76,12 @@ class Cut:
 
     file: SealedFile
     rows: list[SnapshotRow] = field(repr=False)
+    sealed_ms: int = 0
+
+    @property
+    def fill_rate(self) -> int:
+        """Bytes a second at which the file was filled."""
+        return self.file.size * 1_000 // max(1, self.sealed_ms - self.file.first_append_ms)
 
 
 class Flusher:
@@ -155,7 +162,7 @@ class Flusher:
         engine.on_sealed = self._sealed
 
     def _sealed(self, file: SealedFile) -> None:
-        self._cuts.append(Cut(file, self._storage.broker.snapshot()))
+        self._cuts.append(Cut(file, self._storage.broker.snapshot(), self._now_ms()))
         self._none.clear()
         self._more.set()
 
@@ -189,7 +196,7 @@ class Flusher:
         began = time.monotonic()
         storage = self._storage
         await storage.meta.reserve("segment", 1)
-        job = self._job([cut.file for cut in cuts], storage.meta.allocate("segment"))
+        job = self._job(cuts, storage.meta.allocate("segment"))
         if any(cut.file.entry_count for cut in cuts):
             result = await self._helper.run(jobs.run, job)
         else:  # facts only, or the last word of an orderly end: there is nothing to sort
@@ -204,10 +211,23 @@ class Flusher:
         self._manifests.changed()
         self._count(result, time.monotonic() - began)
 
-    def _job(self, files: list[SealedFile], segment_id: int) -> FlushJob:
+    def _pace(self, cuts: list[Cut]) -> int | None:
+        """Bytes a second to flush with, None = all it can.
+
+        Slow flushes leave the disk and the processor to producers. But one that is slower than what
+        comes in lets the tail fill, until producers are stopped and everything is done in haste.
+        """
+        engine = self._storage.log
+        if not self._bytes_per_second or self._in_haste:
+            return None
+        if engine.tail_bytes >= CALM * engine.tail_limit:
+            return None
+        return max(self._bytes_per_second, AHEAD * max(cut.fill_rate for cut in cuts))
+
+    def _job(self, cuts: list[Cut], segment_id: int) -> FlushJob:
         storage = self._storage
+        files = [cut.file for cut in cuts]
         partitions = storage.meta.state.partitions
-        calm = storage.log.tail_bytes < CALM * storage.log.tail_limit and not self._in_haste
         return FlushJob(
             journal_paths=tuple(str(file.path) for file in files),
             segment_path=str(storage.directory.segments / segment_name(segment_id)),
@@ -221,7 +241,7 @@ class Flusher:
             node_id=storage.meta.state.node_id,
             node_epoch=storage.meta.state.node_epoch,
             now_ms=self._now_ms(),
-            bytes_per_second=self._bytes_per_second if calm and self._bytes_per_second else None,
+            bytes_per_second=self._pace(cuts),
             incarnations=tuple(file.incarnation for file in files),
         )
 

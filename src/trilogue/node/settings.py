@@ -185,7 +185,8 @@ TABLE: tuple[Setting, ...] = (
         Kind.SIZE,
         "64MiB",
         "Bytes a second that a flush to segments may write while the tail is less than half full, "
-        "so that it does not get in the journal's way; 0 = as fast as it goes.",
+        "so that it does not get in the journal's way, or three times what comes in if that is "
+        "more; 0 = as fast as it goes.",
         minimum=0,
     ),
     Setting(
