@@ -48,6 +48,12 @@ test-conformance: setup ## only the real Kafka clients, all of their tests
 test-crash: setup ## only kill, power loss, failing disks, all of their tests (some want root and strace)
 	$(BIN)/python -m pytest tests/crash -m 'long or not long'
 
+test-conformance: setup jars ## all foreign clients, with Java
+	$(BIN)/python -m pytest tests/conformance
+
+test-crash: setup ## kill, power loss, failing and full disks: the long runs too
+	$(BIN)/python -m pytest tests/crash -m 'long or not long'
+
 lint: setup ## ruff, import-linter, codespell, tidy
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
