@@ -8,7 +8,6 @@ from trilogue.broker.errors import (
     DiskFull,
     InvalidGroupName,
     MetadataTooLarge,
-    OffsetOutOfRange,
     StorageFailed,
     TooManyPositions,
 )
@@ -138,7 +137,6 @@ def test_a_flush_cut_inside_a_commit_finds_what_its_frames_held():
 
 
 REFUSED = [
-    (CursorMove(1, -1), OffsetOutOfRange),
     (CursorMove(1, 0, 0, "x" * 4_097), MetadataTooLarge),
     (CursorMove(1, 0, 0, "é" * 2_049), MetadataTooLarge),
 ]
@@ -152,6 +150,19 @@ def test_a_move_that_cannot_be_is_refused(move: CursorMove, reason):
     with pytest.raises(reason):
         room.commit(CursorMove(2, 5), move)
     assert room.log.facts == []
+
+
+@pytest.mark.parametrize("offset", [-1, -2])
+def test_who_commits_no_offset_is_told_the_same_again(offset):
+    """kafkajs does so to start over."""
+    room = Room()
+    room.commit(CursorMove(1, 5))
+    room.log.commit(waiters=1)
+
+    room.commit(CursorMove(1, offset))
+    room.log.commit(waiters=1)
+
+    assert room.offset(1) == offset
 
 
 def test_a_move_with_the_longest_metadata_is_accepted():

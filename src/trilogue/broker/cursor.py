@@ -21,7 +21,6 @@ from trilogue.broker.errors import (
     BrokerError,
     InvalidGroupName,
     MetadataTooLarge,
-    OffsetOutOfRange,
     StorageFailed,
     TooManyPositions,
     failure,
@@ -100,8 +99,6 @@ class Cursors:
 
     def check(self, move: CursorMove) -> None:
         """Refuse a move that cannot be; one bad partition need not spoil a whole commit."""
-        if move.offset < 0:
-            raise OffsetOutOfRange(f"{move.offset} is no offset")
         limit = self.limits.metadata_size_max
         if len(move.metadata) > limit or len(move.metadata.encode()) > limit:
             raise MetadataTooLarge(f"metadata may have {limit} bytes")

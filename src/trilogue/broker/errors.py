@@ -83,16 +83,12 @@ class AccessDenied(BrokerError):
 # -- appending and reading
 
 
-class OffsetOutOfRange(BrokerError):
-    """An offset before the start or after the end."""
-
-
 class InvalidRecord(BrokerError):
     """A batch that breaks the rules of its format."""
 
 
 class CorruptRecord(BrokerError):
-    """A batch whose checksum or length is wrong: it was damaged on the way."""
+    """A batch whose checksum is wrong: it was damaged on the way."""
 
 
 class InvalidTimestamp(BrokerError):

@@ -54,7 +54,11 @@ class Protocol(IntEnum):
 
 
 class CursorMove(NamedTuple):
-    """The new mark of one partition: everything below `offset` is acked."""
+    """The new mark of one partition: everything below `offset` is acked.
+
+    A negative offset says that there is no mark, and is told again as it was said: kafkajs commits
+    -2 or -1 to start over from the first or the last message.
+    """
 
     partition_id: int
     offset: int

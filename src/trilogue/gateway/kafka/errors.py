@@ -35,7 +35,6 @@ CODES: dict[type[BaseException], ErrorCode] = {
     broker.StaleEpoch: ErrorCode.FENCED_LEADER_EPOCH,
     broker.UnknownEpoch: ErrorCode.UNKNOWN_LEADER_EPOCH,
     # appending and reading
-    broker.OffsetOutOfRange: ErrorCode.OFFSET_OUT_OF_RANGE,
     broker.InvalidRecord: ErrorCode.INVALID_RECORD,
     broker.CorruptRecord: ErrorCode.CORRUPT_MESSAGE,
     broker.InvalidTimestamp: ErrorCode.INVALID_TIMESTAMP,
