@@ -103,7 +103,7 @@ async def test_one_request_makes_only_so_many_topics():
     async with Rig(settings=KafkaSettings(auto_create_per_request_max=3)) as rig:
         answer = await rig.peer().ask(ask("a", "b", "b", "c", "d"), 12)
 
-        assert [topic.error_code for topic in answer.topics] == [0, 0, 0, 0, 3]
+        assert [topic.error_code for topic in answer.topics] == [0, 0, 0, 3]
         assert len(rig.broker.cluster) == 3
 
 
@@ -145,6 +145,42 @@ async def test_topics_are_found_by_id():
         assert (known.name, known.error_code, known.topic_id) == ("t", 0, made.topic_id)
         assert (unknown.name, unknown.error_code) == (None, 100)
         assert unknown.topic_id == bytes(range(16))
+
+
+@pytest.mark.parametrize("version", versions(3))
+@on_loop
+async def test_a_topic_that_is_asked_for_twice_is_told_once(version):
+    async with Rig() as rig:
+        rig.topic("t")
+
+        answer = await rig.peer().ask(ask("t", "u", "t", create=False), version)
+
+        assert [topic.name for topic in answer.topics] == ["t", "u"]
+
+
+@on_loop
+async def test_an_id_says_more_than_a_name():
+    async with Rig() as rig:
+        made = rig.topic("t")
+        topics = [MetadataRequestTopic(name="other", topic_id=made.topic_id)]
+
+        (topic,) = (await rig.peer().ask(MetadataRequest(topics=topics), 12)).topics
+
+        assert (topic.name, topic.error_code, topic.topic_id) == ("t", 0, made.topic_id)
+        assert len(rig.broker.cluster) == 1
+
+
+@pytest.mark.parametrize("version", [10, 11])
+@pytest.mark.parametrize("name", [None, "t"])
+@on_loop
+async def test_ids_are_told_but_not_yet_asked_for_before_v12(version, name):
+    async with Rig() as rig:
+        made = rig.topic("t")
+        topics = [MetadataRequestTopic(name=name, topic_id=made.topic_id)]
+
+        (topic,) = (await rig.peer().ask(MetadataRequest(topics=topics), version)).topics
+
+        assert (topic.error_code, topic.topic_id, topic.partitions) == (42, made.topic_id, [])
 
 
 @on_loop

@@ -144,6 +144,20 @@ async def test_a_topic_named_twice_in_one_request_is_made_never():
 
 
 @on_loop
+async def test_an_assignment_that_names_a_partition_twice_is_refused():
+    async with Rig() as rig:
+        asked = topic("t")
+        asked.assignments = [
+            CreatableReplicaAssignment(partition_index=0, broker_ids=[1]) for _ in range(2)
+        ]
+
+        (result,) = (await rig.peer().ask(create(asked), 5)).topics
+
+        assert (result.error_code, result.configs) == (39, [])
+        assert len(rig.broker.cluster) == 0
+
+
+@on_loop
 async def test_one_request_makes_and_deletes_only_so_many_topics():
     async with Rig(settings=KafkaSettings(topics_per_request_max=2)) as rig:
         peer = rig.peer()
@@ -223,6 +237,27 @@ async def test_every_version_deletes_topics(version):
         assert codes(results) == [("t", 0), ("missing", 3)]
         assert [str(each.name) for each in rig.broker.cluster] == ["public/default/u"]
         assert bool(results[1].error_message) == (version >= 5)
+
+
+@pytest.mark.parametrize("version", versions(20))
+@on_loop
+async def test_a_name_that_no_topic_can_have_is_an_unknown_topic_to_delete(version):
+    async with Rig() as rig:
+        results = (await rig.peer().ask(delete(version, "a b", ""), version)).responses
+
+        assert codes(results) == [("a b", 3), ("", 3)]
+
+
+@pytest.mark.parametrize("version", versions(20))
+@on_loop
+async def test_a_topic_named_twice_in_one_request_stays_and_is_told_once(version):
+    async with Rig() as rig:
+        rig.topic("t")
+
+        results = (await rig.peer().ask(delete(version, "t", "t"), version)).responses
+
+        assert codes(results) == [("t", 42)]
+        assert len(rig.broker.cluster) == 1
 
 
 @on_loop

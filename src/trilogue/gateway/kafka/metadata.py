@@ -38,6 +38,7 @@ from trilogue.wire.kafka.metadata import (
     MetadataResponsePartition,
     MetadataResponseTopic,
 )
+from trilogue.wire.kafka.schema import ZERO_UUID
 
 AUTO_CREATE_TIMEOUT_S = 10.0
 CLUSTER_OPERATIONS = (8, 10)
@@ -66,7 +67,7 @@ def _missing(call: Call, request: MetadataRequest) -> dict[str, TopicName]:
     """Names that no topic has and one may be made for, as many as one request may make."""
     found: dict[str, TopicName] = {}
     for each in request.topics or ():
-        if each.name is None:
+        if each.name is None or each.topic_id != ZERO_UUID:
             continue
         try:
             name = parse_kafka(each.name)
@@ -119,8 +120,9 @@ async def _create(call: Call, request: MetadataRequest, missing: dict[str, Topic
 
 
 def _answer(call: Call, request: MetadataRequest, refused: dict[str, ErrorCode]) -> Said:
+    asked = {(each.name, each.topic_id): each for each in request.topics or ()}
     return _respond(
-        call, request, [_asked(call, request, each, refused) for each in request.topics or ()]
+        call, request, [_asked(call, request, each, refused) for each in asked.values()]
     )
 
 
@@ -130,15 +132,15 @@ def _asked(
     asked: MetadataRequestTopic,
     refused: dict[str, ErrorCode],
 ) -> bytes:
-    """One topic by name, or by id where the version has ids and the name is null."""
+    """One topic by its id if it has one, else by name."""
     try:
-        if asked.name is None and call.version >= IDS_SINCE:
+        if asked.name is None or asked.topic_id != ZERO_UUID:
+            if call.version < IDS_SINCE:
+                return _error(call, asked, ErrorCode.INVALID_REQUEST)
             topic = call.door.topic_by_id(asked.topic_id)
             if not call.allowed(topic.name):
                 return _error(call, asked, ErrorCode.UNKNOWN_TOPIC_ID)
             return _known(call, request, topic, spelled_kafka(topic.name))
-        if asked.name is None:
-            return _error(call, asked, ErrorCode.INVALID_REQUEST)
         if not call.allowed(parse_kafka(asked.name)):
             return _error(call, asked, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
         return _known(call, request, call.door.topic(asked.name), asked.name)
@@ -151,7 +153,7 @@ def _error(call: Call, asked: MetadataRequestTopic, code: ErrorCode) -> bytes:
     topic = MetadataResponseTopic(
         error_code=code,
         name=None if by_id else asked.name or "",
-        topic_id=asked.topic_id if by_id else bytes(16),
+        topic_id=asked.topic_id,
     )
     return encode_topic(call.version, topic)
 

@@ -17,7 +17,15 @@ from typing import Any
 
 from trilogue.broker.access import Operation, Resource, ResourceKind
 from trilogue.broker.commit import Commit
-from trilogue.broker.errors import AccessDenied, BrokerError, InvalidRequest, UnknownTopicId
+from trilogue.broker.errors import (
+    AccessDenied,
+    BrokerError,
+    InvalidAssignment,
+    InvalidName,
+    InvalidRequest,
+    UnknownTopic,
+    UnknownTopicId,
+)
 from trilogue.broker.names import TopicName, parse_kafka, spelled_kafka
 from trilogue.broker.promise import Promise
 from trilogue.broker.settings import TABLE as SETTINGS
@@ -83,7 +91,7 @@ def _create(
         name,
         partition_count=topic.num_partitions,
         replication_factor=topic.replication_factor,
-        assignment={each.partition_index: each.broker_ids for each in topic.assignments} or None,
+        assignment=_assignment(topic),
         settings={each.name: each.value for each in topic.configs},
     )
     result = CreatableTopicResult(
@@ -96,6 +104,13 @@ def _create(
     if validate_only:
         return result, None
     return result, carry_out(call, cluster.plan_create(new))
+
+
+def _assignment(topic: CreatableTopic) -> dict[int, list[int]] | None:
+    found = {each.partition_index: each.broker_ids for each in topic.assignments}
+    if len(found) < len(topic.assignments):
+        raise InvalidAssignment("an assignment names a partition more than once")
+    return found or None
 
 
 def _check_create(call: Call, name: TopicName) -> None:
@@ -117,7 +132,7 @@ def _settings(given: dict[str, str], defaults: TopicSettings) -> list[CreatableT
 
 
 def _create_refused(name: str, problem: BaseException) -> CreatableTopicResult:
-    result = CreatableTopicResult(name=name, error_message=None, configs=None)
+    result = CreatableTopicResult(name=name, error_message=None)
     _refuse(result, problem)
     return result
 
@@ -126,7 +141,7 @@ def _refuse(result: CreatableTopicResult, problem: BaseException) -> None:
     result.error_code = code_of(problem)
     result.error_message = str(problem) or None
     result.num_partitions = result.replication_factor = -1
-    result.configs = None
+    result.configs = []
 
 
 # ---- delete
@@ -138,14 +153,17 @@ async def delete(call: Call, request: DeleteTopicsRequest) -> DeleteTopicsRespon
     if call.version < IDS_SINCE:
         asked = [DeleteTopicState(name=name) for name in request.topic_names]
     mentioned = Counter((each.name, each.topic_id) for each in asked)
-    results: list[DeletableTopicResult] = []
+    results: dict[tuple[str | None, bytes], DeletableTopicResult] = {}
     waiting: list[tuple[DeletableTopicResult, Promise[None]]] = []
     for each in asked:
+        key = each.name, each.topic_id
+        if key in results:
+            continue
         result = DeletableTopicResult(name=each.name, topic_id=each.topic_id)
         if len(results) % YIELD_EVERY == YIELD_EVERY - 1:
             await asyncio.sleep(0)
         try:
-            _check_request(call, len(results), mentioned[each.name, each.topic_id])
+            _check_request(call, len(results), mentioned[key])
             topic = _find(call, each)
             result.name = each.name or spelled_kafka(topic.name)
             result.topic_id = topic.topic_id
@@ -153,13 +171,13 @@ async def delete(call: Call, request: DeleteTopicsRequest) -> DeleteTopicsRespon
         except EXPECTED as problem:
             result.error_code = code_of(problem)
             result.error_message = str(problem) or None
-        results.append(result)
+        results[key] = result
     outcomes = await _all_kept(call, [promise for _, promise in waiting], request.timeout_ms)
     for (result, _), outcome in zip(waiting, outcomes, strict=True):
         if outcome is not None:
             result.error_code = code_of(outcome)
             result.error_message = str(outcome) or None
-    return DeleteTopicsResponse(responses=results)
+    return DeleteTopicsResponse(responses=list(results.values()))
 
 
 def _find(call: Call, asked: DeleteTopicState) -> Topic:
@@ -170,7 +188,10 @@ def _find(call: Call, asked: DeleteTopicState) -> Topic:
     cluster = call.broker.cluster
     topic: Topic | None
     if asked.name is not None:
-        name = parse_kafka(asked.name)
+        try:
+            name = parse_kafka(asked.name)
+        except InvalidName as error:
+            raise UnknownTopic("no topic can have this name") from error
         topic = cluster.find(name)
     else:
         topic = cluster.topic_by_id(asked.topic_id)
