@@ -7,6 +7,7 @@ nothing), then the topic's time, then the log. All of it works on the header; no
 
 from __future__ import annotations
 
+from struct import Struct
 from typing import NamedTuple
 
 from trilogue.broker.errors import (
@@ -24,10 +25,18 @@ from trilogue.broker.errors import (
 from trilogue.broker.producers import PartitionProducers
 from trilogue.broker.settings import TopicSettings
 from trilogue.entry import entry as entries
-from trilogue.entry.entry import TRANSACTIONAL, EntryError, EntryHeader
+from trilogue.entry.entry import (
+    HEADER_SIZE,
+    LENGTH_PREFIX,
+    TRANSACTIONAL,
+    EntryError,
+    EntryHeader,
+)
 from trilogue.entry.kafka_batch import check_produced, read_header, set_log_append_time
 from trilogue.log.errors import LogError
 from trilogue.log.partition_log import PartitionLog
+
+_LENGTH, _LENGTH_AT = Struct(">i"), 8
 
 
 class Appended(NamedTuple):
@@ -78,7 +87,7 @@ class Partition:
         try:
             header = check_produced(records)
         except EntryError as error:
-            raise _refusal(error) from error
+            raise _refusal(error, records) from error
         if self.deleted:
             raise UnknownTopic("the topic was deleted")
         if header.attributes & TRANSACTIONAL:
@@ -107,9 +116,17 @@ def _stamped(records: memoryview, now_ms: int) -> tuple[memoryview, EntryHeader]
     return memoryview(copy), read_header(copy)
 
 
-def _refusal(error: EntryError) -> BrokerError:
-    if isinstance(error, entries.CorruptEntry):
+def _refusal(error: EntryError, records: memoryview) -> BrokerError:
+    """What is cut was cut by its sender: unlike a bad checksum, no second try can help."""
+    if isinstance(error, entries.CorruptEntry) and _is_whole(records):
         return CorruptRecord(str(error))
     if isinstance(error, entries.UnsupportedCompression):
         return UnsupportedCompression(str(error))
     return InvalidRecord(str(error))
+
+
+def _is_whole(records: memoryview) -> bool:
+    if len(records) < HEADER_SIZE:
+        return False
+    (length,) = _LENGTH.unpack_from(records, _LENGTH_AT)
+    return bool(LENGTH_PREFIX + length <= len(records))

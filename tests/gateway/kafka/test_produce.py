@@ -181,8 +181,8 @@ GOOD = batch("a")
 BAD = {
     "nothing": (None, 87),
     "empty": (b"", 87),
-    "short": (GOOD[:40], 2),
-    "cut": (GOOD[:-1], 2),
+    "short": (GOOD[:40], 87),
+    "cut": (GOOD[:-1], 87),
     "crc": (damaged(GOOD, len(GOOD) - 1, 0xFF), 2),
     "magic 1": (damaged(GOOD, 16, 1), 87),
     "two batches": (GOOD + GOOD, 87),
@@ -192,7 +192,7 @@ BAD = {
     "count": (patched(GOOD, 57, ">i", 2), 87),
     "negative count": (patched(GOOD, 57, ">i", -1), 87),
     "last delta": (patched(GOOD, 23, ">i", 2**31 - 1), 87),
-    "length": (GOOD[:8] + struct.pack(">i", 2**31 - 1) + GOOD[12:], 2),
+    "length": (GOOD[:8] + struct.pack(">i", 2**31 - 1) + GOOD[12:], 87),
     "negative length": (GOOD[:8] + struct.pack(">i", -1) + GOOD[12:], 2),
     "control": (batch("a", control=True, transactional=True), 87),
     "transactional": (batch("a", transactional=True, producer_id=1, producer_epoch=0,
@@ -329,6 +329,23 @@ async def test_log_append_time_is_told():
             assert answer.log_append_time_ms == NOW_MS + 5
 
 
+@pytest.mark.parametrize(("version", "code"), [(3, 76), (6, 76), (7, 0)])
+@on_loop
+async def test_zstd_is_refused_in_requests_older_than_it(version, code):
+    """wire/kafka.md section 4: zstd needs Produce 7; also where the request's shape is known."""
+    async with Rig() as rig:
+        topic = rig.topic("t")
+        peer = rig.peer()
+        for value in ("a", "b"):
+            await peer.ask(request("t", batch(value)), version)
+
+        answer = only(await peer.ask(request("t", batch("c", codec=4)), version))
+
+        assert answer.error_code == code
+        assert stored(rig, topic)[:2] == [b"a", b"b"]
+        assert len(stored(rig, topic)) == (2 if code else 3)
+
+
 @on_loop
 async def test_one_bad_partition_does_not_spoil_the_others():
     async with Rig() as rig:
@@ -344,7 +361,7 @@ async def test_one_bad_partition_does_not_spoil_the_others():
         (answer,) = (await rig.peer().ask(asked, 9)).responses
 
         codes = [(each.index, each.error_code) for each in answer.partition_responses]
-        assert codes == [(0, 0), (1, 2), (9, 3), (2, 0)]
+        assert codes == [(0, 0), (1, 87), (9, 3), (2, 0)]
 
 
 @pytest.mark.parametrize("version", [0, 1, 2])

@@ -17,8 +17,10 @@ from trilogue.broker.errors import (
     NotServed,
     UnknownTopic,
     UnknownTopicId,
+    UnsupportedCompression,
 )
 from trilogue.broker.topic import Topic
+from trilogue.entry.entry import Codec
 from trilogue.gateway.kafka.errors import code_of
 from trilogue.gateway.kafka.shared import Call, Durable
 from trilogue.gateway.stream import Close
@@ -33,7 +35,8 @@ from trilogue.wire.kafka.produce import (
 )
 
 NO_ANSWER, LEADER, ALL = 0, 1, -1
-IDS_SINCE = 13
+IDS_SINCE, ZSTD_SINCE = 13, 7
+CODEC_AT, CODEC_MASK = 22, 7  # in a batch
 
 
 def handle(call: Call, request: ProduceRequest) -> Durable | None:
@@ -70,6 +73,11 @@ def find_topic(call: Call, data: TopicProduceData) -> Topic:
     return call.door.topic_by_id(data.topic_id)
 
 
+def is_zstd(records: memoryview) -> bool:
+    """Whether a batch says that it is compressed so; clients of old versions cannot read that."""
+    return len(records) > CODEC_AT and records[CODEC_AT] & CODEC_MASK == Codec.ZSTD
+
+
 def has_error(response: ProduceResponse) -> bool:
     """Whether anything in it was refused."""
     return any(
@@ -97,13 +105,15 @@ def _topic(
         partition_responses=[
             PartitionProduceResponse(index=each.index, error_code=code, base_offset=-1)
             if code or found is None
-            else _partition(found, each, now_ms)
+            else _partition(call.version, found, each, now_ms)
             for each in data.partition_data
         ],
     )
 
 
-def _partition(topic: Topic, data: PartitionProduceData, now_ms: int) -> PartitionProduceResponse:
+def _partition(
+    version: int, topic: Topic, data: PartitionProduceData, now_ms: int
+) -> PartitionProduceResponse:
     try:
         if not 0 <= data.index < len(topic.partitions):
             raise UnknownTopic("there is no such partition")
@@ -111,6 +121,8 @@ def _partition(topic: Topic, data: PartitionProduceData, now_ms: int) -> Partiti
         records = data.records
         if not isinstance(records, memoryview) or not records:
             raise InvalidRecord("a partition takes one batch, and there is none")
+        if version < ZSTD_SINCE and is_zstd(records):
+            raise UnsupportedCompression(f"zstd is for version {ZSTD_SINCE} on")
         appended = partition.append(records, now_ms=now_ms)
     except BrokerError as problem:
         return PartitionProduceResponse(

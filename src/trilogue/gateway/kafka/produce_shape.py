@@ -26,6 +26,7 @@ from trilogue.broker.errors import BrokerError
 from trilogue.broker.topic import Topic
 from trilogue.gateway.kafka import replies
 from trilogue.gateway.kafka.apis import Api
+from trilogue.gateway.kafka.produce import ZSTD_SINCE, is_zstd
 from trilogue.gateway.kafka.shared import Reply, Shared
 from trilogue.wire.kafka.errors import ErrorCode
 from trilogue.wire.kafka.produce import (
@@ -110,7 +111,10 @@ class Shape:
                 return None
         if size != end - at or size <= 0 or index < 0:
             return None
-        return index, frame[at:end]
+        records = frame[at:end]
+        if self._api.version < ZSTD_SINCE and is_zstd(records):
+            return None
+        return index, records
 
     def answer(
         self, correlation_id: int, index: int, base_offset: int, append_time_ms: int, start: int
