@@ -12,6 +12,7 @@ from tests.broker.group_room import (
     SESSION_S,
     Room,
     completing,
+    preparing,
     refused,
     stable,
 )
@@ -188,6 +189,8 @@ def test_when_the_last_member_leaves_the_group_is_empty_and_free_for_manual_comm
     assert (room.state, room.group.generation, room.group.protocol) == (State.EMPTY, 2, "")
     assert room.timers.pending == 0
     room.group.check_commit("", -1)
+    room.group.check_commit("m-1", -1)
+    room.group.check_commit("", -1, "instance")
     refused(UnknownMember, lambda: room.group.check_commit("m-1", 1))
 
 
@@ -303,6 +306,16 @@ def test_a_member_must_share_the_kind_and_one_of_the_protocols():
     ):
         refused(InconsistentProtocol, lambda fields=fields: room.join(**fields))
     assert room.state is State.STABLE
+
+
+@pytest.mark.parametrize("begin", [preparing, completing, stable])
+def test_who_syncs_by_another_protocol_is_refused_in_every_state(begin):
+    room = Room()
+    begin(room)
+    generation = room.group.generation
+
+    for said in ({"protocol_type": "connect"}, {"protocol": "sticky"}):
+        refused(InconsistentProtocol, lambda said=said: room.group.sync("m-2", generation, **said))
 
 
 def test_the_only_member_may_change_its_protocols():

@@ -123,7 +123,7 @@ class Group:
         """Bring (the leader) or get the assignment; kept when the leader has brought it."""
         member = self._present(member_id, generation, instance_id)
         said = (protocol_type, self.protocol_type), (protocol, self.protocol)
-        if self.state is not State.PREPARING and any(a not in {None, b} for a, b in said):
+        if any(a not in {None, b} for a, b in said):
             raise InconsistentProtocol(f"the group has settled on {self.protocol!r}")
         assignments = assignments or {}
         if sum(map(len, assignments.values())) > self._settings.bytes_max:
@@ -157,8 +157,12 @@ class Group:
         self._rest()
 
     def check_commit(self, member_id: str, generation: int, instance_id: str | None = None) -> None:
-        """Refuse a commit of positions that does not come from a member of this generation."""
-        if generation < 0 and not member_id and instance_id is None:
+        """Refuse a commit of positions that does not come from a member of this generation.
+
+        While nobody is a member, whoever names no generation may move them.
+        """
+        nobody = not member_id and instance_id is None
+        if generation < 0 and (nobody or self.state is State.EMPTY):
             self._fire(Event.MANUAL, None)
         else:
             self._fire(Event.COMMIT, self._present(member_id, generation, instance_id))

@@ -92,6 +92,34 @@ async def test_every_version_joins(version):
         ]
 
 
+@pytest.mark.parametrize("version", versions(13))
+@on_loop
+async def test_to_leave_a_group_without_a_name_is_one_error(version):
+    async with Rig() as rig:
+        asked = LeaveGroupRequest(group_id="", members=[MemberIdentity(member_id="m")])
+
+        answer = await rig.peer().ask(asked, version)
+
+        assert (answer.error_code, answer.members) == (24, [])
+
+
+@pytest.mark.parametrize("version", versions(14))
+@on_loop
+async def test_since_v5_a_member_that_syncs_says_by_which_protocol(version):
+    async with Rig() as rig:
+        peer = rig.peer()
+        joined = await enter(peer, 9)
+
+        silent = await peer.ask(sync(joined), version)
+        wrong = await peer.ask(sync(joined, protocol_type="consumer", protocol_name="x"), version)
+        right = await peer.ask(
+            sync(joined, protocol_type="consumer", protocol_name="range"), version
+        )
+
+        refused = 23 if version >= 5 else 0
+        assert [silent.error_code, wrong.error_code, right.error_code] == [refused, refused, 0]
+
+
 @pytest.mark.parametrize("version", versions(11))
 @on_loop
 async def test_since_v4_a_new_member_is_told_its_id_first(version):

@@ -39,6 +39,7 @@ REBALANCE_TIMEOUT_SINCE = 1
 MEMBER_ID_REQUIRED_SINCE = 4
 NULL_PROTOCOL_SINCE = 7
 SKIP_ASSIGNMENT_SINCE = 9
+PROTOCOL_SINCE = 5
 MANY_LEAVE_SINCE = 3
 
 
@@ -148,6 +149,8 @@ def sync(call: Call, request: SyncGroupRequest) -> SyncGroupResponse | Mapped[Sy
     """Take or give the assignment; answered when the leader has brought it."""
     if not call.allowed(request.group_id):
         return SyncGroupResponse(error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED)
+    if call.version >= PROTOCOL_SINCE and None in {request.protocol_type, request.protocol_name}:
+        return SyncGroupResponse(error_code=ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
     promise = call.broker.groups.sync(
         request.group_id,
         request.member_id,
@@ -194,6 +197,8 @@ def leave(call: Call, request: LeaveGroupRequest) -> LeaveGroupResponse:
     """Let members go."""
     if not call.allowed(request.group_id):
         return LeaveGroupResponse(error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED)
+    if not request.group_id:
+        return LeaveGroupResponse(error_code=ErrorCode.INVALID_GROUP_ID)
     if call.version < MANY_LEAVE_SINCE:
         return LeaveGroupResponse(error_code=_leave(call, request, request.member_id, None))
     return LeaveGroupResponse(members=[_leaver(call, request, each) for each in request.members])
