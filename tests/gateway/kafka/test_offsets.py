@@ -158,7 +158,7 @@ async def test_a_commit_that_the_disk_did_not_keep_is_a_storage_error():
         rig.topic("t", partitions=2)
         rig.fs.fail("write")
 
-        assert committed(await rig.peer().ask(commit("t", 5, -7), 6)) == [56, 1]
+        assert committed(await rig.peer().ask(commit("t", 5, 7, 8), 6)) == [56, 56, 3]
 
 
 @on_loop
@@ -167,10 +167,22 @@ async def test_one_bad_partition_does_not_spoil_the_others():
         rig.topic("t", partitions=2)
         peer = rig.peer()
 
-        answer = await peer.ask(commit("t", 5, -7, 8), 6)
+        answer = await peer.ask(commit("t", 5, -2, 8), 6)
 
-        assert committed(answer) == [0, 1, 3]
-        assert positions(5, await peer.ask(fetch(5, "t", 0, 1), 5))["t"][0] == (0, 5, 0)
+        assert committed(answer) == [0, 0, 3]
+        told = positions(5, await peer.ask(fetch(5, "t", 0, 1, 2), 5))
+        assert told == {"t": [(0, 5, 0), (1, -2, 0), (2, -1, 0)]}
+
+
+@pytest.mark.parametrize("version", [each for each in versions(8) if each < 10])
+@on_loop
+async def test_a_name_that_no_topic_can_have_is_an_unknown_topic(version):
+    async with Rig() as rig:
+        peer = rig.peer()
+
+        assert committed(await peer.ask(commit("a b", 1), version)) == [3]
+        told = await peer.ask(fetch(version, "a b", 0), version)
+        assert positions(version, told) == {"a b": [(0, -1, 0)]}
 
 
 @on_loop

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from trilogue.broker.access import Operation, Resource, ResourceKind
 from trilogue.broker.cursor import refusal
-from trilogue.broker.errors import AccessDenied, BrokerError, UnknownTopic
+from trilogue.broker.errors import AccessDenied, BrokerError, InvalidName, UnknownTopic
 from trilogue.broker.facts import CursorMove, Protocol
 from trilogue.broker.names import spelled_kafka
 from trilogue.broker.promise import Promise
@@ -93,6 +93,8 @@ def _commit_topic(
     if not code:
         try:
             topic = _topic(call, asked.name, asked.topic_id, Operation.READ)
+        except InvalidName:  # there is no such topic
+            code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         except BrokerError as problem:
             code = code_of(problem)
     return OffsetCommitResponseTopic(
@@ -218,7 +220,7 @@ def _fetch_topic(
     if not denied:
         try:
             topic = _topic(call, asked.name, asked.topic_id, Operation.DESCRIBE)
-        except UnknownTopic:
+        except (UnknownTopic, InvalidName):
             pass
         except BrokerError as problem:
             code = code_of(problem)
