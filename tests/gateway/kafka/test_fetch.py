@@ -131,6 +131,17 @@ async def test_fetch_waits_its_time_and_then_answers_empty():
 
 
 @on_loop
+async def test_a_fetch_of_no_partitions_has_nothing_to_wait_for():
+    async with Rig() as rig:
+        rig.topic("t")
+        begin = rig.loop.time()
+
+        answer = await rig.peer().ask(fetch("t", max_wait_ms=60_000), 9)
+
+        assert (answer.error_code, rig.loop.time() - begin) == (0, 0)
+
+
+@on_loop
 async def test_a_waiting_fetch_is_answered_when_a_batch_is_durable():
     async with Rig() as rig:
         rig.topic("t", partitions=2)

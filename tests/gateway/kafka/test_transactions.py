@@ -34,6 +34,17 @@ async def test_a_transactional_id_is_refused():
         assert (answer.error_code, answer.producer_id, answer.producer_epoch) == (42, -1, -1)
 
 
+@pytest.mark.parametrize(("producer_id", "epoch"), [(5, -1), (-1, 0)])
+@on_loop
+async def test_an_id_and_its_epoch_come_together(producer_id, epoch):
+    async with Rig() as rig:
+        asked = InitProducerIdRequest(producer_id=producer_id, producer_epoch=epoch)
+
+        answer = await rig.peer().ask(asked, 4)
+
+        assert (answer.error_code, answer.producer_id) == (42, -1)
+
+
 @on_loop
 async def test_idempotent_writing_needs_its_own_right():
     """checks.md 46, CVE-2018-17196."""

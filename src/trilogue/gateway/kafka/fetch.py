@@ -202,7 +202,7 @@ class Fetch(Place):
         return (
             look.urgent
             or look.size >= min(self._request.min_bytes, self._request.max_bytes)
-            or not self._wanted
+            or not any(wanted for _, wanted in self._wanted)
             or self._deadline <= self._call.door.loop.time()
         )
 

@@ -12,11 +12,15 @@ from trilogue.gateway.kafka.shared import Call
 from trilogue.wire.kafka.errors import ErrorCode
 from trilogue.wire.kafka.transactions import InitProducerIdRequest, InitProducerIdResponse
 
+NONE = -1
+
 
 def init_producer_id(call: Call, request: InitProducerIdRequest) -> InitProducerIdResponse:
     """Give a producer id that nobody had before."""
     if not call.allowed("cluster"):
         return _refused(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+    if (request.producer_id == NONE) != (request.producer_epoch == NONE):
+        return _refused(ErrorCode.INVALID_REQUEST)  # an id and its epoch come together
     try:
         identity = call.broker.init_producer_id(request.transactional_id)
     except EXPECTED as problem:
