@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from dataclasses import replace
 
 import pytest
@@ -59,3 +60,20 @@ def test_producers_are_refused_when_the_flush_they_wait_for_is_stuck():
         fill(rig, 2)
     log.apply_flush(FlushResult(None, {}, 0, 0, 0, 0))
     assert log.under_pressure
+
+
+def test_a_journal_file_does_not_end_where_there_is_no_room_for_the_next():
+    """Positions are still committed on a full disk: a file in the making must not fail them."""
+    rig = Rig(limits=TAIL)
+    log = rig.open()
+    rig.commit()
+    rig.fs.free = 0
+    rig.fs.fail("create", errno.ENOSPC)
+
+    log.seal(rig.loop.now_ms() + TAIL.journal.file_age_ms)
+    rig.commit()
+
+    assert (rig.sealed, rig.failures) == ([], [])
+    rig.fs.free = 1 << 40
+    log.seal(rig.loop.now_ms() + TAIL.journal.file_age_ms)
+    assert len(rig.sealed) == 1

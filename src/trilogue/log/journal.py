@@ -352,7 +352,10 @@ class Journal:
     # -- files -----------------------------------------------------------------------------
 
     def seal(self, now_ms: int | None = None) -> None:
-        """End the current file after what is being written; with a time, only if it is old."""
+        """End the current file after what is being written; with a time, only if it is old.
+
+        It goes on where a full disk has no room for the next one: reading need not end with it.
+        """
         file = self._file
         if file is None or (file.is_empty and self._busy is None):
             return
@@ -360,6 +363,8 @@ class Journal:
             since = self.unsealed_since_ms
             if since is None or now_ms - since < self.limits.file_age_ms:
                 return
+        if not self._files.is_ready and self._free_bytes() < self.limits.window_bytes:
+            return
         if self._busy is not None:
             self._seal_wanted = True
         else:
