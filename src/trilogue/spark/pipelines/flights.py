@@ -5,7 +5,7 @@
     weather ─│─┘  watermarks
              └─── cancelled only ───────► airlines, airports ───────────────► cancellations
 
-Both results go to Parquet and to a topic.
+Both results go to Parquet and to a topic, where each row has its own event time.
 
 Every figure is a count or a sum of whole numbers, so that a check against the data set needs no
 tolerance. Results come out in append mode: a window is final when it appears. The last windows
@@ -14,13 +14,12 @@ appear because the replay ends with closing events that are far later than any r
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming import StreamingQuery
 
@@ -62,15 +61,26 @@ class Places:
         return str(self.output / "checkpoints" / name)
 
 
-@dataclass
-class Step:
-    """What one step took in and gave out."""
+@dataclass(frozen=True)
+class Result:
+    """One of the two queries: what it reads, how it is built, and how its rows become messages."""
 
     name: str
-    rows_in: int = 0
-    rows_out: int = 0
-    seconds: float = 0.0
-    batches: int = field(default=0)
+    reads: tuple[str, ...]
+    build: Callable[[SparkSession, Places], DataFrame]
+    key: tuple[str, ...]
+    time: str
+    partitions: int
+    parts: tuple[str, ...]
+    """What is observed inside, in the order in which rows pass."""
+    last_part: str
+
+
+@dataclass
+class Written:
+    """How many rows a query wrote so far."""
+
+    rows: int = 0
 
 
 def _json_rows(frame: DataFrame, schema: str) -> DataFrame:
@@ -125,7 +135,8 @@ def _with_weather(spark: SparkSession, places: Places) -> DataFrame:
     same = (f.col("origin") == f.col("weather_origin")) & (
         f.col("time_hour") == f.col("weather_hour")
     )
-    return flights.join(weather, same, "leftOuter")
+    joined = flights.join(weather, same, "leftOuter")
+    return joined.observe(JOINED, f.count(f.lit(1)).alias("rows"))
 
 
 def delay_statistics(spark: SparkSession, places: Places) -> DataFrame:
@@ -167,6 +178,7 @@ def cancellations(spark: SparkSession, places: Places) -> DataFrame:
     return (
         _stream(spark, places, "flights", FLIGHT)
         .where(f.col("dep_time").isNull() & (f.col("carrier") != CLOSING))
+        .observe(FOUND, f.count(f.lit(1)).alias("rows"))
         .join(f.broadcast(airlines), "carrier", "left")
         .join(
             f.broadcast(airports.select(f.col("faa").alias("dest"), f.col("name").alias("to"))),
@@ -177,9 +189,7 @@ def cancellations(spark: SparkSession, places: Places) -> DataFrame:
     )
 
 
-def _sink(
-    places: Places, name: str, key: list[str], step: Step
-) -> Callable[[DataFrame, int], None]:
+def _sink(places: Places, result: Result, written: Written) -> Callable[[DataFrame, int], None]:
     """Write a micro-batch to Parquet and a topic; its own folder, so a repeated one replaces it."""
 
     def write(frame: DataFrame, batch_id: int) -> None:
@@ -188,27 +198,56 @@ def _sink(
         frame = frame.persist()
         rows = frame.count()
         if rows:
-            frame.write.mode("overwrite").parquet(f"{places.parquet(name)}/batch={batch_id}")
-            frame.select(
-                f.concat_ws("/", *key).alias("key"), f.to_json(f.struct("*")).alias("value")
-            ).write.format("trilogue").option("kafka.bootstrap.servers", places.servers).mode(
-                "append"
-            ).save(name)
-        step.rows_out += rows
+            folder = f"{places.parquet(result.name)}/batch={batch_id}"
+            frame.write.mode("overwrite").parquet(folder)
+            messages = frame.select(
+                f.concat_ws("/", *result.key).alias("key"),
+                f.to_json(f.struct("*")).alias("value"),
+                f.col(result.time).alias("timestamp"),
+            )
+            to_topic = messages.write.format("trilogue").mode("append")
+            to_topic.option("kafka.bootstrap.servers", places.servers).save(result.name)
+        written.rows += rows
         frame.unpersist()
 
     return write
 
 
-def run(frame: DataFrame, places: Places, name: str, key: list[str]) -> tuple[StreamingQuery, Step]:
+def start(spark: SparkSession, places: Places, result: Result) -> tuple[StreamingQuery, Written]:
     """Start one query over everything that is there now; wait with `awaitTermination`."""
-    step = Step(name)
+    written = Written()
     query = (
-        frame.writeStream.outputMode("append")
-        .foreachBatch(_sink(places, name, key, step))
-        .option("checkpointLocation", places.checkpoint(name))
+        result.build(spark, places)
+        .writeStream.outputMode("append")
+        .foreachBatch(_sink(places, result, written))
+        .option("checkpointLocation", places.checkpoint(result.name))
         .trigger(availableNow=True)
-        .queryName(name)
+        .queryName(result.name)
         .start()
     )
-    return query, step
+    return query, written
+
+
+JOINED, FOUND = "join with weather", "cancelled only"
+RESULTS = (
+    Result(
+        name="delay-stats",
+        reads=("flights", "weather"),
+        build=delay_statistics,
+        key=("day", "carrier", "origin"),
+        time="day",
+        partitions=3,
+        parts=(JOINED,),
+        last_part="windows by day",
+    ),
+    Result(
+        name="cancellations",
+        reads=("flights",),
+        build=cancellations,
+        key=("carrier", "flight"),
+        time="time_hour",
+        partitions=1,
+        parts=(FOUND,),
+        last_part="names for codes",
+    ),
+)
