@@ -42,16 +42,10 @@ test: setup ## unit tests, quick conformance and fault tests
 test-long: setup ## also the long ones: kill, power loss, the whole demo
 	$(BIN)/python -m pytest -m 'long or not long'
 
-test-conformance: setup ## only the real Kafka clients, all of their tests
+test-conformance: setup jars ## only the real Kafka clients, all of their tests
 	$(BIN)/python -m pytest tests/conformance -m 'long or not long'
 
 test-crash: setup ## only kill, power loss, failing disks, all of their tests (some want root and strace)
-	$(BIN)/python -m pytest tests/crash -m 'long or not long'
-
-test-conformance: setup jars ## all foreign clients, with Java
-	$(BIN)/python -m pytest tests/conformance
-
-test-crash: setup ## kill, power loss, failing and full disks: the long runs too
 	$(BIN)/python -m pytest tests/crash -m 'long or not long'
 
 lint: setup ## ruff, import-linter, codespell, tidy

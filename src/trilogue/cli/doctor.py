@@ -17,7 +17,12 @@ import typer
 from trilogue import __version__
 from trilogue.cli.options import ConfigOption, DataOption, settings_from
 
-COMPILED = ("trilogue.entry.walk", "trilogue.log.commit")
+COMPILED = (
+    "trilogue.entry.columns",
+    "trilogue.entry.pack",
+    "trilogue.entry.walk",
+    "trilogue.log.commit",
+)
 LIBRARIES = ("uvloop", "crc32c", "cramjam", "msgspec", "cython", "starlette", "uvicorn")
 OPTIONAL = ("pyspark", "pyarrow", "obstore", "asyncpg")
 FORMAT_SIZE_LIMIT = 1_000
@@ -69,7 +74,12 @@ def _compiled(name: str) -> str:
         module = import_module(name)
     except ImportError as error:
         return f"missing ({error})"
-    return "plain Python" if (module.__file__ or "").endswith(".py") else "compiled"
+    file = Path(module.__file__ or "")
+    if file.suffix == ".py":
+        return "plain Python"
+    source = file.parent / f"{name.rpartition('.')[2]}.py"
+    older = source.exists() and source.stat().st_mtime > file.stat().st_mtime
+    return "compiled, older than its source: build it again" if older else "compiled"
 
 
 def _version(name: str) -> str:
