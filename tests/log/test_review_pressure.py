@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import errno
+from collections.abc import Callable
 from dataclasses import replace
+from threading import Thread, current_thread, main_thread
 
 import pytest
 
@@ -77,3 +79,32 @@ def test_a_journal_file_does_not_end_where_there_is_no_room_for_the_next():
     rig.fs.free = 1 << 40
     log.seal(rig.loop.now_ms() + TAIL.journal.file_age_ms)
     assert len(rig.sealed) == 1
+
+
+def test_relief_may_come_from_any_thread():
+    """A reader that went away is often freed by the collector, in the thread it runs in."""
+    rig = Rig(limits=TAIL)
+    log = rig.open()
+    relieved: list[bool] = []
+    threads: list[bool] = []
+    fill(rig, 0.5)
+    held = [log.partition(1).read(0, 1 << 30)]
+    end = log.partition(1).high_watermark
+    log.apply_flush(FlushResult(None, {1: end}, log.journal.last_sequence, 0, 0, 0))
+    fill(rig, 0.85)
+    log.on_relief(lambda: relieved.append(True))
+    rig.loop.run()
+    call_soon = rig.loop.call_soon
+
+    def on_the_loop_only(callback: Callable[[], object]) -> None:
+        threads.append(current_thread() is main_thread())
+        call_soon(callback)
+
+    rig.loop.call_soon = on_the_loop_only  # type: ignore[method-assign]
+    freeing = Thread(target=held.clear)
+    freeing.start()
+    freeing.join()
+    rig.loop.run()
+
+    assert relieved == [True]
+    assert False not in threads

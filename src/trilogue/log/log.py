@@ -351,12 +351,15 @@ class Log:
         self._released()
 
     def _released(self) -> None:
-        """Something went away; it may have been the pressure. Runs anywhere on the loop."""
+        """Something went away; it may have been the pressure.
+
+        Runs anywhere, in any thread: the collector frees a reader's views wherever it finds them.
+        """
         if not self._relief or self._relief_due:
             return
         if self._must_seal or not self.under_pressure:
             self._relief_due = True
-            self._scheduler.call_soon(self._relieve)
+            self._scheduler.call_soon_threadsafe(self._relieve)
 
     def _relieve(self) -> None:
         self._relief_due = False
