@@ -23,6 +23,7 @@ from typing import Final, NamedTuple
 
 HEADER_SIZE: Final = 61
 LENGTH_PREFIX: Final = 12  # base offset and length: what the length field does not count
+CHECKSUM_AT: Final = 17  # where the checksum stands, 32 bits
 CHECKED_FROM: Final = 21  # the checksum covers the entry from here to its end
 MAGIC_AT: Final = 16
 MAGIC: Final = 2

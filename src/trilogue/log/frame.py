@@ -22,11 +22,12 @@ The entries are opaque but for their own header, which says their length, offset
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from struct import Struct
 from typing import Final, NamedTuple
 
-from trilogue.entry.checksum import crc32c
+from trilogue.entry.checksum import crc32c, crc32c_around
+from trilogue.entry.entry import CHECKSUM_AT
 from trilogue.log.errors import CorruptLog, FrameTooLarge, NewerFormat
 from trilogue.log.files import BLOCK
 
@@ -138,8 +139,12 @@ def encode_frame_header(  # the fields of the format, in order
     entry_count: int,
     fact_count: int,
     facts_at: int,
+    known: Sequence[tuple[int, int, int]] = (),
 ) -> None:
-    """Complete a frame whose entries and facts are in place; `frame` ends where its facts end."""
+    """Complete a frame whose entries and facts are in place; `frame` ends where its facts end.
+
+    `known`: parts (start, end, checksum) of the frame, in order, that need not be walked again.
+    """
     length = len(frame)
     if length > MAX_FRAME:
         raise FrameTooLarge(f"a frame of {length} bytes exceeds {MAX_FRAME}")
@@ -162,7 +167,23 @@ def encode_frame_header(  # the fields of the format, in order
         facts_at,
         0,
     )
-    _WORD.pack_into(frame, 4, crc32c(frame[_CHECKED_FROM:], seed))
+    _WORD.pack_into(
+        frame,
+        4,
+        crc32c_around(
+            frame[_CHECKED_FROM:],
+            [(start - _CHECKED_FROM, end - _CHECKED_FROM, crc) for start, end, crc in known],
+            seed,
+        )
+        if known
+        else crc32c(frame[_CHECKED_FROM:], seed),
+    )
+
+
+def entry_checksum(data: memoryview, start: int) -> int:
+    """Return the checksum that the entry which starts here carries, of all but its first bytes."""
+    (checksum,) = _WORD.unpack_from(data, start + CHECKSUM_AT)
+    return int(checksum)
 
 
 def frame_at(data: memoryview, position: int, seed: int) -> Frame | None:

@@ -17,10 +17,19 @@ from pathlib import Path
 from struct import Struct
 from typing import Final, TypeAlias
 
-from trilogue.entry.entry import HEADER_SIZE, LENGTH_PREFIX
+from trilogue.entry.checksum import WORTH_COMBINING
+from trilogue.entry.entry import CHECKED_FROM, HEADER_SIZE, LENGTH_PREFIX
 from trilogue.log.errors import CorruptLog
 from trilogue.log.files import File, FileSystem, OsFileSystem
-from trilogue.log.frame import FRAME_HEADER, LOST, PREFIX, Frame, decode_file_header, iter_frames
+from trilogue.log.frame import (
+    FRAME_HEADER,
+    LOST,
+    PREFIX,
+    Frame,
+    decode_file_header,
+    entry_checksum,
+    iter_frames,
+)
 from trilogue.log.segment import BLOCK_TARGET, Block, EpochStart, SegmentHeader, SegmentWriter
 from trilogue.log.segment_info import FlushJob, FlushResult, SegmentInfo
 
@@ -265,8 +274,20 @@ def _write_partition(writer: SegmentWriter, partition_id: int, notes: _Notes) ->
                 min(append_ms[some]),
                 max(append_ms[some]),
             )
-            writer.block(block, _gather(view, starts[some], lengths[some]))
+            places = starts[some], lengths[some]
+            writer.block(block, _gather(view, *places), _known(view, *places))
             first, written = after, sums[after - 1]
+
+
+def _known(view: memoryview, starts: list[int], lengths: list[int]) -> list[tuple[int, int, int]]:
+    """Parts of a block whose checksum the entries carry; the frame's has just proved them."""
+    if max(lengths) < WORTH_COMBINING:
+        return []
+    return [
+        (end - length + CHECKED_FROM, end, entry_checksum(view, start))
+        for start, length, end in zip(starts, lengths, accumulate(lengths), strict=True)
+        if length >= WORTH_COMBINING
+    ]
 
 
 def _gather(view: memoryview, starts: list[int], lengths: list[int]) -> bytes | bytearray:

@@ -22,10 +22,20 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
+from trilogue.entry.checksum import WORTH_COMBINING
+from trilogue.entry.entry import CHECKED_FROM
 from trilogue.log.commit import commit_now
 from trilogue.log.errors import DiskFull, FrameTooLarge, LogError, StorageFailed, TailFull
 from trilogue.log.files import BLOCK
-from trilogue.log.frame import CLEAN, FACT, FRAME_HEADER, MAX_ENTRY, MAX_FACT, PREFIX
+from trilogue.log.frame import (
+    CLEAN,
+    FACT,
+    FRAME_HEADER,
+    MAX_ENTRY,
+    MAX_FACT,
+    PREFIX,
+    entry_checksum,
+)
 from trilogue.log.journal_files import JournalFile, JournalFiles, SealedFile
 from trilogue.log.ports import Committer, Scheduler
 from trilogue.log.window import Waiter, Window
@@ -137,6 +147,9 @@ class Journal:
         view[start + PREFIX_SIZE : end] = entry
         window.used = end
         window.entry_count += 1
+        if size > WORTH_COMBINING:
+            checked_from = start + PREFIX_SIZE + CHECKED_FROM
+            window.known.append((checked_from, end, entry_checksum(entry, 0)))
         if not self._armed:
             self._arm()
         return window

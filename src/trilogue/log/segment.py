@@ -23,12 +23,12 @@ and its folder are synced and meta knows the segment.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from struct import Struct
 from typing import Final, NamedTuple
 
-from trilogue.entry.checksum import crc32c
+from trilogue.entry.checksum import crc32c, crc32c_around
 from trilogue.log.files import File
 from trilogue.log.segment_info import Extent, SegmentInfo
 
@@ -213,8 +213,16 @@ class SegmentWriter:
         assert partition.epochs
         self._partitions.append(partition)
 
-    def block(self, block: Block, data: bytes | bytearray) -> None:
-        """Append the next entries of the partition, whole, already joined."""
+    def block(
+        self,
+        block: Block,
+        data: bytes | bytearray,
+        known: Sequence[tuple[int, int, int]] = (),
+    ) -> None:
+        """Append the next entries of the partition, whole, already joined.
+
+        `known`: parts (start, end, checksum) of the data, in order, that need not be walked again.
+        """
         partition = self._partitions[-1]
         assert data
         assert block.entry_count > 0
@@ -228,7 +236,7 @@ class SegmentWriter:
             block.entry_count,
             block.max_event_ms,
             block.max_append_ms,
-            crc32c(data),
+            crc32c_around(data, known) if known else crc32c(data),
             0,
         )
         partition.stats.append(block)

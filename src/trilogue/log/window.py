@@ -46,6 +46,7 @@ class Window:
         "fact_count",
         "facts",
         "followers",
+        "known",
         "limit",
         "marks",
         "sequence",
@@ -65,6 +66,7 @@ class Window:
         self.entry_count = 0
         self.fact_count = 0
         self.facts: list[tuple[int, bytes]] = []
+        self.known: list[tuple[int, int, int]] = []  # parts whose checksum is known: start, end, it
         self.followers: list[Follower] = []
         self.marks: list[tuple[Follower, Mark]] = []
         self.waiters: list[Waiter] = []
@@ -112,6 +114,7 @@ class Window:
             entry_count=self.entry_count,
             fact_count=self.fact_count,
             facts_at=facts_at,
+            known=self.known,
         )
         size = padded(end)
         view[end:size] = _ZEROS[: size - end]
