@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 
 from tests.log.samples import CLUSTER, Sample, samples, write_segment
+from trilogue.log.appender import PIECE
 from trilogue.log.files import OsFileSystem
 from trilogue.log.segment import (
     BLOCK,
     HEADER,
     RECORD,
     TRAILER,
-    WRITE_SIZE,
     Block,
     EpochStart,
     SegmentHeader,
@@ -70,7 +70,7 @@ def test_small_blocks_are_written_together_and_large_ones_at_once(tmp_path: Path
 
     assert sum(sizes) == info.size
     assert len(sizes) == 3
-    assert all(size < WRITE_SIZE + 30_000 for size in sizes)
+    assert all(size < PIECE + 30_000 for size in sizes)
     file.close()
 
 

@@ -226,7 +226,7 @@ def _write(job: FlushJob, source: _Source, files: FileSystem, pace: Pace) -> Seg
     header = SegmentHeader(
         job.segment_id, 0, job.node_id, job.node_epoch, job.cluster_id, job.now_ms
     )
-    file = files.open(path, create=True)
+    file = files.open(path, create=True, direct=job.direct)
     try:
         writer = SegmentWriter(
             file, header, _smoothly(file, pace) if job.bytes_per_second else pace
@@ -290,8 +290,12 @@ def _known(view: memoryview, starts: list[int], lengths: list[int]) -> list[tupl
     ]
 
 
-def _gather(view: memoryview, starts: list[int], lengths: list[int]) -> bytes | bytearray:
+def _gather(
+    view: memoryview, starts: list[int], lengths: list[int]
+) -> bytes | bytearray | memoryview:
     """Copy entries behind each other; the two ways differ by half, each where it is better."""
+    if len(starts) == 1:
+        return view[starts[0] : starts[0] + lengths[0]]
     if len(starts) < FEW:
         return b"".join(
             [view[start : start + length] for start, length in zip(starts, lengths, strict=True)]

@@ -110,14 +110,14 @@ class JournalFiles:
         has_room: Callable[[int], bool],
     ) -> None:
         self._fs = fs
-        self._directory = directory
+        self.directory = directory
         self._cluster_id = cluster_id
         self._scheduler = scheduler
         self._background = background
         self._random_bytes = random_bytes
         self._file_bytes = file_bytes
         self._has_room = has_room
-        self._direct = fs.takes_direct(directory)
+        self.direct = fs.takes_direct(directory)  # asked once: it does not change
         self._next_number = 1
         self._taken = 0  # number of the newest file in use
         self._spares: list[JournalFile] = []
@@ -138,7 +138,7 @@ class JournalFiles:
 
     def adopt(self, path: Path, header: FileHeader) -> None:
         """Use a prepared file that an earlier process left, numbered above all files in use."""
-        file = self._fs.open(path, direct=self._direct)
+        file = self._fs.open(path, direct=self.direct)
         self._spares.append(JournalFile(file, header, file.size()))
         self._spares.sort(key=lambda spare: spare.header.number)
 
@@ -215,25 +215,25 @@ class JournalFiles:
     def _prepare(self, raw: Path | None, header: FileHeader, prepare_bytes: int) -> JournalFile:
         """Make a file whose header, size and name are durable. Runs in any thread."""
         fs = self._fs
-        path = self._directory / file_name(header.number)
+        path = self.directory / file_name(header.number)
         spare = path.with_suffix(".spare")
         if raw is not None:
             fs.rename(raw, spare)
-            fs.sync_directory(self._directory)  # its old name must not come back with a new header
-        file = fs.open(spare, create=raw is None, direct=self._direct)
+            fs.sync_directory(self.directory)  # its old name must not come back with a new header
+        file = fs.open(spare, create=raw is None, direct=self.direct)
         try:
             size = _fill(file, prepare_bytes)
             block = aligned(BLOCK)
             block[:] = encode_file_header(header)
             file.pwrite_durable(block, 0)
             fs.rename(spare, path)
-            fs.sync_directory(self._directory)
+            fs.sync_directory(self.directory)
         except OSError:
             file.close()
             with contextlib.suppress(OSError):  # half-made files are removed at the next start too
                 fs.unlink(spare)
             raise
-        return JournalFile(_reopened(fs, file, path, direct=self._direct), header, size)
+        return JournalFile(_reopened(fs, file, path, direct=self.direct), header, size)
 
     def _spare_failed(self) -> None:
         self._preparing = False

@@ -311,6 +311,11 @@ class Log:
     # -- pressure --------------------------------------------------------------------------
 
     @property
+    def direct(self) -> bool:
+        """Whether the file system takes writes past the page cache."""
+        return self._files.direct
+
+    @property
     def tail_bytes(self) -> int:
         """Memory that the tails take, what readers still hold of dropped ones included."""
         return self._budget.used

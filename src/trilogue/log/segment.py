@@ -29,6 +29,7 @@ from struct import Struct
 from typing import Final, NamedTuple
 
 from trilogue.entry.checksum import crc32c, crc32c_around
+from trilogue.log.appender import Appender
 from trilogue.log.files import File
 from trilogue.log.segment_info import Extent, SegmentInfo
 
@@ -37,7 +38,6 @@ HEADER_MAGIC: Final = b"TRILSEGM"
 TRAILER_MAGIC: Final = b"TRILSEGE"
 
 BLOCK_TARGET: Final = 256 << 10
-WRITE_SIZE: Final = 1 << 20  # small blocks are written together up to this
 
 #     magic, version, header size, level, flags, segment id, node id, node epoch, cluster id,
 #     created, crc of all before
@@ -184,19 +184,16 @@ class SegmentWriter:
         header: SegmentHeader,
         on_write: Callable[[int], None] = lambda _: None,
     ) -> None:
-        self._file = file
         self._header = header
-        self._on_write = on_write
         self._partitions: list[_Partition] = []
-        self._waiting: list[bytes | bytearray] = []
-        self._waiting_size = 0
-        self._written = 0
+        self._out = Appender(file, on_write)
+        self._put = self._out.add
         self._put(encode_header(header))
 
     @property
     def size(self) -> int:
         """Bytes given to the segment so far."""
-        return self._written + self._waiting_size
+        return self._out.size
 
     def begin(
         self,
@@ -216,7 +213,7 @@ class SegmentWriter:
     def block(
         self,
         block: Block,
-        data: bytes | bytearray,
+        data: bytes | bytearray | memoryview,
         known: Sequence[tuple[int, int, int]] = (),
     ) -> None:
         """Append the next entries of the partition, whole, already joined.
@@ -271,8 +268,7 @@ class SegmentWriter:
         )[:TRAILER_CHECKED]
         footer_size = self.size - footer_position
         self._put(data + crc32c(data).to_bytes(4, "big") + TRAILER_MAGIC)
-        self._flush()
-        self._file.sync()
+        self._out.finish()
         return SegmentInfo(
             header.segment_id,
             header.level,
@@ -287,16 +283,3 @@ class SegmentWriter:
             footer_size,
             {extent.partition_id: extent for extent in extents},
         )
-
-    def _put(self, data: bytes | bytearray) -> None:
-        self._waiting.append(data)
-        self._waiting_size += len(data)
-        if self._waiting_size >= WRITE_SIZE:
-            self._flush()
-
-    def _flush(self) -> None:
-        waiting, self._waiting = self._waiting, []
-        size, self._waiting_size = self._waiting_size, 0
-        self._file.pwrite(waiting[0] if len(waiting) == 1 else b"".join(waiting), self._written)
-        self._written += size
-        self._on_write(size)

@@ -104,6 +104,7 @@ class FlushJob:
     now_ms: int
     bytes_per_second: int | None = None  # pace; None = as fast as it goes
     incarnations: tuple[int, ...] = ()  # of the files, in their order: none may be in a later life
+    direct: bool = False  # whether the file system takes writes past the page cache
 
 
 @dataclass(frozen=True, slots=True)

@@ -243,6 +243,7 @@ class Flusher:
             now_ms=self._now_ms(),
             bytes_per_second=self._pace(cuts),
             incarnations=tuple(file.incarnation for file in files),
+            direct=storage.log.direct,
         )
 
     async def _record(self, job: FlushJob, result: FlushResult, cuts: list[Cut]) -> None:

@@ -1,0 +1,81 @@
+"""A file written once, from its beginning to its end, in large pieces.
+
+Past the page cache where the file system takes it: what a flush writes was just read by whoever
+follows the log, from memory, and copying it into the page cache cost more than all else a flush
+does. Such writes go in whole blocks from aligned memory, so the last one is padded and the file cut
+to its size before it is synced.
+"""
+
+from __future__ import annotations
+
+import mmap
+from collections.abc import Callable
+from typing import Final
+
+from trilogue.log.files import BLOCK, File
+
+PIECE: Final = 1 << 20
+
+
+class Appender:
+    """Gathers what is added and writes it in pieces of about `PIECE`; `finish` makes it durable."""
+
+    def __init__(self, file: File, on_write: Callable[[int], None] = lambda _: None) -> None:
+        self._file = file
+        self._on_write = on_write
+        self._written = 0
+        self._room = memoryview(mmap.mmap(-1, PIECE)) if file.direct else None
+        self._used = 0
+        self._waiting: list[bytes | bytearray | memoryview] = []
+
+    @property
+    def size(self) -> int:
+        """Bytes added so far."""
+        return self._written + self._used
+
+    def add(self, data: bytes | bytearray | memoryview) -> None:
+        """Take the next bytes; they may be written now or later."""
+        if self._room is None:
+            self._waiting.append(data)
+            self._used += len(data)
+            if self._used >= PIECE:
+                self._write_waiting()
+            return
+        view = memoryview(data)
+        while view:
+            part = view[: PIECE - self._used]
+            self._room[self._used : self._used + len(part)] = part
+            self._used += len(part)
+            view = view[len(part) :]
+            if self._used == PIECE:
+                self._write_room(PIECE)
+
+    def finish(self) -> None:
+        """Write what is left and return when all of it survives a power cut."""
+        if self._room is None:
+            self._write_waiting()
+        elif self._used:
+            size = self.size
+            end = -(-self._used // BLOCK) * BLOCK
+            self._room[self._used : end] = bytes(end - self._used)
+            self._write_room(end)
+            self._file.truncate(size)
+            self._written = size
+        self._file.sync()
+
+    def _write_room(self, size: int) -> None:
+        assert self._room is not None
+        self._file.pwrite(self._room[:size], self._written)
+        self._count(size)
+
+    def _write_waiting(self) -> None:
+        waiting, self._waiting = self._waiting, []
+        if waiting:
+            joined = waiting[0] if len(waiting) == 1 else b"".join(waiting)
+            self._file.pwrite(joined, self._written)
+            self._count(len(joined))
+
+    def _count(self, size: int) -> None:
+        self._written += size
+        self._used = 0
+        self._on_write(size)
