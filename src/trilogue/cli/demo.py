@@ -12,6 +12,7 @@ import fcntl
 import os
 import shutil
 import signal
+import threading
 import time
 import traceback
 from collections.abc import Iterator
@@ -47,17 +48,20 @@ def demo(*, output: OutputOption = Path("demo-output")) -> None:
 
     console = Console(highlight=False)
     output = output.resolve()
+    stopped = threading.Event()
     try:
-        with _stoppable(), _folder(output):
+        with _stoppable(stopped), _folder(output):
             equal = run(output, console)
-    except KeyboardInterrupt:
-        console.print("Stopped; nothing of it is left running.")
-        raise typer.Exit(STOPPED) from None
-    except DemoFailed as failed:
-        console.print(f"[bold red]The demo failed:[/] {failed}", soft_wrap=True)
-        raise typer.Exit(1) from None
-    except Exception as problem:  # noqa: BLE001 - whatever a client or Spark raises, in one line
-        _tell(problem, output, console)
+    except BaseException as problem:
+        if stopped.is_set() or isinstance(problem, KeyboardInterrupt):
+            console.print("Stopped; nothing of it is left running.")
+            raise typer.Exit(STOPPED) from None
+        if isinstance(problem, DemoFailed):
+            console.print(f"[bold red]The demo failed:[/] {problem}", soft_wrap=True)
+        elif isinstance(problem, Exception):  # whatever a client or Spark raises: in one line
+            _tell(problem, output, console)
+        else:
+            raise
         raise typer.Exit(1) from None
     if not equal:
         raise typer.Exit(1)
@@ -179,13 +183,18 @@ def _folder(output: Path) -> Iterator[None]:
 
 
 @contextmanager
-def _stoppable() -> Iterator[None]:
-    """Let a plain kill and a closed terminal end the demo as Ctrl-C does: server and Spark too."""
+def _stoppable(stopped: threading.Event) -> Iterator[None]:
+    """Let a plain kill and a closed terminal end the demo as Ctrl-C does: server and Spark too.
+
+    The flag is for what turns the interrupt into an error of its own, as C extensions may.
+    """
 
     def stop(_number: int, _frame: object) -> None:
+        stopped.set()
         raise KeyboardInterrupt
 
-    before = {number: signal.signal(number, stop) for number in (signal.SIGTERM, signal.SIGHUP)}
+    signals = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    before = {number: signal.signal(number, stop) for number in signals}
     try:
         yield
     finally:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -35,14 +36,24 @@ def running(output: Path, work: Steps) -> Iterator[str]:
     ]  # fmt: skip
     with log.open("wb") as to:
         process = subprocess.Popen(  # noqa: S603 - our own program
-            command, stdin=subprocess.DEVNULL, stdout=to, stderr=to, start_new_session=True
-        )
+            command, stdin=subprocess.DEVNULL, stdout=to, stderr=to, start_new_session=True,
+            env=plain(os.environ),
+        )  # fmt: skip
     try:
         with work.step("start the broker"):
             address = _wait(process, ready, log)
         yield address
     finally:
         stop(process)
+
+
+def plain(environment: Mapping[str, str]) -> dict[str, str]:
+    """Leave out settings that are meant for a server of the user's own; what picks code stays."""
+    return {
+        name: value
+        for name, value in environment.items()
+        if not name.startswith("TRILOGUE_") or name == "TRILOGUE_PURE"
+    }
 
 
 def _wait(process: subprocess.Popen[bytes], ready: Path, log: Path) -> str:

@@ -18,6 +18,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from trilogue.spark.processes import descendants, end
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
@@ -121,7 +123,12 @@ def session(
     builder = SparkSession.builder.appName(name).master(f"local[{cores}]")
     for key, value in {**defaults, **(settings or {})}.items():
         builder = builder.config(key, value)
-    return builder.getOrCreate()
+    before = descendants(os.getpid())
+    try:
+        return builder.getOrCreate()
+    except BaseException:  # Ctrl-C as well: a Java that is starting would outlive us
+        end(descendants(os.getpid()) - before, patience_s=0)
+        raise
 
 
 def stop(spark: SparkSession, timeout_s: float = 20.0) -> None:
@@ -129,10 +136,12 @@ def stop(spark: SparkSession, timeout_s: float = 20.0) -> None:
     from pyspark import SparkContext
 
     gateway = SparkContext._gateway  # noqa: SLF001 - PySpark has no other way to end its Java
+    below = set() if gateway is None else descendants(gateway.proc.pid)
     try:
         spark.stop()
     finally:
         if gateway is not None:
+            below |= descendants(gateway.proc.pid)
             gateway.shutdown()
             SparkContext._gateway = SparkContext._jvm = None  # noqa: SLF001
             gateway.proc.stdin.close()  # which Java takes for the end
@@ -141,3 +150,4 @@ def stop(spark: SparkSession, timeout_s: float = 20.0) -> None:
             except subprocess.TimeoutExpired:
                 gateway.proc.kill()
                 gateway.proc.wait()
+            end(below)

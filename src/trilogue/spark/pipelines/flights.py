@@ -41,6 +41,9 @@ CLOSING = "closing"
 LATENESS = "30 days"
 """Covers the skew between partitions: each is replayed in time order, but not at one pace."""
 
+ROWS_PER_TRIGGER = 120_000
+"""Of each stream: three or four micro-batches for the year, as a live one would have many."""
+
 DELAYED_MINUTES, POOR_VISIBILITY_MILES = 15, 3
 
 
@@ -50,7 +53,6 @@ class Places:
 
     servers: str
     output: Path
-    rows_per_trigger: int = 120_000
 
     def parquet(self, name: str) -> str:
         """The folder of one result."""
@@ -100,7 +102,7 @@ def _stream(spark: SparkSession, places: Places, topic: str, schema: str) -> Dat
         .option("subscribe", topic)
         .option("startingOffsets", "earliest")
         .option("columns", "value")
-        .option("maxOffsetsPerTrigger", places.rows_per_trigger)
+        .option("maxOffsetsPerTrigger", ROWS_PER_TRIGGER)
         .load()
     )
     return _json_rows(frame, schema)
