@@ -51,9 +51,13 @@ class KafkaConnection:
         """Connect and learn which versions the server speaks (KIP-511: retry in v0 on error 35)."""
         await self._frames.open(host, port, self._timeout_s)
         asked = ApiVersionsRequest(client_software_name="trilogue", client_software_version="0.1")
-        answer: ApiVersionsResponse = await self._exchange(API_VERSIONS_KEY, TRIED_FIRST, asked)
-        if answer.error_code == ErrorCode.UNSUPPORTED_VERSION:
-            answer = await self._exchange(API_VERSIONS_KEY, 0, asked)
+        try:
+            answer: ApiVersionsResponse = await self._exchange(API_VERSIONS_KEY, TRIED_FIRST, asked)
+            if answer.error_code == ErrorCode.UNSUPPORTED_VERSION:
+                answer = await self._exchange(API_VERSIONS_KEY, 0, asked)
+        except BaseException:  # cancelled, too: nobody would know of it any more
+            self.close()
+            raise
         self._served = {row.api_key: (row.min_version, row.max_version) for row in answer.api_keys}
 
     def version(self, key: int, most: int | None = None) -> int:
