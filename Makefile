@@ -65,9 +65,7 @@ fmt: setup ## format and fix what can be fixed
 	$(BIN)/ruff format .
 
 native: | $(BIN)/python ## compile the hot modules in place (without a C compiler they stay Python)
-	@compiler=$$($(BIN)/python -c 'import sysconfig as s; print(s.get_config_var("CC").split()[0])'); \
-	if command -v "$${CC:-$$compiler}" >/dev/null; then $(BIN)/python setup.py -q build_ext --inplace; \
-	else echo "no C compiler: the hot modules run as plain Python (slower, the same results)"; fi
+	@bash tools/build-native.sh $(BIN)/python
 
 jars: ## Java clients and the real Kafka, for tests and benchmarks (needs Maven)
 	tools/get-jars.sh
