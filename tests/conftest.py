@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import gc
 import warnings
-from collections.abc import Iterator
+from collections.abc import Generator
 
 import pytest
 
 LONG = "long"
+FOREIGN = {"cli", "client", "conformance", "crash", "docs", "node", "spark"}
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -21,11 +22,14 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items[:] = [item for item in items if not item.get_closest_marker(LONG)]
 
 
-@pytest.fixture(scope="module")
-def foreign_garbage() -> Iterator[None]:
-    """Foreign clients leave sockets to the collector: collect them here, where nobody minds, and
-    not in some later test, where the warning would fail it."""
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown(
+    item: pytest.Item, nextitem: pytest.Item | None
+) -> Generator[None, None, None]:
+    """Foreign clients leave sockets to the collector: collect them after each module that has such
+    clients, where nobody minds, and not in some later test, where the warning would fail it."""
     yield
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        gc.collect()
+    if item.path.parent.name in FOREIGN and (nextitem is None or nextitem.path != item.path):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            gc.collect()

@@ -28,7 +28,6 @@ pytestmark = [
     pytest.mark.spark,
     pytest.mark.timeout(300),
     pytest.mark.filterwarnings("ignore"),
-    pytest.mark.usefixtures("foreign_garbage"),
 ]
 
 

@@ -21,7 +21,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if "crash" in item.path.parts:
             item.add_marker(pytest.mark.filterwarnings("ignore"), append=False)
-            item.add_marker(pytest.mark.usefixtures("foreign_garbage"))
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

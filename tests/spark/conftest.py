@@ -24,7 +24,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if "spark" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.filterwarnings("ignore"), append=False)
-            item.add_marker(pytest.mark.usefixtures("foreign_garbage"))
             item.add_marker(pytest.mark.spark)
             item.add_marker(pytest.mark.timeout(300))
 
