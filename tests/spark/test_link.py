@@ -19,10 +19,10 @@ def test_a_forked_process_makes_its_own(scripted_kafka, monkeypatch):
     parent = os.getpid()
 
     monkeypatch.setattr(os, "getpid", lambda: parent + 1)
-    childs = link(scripted_kafka.address)
+    from_child = link(scripted_kafka.address)
     monkeypatch.undo()
 
-    assert childs is not parents
+    assert from_child is not parents
     links._links.pop((parent + 1, scripted_kafka.address)).loop.close()
 
 
