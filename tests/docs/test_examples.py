@@ -130,10 +130,15 @@ def test_a_page_does_what_it_says(typist: Typist, page: str):
 @pytest.mark.spark
 @pytest.mark.timeout(400)
 @pytest.mark.parametrize("page", SPARK)
-def test_a_page_with_spark_does_what_it_says(typist: Typist, page: str, tmp_path: Path):
+def test_a_page_with_spark_does_what_it_says(
+    typist: Typist, page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """The reader has a Java; where this machine has none it is the one from PyPI."""
     from trilogue.spark.session import find_java
 
-    require("java", found=find_java(tmp_path / "java"))
+    home = find_java(tmp_path / "java")
+    require("java", found=home)
+    monkeypatch.setenv("JAVA_HOME", str(home))
 
     typist.type(ROOT / page)
 
