@@ -11,6 +11,7 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Callable
+from operator import itemgetter
 from pathlib import Path
 from random import Random
 
@@ -81,9 +82,18 @@ class PowerCut(BaseException):  # nothing that the code under test might catch
 
 
 class FakeFile:
-    def __init__(self, fs: FakeFileSystem, path: Path, inode: Inode, *, direct: bool) -> None:
+    def __init__(
+        self,
+        fs: FakeFileSystem,
+        path: Path,
+        inode: Inode,
+        *,
+        direct: bool = False,
+        read_only: bool = False,
+    ) -> None:
         self.path = path
         self.direct = direct
+        self.read_only = read_only
         self.inode = inode
         self._fs = fs
         self._life = fs.life
@@ -95,6 +105,7 @@ class FakeFile:
         self._fs.step(operation, self)
 
     def _check_aligned(self, size: int, offset: int) -> None:
+        assert not self.read_only, "a file that was opened for reading is written to"
         if self.direct and (size % BLOCK or offset % BLOCK):
             raise OSError(errno.EINVAL, "not aligned")
 
@@ -117,6 +128,7 @@ class FakeFile:
         return bytes(self.inode.data[offset : offset + size])
 
     def sync(self) -> None:
+        assert not self.read_only, "a file that was opened for reading is synced"
         self._enter("sync")
         self.inode.persist()
 
@@ -237,6 +249,11 @@ class FakeFileSystem:
             raise FileNotFoundError(errno.ENOENT, "no such file", str(path))
         return FakeFile(self, path, self.names[path], direct=direct and self.direct)
 
+    def open_read(self, path: Path) -> FakeFile:
+        if path not in self.names:
+            raise FileNotFoundError(errno.ENOENT, "no such file", str(path))
+        return FakeFile(self, path, self.names[path], read_only=True)
+
     def read(self, path: Path) -> bytes:
         if path not in self.names:
             raise FileNotFoundError(errno.ENOENT, "no such file", str(path))
@@ -299,6 +316,7 @@ class FakeLoop:
     def __init__(self) -> None:
         self.ready: list[Callable[[], object]] = []
         self.jobs: list[Callable[[], None]] = []
+        self.timers: list[tuple[float, Callable[[], object]]] = []  # in the order of their making
         self.time_ms = 1_700_000_000_000
         self.seconds = 1_000.0
 
@@ -306,6 +324,9 @@ class FakeLoop:
         self.ready.append(callback)
 
     call_soon_threadsafe = call_soon
+
+    def call_later(self, delay_s: float, callback: Callable[[], object]) -> None:
+        self.timers.append((self.seconds + delay_s, callback))
 
     def add_reader(self, fd: int, callback: Callable[[], object]) -> None:
         raise AssertionError("nothing to read from")
@@ -341,5 +362,9 @@ class FakeLoop:
         return self.seconds
 
     def pass_time(self, seconds: float) -> None:
+        """What timers wait for comes due, in order; it happens with the next `run`."""
         self.seconds += seconds
         self.time_ms += int(seconds * 1000)
+        due = sorted((each for each in self.timers if each[0] <= self.seconds), key=itemgetter(0))
+        self.timers = [each for each in self.timers if each[0] > self.seconds]
+        self.ready += [callback for _, callback in due]

@@ -1,7 +1,9 @@
 """The journal: what many partitions append at once becomes durable by one write.
 
 While one window commits the next one fills, and the completion of the first starts the second: no
-timer decides, a lonely entry goes at once and a crowd shares. When a window has become durable, in
+timer decides, a lonely entry goes at once and a crowd shares. Only entries that nobody waits for
+(`patient`, of topics that are acknowledged from memory) may lie in a window for `interval_s`; it
+goes earlier when it is full or when somebody waits for it. When a window has become durable, in
 this order and in one callback: the next commit is started; the partitions' high watermarks move and
 their readers are told; whoever called `on_commit` is told; if the file is full it is sealed and
 `on_sealed` runs. So what `on_sealed` sees is the state after the file's last frame and before any
@@ -19,7 +21,6 @@ import logging
 import os
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Final
 
 from trilogue.entry.checksum import WORTH_COMBINING
@@ -37,8 +38,11 @@ from trilogue.log.frame import (
     entry_checksum,
 )
 from trilogue.log.journal_files import JournalFile, JournalFiles, SealedFile
+from trilogue.log.journal_limits import JournalCounts, JournalLimits
 from trilogue.log.ports import Committer, Scheduler
 from trilogue.log.window import Waiter, Window
+
+__all__ = ["Journal", "JournalCounts", "JournalLimits"]
 
 log = logging.getLogger(__name__)
 
@@ -46,31 +50,6 @@ SPACE_CHECK_BYTES: Final = 4 << 20
 SPACE_CHECK_SECONDS: Final = 0.25
 PREFIX_SIZE: Final = PREFIX.size
 IDLE_WINDOWS: Final = 2
-
-
-@dataclass(frozen=True, slots=True)
-class JournalLimits:
-    """Where windows and files end, and what has to stay free."""
-
-    window_bytes: int = 8 << 20
-    queued_windows: int = 4  # full ones that wait for the disk
-    file_bytes: int = 64 << 20
-    first_file_bytes: int = 8 << 20
-    file_entries: int = 100_000
-    file_age_ms: int = 60_000
-    min_free_bytes: int = 128 << 20
-
-
-@dataclass(slots=True)
-class JournalCounts:
-    """What happened since the start, for metrics."""
-
-    commits: int = 0
-    entries: int = 0
-    facts: int = 0
-    bytes_written: int = 0  # with headers and padding
-    files_sealed: int = 0
-    spares_late: int = 0
 
 
 class Journal:
@@ -111,7 +90,8 @@ class Journal:
         self._idle: list[Window] = []
         self._queue: deque[Window] = deque()
         self._busy: Window | None = None
-        self._armed = False
+        self._armed = False  # whether the window that fills goes as soon as the disk is free
+        self._timed = False  # whether it goes when the time is over
         self._seal_wanted = False
         self._dirty = False  # whether a frame was written in this life
         self._closing = False
@@ -128,10 +108,17 @@ class Journal:
 
     # -- adding ----------------------------------------------------------------------------
 
-    def add_entry(self, partition_id: int, owner_epoch: int, entry: memoryview) -> Window:
+    def add_entry(
+        self,
+        partition_id: int,
+        owner_epoch: int,
+        entry: memoryview,
+        patient: bool = False,
+    ) -> Window:
         """Copy an entry into the window that fills and return that window.
 
-        This is the hot path: no objects, and the room is checked once.
+        It goes to disk as soon as that is free, a `patient` one within `interval_s`. This is the
+        hot path: no objects, and the room is checked once.
         """
         if self.refusal is not None:
             self.refuse()
@@ -151,7 +138,11 @@ class Journal:
             checked_from = start + PREFIX_SIZE + CHECKED_FROM
             window.known.append((checked_from, end, entry_checksum(entry, 0)))
         if not self._armed:
-            self._arm()
+            if not patient:
+                self._arm()
+            elif not self._timed:
+                self._timed = True
+                self._scheduler.call_later(self.limits.interval_s, self._time_over)
         return window
 
     def add_fact(self, kind: int, payload: bytes) -> None:
@@ -179,6 +170,8 @@ class Journal:
             self._scheduler.call_soon(lambda: callback(failure))
         elif not self._filling.is_empty:
             self._filling.waiters.append(callback)
+            if not self._armed:
+                self._arm()
         elif self._queue:
             self._queue[-1].waiters.append(callback)
         elif self._busy is not None:
@@ -224,6 +217,12 @@ class Journal:
         if self._busy is None:
             self._scheduler.call_soon(self._kick)
 
+    def _time_over(self) -> None:
+        """Patient entries have waited long enough; perhaps they went with others meanwhile."""
+        self._timed = False
+        if not self._armed and not self._filling.is_empty:
+            self._arm()
+
     def _turn(self, size: int, most: int) -> Window:
         """Put a new window in the place of one that has no room for `size` more bytes."""
         if size > most:
@@ -260,13 +259,13 @@ class Journal:
         return self._idle.pop() if self._idle else Window(self.limits.window_bytes)
 
     def _next_window(self) -> Window | None:
-        """Take the oldest window that has something; the filling one is replaced."""
+        """Take the oldest window that has to go; the filling one is replaced."""
         if self._queue:
             window = self._queue.popleft()
             self._decide()
             return window
         window = self._filling
-        if window.is_empty:
+        if window.is_empty or not (self._armed or self._closing):
             return None
         window.close()
         self._filling = self._fresh()

@@ -17,6 +17,9 @@ class Scheduler(Protocol):
     def call_soon(self, callback: Callable[[], object], /) -> object:
         """Run the callback in the next turn of the loop."""
 
+    def call_later(self, delay_s: float, callback: Callable[[], object], /) -> object:
+        """Run the callback after so many seconds."""
+
     def call_soon_threadsafe(self, callback: Callable[[], object], /) -> object:
         """Do the same, from any thread."""
 
