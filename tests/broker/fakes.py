@@ -13,7 +13,7 @@ from itertools import count
 from trilogue.entry.checksum import crc32c
 from trilogue.entry.entry import CHECKED_FROM, HEADER, HEADER_SIZE, LENGTH_PREFIX, EntryHeader
 from trilogue.log.errors import LogError
-from trilogue.log.segment_info import Extent
+from trilogue.log.extents import Extent
 
 
 class FakeTimers:

@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 from tests.fakes import FakeFileSystem, PowerCut
 from tests.log.samples import INCARNATION, Sample, logs, samples, sealed
 from trilogue.log.errors import CorruptLog
+from trilogue.log.extents import EMPTY
 from trilogue.log.files import OsFileSystem
 from trilogue.log.frame import BLOCK
 from trilogue.log.jobs import SYNC_SIZE, flush, run
@@ -266,7 +267,7 @@ def test_a_flush_runs_in_another_process(tmp_path: Path):
 
     result = pickle.loads(done.stdout)
     assert contents(job, result) == {1: b"".join(e.data for e in samples(1, 2))}
-    assert replace(result.segment, partitions={}) == replace(run(job).segment, partitions={})
+    assert replace(result.segment, partitions=EMPTY) == replace(run(job).segment, partitions=EMPTY)
 
 
 # ── a disk that fails ─────────────────────────────────────────────────────────────────────────

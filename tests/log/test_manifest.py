@@ -14,6 +14,7 @@ from tests.fakes import FakeFileSystem, PowerCut
 from tests.log.samples import CLUSTER, samples, write_segment
 from trilogue.entry.checksum import crc32c
 from trilogue.log.errors import CorruptLog, NewerFormat
+from trilogue.log.extents import Extent, Extents
 from trilogue.log.files import OsFileSystem
 from trilogue.log.manifest import (
     MANIFEST_NAME,
@@ -26,18 +27,19 @@ from trilogue.log.manifest import (
     read_manifest,
     write_manifest,
 )
-from trilogue.log.segment_info import Extent, SegmentInfo
+from trilogue.log.segment_info import SegmentInfo
 from trilogue.log.segment_reader import SegmentReader
 
 FILES = OsFileSystem()
 numbers = st.integers(0, 2**63 - 1)
 extents = st.builds(Extent, *[numbers] * 7, *[st.integers(-1, 2**63 - 1)] * 4)
+unlike = st.lists(extents, max_size=3, unique_by=lambda each: each.partition_id)
 segments = st.builds(
     SegmentInfo,
     *[numbers] * 2,
     st.text(),
     *[numbers] * 8,
-    st.lists(extents, max_size=3).map(lambda many: {each.partition_id: each for each in many}),
+    unlike.map(Extents.of),
 )
 ranges = st.builds(
     PartitionRange,
@@ -154,7 +156,7 @@ def test_a_newer_format_is_refused_as_such_whatever_else_it_holds():
 
 @pytest.mark.parametrize("row", [[], [1] * 10, [1] * 12, ["x"] * 11, None])
 def test_rows_that_cannot_be_are_an_error(row: object):
-    segment = SegmentInfo(1, 0, "s", 1, 1, 1, 1, 1, 1, 1, 1, {1: Extent(*range(11))})
+    segment = SegmentInfo(1, 0, "s", 1, 1, 1, 1, 1, 1, 1, 1, Extents.of([Extent(*range(11))]))
     inner = json.loads(encode_manifest(Manifest(CLUSTER, 1, 1, (), {}, (segment,))))["manifest"]
     inner["segments"][0]["extents"] = [row]
     body = json.dumps(inner)

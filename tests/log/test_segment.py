@@ -8,6 +8,7 @@ import pytest
 
 from tests.log.samples import CLUSTER, Sample, samples, write_segment
 from trilogue.log.appender import PIECE
+from trilogue.log.extents import Extent
 from trilogue.log.files import OsFileSystem
 from trilogue.log.segment import (
     BLOCK,
@@ -19,7 +20,7 @@ from trilogue.log.segment import (
     SegmentHeader,
     SegmentWriter,
 )
-from trilogue.log.segment_info import Extent, segment_name
+from trilogue.log.segment_info import segment_name
 
 FILES = OsFileSystem()
 VECTORS = Path(__file__).parent.parent / "vectors" / "log"

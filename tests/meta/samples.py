@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from trilogue.log.segment_info import Extent, SegmentInfo, segment_name
+from trilogue.log.extents import Extent, Extents
+from trilogue.log.segment_info import SegmentInfo, segment_name
 from trilogue.meta.port import TopicRow
 
 
@@ -34,6 +35,8 @@ def segment(segment_id: int, *partitions: int, **changes: object) -> SegmentInfo
         "last_sequence": 2,
         "footer_position": 64,
         "footer_size": 100,
-        "partitions": {each: Extent(each, 0, 5, 64, 9, 1, 1, -1, 7, 3, 4) for each in partitions},
+        "partitions": Extents.of(
+            Extent(each, 0, 5, 64, 9, 1, 1, -1, 7, 3, 4) for each in partitions
+        ),
     }
     return SegmentInfo(**(fields | changes))  # type: ignore[arg-type]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 from tests.meta.samples import segment, topic
 from trilogue.log.errors import StorageFailed
 from trilogue.log.manifest import ManifestTopic, PartitionRange
+from trilogue.log.segment_info import without
 from trilogue.meta.errors import Fenced, InvalidCommit, NoIdsLeft, PreconditionFailed
 from trilogue.meta.memory import MemoryMeta
 from trilogue.meta.port import (
@@ -132,6 +134,36 @@ def test_segments_come_and_go(meta: Meta):
     commit(meta, DeleteSegment(1))
 
     assert meta.state.segments == {2: segment(2)}
+
+
+def test_a_segment_may_count_for_less_and_move_to_a_store(meta: Meta):
+    commit(meta, PutSegment(segment(1, 7, 8, 9)))
+    less = without(segment(1, 7, 8, 9), [8, 9])
+    moved = replace(less, store="objects")
+
+    commit(meta, PutSegment(less))
+    assert meta.state.segments == {1: less}
+    commit(meta, PutSegment(moved))
+    assert meta.state.segments == {1: moved}
+
+    with pytest.raises(InvalidCommit, match="segment 1 exists"):
+        commit(meta, PutSegment(segment(1, 7, 8, 9)))
+    assert meta.state.segments == {1: moved}
+
+
+def test_compaction_and_open_transactions_are_states_of_a_partition(meta: Meta):
+    commit(meta, PutTopic(topic("orders", 1)), PutPartitionState(1, 2, 9))
+
+    commit(meta, PutPartitionState(1, compacted_end=5, open_transactions=((77, 3), (78, 4))))
+    commit(meta, PutPartitionState(1, start_offset=3))
+
+    state = meta.state.partitions[1]
+    assert (state.start_offset, state.flushed_end, state.compacted_end) == (3, 9, 5)
+    assert state.open_transactions == ((77, 3), (78, 4))
+    commit(meta, PutPartitionState(1, open_transactions=()))
+    assert meta.state.partitions[1].open_transactions == ()
+    with pytest.raises(InvalidCommit, match="go back"):
+        commit(meta, PutPartitionState(1, compacted_end=4))
 
 
 def test_settings_come_and_go(meta: Meta):
@@ -288,13 +320,19 @@ IMPOSSIBLE = {
     "negative number": PutTopic(topic("x", 1, created_ms=-1)),
     "no topic row": PutTopic(None),
     "missing topic": DeleteTopic("a", "b", "c"),
-    "existing segment": PutSegment(segment(1)),
+    "existing segment with other bytes": PutSegment(segment(1, 3, size=1001)),
+    "existing segment with more partitions": PutSegment(segment(1, 3, 4)),
+    "existing segment with fewer, none hidden": PutSegment(segment(1)),
     "segment id never allocated": PutSegment(segment(10**9)),
     "huge segment": PutSegment(segment(2, size=1 << 64)),
-    "extent under another id": PutSegment(segment(2, partitions={1: segment(2, 4).partitions[4]})),
+    "extents that are not packed": PutSegment(segment(2, partitions=dict[int, object]())),
     "no extents": PutSegment(segment(2, partitions=None)),
+    "hidden partition that is no number": PutSegment(segment(2, hidden=("a",))),
+    "store that is no text": PutSegment(segment(2, store="\ud800")),
     "missing segment": DeleteSegment(5),
     "huge offset": PutPartitionState(3, 1 << 63),
+    "compaction going nowhere": PutPartitionState(3, compacted_end=-1),
+    "open transaction at no offset": PutPartitionState(3, open_transactions=((1, -1),)),
     "float offset": PutPartitionState(3, flushed_end=1.0),
     "text as snapshot": PutSnapshot("a", b"b"),
     "large snapshot": PutSnapshot(b"a", bytes(VALUE_SIZE_MAX)),
@@ -313,7 +351,7 @@ IMPOSSIBLE = {
 
 @pytest.mark.parametrize("op", IMPOSSIBLE.values(), ids=IMPOSSIBLE)
 def test_what_cannot_be_is_refused_and_costs_nothing_else(meta: Meta, op: Op):
-    commit(meta, PutTopic(topic("taken", 3)), PutSegment(segment(1)), SetFlushedThrough(5))
+    commit(meta, PutTopic(topic("taken", 3)), PutSegment(segment(1, 3)), SetFlushedThrough(5))
 
     async def both() -> list[object]:
         good = [meta.commit([PutSetting("good", str(n))]) for n in range(2)]

@@ -14,6 +14,7 @@ from contextlib import closing
 from pathlib import Path
 from threading import Thread
 
+import msgspec
 import pytest
 
 from tests.meta.samples import segment, topic
@@ -25,6 +26,7 @@ from trilogue.meta.port import (
     CommitResult,
     DeleteSnapshot,
     Op,
+    PartitionState,
     PutPartitionState,
     PutSegment,
     PutSetting,
@@ -173,13 +175,43 @@ def test_create_leaves_what_is_there_alone(path: Path):
 
 
 def test_a_newer_format_is_refused_and_not_touched(path: Path):
-    alter(path, "PRAGMA user_version = 2")
+    alter(path, "PRAGMA user_version = 3")
     before = path.read_bytes()
 
-    with pytest.raises(NewerFormat, match="format 2"):
+    with pytest.raises(NewerFormat, match="format 3"):
         SqliteMeta.open(path)
 
     assert path.read_bytes() == before
+
+
+def test_a_file_of_format_one_is_upgraded_and_keeps_what_it_says(path: Path):
+    rows = [segment(11, 7), segment(12)]
+    meta = SqliteMeta.open(path)
+    orders = topic("more orders", 3)
+    commit(meta, PutTopic(orders), PutPartitionState(3, 2, 9), *map(PutSegment, rows))
+    meta.close()
+    older = msgspec.msgpack.encode(list(rows[0].partitions.rows()))
+    alter(
+        path,
+        *[
+            f"ALTER TABLE {table} DROP COLUMN {column}"
+            for table, column in (
+                ("partitions", "compacted_end"),
+                ("partitions", "open_transactions"),
+                ("segments", "store"),
+                ("segments", "hidden"),
+            )
+        ],
+        f"UPDATE segments SET extents = x'{older.hex()}' WHERE segment_id = 11",
+        "PRAGMA user_version = 1",
+    )
+
+    meta = SqliteMeta.open(path)
+
+    assert [meta.state.segments[each.segment_id] for each in rows] == rows
+    assert meta.state.partitions[3] == PartitionState(orders.topic_id, 2, 9)
+    meta.close()
+    SqliteMeta.open(path).close()
 
 
 @pytest.mark.parametrize(

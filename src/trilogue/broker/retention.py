@@ -15,7 +15,7 @@ from collections.abc import Iterable, Sequence
 
 from trilogue.broker.settings import FOREVER_MS, TopicSettings
 from trilogue.broker.topic import Topic
-from trilogue.log.segment_info import Extent
+from trilogue.log.extents import Extent
 
 
 def plan_retention(topics: Iterable[Topic], now_ms: int) -> dict[int, int]:

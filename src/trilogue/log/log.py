@@ -23,6 +23,7 @@ from typing import Final
 
 from trilogue.entry.entry import EntryHeader
 from trilogue.entry.walk import read_header
+from trilogue.log.catalog import Catalog
 from trilogue.log.chunks import Budget
 from trilogue.log.directory import DataDirectory
 from trilogue.log.errors import CorruptLog, StorageFailed
@@ -34,7 +35,7 @@ from trilogue.log.manifest import Manifest
 from trilogue.log.partition_log import PartitionLog
 from trilogue.log.ports import Background, Committer, Scheduler
 from trilogue.log.recovery import Recovered, recover, salvage
-from trilogue.log.segment_info import FlushResult, SegmentInfo
+from trilogue.log.segment_info import FlushResult, SegmentInfo, Swap
 from trilogue.log.segment_reader import SegmentReaders
 
 log = logging.getLogger(__name__)
@@ -100,7 +101,7 @@ class Log:
         self._files = files
         self._budget = Budget(UNLIMITED, self._released)
         self._partitions: dict[int, PartitionLog] = {}
-        self._segments: dict[int, SegmentInfo] = {}
+        self._catalog = Catalog()
         self._sealed_entries = 0
         self._relief: list[Callable[[], None]] = []
         self._relief_due = False
@@ -181,7 +182,7 @@ class Log:
         for partition_id, known in manifest.partitions.items():
             self._add_partition(partition_id, epoch, known.start_offset, known.flushed_end)
         for segment in sorted(manifest.segments, key=lambda each: each.first_sequence):
-            self._add_segment(segment)
+            self._catalog.add(segment)
         replay.run(self._partitions)
         self.recovered = recovered
         self.sealed.extend(recovered.sealed)
@@ -229,6 +230,7 @@ class Log:
             flushed_end=flushed_end,
             journal=self.journal,
             budget=self._budget,
+            catalog=self._catalog,
             readers=self.readers,
         )
         return made
@@ -257,7 +259,7 @@ class Log:
         Meta has recorded it durably. The journal files it was made from are used again.
         """
         if result.segment is not None:
-            self._add_segment(result.segment)
+            self._catalog.add(result.segment)
         for partition_id, end in result.ends.items():
             partition = self._partitions.get(partition_id)
             if partition is not None:
@@ -286,22 +288,31 @@ class Log:
 
     def dead_segments(self) -> list[int]:
         """The ids of segments in which no partition has anything any more, in order."""
-        live: set[int] = set()
-        for partition in self._partitions.values():
-            live |= partition.segments()
-        return sorted(self._segments.keys() - live)
+        return self._catalog.dead(self._start_of)
+
+    def _start_of(self, partition_id: int) -> int | None:
+        partition = self._partitions.get(partition_id)
+        return None if partition is None else partition.start_offset
 
     def forget_segment(self, segment_id: int) -> SegmentInfo | None:
         """Let go of a dead segment; meta has forgotten it, and its file may go after a while."""
         self.readers.forget(segment_id)
-        return self._segments.pop(segment_id, None)
+        return self._catalog.remove(segment_id)
 
-    def _add_segment(self, segment: SegmentInfo) -> None:
-        self._segments[segment.segment_id] = segment
-        for partition_id, extent in segment.partitions.items():
-            partition = self._partitions.get(partition_id)
-            if partition is not None:
-                partition.add_extent(extent, segment)
+    def apply_swap(self, swap: Swap) -> None:
+        """Read from other segments from here on, in one step; meta has recorded it durably.
+
+        Who reads a segment that goes keeps it open until that is done; its file has to stay for a
+        grace period, since plans that were made before may still open it.
+        """
+        self._catalog.swap(swap)
+        for segment_id in swap.removed:
+            self.readers.forget(segment_id)
+
+    @property
+    def segments(self) -> Mapping[int, SegmentInfo]:
+        """All segments by id, those that hold nothing alive included."""
+        return self._catalog.segments
 
     def _file_sealed(self, file: SealedFile) -> None:
         self.sealed.append(file)

@@ -24,8 +24,9 @@ from crc32c import crc32c
 
 from trilogue.log.directory import write_small
 from trilogue.log.errors import CorruptLog, NewerFormat
+from trilogue.log.extents import Extent, Extents
 from trilogue.log.files import FileSystem
-from trilogue.log.segment_info import SegmentInfo, extent_rows, extents_from_rows
+from trilogue.log.segment_info import SegmentInfo
 
 FORMAT_VERSION = 1
 MANIFEST_NAME = "manifest.json"
@@ -189,7 +190,7 @@ def _segment_row(segment: SegmentInfo) -> _Segment:
         segment.last_sequence,
         segment.footer_position,
         segment.footer_size,
-        extent_rows(segment.partitions),
+        list(segment.partitions.rows()),
     )
 
 
@@ -206,5 +207,5 @@ def _segment(row: _Segment) -> SegmentInfo:
         row.last_sequence,
         row.footer_position,
         row.footer_size,
-        extents_from_rows(row.extents),
+        Extents.of(Extent(*fields) for fields in row.extents),
     )

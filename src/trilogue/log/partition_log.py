@@ -11,17 +11,18 @@ file has to be read, which is for a thread to do and not for the loop.
 from __future__ import annotations
 
 import logging
-from bisect import bisect_right
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
 from trilogue.entry.entry import EntryHeader
+from trilogue.log.catalog import Catalog, Runs
 from trilogue.log.chunks import Budget
 from trilogue.log.errors import FrameTooLarge, OffsetOutOfRange
+from trilogue.log.extents import Extent
 from trilogue.log.frame import MAX_ENTRY
 from trilogue.log.journal import Journal
-from trilogue.log.segment_info import Extent, SegmentInfo
+from trilogue.log.segment_info import SegmentInfo
 from trilogue.log.segment_reader import SegmentReaders
 from trilogue.log.tail import Tail
 from trilogue.log.window import Mark, Window
@@ -59,10 +60,10 @@ class PartitionLog:
 
     __slots__ = (
         "_end_position",
-        "_extents",
         "_journal",
         "_previous",
         "_readers",
+        "_runs",
         "_tail",
         "_visible",
         "_waiting",
@@ -84,6 +85,7 @@ class PartitionLog:
         flushed_end: int,
         journal: Journal,
         budget: Budget,
+        catalog: Catalog,
         readers: SegmentReaders,
     ) -> None:
         end = max(start_offset, flushed_end)
@@ -95,7 +97,7 @@ class PartitionLog:
         self.end_offset = end  # the next offset to be given
         self._journal = journal
         self._readers = readers
-        self._extents: list[tuple[Extent, SegmentInfo]] = []  # by offset
+        self._runs = Runs(catalog, partition_id)  # what is in segments
         self._tail = Tail(budget)
         self._end_position = 0  # in the tail, of end_offset
         self._visible = 0  # in the tail, of high_watermark
@@ -189,10 +191,10 @@ class PartitionLog:
         return Hot(tail.slices(position, end), end - position)
 
     def _read_cold(self, offset: int, max_bytes: int, *, at_least_one: bool) -> Cold | None:
-        at = bisect_right(self._extents, offset, key=_end_of)
-        if at == len(self._extents):
+        found = next(self._runs.since(offset), None)
+        if found is None:
             return None  # a hole before the tail
-        extent, segment = self._extents[at]
+        extent, segment = found
         return Cold(
             run=lambda: self._readers.read(
                 segment, self.partition_id, offset, max_bytes, at_least_one=at_least_one
@@ -220,8 +222,7 @@ class PartitionLog:
         a `Cold` search came back empty) ask again from the offset after.
         """
         offset = self.start_offset if from_offset is None else max(from_offset, self.start_offset)
-        at = bisect_right(self._extents, offset, key=_end_of)
-        for extent, segment in self._extents[at:]:
+        for extent, segment in self._runs.since(offset):
             if extent.max_event_ms >= timestamp_ms:
                 return self._search_cold(segment, extent, timestamp_ms, offset)
         tail = self._tail
@@ -244,13 +245,13 @@ class PartitionLog:
     @property
     def max_timestamp(self) -> int:
         """The largest timestamp of a message that may be read; -1 when there is none."""
-        newest = max((extent.max_event_ms for extent, _ in self._extents), default=NO_TIMESTAMP)
+        newest = max((extent.max_event_ms for extent in self.extents), default=NO_TIMESTAMP)
         return max(newest, self._tail.max_timestamp(self._visible))
 
     @property
     def size_bytes(self) -> int:
         """Bytes of entries kept, in segments and in memory."""
-        return sum(extent.size for extent, _ in self._extents) + self._tail.size
+        return sum(extent.size for extent in self.extents) + self._tail.size
 
     @property
     def tail_bytes(self) -> int:
@@ -260,16 +261,9 @@ class PartitionLog:
     @property
     def extents(self) -> list[Extent]:
         """The runs of entries in segments, by offset."""
-        return [extent for extent, _ in self._extents]
+        return [extent for extent, _ in self._runs.since(self.start_offset)]
 
     # -- flush and retention ---------------------------------------------------------------
-
-    def add_extent(self, extent: Extent, segment: SegmentInfo) -> None:
-        """Know of entries in a segment; in the order of their offsets."""
-        if extent.end_offset <= self.start_offset:
-            return
-        assert not self._extents or self._extents[-1][0].end_offset <= extent.base_offset
-        self._extents.append((extent, segment))
 
     def flushed(self, end_offset: int) -> None:
         """Everything below is in segments (or not worth keeping): drop it from memory."""
@@ -287,22 +281,11 @@ class PartitionLog:
         if start_offset <= self.start_offset:
             return
         self.start_offset = start_offset
-        gone = bisect_right(self._extents, start_offset, key=_end_of)
-        del self._extents[:gone]
         if start_offset > self.flushed_end:
             self.flushed(start_offset)
 
     def drop(self) -> None:
         """The partition was deleted: whoever still holds this finds nothing, and holds nothing."""
         self.start_offset = self.flushed_end = self.high_watermark = self.end_offset
-        self._extents.clear()
         self._tail.drop_before(self._tail.end, self.end_offset)
         self.wake()
-
-    def segments(self) -> set[int]:
-        """The ids of the segments that hold something of this partition."""
-        return {segment.segment_id for _, segment in self._extents}
-
-
-def _end_of(item: tuple[Extent, SegmentInfo]) -> int:
-    return item[0].end_offset

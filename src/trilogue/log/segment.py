@@ -30,8 +30,9 @@ from typing import Final, NamedTuple
 
 from trilogue.entry.checksum import crc32c, crc32c_around
 from trilogue.log.appender import Appender
+from trilogue.log.extents import Extent, Extents
 from trilogue.log.files import File
-from trilogue.log.segment_info import Extent, SegmentInfo
+from trilogue.log.segment_info import SegmentInfo
 
 FORMAT_VERSION: Final = 1
 HEADER_MAGIC: Final = b"TRILSEGM"
@@ -281,5 +282,5 @@ class SegmentWriter:
             last_sequence,
             footer_position,
             footer_size,
-            {extent.partition_id: extent for extent in extents},
+            Extents.of(extents),
         )

@@ -13,6 +13,7 @@ from typing import Final
 
 from trilogue.entry.checksum import crc32c
 from trilogue.log.errors import CorruptLog, NewerFormat
+from trilogue.log.extents import Extent
 from trilogue.log.segment import (
     ABORTED,
     BLOCK,
@@ -30,7 +31,7 @@ from trilogue.log.segment import (
     EpochStart,
     SegmentHeader,
 )
-from trilogue.log.segment_info import Extent, SegmentInfo
+from trilogue.log.segment_info import SegmentInfo
 
 KNOWN_MAX: Final = 32  # places remembered per partition, one for each reader that goes on
 

@@ -1,4 +1,4 @@
-"""What is known about a segment without opening it, and the order and receipt of a flush.
+"""What is known about a segment without opening it; order and receipt of a flush and a merge.
 
 These values travel: to the helper process and back (they are pickled), into meta (one row per
 segment) and into the manifest. So they are plain, frozen and hold nothing but numbers and names.
@@ -9,52 +9,15 @@ bytes of one partition in one segment are one unbroken run, its *extent*.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, fields
-from operator import attrgetter
-from typing import cast
+from collections.abc import Collection
+from dataclasses import dataclass, replace
+
+from trilogue.log.extents import Extents
 
 
 def segment_name(segment_id: int) -> str:
     """Name the file of a segment; ids are never reused, so neither are names."""
     return f"{segment_id:016d}.segment"
-
-
-@dataclass(frozen=True, slots=True)
-class Extent:
-    """One partition's run of entries inside one segment.
-
-    `end_offset` is the end of the last entry's span, so the next offset that is *not* here. There
-    may be holes between the two. Times come from entry headers: event times are what producers
-    said (`min_event_ms` is the smallest base timestamp, a hint; `max_event_ms` is exact), append
-    times are the broker's. -1 means none is known.
-    """
-
-    partition_id: int
-    base_offset: int
-    end_offset: int
-    position: int  # of the first byte, in the segment file
-    size: int  # bytes of entries
-    entry_count: int
-    owner_epoch: int  # of the newest entry
-    min_event_ms: int
-    max_event_ms: int
-    min_append_ms: int
-    max_append_ms: int
-
-
-EXTENT_FIELDS = tuple(each.name for each in fields(Extent))
-_extent_row = attrgetter(*EXTENT_FIELDS)
-
-
-def extent_rows(extents: Mapping[int, Extent]) -> list[tuple[int, ...]]:
-    """Turn extents into bare tuples, as the manifest and meta keep them: many, and all numbers."""
-    return [cast("tuple[int, ...]", _extent_row(extent)) for extent in extents.values()]
-
-
-def extents_from_rows(rows: Iterable[tuple[int, ...]]) -> dict[int, Extent]:
-    """Turn the tuples back; one of another length is a TypeError."""
-    return {extent.partition_id: extent for extent in (Extent(*row) for row in rows)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,12 +35,27 @@ class SegmentInfo:
     last_sequence: int
     footer_position: int
     footer_size: int
-    partitions: dict[int, Extent]  # by partition id; one extent each
+    partitions: Extents  # by partition id; one extent each
+    store: str = ""  # "": a file in the folder of segments; else the object store it lies in
+    hidden: tuple[int, ...] = ()  # partitions that are in the file and count no more, in order
 
     @property
     def data_size(self) -> int:
-        """Bytes of entries, without header, footer and trailer."""
-        return sum(extent.size for extent in self.partitions.values())
+        """Bytes of entries that count, without header, footer and trailer."""
+        return sum(self.partitions.column("size"))
+
+
+@dataclass(frozen=True, slots=True)
+class Swap:
+    """Segments that take the place of others; the messages are the same, or those worth keeping.
+
+    A segment in `changed` is known: it counts for fewer partitions from now on (`hidden` has the
+    others, whose messages are in `added`). One in `removed` counts for none.
+    """
+
+    removed: tuple[int, ...] = ()
+    changed: tuple[SegmentInfo, ...] = ()
+    added: tuple[SegmentInfo, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,3 +95,61 @@ class FlushResult:
     entries: int  # written
     bytes_in: int  # of journal read
     bytes_written: int  # of segment
+
+
+@dataclass(frozen=True, slots=True)
+class MergeJob:
+    """Everything the helper process needs to turn segments into fewer and larger ones.
+
+    For no partition may a segment that is not an input hold entries between those of two inputs.
+    Dropped are partitions that are not in `starts`, and entries that end at or below their
+    partition's start.
+    """
+
+    inputs: tuple[SegmentInfo, ...]
+    directory: str  # where the inputs are, and where the outputs go
+    segment_ids: tuple[int, ...]  # reserved: enough for any outcome
+    level: int  # of the outputs
+    starts: dict[int, int]  # known partition id -> first offset that may still be read
+    own_bytes: int  # a partition with as much gets segments of its own
+    target_bytes: int  # an output ends where it reaches this
+    cluster_id: bytes  # 16 bytes
+    node_id: int
+    node_epoch: int
+    now_ms: int
+    bytes_per_second: int | None = None  # pace; None = as fast as it goes
+    direct: bool = False  # whether the file system takes writes past the page cache
+
+
+@dataclass(frozen=True, slots=True)
+class MergeResult:
+    """What a merge made. Partitions in `left` have a damaged index and stay where they were."""
+
+    added: tuple[SegmentInfo, ...]
+    left: dict[int, tuple[int, ...]]  # segment id of an input -> partition ids
+    entries: int  # written
+    bytes_read: int
+    bytes_written: int
+    dead_bytes: int  # of entries that were not worth keeping
+
+    def swap(self, job: MergeJob) -> Swap:
+        """Say what takes the place of what."""
+        changed = []
+        for segment in job.inputs:
+            left = self.left.get(segment.segment_id)
+            if left:
+                gone = sorted(set(segment.partitions) - set(left))
+                changed.append(without(segment, gone))
+        kept = {segment.segment_id for segment in changed}
+        removed = (each.segment_id for each in job.inputs if each.segment_id not in kept)
+        return Swap(tuple(removed), tuple(changed), self.added)
+
+
+def without(segment: SegmentInfo, partition_ids: Collection[int]) -> SegmentInfo:
+    """Let a segment count no more for some of its partitions."""
+    gone = [each for each in partition_ids if each in segment.partitions]
+    return replace(
+        segment,
+        partitions=segment.partitions.without(gone),
+        hidden=tuple(sorted({*segment.hidden, *gone})),
+    )

@@ -23,10 +23,11 @@ from trilogue.entry.checksum import crc32c
 from trilogue.entry.entry import HEADER_SIZE, LENGTH_PREFIX, EntryError
 from trilogue.entry.walk import Walked, walk_headers
 from trilogue.log.errors import CorruptLog
+from trilogue.log.extents import Extent
 from trilogue.log.files import File, FileSystem
 from trilogue.log.segment import AbortedTransaction, EpochStart, SegmentHeader
 from trilogue.log.segment_footer import BlockIndex, Footer
-from trilogue.log.segment_info import Extent, SegmentInfo
+from trilogue.log.segment_info import SegmentInfo
 
 HANDLES_MAX: Final = 64  # open segments; each costs a descriptor and its footer
 WALK_STEP: Final = 32 << 10  # bytes looked through at a time for an offset

@@ -24,7 +24,7 @@ from trilogue.log.segment_info import SegmentInfo
 if TYPE_CHECKING:
     from trilogue.meta.state import MetaState
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 OPS_MAX = 250_000  # in one commit: a flush may move the end of every partition there is
 VALUE_SIZE_MAX = 16 << 20  # of one snapshot
 INT_MAX = (1 << 63) - 1  # of every number
@@ -33,6 +33,7 @@ INT_MAX = (1 << 63) - 1  # of every number
 ID_BLOCKS = {"partition": 10_000, "segment": 100, "producer": 1_000}
 
 TopicKey: TypeAlias = tuple[str, str, str]  # tenant, namespace, name
+OpenTransactions: TypeAlias = tuple[tuple[int, int], ...]  # producer id, first offset
 
 
 # ── rows ──────────────────────────────────────────────────────────────────────────────────────
@@ -65,6 +66,8 @@ class PartitionState:
     topic_id: bytes
     start_offset: int  # first offset that may be read
     flushed_end: int  # everything below is in segments (or was let go)
+    compacted_end: int = 0  # below it only the newest message of each key is left
+    open_transactions: OpenTransactions = ()  # as of flushed_end
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +100,11 @@ class DeleteTopic:
 
 @dataclass(frozen=True, slots=True)
 class PutSegment:
-    """A segment exists: its file and its folder are durable. Ids come from `allocate`."""
+    """A segment exists: its file and its folder are durable. Ids come from `allocate`.
+
+    One that exists already may be put again only with fewer partitions, the others hidden, or with
+    another `store`: the bytes that its name stands for never change.
+    """
 
     segment: SegmentInfo
 
@@ -111,7 +118,7 @@ class DeleteSegment:
 
 @dataclass(frozen=True, slots=True)
 class PutPartitionState:
-    """Move a partition's start or flushed end, never back; None leaves it where it is.
+    """Move a partition's start or one of its ends, never back; None leaves it where it is.
 
     A partition that was deleted meanwhile is passed over: a flush that was under way must not fail.
     """
@@ -119,6 +126,8 @@ class PutPartitionState:
     partition_id: int
     start_offset: int | None = None
     flushed_end: int | None = None
+    compacted_end: int | None = None
+    open_transactions: OpenTransactions | None = None
 
 
 @dataclass(frozen=True, slots=True)

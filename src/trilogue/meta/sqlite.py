@@ -45,7 +45,7 @@ from trilogue.meta.port import (
     Precondition,
 )
 from trilogue.meta.state import Change, MetaState, change, follow
-from trilogue.meta.tables import APPLICATION_ID, SCHEMA, load_state, write_rows
+from trilogue.meta.tables import APPLICATION_ID, SCHEMA, UPGRADES, load_state, write_rows
 
 log = logging.getLogger(__name__)
 
@@ -398,9 +398,22 @@ def _create(connection: sqlite3.Connection, cluster_id: bytes, node_id: int) -> 
     connection.execute("COMMIT")
 
 
+def _upgrade(connection: sqlite3.Connection) -> None:
+    """Bring tables of an older format to ours; an older program refuses them from then on."""
+    (version,) = connection.execute("PRAGMA user_version").fetchone()
+    if version == FORMAT_VERSION:
+        return
+    for older in range(version, FORMAT_VERSION):
+        for statement in UPGRADES[older].strip().rstrip(";").split(";\n"):
+            connection.execute(statement)
+    connection.execute(f"PRAGMA user_version = {FORMAT_VERSION}")
+    log.info("meta.upgraded", extra={"from_format": version, "to_format": FORMAT_VERSION})
+
+
 def _begin_epoch(connection: sqlite3.Connection) -> Change:
     """Fence off whoever had the data before and take the first blocks of ids, durably."""
     connection.execute("BEGIN IMMEDIATE")
+    _upgrade(connection)
     state = load_state(connection)
     state.node_epoch += 1
     connection.execute(

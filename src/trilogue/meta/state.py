@@ -8,11 +8,13 @@ before, so a change can be taken back when a later operation, or the disk, refus
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from itertools import chain
 from typing import Any, Final, TypeAlias
 
+from trilogue.log.extents import Extents
 from trilogue.log.manifest import Manifest, ManifestTopic, PartitionRange
-from trilogue.log.segment_info import SegmentInfo, extent_rows
+from trilogue.log.segment_info import SegmentInfo, without
 from trilogue.meta import port
 from trilogue.meta.errors import Fenced, InvalidCommit, PreconditionFailed
 from trilogue.meta.port import INT_MAX, IdBlock, PartitionState, TopicKey, TopicRow
@@ -256,14 +258,21 @@ def _put_segment(made: Change, op: port.PutSegment) -> None:
     numbers = (segment.level, segment.size, segment.node_id, segment.node_epoch)
     _counts(segment.segment_id, *numbers, segment.created_ms, segment.footer_position)
     _counts(segment.footer_size, segment.first_sequence, segment.last_sequence)
-    _texts([segment.name])
-    for partition_id, row in zip(segment.partitions, extent_rows(segment.partitions), strict=True):
-        _rule(partition_id == row[0], "an extent stands under another partition's id")
-        _rule(all(type(n) is int and -INT_MAX <= n <= INT_MAX for n in row), f"no extent: {row}")
+    _texts([segment.name, segment.store])
+    _rule(type(segment.partitions) is Extents, "extents are packed")
+    _counts(*segment.hidden)
     used = state.next_ids.get("segment", 1)
     _rule(0 < segment.segment_id < used, f"segment id {segment.segment_id} was never allocated")
-    _rule(segment.segment_id not in state.segments, f"segment {segment.segment_id} exists")
+    before = state.segments.get(segment.segment_id)
+    _rule(before is None or _is_less(before, segment), f"segment {segment.segment_id} exists")
     made.put("segments", segment.segment_id, segment)
+
+
+def _is_less(before: SegmentInfo, after: SegmentInfo) -> bool:
+    """Whether a segment counts for no more partitions than before and is the same otherwise."""
+    gone = sorted(set(before.partitions) - set(after.partitions))
+    expected = without(before, gone)
+    return after == replace(expected, store=after.store)
 
 
 def _delete_segment(made: Change, op: port.DeleteSegment) -> None:
@@ -276,13 +285,22 @@ def _put_partition_state(made: Change, op: port.PutPartitionState) -> None:
     if before is None:
         return
     start = before.start_offset if op.start_offset is None else op.start_offset
-    end = before.flushed_end if op.flushed_end is None else op.flushed_end
-    _counts(start, end)
-    _rule(
-        start >= before.start_offset and end >= before.flushed_end,
-        f"partition {op.partition_id} would go back from {before}",
-    )
-    made.put("partitions", op.partition_id, PartitionState(before.topic_id, start, end))
+    flushed = before.flushed_end if op.flushed_end is None else op.flushed_end
+    compacted = before.compacted_end if op.compacted_end is None else op.compacted_end
+    transactions = op.open_transactions
+    if transactions is None:
+        transactions = before.open_transactions
+    elif transactions:
+        _counts(*chain.from_iterable(transactions))
+    _counts(start, flushed, compacted)
+    if (
+        start < before.start_offset
+        or flushed < before.flushed_end
+        or compacted < before.compacted_end
+    ):
+        raise InvalidCommit(f"partition {op.partition_id} would go back from {before}")
+    after = PartitionState(before.topic_id, start, flushed, compacted, transactions)
+    made.put("partitions", op.partition_id, after)
 
 
 def _put_snapshot(made: Change, op: port.PutSnapshot) -> None:

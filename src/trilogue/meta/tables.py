@@ -5,8 +5,10 @@
  counters    version, flushed_through
  next_ids    kind -> the first id nobody has
  topics      (tenant, namespace, name) -> topic id, partition ids and settings as JSON, …
- partitions  partition id -> topic id, start offset, flushed end
- segments    segment id -> …, the extents as one blob (MessagePack: a list of lists of numbers)
+ partitions  partition id -> topic id, start offset, flushed end, compacted end, open transactions
+             as MessagePack
+ segments    segment id -> …, the extents as one blob (log/extents.py; in format 1 MessagePack: a
+             list of lists of numbers), the store, the hidden partitions as MessagePack
  settings    key -> value
  snapshots   key -> value, both the broker's bytes
 ```
@@ -18,14 +20,15 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
 import msgspec
 
-from trilogue.log.segment_info import Extent, SegmentInfo, extent_rows, extents_from_rows
-from trilogue.meta.port import PartitionState, TopicRow
+from trilogue.log.extents import MAGIC, Extent, Extents
+from trilogue.log.segment_info import SegmentInfo
+from trilogue.meta.port import OpenTransactions, PartitionState, TopicRow
 from trilogue.meta.state import GONE, MetaState, Write
 
 APPLICATION_ID = 0x5452494C  # "TRIL"
@@ -42,17 +45,30 @@ CREATE TABLE topics (
 ) WITHOUT ROWID;
 CREATE TABLE partitions (
     partition_id INTEGER PRIMARY KEY, topic_id BLOB NOT NULL,
-    start_offset INTEGER NOT NULL, flushed_end INTEGER NOT NULL
+    start_offset INTEGER NOT NULL, flushed_end INTEGER NOT NULL,
+    compacted_end INTEGER NOT NULL DEFAULT 0, open_transactions BLOB NOT NULL DEFAULT x'90'
 );
 CREATE TABLE segments (
     segment_id INTEGER PRIMARY KEY, level INTEGER NOT NULL, name TEXT NOT NULL,
     size INTEGER NOT NULL, node_id INTEGER NOT NULL, node_epoch INTEGER NOT NULL,
     created_ms INTEGER NOT NULL, first_sequence INTEGER NOT NULL, last_sequence INTEGER NOT NULL,
-    footer_position INTEGER NOT NULL, footer_size INTEGER NOT NULL, extents BLOB NOT NULL
+    footer_position INTEGER NOT NULL, footer_size INTEGER NOT NULL, extents BLOB NOT NULL,
+    store TEXT NOT NULL DEFAULT '', hidden BLOB NOT NULL DEFAULT x'90'
 );
 CREATE TABLE settings (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
 CREATE TABLE snapshots (key BLOB PRIMARY KEY, value BLOB NOT NULL);
 """
+
+# What brings a file of an older format to the next one, by the format it is in. `x'90'` is
+# MessagePack's empty list.
+UPGRADES = {
+    1: """
+ALTER TABLE partitions ADD COLUMN compacted_end INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE partitions ADD COLUMN open_transactions BLOB NOT NULL DEFAULT x'90';
+ALTER TABLE segments ADD COLUMN store TEXT NOT NULL DEFAULT '';
+ALTER TABLE segments ADD COLUMN hidden BLOB NOT NULL DEFAULT x'90';
+""",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +92,8 @@ def _topic(_: object, row: TopicRow) -> tuple[object, ...]:
 
 
 def _partition(partition_id: int, row: PartitionState) -> tuple[object, ...]:
-    return (partition_id, row.topic_id, row.start_offset, row.flushed_end)
+    ends = (row.start_offset, row.flushed_end, row.compacted_end)
+    return (partition_id, row.topic_id, *ends, msgspec.msgpack.encode(row.open_transactions))
 
 
 def _segment(_: object, row: SegmentInfo) -> tuple[object, ...]:
@@ -92,11 +109,13 @@ def _segment(_: object, row: SegmentInfo) -> tuple[object, ...]:
         row.last_sequence,
         row.footer_position,
         row.footer_size,
-        msgspec.msgpack.encode(extent_rows(row.partitions)),
+        row.partitions.to_bytes(),
+        row.store,
+        msgspec.msgpack.encode(row.hidden),
     )
 
 
-SEGMENT_COLUMNS = [each.name for each in fields(SegmentInfo)][:-1]  # the last one is the blob
+NO_TRANSACTIONS = msgspec.msgpack.encode(())
 
 TABLES = {
     "counters": Table(
@@ -116,12 +135,12 @@ TABLES = {
         tuple,
     ),
     "partitions": Table(
-        "INSERT OR REPLACE INTO partitions VALUES (?, ?, ?, ?)",
+        "INSERT OR REPLACE INTO partitions VALUES (?, ?, ?, ?, ?, ?)",
         "DELETE FROM partitions WHERE partition_id = ?",
         _partition,
     ),
     "segments": Table(
-        "INSERT INTO segments VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        "INSERT OR REPLACE INTO segments VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
         "DELETE FROM segments WHERE segment_id = ?",
         _segment,
     ),
@@ -152,8 +171,24 @@ def write_rows(connection: sqlite3.Connection, writes: Iterable[Write]) -> None:
             connection.executemany(table.put, rows)
 
 
-def _segment_info(columns: list[Any], extents: dict[int, Extent]) -> SegmentInfo:
-    return SegmentInfo(**dict(zip(SEGMENT_COLUMNS, columns, strict=True)), partitions=extents)
+def _segment_info(row: tuple[Any, ...]) -> SegmentInfo:
+    columns = list(row)
+    columns[-3], columns[-1] = _extents(row[-3]), _packed_ints(row[-1])
+    info = SegmentInfo(*columns)
+    _expect(str, info.name, info.store)
+    _expect(int, info.segment_id, info.level, *row[3:-3])
+    return info
+
+
+def _extents(blob: bytes) -> Extents:
+    if blob.startswith(MAGIC):
+        return Extents.from_bytes(blob)
+    rows = msgspec.msgpack.decode(blob, type=list[tuple[int, ...]])  # format 1
+    return Extents.of(Extent(*row) for row in rows)
+
+
+def _packed_ints(blob: bytes) -> tuple[int, ...]:
+    return msgspec.msgpack.decode(blob, type=tuple[int, ...])
 
 
 def load_state(connection: sqlite3.Connection) -> MetaState:
@@ -168,16 +203,15 @@ def load_state(connection: sqlite3.Connection) -> MetaState:
     _expect(int, *state.counters.values(), *state.next_ids.values())
     _expect(str, *state.settings.values())
     _load_topics(connection, state)
-    for partition_id, topic_id, *offsets in connection.execute("SELECT * FROM partitions"):
+    none = NO_TRANSACTIONS
+    for partition_id, *columns in connection.execute("SELECT * FROM partitions"):
+        topic_id, *ends, blob = columns
         _expect(bytes, topic_id)
-        _expect(int, *offsets)
-        state.partitions[partition_id] = PartitionState(topic_id, *offsets)
-    segments = connection.execute("SELECT * FROM segments ORDER BY segment_id")
-    for *columns, extents in segments:
-        rows = msgspec.msgpack.decode(extents, type=list[tuple[int, ...]])
-        info = _segment_info(columns, extents_from_rows(rows))
-        _expect(str, info.name)
-        _expect(int, *columns[:2], *columns[3:])
+        _expect(int, *ends)
+        columns[-1] = () if blob == none else msgspec.msgpack.decode(blob, type=OpenTransactions)
+        state.partitions[partition_id] = PartitionState(*columns)
+    for row in connection.execute("SELECT * FROM segments ORDER BY segment_id"):
+        info = _segment_info(row)
         state.segments[info.segment_id] = info
     return state
 

@@ -1,0 +1,185 @@
+"""One partition's run of entries inside one segment, and all of a segment's runs, packed.
+
+A node with ten thousand partitions and a hundred segments knows a million extents. As objects they
+would cost 350 bytes and a garbage collector's visit each; here they are eleven columns of int64 in
+one bytes object, 88 bytes an extent, which also is what meta keeps and what travels to the helper
+process. An `Extent` is made when somebody asks for one.
+"""
+
+from __future__ import annotations
+
+import sys
+from array import array
+from bisect import bisect_left
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, fields
+from operator import attrgetter
+from typing import Final, cast
+
+
+@dataclass(frozen=True, slots=True)
+class Extent:
+    """One partition's run of entries inside one segment.
+
+    `end_offset` is the end of the last entry's span, so the next offset that is *not* here. There
+    may be holes between the two. Times come from entry headers: event times are what producers
+    said (`min_event_ms` is the smallest base timestamp, a hint; `max_event_ms` is exact), append
+    times are the broker's. -1 means none is known.
+    """
+
+    partition_id: int
+    base_offset: int
+    end_offset: int
+    position: int  # of the first byte, in the segment file
+    size: int  # bytes of entries
+    entry_count: int
+    owner_epoch: int  # of the newest entry
+    min_event_ms: int
+    max_event_ms: int
+    min_append_ms: int
+    max_append_ms: int
+
+
+EXTENT_FIELDS: Final = tuple(each.name for each in fields(Extent))
+WIDTH: Final = len(EXTENT_FIELDS)
+MAGIC: Final = b"EXT1"  # nothing that MessagePack starts a list with: the older form of the block
+INT_SIZE: Final = 8
+_COLUMNS: Final = {name: number for number, name in enumerate(EXTENT_FIELDS)}
+_row: Final = cast("Callable[[Extent], tuple[int, ...]]", attrgetter(*EXTENT_FIELDS))
+
+
+class Extents(Mapping[int, Extent]):
+    """The extents of one segment by partition id, in the order of the ids. Never changes."""
+
+    __slots__ = ("_columns", "_data", "ids")
+
+    def __init__(self, data: bytes) -> None:
+        """Take the columns as `to_bytes` gave them, without the magic; see `of`, `from_bytes`."""
+        view = memoryview(data).cast("q")
+        count = len(view) // WIDTH
+        self._data = data
+        self._columns = tuple(view[at * count : (at + 1) * count] for at in range(WIDTH))
+        self.ids = self._columns[0]
+
+    @classmethod
+    def of(cls, extents: Iterable[Extent]) -> Extents:
+        """Pack extents; ValueError where a partition has two or a number is too large."""
+        rows = sorted(map(_row, extents))
+        columns = array("q")
+        try:
+            for column in zip(*rows, strict=True):
+                columns.extend(column)
+        except (OverflowError, TypeError) as error:
+            raise ValueError(f"an extent that cannot be: {error}") from error
+        packed = cls(columns.tobytes())
+        _check_order(packed.ids)
+        return packed
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Extents:
+        """Unpack what `to_bytes` made; ValueError when it cannot be that."""
+        size = len(data) - len(MAGIC)
+        if not data.startswith(MAGIC) or size % (WIDTH * INT_SIZE):
+            raise ValueError(f"{len(data)} bytes are no extents")
+        packed = cls(_swapped(data[len(MAGIC) :]))
+        _check_order(packed.ids)
+        return packed
+
+    def to_bytes(self) -> bytes:
+        """Return the magic and eleven columns of little-endian int64."""
+        return MAGIC + _swapped(self._data)
+
+    # ── as a mapping ──────────────────────────────────────────────────────────────────────────
+
+    def __getitem__(self, partition_id: int) -> Extent:
+        """Make the extent of one partition."""
+        found = self.find(partition_id)
+        if found is None:
+            raise KeyError(partition_id)
+        return found
+
+    def find(self, partition_id: int) -> Extent | None:
+        """Make the extent of one partition; None when it has nothing here."""
+        at = self.index(partition_id)
+        return None if at < 0 else self.at(at)
+
+    def __contains__(self, partition_id: object) -> bool:
+        """Whether the partition has anything here."""
+        return self.index(cast("int", partition_id)) >= 0
+
+    def __iter__(self) -> Iterator[int]:
+        """Go through the partition ids, in order."""
+        return iter(self.ids)
+
+    def __len__(self) -> int:
+        """How many partitions have something here."""
+        return len(self.ids)
+
+    def __eq__(self, other: object) -> bool:
+        """Whether both say the same."""
+        if isinstance(other, Extents):
+            return self._data == other._data
+        return dict(self) == other
+
+    def __hash__(self) -> int:
+        """Allow frozen values that hold extents to be hashed."""
+        return hash(self._data)
+
+    def __repr__(self) -> str:
+        """Say little: there may be ten thousand."""
+        return f"Extents({len(self)} partitions)"
+
+    def __reduce__(self) -> tuple[type[Extents], tuple[bytes]]:
+        """Travel as bytes; both ends are on one machine."""
+        return (Extents, (self._data,))
+
+    # ── in columns ────────────────────────────────────────────────────────────────────────────
+
+    def index(self, partition_id: int) -> int:
+        """Return the place of a partition in every column; -1 when it has nothing here."""
+        ids = self.ids
+        at = bisect_left(ids, partition_id)
+        return at if at < len(ids) and ids[at] == partition_id else -1
+
+    def at(self, at: int) -> Extent:
+        """Make the extent in one place of the columns."""
+        return Extent(*[column[at] for column in self._columns])
+
+    def column(self, name: str) -> memoryview:
+        """Return one field of all extents, in the order of `ids`."""
+        return self._columns[_COLUMNS[name]]
+
+    def rows(self) -> Iterator[tuple[int, ...]]:
+        """Go through all fields of all extents."""
+        return zip(*self._columns, strict=True)
+
+    def without(self, partition_ids: Collection[int]) -> Extents:
+        """Leave some partitions out."""
+        gone = set(partition_ids)
+        kept = [at for at, each in enumerate(self.ids) if each not in gone]
+        if len(kept) == len(self.ids):
+            return self
+        columns = array("q")
+        for column in self._columns:
+            columns.extend(column[at] for at in kept)
+        return Extents(columns.tobytes())
+
+
+EMPTY: Final = Extents(b"")
+
+
+def _check_order(ids: memoryview) -> None:
+    before = -1
+    for each in ids:
+        if each <= before:
+            raise ValueError(f"partition {each} stands behind {before}")
+        before = each
+
+
+def _swapped(data: bytes) -> bytes:
+    """Turn this machine's order of bytes into little-endian, or back."""
+    if sys.byteorder == "little":
+        return data
+    numbers = array("q", data)  # pragma: no cover -- big-endian machines
+    numbers.byteswap()  # pragma: no cover
+    return numbers.tobytes()  # pragma: no cover
