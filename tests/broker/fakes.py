@@ -63,6 +63,8 @@ class FakePartitionLog:
         self.partition_id = partition_id
         self.owner_epoch = owner_epoch
         self.start_offset = self.end_offset = self.high_watermark = 0
+        self.patient = False
+        self.tail_bytes = 0
         self.extents: list[Extent] = []
         self.entries: list[bytes] = []
 

@@ -73,6 +73,7 @@ class PartitionLog:
         "high_watermark",
         "owner_epoch",
         "partition_id",
+        "patient",
         "start_offset",
     )
 
@@ -91,6 +92,7 @@ class PartitionLog:
         end = max(start_offset, flushed_end)
         self.partition_id = partition_id
         self.owner_epoch = owner_epoch
+        self.patient = False  # whether nobody waits for its appends to be durable
         self.start_offset = start_offset  # the first offset that may be read
         self.flushed_end = end  # below it entries are in segments
         self.high_watermark = end  # the durable end: below it entries may be read
@@ -110,8 +112,9 @@ class PartitionLog:
     def append(self, entry: memoryview, header: EntryHeader) -> int:
         """Take a copy of an entry that was checked, give it the next offsets, return the first.
 
-        It is durable when `journal.on_commit` says so. Raises `DiskFull` (nothing happened) or
-        `StorageFailed`. Nothing is allocated here but what the copies need.
+        It is durable when `journal.on_commit` says so, where `patient` within the journal's
+        interval. Raises `DiskFull` (nothing happened) or `StorageFailed`. Nothing is allocated
+        here but what the copies need.
         """
         journal = self._journal
         if journal.refusal is not None:
@@ -123,7 +126,7 @@ class PartitionLog:
         owner_epoch = self.owner_epoch
         tail = self._tail
         stored = tail.append(entry, size, base_offset, owner_epoch, header.max_timestamp)
-        window = journal.add_entry(self.partition_id, owner_epoch, stored)
+        window = journal.add_entry(self.partition_id, owner_epoch, stored, self.patient)
         self.end_offset = base_offset + header.last_offset_delta + 1
         self._end_position = tail.end
         if window is not self._window:
