@@ -1,0 +1,98 @@
+"""Segment files that meta has forgotten: they go after a while, for whoever still reads them.
+
+The grace period is for readers without a broker, who planned from an older manifest. Files that no
+meta knows at the start (a flush or a merge died) are removed after the same time.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from trilogue.log.segment_info import SegmentInfo
+from trilogue.node.storage import Storage
+
+log = logging.getLogger(__name__)
+
+SEGMENT_SUFFIX = ".segment"
+
+
+@dataclass(frozen=True, slots=True)
+class _Leaving:
+    due: float
+    name: str
+    segment: SegmentInfo | None = None  # None: an orphan
+
+
+async def no_store(segment: SegmentInfo) -> None:
+    """Stand where no object store is."""
+    raise AssertionError(f"no store for {segment.name} in {segment.store}")
+
+
+class RetiredFiles:
+    """What is to be removed, and when; `monotonic` clocks the grace period."""
+
+    def __init__(self, storage: Storage, *, monotonic: Callable[[], float], grace_s: float) -> None:
+        self.removed_files = 0
+        self.grace_s = grace_s
+        self.remove_object: Callable[[SegmentInfo], Awaitable[None]] = no_store  # set by its owner
+        self._storage = storage
+        self._monotonic = monotonic
+        self._leaving: deque[_Leaving] = deque()
+        self._find_orphans()
+
+    def __len__(self) -> int:
+        """How many files wait."""
+        return len(self._leaving)
+
+    def leave(self, segment: SegmentInfo) -> None:
+        """Meta and the log have forgotten this segment: count from now on."""
+        due = self._monotonic() + self.grace_s
+        self._leaving.append(_Leaving(due, segment.name, segment))
+        log.info("segment.retired", extra={"segment": segment.segment_id})
+
+    def discard(self, segments: Iterable[SegmentInfo]) -> None:
+        """Remove what a job wrote and meta never heard of: on a full disk it must not stay.
+
+        What is in an object store by then is an orphan there, its owner's affair.
+        """
+        for segment in segments:
+            with contextlib.suppress(OSError):
+                self._storage.fs.unlink(self._path(segment.name))
+
+    async def remove_due(self) -> None:
+        """Remove what has waited for long enough; what cannot be removed is an orphan then."""
+        while self._leaving and self._leaving[0].due <= self._monotonic():
+            leaving = self._leaving.popleft()
+            segment = leaving.segment
+            if segment is not None:  # a late reader may have opened it again
+                self._storage.log.readers.forget(segment.segment_id)
+            try:
+                if segment is not None and segment.store:
+                    await self.remove_object(segment)
+                else:
+                    self._storage.fs.unlink(self._path(leaving.name))
+            except FileNotFoundError:
+                continue
+            except OSError as error:
+                extra = {"file": leaving.name, "reason": str(error)}
+                log.warning("segment.not_removed", extra=extra)
+                continue
+            self.removed_files += 1
+            log.info("segment.removed", extra={"file": leaving.name})
+
+    def _find_orphans(self) -> None:
+        """Note files that nobody knows; called before the first flush makes new ones."""
+        known = {segment.name for segment in self._storage.meta.state.segments.values()}
+        due = self._monotonic() + self.grace_s
+        for name in self._storage.fs.listdir(self._storage.directory.segments):
+            if name.endswith(SEGMENT_SUFFIX) and name not in known:
+                log.info("segment.orphan", extra={"file": name})
+                self._leaving.append(_Leaving(due, name))
+
+    def _path(self, name: str) -> Path:
+        return self._storage.directory.segments / name
