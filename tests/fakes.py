@@ -105,7 +105,8 @@ class FakeFile:
         self._fs.step(operation, self)
 
     def _check_aligned(self, size: int, offset: int) -> None:
-        assert not self.read_only, "a file that was opened for reading is written to"
+        if self.read_only:
+            raise OSError(errno.EBADF, "opened for reading")
         if self.direct and (size % BLOCK or offset % BLOCK):
             raise OSError(errno.EINVAL, "not aligned")
 
@@ -128,7 +129,6 @@ class FakeFile:
         return bytes(self.inode.data[offset : offset + size])
 
     def sync(self) -> None:
-        assert not self.read_only, "a file that was opened for reading is synced"
         self._enter("sync")
         self.inode.persist()
 

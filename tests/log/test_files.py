@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import mmap
 import os
 import pickle
@@ -51,6 +52,35 @@ def test_a_map_stays_good_after_close(fs: FileSystem, home: Path) -> None:
 
     assert bytes(view) == b"x" * 5000
     assert view.readonly
+
+
+def test_what_is_opened_for_reading_is_not_written_to(fs: FileSystem, home: Path) -> None:
+    with pytest.raises(FileNotFoundError):
+        fs.open_read(home / "a")
+    made = fs.open(home / "a", create=True)
+    made.pwrite(b"as it was", 0)
+    made.close()
+
+    file = fs.open_read(home / "a")
+
+    assert file.pread(100, 3) == b"it was"
+    assert bytes(file.map()) == b"as it was"
+    for write in (file.pwrite, file.pwrite_durable):
+        with pytest.raises(OSError, match=r"(?i)descriptor|for reading"):
+            write(b"not any more", 0)
+    assert fs.read(home / "a") == b"as it was"
+    file.close()
+
+
+def test_a_file_that_only_others_may_write_can_be_opened_for_reading(tmp_path: Path) -> None:
+    """Whoever reads segments without a broker may have no more than that right."""
+    OsFileSystem().open(tmp_path / "a", create=True).close()
+
+    file = OsFileSystem().open_read(tmp_path / "a")
+    mode = fcntl.fcntl(file.fileno(), fcntl.F_GETFL) & os.O_ACCMODE
+    file.close()
+
+    assert mode == os.O_RDONLY
 
 
 def test_create_refuses_an_existing_file_and_open_a_missing_one(fs: FileSystem, home: Path) -> None:

@@ -141,6 +141,7 @@ class SqliteMeta:
         `on_failed` is called once, on the loop's thread, when nothing can be committed any more.
         """
         try:
+            _refuse_newer(path)
             connection = _connect(path, create=create)
             try:
                 if _prepare(path, connection, create=create, size_max=size_max):
@@ -364,6 +365,19 @@ def _connect(path: Path, *, create: bool = False, read_only: bool = False) -> sq
     )
 
 
+def _refuse_newer(path: Path) -> None:
+    """Look at the version through a connection that cannot write: what is newer stays as it is.
+
+    Closing one that can would move what a kill left in SQLite's log into the file.
+    """
+    if not (path.exists() and path.stat().st_size):
+        return
+    with contextlib.closing(_connect(path, read_only=True)) as connection:
+        (version,) = connection.execute("PRAGMA user_version").fetchone()
+    if version > FORMAT_VERSION:
+        raise NewerFormat(f"meta has format {version}, this program knows {FORMAT_VERSION}: {path}")
+
+
 def _prepare(path: Path, connection: sqlite3.Connection, *, create: bool, size_max: int) -> bool:
     """Look at whose file it is before touching it; say whether it is new."""
     (application,) = connection.execute("PRAGMA application_id").fetchone()
@@ -374,8 +388,6 @@ def _prepare(path: Path, connection: sqlite3.Connection, *, create: bool, size_m
         raise CorruptLog("meta is empty", path)
     if not new and application != APPLICATION_ID:
         raise CorruptLog("this is a database, but not one of meta", path)
-    if version > FORMAT_VERSION:
-        raise NewerFormat(f"meta has format {version}, this program knows {FORMAT_VERSION}: {path}")
     connection.execute("PRAGMA journal_mode = WAL")
     connection.execute("PRAGMA synchronous = FULL")
     connection.execute("PRAGMA journal_size_limit = 16777216")

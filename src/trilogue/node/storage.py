@@ -28,6 +28,7 @@ from trilogue.log.commit import thread_committer
 from trilogue.log.directory import DataDirectory
 from trilogue.log.errors import AlreadyLocked, LogError
 from trilogue.log.files import File, OsFileSystem
+from trilogue.log.formats import check_formats
 from trilogue.log.journal import JournalLimits
 from trilogue.log.log import Log, LogLimits, Surroundings
 from trilogue.log.ports import Background, Committer
@@ -125,6 +126,7 @@ def _open(
     fs = OsFileSystem()
     directory = DataDirectory.open(fs, path)
     stack.callback(directory.close)
+    check_formats(fs, directory)
     if fs.free_bytes(path) < settings.number("journal.file-size") + START_ROOM:
         give_up_reserve(fs, directory)
     is_new = not (fs.listdir(directory.journal) or fs.listdir(directory.segments))

@@ -1,0 +1,328 @@
+"""What an older version wrote opens, reads as it did, and goes on; what a newer one wrote is left.
+
+tests/fixtures/data-v*.tar.xz are data directories as released formats had them, and beside each
+lies what a reader found in it then (tools/make_fixture.py). They are never made anew.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import re
+import shutil
+import sqlite3
+import struct
+import tarfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from trilogue.broker.facts import Protocol
+from trilogue.broker.names import parse_kafka
+from trilogue.broker.partition import Partition
+from trilogue.entry.checksum import crc32c
+from trilogue.entry.entry import Record
+from trilogue.entry.kafka_batch import build_batch, check_crc, iter_records
+from trilogue.entry.walk import walk_headers
+from trilogue.log.errors import NewerFormat
+from trilogue.log.files import OsFileSystem
+from trilogue.log.frame import BLOCK, decode_file_header, iter_frames
+from trilogue.log.manifest import read_manifest
+from trilogue.log.partition_log import Cold
+from trilogue.log.segment import HEADER, HEADER_CHECKED, TRAILER, TRAILER_CHECKED
+from trilogue.log.segment_reader import SegmentReader
+from trilogue.node.errors import StartError
+from trilogue.node.node import Node
+from trilogue.node.sources import load_settings
+from trilogue.node.storage import wall_clock_ms
+
+FIXTURES = sorted((Path(__file__).parent.parent / "fixtures").glob("data-v*.tar.xz"))
+DEADLINE_S = 60
+QUIET = ("listen.kafka=127.0.0.1:0", "listen.http=off", "disk.reserve=0", "disk.min-free=0")
+NEWER = 99
+
+
+def unpacked(fixture: Path, folder: Path) -> Path:
+    with tarfile.open(fixture) as archive:
+        archive.extractall(folder, filter="data")
+    return folder / "data"
+
+
+def said(fixture: Path) -> dict[str, Any]:
+    return json.loads(fixture.with_name(fixture.name.replace(".tar.xz", ".json")).read_text())
+
+
+@pytest.fixture(params=FIXTURES, ids=lambda path: path.name.removesuffix(".tar.xz"))
+def fixture(request: pytest.FixtureRequest) -> Path:
+    return request.param
+
+
+async def in_node(data: Path, work: Callable[[Node], object], *, drain: bool = True) -> None:
+    """Start a node, do something with it, and end it: in order, or just so."""
+    node = Node(load_settings(environment={}, assignments=[f"data={data}", *QUIET]))
+    async with asyncio.timeout(DEADLINE_S):
+        await node.start()
+        try:
+            work(node)
+            if drain:
+                await node.drain(asyncio.Event(), DEADLINE_S)
+                assert node.failure is None
+        finally:
+            await node.close()
+
+
+def run(data: Path, work: Callable[[Node], object], *, drain: bool = True) -> None:
+    asyncio.run(in_node(data, work, drain=drain))
+
+
+def partition(node: Node, topic: str, number: int) -> Partition:
+    return node.storage.broker.cluster.topic(parse_kafka(topic)).partition(number)
+
+
+def messages(where: Partition) -> list[list[object]]:
+    """All there is to read, in the words of the JSON."""
+    log, found = where.log, []
+    offset = log.start_offset
+    while offset < log.high_watermark:
+        read = log.read(offset, 1 << 20)
+        data = read.run() if isinstance(read, Cold) else memoryview(b"".join(read.slices))
+        for at, length, base, delta, *_ in walk_headers(data):
+            entry = data[at : at + length]
+            check_crc(entry)
+            offset = base + delta + 1
+            found += [
+                [each.offset, spell(each.key), spell(each.value),
+                 [[name, spell(value)] for name, value in each.headers], each.timestamp]
+                for each in iter_records(entry) if each.offset >= log.start_offset
+            ]  # fmt: skip
+    return found
+
+
+def spell(data: bytes | None) -> str | None:
+    return None if data is None else data.decode("latin-1")
+
+
+def check(node: Node, expected: dict[str, Any]) -> None:
+    """Everything the JSON says is so."""
+    for row in expected["partitions"]:
+        where = partition(node, row["topic"], row["partition"])
+        assert where.log.start_offset == row["start_offset"]
+        assert where.log.high_watermark == row["end_offset"]
+        assert messages(where) == row["messages"]
+    topics = {str(topic.name.name) for topic in node.storage.broker.cluster}
+    assert topics == {row["topic"] for row in expected["partitions"]}
+    for group, topic, number, offset, metadata in expected["positions"]:
+        partition_id = partition(node, topic, number).partition_id
+        found = node.storage.broker.cursors.position(Protocol.KAFKA, group, partition_id)
+        assert (-1001 if found is None else found.offset) == offset
+        said_then = (
+            "" if found is None else found.metadata.rstrip("\0")
+        )  # the client's own addition
+        assert said_then == metadata
+
+
+def batch_of(producer_id: int, row: dict[str, int]) -> memoryview:
+    """A batch that claims to be this one of this producer; what it holds does not count."""
+    records = [Record(at, 1_000, None, b"again") for at in range(row["last_offset_delta"] + 1)]
+    made = build_batch(
+        records,
+        producer_id=producer_id,
+        producer_epoch=row["epoch"],
+        base_sequence=row["base_sequence"],
+    )
+    return memoryview(made)
+
+
+def check_producers(node: Node, expected: dict[str, Any]) -> None:
+    """A batch that was stored is not stored again, and the next one is."""
+    for row in expected["partitions"]:
+        where = partition(node, row["topic"], row["partition"])
+        for producer_id, batches in row["producers"].items():
+            for batch in batches:
+                again = where.append(batch_of(int(producer_id), batch), now_ms=wall_clock_ms())
+                assert again.duplicate
+                assert again.base_offset == batch["base_offset"]
+            last = batches[-1]
+            following = last["base_sequence"] + last["last_offset_delta"] + 1
+            added = {**last, "base_sequence": following, "base_offset": row["end_offset"]}
+            add(where, row, int(producer_id), added)
+            batches[:] = [*batches, added][-5:]
+        add(where, row, -1, {"epoch": -1, "base_sequence": -1, "last_offset_delta": 2})
+
+
+def add(where: Partition, row: dict[str, Any], producer_id: int, batch: dict[str, int]) -> None:
+    """Append a batch, and note in the JSON what must be read from now on."""
+    appended = where.append(batch_of(producer_id, batch), now_ms=wall_clock_ms())
+    assert not appended.duplicate
+    assert appended.base_offset == row["end_offset"]
+    for at in range(batch["last_offset_delta"] + 1):
+        row["messages"].append([row["end_offset"] + at, None, "again", [], 1_000])
+    row["end_offset"] += batch["last_offset_delta"] + 1
+
+
+def test_there_are_fixtures():
+    assert len(FIXTURES) >= 2
+
+
+def test_what_an_older_version_wrote_reads_as_it_did(fixture: Path, tmp_path: Path):
+    """Before a flush by this version and after it, and once more after a start."""
+    data, expected = unpacked(fixture, tmp_path), said(fixture)
+
+    run(data, lambda node: check(node, expected))
+    run(data, lambda node: check(node, expected), drain=False)
+    run(data, lambda node: check(node, expected))
+
+
+def test_what_an_older_version_wrote_goes_on(fixture: Path, tmp_path: Path):
+    """Appends, after them an end without a flush, and a start that finds all of it."""
+    data, expected = unpacked(fixture, tmp_path), said(fixture)
+
+    run(data, lambda node: check_producers(node, expected), drain=False)
+    run(data, lambda node: check(node, expected))
+    run(data, lambda node: check_producers(node, expected))
+    run(data, lambda node: check(node, expected))
+
+
+def test_readers_without_a_broker_read_what_an_older_version_sealed(fixture: Path, tmp_path: Path):
+    data, expected = unpacked(fixture, tmp_path), said(fixture)
+
+    manifest = read_manifest(OsFileSystem(), data / "segments")
+
+    ids = {topic.name: topic.partitions for topic in manifest.topics}
+    for row in expected["partitions"]:
+        known = manifest.partitions[ids[row["topic"]][row["partition"]]]
+        assert known.start_offset == row["start_offset"]
+        assert known.stable_end <= row["end_offset"]
+
+
+# ── newer than we are ─────────────────────────────────────────────────────────────────────────
+
+
+def newer_directory(data: Path) -> str:
+    (data / "format").write_text(f"trilogue data format {NEWER}\n")
+    return f"data format {NEWER}"
+
+
+def newer_meta(data: Path) -> str:
+    connection = sqlite3.connect(data / "meta.sqlite")
+    connection.execute(f"PRAGMA user_version = {NEWER}")
+    connection.close()
+    return f"meta has format {NEWER}"
+
+
+def newer_meta_in_its_log(data: Path) -> str:
+    """As a kill leaves it: the version is in SQLite's write-ahead log only."""
+    kept = data.with_name("kept")
+    kept.mkdir()
+    connection = sqlite3.connect(data / "meta.sqlite")
+    connection.execute(f"PRAGMA user_version = {NEWER}")
+    for path in data.glob("meta.sqlite*"):
+        shutil.copy2(path, kept)
+    connection.close()
+    shutil.copytree(kept, data, dirs_exist_ok=True)
+    assert (data / "meta.sqlite-wal").stat().st_size
+    return f"meta has format {NEWER}"
+
+
+def newer_manifest(data: Path) -> str:
+    path = data / "segments" / "manifest.json"
+    path.write_bytes(re.sub(rb'"format":\d+', b'"format":%d' % NEWER, path.read_bytes(), count=1))
+    return f"manifest format {NEWER}"
+
+
+def newer_journal(data: Path) -> str:
+    path = newest_journal(data)
+    block = bytearray(path.read_bytes()[:BLOCK])
+    struct.pack_into(">I", block, 12, NEWER)
+    struct.pack_into(">I", block, 8, crc32c(memoryview(block)[12:]))
+    overwrite(path, 0, block)
+    return f"journal format {NEWER}"
+
+
+def newer_frame(data: Path) -> str:
+    path = newest_journal(data)
+    view = memoryview(path.read_bytes())
+    header = decode_file_header(view)
+    assert header is not None
+    frame = next(iter_frames(view, header))
+    content = bytearray(view[frame.position : frame.position + frame.length])
+    content[8] = NEWER
+    struct.pack_into(">I", content, 4, crc32c(memoryview(content)[8:], header.seed))
+    overwrite(path, frame.position, content)
+    return f"frame format {NEWER}"
+
+
+def newest_journal(data: Path) -> Path:
+    """The newest file that has a frame."""
+    for path in sorted((data / "journal").glob("*.journal"), reverse=True):
+        view = memoryview(path.read_bytes())
+        header = decode_file_header(view)
+        if header is not None and next(iter_frames(view, header), None) is not None:
+            return path
+    raise AssertionError("no file has a frame")
+
+
+def overwrite(path: Path, position: int, data: bytes | bytearray) -> None:
+    with path.open("r+b") as file:
+        file.seek(position)
+        file.write(data)
+
+
+def digests(data: Path) -> dict[str, str]:
+    """All that counts: a look into SQLite's file leaves an empty log and an index beside it."""
+    return {
+        str(path.relative_to(data)): hashlib.blake2b(path.read_bytes()).hexdigest()
+        for path in sorted(data.rglob("*"))
+        if path.is_file() and path.suffix != ".sqlite-shm" and path.stat().st_size
+    }
+
+
+PARTS = [
+    newer_directory,
+    newer_meta,
+    newer_meta_in_its_log,
+    newer_manifest,
+    newer_journal,
+    newer_frame,
+]
+
+
+@pytest.mark.parametrize("make_newer", PARTS)
+def test_data_of_a_newer_version_is_refused_and_stays_as_it_is(
+    fixture: Path, tmp_path: Path, make_newer: Callable[[Path], str]
+):
+    data = unpacked(fixture, tmp_path)
+    complaint = make_newer(data)
+    before = digests(data)
+
+    with pytest.raises(StartError, match=complaint) as refused:
+        run(data, lambda node: None)
+
+    assert str(data) in str(refused.value)
+    assert digests(data) == before
+
+
+@pytest.mark.parametrize("part", ["header", "trailer"])
+def test_a_segment_of_a_newer_version_is_refused_when_it_is_read(
+    fixture: Path, tmp_path: Path, part: str
+):
+    data = unpacked(fixture, tmp_path)
+    path = min((data / "segments").glob("*.segment"))
+    content = bytearray(path.read_bytes())
+    if part == "header":
+        struct.pack_into(">H", content, 8, NEWER)
+        checksum = crc32c(memoryview(content)[:HEADER_CHECKED])
+        struct.pack_into(">I", content, HEADER.size - 4, checksum)
+    else:
+        at = len(content) - TRAILER.size
+        struct.pack_into(">I", content, at + 64, NEWER)
+        checksum = crc32c(memoryview(content)[at : at + TRAILER_CHECKED])
+        struct.pack_into(">I", content, at + 68, checksum)
+    path.write_bytes(content)
+
+    with pytest.raises(NewerFormat, match=f"segment format {NEWER}"):
+        SegmentReader.open(OsFileSystem(), path)
+    assert path.read_bytes() == content
