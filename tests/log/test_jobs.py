@@ -23,7 +23,8 @@ from trilogue.log.errors import CorruptLog
 from trilogue.log.extents import EMPTY
 from trilogue.log.files import OsFileSystem
 from trilogue.log.frame import BLOCK
-from trilogue.log.jobs import SYNC_SIZE, flush, run
+from trilogue.log.jobs import flush, run
+from trilogue.log.pace import SYNC_SIZE
 from trilogue.log.segment import BLOCK_TARGET
 from trilogue.log.segment_info import FlushJob, FlushResult
 from trilogue.log.segment_reader import SegmentReader

@@ -20,7 +20,7 @@ from typing import Final, TypeAlias
 from trilogue.entry.checksum import WORTH_COMBINING
 from trilogue.entry.entry import CHECKED_FROM, HEADER_SIZE, LENGTH_PREFIX
 from trilogue.log.errors import CorruptLog
-from trilogue.log.files import File, FileSystem, OsFileSystem
+from trilogue.log.files import FileSystem, OsFileSystem
 from trilogue.log.frame import (
     FRAME_HEADER,
     LOST,
@@ -30,10 +30,9 @@ from trilogue.log.frame import (
     entry_checksum,
     iter_frames,
 )
+from trilogue.log.pace import Pace, smoothly
 from trilogue.log.segment import BLOCK_TARGET, Block, EpochStart, SegmentHeader, SegmentWriter
 from trilogue.log.segment_info import FlushJob, FlushResult, SegmentInfo
-
-SYNC_SIZE: Final = 8 << 20  # a paced flush syncs this often, so that no burst meets the journal
 
 # A frame's prefix of an entry and what a flush needs of the entry's own header, in one call:
 # partition id, owner epoch, 0 | base offset, length, …, last offset delta, base and max timestamp.
@@ -47,33 +46,6 @@ FEW: Final = 64  # entries in a block
 # cost more, in memory and in the garbage collector's time, than all the copying.
 # start, bytes after the length field, base, last offset delta, epoch, base, max and append time
 _FIELDS: Final = 8
-
-
-class Pace:
-    """Sleeps so that work keeps to a rate."""
-
-    __slots__ = ("_bytes_per_second", "_done", "_monotonic", "_sleep", "_start")
-
-    def __init__(
-        self,
-        bytes_per_second: int | None,
-        monotonic: Callable[[], float],
-        sleep: Callable[[float], object],
-    ) -> None:
-        self._bytes_per_second = bytes_per_second
-        self._monotonic = monotonic
-        self._sleep = sleep
-        self._start = monotonic()
-        self._done = 0
-
-    def __call__(self, size: int) -> None:
-        """Count bytes that were written, and wait until that many are due."""
-        if not self._bytes_per_second:
-            return
-        self._done += size
-        early = self._start + self._done / self._bytes_per_second - self._monotonic()
-        if early > 0:
-            self._sleep(early)
 
 
 def run(job: FlushJob) -> FlushResult:
@@ -228,9 +200,7 @@ def _write(job: FlushJob, source: _Source, files: FileSystem, pace: Pace) -> Seg
     )
     file = files.open(path, create=True, direct=job.direct)
     try:
-        writer = SegmentWriter(
-            file, header, _smoothly(file, pace) if job.bytes_per_second else pace
-        )
+        writer = SegmentWriter(file, header, smoothly(file, pace) if job.bytes_per_second else pace)
         for partition_id, notes in sorted(source.notes.items()):
             if notes.parts:
                 _write_partition(writer, partition_id, notes)
@@ -316,18 +286,3 @@ def _epoch_starts(epochs: Sequence[int], bases: Sequence[int]) -> list[EpochStar
             if epochs[at] != epochs[at - 1]
         )
     return starts
-
-
-def _smoothly(file: File, pace: Pace) -> Callable[[int], None]:
-    """Sync now and then while writing at a pace, so that no burst meets the journal's commits."""
-    unsynced = 0
-
-    def on_write(size: int) -> None:
-        nonlocal unsynced
-        unsynced += size
-        if unsynced >= SYNC_SIZE:
-            unsynced = 0
-            file.sync()
-        pace(size)
-
-    return on_write

@@ -95,10 +95,10 @@ class Footer:
         self._path = path
         if size < HEADER.size + TRAILER.size:
             raise CorruptLog(f"{size} bytes are no segment", path)
-        self.header = self._read_header(pread(HEADER.size, 0), info)
+        self.header = read_header(path, pread(HEADER.size, 0), info)
         trailer = pread(TRAILER.size, size - TRAILER.size)
-        self._position, length, directory_position, partitions = self._read_trailer(
-            trailer, size, info
+        self._position, length, directory_position, partitions = read_trailer(
+            path, trailer, size, self.header, info
         )
         self._data = memoryview(pread(length, self._position))
         self.extents: dict[int, Extent] = {}
@@ -145,34 +145,38 @@ class Footer:
         position, blocks, epochs, aborted, section_checksum, _ = fields[12:]
         self._sections[extent.partition_id] = (position, blocks, epochs, aborted, section_checksum)
 
-    def _read_header(self, data: bytes, info: SegmentInfo | None) -> SegmentHeader:
-        magic, version, _, level, flags, segment_id, node_id, epoch, cluster_id, created_ms, crc = (
-            HEADER.unpack(data)
-        )
-        if magic != HEADER_MAGIC or crc32c(data[:HEADER_CHECKED]) != crc:
-            raise self.corrupt("the header is damaged, or this is no segment", 0)
-        if version > FORMAT_VERSION or flags:
-            raise NewerFormat(f"segment format {version}, flags {flags}: {self._path}")
-        if info is not None and (info.segment_id, info.node_id, info.node_epoch) != (
-            segment_id, node_id, epoch
-        ):  # fmt: skip
-            raise self.corrupt(f"this is segment {segment_id} of {node_id}/{epoch}, not {info}", 0)
-        return SegmentHeader(segment_id, level, node_id, epoch, cluster_id, created_ms)
 
-    def _read_trailer(
-        self, data: bytes, size: int, info: SegmentInfo | None
-    ) -> tuple[int, int, int, int]:
-        at = size - TRAILER.size
-        position, length, directory, partitions, _, _, *rest = TRAILER.unpack(data)
-        segment_id, first, last, version, crc, magic = rest
-        if magic != TRAILER_MAGIC or crc32c(data[:TRAILER_CHECKED]) != crc:
-            raise self.corrupt("the trailer is damaged, or the file was cut", at)
-        if version > FORMAT_VERSION:
-            raise NewerFormat(f"segment format {version} is newer: {self._path}")
-        if segment_id != self.header.segment_id or position + length != at:
-            raise self.corrupt("header and trailer are not of one file", at)
-        if info is not None and (info.size, info.footer_position, info.last_sequence) != (
-            size, position, last
-        ):  # fmt: skip
-            raise self.corrupt(f"the file has frames {first} to {last}, not as in {info}", at)
-        return position, length, directory, partitions
+def read_header(path: Path, data: bytes, info: SegmentInfo | None) -> SegmentHeader:
+    """Verify the first bytes of a segment; `info`, where known, has to agree."""
+    magic, version, _, level, flags, segment_id, node_id, epoch, cluster_id, created_ms, crc = (
+        HEADER.unpack(data)
+    )
+    if magic != HEADER_MAGIC or crc32c(data[:HEADER_CHECKED]) != crc:
+        raise CorruptLog("the header is damaged, or this is no segment", path, 0)
+    if version > FORMAT_VERSION or flags:
+        raise NewerFormat(f"segment format {version}, flags {flags}: {path}")
+    if info is not None and (info.segment_id, info.node_id, info.node_epoch) != (
+        segment_id, node_id, epoch
+    ):  # fmt: skip
+        raise CorruptLog(f"this is segment {segment_id} of {node_id}/{epoch}, not {info}", path, 0)
+    return SegmentHeader(segment_id, level, node_id, epoch, cluster_id, created_ms)
+
+
+def read_trailer(
+    path: Path, data: bytes, size: int, header: SegmentHeader, info: SegmentInfo | None
+) -> tuple[int, int, int, int]:
+    """Verify the last bytes; return position and size of the footer, the directory's, its rows."""
+    at = size - TRAILER.size
+    position, length, directory, partitions, _, _, *rest = TRAILER.unpack(data)
+    segment_id, first, last, version, crc, magic = rest
+    if magic != TRAILER_MAGIC or crc32c(data[:TRAILER_CHECKED]) != crc:
+        raise CorruptLog("the trailer is damaged, or the file was cut", path, at)
+    if version > FORMAT_VERSION:
+        raise NewerFormat(f"segment format {version} is newer: {path}")
+    if segment_id != header.segment_id or position + length != at:
+        raise CorruptLog("header and trailer are not of one file", path, at)
+    if info is not None and (info.size, info.footer_position, info.last_sequence) != (
+        size, position, last
+    ):  # fmt: skip
+        raise CorruptLog(f"the file has frames {first} to {last}, not as in {info}", path, at)
+    return position, length, directory, partitions
