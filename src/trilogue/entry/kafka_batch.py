@@ -48,6 +48,7 @@ __all__ = [
     "seal",
     "set_base",
     "set_log_append_time",
+    "unpack_records",
     "walk_records",
 ]
 
@@ -82,6 +83,13 @@ def walk_records(
     """Decompress the records of an entry and return what steps through them."""
     if header is None:
         header = read_header(entry)
+    return RecordWalker(header, unpack_records(entry, header, limit=limit))
+
+
+def unpack_records(
+    entry: Buffer, header: EntryHeader, *, limit: int = DECOMPRESSED_LIMIT
+) -> memoryview:
+    """Return the bytes of an entry's records, decompressed."""
     if header.format is not Format.KAFKA:
         raise InvalidEntry(f"{header.format.name} where a Kafka batch is expected")
     packed = memoryview(entry)[HEADER_SIZE : header.length]
@@ -90,7 +98,7 @@ def walk_records(
         records = memoryview(decompress(header.codec, packed, limit))
     if header.record_count * SMALLEST_RECORD > len(records):
         raise CorruptEntry(f"{header.record_count} records do not fit into {len(records)} bytes")
-    return RecordWalker(header, records)
+    return records
 
 
 def iter_records(entry: Buffer, *, limit: int = DECOMPRESSED_LIMIT) -> Iterator[Record]:

@@ -5,6 +5,7 @@ from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 from trilogue.entry.memory cimport (
     bytes_of, copy, int32_at, int64_at, new_bytes, of_bytes, writable_bytes_of
 )
+from trilogue.entry.walk cimport RecordWalker
 
 
 @cython.locals(raw=uint64_t, size=int)
@@ -60,6 +61,12 @@ cdef class RecordPacker:
     @cython.locals(size=Py_ssize_t, name=bytes, content=bytes)
     cpdef int pack(self, int64_t offset_delta, int64_t timestamp_delta, bytes key, bytes value,
                    object headers) except -1
+
+    @cython.locals(row=Py_ssize_t, count=Py_ssize_t, flags="const uint8_t *")
+    cpdef Py_ssize_t pack_kept(self, RecordWalker walker, bytes kept, int64_t base_timestamp) except -1
+
+    @cython.locals(size=Py_ssize_t, headers_size=Py_ssize_t)
+    cdef int _pack_walked(self, RecordWalker walker, int64_t timestamp_delta) except -1
 
     @cython.locals(first=Py_ssize_t, before=Py_ssize_t, base=int64_t, timestamp=int64_t)
     cpdef Py_ssize_t pack_rows(self, ArrowRows rows, Py_ssize_t row, Py_ssize_t limit) except -1

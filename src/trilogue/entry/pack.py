@@ -1,4 +1,4 @@
-"""Writes the records of a batch: one by one from Python objects, or row by row from Arrow columns.
+"""Writes the records of a batch: from Python objects, from rows of Arrow columns, or from a batch.
 
 Compiled together with pack.pxd, as walk.py is. What comes in is our own caller's, so what is wrong
 with it is a ValueError, never an EntryError. Nothing of Arrow is imported here: arrow.py hands in
@@ -8,7 +8,7 @@ the columns' buffers.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import cython
 
@@ -23,6 +23,9 @@ if not cython.compiled:  # pack.pxd takes the compiled twins
         writable_bytes_of,
     )
 
+if TYPE_CHECKING:
+    from trilogue.entry.walk import RecordWalker
+
 Int: TypeAlias = int  # the compiler would take a bare `int` for a Python object
 Bytes: TypeAlias = bytes
 View: TypeAlias = memoryview
@@ -30,6 +33,7 @@ MaybeView: TypeAlias = memoryview | None
 MaybeBytes: TypeAlias = bytes | None
 Headers: TypeAlias = Sequence[tuple[bytes, bytes | None]]
 Rows: TypeAlias = "ArrowRows"
+Walker: TypeAlias = "RecordWalker"
 
 
 def varint_size(value: Int) -> Int:
@@ -204,6 +208,40 @@ class RecordPacker:
         for name, content in headers:
             self.put_bytes(name)
             self.put_bytes(content)
+        return 0
+
+    def pack_kept(self, walker: Walker, kept: Bytes, base_timestamp: Int) -> Int:
+        """Copy the records of a walker whose byte in `kept` is not 0; returns how many they are.
+
+        They keep their offsets; their times are written as distances from `base_timestamp`, which
+        the caller has seen to fit into 64 bits.
+        """
+        row = count = 0
+        flags = of_bytes(kept)
+        while walker.advance():
+            if row >= len(kept):
+                raise ValueError("more records than flags")
+            if flags[row]:
+                self._pack_walked(walker, walker.timestamp - base_timestamp)
+                count += 1
+            row += 1
+        return count
+
+    def _pack_walked(self, walker: Walker, timestamp_delta: Int) -> Int:
+        headers_size = walker.end - walker.headers_at
+        size = 1 + varint_size(timestamp_delta) + varint_size(walker.offset_delta)
+        size += _sized(walker.key_size) + _sized(walker.value_size)
+        size += varint_size(walker.header_count) + headers_size
+        self.reserve(size + 10)
+        self.put_varint(size)
+        self.put_varint(0)
+        self.put_varint(timestamp_delta)
+        self.put_varint(walker.offset_delta)
+        self.put_sized(walker.data, walker.key_at, walker.key_size)
+        self.put_sized(walker.data, walker.value_at, walker.value_size)
+        self.put_varint(walker.header_count)
+        copy(self.data, self.used, walker.data, walker.headers_at, headers_size)
+        self.used += headers_size
         return 0
 
     def pack_rows(self, rows: Rows, row: Int, limit: Int) -> Int:

@@ -71,4 +71,7 @@ cdef class RecordWalker:
     @cython.locals(found=list, record=tuple)
     cpdef list read_records(self, Py_ssize_t limit)
 
+    @cython.locals(found=list)
+    cpdef list read_keys(self, Py_ssize_t limit)
+
     cpdef int find_time(self, int64_t timestamp) except -1

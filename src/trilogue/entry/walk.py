@@ -30,6 +30,7 @@ Walked: TypeAlias = tuple[int, int, int, int, int, int, int, int]
 MaybeInt: TypeAlias = int | None
 Headers: TypeAlias = tuple[tuple[str, bytes | None], ...]
 Records: TypeAlias = list[Record]
+Keys: TypeAlias = list[tuple[int, int, bytes | None, bool]]
 
 _tuple_new = tuple.__new__
 _MAX_INT64 = 2**63 - 1
@@ -327,6 +328,15 @@ class RecordWalker:
                 self.attributes,
             )
             found.append(_tuple_new(Record, record))
+            limit -= 1
+        return found
+
+    def read_keys(self, limit: Int) -> Keys:
+        """Return (offset, timestamp, key, whether the value is null) of the next records."""
+        found = []
+        while limit > 0 and self.advance():
+            key = bytes_at(self.data, self.key_at, self.key_size)
+            found.append((self.offset, self.timestamp, key, self.value_size < 0))
             limit -= 1
         return found
 
