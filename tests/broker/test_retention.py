@@ -1,11 +1,16 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from tests.broker.fakes import extents
 from tests.broker.test_cluster import Room
+from trilogue.broker import retention
 from trilogue.broker.retention import new_start, plan_retention
 from trilogue.broker.settings import DEFAULT_RETENTION_MS, TopicSettings
+from trilogue.log.extents import Extents
+from trilogue.log.segment_info import SegmentInfo
 
 NOW = 1_000_000
 BY_APPEND = TopicSettings(retention_ms=1_000)
@@ -39,18 +44,147 @@ def test_whole_runs_go_when_their_newest_message_is_too_old(settings, runs, befo
     assert new_start(extents(*runs), before, settings, NOW) == after
 
 
+SMALL, LARGE, TINY = (0, 10, NOW, NOW, 10), (10, 20, NOW, NOW, 80), (20, 30, NOW, NOW, 5)
+SIZES = [
+    # limit, tail bytes, start before, start after; the runs have 95 bytes
+    (-1, 1_000, 0, 0),
+    (95, 0, 0, 0),
+    (86, 0, 0, 0),  # without the first run it were less than what is kept at least
+    (85, 0, 0, 10),
+    (85, 5, 0, 10),
+    (5, 0, 0, 20),
+    (6, 0, 0, 10),
+    (5, 4, 0, 20),
+    (4, 4, 0, 30),  # what is in the journal stays, and counts
+    (0, 0, 0, 30),
+    (1_000, 0, 3, 3),
+]
+
+
+@pytest.mark.parametrize(("limit", "tail", "before", "after"), SIZES)
+def test_the_oldest_runs_go_while_the_rest_is_no_smaller_than_the_limit(limit, tail, before, after):
+    """Kafka: a log keeps at least retention.bytes, the active segment included."""
+    settings = TopicSettings(retention_ms=-1, retention_bytes=limit)
+
+    start = new_start(extents(SMALL, LARGE, TINY), before, settings, NOW, tail_bytes=tail)
+
+    assert start == after
+
+
+def test_what_is_too_old_goes_first_and_counts_no_more_for_the_size():
+    old = (0, 10, NOW - 5_000, NOW - 5_000, 10)
+    settings = TopicSettings(retention_ms=1_000, retention_bytes=85)
+
+    assert new_start(extents(old, LARGE, TINY), 0, settings, NOW) == 10
+    assert new_start(extents(LARGE, old, TINY), 0, settings, NOW) == 0
+
+
+# -- the plan ------------------------------------------------------------------------------------
+
+
+class Segments:
+    """A cluster whose partitions have runs in segments; says who was looked up."""
+
+    def __init__(self) -> None:
+        self.room = Room()
+        self.known: list[SegmentInfo] = []
+        self.looked_up: list[int] = []
+
+    def topic(self, name: str, partitions: int = 1, **settings: str) -> list[int]:
+        settings = {key.replace("_", "."): value for key, value in settings.items()}
+        topic = self.room.create(name, partition_count=partitions, settings=settings)
+        return [each.partition_id for each in topic.partitions]
+
+    def add(self, *runs) -> None:
+        """One segment, from (partition, base, end, newest event, newest append, size)."""
+        made = [
+            replace(extents(rest)[0], partition_id=partition_id) for partition_id, *rest in runs
+        ]
+        number = len(self.known) + 1
+        self.known.append(
+            SegmentInfo(number, 0, "", 0, 1, 1, 0, number, number, 0, 0, Extents.of(made))
+        )
+        for extent in made:
+            self.room.log.partition(extent.partition_id).extents.append(extent)
+
+    def plan(self, now_ms: int = NOW) -> dict[int, int]:
+        for partition in self.room.log.partitions.values():
+            partition.on_extents = self.looked_up.append
+        starts: dict[int, int] = {}
+        for some in plan_retention(self.room.cluster, self.known, now_ms):
+            starts |= some
+        return starts
+
+
 def test_only_partitions_whose_start_moves_are_in_the_plan():
-    room = Room()
-    room.create("default", partition_count=2)
-    room.create("kept", partition_count=1, settings={"retention.ms": "-1"})
-    room.create("short", partition_count=1, settings={"retention.ms": "1000"})
+    known = Segments()
+    first, second = known.topic("default", 2)
+    (kept,) = known.topic("kept", retention_ms="-1")
+    (short,) = known.topic("short", retention_ms="1000")
     now_ms = NOW + DEFAULT_RETENTION_MS
-    first, second, kept, short = room.log.partitions.values()
-    first.extents = extents((0, 10, now_ms, NOW - 1), (10, 20, 0, NOW))
-    second.extents = extents((0, 10, 0, NOW))
-    kept.extents = extents((0, 10, 0, 0))
-    short.extents = extents((0, 10, now_ms - 1_001, now_ms))
+    known.add(
+        (first, 0, 10, now_ms, NOW - 1),
+        (second, 0, 10, 0, NOW),
+        (kept, 0, 10, 0, 0),
+        (short, 0, 10, now_ms - 1_001, now_ms),
+    )
+    known.add((first, 10, 20, 0, NOW))
 
-    plan = plan_retention(room.cluster, now_ms)
+    assert known.plan(now_ms) == {first: 10, short: 10}
+    assert sorted(known.looked_up) == [first, short]
 
-    assert plan == {first.partition_id: 10, short.partition_id: 10}
+
+def test_a_partition_that_is_too_large_is_found_over_all_its_segments():
+    known = Segments()
+    (limited,) = known.topic("limited", retention_bytes="100")
+    (roomy,) = known.topic("roomy", retention_bytes="1000")
+    for base in range(0, 50, 10):
+        known.add((limited, base, base + 10, NOW, NOW, 40), (roomy, base, base + 10, NOW, NOW, 40))
+
+    assert known.plan() == {limited: 20}
+    assert known.looked_up == [limited]
+
+
+def test_what_waits_in_the_journal_counts_for_the_size():
+    known = Segments()
+    (limited,) = known.topic("limited", retention_bytes="100")
+    known.add((limited, 0, 10, NOW, NOW, 40))
+    assert known.plan() == {}
+
+    known.room.log.partition(limited).tail_bytes = 100
+
+    assert known.plan() == {limited: 10}
+
+
+def test_nobody_is_looked_up_where_everything_is_young():
+    known = Segments()
+    ids = known.topic("many", 50)
+    known.add(*((each, 0, 10, 0, NOW) for each in ids))  # the time of the record does not count
+
+    assert known.plan(NOW + DEFAULT_RETENTION_MS) == {}
+    assert known.looked_up == []
+
+
+def test_a_partition_that_was_deleted_is_passed_over():
+    known = Segments()
+    (gone,) = known.topic("gone", retention_ms="1000", retention_bytes="1")
+    known.add((gone, 0, 10, 0, 0, 50))
+    steps = plan_retention(known.room.cluster, known.known, NOW)
+    next(steps)
+
+    (topic,) = known.room.cluster
+    known.room.carry_out(known.room.cluster.plan_delete(topic.name))
+
+    assert list(filter(None, steps)) == []
+
+
+def test_a_plan_with_many_partitions_comes_in_steps(monkeypatch):
+    monkeypatch.setattr(retention, "PLACES_A_STEP", 10)
+    monkeypatch.setattr(retention, "PARTITIONS_A_STEP", 20)
+    known = Segments()
+    ids = known.topic("many", 50, retention_ms="1000")
+    known.add(*((each, 0, 10, 0, 0) for each in ids))
+
+    steps = list(plan_retention(known.room.cluster, known.known, NOW))
+
+    assert [len(each) for each in steps] == [0] * 5 + [20, 20, 10]

@@ -28,7 +28,9 @@ REFUSED = [
     ("flush.ms", "-1"),
     ("cleanup.policy", "compact"),
     ("cleanup.policy", "compact,delete"),
-    ("retention.bytes", "1000"),
+    ("retention.bytes", "-2"),
+    ("flush", "never"),
+    ("flush", "Interval"),
     ("min.insync.replicas", "2"),
     ("compression.type", "zstd"),
     ("segment.bytes", "1048576"),
@@ -48,7 +50,10 @@ KEPT = [
     ("flush.messages", "1", {"flush.messages": "1"}),
     ("cleanup.policy", "delete", {}),
     ("cleanup.policy", " Delete ", {}),
-    ("retention.bytes", "-1", {}),
+    ("retention.bytes", "-1", {"retention.bytes": "-1"}),
+    ("retention.bytes", "0", {"retention.bytes": "0"}),
+    ("flush", "interval", {"flush": "interval"}),
+    ("flush", " commit ", {"flush": "commit"}),
     ("min.insync.replicas", "1", {}),
     ("compression.type", "producer", {}),
     ("message.format.version", "2.0-IV1", {}),
@@ -82,8 +87,10 @@ def test_a_topic_without_settings_keeps_seven_days_by_append_time():
     assert resolve({}) == TopicSettings(
         retention_ms=604_800_000,
         retention_by_record_time=False,
+        retention_bytes=-1,
         message_size_max=1_048_588,
         log_append_time=False,
+        patient=False,
     )
 
 
@@ -96,23 +103,27 @@ def test_an_explicit_retention_counts_record_timestamps_even_when_it_is_the_defa
 
 def test_settings_mean_what_they_say():
     kept = check_settings(
-        {"max.message.bytes": "2000000", "message.timestamp.type": "LogAppendTime"}
+        {
+            "max.message.bytes": "2000000",
+            "message.timestamp.type": "LogAppendTime",
+            "retention.bytes": "7",
+            "flush": "interval",
+        }
     )
 
     settings = resolve(kept)
 
     assert (settings.message_size_max, settings.log_append_time) == (2_000_000, True)
+    assert (settings.retention_bytes, settings.patient) == (7, True)
 
 
 def test_a_node_may_keep_other_defaults_for_topics_that_set_nothing():
-    node = TopicSettings(retention_ms=5, message_size_max=7)
+    node = TopicSettings(retention_ms=5, message_size_max=7, patient=True)
 
     assert resolve({}, node) == node
-    assert resolve({"retention.ms": "9", "max.message.bytes": "8"}, node) == TopicSettings(
+    given = {"retention.ms": "9", "max.message.bytes": "8", "flush": "commit"}
+    assert resolve(given, node) == TopicSettings(
         retention_ms=9, retention_by_record_time=True, message_size_max=8
     )
-    assert [default_of(TABLE[key], node) for key in ("retention.ms", "max.message.bytes")] == [
-        "5",
-        "7",
-    ]
+    assert [default_of(TABLE[key], node) for key in given] == ["5", "7", "interval"]
     assert default_of(TABLE["cleanup.policy"], node) == "delete"

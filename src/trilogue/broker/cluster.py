@@ -143,6 +143,10 @@ class Cluster:
         """Whether a partition exists, in some topic."""
         return partition_id in self._partitions
 
+    def find_partition(self, partition_id: int) -> Partition | None:
+        """Return a partition if there is one, of some topic."""
+        return self._partitions.get(partition_id)
+
     def durable_end(self, partition_id: int) -> int:
         """Return the end of what is durable in a partition; 0 where there is no log (yet)."""
         partition = self._partitions.get(partition_id)

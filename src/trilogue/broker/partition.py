@@ -40,17 +40,29 @@ _LENGTH, _LENGTH_AT = Struct(">i"), 8
 
 
 class Appended(NamedTuple):
-    """Where a batch stands. It is not durable before the journal says so, repeated or not."""
+    """Where a batch stands. It is not durable before the journal says so, repeated or not.
+
+    Of a `patient` topic it is acknowledged all the same; its readers wait.
+    """
 
     base_offset: int
     log_append_time_ms: int  # -1 when the topic keeps its producers' times
     duplicate: bool
+    patient: bool = False
 
 
 class Partition:
     """A partition that this node owns."""
 
-    __slots__ = ("deleted", "log", "message_size_max", "producers", "settings", "stamps")
+    __slots__ = (
+        "deleted",
+        "log",
+        "message_size_max",
+        "patient",
+        "producers",
+        "settings",
+        "stamps",
+    )
 
     def __init__(
         self, log: PartitionLog, producers: PartitionProducers, settings: TopicSettings
@@ -58,9 +70,14 @@ class Partition:
         self.log = log
         self.producers = producers
         self.deleted = False
+        self.obey(settings)
+
+    def obey(self, settings: TopicSettings) -> None:
+        """Take over what the topic's settings are from here on."""
         self.settings = settings
         self.message_size_max = settings.message_size_max
         self.stamps = settings.log_append_time
+        self.patient = self.log.patient = settings.patient
 
     @property
     def partition_id(self) -> int:
@@ -96,7 +113,7 @@ class Partition:
         if idempotent:
             repeated = self.producers.check(header)
             if repeated is not None:
-                return Appended(repeated.base_offset, repeated.append_time_ms, duplicate=True)
+                return Appended(repeated.base_offset, repeated.append_time_ms, True, self.patient)
         append_time_ms = -1
         if self.stamps:
             records, header = _stamped(records, now_ms)
@@ -106,8 +123,9 @@ class Partition:
         except LogError as error:
             raise failure(error) from error
         if idempotent:
-            self.producers.write(header, base_offset, append_time_ms, now_ms)
-        return Appended(base_offset, append_time_ms, duplicate=False)
+            durable_end = self.log.high_watermark if self.patient else None
+            self.producers.write(header, base_offset, append_time_ms, now_ms, durable_end)
+        return Appended(base_offset, append_time_ms, False, self.patient)
 
 
 def _stamped(records: memoryview, now_ms: int) -> tuple[memoryview, EntryHeader]:

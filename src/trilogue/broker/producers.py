@@ -19,8 +19,13 @@ were surely written: `written` counts how many follow each other without a gap u
 State moves when a batch is appended, so that a retry which comes before the sync is recognised
 (the reply waits for the disk either way). A snapshot must not know more than the disk: it holds
 only batches below the high watermark. For that a sixth batch is kept (a client has at most five
-unacked, so the sixth is durable), and the epoch before the newest one. State comes back from
-snapshots and from the headers of replayed entries; to apply a header twice changes nothing.
+unacked, so the sixth is durable), and the epoch before the newest one. Where batches are
+acknowledged from memory (`flush=interval`) any number of them may not be durable yet: all of those
+are kept and five before them. State comes back from snapshots and from the headers of replayed
+entries; to apply a header twice changes nothing.
+
+A crash may lose batches that were acknowledged from memory. Their producer, if it lives, goes on
+behind the gap and hears OutOfOrderSequence; if nothing of it was left, it is a new one.
 
 All states stand in one list in the order of their last use. Its end is where idle ones expire (one
 day, looked at when a snapshot is made) and where room is made when there are too many.
@@ -28,9 +33,11 @@ day, looked at when a snapshot is made) and where room is made when there are to
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
+from operator import attrgetter
 
 from trilogue.broker.errors import (
     DuplicateSequence,
@@ -49,6 +56,7 @@ from trilogue.entry.entry import EntryHeader
 
 WINDOW = BATCHES_MAX  # five, whose repetition is answered with their offset
 KEPT = WINDOW + 1
+PENDING_MAX = 20_000  # of one producer, not durable yet: some intervals' worth on a disk that hangs
 SEQUENCE_MASK = 2**31 - 1
 BEHIND_MAX = 2**30  # half of the circle of sequences is behind the last one, half ahead
 
@@ -100,8 +108,14 @@ class _Producer:
         expected = (self.last_sequence + 1) & SEQUENCE_MASK
         raise OutOfOrderSequence(f"sequence {sequence} came where {expected} was expected")
 
-    def write(self, header: EntryHeader, base_offset: int, append_time_ms: int) -> None:
-        """Take over a batch that is in the log."""
+    def write(
+        self,
+        header: EntryHeader,
+        base_offset: int,
+        append_time_ms: int,
+        durable_end: int | None = None,
+    ) -> None:
+        """Take over a batch that is in the log; what is not durable yet stands above the end."""
         sequence, delta = header.base_sequence, header.last_offset_delta
         if header.producer_epoch != self.epoch:
             self.former = (self.epoch, self.batches, self.written) if self.batches else None
@@ -115,7 +129,16 @@ class _Producer:
         self.written += delta + 1
         self.batches.append(WrittenBatch(sequence, delta, base_offset, append_time_ms))
         if len(self.batches) > KEPT:
-            del self.batches[0]
+            self._let_go(durable_end)
+
+    def _let_go(self, durable_end: int | None) -> None:
+        """Forget the oldest batches."""
+        batches = self.batches
+        if durable_end is None or len(batches) > PENDING_MAX:
+            del batches[0]
+        elif batches[WINDOW].base_offset < durable_end:
+            durable = bisect_left(batches, durable_end, key=_base_offset)
+            del batches[: durable - WINDOW]
 
     def durable(self, end: int) -> ProducerMark | None:
         """Describe what was written below `end`; None when that is no longer known."""
@@ -141,6 +164,9 @@ class _Producer:
             written,
             tuple(batches[-WINDOW:]),
         )
+
+
+_base_offset = attrgetter("base_offset")
 
 
 class PartitionProducers:
@@ -173,14 +199,22 @@ class PartitionProducers:
         return None
 
     def write(
-        self, header: EntryHeader, base_offset: int, append_time_ms: int, now_ms: int
+        self,
+        header: EntryHeader,
+        base_offset: int,
+        append_time_ms: int,
+        now_ms: int,
+        durable_end: int | None = None,
     ) -> None:
-        """Remember a batch that was just appended."""
+        """Remember a batch that was just appended.
+
+        With a durable end it was acknowledged from memory: nothing above that end is forgotten.
+        """
         producer_id = header.producer_id
         state = self._states.get(producer_id)
         if state is None:
             state = self._states[producer_id] = _Producer(self.partition_id, producer_id)
-        state.write(header, base_offset, append_time_ms)
+        state.write(header, base_offset, append_time_ms, durable_end)
         state.active_ms = now_ms
         self._all.touch(state)
 

@@ -1,9 +1,14 @@
 """Which messages have had their time: new start offsets for partitions, decided from extents alone.
 
 A partition loses whole extents (its runs of entries in segments), the oldest first, as long as
-their newest message is older than the topic's retention. What is still in the journal stays. By
-default the time of the append counts; an explicit `retention.ms` counts what the records say, and
-an extent whose records say nothing falls back to the append.
+their newest message is older than the topic's retention, or as long as the rest is still no smaller
+than `retention.bytes`. What is still in the journal counts for the size and stays. By default the
+time of the append counts; an explicit `retention.ms` counts what the records say, and an extent
+whose records say nothing falls back to the append.
+
+Looking up one partition's extents has its price, in time and memory, and mostly nothing is due. So
+the segments are gone through first, by their columns: a segment in which everything is young enough
+costs two passes in C, and only partitions that may lose something are looked up.
 
 Who carries it out records the starts in meta first (`PutPartitionState`) and tells the log then: a
 start that was shown to a reader must not move back by a crash.
@@ -11,43 +16,144 @@ start that was shown to a reader must not move back by a crash.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from itertools import chain, islice
+from typing import Final, Protocol
 
-from trilogue.broker.settings import FOREVER_MS, TopicSettings
+from trilogue.broker.partition import Partition
+from trilogue.broker.settings import FOREVER_MS, UNLIMITED_BYTES, TopicSettings
 from trilogue.broker.topic import Topic
 from trilogue.log.extents import Extent
+from trilogue.log.segment_info import SegmentInfo
+
+PLACES_A_STEP: Final = 5_000
+PARTITIONS_A_STEP: Final = 200
 
 
-def plan_retention(topics: Iterable[Topic], now_ms: int) -> dict[int, int]:
-    """Return the new start offset of each partition whose start moves, by partition id.
+class Topics(Protocol):
+    """What a plan needs of the cluster."""
 
-    Costs a look at each partition, so a caller with many topics hands them in portions.
+    def __iter__(self) -> Iterator[Topic]:
+        """Go through all topics."""
+
+    def find_partition(self, partition_id: int) -> Partition | None:
+        """Return a partition that exists."""
+
+
+def plan_retention(
+    cluster: Topics, segments: Iterable[SegmentInfo], now_ms: int
+) -> Iterator[dict[int, int]]:
+    """Yield the new start offsets of partitions whose start moves, by partition id.
+
+    In steps of a few milliseconds, many of them empty; topics and segments may come and go between.
     """
-    starts: dict[int, int] = {}
-    for topic in topics:
-        for partition in topic.partitions:
-            if partition.settings.retention_ms == FOREVER_MS:
-                break  # the same for the whole topic
-            log = partition.log
-            start = new_start(log.extents, log.start_offset, partition.settings, now_ms)
-            if start > log.start_offset:
-                starts[partition.partition_id] = start
-    return starts
+    segments, topics = list(segments), list(cluster)
+    due: dict[int, None] = {}
+    for some in chain(_old(cluster, topics, segments, now_ms), _large(cluster, topics, segments)):
+        due.update(dict.fromkeys(some))
+        yield {}
+    rest = iter(due)
+    while some := list(islice(rest, PARTITIONS_A_STEP)):
+        yield _starts(cluster, some, now_ms)
 
 
 def new_start(
-    extents: Sequence[Extent], start_offset: int, settings: TopicSettings, now_ms: int
+    extents: Sequence[Extent],
+    start_offset: int,
+    settings: TopicSettings,
+    now_ms: int,
+    *,
+    tail_bytes: int = 0,
 ) -> int:
-    """Return where a partition starts when everything whose time is over has gone."""
-    if settings.retention_ms == FOREVER_MS:
-        return start_offset
-    oldest_ms = now_ms - settings.retention_ms
+    """Return where a partition starts when everything that is too old or too much has gone."""
+    too_much = -1
+    if settings.retention_bytes != UNLIMITED_BYTES:
+        too_much = sum(each.size for each in extents) + tail_bytes - settings.retention_bytes
     start = start_offset
     for extent in extents:
-        newest_ms = extent.max_append_ms
-        if settings.retention_by_record_time and extent.max_event_ms >= 0:
-            newest_ms = extent.max_event_ms
-        if newest_ms >= oldest_ms:
+        if extent.size > too_much and not _is_old(
+            settings, now_ms, extent.max_event_ms, extent.max_append_ms
+        ):
             break
+        too_much -= extent.size
         start = max(start, extent.end_offset)
     return start
+
+
+def _is_old(settings: TopicSettings, now_ms: int, event_ms: int, append_ms: int) -> bool:
+    if settings.retention_ms == FOREVER_MS:
+        return False
+    newest_ms = event_ms if settings.retention_by_record_time and event_ms >= 0 else append_ms
+    return newest_ms < now_ms - settings.retention_ms
+
+
+def _settings(topic: Topic) -> TopicSettings:
+    return topic.partitions[0].settings  # the same for the whole topic
+
+
+def _columns(
+    segments: Sequence[SegmentInfo], *names: str
+) -> Iterator[tuple[memoryview, tuple[memoryview, ...]]]:
+    """Go through partition ids and columns of segments, piece by piece."""
+    for segment in segments:
+        extents = segment.partitions
+        for first in range(0, len(extents), PLACES_A_STEP):
+            some = slice(first, first + PLACES_A_STEP)
+            yield extents.ids[some], tuple(extents.column(name)[some] for name in names)
+
+
+def _old(
+    cluster: Topics, topics: Sequence[Topic], segments: Sequence[SegmentInfo], now_ms: int
+) -> Iterator[list[int]]:
+    """Find the partitions with an extent that is too old; each list ends a step."""
+    periods = [_settings(each).retention_ms for each in topics]
+    horizon_ms = now_ms - min((each for each in periods if each != FOREVER_MS), default=now_ms)
+    by_record = any(_settings(each).retention_by_record_time for each in topics)
+    for ids, (events, appends) in _columns(segments, "max_event_ms", "max_append_ms"):
+        found: list[int] = []
+        if min(appends) < horizon_ms or (by_record and min(events) < horizon_ms):
+            for partition_id, event_ms, append_ms in zip(ids, events, appends, strict=True):
+                partition = cluster.find_partition(partition_id)
+                if partition and _is_old(partition.settings, now_ms, event_ms, append_ms):
+                    found.append(partition_id)
+        yield found
+
+
+def _large(
+    cluster: Topics, topics: Sequence[Topic], segments: Sequence[SegmentInfo]
+) -> Iterator[list[int]]:
+    """Find the partitions that may be larger than they should; each list ends a step."""
+    sizes = {
+        partition.partition_id: 0
+        for topic in topics
+        if _settings(topic).retention_bytes != UNLIMITED_BYTES
+        for partition in topic.partitions
+    }
+    if not sizes:
+        return
+    for ids, (here,) in _columns(segments, "size"):
+        for partition_id, size in zip(ids, here, strict=True):
+            if partition_id in sizes:
+                sizes[partition_id] += size
+        yield []
+    found: list[int] = []
+    for partition_id, size in sizes.items():
+        partition = cluster.find_partition(partition_id)
+        if partition and size + partition.log.tail_bytes > partition.settings.retention_bytes:
+            found.append(partition_id)
+    yield found
+
+
+def _starts(cluster: Topics, partition_ids: Collection[int], now_ms: int) -> dict[int, int]:
+    starts: dict[int, int] = {}
+    for partition_id in partition_ids:
+        partition = cluster.find_partition(partition_id)
+        if partition is None:  # deleted meanwhile
+            continue
+        log = partition.log
+        start = new_start(
+            log.extents, log.start_offset, partition.settings, now_ms, tail_bytes=log.tail_bytes
+        )
+        if start > log.start_offset:
+            starts[partition_id] = start
+    return starts

@@ -3,7 +3,10 @@
 A setting either acts (we enforce whatever value it takes), or it is *fixed*: the value we in effect
 enforce is accepted, any other refused with a sentence that says why. Nothing is stored that nothing
 obeys. `flush.messages` and `flush.ms` are a special case: every append is synced before it is
-acknowledged, so any interval a client may ask for is kept.
+acknowledged, or soon after, so any interval a client may ask for is kept.
+
+`flush` is ours: `commit` (an acknowledged message is on disk) or `interval` (acknowledged from
+memory, on disk within some milliseconds; a crash may lose what was acknowledged last).
 
 Retention has two faces. Without a setting a topic keeps 7 days by the time of the *append*, which
 is safe for a replay of old data; `retention.ms`, once set, counts the timestamps of the records,
@@ -20,6 +23,7 @@ from trilogue.broker.errors import InvalidSetting
 
 DAY_MS = 86_400_000
 FOREVER_MS = -1
+UNLIMITED_BYTES = -1
 INT64_MAX = 2**63 - 1
 DEFAULT_RETENTION_MS = 7 * DAY_MS
 DEFAULT_MESSAGE_SIZE_MAX = 1_048_588  # 1 MiB of records and Kafka's 12 bytes before each batch
@@ -27,6 +31,10 @@ ENTRY_SIZE_MAX = 16 << 20  # the journal takes no larger entry
 
 CREATE_TIME = "CreateTime"
 LOG_APPEND_TIME = "LogAppendTime"
+
+FLUSH_COMMIT = "commit"
+FLUSH_INTERVAL = "interval"
+FLUSH_CHOICES = (FLUSH_COMMIT, FLUSH_INTERVAL)
 
 
 class Kind(Enum):
@@ -58,8 +66,10 @@ class TopicSettings:
 
     retention_ms: int = DEFAULT_RETENTION_MS  # -1 = for ever
     retention_by_record_time: bool = False  # explicit retention.ms counts record timestamps
+    retention_bytes: int = UNLIMITED_BYTES  # of a partition; -1 = no limit
     message_size_max: int = DEFAULT_MESSAGE_SIZE_MAX
     log_append_time: bool = False
+    patient: bool = False  # acknowledged from memory, durable a little later
 
 
 def _integer(low: int, high: int) -> Callable[[str, str], str]:
@@ -111,7 +121,7 @@ _COMPACTION = "topics are not compacted"
 _TIERS = "there is no second tier of storage"
 _THROTTLE = "there are no followers to throttle"
 _ANY_TIME = "every timestamp is accepted"
-_SYNCED = "each append is synced before it is acknowledged, which is stricter than any interval"
+_SYNCED = "each append is synced, at once or as `flush` says, which is stricter than any interval"
 _OLD = "batches are kept as sent and never converted down"
 
 TABLE: dict[str, Setting] = {
@@ -130,6 +140,15 @@ TABLE: dict[str, Setting] = {
             "message.timestamp.type", Kind.STRING, CREATE_TIME,
             _choice(CREATE_TIME, LOG_APPEND_TIME),
             "Whether a message's time is its producer's or the broker's.",
+        ),
+        _acting(
+            "retention.bytes", Kind.LONG, str(UNLIMITED_BYTES), _integer(-1, INT64_MAX),
+            "Bytes that a partition keeps at least; older ones go, in whole runs. -1: no limit.",
+        ),
+        _acting(
+            "flush", Kind.STRING, FLUSH_COMMIT, _choice(*FLUSH_CHOICES),
+            "When a message is acknowledged: `commit`, it is on disk; `interval`, it is in memory "
+            "and will be on disk within `journal.interval`. Readers see what is on disk.",
         ),
         _acting("flush.messages", Kind.LONG, str(INT64_MAX), _integer(1, INT64_MAX), _SYNCED),
         _acting("flush.ms", Kind.LONG, str(INT64_MAX), _integer(0, INT64_MAX), _SYNCED),
@@ -155,7 +174,6 @@ TABLE: dict[str, Setting] = {
         _still("remote.log.copy.disable", Kind.BOOLEAN, "false", _TIERS),
         _still("remote.log.delete.on.disable", Kind.BOOLEAN, "false", _TIERS),
         _still("remote.storage.enable", Kind.BOOLEAN, "false", _TIERS),
-        _still("retention.bytes", Kind.LONG, "-1", "topics are not limited by size"),
         _still("segment.bytes", Kind.INT, "1073741824", _SEGMENTS),
         _still("segment.index.bytes", Kind.INT, "10485760", _SEGMENTS),
         _still("segment.jitter.ms", Kind.LONG, "0", _SEGMENTS),
@@ -173,6 +191,7 @@ def default_of(row: Setting, defaults: TopicSettings) -> str:
     own = {
         "retention.ms": defaults.retention_ms,
         "max.message.bytes": defaults.message_size_max,
+        "flush": FLUSH_INTERVAL if defaults.patient else FLUSH_COMMIT,
     }
     return str(own.get(row.key, row.default))
 
@@ -204,6 +223,8 @@ def resolve(kept: Mapping[str, str], defaults: TopicSettings = NODE_DEFAULTS) ->
     return TopicSettings(
         retention_ms=defaults.retention_ms if retention is None else int(retention),
         retention_by_record_time=retention is not None,
+        retention_bytes=int(kept.get("retention.bytes", defaults.retention_bytes)),
         message_size_max=int(kept.get("max.message.bytes", defaults.message_size_max)),
         log_append_time=kept.get("message.timestamp.type") == LOG_APPEND_TIME,
+        patient=kept["flush"] == FLUSH_INTERVAL if "flush" in kept else defaults.patient,
     )

@@ -12,14 +12,12 @@ meta knows at the start (a flush died) are removed after the same time.
 from __future__ import annotations
 
 import asyncio
-import itertools
 import logging
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from trilogue.broker.retention import plan_retention
-from trilogue.broker.topic import Topic
 from trilogue.log.errors import DiskFull
 from trilogue.log.segment_info import segment_name
 from trilogue.meta.port import DeleteSegment, Op, PutPartitionState
@@ -28,7 +26,6 @@ from trilogue.node.storage import Storage
 
 log = logging.getLogger(__name__)
 
-TOPICS_A_TURN = 200
 OPS_AT_ONCE = 10_000
 SEGMENT_SUFFIX = ".segment"
 
@@ -85,11 +82,11 @@ class Retention:
         self._storage.restore_reserve()
 
     async def _plan(self) -> dict[int, int]:
-        """Ask the broker about some topics at a time: with many, the loop must not wait."""
+        """Ask the broker step by step: with many partitions, the loop must not wait."""
         starts: dict[int, int] = {}
-        topics = list(self._storage.broker.cluster)
-        for some in _batched(topics, TOPICS_A_TURN):
-            starts |= plan_retention(some, self._now_ms())
+        broker, engine = self._storage.broker, self._storage.log
+        for some in plan_retention(broker.cluster, engine.segments.values(), self._now_ms()):
+            starts |= some
             await asyncio.sleep(0)
         return starts
 
@@ -129,9 +126,3 @@ class Retention:
             if name.endswith(SEGMENT_SUFFIX) and name not in known:
                 log.info("segment.orphan", extra={"file": name})
                 self._leave(segments / name)
-
-
-def _batched(topics: Iterable[Topic], size: int) -> Iterable[list[Topic]]:
-    rest = iter(topics)
-    while some := list(itertools.islice(rest, size)):
-        yield some
