@@ -7,6 +7,7 @@ import pytest
 from tests.fakes import FakeLoop
 from tests.log.rig import SMALL, Rig, make_entry
 from tests.log.test_partition_log import flush_all
+from trilogue.log import log as log_module
 from trilogue.log.errors import AlreadyLocked, StorageFailed, TailFull
 from trilogue.log.manifest import PartitionRange
 from trilogue.log.partition_log import Cold, Hot
@@ -89,6 +90,31 @@ def test_recycled_files_serve_again(rig: Rig) -> None:
     assert rig.log.partition(1).high_watermark == 120
     rig.restart()
     assert rig.log.partition(1).high_watermark == 120
+
+
+def test_tails_of_many_partitions_go_a_thousand_in_a_turn(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    rig = Rig(partitions=5)
+    rig.open()
+    monkeypatch.setattr(log_module, "LET_GO_IN_A_TURN", 2)
+    for each in (1, 2, 1):
+        rig.commit(each)
+    for each in range(3, 6):
+        rig.commit(each)
+    contents = {each: rig.content(each) for each in range(1, 6)}
+
+    flush_all(rig)
+
+    assert [rig.log.partition(each).flushed_end for each in range(1, 6)] == [2, 1, 0, 0, 0]
+    for each in range(1, 6):
+        found = rig.log.partition(each).read(0, 1 << 30)
+        data = found.run() if isinstance(found, Cold) else b"".join(found.slices)
+        assert bytes(data) == contents[each]
+    rig.log.drop_partition(4)
+    rig.loop.work()
+    assert [rig.log.partition(each).flushed_end for each in (1, 2, 3, 5)] == [2, 1, 1, 1]
+    assert rig.log.tail_bytes == 0
 
 
 def test_a_flush_of_a_dropped_partition_harms_nobody(rig: Rig) -> None:

@@ -14,9 +14,10 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from struct import Struct
 from typing import Final
@@ -41,6 +42,7 @@ from trilogue.log.segment_reader import SegmentReaders
 log = logging.getLogger(__name__)
 
 UNLIMITED: Final = 1 << 62
+LET_GO_IN_A_TURN: Final = 1_000  # partitions
 # of an entry's header: base offset, last offset delta, maximum timestamp, producer id
 _REPLAYED: Final = Struct(">q15xi8xqq")
 
@@ -260,16 +262,28 @@ class Log:
         """
         if result.segment is not None:
             self._catalog.add(result.segment)
-        for partition_id, end in result.ends.items():
-            partition = self._partitions.get(partition_id)
-            if partition is not None:
-                partition.flushed(end)
+        self._let_go(iter(result.ends.items()))
         self.flushed_through = max(self.flushed_through, result.last_sequence)
         self._is_stuck = False
         while self.sealed and self.sealed[0].last_sequence <= result.last_sequence:
             file = self.sealed.popleft()
             self._sealed_entries -= file.entry_count
             self._files.recycle(file.path)
+        self._released()
+
+    def _let_go(self, ends: Iterator[tuple[int, int]]) -> None:
+        """Drop tail parts that are in a segment now, some in a turn: they may be ten thousand.
+
+        Until its turn comes a partition reads from memory, which is right as well.
+        """
+        count = 0
+        for partition_id, end in islice(ends, LET_GO_IN_A_TURN):
+            count += 1
+            partition = self._partitions.get(partition_id)
+            if partition is not None:
+                partition.flushed(end)
+        if count == LET_GO_IN_A_TURN:
+            self._scheduler.call_soon(lambda: self._let_go(ends))
         self._released()
 
     def flush_stuck(self) -> None:

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import gc
 import json
 import logging
 import os
@@ -24,6 +23,7 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping
 from pathlib import Path
 from typing import NoReturn
 
+from trilogue.node import collector
 from trilogue.node.errors import STORAGE_FAILED, StartError
 from trilogue.node.logs import start_logging
 from trilogue.node.settings import Settings
@@ -34,6 +34,7 @@ FAILURE_LIMIT_S = 1.0
 REFUSALS_LEAVE_S = 0.2
 TOO_LATE = 1
 WATCHDOG_MARGIN_S = 5.0
+TURN_S = 0.001  # how long another thread's Python may keep the loop waiting
 
 Say = Callable[[str], object]
 
@@ -92,9 +93,11 @@ async def _live(settings: Settings, say: Say) -> int:
         say(f"{door:8} {address}")
     try:
         with ready_file(settings.text("ready-file"), node.addresses):
-            gc.freeze()  # what is there now stays: never look at it again
-            gc.enable()
+            sys.setswitchinterval(TURN_S)
+            collector.take_over()
+            collecting = asyncio.create_task(collector.collect_for_ever())
             await _first(orders.stop.wait(), node.failed.wait())
+            collecting.cancel()
     finally:
         limit_s = settings.seconds("shutdown.limit")
         with watchdog(limit_s + WATCHDOG_MARGIN_S, TOO_LATE):
