@@ -198,3 +198,31 @@ def test_no_reserve_is_made_where_none_is_wanted(tmp_path):
     async def _(node):
         await node.retention.look()
         assert not node.storage.directory.reserve.exists()
+
+
+# -- settings that reach the log -----------------------------------------------------------------
+
+
+def test_a_node_may_acknowledge_from_memory_where_topics_do_not_say(tmp_path):
+    """On a real disk: what nobody waited for is durable, and shown, after the interval."""
+
+    @scenario(tmp_path, "topics.flush=interval", "journal.interval=20ms")
+    async def run(node):
+        topic = await make_topic(node)
+        cluster = node.storage.broker.cluster
+        plan = cluster.plan_create(
+            cluster.check_create(parse_kafka("safe"), settings={"flush": "commit"})
+        )
+        safe = await node.commits.carry_out(plan)
+        shown = asyncio.Event()
+        plog = topic.partitions[0].log
+        plog.wait(shown.set)
+        batch = build_batch([Record(0, 1_000, None, b"a", (), 0)])
+        began = asyncio.get_running_loop().time()
+
+        topic.partitions[0].append(memoryview(batch), now_ms=wall_clock_ms())
+        await shown.wait()
+
+        assert asyncio.get_running_loop().time() - began >= 0.019
+        assert plog.high_watermark == 1
+        assert (topic.partitions[0].patient, safe.partitions[0].patient) == (True, False)

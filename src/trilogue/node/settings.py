@@ -19,6 +19,7 @@ from trilogue.node.values import Kind, Value, parse, spell
 DOORS = ("kafka", "http")
 LATER_DOORS = ("pulsar", "tubemq-master", "tubemq-broker")
 
+FLUSH_CHOICES = ("commit", "interval")
 LOG_LEVELS = ("debug", "info", "warning", "error")
 LOG_FORMATS = ("text", "json")
 
@@ -144,6 +145,14 @@ TABLE: tuple[Setting, ...] = (
         maximum=16 << 20,
     ),
     Setting(
+        "topics.flush",
+        Kind.TEXT,
+        "commit",
+        "When a message is acknowledged where its topic does not set `flush`: `commit`, when it is "
+        "on disk; `interval`, when it is in memory, so that a crash may lose the last ones.",
+        choices=FLUSH_CHOICES,
+    ),
+    Setting(
         "tail.limit",
         Kind.SIZE,
         "256MiB",
@@ -156,6 +165,15 @@ TABLE: tuple[Setting, ...] = (
         "500000",
         "Entries not yet in a segment that are kept in memory; at 80 % of it producers wait.",
         minimum=1_000,
+    ),
+    Setting(
+        "journal.interval",
+        Kind.DURATION,
+        "10ms",
+        "How long messages of topics with `flush=interval` may wait for others before they are "
+        "written; readers see them then.",
+        minimum=1,
+        maximum=100,
     ),
     Setting(
         "journal.file-size",

@@ -23,7 +23,7 @@ from pathlib import Path
 from trilogue.broker.broker import Broker, BrokerSettings
 from trilogue.broker.cluster import ClusterLimits
 from trilogue.broker.group_members import GroupSettings
-from trilogue.broker.settings import TopicSettings
+from trilogue.broker.settings import FLUSH_INTERVAL, TopicSettings
 from trilogue.log.commit import thread_committer
 from trilogue.log.directory import DataDirectory
 from trilogue.log.errors import AlreadyLocked, LogError
@@ -190,6 +190,7 @@ def broker_settings(settings: Settings) -> BrokerSettings:
             topic=TopicSettings(
                 retention_ms=settings.number("topics.retention"),
                 message_size_max=settings.number("topics.max-entry"),
+                patient=settings.text("topics.flush") == FLUSH_INTERVAL,
             ),
         ),
         groups=GroupSettings(
@@ -207,6 +208,7 @@ def log_limits(settings: Settings) -> LogLimits:
         tail_entries=settings.number("tail.entries"),
         reserve_bytes=settings.number("disk.reserve"),
         journal=JournalLimits(
+            interval_s=settings.seconds("journal.interval"),
             file_bytes=settings.number("journal.file-size"),
             file_entries=settings.number("journal.file-entries"),
             file_age_ms=settings.number("journal.file-age"),

@@ -142,7 +142,10 @@ class KafkaConnection(Session):
                     taken = shape.take(door, api, frame, correlation_id, self.principal)
                     if taken is not None:
                         door.requests[PRODUCE] += 1
-                        self.durable(taken)
+                        if isinstance(taken, tuple):
+                            self.durable(taken)
+                        else:
+                            self.say(taken)
                         return True
         self._handle(api, frame)
         return True
@@ -169,10 +172,12 @@ class KafkaConnection(Session):
         answer = api.row.handler(call, request)
         if isinstance(answer, api.row.response):
             self.say(reply(api, call.correlation_id, answer))
+            if api.key == PRODUCE:
+                self._learn(api, call, frame, request, answer)
         elif isinstance(answer, Durable):
             self._durable(api, call.correlation_id, answer)
             if api.key == PRODUCE:
-                self._learn(api, call, frame, request, answer)
+                self._learn(api, call, frame, request, answer.response)
         elif isinstance(answer, Mapped):
             self._promise(api, call, answer)
         elif isinstance(answer, Place):
@@ -188,14 +193,14 @@ class KafkaConnection(Session):
             raise Close("request.too_many_elements", api=api.name, count=count)
 
     def _learn(
-        self, api: Api, call: Call, frame: memoryview, request: ProduceRequest, answer: Durable
+        self, api: Api, call: Call, frame: memoryview, request: ProduceRequest, answer: Any
     ) -> None:
         """Take requests like this one by a shorter way from now on, if it was a simple one."""
         end = prefix_end(api, frame, request)
         prefixes = self._prefixes
         if end is None or (end not in prefixes and len(prefixes) >= LENGTHS_MAX):
             return
-        if produce.has_error(answer.response):
+        if produce.has_error(answer):
             return
         topic = produce.find_topic(call, request.topic_data[0])
         if self.door.shapes.learn(api, topic, frame, request, end) and end not in prefixes:

@@ -4,9 +4,10 @@ v4-v6 the same as v3 · v5 log start · v7 zstd · v8 error messages · v9 flexi
 answer (not told: there is one node) · v13 topics by id. v0-v2 carry message sets, which are not
 converted yet: they are advertised for librdkafka's sake and close the connection.
 
-acks 1 and -1 are the same here: one durable copy. acks 0 gets no answer at all; when such a request
-fails the connection is closed, so that the client sees that something went wrong. Each partition
-takes exactly one batch. Refused: transactions (42).
+acks 1 and -1 are the same here: one durable copy. Topics with `flush=interval` are acknowledged
+from memory, unless another topic of the same request wants more. acks 0 gets no answer at all; when
+such a request fails the connection is closed, so that the client sees that something went wrong.
+Each partition takes exactly one batch. Refused: transactions (42).
 """
 
 from __future__ import annotations
@@ -39,21 +40,24 @@ IDS_SINCE, ZSTD_SINCE = 13, 7
 CODEC_AT, CODEC_MASK = 22, 7  # in a batch
 
 
-def handle(call: Call, request: ProduceRequest) -> Durable | None:
-    """Append every batch, then wait for the commit."""
+def handle(call: Call, request: ProduceRequest) -> Durable | ProduceResponse | None:
+    """Append every batch, then wait for the commit unless no topic of the request asks for it."""
     code = ErrorCode.NONE
     if request.acks not in {ALL, LEADER, NO_ANSWER}:
         code = ErrorCode.INVALID_REQUIRED_ACKS
     elif request.transactional_id is not None:
         code = code_of(NotServed())
     now_ms = call.door.now_ms()
-    response = ProduceResponse(
-        responses=[_topic(call, topic, code, now_ms) for topic in request.topic_data]
-    )
+    response = ProduceResponse()
+    patient = bool(request.topic_data)
+    for data in request.topic_data:
+        answer, found = _topic(call, data, code, now_ms)
+        response.responses.append(answer)
+        patient = patient and found is not None and found.partitions[0].patient
     if request.acks == NO_ANSWER:
         _close_on_error(response)
         return None
-    return Durable(response, failed)
+    return response if patient else Durable(response, failed)
 
 
 def failed(response: ProduceResponse, code: ErrorCode) -> ProduceResponse:
@@ -87,7 +91,7 @@ def has_error(response: ProduceResponse) -> bool:
 
 def _topic(
     call: Call, data: TopicProduceData, code: ErrorCode, now_ms: int
-) -> TopicProduceResponse:
+) -> tuple[TopicProduceResponse, Topic | None]:
     found: Topic | None = None
     if not code:
         try:
@@ -99,7 +103,7 @@ def _topic(
         else:
             if not call.allowed(found.name):
                 code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
-    return TopicProduceResponse(
+    answer = TopicProduceResponse(
         name=data.name,
         topic_id=data.topic_id,
         partition_responses=[
@@ -109,6 +113,7 @@ def _topic(
             for each in data.partition_data
         ],
     )
+    return answer, found
 
 
 def _partition(

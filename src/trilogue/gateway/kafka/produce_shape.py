@@ -76,8 +76,11 @@ class Shape:
         frame: memoryview,
         correlation_id: int,
         principal: Principal,
-    ) -> Reply | None:
-        """Append what the request brings; None: it is unusual, and nothing has happened."""
+    ) -> Reply | bytearray | None:
+        """Append what the request brings; None: it is unusual, and nothing has happened.
+
+        The reply waits for the commit, except a bare one, of a topic that acknowledges from memory.
+        """
         if api is not self._api:
             return None
         found = self.find(frame)
@@ -89,10 +92,12 @@ class Shape:
             appended = partition.append(records, now_ms=door.now_ms())
         except (BrokerError, IndexError):
             return None  # it will be refused once more in the ordinary way, which says why
-        base_offset, append_time_ms, _ = appended
+        base_offset, append_time_ms, _, patient = appended
         answer = self.answer(
             correlation_id, index, base_offset, append_time_ms, partition.log.start_offset
         )
+        if patient:
+            return answer
         return answer, self.refuse, correlation_id, index
 
     def find(self, frame: memoryview) -> tuple[int, memoryview] | None:
