@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from itertools import pairwise
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import chain, pairwise
 from operator import itemgetter
 from types import MappingProxyType
 
@@ -69,7 +69,7 @@ class Catalog:
     def _lives(self, segment: SegmentInfo, start_of: Callable[[int], int | None]) -> bool:
         ids, ends = segment.partitions.ids, segment.partitions.column("end_offset")
         witness = self._witnesses.get(segment.segment_id, 0)
-        for at in (*range(witness, len(ids)), *range(min(witness, len(ids)))):
+        for at in chain(range(witness, len(ids)), range(min(witness, len(ids)))):
             start = start_of(ids[at])
             if start is not None and ends[at] > start:
                 self._witnesses[segment.segment_id] = at
@@ -117,6 +117,11 @@ class Runs:
                 )
         self._ends = array("q", [end for _, end, _ in found]) if found else None
         self._holders = [segment for _, _, segment in found]
+
+    def holders(self, offset: int) -> Sequence[SegmentInfo]:
+        """List the segments from the one that contains the offset or follows it."""
+        self.refresh()
+        return [] if self._ends is None else self._holders[bisect_right(self._ends, offset) :]
 
     def __iter__(self) -> Iterator[tuple[Extent, SegmentInfo]]:
         """Go through the extents, by offset, with the segments they are in."""
