@@ -57,3 +57,19 @@ class DiskFull(LogError):
 
 class TailFull(DiskFull):
     """The room that is missing is memory: what is not yet in a segment has met its hard limit."""
+
+
+class StorageUnavailable(LogError):
+    """Bytes that lie in object storage cannot be had now; asking again later may help."""
+
+
+class ObjectMissing(StorageUnavailable):
+    """The store answers that there is no such object (or bucket)."""
+
+
+class ObjectDenied(StorageUnavailable):
+    """The store does not let us: its credentials or its policy have to be changed."""
+
+
+class ObjectExists(StorageUnavailable):
+    """Something else has this name already, and nothing is ever overwritten."""

@@ -6,7 +6,7 @@ It needs nothing of the broker: an executor opens segments with `OsFileSystem`, 
 What is damaged costs as little as it can: a block or a partition's part of the footer costs that
 partition, the header and the trailer the segment. The answer is then `CorruptLog`, never bytes that
 nobody wrote: a block's checksum covers the entries' headers too and is verified when the block is
-first read since opening.
+first read since opening; in object storage each time, since each time may bring other bytes.
 """
 
 from __future__ import annotations
@@ -24,8 +24,10 @@ from trilogue.entry.entry import HEADER_SIZE, LENGTH_PREFIX, EntryError
 from trilogue.entry.walk import Walked, walk_headers
 from trilogue.log.errors import CorruptLog
 from trilogue.log.extents import Extent
-from trilogue.log.files import File, FileSystem
+from trilogue.log.files import FileSystem
+from trilogue.log.object_cache import ObjectCache
 from trilogue.log.segment import AbortedTransaction, EpochStart, SegmentHeader
+from trilogue.log.segment_files import SegmentFile, SegmentFiles, is_remote
 from trilogue.log.segment_footer import BlockIndex, Footer
 from trilogue.log.segment_info import SegmentInfo
 
@@ -37,9 +39,10 @@ NOTHING: Final = memoryview(b"")
 class SegmentReader:
     """One open segment: the directory is read at opening, an index when first needed."""
 
-    def __init__(self, file: File, path: Path, info: SegmentInfo | None = None) -> None:
+    def __init__(self, file: SegmentFile, path: Path, info: SegmentInfo | None = None) -> None:
         """Take over an open file; `info`, where known, has to agree with what the file says."""
         self._file = file
+        self._is_remote = is_remote(file)
         self._path = path
         self._footer = Footer(path, file.size(), self._pread, info)
 
@@ -167,7 +170,7 @@ class SegmentReader:
         """Read part of an extent; blocks that were not verified yet are read whole and verified."""
         first = bisect_right(index.positions, start) - 1
         after = bisect_left(index.positions, stop)
-        if 0 not in index.verified[first:after]:
+        if not self._is_remote and 0 not in index.verified[first:after]:
             return memoryview(self._pread(stop - start, start))
         origin = index.positions[first]
         end = index.positions[after - 1] + index.sizes[after - 1]
@@ -206,9 +209,14 @@ class SegmentReaders:
     meanwhile: closing a descriptor under a reader would let it read another file's bytes.
     """
 
-    def __init__(self, files: FileSystem, directory: Path, limit: int = HANDLES_MAX) -> None:
-        self._files = files
-        self._directory = directory
+    def __init__(
+        self,
+        files: FileSystem,
+        directory: Path,
+        limit: int = HANDLES_MAX,
+        objects: ObjectCache | None = None,
+    ) -> None:
+        self._files = SegmentFiles(files, directory, objects)
         self._limit = limit
         self._handles: OrderedDict[int, _Handle] = OrderedDict()
         self._lock = threading.Lock()
@@ -232,6 +240,11 @@ class SegmentReaders:
         handle = self._take(info)
         try:
             yield handle.reader
+        except CorruptLog:
+            if info.store:  # what came was wrong, the object need not be: the next read asks again
+                self.forget(info.segment_id)
+                self._files.distrust(info)
+            raise
         finally:
             self._give_back(handle)
 
@@ -256,7 +269,7 @@ class SegmentReaders:
                 handle.users += 1
                 return handle
         # Opening reads from the disk: others must not wait for that. Two may open the same one.
-        opened = _Handle(SegmentReader.open(self._files, self._directory / info.name, info))
+        opened = _Handle(self._open(info))
         with self._lock:
             handle = self._handles.setdefault(info.segment_id, opened)
             handle.users += 1
@@ -265,6 +278,16 @@ class SegmentReaders:
             while len(self._handles) > self._limit:
                 self._retire(self._handles.popitem(last=False)[1])
         return handle
+
+    def _open(self, info: SegmentInfo) -> SegmentReader:
+        file = self._files.open(info)
+        try:
+            return SegmentReader(file, self._files.path(info), info)
+        except BaseException as error:
+            file.close()
+            if isinstance(error, CorruptLog):
+                self._files.distrust(info)
+            raise
 
     def _give_back(self, handle: _Handle) -> None:
         with self._lock:

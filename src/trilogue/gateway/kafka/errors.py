@@ -52,6 +52,7 @@ CODES: dict[type[BaseException], ErrorCode] = {
     storage.OffsetOutOfRange: ErrorCode.OFFSET_OUT_OF_RANGE,
     storage.FrameTooLarge: ErrorCode.MESSAGE_TOO_LARGE,
     storage.DiskFull: ErrorCode.KAFKA_STORAGE_ERROR,
+    storage.StorageUnavailable: ErrorCode.KAFKA_STORAGE_ERROR,
     # producers
     broker.OutOfOrderSequence: ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
     broker.DuplicateSequence: ErrorCode.DUPLICATE_SEQUENCE_NUMBER,

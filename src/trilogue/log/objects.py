@@ -1,0 +1,263 @@
+"""Segments in object storage: the port, its errors and retries, and how their keys are made.
+
+A segment that was merged may lie in S3-compatible storage or in a directory, the same bytes as in
+its file, under
+
+    <prefix of the URL>/<cluster id, hex>/segments/<name of the segment>
+
+What is kept there is never overwritten: ids of segments are never reused, and each put says "only
+if nothing is there" (If-None-Match). An answer that got lost is no harm: the next try finds the
+object, compares its size, its header and its footer, which has the checksum of every block, with
+the file's, and accepts it.
+
+Nothing in here ends the broker. What cannot be had is `StorageUnavailable`, for one read. A store
+that does not answer costs a few threads a few seconds; after that reads fail at once, one of them
+tries from time to time (`Breaker`), and the first that succeeds lets all others through again.
+
+Everything blocks: it is called in threads of the node or in a helper process, never on the loop.
+obstore_store.py has the implementation for S3 and directories; tests have one in memory.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, TypeVar
+
+from trilogue.log.errors import ObjectExists, StorageUnavailable
+from trilogue.log.segment import HEADER
+
+if TYPE_CHECKING:
+    from random import Random
+
+    from typing_extensions import Buffer
+
+    from trilogue.log.segment_info import SegmentInfo
+
+log = logging.getLogger(__name__)
+
+STORE: Final = "objects"  # what `SegmentInfo.store` says of a segment that lies here
+OBJECT_BYTES_MAX: Final = 5 << 30  # of one put, by S3's rule
+LISTED_MAX: Final = 1_000_000  # names in one listing
+
+Result = TypeVar("Result")
+
+
+class Listed(NamedTuple):
+    """One object of a listing."""
+
+    key: str
+    size: int
+
+
+class ObjectStore(Protocol):
+    """A flat store of immutable objects. Keys are relative to the URL it was opened with.
+
+    Every call is one try, bounded in time, and fails by `StorageUnavailable` or one of its kinds.
+    """
+
+    def put(self, key: str, data: Buffer) -> None:
+        """Store an object, whole and durably, or nothing; `ObjectExists` if there is one."""
+
+    def read(self, key: str, position: int, size: int) -> Buffer:
+        """Read a range; less than `size` bytes only at the end of the object."""
+
+    def size(self, key: str) -> int:
+        """The object's length in bytes."""
+
+    def delete(self, key: str) -> None:
+        """Remove an object; one that is not there is no error."""
+
+    def list(self, prefix: str) -> Iterator[Listed]:
+        """Name all objects below a prefix (a folder: `a/b` does not name `a/bc`)."""
+
+
+class Patience(NamedTuple):
+    """How often and how long something is tried. Waits grow from `first_s`, drawn at random."""
+
+    tries: int
+    limit_s: float  # no further try is begun after that
+    first_s: float
+    most_s: float
+
+
+READING: Final = Patience(tries=3, limit_s=6.0, first_s=0.05, most_s=1.0)
+WRITING: Final = Patience(tries=4, limit_s=30.0, first_s=0.2, most_s=5.0)
+
+
+class Breaker:
+    """Lets everybody through while a store answers; after a failure one try at a time.
+
+    `rest_s` after the n-th failure in a row grows from `first_s` to `most_s`. Until it is over all
+    others fail at once: a thread that waits for a dead store is one that others wait for.
+    """
+
+    def __init__(
+        self, monotonic: Callable[[], float], *, first_s: float = 0.5, most_s: float = 10.0
+    ) -> None:
+        self._monotonic = monotonic
+        self._first_s = first_s
+        self._most_s = most_s
+        self._lock = threading.Lock()
+        self._failures = 0
+        self._until = 0.0
+        self._reason = ""
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the last that was heard of the store was a failure."""
+        return bool(self._failures)
+
+    def enter(self) -> None:
+        """Ask to go through; `StorageUnavailable` while it is too early to try again."""
+        if not self._failures:
+            return
+        with self._lock:
+            now = self._monotonic()
+            if self._failures and now < self._until:
+                raise StorageUnavailable(f"the object store failed just now: {self._reason}")
+            self._until = now + self._rest_s()  # this one tries, the others go on resting
+
+    def succeeded(self) -> None:
+        """Let everybody through."""
+        if self._failures:
+            with self._lock:
+                self._failures = 0
+            log.info("objects.answers_again")
+
+    def failed(self, reason: str) -> None:
+        """Keep others away for a while."""
+        with self._lock:
+            self._failures += 1
+            self._until = self._monotonic() + self._rest_s()
+            self._reason = reason
+            is_first = self._failures == 1
+        if is_first:
+            log.warning("objects.do_not_answer", extra={"reason": reason})
+
+    def _rest_s(self) -> float:
+        return min(self._most_s, self._first_s * 2.0 ** min(self._failures, 30))
+
+
+@dataclass(slots=True)
+class ObjectCounts:
+    """What happened since the start, for metrics. Plain additions: a lost one does no harm."""
+
+    reads: int = 0
+    read_bytes: int = 0
+    read_seconds: float = 0.0
+    retries: int = 0
+    failures: int = 0  # of calls that no retry helped
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """Clock, sleep and chance, handed in so that tests own them."""
+
+    monotonic: Callable[[], float]
+    sleep: Callable[[float], object]
+    random: Random = field(repr=False)
+
+
+class Objects:
+    """The segments of one cluster in a store, with retries. Several threads may use it at once."""
+
+    def __init__(self, store: ObjectStore, cluster_id: bytes, around: Surroundings) -> None:
+        self.counts = ObjectCounts()
+        self.breaker = Breaker(around.monotonic)
+        self._store = store
+        self._folder = f"{cluster_id.hex()}/segments"
+        self._around = around
+
+    def key(self, name: str) -> str:
+        """Where a segment lies, relative to the URL."""
+        return f"{self._folder}/{name}"
+
+    def read(self, name: str, position: int, size: int) -> Buffer:
+        """Read a range of a segment, all of it."""
+        key, counts = self.key(name), self.counts
+        began = self._around.monotonic()
+        self.breaker.enter()
+        try:
+            data = self._try(READING, lambda: self._read(key, position, size))
+        except StorageUnavailable as error:
+            if type(error) is StorageUnavailable:
+                self.breaker.failed(str(error))
+            else:  # it answers
+                self.breaker.succeeded()
+            raise
+        self.breaker.succeeded()
+        counts.reads += 1
+        counts.read_bytes += memoryview(data).nbytes
+        counts.read_seconds += self._around.monotonic() - began
+        return data
+
+    def _read(self, key: str, position: int, size: int) -> Buffer:
+        data = self._store.read(key, position, size)
+        if memoryview(data).nbytes != size:
+            raise StorageUnavailable(f"{key} ends early: {memoryview(data).nbytes} of {size} bytes")
+        return data
+
+    def put(self, info: SegmentInfo, data: memoryview) -> bool:
+        """Bring a segment there; say whether it was there already.
+
+        `ObjectExists` when something else has its name: then it must stay where it is.
+        """
+        key = self.key(info.name)
+        if len(data) != info.size:
+            raise StorageUnavailable(f"{info.name} has {len(data)} bytes, not {info.size}")
+        if info.size > OBJECT_BYTES_MAX:
+            raise StorageUnavailable(f"{info.name} is larger than an object may be")
+        try:
+            self._try(WRITING, lambda: self._store.put(key, data))
+        except ObjectExists:
+            if not self._try(WRITING, lambda: self._is_same(key, info, data)):
+                raise
+            return True
+        return False
+
+    def _is_same(self, key: str, info: SegmentInfo, data: memoryview) -> bool:
+        """Compare what identifies a segment: its size, its header, and from the footer on all."""
+        if self._store.size(key) != info.size:
+            return False
+        return all(
+            memoryview(self._read(key, start, stop - start)).cast("B") == data[start:stop]
+            for start, stop in ((0, HEADER.size), (info.footer_position, info.size))
+        )
+
+    def delete(self, name: str) -> None:
+        """Remove a segment; one that is not there is no error."""
+        self._try(WRITING, lambda: self._store.delete(self.key(name)))
+
+    def names(self) -> list[str]:
+        """Name what lies in the folder of this cluster's segments, also what is no segment."""
+        return self._try(WRITING, self._names)
+
+    def _names(self) -> list[str]:
+        names: list[str] = []
+        for listed in self._store.list(self._folder):
+            if len(names) >= LISTED_MAX:
+                break
+            names.append(listed.key.removeprefix(f"{self._folder}/"))
+        return sorted(names)
+
+    def _try(self, patience: Patience, call: Callable[[], Result]) -> Result:
+        """Call until it succeeds, fails for a reason that stays, or patience ends."""
+        around = self._around
+        ends = around.monotonic() + patience.limit_s
+        for number in range(1, patience.tries + 1):
+            try:
+                return call()
+            except StorageUnavailable as error:
+                may_pass = type(error) is StorageUnavailable
+                wait_s = min(patience.most_s, patience.first_s * 2.0 ** (number - 1))
+                wait_s *= around.random.uniform(0.5, 1.0)
+                in_time = around.monotonic() + wait_s < ends
+                if not may_pass or number == patience.tries or not in_time:
+                    self.counts.failures += not isinstance(error, ObjectExists)
+                    raise
+                self.counts.retries += 1
+            around.sleep(wait_s)
+        raise AssertionError("unreachable")

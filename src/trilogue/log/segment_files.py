@@ -1,0 +1,75 @@
+"""Where the bytes of a segment are: a file in the folder of segments, or an object.
+
+`SegmentInfo.store` says so. A segment that lies in objects may have a copy in the folder too (it
+was moved a moment ago, or copies are kept): the same bytes, and nearer, so that is read.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+from trilogue.log.errors import CorruptLog, StorageUnavailable
+from trilogue.log.files import FileSystem
+from trilogue.log.object_cache import ObjectFile
+
+if TYPE_CHECKING:
+    from trilogue.log.object_cache import ObjectCache
+    from trilogue.log.segment_info import SegmentInfo
+
+
+class SegmentFile(Protocol):
+    """What a `SegmentReader` needs of a file; every `File` has it, and `ObjectFile`."""
+
+    def pread(self, size: int, offset: int) -> bytes:
+        """Read up to `size` bytes; fewer only at the end."""
+
+    def size(self) -> int:
+        """Its length in bytes."""
+
+    def close(self) -> None:
+        """Give back what it holds."""
+
+
+class SegmentFiles:
+    """Opens segments wherever they lie. `objects` is None where no object storage is known."""
+
+    __slots__ = ("_damaged", "_directory", "_files", "_objects")
+
+    def __init__(
+        self, files: FileSystem, directory: Path, objects: ObjectCache | None = None
+    ) -> None:
+        self._files = files
+        self._directory = directory
+        self._objects = objects
+        self._damaged: set[str] = set()  # copies that are not read any more
+
+    def open(self, info: SegmentInfo) -> SegmentFile:
+        """Open a segment; `CorruptLog` when it should be a file and is none."""
+        path = self._directory / info.name
+        if info.name not in self._damaged:
+            try:
+                return self._files.open(path)
+            except FileNotFoundError:
+                if not info.store:
+                    raise CorruptLog("the segment is missing", path) from None
+        if self._objects is None:
+            raise StorageUnavailable(
+                f"{info.name} lies in object storage, and nothing says where that is (objects.url)"
+            )
+        return self._objects.open(info)
+
+    def path(self, info: SegmentInfo) -> Path:
+        """What errors call it."""
+        return Path(info.store) / info.name if info.store else self._directory / info.name
+
+    def distrust(self, info: SegmentInfo) -> None:
+        """What was read is damaged: if it lies in objects too, they are asked (again) now."""
+        if self._objects is not None and info.store:
+            self._damaged.add(info.name)
+            self._objects.forget(info.name)
+
+
+def is_remote(file: SegmentFile) -> bool:
+    """Whether each read may bring other bytes: then what was verified once proves nothing."""
+    return isinstance(file, ObjectFile)
