@@ -128,6 +128,13 @@ class FakeFile:
         self._enter("read")
         return bytes(self.inode.data[offset : offset + size])
 
+    def read_into(self, room: memoryview, offset: int) -> int:
+        if self.direct and (len(room) % BLOCK or offset % BLOCK):
+            raise OSError(errno.EINVAL, "not aligned")
+        data = self.pread(len(room), offset)
+        room[: len(data)] = data
+        return len(data)
+
     def sync(self) -> None:
         self._enter("sync")
         self.inode.persist()
@@ -249,10 +256,10 @@ class FakeFileSystem:
             raise FileNotFoundError(errno.ENOENT, "no such file", str(path))
         return FakeFile(self, path, self.names[path], direct=direct and self.direct)
 
-    def open_read(self, path: Path) -> FakeFile:
+    def open_read(self, path: Path, *, direct: bool = False) -> FakeFile:
         if path not in self.names:
             raise FileNotFoundError(errno.ENOENT, "no such file", str(path))
-        return FakeFile(self, path, self.names[path], read_only=True)
+        return FakeFile(self, path, self.names[path], direct=direct and self.direct, read_only=True)
 
     def read(self, path: Path) -> bytes:
         if path not in self.names:

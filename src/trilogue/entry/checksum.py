@@ -28,7 +28,7 @@ def crc32c(data: bytes | bytearray | memoryview, value: int = 0) -> int:
 def combine(first: int, second: int, size: int) -> int:
     """Return the checksum of A+B from those of A and of B, which has `size` bytes."""
     power = 0
-    while size:
+    while size and first:  # nothing moves zero
         if size & 1:
             a, b, c, d = _mover(power)
             first = a[first & 255] ^ b[first >> 8 & 255] ^ c[first >> 16 & 255] ^ d[first >> 24]

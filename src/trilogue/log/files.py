@@ -48,6 +48,12 @@ class File(Protocol):
     def pread(self, size: int, offset: int) -> bytes:
         """Read up to `size` bytes; fewer only at the end of the file."""
 
+    def read_into(self, room: memoryview, offset: int) -> int:
+        """Fill `room`; less only at the end of the file. Returns how much was read.
+
+        A `direct` file wants whole blocks of it, the memory included, and a view of a mapping.
+        """
+
     def sync(self) -> None:
         """Return once everything written so far survives a power cut."""
 
@@ -83,8 +89,11 @@ class FileSystem(Protocol):
         `direct` asks to go past the page cache and is granted where the file system can.
         """
 
-    def open_read(self, path: Path) -> File:
-        """Open for reading only: the way for files that may belong to somebody else."""
+    def open_read(self, path: Path, *, direct: bool = False) -> File:
+        """Open for reading only: the way for files that may belong to somebody else.
+
+        `direct` asks to leave the page cache alone, as in `open`.
+        """
 
     def read(self, path: Path) -> bytes:
         """The whole content of a small file."""
@@ -150,6 +159,16 @@ class OsFile:
             return bytes(self.map()[offset : offset + size])
         return os.pread(self._fd, size, offset)
 
+    def read_into(self, room: memoryview, offset: int) -> int:
+        """Fill `room` as far as the file goes."""
+        done = 0
+        while done < len(room):
+            size = os.preadv(self._fd, (room[done:],), offset + done)
+            done += size
+            if not size or (self.direct and size % BLOCK):
+                break
+        return done
+
     def sync(self) -> None:
         """Sync data and the metadata needed to find it."""
         os.fsync(self._fd)
@@ -207,22 +226,12 @@ class OsFileSystem:
         flags = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW
         if create:
             flags |= os.O_CREAT | os.O_EXCL
-        fd = os.open(path, flags, FILE_MODE)
-        if not direct:
-            return OsFile(path, fd, direct=False)
-        try:
-            fcntl.fcntl(fd, fcntl.F_SETFL, fcntl.fcntl(fd, fcntl.F_GETFL) | os.O_DIRECT)
-        except OSError as error:
-            if error.errno != errno.EINVAL:
-                os.close(fd)
-                raise
-            direct = False
-        return OsFile(path, fd, direct=direct)
+        return _opened(path, os.open(path, flags, FILE_MODE), direct=direct)
 
-    def open_read(self, path: Path) -> File:
+    def open_read(self, path: Path, *, direct: bool = False) -> File:
         """Open for reading; a read-only mount or a right to read is enough."""
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
-        return OsFile(path, fd, direct=False)
+        return _opened(path, fd, direct=direct)
 
     def read(self, path: Path) -> bytes:
         """The whole content of a small file."""
@@ -285,3 +294,17 @@ class OsFileSystem:
             os.close(fd)
             raise AlreadyLocked(f"another process works on {path.parent}") from None
         return OsLock(fd)
+
+
+def _opened(path: Path, fd: int, *, direct: bool) -> OsFile:
+    """Take a descriptor over; past the page cache where that is asked for and can be."""
+    if not direct:
+        return OsFile(path, fd, direct=False)
+    try:
+        fcntl.fcntl(fd, fcntl.F_SETFL, fcntl.fcntl(fd, fcntl.F_GETFL) | os.O_DIRECT)
+    except OSError as error:
+        if error.errno != errno.EINVAL:
+            os.close(fd)
+            raise
+        direct = False
+    return OsFile(path, fd, direct=direct)

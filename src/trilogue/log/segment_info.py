@@ -131,6 +131,7 @@ class MergeResult:
     bytes_read: int
     bytes_written: int
     dead_bytes: int  # of entries that were not worth keeping
+    damaged_blocks: int = 0  # that were copied as they are
 
     def swap(self, job: MergeJob) -> Swap:
         """Say what takes the place of what."""
