@@ -1,0 +1,377 @@
+"""A node that lives through anything, compared with the model after each step.
+
+This part writes, ends and begins again; model_reading.py looks, model_work.py does what a node does
+in the background. A step is one rule; most of them may be hit by trouble (see model_node.py).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from functools import partial
+from random import Random
+from typing import ClassVar
+
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
+
+from tests.fakes import PowerCut
+from tests.log.model import FACTS, Model, Part, end_of, split
+from tests.log.model_node import CALM, ENDINGS, ERRORS, FACT_KIND, Node, Trouble
+from tests.log.rig import header_of, make_entry
+from trilogue.log.errors import DiskFull, StorageFailed, TailFull
+from trilogue.log.partition_log import Cold, Hot
+
+PARTITIONS_MAX = 6
+SIZES = (61, 61, 100, 1000, 5000, 9000, 40_000)  # bytes of an entry; a window has 32 KiB
+SEEDS = st.integers(0, 2**16)
+WHICH = st.integers(0, PARTITIONS_MAX - 1)  # of the partitions that there are
+TURNS = st.integers(0, 3)  # of the loop, afterwards: commits overlap, or are done
+ENDS = st.builds(Trouble, st.sampled_from(ENDINGS), st.integers(0, 12))
+TROUBLE = st.just(CALM) | ENDS | st.builds(Trouble, st.sampled_from(sorted(ERRORS)), TURNS)
+AGAIN = st.lists(ENDS | st.builds(Trouble, st.sampled_from(sorted(ERRORS)), TURNS), max_size=2)
+
+
+class Steps:
+    """How many there were, by rule."""
+
+    count: ClassVar[int] = 0
+    histories: ClassVar[int] = 0
+
+
+class Machine(RuleBasedStateMachine):
+    """What all rules need, and those that write and restart."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.node = Node()
+        self.model = Model()
+        self.waiting: deque[int] = deque()  # how many were hoped for at each wish to be told
+        self.fill = 0
+        self.failed = False  # a wish to be told was refused in this life
+        self.hurt = False  # an error was arranged in this life
+        self.patient: set[int] = set()  # nobody waits for what is appended there
+        self.appended_ms: dict[tuple[int, int], int] = {}  # partition, base offset -> not before
+        self.wanted_starts: dict[int, int] = {}
+        self.coming: set[int] = set()  # partitions that are being made, or deleted
+
+    @initialize(direct=st.booleans(), count=st.integers(1, 3))
+    def begin(self, direct: bool, count: int) -> None:
+        Steps.histories += 1
+        Steps.count -= 1  # this is none
+        self.node.fs.direct = direct
+        self.open()
+        for _ in range(count):
+            self.create(1, CALM, 0)
+
+    # -- lives -----------------------------------------------------------------------------
+
+    def open(self, again: tuple[Trouble, ...] = (), seed: int = 0) -> None:
+        """Start, as often as it is ended or refused meanwhile, and compare."""
+        self.let_go()
+        self.waiting.clear()
+        self.failed = self.hurt = False
+        for trouble in (*again, CALM):
+            self.node.fs.arrange(trouble)
+            try:
+                self.node.open()
+                break
+            except PowerCut:
+                self.end_process(trouble, seed)
+            except (OSError, StorageFailed, DiskFull):
+                assert trouble.kind in ERRORS
+                self.node.fs.kill()
+        self.node.fs.arrange(CALM)
+        self.follow_meta()
+        found = {each: self.entries_of(each) for each in self.model.parts}
+        self.model.recovered(found, self.node.broker.in_order)
+        for each in self.patient & self.model.parts.keys():
+            self.node.log.partition(each).patient = True
+
+    def follow_meta(self) -> None:
+        """What was being done to partitions when a process ended has happened or has not."""
+        states = self.node.state.partitions
+        assert states.keys() ^ self.model.parts.keys() <= self.coming
+        for each in states.keys() - self.model.parts.keys():
+            self.model.parts[each] = Part()
+        for each in self.model.parts.keys() - states.keys():
+            del self.model.parts[each]
+        self.coming.clear()
+        for each, part in self.model.parts.items():
+            start = states[each].start_offset
+            assert start in {part.start, self.wanted_starts.get(each)}, "a start moved by itself"
+            part.start = start
+            assert self.node.log.partition(each).start_offset == start
+        self.wanted_starts.clear()
+
+    def end_process(self, trouble: Trouble, seed: int) -> None:
+        if trouble.kind == "power":
+            self.node.fs.power_cut(Random(seed))
+        else:
+            self.node.fs.kill()
+
+    def attempt(self, action: Callable[[], object], trouble: Trouble = CALM, seed: int = 0) -> bool:
+        """Do it and say whether it came to its end; when the process does not survive it, start
+        another."""
+        node = self.node
+        node.fs.arrange(trouble)
+        self.hurt |= trouble.kind in ERRORS
+        refused = False
+        try:
+            action()
+        except PowerCut:
+            self.end_process(trouble, seed)
+            self.open((), seed)
+            return False
+        except (DiskFull, TailFull):  # the tail, the queue of windows, or the disk: refused
+            refused = True
+            self.follow_meta()
+        except (OSError, StorageFailed):
+            assert self.hurt, "an error out of nothing"
+            node.fs.kill()
+            self.open()
+            return False
+        finally:
+            node.fs.arrange(CALM)
+        if node.failures:
+            assert self.hurt, "a failure out of nothing"
+            self.end_process(Trouble(ENDINGS[seed % 2]), seed)
+            self.open()
+            return False
+        return not refused
+
+    def turn(self, turns: int) -> None:
+        for _ in range(turns):
+            self.attempt(self.node.loop.turn)
+
+    # -- what is hoped for and told --------------------------------------------------------
+
+    def hope(self, partition_id: int, data: bytes) -> None:
+        self.model.hoped.append((partition_id, data))
+        if partition_id in self.patient:
+            return
+        target = self.model.told + len(self.model.hoped)
+        self.waiting.append(target)
+        is_fact = partition_id == FACTS
+        self.node.log.journal.on_commit(partial(self.be_told, target, data if is_fact else None))
+
+    def be_told(self, target: int, fact: bytes | None, outcome: StorageFailed | None) -> None:
+        assert self.waiting.popleft() == target, "told out of order"
+        if outcome is not None:
+            assert isinstance(outcome, StorageFailed)
+            self.failed = True
+            return
+        assert not self.failed, "acknowledged after an error"
+        while self.model.told < target:
+            self.model.ack()
+        if fact is not None:
+            self.node.broker.apply(FACT_KIND, fact)
+
+    def notice(self) -> None:
+        """What nobody waits for is acknowledged when it can be read."""
+        model = self.model
+        while model.hoped and model.hoped[0][0] in self.patient:
+            partition_id, data = model.hoped[0]
+            known = self.node.log.partition(partition_id) if partition_id in model.parts else None
+            if known is not None and known.high_watermark < end_of(data):
+                return
+            model.ack()
+
+    def pick(self, which: int) -> int:
+        known = sorted(self.model.parts)
+        return known[which % len(known)]
+
+    def entries_of(self, partition_id: int) -> list[bytes]:
+        partition = self.node.log.partition(partition_id)
+        offset, entries = partition.start_offset, []
+        while offset < partition.high_watermark:
+            found = partition.read(offset, 1 << 30)
+            part = split(bytes_of(found))
+            assert part, "a read below the high watermark came back empty"
+            entries += part
+            offset = end_of(entries[-1])
+        return entries
+
+    def let_go(self) -> None:
+        """Forget views of memory and plans; more in model_reading.py."""
+
+    # -- rules that write ------------------------------------------------------------------
+
+    @precondition(lambda self: self.model.parts)
+    @rule(
+        which=WHICH,
+        size=st.sampled_from(SIZES),
+        span=st.integers(1, 5),
+        copies=st.integers(1, 8),
+        event_ms=st.integers(-1, 50),
+        turns=TURNS,
+        trouble=TROUBLE,
+        seed=SEEDS,
+    )
+    def append(
+        self,
+        *,
+        which: int,
+        size: int,
+        span: int,
+        copies: int,
+        event_ms: int,
+        turns: int,
+        trouble: Trouble,
+        seed: int,
+    ) -> None:
+        partition = self.node.log.partition(self.pick(which))
+
+        def action() -> None:
+            for number in range(copies):
+                self.fill += 1
+                self.append_one(partition, size, span, event_ms + number)
+
+        self.attempt(action, trouble, seed)
+        self.turn(turns)
+
+    def append_one(self, partition, size: int, span: int, event_ms: int) -> None:  # type: ignore[no-untyped-def]
+        entry = make_entry(size, span=span, fill=self.fill, time_ms=event_ms)
+        expected, partition_id = partition.end_offset, partition.partition_id
+        stamp = expected.to_bytes(8, "big") + bytes(entry[8:12])
+        data = stamp + partition.owner_epoch.to_bytes(4, "big") + bytes(entry[16:])
+        self.appended_ms[partition_id, expected] = self.node.loop.time_ms
+        try:
+            assert partition.append(entry, header_of(entry)) == expected
+        finally:  # a power cut inside may have written it
+            if partition.end_offset != expected:
+                self.hope(partition_id, data)
+
+    @rule(size=st.integers(0, 300), turns=TURNS, trouble=TROUBLE, seed=SEEDS)
+    def add_fact(self, size: int, turns: int, trouble: Trouble, seed: int) -> None:
+        def action() -> None:
+            self.fill += 1
+            payload = self.fill.to_bytes(4, "big") + bytes(size)
+            self.node.log.journal.add_fact(FACT_KIND, payload)
+            self.hope(FACTS, payload)
+
+        self.attempt(action, trouble, seed)
+        self.turn(turns)
+
+    @rule(trouble=TROUBLE, seed=SEEDS)
+    def run(self, trouble: Trouble, seed: int) -> None:
+        def action() -> None:
+            self.node.loop.run()
+            waited_for = [each for each, _ in self.model.hoped if each not in self.patient]
+            assert self.failed or not waited_for, "nothing is left to do, and not all is told"
+
+        self.attempt(action, trouble, seed)
+
+    @rule(trouble=TROUBLE, seed=SEEDS)
+    def work_in_background(self, trouble: Trouble, seed: int) -> None:
+        self.attempt(self.node.loop.work, trouble, seed)
+
+    @rule(seconds=st.sampled_from([0.05, 0.1, 30.0]), trouble=TROUBLE, seed=SEEDS)
+    def pass_time(self, seconds: float, trouble: Trouble, seed: int) -> None:
+        """What nobody waits for is durable when its time is over."""
+
+        def action() -> None:
+            self.node.loop.pass_time(seconds)
+            self.node.log.seal(self.node.loop.now_ms())
+            self.node.loop.run()
+            self.notice()
+            assert self.failed or not self.model.hoped or seconds < 0.1, "it lies for too long"
+
+        self.attempt(action, trouble, seed)
+
+    @rule(turns=TURNS, trouble=TROUBLE, seed=SEEDS)
+    def seal(self, turns: int, trouble: Trouble, seed: int) -> None:
+        self.attempt(self.node.log.seal, trouble, seed)
+        self.turn(turns)
+
+    # -- rules that make and delete partitions ---------------------------------------------
+
+    @precondition(lambda self: len(self.model.parts) < PARTITIONS_MAX)
+    @rule(count=st.integers(1, 2), trouble=ENDS | st.just(CALM), seed=SEEDS)
+    def create(self, count: int, trouble: Trouble, seed: int) -> None:
+        meta = self.node.meta
+        assert meta is not None
+        made = tuple(meta.allocate("partition") for _ in range(count))
+        self.coming.update(made)
+
+        def action() -> None:
+            self.node.create(made)
+            self.follow_meta()
+
+        self.attempt(action, trouble, seed)
+
+    @precondition(lambda self: len(self.model.parts) > 1)
+    @rule(which=WHICH, trouble=ENDS | st.just(CALM), seed=SEEDS)
+    def drop(self, which: int, trouble: Trouble, seed: int) -> None:
+        partition_id = self.pick(which)
+        topic_id = self.node.state.partitions[partition_id].topic_id
+        states = self.node.state.partitions.items()
+        self.coming.update(each for each, state in states if state.topic_id == topic_id)
+
+        def action() -> None:
+            self.node.drop(partition_id)
+            self.follow_meta()
+
+        self.attempt(action, trouble, seed)
+
+    @precondition(lambda self: self.model.parts)
+    @rule(which=WHICH)
+    def change_patience(self, which: int) -> None:
+        partition_id = self.pick(which)
+        if any(each == partition_id for each, _ in self.model.hoped):
+            return  # the model does not know who waits for what then
+        self.patient ^= {partition_id}
+        self.node.log.partition(partition_id).patient = partition_id in self.patient
+
+    # -- rules that end a process ----------------------------------------------------------
+
+    @rule(how=st.sampled_from([*ENDINGS, "shut"]), again=AGAIN, trouble=ENDS, seed=SEEDS)
+    def restart(self, how: str, again: list[Trouble], trouble: Trouble, seed: int) -> None:
+        """End it and start it again, in which it may be ended again and again."""
+        if how == "shut":
+            self.shut(trouble, seed)
+            return
+        self.end_process(Trouble(how), seed)
+        self.open(tuple(again), seed)
+
+    def shut(self, trouble: Trouble, seed: int) -> None:
+        def action() -> None:
+            self.node.shut()
+            self.notice()
+            gone = [each for each, _ in self.model.hoped if each in self.model.parts or not each]
+            assert self.failed or not gone, "shut in order, and not all of it is durable"
+            self.open()
+
+        self.attempt(action, trouble, seed)
+
+    @rule(what=st.sampled_from(["write", "sync"]), how=st.sampled_from(ENDINGS), seed=SEEDS)
+    def fail_a_commit(self, what: str, how: str, seed: int) -> None:
+        """Nothing is acknowledged any more, the process ends, another goes on."""
+        node = self.node
+        self.attempt(node.loop.run)
+        self.notice()
+        node.log.journal.add_fact(FACT_KIND, (self.fill + 1).to_bytes(4, "big"))
+        self.fill += 1
+        self.hope(FACTS, self.fill.to_bytes(4, "big"))
+        told = self.model.told
+        node.fs.fail(what)
+        node.loop.run()
+        assert (self.model.told, len(node.failures), self.failed) == (told, 1, True)
+        for refused in (node.log.journal.add_fact, self.append_anything):
+            try:
+                refused(FACT_KIND, b"")
+            except StorageFailed:
+                continue
+            raise AssertionError("taken after a failure")
+        self.end_process(Trouble(how), seed)
+        self.open()
+
+    def append_anything(self, *_: object) -> None:
+        if not self.model.parts:
+            raise StorageFailed
+        entry = make_entry()
+        self.node.log.partition(self.pick(0)).append(entry, header_of(entry))
+
+
+def bytes_of(found: Hot | Cold) -> bytes:
+    return bytes(found.run()) if isinstance(found, Cold) else b"".join(found.slices)

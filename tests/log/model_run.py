@@ -1,0 +1,70 @@
+"""Runs machines for a number of steps, always the same ones for the same seed."""
+
+from __future__ import annotations
+
+import os
+import time
+from random import Random
+
+from hypothesis import HealthCheck, Phase, seed, settings
+from hypothesis.stateful import RuleBasedStateMachine, run_state_machine_as_test
+
+from tests.log.model_machine import Steps
+
+HISTORY = 60  # steps of one history at most
+BATCH = 25  # histories that one seed makes
+PHASES = (Phase.generate, Phase.shrink)
+REPORTS: list[str] = []  # lines for the end of the test run
+
+
+def wanted_steps(least: int) -> int:
+    """TRILOGUE_MODEL_STEPS, where that is more."""
+    return max(least, int(os.environ.get("TRILOGUE_MODEL_STEPS", "0")))
+
+
+def first_seed(default: int | None) -> int:
+    """TRILOGUE_MODEL_SEED; else the default, else one that nobody had before."""
+    named = os.environ.get("TRILOGUE_MODEL_SEED")
+    if named is not None:
+        return int(named)
+    return time.time_ns() % 1_000_000 if default is None else default
+
+
+def run_steps(
+    machine: type[RuleBasedStateMachine],
+    steps: int,
+    first: int,
+    *,
+    phases: tuple[Phase, ...] = PHASES,
+) -> int:
+    """Run histories until there were so many steps; say how many there were.
+
+    A failure is shrunk, and told with the seed of its batch: TRILOGUE_MODEL_SEED with that number
+    shows it at once.
+    """
+    began, before, histories = time.monotonic(), Steps.count, Steps.histories
+    chosen = settings(
+        max_examples=BATCH,
+        stateful_step_count=HISTORY,
+        derandomize=False,
+        database=None,
+        deadline=None,
+        phases=phases,
+        report_multiple_bugs=False,
+        suppress_health_check=list(HealthCheck),
+    )
+    number = first
+    while Steps.count - before < steps:
+        batch = type("Batch", (machine,), {})
+        try:
+            run_state_machine_as_test(seed(number)(batch), settings=chosen)
+        except BaseException as error:
+            error.add_note(f"TRILOGUE_MODEL_SEED={number} shows it")
+            raise
+        number = Random(number).randrange(1_000_000_000)
+    done = Steps.count - before
+    REPORTS.append(
+        f"{machine.__name__}: {done:,} steps in {Steps.histories - histories:,} histories, "
+        f"seed {first}, {time.monotonic() - began:.1f} s"
+    )
+    return done
