@@ -33,6 +33,7 @@ from trilogue.log.frame import LOST, Frame, iter_entries, iter_facts
 from trilogue.log.journal import Journal, JournalLimits
 from trilogue.log.journal_files import JournalFiles, SealedFile
 from trilogue.log.manifest import Manifest
+from trilogue.log.object_cache import ObjectCache
 from trilogue.log.partition_log import PartitionLog
 from trilogue.log.ports import Background, Committer, Scheduler
 from trilogue.log.recovery import Recovered, recover, salvage
@@ -74,6 +75,7 @@ class Surroundings:
     monotonic: Callable[[], float]
     random_bytes: Callable[[int], bytes]
     free_bytes: Callable[[], int] | None = None  # None: ask the file system
+    objects: ObjectCache | None = None  # where merged segments may lie
 
 
 class Log:
@@ -98,7 +100,7 @@ class Log:
         self.on_sealed: Callable[[SealedFile], None] = _ignore
         self.on_failed: Callable[[StorageFailed], None] = _ignore
         self.recovered: Recovered | None = None
-        self.readers = SegmentReaders(around.fs, directory.segments)
+        self.readers = SegmentReaders(around.fs, directory.segments, objects=around.objects)
         self._scheduler = around.scheduler
         self._files = files
         self._budget = Budget(UNLIMITED, self._released)

@@ -23,8 +23,10 @@ from pathlib import Path
 from typing import Final, NamedTuple, TypeAlias
 
 from trilogue.entry.checksum import combine, crc32c
-from trilogue.log.files import File, FileSystem, OsFileSystem
+from trilogue.log.errors import CorruptLog
+from trilogue.log.files import File, FileSystem
 from trilogue.log.merge_input import DATA_WINDOW_MAX, Found, Index, MergeInput, Row
+from trilogue.log.obstore_store import Reach
 from trilogue.log.pace import Pace, smoothly
 from trilogue.log.segment import (
     BLOCK_TARGET,
@@ -34,6 +36,7 @@ from trilogue.log.segment import (
     SegmentHeader,
     SegmentWriter,
 )
+from trilogue.log.segment_files import files_for
 from trilogue.log.segment_info import MergeJob, MergeResult, SegmentInfo, segment_name
 
 WINDOWS_BYTES: Final = 16 << 20  # of entries in memory, shared by the inputs
@@ -41,9 +44,9 @@ WINDOW_MIN: Final = 128 << 10
 LARGE: Final = BLOCK_TARGET // 2  # such a block is not joined with the next
 
 
-def run(job: MergeJob) -> MergeResult:
-    """Merge on the operating system's files: what the helper process is sent."""
-    return merge(job, OsFileSystem())
+def run(job: MergeJob, reach: Reach | None = None) -> MergeResult:
+    """Merge on the operating system's files and objects: what the helper process is sent."""
+    return merge(job, files_for(job.inputs, reach))
 
 
 def merge(
@@ -230,7 +233,7 @@ class _Copier:
                 if self._used + size > BLOCK_TARGET:
                     self._write_joined(output)
                 if not parts and size >= LARGE:  # the view is good for now
-                    self.damaged_blocks += crc32c(data) != row[7]
+                    self._check(index, data, row)
                     _put(output, [(row, index)], data, row[7])
                     continue
                 room[self._used : self._used + size] = data
@@ -260,9 +263,17 @@ class _Copier:
         for part in self._parts:
             row = part[0]
             block = data[at : at + row[3]]
-            self.damaged_blocks += crc32c(block) != row[7]
+            self._check(part[1], block, row)
             _put(output, [part], block, row[7])
             at += row[3]
+
+    def _check(self, index: Index, block: memoryview, row: Row) -> None:
+        """Count a damaged block. One that came over a line may be whole where it came from."""
+        if crc32c(block) != row[7]:
+            opened = self._inputs[index.number]
+            if opened.is_remote:
+                raise CorruptLog("a block came damaged from object storage", opened.path, row[2])
+            self.damaged_blocks += 1
 
 
 def _put(output: _Output, parts: Sequence[_Part], data: memoryview, checksum: int) -> None:

@@ -29,6 +29,7 @@ from trilogue.log.segment import (
     AbortedTransaction,
     EpochStart,
 )
+from trilogue.log.segment_files import is_remote
 from trilogue.log.segment_footer import read_header, read_trailer
 from trilogue.log.segment_info import SegmentInfo
 
@@ -123,6 +124,7 @@ class MergeInput:
         """Open it and verify header and trailer."""
         self.info = info
         self.number = number
+        self.path = path
         self._window = window
         try:
             self._file: File = files.open_read(path, direct=direct)
@@ -158,6 +160,11 @@ class MergeInput:
     def close(self) -> None:
         """Give the descriptor back."""
         self._file.close()
+
+    @property
+    def is_remote(self) -> bool:
+        """Whether damage may have come on the way here."""
+        return is_remote(self._file)
 
     @property
     def bytes_read(self) -> int:

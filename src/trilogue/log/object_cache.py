@@ -267,6 +267,12 @@ class ObjectFile:
         data = joined[at : at + within - offset]
         return data if stop == within else data + self.pread(stop - within, within)
 
+    def read_into(self, room: memoryview, offset: int) -> int:
+        """Fill `room`; less only at the end. Returns how much was read."""
+        data = self.pread(len(room), offset)
+        room[: len(data)] = data
+        return len(data)
+
     def close(self) -> None:
         """There is nothing to give back."""
 

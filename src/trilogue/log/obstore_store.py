@@ -23,7 +23,7 @@ from urllib.parse import unquote, urlsplit
 
 from trilogue.log.errors import ObjectDenied, ObjectExists, ObjectMissing, StorageUnavailable
 from trilogue.log.files import FileSystem, OsFileSystem
-from trilogue.log.objects import Listed
+from trilogue.log.objects import Listed, Objects, Surroundings
 
 if TYPE_CHECKING:
     from obstore.store import LocalStore, S3Config, S3Credential, S3Store
@@ -88,6 +88,18 @@ def open_store(options: StoreOptions) -> S3ObjectStore | DirectoryStore:
     if urlsplit(options.url).scheme == "file":
         return DirectoryStore(Path(unquote(urlsplit(options.url).path)), OsFileSystem())
     return S3ObjectStore(options)
+
+
+@dataclass(frozen=True, slots=True)
+class Reach:
+    """What a process needs to reach one cluster's objects; it can be sent to the helper."""
+
+    options: StoreOptions
+    cluster_id: bytes
+
+    def open(self, around: Surroundings) -> Objects:
+        """Make what reads and writes them; nothing is asked of the store yet."""
+        return Objects(open_store(self.options), self.cluster_id, around)
 
 
 class S3ObjectStore:
@@ -285,9 +297,13 @@ def _mapped(what: str) -> Iterator[None]:
         status = _STATUS.search(str(error))  # a listing has no errors of its own for these
         kind = _KINDS.get(status[1] if status else "", StorageUnavailable)
         raise kind(f"{what}: {_reason(error)}") from None
+    except BaseException as error:
+        if type(error).__name__ != "PanicException":  # Rust's: no Exception, and no end of ours
+            raise
+        raise StorageUnavailable(f"{what}: {_reason(error)}") from None
 
 
-def _reason(error: Exception) -> str:
+def _reason(error: BaseException) -> str:
     """The first line, without the body of an answer; of that only the code."""
     text = str(error)
     code = _CODE.search(text)

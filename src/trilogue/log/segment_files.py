@@ -6,16 +6,23 @@ was moved a moment ago, or copies are kept): the same bytes, and nearer, so that
 
 from __future__ import annotations
 
+import time
+from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from random import Random
+from typing import TYPE_CHECKING, Final, Protocol, cast
 
 from trilogue.log.errors import CorruptLog, StorageUnavailable
-from trilogue.log.files import FileSystem
-from trilogue.log.object_cache import ObjectFile
+from trilogue.log.files import File, FileSystem, OsFileSystem
+from trilogue.log.object_cache import ObjectCache, ObjectFile
+from trilogue.log.objects import Surroundings
 
 if TYPE_CHECKING:
-    from trilogue.log.object_cache import ObjectCache
+    from trilogue.log.obstore_store import Reach
     from trilogue.log.segment_info import SegmentInfo
+
+
+JOB_CACHE_BYTES: Final = 32 << 20
 
 
 class SegmentFile(Protocol):
@@ -70,6 +77,35 @@ class SegmentFiles:
             self._objects.forget(info.name)
 
 
-def is_remote(file: SegmentFile) -> bool:
+class InputFiles(OsFileSystem):
+    """Files for a job of the helper process, which may read segments that are objects."""
+
+    __slots__ = ("_cache", "_stored")
+
+    def __init__(self, inputs: Iterable[SegmentInfo], cache: ObjectCache) -> None:
+        self._stored = {info.name: info for info in inputs if info.store}
+        self._cache = cache
+
+    def open_read(self, path: Path, *, direct: bool = False) -> File:
+        """Open a file, or the object that is the segment of this name."""
+        try:
+            return super().open_read(path, direct=direct)
+        except FileNotFoundError:
+            info = self._stored.get(path.name)
+            if info is None:
+                raise
+            return cast("File", self._cache.open(info))  # what reading needs of one
+
+
+def files_for(inputs: Iterable[SegmentInfo], reach: Reach | None) -> FileSystem:
+    """Say what a job reads its inputs from and writes its outputs to."""
+    inputs = list(inputs)
+    if reach is None or not any(info.store for info in inputs):
+        return OsFileSystem()
+    objects = reach.open(Surroundings(time.monotonic, time.sleep, Random()))  # noqa: S311
+    return InputFiles(inputs, ObjectCache(objects, time.monotonic, JOB_CACHE_BYTES))
+
+
+def is_remote(file: object) -> bool:
     """Whether each read may bring other bytes: then what was verified once proves nothing."""
     return isinstance(file, ObjectFile)

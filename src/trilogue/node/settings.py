@@ -238,6 +238,49 @@ TABLE: tuple[Setting, ...] = (
         minimum=0,
     ),
     Setting(
+        "objects.url",
+        Kind.TEXT,
+        "",
+        "Where merged segments go: `s3://BUCKET/PREFIX`, or `file:///PATH` for a directory that "
+        "exists; needs the extra `s3`. Without it they stay in the data directory. Keys for S3 "
+        "come from AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, from `objects.credentials-file`, "
+        "or from the role of the machine.",
+    ),
+    Setting(
+        "objects.endpoint",
+        Kind.TEXT,
+        "",
+        "The address of S3-compatible storage that is not Amazon's: `https://HOST:PORT`.",
+    ),
+    Setting(
+        "objects.region",
+        Kind.TEXT,
+        "",
+        "The region of the bucket; without it AWS_REGION says.",
+    ),
+    Setting(
+        "objects.credentials-file",
+        Kind.PATH,
+        "",
+        "A file with keys for S3 like `~/.aws/credentials`, section `default`, which nobody else "
+        "may read. It is read again every five minutes.",
+    ),
+    Setting(
+        "objects.cache-size",
+        Kind.SIZE,
+        "64MiB",
+        "Memory for what was read from object storage; what nobody asks for goes after a minute.",
+        minimum=0,
+    ),
+    Setting(
+        "objects.keep-local",
+        Kind.DURATION,
+        "0",
+        "How long the file of a segment stays, and is read, after the segment was moved to object "
+        "storage; at least segments.grace. -1 keeps it as long as the segment.",
+        minimum=-1,
+    ),
+    Setting(
         "connections.limit",
         Kind.INTEGER,
         "10000",

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from trilogue.node.addresses import AddressError, parse_address
+from trilogue.node.object_settings import check_objects
 from trilogue.node.settings import (
     BY_ENVIRONMENT,
     BY_KEY,
@@ -114,6 +115,7 @@ def check_together(settings: Settings) -> None:
         "groups.session-timeout-min"
     ):
         raise SettingsError("groups.session-timeout-max is below groups.session-timeout-min")
+    check_objects(settings)
     if all(settings.text(f"listen.{door}") == "off" for door in DOORS):
         raise SettingsError("every door is off: a server that nobody can reach")
 

@@ -31,11 +31,14 @@ from trilogue.log.files import File, OsFileSystem
 from trilogue.log.formats import check_formats
 from trilogue.log.journal import JournalLimits
 from trilogue.log.log import Log, LogLimits, Surroundings
+from trilogue.log.object_cache import ObjectCache
+from trilogue.log.obstore_store import Reach
 from trilogue.log.ports import Background, Committer
 from trilogue.meta.port import Fence
 from trilogue.meta.sqlite import SqliteMeta
 from trilogue.node.errors import StartError
 from trilogue.node.histogram import Buckets
+from trilogue.node.object_settings import open_cache, reach_of
 from trilogue.node.settings import Settings
 
 log = logging.getLogger(__name__)
@@ -66,6 +69,8 @@ class Storage:
     commit_seconds: Buckets
     background: Background
     stack: ExitStack
+    reach: Reach | None = None  # how jobs reach object storage, where there is one
+    objects: ObjectCache | None = None  # what this process reads of it
 
     @property
     def fence(self) -> Fence:
@@ -142,6 +147,10 @@ def _open(
         settings=broker_settings(settings),
     )
     broker.restore_snapshot(meta.snapshots())
+    reach = objects = None
+    if settings.text("objects.url"):
+        reach = reach_of(settings, meta.state.cluster_id)
+        objects = open_cache(settings, reach)
     committer = MeasuredCommitter(thread_committer(loop), time.monotonic)
     engine = Log.open(
         directory,
@@ -154,6 +163,7 @@ def _open(
             now_ms=wall_clock_ms,
             monotonic=time.monotonic,
             random_bytes=os.urandom,
+            objects=objects,
         ),
         node_id=meta.state.node_id,
         node_epoch=meta.state.node_epoch,
@@ -166,7 +176,16 @@ def _open(
     engine.on_failed = on_failed
     broker.attach(engine, engine.journal)
     return Storage(
-        fs, directory, meta, broker, engine, committer.seconds, background.submit, ExitStack()
+        fs,
+        directory,
+        meta,
+        broker,
+        engine,
+        committer.seconds,
+        background.submit,
+        ExitStack(),
+        reach,
+        objects,
     )
 
 

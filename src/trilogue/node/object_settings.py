@@ -1,0 +1,59 @@
+"""Where objects are, as the settings `objects.*` say; what cannot work is refused at the start."""
+
+from __future__ import annotations
+
+import time
+from random import Random
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+from trilogue.node.settings import Settings, SettingsError
+
+if TYPE_CHECKING:
+    from trilogue.log.object_cache import ObjectCache
+    from trilogue.log.obstore_store import Reach
+
+_OF_S3 = ("objects.endpoint", "objects.region", "objects.credentials-file")
+
+
+def check_objects(settings: Settings) -> None:
+    """Refuse what can be seen to be wrong; the store itself is not asked."""
+    if not settings.text("objects.url"):
+        for key in _OF_S3:
+            if settings.text(key):
+                raise SettingsError(f"{key} ({settings.origin(key)}) needs objects.url")
+        return
+    from trilogue.log.obstore_store import StoreOptionsError
+
+    try:
+        reach_of(settings, b"").options.check()
+    except StoreOptionsError as error:
+        raise SettingsError(f"objects.url ({settings.origin('objects.url')}): {error}") from None
+
+
+def reach_of(settings: Settings, cluster_id: bytes) -> Reach:
+    """Say how this cluster's objects are reached; there is a URL."""
+    from trilogue.log.obstore_store import Reach, StoreOptions
+
+    options = StoreOptions(
+        url=settings.text("objects.url"),
+        endpoint=settings.text("objects.endpoint"),
+        region=settings.text("objects.region"),
+        credentials_file=settings.text("objects.credentials-file"),
+    )
+    return Reach(options, cluster_id)
+
+
+def is_in_the_clear(settings: Settings) -> bool:
+    """Whether what is stored goes to another machine without encryption."""
+    endpoint = urlsplit(settings.text("objects.endpoint"))
+    return endpoint.scheme == "http" and endpoint.hostname not in {"127.0.0.1", "::1", "localhost"}
+
+
+def open_cache(settings: Settings, where: Reach) -> ObjectCache:
+    """Make what reads of this process go through."""
+    from trilogue.log.object_cache import ObjectCache
+    from trilogue.log.objects import Surroundings
+
+    objects = where.open(Surroundings(time.monotonic, time.sleep, Random()))  # noqa: S311
+    return ObjectCache(objects, time.monotonic, settings.number("objects.cache-size"))
