@@ -1,0 +1,319 @@
+"""Keeps merged segments in object storage: brings them there, and removes what nobody needs.
+
+    a merge has written files ── place ── uploaded ── meta records them with store = "objects"
+    a merged segment is a file ── plan ── uploaded ── meta replaces its row; the file stays a while
+    meta forgot a segment ── remove_object ── its object goes, tried until it is gone
+
+An upload comes before the commit that speaks of it. So what goes wrong leaves, at worst, an object
+that nobody knows: those of earlier lives are found by listing, once after the start, and removed
+after the grace period. Nothing in here ends the server. While the store does not answer segments
+stay files, and are moved later; the rest between two tries grows.
+
+Uploads run in a helper process of their own, so that neither merges nor flushes wait for a line;
+all else that asks the store runs in one thread of its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable
+from concurrent.futures import Executor
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import TypeVar
+
+from trilogue.log import uploads
+from trilogue.log.errors import LogError, ObjectExists
+from trilogue.log.extents import EMPTY
+from trilogue.log.object_cache import ObjectCache
+from trilogue.log.objects import STORE
+from trilogue.log.obstore_store import UPLOADING, Reach
+from trilogue.log.segment_info import SegmentInfo, Swap
+from trilogue.log.uploads import UploadJob, UploadResult
+from trilogue.node.jobs import Helper, HelperDiedError
+from trilogue.node.maintenance import Job, Maintenance
+from trilogue.node.storage import Storage
+
+log = logging.getLogger(__name__)
+
+SEGMENT_SUFFIX = ".segment"
+LEVEL_MIN = 1  # what is flushed is merged soon: only what was merged is moved
+LOOK_EVERY_S = 1.0
+REST_S = (1.0, 5.0, 15.0, 60.0, 300.0)  # after a failure, another one, ...
+FAILURES = (LogError, OSError, HelperDiedError)
+
+Result = TypeVar("Result")
+
+
+@dataclass(slots=True)
+class KeeperCounts:
+    """What happened since the start, for metrics."""
+
+    uploads: int = 0
+    upload_bytes: int = 0
+    upload_seconds: float = 0.0
+    upload_retries: int = 0
+    upload_failures: int = 0
+    removed: int = 0
+    remove_failures: int = 0
+
+
+class Rest:
+    """When to try again something that fails, later and later."""
+
+    def __init__(self, monotonic: Callable[[], float]) -> None:
+        self._monotonic = monotonic
+        self._failures = 0
+        self._until = 0.0
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it may be tried (again)."""
+        return self._monotonic() >= self._until
+
+    def failed(self) -> float:
+        """Rest; for how many seconds."""
+        rest_s = REST_S[min(self._failures, len(REST_S) - 1)]
+        self._failures += 1
+        self._until = self._monotonic() + rest_s
+        return rest_s
+
+    def succeeded(self) -> None:
+        """Begin anew."""
+        self._failures = 0
+        self._until = 0.0
+
+
+class ObjectKeeper:
+    """What of this node's segments is in objects. Lives on the loop."""
+
+    def __init__(
+        self,
+        storage: Storage,
+        maintenance: Maintenance,
+        *,
+        reach: Reach,
+        cache: ObjectCache,
+        helper: Helper,
+        executor: Executor,
+        monotonic: Callable[[], float],
+        grace_s: float,
+        keep_local_s: float | None,
+        level_min: int = LEVEL_MIN,
+    ) -> None:
+        """Keep local copies for `keep_local_s`; None = as long as the segment lives."""
+        self.counts = KeeperCounts()
+        self.cache = cache
+        self._storage = storage
+        self._maintenance = maintenance
+        self._reach = reach
+        self._helper = helper
+        self._executor = executor
+        self._monotonic = monotonic
+        self._grace_s = grace_s
+        self._keep_s = None if keep_local_s is None else max(grace_s, keep_local_s)
+        self._level_min = level_min
+        self._uploading = Rest(monotonic)
+        self._listing = Rest(monotonic)
+        self._removing = Rest(monotonic)
+        self._is_listed = False
+        self._begun: set[str] = set()  # names that this process uploaded, or tried to
+        self._unsure: dict[int, SegmentInfo] = {}  # uploaded, and maybe not in meta
+        self._refused: set[int] = set()  # the store has something else of that name
+        self._copies: dict[str, tuple[float, int]] = {}  # name -> when to remove, segment id
+        self._leaving: dict[str, float] = {}  # name of an object -> when to remove
+        for segment in storage.meta.state.segments.values():
+            if segment.store and storage.fs.exists(self._path(segment.name)):
+                self._keep_copy(segment)
+
+    # -- what maintenance calls ------------------------------------------------------------
+
+    async def place(self, added: tuple[SegmentInfo, ...]) -> tuple[SegmentInfo, ...]:
+        """Upload what a job wrote, as far as that is possible now, and say where each one is."""
+        placed = []
+        for segment in added:
+            if segment.level >= self._level_min and await self._upload(segment):
+                segment = replace(segment, store=STORE)  # noqa: PLW2901 - the same, elsewhere
+                self._unsure[segment.segment_id] = segment
+            placed.append(segment)
+        return tuple(placed)
+
+    async def plan(self) -> Job | None:
+        """Move the oldest merged segment that is still a file."""
+        self._settle()
+        if not self._uploading.is_over:
+            return None
+        segment = min(self._files(), key=lambda each: each.segment_id, default=None)
+        if segment is None:
+            return None
+        ids = frozenset((segment.segment_id,))
+        return Job("move", ids, 0, partial(self._move, segment))
+
+    async def remove_object(self, segment: SegmentInfo) -> None:
+        """Meta forgot a segment a while ago: its object goes, and its copy if there is one."""
+        self._copies[segment.name] = (0.0, segment.segment_id)
+        self._leaving[segment.name] = 0.0
+
+    # -- uploads ---------------------------------------------------------------------------
+
+    def _files(self) -> list[SegmentInfo]:
+        return [
+            each
+            for each in self._storage.log.segments.values()
+            if each.level >= self._level_min and not each.store and each.segment_id not in self._refused
+        ]
+
+    async def _move(self, segment: SegmentInfo) -> int:
+        """Upload a segment and let meta know; says how many bytes of segments were written: none.
+
+        A failure is no failure of maintenance, which would let merges wait.
+        """
+        if await self._upload(segment):
+            moved = replace(segment, store=STORE)
+            self._unsure[segment.segment_id] = moved
+            await self._maintenance.swap(Swap(changed=(moved,)))
+            self._settle()
+            log.info("segment.moved", extra={"segment": segment.segment_id, "to": STORE})
+        return 0
+
+    async def _upload(self, segment: SegmentInfo) -> bool:
+        """Upload one file; whether it is there."""
+        if not self._uploading.is_over:
+            return False
+        began = self._monotonic()
+        self._begun.add(segment.name)
+        job = UploadJob(
+            self._reach,
+            str(self._storage.directory.segments),
+            replace(segment, partitions=EMPTY, hidden=()),
+        )
+        try:
+            result: UploadResult = await self._helper.run(uploads.run, job)
+        except FAILURES as error:
+            self.counts.upload_failures += 1
+            extra: dict[str, object] = {"segment": segment.segment_id, "reason": str(error)}
+            if isinstance(error, ObjectExists):
+                self._refused.add(segment.segment_id)
+                log.error("upload.refused", extra=extra)  # noqa: TRY400 - the reason says it all
+            else:
+                extra["again_in_s"] = self._uploading.failed()
+                log.warning("upload.failed", extra=extra)
+            return False
+        self._uploading.succeeded()
+        self.counts.uploads += 1
+        self.counts.upload_bytes += segment.size
+        self.counts.upload_retries += result.retries
+        self.counts.upload_seconds += self._monotonic() - began
+        return True
+
+    def _settle(self) -> None:
+        """See what became of uploads whose job is over: meta has them, or nobody needs them."""
+        for segment_id, segment in self._unsure.items():
+            known = self._storage.meta.state.segments.get(segment_id)
+            if known is None:
+                self._leaving[segment.name] = 0.0
+            elif known.store:
+                self._begun.discard(segment.name)
+                self._keep_copy(segment)
+        self._unsure.clear()
+
+    def _keep_copy(self, segment: SegmentInfo) -> None:
+        if self._keep_s is not None:
+            due = self._monotonic() + self._keep_s
+            self._copies[segment.name] = (due, segment.segment_id)
+
+    # -- what goes -------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Look for ever after what is to be removed."""
+        while True:
+            try:
+                await self.look()
+            except Exception:  # a mistake of ours or of a library: the broker goes on without
+                log.exception("objects.failed")
+            await asyncio.sleep(LOOK_EVERY_S)
+
+    async def look(self) -> None:
+        """Do what is due now."""
+        self.cache.trim()
+        self._remove_copies()
+        if not self._is_listed and self._listing.is_over:
+            await self._find_orphans()
+        if self._removing.is_over:
+            await self._remove_objects()
+        if self._uploading.is_over and self._files():
+            self._maintenance.wake()
+
+    async def _find_orphans(self) -> None:
+        """Note the objects of earlier lives that meta does not know.
+
+        One it knows as a file is an earlier try to move it; one this process began is not theirs.
+        """
+        try:
+            names = await self._ask(self.cache.objects.names)
+        except FAILURES as error:
+            rest_s = self._listing.failed()
+            log.warning("objects.not_listed", extra={"reason": str(error), "again_in_s": rest_s})
+            return
+        self._is_listed = True
+        known = {segment.name for segment in self._storage.meta.state.segments.values()}
+        due = self._monotonic() + self._grace_s
+        for name in names:
+            segment = name.removesuffix(UPLOADING)
+            is_whole = name == segment
+            if not segment.endswith(SEGMENT_SUFFIX) or segment in self._begun:
+                continue
+            if segment not in known or not is_whole:
+                log.info("object.orphan", extra={"object": name})
+                self._leaving.setdefault(name, due)
+
+    async def _remove_objects(self) -> None:
+        now = self._monotonic()
+        for name in [each for each, due in self._leaving.items() if due <= now]:
+            self.cache.forget(name)
+            try:
+                await self._ask(partial(self.cache.objects.delete, name))
+            except FAILURES as error:
+                self.counts.remove_failures += 1
+                rest_s = self._removing.failed()
+                extra = {"object": name, "reason": str(error), "again_in_s": rest_s}
+                log.warning("object.not_removed", extra=extra)
+                return
+            self._removing.succeeded()
+            del self._leaving[name]
+            self._begun.discard(name)
+            self.counts.removed += 1
+            log.info("object.removed", extra={"object": name})
+
+    def _remove_copies(self) -> None:
+        now = self._monotonic()
+        for name, (due, segment_id) in list(self._copies.items()):
+            if due > now:
+                continue
+            del self._copies[name]
+            self._storage.log.readers.forget(segment_id)
+            with contextlib.suppress(FileNotFoundError):
+                try:
+                    self._storage.fs.unlink(self._path(name))
+                except FileNotFoundError:
+                    raise
+                except OSError as error:  # the next start finds it
+                    log.warning("copy.not_removed", extra={"file": name, "reason": str(error)})
+                else:
+                    log.info("copy.removed", extra={"file": name})
+
+    # -- help ------------------------------------------------------------------------------
+
+    async def _ask(self, call: Callable[[], Result]) -> Result:
+        return await asyncio.get_running_loop().run_in_executor(self._executor, call)
+
+    def _path(self, name: str) -> Path:
+        return self._storage.directory.segments / name
+
+
+async def leave_object(segment: SegmentInfo) -> None:
+    """Stand in where no store is configured: the object stays."""
+    log.warning("object.left", extra={"object": segment.name, "reason": "objects.url is not set"})
