@@ -1,0 +1,272 @@
+"""The people around a node in a `World`: they write, retry, read, commit, and remember all of it.
+
+Clients as they are: idempotent producers that send again what was not acked, in order, under the
+same numbers; a reader that follows the ends; a group that commits how far it came. What they were
+promised goes into a ledger. `check` holds a node that has just started against it, and may be asked
+at any moment of any life.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass
+from random import Random
+from typing import NamedTuple
+
+from tests.crash.ledger import Ledger, Origin, Verdict
+
+from trilogue.broker.facts import CursorMove, Protocol
+from trilogue.broker.names import parse_kafka
+from trilogue.broker.partition import Partition
+from trilogue.broker.topic import Topic
+from trilogue.entry.entry import Codec, Record
+from trilogue.entry.kafka_batch import build_batch, check_crc, iter_records
+from trilogue.entry.walk import walk_headers
+from trilogue.log.partition_log import Cold
+from trilogue.node.node import Node
+from trilogue.node.storage import wall_clock_ms
+
+TOPICS: dict[str, tuple[int, dict[str, str]]] = {
+    "kept": (3, {"retention.ms": "-1"}),
+    "worn": (1, {"retention.ms": "15000"}),
+}
+ONLY_WORN = range(100, 140)  # some segments hold nothing else, and go as a whole
+PASSING = "passing"  # a topic that is made, written to and deleted
+GROUP = "followers"
+SIZES = (60, 120, 300, 1_200, 9_000)
+CODECS = (Codec.NONE, Codec.NONE, Codec.LZ4)
+
+Place = tuple[str, int]  # topic, partition
+
+
+class Sent(NamedTuple):
+    """A batch that may have to be sent again; `count` messages from `sequence` on."""
+
+    place: Place
+    sequence: int
+    count: int
+    data: bytes
+    origins: tuple[Origin, ...]
+
+
+@dataclass
+class Seen:
+    """How far a partition was seen to go, and from where."""
+
+    start: int = 0
+    end: int = 0
+
+
+class Outside:
+    """Everybody but the node. `script` is what they do in one life, from where they were."""
+
+    def __init__(self, seed: int = 1, messages: int = 300) -> None:
+        self.random = Random(seed)
+        self.ledger = Ledger(b"rehearse")
+        self.messages = messages
+        self.written = 0  # batches sent for the first time
+        self.unacked: deque[Sent] = deque()
+        self.producer_ids: dict[Place, int] = {}
+        self.seen: dict[Place, Seen] = {}
+        self.committed: dict[Place, int] = {}
+        self.numbers = {place: number for number, place in enumerate(places())}
+
+    # -- what they do ------------------------------------------------------------------------
+
+    async def script(self, node: Node) -> None:
+        """Find what was promised, send again what was not acked, go on."""
+        await self.make_topics(node)
+        self.check(node)
+        for sent in list(self.unacked):
+            self.send(node, sent)
+        await durable(node)
+        while self.written < self.messages:
+            await self.act(node)
+        await durable(node)
+        assert not self.unacked
+        await asyncio.sleep(20)  # retention, merges, files that go
+        self.follow(node)
+        self.check(node)
+
+    async def act(self, node: Node) -> None:
+        """One message, and now and then something else; the same whatever happened before."""
+        number = self.written
+        self.send(node, self.next_batch(node))
+        if number % 3 == 0 or len(self.unacked) >= 5:  # no client has more in flight
+            await durable(node)
+        if number % 7 == 0:
+            self.follow(node)
+        if number % 11 == 0:
+            await asyncio.sleep(1.0)
+        if number % 20 == 0:
+            await self.commit(node)
+        if number in {60, 180}:
+            await self.let_a_topic_pass(node)
+
+    def next_batch(self, node: Node) -> Sent:
+        """Make the next batch: what it is depends on its number alone."""
+        number = self.written
+        self.written += 1
+        chance = Random(number)
+        place = ("worn", 0) if number in ONLY_WORN else chance.choice(places())
+        count = chance.choice((1, 1, 2, 5))
+        made = [
+            self.ledger.next_value(1, self.numbers[place], chance.choice(SIZES))
+            for _ in range(count)
+        ]
+        sequence = made[0][0].sequence
+        now = wall_clock_ms()
+        records = [
+            Record(at, now + at, f"key {(sequence + at) % 5}".encode(), value)
+            for at, (_, value) in enumerate(made)
+        ]
+        data = build_batch(
+            records,
+            codec=chance.choice(CODECS),
+            producer_id=self.producer_of(node, place),
+            producer_epoch=0,
+            base_sequence=sequence,
+        )
+        sent = Sent(place, sequence, count, data, tuple(origin for origin, _ in made))
+        self.unacked.append(sent)
+        return sent
+
+    def producer_of(self, node: Node, place: Place) -> int:
+        if place not in self.producer_ids:
+            self.producer_ids[place] = node.storage.broker.init_producer_id().producer_id
+        return self.producer_ids[place]
+
+    def send(self, node: Node, sent: Sent) -> None:
+        """Append, and note the ack when it comes."""
+        partition = partition_of(node, sent.place)
+        appended = partition.append(memoryview(sent.data), now_ms=wall_clock_ms())
+
+        def told(error: BaseException | None) -> None:
+            assert error is None, error
+            assert self.unacked.popleft() is sent, "acks come in order"
+            for at, origin in enumerate(sent.origins):
+                self.ledger.ack(origin, appended.base_offset + at)
+
+        node.storage.log.journal.on_commit(told)
+
+    async def make_topics(self, node: Node) -> None:
+        for name, (count, settings) in TOPICS.items():
+            if node.storage.broker.cluster.find(parse_kafka(name)) is None:
+                assert not self.written, f"topic {name} is gone"
+                await make_topic(node, name, count, settings)
+
+    async def let_a_topic_pass(self, node: Node) -> None:
+        """Make a topic, write to it, delete it; or delete what a former life left of it."""
+        cluster = node.storage.broker.cluster
+        if cluster.find(parse_kafka(PASSING)) is None:
+            topic = await make_topic(node, PASSING, 1, {})
+            batch = build_batch([Record(0, 1, None, b"soon gone")])
+            topic.partitions[0].append(memoryview(batch), now_ms=wall_clock_ms())
+            await durable(node)
+        await node.commits.carry_out(cluster.plan_delete(parse_kafka(PASSING)))
+
+    def follow(self, node: Node) -> None:
+        """Read what is new, and remember it for ever."""
+        for place in places():
+            log = partition_of(node, place).log
+            seen = self.seen.setdefault(place, Seen())
+            for offset, value in read(log, max(seen.end, log.start_offset)):
+                self.ledger.saw(self.numbers[place], offset, value)
+            seen.start = max(seen.start, log.start_offset)
+            seen.end = max(seen.end, log.high_watermark)
+
+    async def commit(self, node: Node) -> None:
+        """The group says how far it came."""
+        moves = {place: seen.end for place, seen in self.seen.items()}
+        ids = {partition_of(node, place).partition_id: place for place in moves}
+        promise = node.storage.broker.commit(
+            Protocol.KAFKA,
+            GROUP,
+            [CursorMove(each, moves[place]) for each, place in ids.items()],
+        )
+        await durable(node)
+        assert promise.error is None
+        self.committed.update(moves)
+
+    # -- what must be ------------------------------------------------------------------------
+
+    def check(self, node: Node) -> None:
+        """Nothing that was promised or seen is gone, nothing is there that was not sent."""
+        verdict = self.verdict(node)
+        assert verdict.bad == {}, verdict.examples
+        for place, seen in self.seen.items():
+            log = partition_of(node, place).log
+            assert log.start_offset >= seen.start, "a start offset went back"
+            assert log.high_watermark >= seen.end, "a high watermark went back"
+        for place, offset in self.committed.items():
+            partition_id = partition_of(node, place).partition_id
+            found = node.storage.broker.cursors.position(Protocol.KAFKA, GROUP, partition_id)
+            assert found is not None, "a position is gone"
+            assert found.offset >= offset, "a position went back"
+        storage = node.storage
+        for segment in storage.meta.state.segments.values():
+            path = storage.directory.segments / segment.name
+            assert segment.store or storage.fs.exists(path), f"meta names {path}"
+
+    def verdict(self, node: Node) -> Verdict:
+        """Count; what retention took is no loss."""
+        starts = {
+            self.numbers[place]: partition_of(node, place).log.start_offset for place in places()
+        }
+        judged = Ledger(self.ledger.run)
+        judged.sent = self.ledger.sent
+        judged.acked = {
+            origin: offset
+            for origin, offset in self.ledger.acked.items()
+            if offset >= starts[origin.partition]
+        }
+        judged.tailed = {
+            (partition, offset): origin
+            for (partition, offset), origin in self.ledger.tailed.items()
+            if offset >= starts[partition]
+        }
+        reads = {
+            self.numbers[place]: list(read(partition_of(node, place).log)) for place in places()
+        }
+        return judged.verdict(reads)
+
+
+def places() -> list[Place]:
+    return [(name, number) for name, (count, _) in TOPICS.items() for number in range(count)]
+
+
+def partition_of(node: Node, place: Place) -> Partition:
+    return node.storage.broker.cluster.topic(parse_kafka(place[0])).partition(place[1])
+
+
+async def make_topic(node: Node, name: str, count: int, settings: dict[str, str]) -> Topic:
+    cluster = node.storage.broker.cluster
+    planned = cluster.check_create(parse_kafka(name), partition_count=count, settings=settings)
+    return await node.commits.carry_out(cluster.plan_create(planned))
+
+
+async def durable(node: Node) -> None:
+    """Wait until everything that was added is durable."""
+    done: asyncio.Future[BaseException | None] = asyncio.get_running_loop().create_future()
+    node.storage.log.journal.on_commit(done.set_result)
+    error = await done
+    assert error is None, error
+
+
+def read(log: object, offset: int | None = None) -> Iterator[tuple[int, bytes | None]]:
+    """All messages from an offset (the start) up to the high watermark."""
+    offset = log.start_offset if offset is None else offset
+    while offset < log.high_watermark:
+        found = log.read(offset, 1 << 20)
+        data = found.run() if isinstance(found, Cold) else memoryview(b"".join(found.slices))
+        assert data, f"nothing to read at {offset}, below {log.high_watermark}"
+        first = offset
+        for at, length, base, delta, *_ in walk_headers(data):
+            entry = data[at : at + length]
+            check_crc(entry)
+            offset = base + delta + 1
+            for record in iter_records(entry):
+                if record.offset >= first:
+                    yield record.offset, record.value
