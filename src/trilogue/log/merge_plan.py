@@ -1,0 +1,294 @@
+"""Which segments are merged, and when: a pure function of what is known about them.
+
+```
+ flush ──► level 0, at most 16 ──► merged all together ──► large: done
+                                       (8, or 1 GiB)   └──► small: merged again when 8 of a level
+                                                            wait, until they are large
+ mostly dead ──► written again without what nobody may read
+```
+
+Every byte is written once by a flush and once by the merge of the first level; what is written a
+third time is what stays small: the rest beside the segments of large partitions, and trickles. The
+numbers below keep that small share small (docs/decisions/0020).
+
+Merged can be what is not apart: where a segment that stays outside has messages between those of
+two inputs, the output would lie on both sides of it. Going through all that is known takes a
+while, so plans are generators: each step is about a millisecond for ten thousand partitions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Generator, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import compress
+from operator import attrgetter, lt
+from typing import Final, TypeVar
+
+from trilogue.log.segment import HEADER
+from trilogue.log.segment_info import SegmentInfo
+
+FIRST_LEVEL_MIN: Final = 8  # so many are merged if the output is large enough to be left alone
+FIRST_LEVEL_DUE: Final = 12  # and so many whatever it is; nothing slows the merge of more
+FIRST_LEVEL_MAX: Final = 16  # a flush waits for a merge then
+FIRST_LEVEL_BYTES: Final = 1 << 30  # and so much, however few they are
+SMALL_BYTES: Final = 64 << 20  # a merged segment with less is merged again
+SMALL_MIN: Final = 8  # of one level
+OWN_BYTES: Final = 128 << 20  # a partition with as much gets segments of its own
+OWN_FROM_BYTES: Final = (
+    6 * SMALL_BYTES
+)  # in merges from here on, so that a small rest is a small share
+TARGET_BYTES: Final = 1 << 30  # of a segment
+INPUTS_MAX: Final = 32
+SPAN_MS_MAX: Final = (
+    24 * 3_600_000
+)  # small segments are not merged over more: retention is by extent
+DEAD_SHARE: Final = 0.5
+_NEVER: Final = 1 << 62
+_FEW: Final = 64
+
+Result = TypeVar("Result")
+Steps = Generator[None, None, Result]
+_age = attrgetter("first_sequence", "last_sequence", "segment_id")
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What to merge, and how; see MergeJob."""
+
+    kind: str  # "merge" or "rewrite"
+    inputs: tuple[SegmentInfo, ...]
+    level: int
+    own_bytes: int
+    target_bytes: int
+
+    @property
+    def size(self) -> int:
+        """Bytes that it may read, and write."""
+        return sum(each.size for each in self.inputs)
+
+    @property
+    def outputs_max(self) -> int:
+        """How many segments may come out of it."""
+        size = self.size
+        return 2 + 2 * (size // self.target_bytes) + size // self.own_bytes
+
+
+def finish(steps: Steps[Result]) -> Result:
+    """Go through all steps at once."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            return end.value  # type: ignore[no-any-return]
+
+
+def data_bytes(segment: SegmentInfo) -> int:
+    """Bytes of entries in the file, dead ones included."""
+    return segment.footer_position - HEADER.size
+
+
+def live_bytes(segment: SegmentInfo, starts: Mapping[int, int]) -> int:
+    """Bytes of entries in extents of which something may still be read."""
+    column = segment.partitions.column
+    ends = column("end_offset")
+    firsts = map(starts.get, segment.partitions.ids, ends)  # of an unknown partition: its end
+    return sum(compress(column("size"), map(lt, firsts, ends)))
+
+
+def first_level(segments: Iterable[SegmentInfo], skip: Collection[int] = ()) -> list[SegmentInfo]:
+    """Name the segments that no merge has seen, oldest first."""
+    found = [each for each in segments if not each.level and each.segment_id not in skip]
+    return sorted(found, key=_age)
+
+
+# ── merges ────────────────────────────────────────────────────────────────────────────────────
+
+
+def plan_merge(
+    segments: Collection[SegmentInfo], starts: Mapping[int, int], skip: Collection[int] = ()
+) -> Steps[Plan | None]:
+    """Find the merge that is due; `starts` of known partitions, `skip`: what to leave alone."""
+    waiting = first_level(segments, skip)
+    if _is_due(waiting):
+        waiting = yield from _alive(waiting, starts)
+        runs = yield from _runs(waiting, segments, _NEVER)
+        for run in runs:
+            if _is_due(run) or (run is not runs[-1] and len(run) > 1):
+                return _plan(run, 1)
+    small = [
+        each
+        for each in segments
+        if each.level and data_bytes(each) < SMALL_BYTES and each.segment_id not in skip
+    ]
+    if len(small) < SMALL_MIN:
+        return None
+    small = yield from _alive(sorted(small, key=_age), starts)
+    runs = yield from _runs(small, segments, SPAN_MS_MAX)
+    return (yield from _tier(runs, segments))
+
+
+def _is_due(waiting: Sequence[SegmentInfo]) -> bool:
+    """Whether segments of the first level are many or large enough."""
+    count, size = len(waiting), sum(map(data_bytes, waiting))
+    if count >= FIRST_LEVEL_DUE or (count > 1 and size >= FIRST_LEVEL_BYTES):
+        return True
+    return count >= FIRST_LEVEL_MIN and size >= SMALL_BYTES
+
+
+def _tier(
+    runs: Sequence[Sequence[SegmentInfo]], known: Iterable[SegmentInfo]
+) -> Steps[Plan | None]:
+    """Choose among small segments: those of a level that are many, or that get no more company."""
+    for run in runs:
+        if run is not runs[-1] and len(run) > 1:  # something lies between this run and the next
+            return _plan(run, 1 + max(each.level for each in run))
+    for level in sorted({each.level for run in runs for each in run}):
+        for run in runs:
+            places = [at for at, each in enumerate(run) if each.level == level]
+            if len(places) >= SMALL_MIN:
+                some = run[places[0] : places[-1] + 1]
+                if (yield from is_apart(some, known)):  # by an older one of the same run
+                    some = run[: places[-1] + 1]
+                return _plan(some, level + 1)
+    return None
+
+
+def _plan(run: Sequence[SegmentInfo], level: int) -> Plan:
+    inputs = tuple(run[:INPUTS_MAX])
+    is_large = sum(map(data_bytes, inputs)) >= OWN_FROM_BYTES
+    return Plan("merge", inputs, level, OWN_BYTES if is_large else _NEVER, TARGET_BYTES)
+
+
+def _alive(segments: Iterable[SegmentInfo], starts: Mapping[int, int]) -> Steps[list[SegmentInfo]]:
+    """Leave out those that hold nothing alive: they go by themselves."""
+    found = []
+    for segment in segments:
+        if live_bytes(segment, starts):
+            found.append(segment)
+        yield
+    return found
+
+
+# ── what may be merged with what ──────────────────────────────────────────────────────────────
+
+
+def _runs(
+    segments: Sequence[SegmentInfo], known: Collection[SegmentInfo], span_ms: int
+) -> Steps[list[list[SegmentInfo]]]:
+    """Cut segments, oldest first, wherever something lies between them, or too much time."""
+    if not segments:
+        return [[]]
+    runs = [[segments[0]]]
+    for segment in segments[1:]:
+        run = [*runs[-1], segment]
+        yield
+        is_too_long = span_ms < _NEVER and _span_ms(run) > span_ms
+        if is_too_long or (yield from is_apart(run, known)):
+            runs.append([segment])
+        else:
+            runs[-1] = run
+    return runs
+
+
+def _span_ms(run: Iterable[SegmentInfo]) -> int:
+    """The time between the first and the last append."""
+    first = min(min(each.partitions.column("min_append_ms")) for each in run)
+    return max(max(each.partitions.column("max_append_ms")) for each in run) - first
+
+
+def is_apart(inputs: Sequence[SegmentInfo], known: Iterable[SegmentInfo]) -> Steps[bool]:
+    """Say whether another segment has messages between those of two inputs, in any partition.
+
+    Offsets grow with the frames of the journal, so it must have been made from frames between
+    those of the inputs. Mostly there is no such segment, and nothing more to look at.
+    """
+    first = min(each.first_sequence for each in inputs)
+    last = max(each.last_sequence for each in inputs)
+    ids = {each.segment_id for each in inputs}
+    others = [
+        each
+        for each in known
+        if each.segment_id not in ids
+        and (
+            not each.last_sequence or (each.first_sequence <= last and each.last_sequence >= first)
+        )
+    ]
+    many = []
+    for other in others:
+        if len(other.partitions) > _FEW:
+            many.append(other)
+        elif any(
+            _lies_between(inputs, partition_id, base)
+            for partition_id, base in zip(*_columns(other, "base_offset"), strict=True)
+        ):
+            return True
+    if not many:
+        return False
+    return (yield from _any_between(inputs, many))
+
+
+def _columns(segment: SegmentInfo, *names: str) -> list[memoryview]:
+    return [segment.partitions.ids, *map(segment.partitions.column, names)]
+
+
+def _lies_between(inputs: Iterable[SegmentInfo], partition_id: int, base_offset: int) -> bool:
+    found = [each.partitions.find(partition_id) for each in inputs]
+    extents = [each for each in found if each is not None]
+    if len(extents) < 2:
+        return False
+    first = min(each.end_offset for each in extents)
+    return first <= base_offset < max(each.base_offset for each in extents)
+
+
+def _any_between(inputs: Iterable[SegmentInfo], others: Iterable[SegmentInfo]) -> Steps[bool]:
+    """Do the same for many partitions at once."""
+    ends: dict[int, int] = {}  # the smallest
+    bases: dict[int, int] = {}  # the largest
+    for each in inputs:
+        for partition_id, base, end in zip(
+            *_columns(each, "base_offset", "end_offset"), strict=True
+        ):
+            if end < ends.get(partition_id, _NEVER):
+                ends[partition_id] = end
+            if base > bases.get(partition_id, -1):
+                bases[partition_id] = base
+        yield
+    for other in others:
+        for partition_id, base in zip(*_columns(other, "base_offset"), strict=True):
+            if ends.get(partition_id, _NEVER) <= base < bases.get(partition_id, -1):
+                return True
+        yield
+    return False
+
+
+# ── rewrites ──────────────────────────────────────────────────────────────────────────────────
+
+
+@dataclass(frozen=True, slots=True)
+class Dead:
+    """What the segments hold that nobody may read, and what to do about it."""
+
+    bytes: int
+    plan: Plan | None
+
+
+def plan_rewrite(
+    segments: Iterable[SegmentInfo], starts: Mapping[int, int], skip: Collection[int] = ()
+) -> Steps[Dead]:
+    """Find the segment that is most worth to be written again: more than half of it is dead.
+
+    An extent counts as alive as long as any of it is: what grows old in order dies in order, and
+    is not copied on the way. Wholly dead segments are retention's.
+    """
+    dead_bytes, most, found = 0, 0, None
+    for segment in segments:
+        size, live = data_bytes(segment), live_bytes(segment, starts)
+        dead_bytes += size - live
+        is_worth_it = live and size - live > DEAD_SHARE * size and size - live > most
+        if is_worth_it and segment.segment_id not in skip:
+            most, found = size - live, segment
+        yield
+    if found is None:
+        return Dead(dead_bytes, None)
+    plan = Plan("rewrite", (found,), max(1, found.level), _NEVER, TARGET_BYTES)
+    return Dead(dead_bytes, plan)
