@@ -86,6 +86,8 @@ def recover(
     last = chain[-1] if chain else None
     _refuse_corruption(last, others, expected)
     _drop_false_frames(fs, directory, others, flushed_through, recovered)
+    if recovered.prepared:  # whoever made one may have been killed before its name was durable
+        fs.sync_directory(directory)
     if last is not None:
         recovered.last_number = last.header.number
         recovered.torn |= sequence_at(last.data, last.end) == expected
