@@ -18,7 +18,8 @@ from struct import Struct
 from typing import Final, TypeAlias
 
 from trilogue.entry.checksum import WORTH_COMBINING
-from trilogue.entry.entry import CHECKED_FROM, HEADER_SIZE, LENGTH_PREFIX
+from trilogue.entry.entry import CHECKED_FROM, HEADER_SIZE, LENGTH_PREFIX, TRANSACTIONAL
+from trilogue.entry.walk import read_header
 from trilogue.log.errors import CorruptLog
 from trilogue.log.files import FileSystem, OsFileSystem
 from trilogue.log.frame import (
@@ -33,10 +34,12 @@ from trilogue.log.frame import (
 from trilogue.log.pace import Pace, smoothly
 from trilogue.log.segment import BLOCK_TARGET, Block, EpochStart, SegmentHeader, SegmentWriter
 from trilogue.log.segment_info import FlushJob, FlushResult, SegmentInfo
+from trilogue.log.transactions import OpenTransactions, Transactions, event_of
 
 # A frame's prefix of an entry and what a flush needs of the entry's own header, in one call:
-# partition id, owner epoch, 0 | base offset, length, …, last offset delta, base and max timestamp.
-_ENTRY: Final = Struct(">QI4xqi11xiqq")
+# partition id, owner epoch, 0 | base offset, length, …, attributes, last offset delta, base and max
+# timestamp.
+_ENTRY: Final = Struct(">QI4xqi9xhiqq")
 PREFIX_SIZE: Final = PREFIX.size
 _SMALLEST: Final = PREFIX_SIZE + HEADER_SIZE
 _SMALLEST_AFTER: Final = HEADER_SIZE - LENGTH_PREFIX
@@ -84,16 +87,18 @@ def flush(
         sum(notes.count for notes in source.notes.values()),
         source.bytes_in,
         segment.size if segment else 0,
+        source.open_transactions(),
     )
 
 
 class _Notes:
     """One partition's entries worth keeping, as places in the mapped files."""
 
-    __slots__ = ("flat", "flushed_end", "last_end", "parts")
+    __slots__ = ("flat", "flushed_end", "last_end", "parts", "transactions")
 
-    def __init__(self, flushed_end: int) -> None:
+    def __init__(self, flushed_end: int, open_transactions: OpenTransactions) -> None:
         self.flushed_end = flushed_end
+        self.transactions = Transactions(open_transactions) if open_transactions else None
         self.last_end: int | None = None  # of the entries met, also those dropped
         self.flat: list[int] = []  # of the file that is being read
         self.parts: list[tuple[memoryview, list[int]]] = []
@@ -104,6 +109,17 @@ class _Notes:
         if flat:
             self.last_end = flat[2 - _FIELDS] + flat[3 - _FIELDS] + 1
             self.parts.append((view, flat))
+
+    def transactional(self, entry: memoryview) -> None:
+        """Take over what an entry does to transactions, also if it is not worth keeping."""
+        header = read_header(entry)
+        if header.base_offset < self.flushed_end:
+            return  # known
+        event = event_of(entry, header, header.base_offset)
+        if event is not None:
+            if self.transactions is None:
+                self.transactions = Transactions()
+            self.transactions.apply(event)
 
     @property
     def count(self) -> int:
@@ -116,7 +132,10 @@ class _Source:
 
     def __init__(self, job: FlushJob) -> None:
         self._job = job
-        self.notes = {each: _Notes(job.flushed_ends.get(each, 0)) for each in job.known}
+        self.notes = {
+            each: _Notes(job.flushed_ends.get(each, 0), job.open_transactions.get(each, ()))
+            for each in job.known
+        }
         self._floors = {
             each: max(notes.flushed_end, job.start_offsets.get(each, 0))
             for each, notes in self.notes.items()
@@ -162,6 +181,14 @@ class _Source:
             if notes.last_end is not None
         }
 
+    def open_transactions(self) -> dict[int, tuple[tuple[int, int], ...]]:
+        """Name what is open at the end, where there was or is a transaction."""
+        return {
+            each: notes.transactions.open_rows()
+            for each, notes in self.notes.items()
+            if notes.transactions is not None and notes.last_end is not None
+        }
+
 
 _Wanted: TypeAlias = dict[int, tuple[int, Callable[[Iterable[int]], None], _Notes]]
 
@@ -174,7 +201,9 @@ def _read_frame(view: memoryview, frame: Frame, wanted: _Wanted) -> int:
     for _ in range(frame.entry_count):
         if position > last_position:
             return -1
-        partition_id, epoch, base, after, delta, base_ms, max_ms = unpack(view, position)
+        partition_id, epoch, base, after, attributes, delta, base_ms, max_ms = unpack(
+            view, position
+        )
         start = position + PREFIX_SIZE
         position = start + after + LENGTH_PREFIX
         if after < _SMALLEST_AFTER or delta < 0:
@@ -183,6 +212,8 @@ def _read_frame(view: memoryview, frame: Frame, wanted: _Wanted) -> int:
         if found is None:
             continue
         floor, note, notes = found
+        if attributes & TRANSACTIONAL:
+            notes.transactional(view[start:position])
         if base + delta < floor:
             notes.last_end = base + delta + 1
         else:
@@ -219,7 +250,12 @@ def _write_partition(writer: SegmentWriter, partition_id: int, notes: _Notes) ->
     """Write one partition's entries in blocks. A block does not reach over two files."""
     epochs = [each for _, flat in notes.parts for each in flat[4::_FIELDS]]
     bases = [each for _, flat in notes.parts for each in flat[2::_FIELDS]]
-    writer.begin(partition_id, _epoch_starts(epochs, bases))
+    transactions = notes.transactions
+    writer.begin(
+        partition_id,
+        _epoch_starts(epochs, bases),
+        transactions.rows(bases[0], notes.last_end or 0) if transactions else (),
+    )
     end = notes.flushed_end
     for view, flat in notes.parts:
         starts, afters, bases, deltas, _, base_ms, max_ms, append_ms = (

@@ -76,6 +76,7 @@ class Journal:
         self.on_durable: Callable[[], None] = _nothing  # after each commit's effects
         self.refusal: LogError | None = None
         self.durable_through = last_sequence
+        self.durable_ms = 0  # append time of the newest durable frame of this life
         self._last_sequence = last_sequence
         self._files = files
         self._committer = committer
@@ -350,6 +351,7 @@ class Journal:
 
     def _apply(self, window: Window) -> None:
         """Let everything that waited for this window happen, then use it again."""
+        self.durable_ms = window.append_time_ms
         window.advance()
         for callback in window.waiters:
             _tell(callback, None)

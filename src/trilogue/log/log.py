@@ -22,7 +22,7 @@ from pathlib import Path
 from struct import Struct
 from typing import Final
 
-from trilogue.entry.entry import EntryHeader
+from trilogue.entry.entry import TRANSACTIONAL, EntryHeader
 from trilogue.entry.walk import read_header
 from trilogue.log.catalog import Catalog
 from trilogue.log.chunks import Budget
@@ -32,7 +32,7 @@ from trilogue.log.files import FileSystem
 from trilogue.log.frame import LOST, Frame, iter_entries, iter_facts
 from trilogue.log.journal import Journal, JournalLimits
 from trilogue.log.journal_files import JournalFiles, SealedFile
-from trilogue.log.manifest import Manifest
+from trilogue.log.manifest import Manifest, PartitionRange
 from trilogue.log.object_cache import ObjectCache
 from trilogue.log.partition_log import PartitionLog
 from trilogue.log.ports import Background, Committer, Scheduler
@@ -44,8 +44,8 @@ log = logging.getLogger(__name__)
 
 UNLIMITED: Final = 1 << 62
 LET_GO_IN_A_TURN: Final = 1_000  # partitions
-# of an entry's header: base offset, last offset delta, maximum timestamp, producer id
-_REPLAYED: Final = Struct(">q15xi8xqq")
+# of an entry's header: base offset, attributes, last offset delta, max timestamp, producer id
+_REPLAYED: Final = Struct(">q13xhi8xqq")
 
 OnEntry = Callable[[int, EntryHeader], None]
 OnFact = Callable[[int, bytes], None]
@@ -184,10 +184,10 @@ class Log:
         self, manifest: Manifest, epoch: int, recovered: Recovered, replay: _Replay
     ) -> None:
         for partition_id, known in manifest.partitions.items():
-            self._add_partition(partition_id, epoch, known.start_offset, known.flushed_end)
+            self._add_partition(partition_id, epoch, known)
         for segment in sorted(manifest.segments, key=lambda each: each.first_sequence):
             self._catalog.add(segment)
-        replay.run(self._partitions)
+        replay.run(self._partitions, manifest.partitions)
         self.recovered = recovered
         self.sealed.extend(recovered.sealed)
         self._sealed_entries = sum(file.entry_count for file in recovered.sealed)
@@ -222,20 +222,22 @@ class Log:
         """Begin a partition; meta has to know of it before its first entry is appended."""
         if partition_id in self._partitions:
             raise ValueError(f"partition {partition_id} exists")
-        return self._add_partition(partition_id, owner_epoch, start_offset, start_offset)
+        whole = PartitionRange(start_offset, start_offset, start_offset)
+        return self._add_partition(partition_id, owner_epoch, whole)
 
     def _add_partition(
-        self, partition_id: int, owner_epoch: int, start_offset: int, flushed_end: int
+        self, partition_id: int, owner_epoch: int, known: PartitionRange
     ) -> PartitionLog:
         made = self._partitions[partition_id] = PartitionLog(
             partition_id,
             owner_epoch=owner_epoch,
-            start_offset=start_offset,
-            flushed_end=flushed_end,
+            start_offset=known.start_offset,
+            flushed_end=known.flushed_end,
             journal=self.journal,
             budget=self._budget,
             catalog=self._catalog,
             readers=self.readers,
+            open_transactions=known.open_transactions,
         )
         return made
 
@@ -425,14 +427,18 @@ class _Replay:
         self._on_entry = on_entry
         self._on_fact = on_fact
         self._frames: list[tuple[memoryview, Frame, Path]] = []
+        self._ranges: Mapping[int, PartitionRange] = {}
 
     def collect(self, data: memoryview, frame: Frame, path: Path) -> None:
         """Keep a frame; `recover` may still find that the log cannot be used."""
         self._frames.append((data, frame, path))
 
-    def run(self, partitions: Mapping[int, PartitionLog]) -> None:
+    def run(
+        self, partitions: Mapping[int, PartitionLog], ranges: Mapping[int, PartitionRange]
+    ) -> None:
         """Restore entries and facts, in order."""
         frames, self._frames = self._frames, []
+        self._ranges = ranges
         lost = False
         for data, frame, path in frames:
             lost = lost or bool(frame.flags & LOST)
@@ -457,9 +463,13 @@ class _Replay:
             partition = partitions.get(partition_id)
             if partition is None:
                 continue  # deleted: meta knows a partition before its first frame
-            base_offset, delta, max_timestamp, producer_id = _REPLAYED.unpack_from(data, position)
+            base_offset, attributes, delta, max_timestamp, producer_id = _REPLAYED.unpack_from(
+                data, position
+            )
             end_offset = base_offset + delta + 1
             expected = partition.end_offset
+            if attributes & TRANSACTIONAL and base_offset >= self._ranges[partition_id].flushed_end:
+                partition.restore_transaction(data[position : position + length])
             if end_offset <= expected and expected == partition.flushed_end:
                 continue  # in a segment already, or below the start
             if base_offset != expected and not (
@@ -470,7 +480,14 @@ class _Replay:
                     position=position,
                 )
             entry = data[position : position + length]
-            partition.restore(entry, base_offset, end_offset, owner_epoch, max_timestamp)
+            partition.restore(
+                entry,
+                base_offset,
+                end_offset,
+                owner_epoch,
+                max_timestamp,
+                append_ms=frame.append_time_ms,
+            )
             if producer_id >= 0:
                 self._on_entry(partition_id, read_header(entry))
 

@@ -60,6 +60,7 @@ class PartitionRange:
     flushed_end: int  # everything below is in segments
     stable_end: int  # the part of it in which no transaction is open
     aborted: tuple[AbortedRange, ...] = ()
+    open_transactions: tuple[tuple[int, int], ...] = ()  # at flushed_end: producer id, first offset
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,26 +5,39 @@
 
 Only what lies between `start_offset` and `high_watermark` is ever shown. A read returns whole
 entries, from the one that contains the wanted offset: `Hot` when they are in memory, `Cold` when a
-file has to be read, which is for a thread to do and not for the loop.
+file has to be read, which is for a thread to do and not for the loop. Readers of committed data go
+up to `stable_end` and pass over what `aborted` names: transactions.py.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
-from trilogue.entry.entry import EntryHeader
+from trilogue.entry.entry import TRANSACTIONAL, EntryHeader
+from trilogue.entry.walk import read_header
 from trilogue.log.catalog import Catalog, Runs
 from trilogue.log.chunks import Budget
 from trilogue.log.errors import FrameTooLarge, OffsetOutOfRange
 from trilogue.log.extents import Extent
 from trilogue.log.frame import MAX_ENTRY
 from trilogue.log.journal import Journal
+from trilogue.log.lookups import (
+    UNKNOWN_EPOCH,
+    AppendTimes,
+    EpochEnd,
+    Later,
+    end_of_epoch,
+    first_found,
+)
+from trilogue.log.segment import AbortedTransaction, EpochStart
 from trilogue.log.segment_info import SegmentInfo
 from trilogue.log.segment_reader import SegmentReaders
 from trilogue.log.tail import Tail
+from trilogue.log.transactions import Event, Transactions, event_of, overlapping
 from trilogue.log.window import Mark, Window
 
 log = logging.getLogger(__name__)
@@ -38,6 +51,7 @@ class Hot:
 
     slices: list[memoryview | bytes]
     size: int
+    next_offset: int = -1  # where they end; only told to who reads `until` an offset
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +66,26 @@ class Cold:
     next_offset: int
 
 
+@dataclass(frozen=True, slots=True)
+class LaterAborted:
+    """Aborted transactions of which some may stand in segments: `run` looks, in a thread."""
+
+    readers: SegmentReaders
+    segments: Sequence[SegmentInfo]
+    partition_id: int
+    from_offset: int
+    hot: list[AbortedTransaction]  # from memory, at the time of the question
+
+    def run(self, to_offset: int) -> list[AbortedTransaction]:
+        """Name those with entries from `from_offset` on to here; raises `LogError`, `OSError`."""
+        found, goes_on = self.readers.aborted(
+            self.segments, self.partition_id, self.from_offset, to_offset
+        )
+        if goes_on:
+            found += overlapping(self.hot, self.from_offset, to_offset)[0]
+        return list(dict.fromkeys(found))  # between a flush and its end some are in both
+
+
 NOTHING: Final = Hot([], 0)
 
 
@@ -59,12 +93,16 @@ class PartitionLog:
     """Appends to the journal, reads from wherever the entries are. Lives on the loop."""
 
     __slots__ = (
+        "_append_times",
         "_end_position",
+        "_epoch_start",
+        "_epochs",
         "_journal",
         "_previous",
         "_readers",
         "_runs",
         "_tail",
+        "_transactions",
         "_visible",
         "_waiting",
         "_window",
@@ -88,6 +126,7 @@ class PartitionLog:
         budget: Budget,
         catalog: Catalog,
         readers: SegmentReaders,
+        open_transactions: Sequence[tuple[int, int]] = (),
     ) -> None:
         end = max(start_offset, flushed_end)
         self.partition_id = partition_id
@@ -104,6 +143,10 @@ class PartitionLog:
         self._end_position = 0  # in the tail, of end_offset
         self._visible = 0  # in the tail, of high_watermark
         self._previous = (end, 0)  # the high watermark before this one, and its position
+        self._append_times = AppendTimes()  # of the tail
+        self._epoch_start = end  # where the owner's epoch begins
+        self._epochs: list[EpochStart] | None = None  # earlier ones that the tail began with
+        self._transactions = Transactions(open_transactions) if open_transactions else None
         self._window: Window | None = None
         self._waiting: dict[object, Callable[[], None]] = {}
 
@@ -132,16 +175,46 @@ class PartitionLog:
         if window is not self._window:
             self._window = window
             window.followers.append(self)
+        if header.attributes & TRANSACTIONAL:
+            self._note(event_of(entry, header, base_offset))
         return base_offset
 
+    def _note(self, event: Event | None) -> None:
+        if event is not None:
+            if self._transactions is None:
+                self._transactions = Transactions()
+            self._transactions.appended(event)
+
     def restore(
-        self, entry: memoryview, base_offset: int, end_offset: int, epoch: int, max_time: int
+        self,
+        entry: memoryview,
+        base_offset: int,
+        end_offset: int,
+        epoch: int,
+        max_time: int,
+        *,
+        append_ms: int,
     ) -> None:
         """Put an entry that is durable in the journal back into the tail; for recovery."""
         tail = self._tail
         tail.append(entry, len(entry), base_offset, epoch, max_time)
-        self.end_offset = self.high_watermark = end_offset
+        self.end_offset = self.high_watermark = self._epoch_start = end_offset
         self._end_position = self._visible = tail.end
+        self._append_times.note(tail.end, append_ms)
+        if self._epochs is None:
+            self._epochs = [EpochStart(epoch, base_offset)]
+        elif self._epochs[-1].owner_epoch != epoch:
+            self._epochs.append(EpochStart(epoch, base_offset))
+
+    def restore_transaction(self, entry: memoryview) -> None:
+        """Take over what a durable entry did to transactions, also one that is not restored.
+
+        For recovery: each one behind those that `open_transactions` knew, in order.
+        """
+        header = read_header(entry)
+        self._note(event_of(entry, header, header.base_offset))
+        if self._transactions is not None:
+            self._transactions.advance(header.base_offset + 1)
 
     def mark(self) -> Mark:
         """Say how far the window that closes goes."""
@@ -152,6 +225,9 @@ class PartitionLog:
         """Show everything up to the mark to readers."""
         self._previous = (self.high_watermark, self._visible)
         self.high_watermark, self._visible = mark
+        self._append_times.note(mark[1], self._journal.durable_ms)
+        if self._transactions is not None:
+            self._transactions.advance(mark[0])
 
     def wake(self) -> None:
         """Call those who wait for the high watermark to move."""
@@ -166,20 +242,21 @@ class PartitionLog:
 
     # -- reading ---------------------------------------------------------------------------
 
-    def read(self, offset: int, max_bytes: int, *, at_least_one: bool = True) -> Hot | Cold:
+    def read(
+        self, offset: int, max_bytes: int, *, at_least_one: bool = True, until: int | None = None
+    ) -> Hot | Cold:
         """Return whole entries from the one that contains the offset, up to `max_bytes` of them.
 
-        With `at_least_one` the first comes even if it is larger. Above the high watermark there is
-        nothing yet; beyond the end or below the start is `OffsetOutOfRange`.
+        With `at_least_one` the first comes even if it is larger. `until` is where an entry begins
+        behind which none is wanted, as `stable_end`. Above the high watermark there is nothing
+        yet; beyond the end or below the start is `OffsetOutOfRange`.
         """
-        if offset >= self.high_watermark:
-            if offset > self.end_offset:
-                raise OffsetOutOfRange(offset, self.start_offset, self.end_offset)
-            return NOTHING
-        if offset < self.start_offset:
+        if not self.start_offset <= offset <= self.end_offset:
             raise OffsetOutOfRange(offset, self.start_offset, self.end_offset)
+        if offset >= self.high_watermark or (until is not None and offset >= until):
+            return NOTHING
         if offset < self.flushed_end:
-            cold = self._read_cold(offset, max_bytes, at_least_one=at_least_one)
+            cold = self._read_cold(offset, max_bytes, at_least_one=at_least_one, until=until)
             if cold is not None:
                 return cold
         known, position = self._previous
@@ -187,20 +264,33 @@ class PartitionLog:
         if offset != known or position < tail.start:
             position = tail.locate(offset)
         end = self._visible
+        if until is not None and until < self.high_watermark:
+            end = max(position, tail.locate(until))
         if end - position > max_bytes:
             end = tail.boundary(position, position + max_bytes)
             if end == position and at_least_one:
                 end = tail.entry_end(position)
-        return Hot(tail.slices(position, end), end - position)
+        slices = tail.slices(position, end)
+        if until is None:
+            return Hot(slices, end - position)
+        next_offset = self.high_watermark if end == self._visible else tail.offset_at(end)
+        return Hot(slices, end - position, next_offset)
 
-    def _read_cold(self, offset: int, max_bytes: int, *, at_least_one: bool) -> Cold | None:
+    def _read_cold(
+        self, offset: int, max_bytes: int, *, at_least_one: bool, until: int | None
+    ) -> Cold | None:
         found = next(self._runs.since(offset), None)
         if found is None:
             return None  # a hole before the tail
         extent, segment = found
         return Cold(
             run=lambda: self._readers.read(
-                segment, self.partition_id, offset, max_bytes, at_least_one=at_least_one
+                segment,
+                self.partition_id,
+                offset,
+                max_bytes,
+                at_least_one=at_least_one,
+                until=until,
             ),
             size_hint=min(max_bytes, extent.size),
             next_offset=extent.end_offset,
@@ -245,6 +335,85 @@ class PartitionLog:
 
         return Cold(run=search, size_hint=extent.size, next_offset=extent.end_offset)
 
+    def offset_for_append_time(
+        self, timestamp_ms: int, from_offset: int | None = None
+    ) -> int | Later[int | None] | None:
+        """Return an offset from which on nothing is missed that became durable at a time or later.
+
+        None when there is nothing. Up to a block of a segment (256 KiB), or some kilobytes of the
+        tail, may be older: entries do not say when they were appended, frames and blocks do.
+        """
+        offset = self.start_offset if from_offset is None else max(from_offset, self.start_offset)
+        tail = self._tail
+        position = self._append_times.find(timestamp_ms, tail.locate(offset), self._visible)
+        hot = None if position is None else max(offset, tail.offset_at(position))
+        searches = [
+            partial(self._search_append_time, segment, timestamp_ms, offset)
+            for extent, segment in self._runs.since(offset)
+            if extent.max_append_ms >= timestamp_ms
+        ]
+        return Later(partial(first_found, searches, hot)) if searches else hot
+
+    def _search_append_time(
+        self, segment: SegmentInfo, timestamp_ms: int, offset: int
+    ) -> int | None:
+        with self._readers.lease(segment) as reader:
+            return reader.offset_for_append_time(self.partition_id, timestamp_ms, offset)
+
+    # -- transactions and epochs -----------------------------------------------------------
+
+    @property
+    def stable_end(self) -> int:
+        """Below it no transaction is open: how far readers of committed data may read."""
+        transactions = self._transactions
+        first = None if transactions is None else transactions.first_open
+        if first is None:
+            return self.high_watermark
+        return min(self.high_watermark, max(first, self.start_offset))
+
+    def aborted(self, from_offset: int, to_offset: int) -> list[AbortedTransaction] | LaterAborted:
+        """Name the aborted transactions with entries in [from, to), for who read just these.
+
+        `to_offset` is at most what `stable_end` was at the time of the read. In segments the end of
+        what is read is known only when it was read: `LaterAborted.run` takes it.
+        """
+        rows = [] if self._transactions is None else self._transactions.aborted
+        hot, _ = overlapping(rows, from_offset, to_offset)
+        segments = self._runs.holders(from_offset) if from_offset < self.flushed_end else []
+        if not segments:
+            return hot
+        return LaterAborted(self._readers, segments, self.partition_id, from_offset, hot)
+
+    def epoch_end(self, epoch: int) -> EpochEnd | Later[EpochEnd]:
+        """Return the largest epoch up to this one that gave out offsets here, and where it ended.
+
+        As Kafka's OffsetForLeaderEpoch: the owner's epoch ends at the high watermark, later ones
+        are unknown, and one before all that are known ended where those begin.
+        """
+        if epoch == self.owner_epoch:
+            return EpochEnd(epoch, self.high_watermark)
+        if not 0 <= epoch < self.owner_epoch:
+            return UNKNOWN_EPOCH
+        start, below = self.start_offset, -1
+        for extent, segment in self._runs.since(start):
+            if extent.owner_epoch > epoch:
+                return Later(partial(self._search_epoch, segment, epoch, start, below))
+            below = extent.owner_epoch
+        owners = EpochStart(self.owner_epoch, self._epoch_start)
+        found = end_of_epoch(epoch, (*(self._epochs or ()), owners), start, below)
+        assert isinstance(found, EpochEnd), "the owner's epoch is larger"
+        return found
+
+    def _search_epoch(self, segment: SegmentInfo, epoch: int, start: int, below: int) -> EpochEnd:
+        with self._readers.lease(segment) as reader:
+            found = end_of_epoch(epoch, reader.epochs(self.partition_id), start, below)
+        if isinstance(found, EpochEnd):
+            return found
+        end_offset = segment.partitions[self.partition_id].end_offset
+        return EpochEnd(epoch if found < 0 else found, end_offset)
+
+    # -- what there is ---------------------------------------------------------------------
+
     @property
     def max_timestamp(self) -> int:
         """The largest timestamp of a message that may be read; -1 when there is none."""
@@ -277,6 +446,13 @@ class PartitionLog:
         tail = self._tail
         position = self._visible if end_offset == self.high_watermark else tail.locate(end_offset)
         tail.drop_before(position, end_offset)
+        self._append_times.drop_before(position, self._visible)
+        if self._epoch_start <= end_offset:
+            self._epochs = None
+        if self._transactions is not None:
+            self._transactions.forget_below(end_offset)
+            if self._transactions.is_idle:
+                self._transactions = None
 
     def retain_from(self, start_offset: int) -> None:
         """Show nothing below; never more than what is durable goes."""

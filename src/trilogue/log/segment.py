@@ -49,6 +49,9 @@ HEADER_CHECKED: Final = HEADER.size - 4
 BLOCK: Final = Struct(">qqQIIqqII")
 EPOCH: Final = Struct(">IIq")  # owner epoch, 0, its first offset here
 ABORTED: Final = Struct(">qqqq")  # producer id, first offset, last offset, stable end after it
+OPEN: Final = (
+    1 << 63
+) - 1  # in place of a last offset: the transaction goes on behind this segment
 
 #     partition id, base, end, position, size, entries, owner epoch, 0, event times, append times,
 #     section position, blocks, epochs, aborted, section crc, 0, crc of all before
@@ -69,12 +72,16 @@ class EpochStart(NamedTuple):
 
 
 class AbortedTransaction(NamedTuple):
-    """Entries of one producer that readers of committed data pass over."""
+    """Entries of one producer that readers of committed data pass over.
+
+    It stands in the segment that has its marker. A row whose last offset is `OPEN` is about one
+    that was still open at the end of a segment, to be aborted later or not: transactions.py.
+    """
 
     producer_id: int
     first_offset: int
-    last_offset: int
-    stable_end: int
+    last_offset: int  # the marker's
+    stable_end: int  # behind the marker: the first offset of the oldest one open, else what follows
 
 
 class Block(NamedTuple):
@@ -210,6 +217,14 @@ class SegmentWriter:
         partition.aborted.extend(aborted)
         assert partition.epochs
         self._partitions.append(partition)
+
+    def amend(
+        self, epochs: Iterable[EpochStart], aborted: Iterable[AbortedTransaction] = ()
+    ) -> None:
+        """Replace what `begin` said of the partition, where it is known only at its end."""
+        partition = self._partitions[-1]
+        partition.epochs, partition.aborted = list(epochs), list(aborted)
+        assert partition.epochs
 
     def block(
         self,

@@ -41,6 +41,7 @@ class BlockIndex:
 
     __slots__ = (
         "aborted",
+        "appended",
         "bases",
         "checksums",
         "ends",
@@ -61,12 +62,14 @@ class BlockIndex:
         self.positions = [int(row[2]) for row in rows]
         self.sizes = [int(row[3]) for row in rows]
         self.latest = [int(row[5]) for row in rows]  # event time
+        self.appended = [int(row[6]) for row in rows]  # append time, the latest
         self.checksums = [int(row[7]) for row in rows]
         self.stop = self.positions[-1] + self.sizes[-1]  # where the extent ends
         self.verified = bytearray(blocks)
         self.known: dict[int, int] = {}  # offset -> position of the entry that has or follows it
         then = at + epochs * EPOCH.size
         self.epochs = [EpochStart(row[0], row[2]) for row in EPOCH.iter_unpack(section[at:then])]
+        # with those that are open at the end: transactions.py
         self.aborted = [AbortedTransaction(*row) for row in ABORTED.iter_unpack(section[then:])]
 
     def block_of(self, offset: int) -> int:

@@ -10,7 +10,7 @@ bytes of one partition in one segment are one unbroken run, its *extent*.
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from trilogue.log.extents import Extents
 
@@ -83,6 +83,8 @@ class FlushJob:
     bytes_per_second: int | None = None  # pace; None = as fast as it goes
     incarnations: tuple[int, ...] = ()  # of the files, in their order: none may be in a later life
     direct: bool = False  # whether the file system takes writes past the page cache
+    # of partitions that have any at their flushed end: producer id, first offset
+    open_transactions: dict[int, tuple[tuple[int, int], ...]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +97,8 @@ class FlushResult:
     entries: int  # written
     bytes_in: int  # of journal read
     bytes_written: int  # of segment
+    # at their new flushed end, of partitions that had any before or had a transactional entry
+    open_transactions: dict[int, tuple[tuple[int, int], ...]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from __future__ import annotations
 import threading
 from bisect import bisect_left, bisect_right
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
@@ -26,10 +26,11 @@ from trilogue.log.errors import CorruptLog
 from trilogue.log.extents import Extent
 from trilogue.log.files import FileSystem
 from trilogue.log.object_cache import ObjectCache
-from trilogue.log.segment import AbortedTransaction, EpochStart, SegmentHeader
+from trilogue.log.segment import OPEN, AbortedTransaction, EpochStart, SegmentHeader
 from trilogue.log.segment_files import SegmentFile, SegmentFiles, is_remote
 from trilogue.log.segment_footer import BlockIndex, Footer
 from trilogue.log.segment_info import SegmentInfo
+from trilogue.log.transactions import overlapping
 
 HANDLES_MAX: Final = 64  # open segments; each costs a descriptor and its footer
 WALK_STEP: Final = 32 << 10  # bytes looked through at a time for an offset
@@ -79,18 +80,32 @@ class SegmentReader:
         return list(index.epochs) if index else []
 
     def aborted(self, partition_id: int) -> list[AbortedTransaction]:
-        """Return the aborted transactions that have entries of a partition here."""
+        """Return the transactions of a partition that were aborted here: their markers are here."""
+        return [row for row in self.transactions(partition_id) if row.last_offset != OPEN]
+
+    def transactions(self, partition_id: int) -> list[AbortedTransaction]:
+        """Return all rows about transactions, for who rewrites this: see `rows_within`.
+
+        Those with the last offset `OPEN` are open at the end of what is here.
+        """
         index = self._footer.index(partition_id)
         return list(index.aborted) if index else []
 
     # ── reading ───────────────────────────────────────────────────────────────────────────────
 
     def read(
-        self, partition_id: int, offset: int, max_bytes: int, *, at_least_one: bool = True
+        self,
+        partition_id: int,
+        offset: int,
+        max_bytes: int,
+        *,
+        at_least_one: bool = True,
+        until: int | None = None,
     ) -> memoryview:
         """Return whole entries from the one that contains `offset`, or the next one behind a hole.
 
-        At most `max_bytes`, but `at_least_one`; nothing at all when the segment has none there.
+        At most `max_bytes`, but `at_least_one`, and none from `until` on, where an entry begins;
+        nothing at all when the segment has none there.
         It ends with a block where that gives at least half of what was asked for: a reader that
         goes on then finds its place without a search.
         """
@@ -99,13 +114,14 @@ class SegmentReader:
         if index is None or number == len(index.bases):
             return NOTHING
         start = self._locate(index, number, offset)
+        stop = index.stop if until is None else self._stop(index, until)
         limit = start + max_bytes
-        if limit >= index.stop:
-            return self._read_range(index, start, index.stop)
+        if limit >= stop:
+            return self._read_range(index, start, stop) if start < stop else NOTHING
         boundary = index.positions[bisect_right(index.positions, limit) - 1]
         if boundary > start and boundary - start >= max_bytes // 2:
             return self._read_range(index, start, boundary)
-        data = self._read_range(index, start, min(index.stop, max(limit, start + HEADER_SIZE)))
+        data = self._read_range(index, start, min(stop, max(limit, start + HEADER_SIZE)))
         at = max(0, boundary - start)
         walked = self._walk(data, at, len(data), start)
         if walked:
@@ -115,7 +131,32 @@ class SegmentReader:
         if at or not at_least_one:
             return data[:at]
         length = LENGTH_PREFIX + int.from_bytes(data[8:LENGTH_PREFIX], "big")
-        return self._read_range(index, start, min(index.stop, start + length))
+        return self._read_range(index, start, min(stop, start + length))
+
+    def _stop(self, index: BlockIndex, until: int) -> int:
+        """Find where in the file the entries before an offset end."""
+        number = index.block_of(until)
+        if number == len(index.bases):
+            return index.stop
+        position = self._locate(index, number, until)
+        index.remember(until, position)
+        return position
+
+    def offset_for_append_time(
+        self, partition_id: int, timestamp_ms: int, from_offset: int = 0
+    ) -> int | None:
+        """Return where to begin, from an offset on, to miss nothing appended at this time or later.
+
+        Blocks know their latest append time, so up to a block before it may be older. None when
+        all is older.
+        """
+        index = self._footer.index(partition_id)
+        if index is None:
+            return None
+        for number in range(index.block_of(from_offset), len(index.bases)):
+            if index.appended[number] >= timestamp_ms:
+                return max(from_offset, index.bases[number])
+        return None
 
     def entry_for_time(
         self, partition_id: int, timestamp_ms: int, from_offset: int = 0
@@ -229,10 +270,33 @@ class SegmentReaders:
         max_bytes: int,
         *,
         at_least_one: bool = True,
+        until: int | None = None,
     ) -> memoryview:
         """Read from one segment; see `SegmentReader.read`."""
         with self.lease(info) as reader:
-            return reader.read(partition_id, offset, max_bytes, at_least_one=at_least_one)
+            return reader.read(
+                partition_id, offset, max_bytes, at_least_one=at_least_one, until=until
+            )
+
+    def aborted(
+        self, segments: Iterable[SegmentInfo], partition_id: int, from_offset: int, to_offset: int
+    ) -> tuple[list[AbortedTransaction], bool]:
+        """Name the aborted transactions with entries in [from, to).
+
+        `segments` are those that hold the partition, by offset, from the one with `from_offset` on.
+        Markers may lie far behind the entries: it goes on while a transaction that began before
+        `to` is open. Also says whether what comes after the last segment may matter, too.
+        """
+        found: list[AbortedTransaction] = []
+        for info in segments:
+            with self.lease(info) as reader:
+                some, goes_on = overlapping(
+                    reader.transactions(partition_id), from_offset, to_offset
+                )
+            found += some
+            if not goes_on and info.partitions[partition_id].end_offset >= to_offset:
+                return found, False
+        return found, True
 
     @contextmanager
     def lease(self, info: SegmentInfo) -> Iterator[SegmentReader]:

@@ -42,6 +42,7 @@ class Window:
     """One frame in the making. `used` and `limit` are read and moved by the journal's hot path."""
 
     __slots__ = (
+        "append_time_ms",
         "entry_count",
         "fact_count",
         "facts",
@@ -71,6 +72,7 @@ class Window:
         self.marks: list[tuple[Follower, Mark]] = []
         self.waiters: list[Waiter] = []
         self.sequence = 0
+        self.append_time_ms = 0
 
     @property
     def is_empty(self) -> bool:
@@ -102,6 +104,7 @@ class Window:
             end += len(payload)
         self.fact_count = len(self.facts)
         self.sequence = sequence
+        self.append_time_ms = append_time_ms
         encode_frame_header(
             view[:end],
             seed=seed,

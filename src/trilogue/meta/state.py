@@ -15,6 +15,7 @@ from typing import Any, Final, TypeAlias
 from trilogue.log.extents import Extents
 from trilogue.log.manifest import Manifest, ManifestTopic, PartitionRange
 from trilogue.log.segment_info import SegmentInfo, without
+from trilogue.log.transactions import stable_end_of
 from trilogue.meta import port
 from trilogue.meta.errors import Fenced, InvalidCommit, PreconditionFailed
 from trilogue.meta.port import INT_MAX, IdBlock, PartitionState, TopicKey, TopicRow
@@ -76,12 +77,15 @@ class MetaState:
                 ManifestTopic(row.tenant, row.namespace, row.name, row.topic_id, row.partitions)
                 for row in self.topics.values()
             ),
-            {
-                partition_id: PartitionRange(each.start_offset, each.flushed_end, each.flushed_end)
-                for partition_id, each in self.partitions.items()
-            },
+            {partition_id: _range_of(each) for partition_id, each in self.partitions.items()},
             tuple(self.segments.values()),
         )
+
+
+def _range_of(state: PartitionState) -> PartitionRange:
+    start, end, transactions = state.start_offset, state.flushed_end, state.open_transactions
+    stable_end = stable_end_of(transactions, start, end) if transactions else end
+    return PartitionRange(start, end, stable_end, open_transactions=transactions)
 
 
 class Change:

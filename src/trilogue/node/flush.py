@@ -24,7 +24,7 @@ import errno
 import logging
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -84,8 +84,16 @@ class Cut:
         return self.file.size * 1_000 // max(1, self.sealed_ms - self.file.first_append_ms)
 
 
+async def no_bound() -> None:
+    """Stand where nothing merges segments."""
+
+
 class Flusher:
-    """Flushes sealed files, one job at a time, oldest first."""
+    """Flushes sealed files, one job at a time, oldest first.
+
+    `room` is awaited before each flush: it waits while there are too many unmerged segments.
+    `on_flushed` is told of each flush that brought a segment.
+    """
 
     def __init__(
         self,
@@ -95,6 +103,8 @@ class Flusher:
         *,
         now_ms: Callable[[], int],
         bytes_per_second: int,
+        room: Callable[[], Awaitable[None]] = no_bound,
+        on_flushed: Callable[[], object] = lambda: None,
     ) -> None:
         self.counts = FlushCounts()
         self._storage = storage
@@ -102,6 +112,8 @@ class Flusher:
         self._manifests = manifests
         self._now_ms = now_ms
         self._bytes_per_second = bytes_per_second
+        self._room = room
+        self._on_flushed = on_flushed
         self._cuts: deque[Cut] = deque()
         self._more = asyncio.Event()
         self._none = asyncio.Event()
@@ -118,6 +130,8 @@ class Flusher:
         """Flush for ever; ends by an exception that no retry would help."""
         while True:
             await self._more.wait()
+            if not self._in_haste:
+                await self._room()
             await self._flush_with_retries()
             if not self._cuts:
                 self._more.clear()
@@ -209,6 +223,8 @@ class Flusher:
             raise
         storage.log.apply_flush(result)
         self._manifests.changed()
+        if result.segment is not None:
+            self._on_flushed()
         self._count(result, time.monotonic() - began)
 
     def _pace(self, cuts: list[Cut]) -> int | None:
@@ -244,6 +260,11 @@ class Flusher:
             bytes_per_second=self._pace(cuts),
             incarnations=tuple(file.incarnation for file in files),
             direct=storage.log.direct,
+            open_transactions={
+                each: state.open_transactions
+                for each, state in partitions.items()
+                if state.open_transactions
+            },
         )
 
     async def _record(self, job: FlushJob, result: FlushResult, cuts: list[Cut]) -> None:
@@ -258,7 +279,11 @@ class Flusher:
             for key, value in rows.items()
         ]
         ops: list[Op] = [
-            PutPartitionState(partition_id, flushed_end=end)
+            PutPartitionState(
+                partition_id,
+                flushed_end=end,
+                open_transactions=result.open_transactions.get(partition_id),
+            )
             for partition_id, end in result.ends.items()
         ]
         ops.append(SetFlushedThrough(result.last_sequence))
