@@ -28,7 +28,11 @@ FOREIGN = {
     18: "test_kafka_matrix.py",
     19: "test_kafka_admin.py",
     20: "test_kafka_admin.py",
+    21: "test_kafka_delete_records.py",
     22: "test_kafka_restart.py",
+    32: "test_kafka_configs.py",
+    33: "test_kafka_configs.py",
+    44: "test_kafka_configs.py",
 }
 UNDER_ANOTHER_NAME = {"api_versions": "connection"}  # handler file -> file of its tests
 

@@ -31,6 +31,8 @@ class Operation(Enum):
     DELETE = "delete"
     ALTER = "alter"
     DESCRIBE = "describe"
+    ALTER_SETTINGS = "alter settings"
+    DESCRIBE_SETTINGS = "describe settings"
     IDEMPOTENT_WRITE = "idempotent write"
     CLUSTER_ACTION = "cluster action"
 

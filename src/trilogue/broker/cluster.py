@@ -9,7 +9,7 @@ who mention a new topic at once make it once (`creating` lets the second wait fo
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol as Port
 
 from trilogue.broker.commit import Commit
@@ -104,6 +104,8 @@ class Cluster:
         self._creating: dict[TopicName, Commit[Topic]] = {}
         self._coming = 0  # partitions of topics that are being made
         self._deleting: dict[TopicName, Commit[None]] = {}
+        self._altering: dict[TopicName, Commit[Topic]] = {}
+        self.generation = 0  # moves when a topic is replaced by one with other settings
 
     def attach(self, logs: PartitionLogs) -> None:
         """Take the log, which has recovered; from here on there are topics."""
@@ -232,6 +234,34 @@ class Cluster:
         commit.done.then(lambda _: self._deleted(name))
         return commit
 
+    # -- topics that change
+
+    def altering(self, name: TopicName) -> Promise[Topic] | None:
+        """Return the promise of a change of this topic that is being recorded right now."""
+        found = self._altering.get(name)
+        return None if found is None else found.done
+
+    def plan_alter(self, name: TopicName, settings: dict[str, str]) -> Commit[Topic]:
+        """Decide what settings a topic keeps; one change of a topic at a time (`altering`).
+
+        They hold for everything that is asked of the topic after the commit is applied.
+        """
+        topic = self.topic(name)
+        if name in self._deleting:
+            raise UnknownTopic("the topic is being deleted")
+        if name in self._altering:
+            raise InvalidRequest("the topic is being changed")
+        row = replace(topic.row, settings=settings, epoch=topic.row.epoch + 1)
+        commit = Commit(
+            lambda: [PutTopic(row)],
+            (TopicIs(name.tenant, name.namespace, name.name, row.topic_id, topic.row.epoch),),
+            lambda: self._alter(topic, row),
+            outrun=UnknownTopic("the topic was changed or deleted meanwhile"),
+        )
+        self._altering[name] = commit
+        commit.done.then(lambda _: self._altered(name))
+        return commit
+
     # -- inside
 
     def _check_assignment(self, assignment: Mapping[int, Sequence[int]]) -> None:
@@ -275,6 +305,18 @@ class Cluster:
 
     def _deleted(self, name: TopicName) -> None:
         del self._deleting[name]
+
+    def _altered(self, name: TopicName) -> None:
+        del self._altering[name]
+
+    def _alter(self, topic: Topic, row: TopicRow) -> Topic:
+        settings = resolve(row.settings, self.limits.topic)
+        for partition in topic.partitions:
+            partition.obey(settings)
+        altered = Topic(row, topic.name, topic.partitions)
+        self._topics[topic.name] = self._by_id[row.topic_id] = altered
+        self.generation += 1
+        return altered
 
     def _add(self, row: TopicRow, log_of: Callable[[int], PartitionLog]) -> Topic:
         settings = resolve(row.settings, self.limits.topic)

@@ -71,6 +71,14 @@ class UnknownEpoch(BrokerError):
     """The client knows a newer owner than we do."""
 
 
+class PolicyViolation(BrokerError):
+    """Something that the topic's own settings forbid."""
+
+
+class OffsetOutOfRange(BrokerError):
+    """An offset beyond the end of the partition."""
+
+
 class AccessDenied(BrokerError):
     """The authorizer said no."""
 

@@ -15,11 +15,11 @@ as Kafka does. That is why an explicit 604800000 is not the same as the default.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 
-from trilogue.broker.errors import InvalidSetting
+from trilogue.broker.errors import InvalidRequest, InvalidSetting
 
 DAY_MS = 86_400_000
 FOREVER_MS = -1
@@ -35,6 +35,10 @@ LOG_APPEND_TIME = "LogAppendTime"
 FLUSH_COMMIT = "commit"
 FLUSH_INTERVAL = "interval"
 FLUSH_CHOICES = (FLUSH_COMMIT, FLUSH_INTERVAL)
+
+
+COMPACT = "compact"
+DELETE = "delete"
 
 
 class Kind(Enum):
@@ -70,6 +74,11 @@ class TopicSettings:
     message_size_max: int = DEFAULT_MESSAGE_SIZE_MAX
     log_append_time: bool = False
     patient: bool = False  # acknowledged from memory, durable a little later
+    compacts: bool = False  # of messages with one key the last one is kept
+    dirty_ratio_min: float = 0.5  # from which share of new bytes on it is worth compacting
+    delete_retention_ms: int = DAY_MS  # of tombstones, after they were first compacted
+    compaction_lag_min_ms: int = 0
+    compaction_lag_max_ms: int = INT64_MAX
 
 
 def _integer(low: int, high: int) -> Callable[[str, str], str]:
@@ -95,6 +104,23 @@ def _choice(*choices: str) -> Callable[[str, str], str]:
     return check
 
 
+def _ratio(key: str, text: str) -> str:
+    try:
+        value = float(text) if text.isascii() and "_" not in text else -1.0
+    except ValueError:
+        value = -1.0
+    if not 0 <= value <= 1:
+        raise InvalidSetting(f"{key}: a number from 0 to 1 is needed")
+    return str(value)
+
+
+def _policy(key: str, text: str) -> str:
+    given = [each.strip().lower() for each in text.split(",")]
+    if not set(given) <= {COMPACT, DELETE}:
+        raise InvalidSetting(f"{key}: {COMPACT}, {DELETE} or both, with a comma, are needed")
+    return ",".join(dict.fromkeys(given))
+
+
 def _fixed(value: str, why: str, *aliases: str) -> Callable[[str, str], str]:
     accepted = {value, *aliases}
 
@@ -117,10 +143,10 @@ def _still(key: str, kind: Kind, value: str, why: str, *aliases: str) -> Setting
 
 
 _SEGMENTS = "segments hold many topics and are cut by the broker"
-_COMPACTION = "topics are not compacted"
 _TIERS = "there is no second tier of storage"
 _THROTTLE = "there are no followers to throttle"
 _ANY_TIME = "every timestamp is accepted"
+_LAGS = ("min.compaction.lag.ms", "max.compaction.lag.ms")
 _SYNCED = "each append is synced, at once or as `flush` says, which is stricter than any interval"
 _OLD = "batches are kept as sent and never converted down"
 
@@ -152,23 +178,39 @@ TABLE: dict[str, Setting] = {
         ),
         _acting("flush.messages", Kind.LONG, str(INT64_MAX), _integer(1, INT64_MAX), _SYNCED),
         _acting("flush.ms", Kind.LONG, str(INT64_MAX), _integer(0, INT64_MAX), _SYNCED),
-        _still("cleanup.policy", Kind.LIST, "delete", _COMPACTION),
+        _acting(
+            "cleanup.policy", Kind.LIST, DELETE, _policy,
+            "What makes room: `delete`, old messages go (retention); `compact`, of messages with "
+            "one key only the last one stays, and each needs a key; or both.",
+        ),
+        _acting(
+            "min.cleanable.dirty.ratio", Kind.DOUBLE, "0.5", _ratio,
+            "Compaction begins when this share of a partition's bytes is new since the last time.",
+        ),
+        _acting(
+            "min.compaction.lag.ms", Kind.LONG, "0", _integer(0, INT64_MAX),
+            "How long a message stays after it was appended, whatever follows it.",
+        ),
+        _acting(
+            "max.compaction.lag.ms", Kind.LONG, str(INT64_MAX), _integer(1, INT64_MAX),
+            "From this age of a new message on compaction begins whatever the ratio is.",
+        ),
+        _acting(
+            "delete.retention.ms", Kind.LONG, str(DAY_MS), _integer(0, INT64_MAX),
+            "How long a tombstone (a key without a value) stays after it was first compacted.",
+        ),
         _still("compression.type", Kind.STRING, "producer", "batches are kept as sent"),
-        _still("delete.retention.ms", Kind.LONG, "86400000", _COMPACTION),
         _still("file.delete.delay.ms", Kind.LONG, "60000", _SEGMENTS),
         _still("follower.replication.throttled.replicas", Kind.LIST, "", _THROTTLE),
         _still("index.interval.bytes", Kind.INT, "4096", _SEGMENTS),
         _still("leader.replication.throttled.replicas", Kind.LIST, "", _THROTTLE),
         _still("local.retention.bytes", Kind.LONG, "-2", _TIERS),
         _still("local.retention.ms", Kind.LONG, "-2", _TIERS),
-        _still("max.compaction.lag.ms", Kind.LONG, str(INT64_MAX), _COMPACTION),
         _still("message.downconversion.enable", Kind.BOOLEAN, "false", _OLD),
         _still("message.format.version", Kind.STRING, "3.0-iv1", _OLD, "2.0", "2.0-iv1", "3.0"),
         _still("message.timestamp.after.max.ms", Kind.LONG, str(INT64_MAX), _ANY_TIME),
         _still("message.timestamp.before.max.ms", Kind.LONG, str(INT64_MAX), _ANY_TIME),
         _still("message.timestamp.difference.max.ms", Kind.LONG, str(INT64_MAX), _ANY_TIME),
-        _still("min.cleanable.dirty.ratio", Kind.DOUBLE, "0.5", _COMPACTION),
-        _still("min.compaction.lag.ms", Kind.LONG, "0", _COMPACTION),
         _still("min.insync.replicas", Kind.INT, "1", "there is one durable copy"),
         _still("preallocate", Kind.BOOLEAN, "false", _SEGMENTS),
         _still("remote.log.copy.disable", Kind.BOOLEAN, "false", _TIERS),
@@ -211,7 +253,56 @@ def check_settings(given: Mapping[str, str | None]) -> dict[str, str]:
         checked = row.check(key, value)
         if row.acts:
             kept[key] = checked
+    _check_lags(kept)
     return kept
+
+
+def _check_lags(kept: Mapping[str, str]) -> None:
+    low, high = (int(kept.get(key, TABLE[key].default)) for key in _LAGS)
+    if low > high:
+        raise InvalidSetting(f"{_LAGS[0]} {low} is more than {_LAGS[1]} {high}")
+
+
+class Change(Enum):
+    """What may be done to one setting of a topic."""
+
+    SET = "set"
+    RESET = "reset"  # to its default
+    APPEND = "append"  # to a list
+    SUBTRACT = "subtract"  # from a list
+
+
+def change_settings(
+    kept: Mapping[str, str], changes: Iterable[tuple[str, Change, str | None]]
+) -> dict[str, str]:
+    """Return what a topic keeps after changes of some settings, or refuse the first wrong one."""
+    after = dict(kept)
+    seen: set[str] = set()
+    for key, change, value in changes:
+        row = TABLE.get(key)
+        if row is None:
+            raise InvalidSetting(f"there is no topic setting {key!r}")
+        if key in seen:
+            raise InvalidRequest(f"{key} is changed more than once")
+        seen.add(key)
+        after.pop(key, None)
+        if change is Change.RESET:
+            continue
+        if value is None:
+            raise InvalidRequest(f"{key}: a value is needed")
+        before = kept.get(key, row.default)
+        changed = value if change is Change.SET else _changed_list(row, before, change, value)
+        after |= check_settings({key: changed})
+    _check_lags(after)
+    return after
+
+
+def _changed_list(row: Setting, before: str, change: Change, value: str) -> str:
+    if row.kind is not Kind.LIST:
+        raise InvalidSetting(f"{row.key} is no list")
+    given = [each.strip() for each in value.split(",")]
+    items = [each for each in before.split(",") if each and each not in given]
+    return ",".join(items + given if change is Change.APPEND else items)
 
 
 NODE_DEFAULTS = TopicSettings()
@@ -220,11 +311,21 @@ NODE_DEFAULTS = TopicSettings()
 def resolve(kept: Mapping[str, str], defaults: TopicSettings = NODE_DEFAULTS) -> TopicSettings:
     """Say what the kept settings of a topic mean, on a node with these defaults."""
     retention = kept.get("retention.ms")
+    policy = kept.get("cleanup.policy", DELETE).split(",")
+    deletes = DELETE in policy
+    retention_ms = defaults.retention_ms if retention is None else int(retention)
+    retention_bytes = int(kept.get("retention.bytes", defaults.retention_bytes))
+    own = {key: kept.get(key, row.default) for key, row in TABLE.items() if row.acts}
     return TopicSettings(
-        retention_ms=defaults.retention_ms if retention is None else int(retention),
+        retention_ms=retention_ms if deletes else FOREVER_MS,
         retention_by_record_time=retention is not None,
-        retention_bytes=int(kept.get("retention.bytes", defaults.retention_bytes)),
+        retention_bytes=retention_bytes if deletes else UNLIMITED_BYTES,
         message_size_max=int(kept.get("max.message.bytes", defaults.message_size_max)),
         log_append_time=kept.get("message.timestamp.type") == LOG_APPEND_TIME,
         patient=kept["flush"] == FLUSH_INTERVAL if "flush" in kept else defaults.patient,
+        compacts=COMPACT in policy,
+        dirty_ratio_min=float(own["min.cleanable.dirty.ratio"]),
+        delete_retention_ms=int(own["delete.retention.ms"]),
+        compaction_lag_min_ms=int(own["min.compaction.lag.ms"]),
+        compaction_lag_max_ms=int(own["max.compaction.lag.ms"]),
     )

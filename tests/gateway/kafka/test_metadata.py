@@ -228,6 +228,6 @@ async def test_authorized_operations_are_told_when_asked_for():
         assert silent.topics[0].topic_authorized_operations == -(2**31)
         assert silent.cluster_authorized_operations == -(2**31)
         bits = told.topics[0].topic_authorized_operations
-        assert {bit for bit in range(16) if bits >> bit & 1} == {3, 5, 6, 7, 8}
+        assert {bit for bit in range(16) if bits >> bit & 1} == {3, 5, 6, 7, 8, 10, 11}
         bits = told.cluster_authorized_operations
         assert {bit for bit in range(16) if bits >> bit & 1} == {5, 7, 8, 9, 12}

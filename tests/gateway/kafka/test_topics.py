@@ -97,7 +97,7 @@ REFUSED = {
     "unknown setting": (topic("t", 1, 1, no_such_thing="1"), 40),
     "bad value": (topic("t", 1, 1, retention_ms="soon"), 40),
     "null value": (topic("t", 1, 1, retention_ms=None), 40),
-    "not enforced": (topic("t", 1, 1, cleanup_policy="compact"), 40),
+    "not enforced": (topic("t", 1, 1, compression_type="zstd"), 40),
 }
 
 

@@ -53,7 +53,7 @@ def test_kio_has_what_this_oracle_needs():
         f"{name}{kind}-v{version}"
         for name, first in [
             ("Produce", 3), ("Fetch", 4), ("ListOffsets", 1), ("OffsetCommit", 2),
-            ("OffsetFetch", 1), ("CreateTopics", 2), ("DeleteTopics", 1),
+            ("OffsetFetch", 1), ("CreateTopics", 2), ("DeleteTopics", 1), ("DescribeConfigs", 1),
         ]
         for kind in ("Request", "Response")
         for version in range(first)

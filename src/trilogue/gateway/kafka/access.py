@@ -15,6 +15,8 @@ NUMBERS: dict[Operation, int] = {
     Operation.ALTER: 7,
     Operation.DESCRIBE: 8,
     Operation.CLUSTER_ACTION: 9,
+    Operation.DESCRIBE_SETTINGS: 10,
+    Operation.ALTER_SETTINGS: 11,
     Operation.IDEMPOTENT_WRITE: 12,
 }
 
@@ -27,6 +29,8 @@ MEANINGFUL: dict[ResourceKind, tuple[Operation, ...]] = {
         Operation.DELETE,
         Operation.ALTER,
         Operation.DESCRIBE,
+        Operation.DESCRIBE_SETTINGS,
+        Operation.ALTER_SETTINGS,
     ),
     ResourceKind.GROUP: (Operation.READ, Operation.DELETE, Operation.DESCRIBE),
     ResourceKind.CLUSTER: (

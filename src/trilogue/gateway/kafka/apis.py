@@ -20,6 +20,8 @@ from typing import Any, NamedTuple
 from trilogue.broker.access import Operation, ResourceKind
 from trilogue.gateway.kafka import (
     api_versions,
+    configs,
+    delete_records,
     fetch,
     groups,
     list_offsets,
@@ -95,7 +97,11 @@ TABLE: tuple[Row, ...] = (
     _row(18, (0, 4), api_versions.handle, CLUSTER, DESCRIBE),
     _row(19, (0, 7), topics.create, TOPIC, CREATE),
     _row(20, (0, 6), topics.delete, TOPIC, DELETE),
+    _row(21, (0, 2), delete_records.handle, TOPIC, DELETE),
     _row(22, (0, 5), transactions.init_producer_id, CLUSTER, Operation.IDEMPOTENT_WRITE),
+    _row(32, (0, 4), configs.describe, TOPIC, Operation.DESCRIBE_SETTINGS),
+    _row(33, (0, 2), configs.alter, TOPIC, Operation.ALTER_SETTINGS),
+    _row(44, (0, 1), configs.alter_incrementally, TOPIC, Operation.ALTER_SETTINGS),
 )
 
 

@@ -31,6 +31,8 @@ CODES: dict[type[BaseException], ErrorCode] = {
     broker.InvalidSetting: ErrorCode.INVALID_CONFIG,
     broker.InvalidRequest: ErrorCode.INVALID_REQUEST,
     broker.NotServed: ErrorCode.INVALID_REQUEST,
+    broker.PolicyViolation: ErrorCode.POLICY_VIOLATION,
+    broker.OffsetOutOfRange: ErrorCode.OFFSET_OUT_OF_RANGE,
     broker.NotOwner: ErrorCode.NOT_LEADER_OR_FOLLOWER,
     broker.StaleEpoch: ErrorCode.FENCED_LEADER_EPOCH,
     broker.UnknownEpoch: ErrorCode.UNKNOWN_LEADER_EPOCH,

@@ -33,6 +33,7 @@ from trilogue.gateway.kafka.errors import EXPECTED, code_of
 from trilogue.gateway.kafka.shared import Call
 from trilogue.gateway.session import Place
 from trilogue.gateway.stream import Buffer
+from trilogue.log.errors import OffsetOutOfRange
 from trilogue.log.partition_log import Cold, PartitionLog
 from trilogue.wire.kafka.compile import gatherer
 from trilogue.wire.kafka.errors import ErrorCode
@@ -193,6 +194,8 @@ class Fetch(Place):
                 data.current_leader = LeaderIdAndEpoch(
                     leader_id=self._call.broker.cluster.node_id, leader_epoch=partition.owner_epoch
                 )
+            if isinstance(problem, OffsetOutOfRange):  # a real Kafka leaves these at -1
+                data.log_start_offset = plog.start_offset
             return data
         data.high_watermark = data.last_stable_offset = plog.high_watermark
         data.log_start_offset = plog.start_offset

@@ -87,12 +87,16 @@ class Shared:
         self.requests: Counter[int] = Counter()
         self.metadata_rows = Rows()
         self._topics: dict[str, Topic] = {}
+        self._generation = 0  # of the cluster that they are of
 
     def topic(self, spelled: str) -> Topic:
         """The topic that a client of this door means by this name; UnknownTopic or InvalidName.
 
-        Names are parsed once: what was found is remembered until it is deleted.
+        Names are parsed once: what was found is remembered until a topic changes or is deleted.
         """
+        if self._generation != self.broker.cluster.generation:
+            self._generation = self.broker.cluster.generation
+            self._topics.clear()
         topic = self._topics.get(spelled)
         if topic is not None and not topic.partitions[0].deleted:
             return topic

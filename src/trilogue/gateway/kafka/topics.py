@@ -72,7 +72,7 @@ async def create(call: Call, request: CreateTopicsRequest) -> CreateTopicsRespon
         except EXPECTED as problem:
             result = _create_refused(topic.name, problem)
         results[topic.name] = result
-    outcomes = await _all_kept(call, [promise for _, promise in waiting], request.timeout_ms)
+    outcomes = await all_kept(call, [promise for _, promise in waiting], request.timeout_ms)
     for (result, promise), outcome in zip(waiting, outcomes, strict=True):
         if outcome is None:
             result.topic_id = promise.result().topic_id
@@ -164,7 +164,7 @@ async def delete(call: Call, request: DeleteTopicsRequest) -> DeleteTopicsRespon
             await asyncio.sleep(0)
         try:
             _check_request(call, len(results), mentioned[key])
-            topic = _find(call, each)
+            topic = await _at_rest(call, each)
             result.name = each.name or spelled_kafka(topic.name)
             result.topic_id = topic.topic_id
             waiting.append((result, carry_out(call, call.broker.cluster.plan_delete(topic.name))))
@@ -172,12 +172,21 @@ async def delete(call: Call, request: DeleteTopicsRequest) -> DeleteTopicsRespon
             result.error_code = code_of(problem)
             result.error_message = str(problem) or None
         results[key] = result
-    outcomes = await _all_kept(call, [promise for _, promise in waiting], request.timeout_ms)
+    outcomes = await all_kept(call, [promise for _, promise in waiting], request.timeout_ms)
     for (result, _), outcome in zip(waiting, outcomes, strict=True):
         if outcome is not None:
             result.error_code = code_of(outcome)
             result.error_message = str(outcome) or None
     return DeleteTopicsResponse(responses=list(results.values()))
+
+
+async def _at_rest(call: Call, asked: DeleteTopicState) -> Topic:
+    """The topic to delete, when no change of its settings is under way."""
+    topic = _find(call, asked)
+    while (pending := call.broker.cluster.altering(topic.name)) is not None:
+        await kept(call, pending)
+        topic = _find(call, asked)
+    return topic
 
 
 def _find(call: Call, asked: DeleteTopicState) -> Topic:
@@ -242,7 +251,7 @@ async def kept(call: Call, promise: Promise[Any]) -> None:
     await future
 
 
-async def _all_kept(
+async def all_kept(
     call: Call, promises: list[Promise[Any]], timeout_ms: int
 ) -> list[BaseException | None]:
     """Wait for all; what is not settled in time is a TimeoutError, and goes on."""

@@ -3,6 +3,13 @@
 from __future__ import annotations
 
 from trilogue.wire.kafka.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from trilogue.wire.kafka.configs import (
+    AlterConfigsRequest,
+    AlterConfigsResponse,
+    DescribeConfigsRequest,
+    DescribeConfigsResponse,
+)
+from trilogue.wire.kafka.delete_records import DeleteRecordsRequest, DeleteRecordsResponse
 from trilogue.wire.kafka.fetch import FetchRequest, FetchResponse
 from trilogue.wire.kafka.groups import (
     FindCoordinatorRequest,
@@ -15,6 +22,10 @@ from trilogue.wire.kafka.groups import (
     LeaveGroupResponse,
     SyncGroupRequest,
     SyncGroupResponse,
+)
+from trilogue.wire.kafka.incremental_configs import (
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResponse,
 )
 from trilogue.wire.kafka.list_offsets import ListOffsetsRequest, ListOffsetsResponse
 from trilogue.wire.kafka.metadata import MetadataRequest, MetadataResponse
@@ -49,7 +60,11 @@ PAIRS: tuple[tuple[type, type], ...] = (
     (ApiVersionsRequest, ApiVersionsResponse),
     (CreateTopicsRequest, CreateTopicsResponse),
     (DeleteTopicsRequest, DeleteTopicsResponse),
+    (DeleteRecordsRequest, DeleteRecordsResponse),
     (InitProducerIdRequest, InitProducerIdResponse),
+    (DescribeConfigsRequest, DescribeConfigsResponse),
+    (AlterConfigsRequest, AlterConfigsResponse),
+    (IncrementalAlterConfigsRequest, IncrementalAlterConfigsResponse),
 )
 
 MESSAGES: dict[int, tuple[type, type]] = {table(pair[0]).key: pair for pair in PAIRS}

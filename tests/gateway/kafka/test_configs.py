@@ -1,0 +1,326 @@
+"""DescribeConfigs, AlterConfigs, IncrementalAlterConfigs: settings of topics that live."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.gateway.kafka.rig import Rig, batch, settle, versions
+from tests.gateway.kafka.test_produce import only
+from tests.gateway.kafka.test_produce import request as produce
+from tests.gateway.loop import on_loop
+from trilogue.broker.access import Operation, ResourceKind
+from trilogue.broker.settings import TABLE
+from trilogue.gateway.kafka.shared import KafkaSettings
+from trilogue.meta.errors import PreconditionFailed
+from trilogue.wire.kafka import configs, incremental_configs
+from trilogue.wire.kafka.topics import DeleteTopicsRequest, DeleteTopicState
+
+TOPIC, BROKER = 2, 4
+SET, DELETE, APPEND, SUBTRACT = range(4)
+
+
+def describe(*names: str, keys: list[str] | None = None, kind: int = TOPIC, **how):
+    resources = [
+        configs.DescribeConfigsResource(
+            resource_type=kind, resource_name=name, configuration_keys=keys
+        )
+        for name in names
+    ]
+    return configs.DescribeConfigsRequest(resources=resources, **how)
+
+
+def replace(name: str, kind: int = TOPIC, *, validate_only: bool = False, **settings: str | None):
+    changed = [
+        configs.AlterableConfig(name=key.replace("_", "."), value=value)
+        for key, value in settings.items()
+    ]
+    asked = configs.AlterConfigsResource(resource_type=kind, resource_name=name, configs=changed)
+    return configs.AlterConfigsRequest(resources=[asked], validate_only=validate_only)
+
+
+def change(name: str, *changes: tuple[str, int, str | None], kind: int = TOPIC, **how):
+    changed = [
+        incremental_configs.AlterableConfig(name=key, config_operation=operation, value=value)
+        for key, operation, value in changes
+    ]
+    asked = incremental_configs.AlterConfigsResource(
+        resource_type=kind, resource_name=name, configs=changed
+    )
+    return incremental_configs.IncrementalAlterConfigsRequest(resources=[asked], **how)
+
+
+def code(response) -> int:
+    (result,) = response.responses
+    return result.error_code
+
+
+# ---- describe
+
+
+@pytest.mark.parametrize("version", versions(32))
+@on_loop
+async def test_every_version_tells_the_settings_that_hold(version):
+    async with Rig() as rig:
+        rig.topic("t", retention_ms="5", flush="interval")
+
+        (result,) = (await rig.peer().ask(describe("t"), version)).results
+
+        assert (result.error_code, result.resource_type, result.resource_name) == (0, TOPIC, "t")
+        told = {each.name: each for each in result.configs}
+        assert told.keys() == TABLE.keys()
+        assert (told["retention.ms"].value, told["flush"].value) == ("5", "interval")
+        assert told["max.message.bytes"].value == "1048588"
+        if version == 0:
+            assert (told["flush"].is_default, told["retention.bytes"].is_default) == (False, True)
+        else:
+            sources = [told[key].config_source for key in ("flush", "retention.bytes")]
+            assert sources == [1, 5]
+        assert (told["flush"].read_only, told["segment.bytes"].read_only) == (False, True)
+        assert told["retention.ms"].config_type == (5 if version >= 3 else 0)
+
+
+@on_loop
+async def test_only_what_was_asked_for_is_told():
+    async with Rig() as rig:
+        rig.topic("t", retention_ms="5")
+        asked = describe(
+            "t",
+            keys=["retention.ms", "retention.bytes", "no.such"],
+            include_synonyms=True,
+            include_documentation=True,
+        )
+
+        (result,) = (await rig.peer().ask(asked, 4)).results
+
+        first, second = result.configs
+        assert [(each.value, each.source) for each in first.synonyms] == [
+            ("5", 1),
+            ("604800000", 5),
+        ]
+        assert [(each.value, each.source) for each in second.synonyms] == [("-1", 5)]
+        assert first.documentation == TABLE["retention.ms"].doc
+
+
+@on_loop
+async def test_what_has_no_settings_is_refused():
+    async with Rig() as rig:
+        rig.topic("t")
+        rig.topic("secret")
+        rig.rules.deny(Operation.DESCRIBE_SETTINGS, ResourceKind.TOPIC, "public/default/secret")
+        peer = rig.peer()
+
+        response = await peer.ask(describe("t", "missing", "no name!", "secret"), 4)
+        broker = await peer.ask(describe("1", kind=BROKER), 4)
+
+        assert [each.error_code for each in response.results] == [0, 3, 3, 29]
+        assert [each.error_code for each in broker.results] == [42]
+        assert broker.results[0].error_message
+
+
+@on_loop
+async def test_a_request_names_only_so_many():
+    async with Rig(settings=KafkaSettings(topics_per_request_max=2)) as rig:
+        rig.topic("t")
+
+        response = await rig.peer().ask(describe("t", "t", "t"), 1)
+
+        assert [each.error_code for each in response.results] == [0, 0, 42]
+
+
+# ---- alter
+
+
+@pytest.mark.parametrize("version", versions(33))
+@on_loop
+async def test_every_version_replaces_all_settings(version):
+    async with Rig() as rig:
+        topic = rig.topic("t", retention_ms="5", flush="interval")
+
+        response = await rig.peer().ask(replace("t", max_message_bytes="1000"), version)
+
+        assert code(response) == 0
+        assert rig.door.topic("t").settings == {"max.message.bytes": "1000"}
+        row = rig.meta.state.topics[topic.row.key]
+        assert (row.settings, row.epoch) == ({"max.message.bytes": "1000"}, 1)
+        assert row.partitions == topic.row.partitions
+
+
+@pytest.mark.parametrize("version", versions(44))
+@on_loop
+async def test_every_version_changes_one_setting_and_leaves_the_others(version):
+    async with Rig() as rig:
+        rig.topic("t", retention_ms="5", flush="interval")
+
+        asked = change("t", ("flush", DELETE, None), ("retention.bytes", SET, "7"))
+        response = await rig.peer().ask(asked, version)
+
+        assert code(response) == 0
+        assert rig.door.topic("t").settings == {"retention.ms": "5", "retention.bytes": "7"}
+
+
+@on_loop
+async def test_a_change_holds_for_partitions_that_live_and_for_known_shapes():
+    async with Rig() as rig:
+        topic = rig.topic("t")
+        peer = rig.peer()
+        for _ in range(2):
+            await peer.ask(produce("t", batch("x" * 900)), 7)
+
+        await peer.ask(
+            change("t", ("max.message.bytes", SET, "500"), ("flush", SET, "interval")), 1
+        )
+
+        assert only(await peer.ask(produce("t", batch("x" * 900)), 7)).error_code == 10
+        before = rig.log.journal.counts.commits
+        assert only(await peer.ask(produce("t", batch("x")), 7)).base_offset == 2
+        assert rig.log.journal.counts.commits == before, "acknowledged from memory"
+        assert topic.partitions[0].log.end_offset == 3
+
+        await peer.ask(change("t", ("flush", SET, "commit")), 1)
+        await peer.ask(produce("t", batch("x")), 7)
+
+        assert topic.partitions[0].log.high_watermark == 4
+
+
+@on_loop
+async def test_lists_are_changed_item_by_item():
+    async with Rig() as rig:
+        rig.topic("t")
+        peer = rig.peer()
+
+        assert code(await peer.ask(change("t", ("cleanup.policy", APPEND, "delete")), 1)) == 0
+        assert code(await peer.ask(change("t", ("cleanup.policy", SUBTRACT, "compact")), 1)) == 0
+        assert code(await peer.ask(change("t", ("retention.ms", APPEND, "5")), 1)) == 40
+
+
+REFUSED = {
+    "unknown": (change("t", ("no.such", SET, "1")), 40),
+    "unknown to reset": (change("t", ("no.such", DELETE, None)), 40),
+    "wrong value": (change("t", ("retention.ms", SET, "soon")), 40),
+    "not enforced": (change("t", ("min.insync.replicas", SET, "2")), 40),
+    "no value": (change("t", ("retention.ms", SET, None)), 42),
+    "twice": (change("t", ("retention.ms", SET, "1"), ("retention.ms", SET, "2")), 42),
+    "no operation": (change("t", ("retention.ms", 9, "1")), 42),
+    "half wrong": (change("t", ("retention.ms", SET, "1"), ("flush", SET, "never")), 40),
+    "missing": (change("missing", ("retention.ms", SET, "1")), 3),
+    "bad name": (change("no name!", ("retention.ms", SET, "1")), 3),
+    "a broker's": (change("1", ("retention.ms", SET, "1"), kind=BROKER), 42),
+}
+
+
+@pytest.mark.parametrize("kind", REFUSED)
+@on_loop
+async def test_what_cannot_be_is_refused_and_changes_nothing(kind):
+    asked, expected = REFUSED[kind]
+    async with Rig() as rig:
+        rig.topic("t", retention_ms="5")
+
+        (result,) = (await rig.peer().ask(asked, 1)).responses
+
+        assert (result.error_code, bool(result.error_message)) == (expected, True)
+        assert rig.door.topic("t").settings == {"retention.ms": "5"}
+
+
+@pytest.mark.parametrize("asked", [replace("t", flush="interval"), replace("t", flush=None)])
+@on_loop
+async def test_who_may_not_alter_is_told_so(asked):
+    async with Rig() as rig:
+        rig.topic("t")
+        rig.rules.deny(Operation.ALTER_SETTINGS, ResourceKind.TOPIC, "public/default/t")
+
+        assert code(await rig.peer().ask(asked, 2)) == 29
+
+
+@on_loop
+async def test_validation_alone_changes_nothing():
+    async with Rig() as rig:
+        rig.topic("t")
+        peer = rig.peer()
+
+        good = await peer.ask(change("t", ("retention.ms", SET, "1"), validate_only=True), 1)
+        bad = await peer.ask(replace("t", retention_ms="soon", validate_only=True), 2)
+
+        assert (code(good), code(bad)) == (0, 40)
+        assert rig.door.topic("t").settings == {}
+
+
+@on_loop
+async def test_a_topic_named_twice_is_changed_never():
+    async with Rig() as rig:
+        rig.topic("t")
+        asked = change("t", ("retention.ms", SET, "1"))
+        asked.resources *= 2
+
+        assert code(await rig.peer().ask(asked, 1)) == 42
+        assert rig.door.topic("t").settings == {}
+
+
+@on_loop
+async def test_changes_of_one_topic_follow_each_other():
+    async with Rig() as rig:
+        topic = rig.topic("t")
+        one, other, third = rig.peer(), rig.peer(), rig.peer()
+        rig.hold_commits = True
+        one.send(change("t", ("retention.ms", SET, "1")), 1)
+        other.send(change("t", ("retention.bytes", SET, "2")), 1)
+        state = [DeleteTopicState(name="t")]
+        third.send(DeleteTopicsRequest(topics=state, timeout_ms=60_000), 6)
+        await settle()
+        assert len(rig.commits) == 1
+
+        await rig_carry_out(rig)
+        assert code(one.answer()) == 0
+        while rig.commits:
+            await rig_carry_out(rig)
+
+        assert code(other.answer()) in {0, 3}
+        assert third.answer().responses[0].error_code == 0
+        assert topic.row.key not in rig.meta.state.topics
+
+
+async def rig_carry_out(rig: Rig) -> None:
+    commit = rig.commits.pop(0)
+    rig.hold_commits = False
+    await rig.commit(commit)
+    rig.hold_commits = True
+    await settle()
+
+
+@on_loop
+async def test_two_changes_at_once_are_both_kept():
+    async with Rig() as rig:
+        rig.topic("t")
+        one, other = rig.peer(), rig.peer()
+        one.send(change("t", ("retention.ms", SET, "1")), 1)
+        other.send(change("t", ("retention.bytes", SET, "2")), 1)
+
+        await settle()
+
+        assert (code(one.answer()), code(other.answer())) == (0, 0)
+        assert rig.door.topic("t").settings == {"retention.ms": "1", "retention.bytes": "2"}
+
+
+@on_loop
+async def test_a_change_that_was_outrun_says_so():
+    async with Rig() as rig:
+        rig.topic("t")
+        rig.hold_commits = True
+        peer = rig.peer()
+        peer.send(change("t", ("retention.ms", SET, "1")), 1)
+        await settle()
+
+        rig.commits[0].abandon(PreconditionFailed("another node deleted it"))
+        await settle()
+
+        assert code(peer.answer()) == 3
+        rig.hold_commits = False
+        assert code(await peer.ask(change("t", ("retention.ms", SET, "1")), 1)) == 0
+
+
+@on_loop
+async def test_a_topic_that_is_being_deleted_changes_no_more():
+    async with Rig() as rig:
+        topic = rig.topic("t")
+        rig.broker.cluster.plan_delete(topic.name)
+
+        assert code(await rig.peer().ask(change("t", ("retention.ms", SET, "1")), 1)) == 3

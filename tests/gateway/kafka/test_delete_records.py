@@ -1,0 +1,172 @@
+"""DeleteRecords: each partition's own outcome, and what readers see afterwards."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.gateway.kafka.rig import Rig, batch, settle, versions
+from tests.gateway.kafka.test_produce import request as produce
+from tests.gateway.loop import on_loop
+from trilogue.broker.access import Operation, ResourceKind
+from trilogue.wire.kafka.delete_records import (
+    DeleteRecordsPartition,
+    DeleteRecordsRequest,
+    DeleteRecordsTopic,
+)
+from trilogue.wire.kafka.fetch import FetchPartition, FetchRequest, FetchTopic
+from trilogue.wire.kafka.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsTopic,
+)
+
+EARLIEST = -2
+
+
+def delete(topic: str, *pairs: tuple[int, int], timeout_ms: int = 1_000) -> DeleteRecordsRequest:
+    partitions = [DeleteRecordsPartition(partition_index=at, offset=to) for at, to in pairs]
+    asked = DeleteRecordsTopic(name=topic, partitions=partitions)
+    return DeleteRecordsRequest(topics=[asked], timeout_ms=timeout_ms)
+
+
+def outcomes(response) -> list[tuple[int, int, int]]:
+    (topic,) = response.topics
+    return [
+        (each.partition_index, each.low_watermark, each.error_code) for each in topic.partitions
+    ]
+
+
+async def filled(rig: Rig, count: int = 5):
+    topic = rig.topic("t", partitions=2)
+    peer = rig.peer()
+    for _ in range(count):
+        await peer.ask(produce("t", batch("a")), 7)
+    return topic, peer
+
+
+async def fetch(peer, offset: int):
+    partition = FetchPartition(partition=0, fetch_offset=offset, partition_max_bytes=1 << 20)
+    asked = FetchTopic(topic="t", partitions=[partition])
+    response = await peer.ask(
+        FetchRequest(max_wait_ms=0, min_bytes=0, max_bytes=1 << 20, topics=[asked]), 11
+    )
+    return response.responses[0].partitions[0]
+
+
+@pytest.mark.parametrize("version", versions(21))
+@on_loop
+async def test_every_version_deletes_and_tells_the_low_watermark(version):
+    async with Rig() as rig:
+        _, peer = await filled(rig)
+
+        response = await peer.ask(delete("t", (0, 3), (1, -1)), version)
+
+        assert outcomes(response) == [(0, 3, 0), (1, 0, 0)]
+
+
+@on_loop
+async def test_readers_find_the_new_start():
+    async with Rig() as rig:
+        topic, peer = await filled(rig)
+        await peer.ask(delete("t", (0, 3)), 1)
+
+        below, at = await fetch(peer, 2), await fetch(peer, 3)
+        partition = ListOffsetsPartition(partition_index=0, timestamp=EARLIEST)
+        asked = ListOffsetsTopic(name="t", partitions=[partition])
+        listed = await peer.ask(ListOffsetsRequest(topics=[asked]), 5)
+
+        assert (below.error_code, below.log_start_offset) == (1, 3)
+        assert (at.error_code, at.log_start_offset) == (0, 3)
+        assert at.records
+        assert listed.topics[0].partitions[0].offset == 3
+        state = rig.meta.state.partitions[topic.partitions[0].partition_id]
+        assert state.start_offset == 3, "meta knows it first"
+
+
+@on_loop
+async def test_minus_one_is_the_high_watermark():
+    async with Rig() as rig:
+        _, peer = await filled(rig)
+
+        assert outcomes(await peer.ask(delete("t", (0, -1)), 2)) == [(0, 5, 0)]
+        assert outcomes(await peer.ask(delete("t", (0, 1)), 2)) == [(0, 5, 0)]
+
+
+@on_loop
+async def test_one_bad_partition_does_not_spoil_the_others():
+    async with Rig() as rig:
+        _, peer = await filled(rig)
+
+        response = await peer.ask(delete("t", (0, 6), (9, 0), (0, -7), (1, 0), (0, 2)), 2)
+
+        assert outcomes(response) == [(0, -1, 1), (9, -1, 3), (0, -1, 1), (1, 0, 0), (0, 2, 0)]
+
+
+@pytest.mark.parametrize("name", ["missing", "no name!", ""])
+@on_loop
+async def test_a_topic_that_is_not_there_is_unknown(name):
+    async with Rig() as rig:
+        assert outcomes(await rig.peer().ask(delete(name, (0, 0)), 1)) == [(0, -1, 3)]
+
+
+@on_loop
+async def test_who_may_not_delete_is_told_so():
+    async with Rig() as rig:
+        _, peer = await filled(rig)
+        rig.rules.deny(Operation.DELETE, ResourceKind.TOPIC, "public/default/t")
+
+        assert outcomes(await peer.ask(delete("t", (0, 3)), 1)) == [(0, -1, 29)]
+        assert (await fetch(peer, 0)).error_code == 0
+
+
+@on_loop
+async def test_a_topic_that_is_only_compacted_is_refused():
+    async with Rig() as rig:
+        topic, peer = await filled(rig)
+        topic.settings["cleanup.policy"] = "compact"
+
+        assert outcomes(await peer.ask(delete("t", (0, 3)), 1)) == [(0, -1, 44)]
+
+
+@on_loop
+async def test_when_time_is_over_it_goes_on():
+    async with Rig() as rig:
+        _, peer = await filled(rig)
+        rig.hold_commits = True
+
+        answer = await peer.ask(delete("t", (0, 3), timeout_ms=100), 1)
+        assert outcomes(answer) == [(0, -1, 7)]
+        rig.hold_commits = False
+        await rig.commit(rig.commits[0])
+
+        assert (await fetch(peer, 2)).error_code == 1
+
+
+@on_loop
+async def test_a_topic_deleted_meanwhile_is_unknown():
+    async with Rig() as rig:
+        topic, peer = await filled(rig)
+        rig.hold_commits = True
+        peer.send(delete("t", (0, 3)), 1)
+        await settle()
+        rig.hold_commits = False
+        await rig.commit(rig.broker.cluster.plan_delete(topic.name))
+
+        await rig.commit(rig.commits[0])
+        await settle()
+
+        assert outcomes(peer.answer()) == [(0, -1, 3)]
+
+
+@on_loop
+async def test_a_request_with_thousands_of_partitions_lets_others_work_between():
+    async with Rig() as rig:
+        await filled(rig)
+        peer, other = rig.peer(), rig.peer()
+
+        peer.send(delete("t", *[(0, 1)] * 5_000), 1)
+        other.send(produce("t", batch("b")), 7)
+        await peer.wait()
+
+        assert outcomes(peer.answer())[-1] == (0, 1, 0)
+        assert other.answered == 1
