@@ -44,7 +44,7 @@ class MemoryObjects:
             raise ObjectMissing(key)
         return self.objects[key]
 
-    def put(self, key: str, data: memoryview) -> None:
+    def put(self, key: str, data: memoryview | bytes) -> None:
         self._enter("put", key)
         if key in self.objects:
             raise ObjectExists(key)

@@ -100,6 +100,17 @@ def test_something_else_with_that_name_is_never_overwritten(
     assert store.objects == {f"{FOLDER}/{info.name}": bytes(other)}
 
 
+def test_a_store_that_overwrites_is_found_out(objects: Objects, store: MemoryObjects):
+    objects.prove()
+    objects.prove()
+    assert store.count("put") == 3  # the first time it takes two
+
+    store.put = lambda _key, _data: None
+
+    with pytest.raises(ObjectDenied):
+        objects.prove()
+
+
 def test_a_file_of_another_size_is_not_sent(
     objects: Objects, store: MemoryObjects, segment: tuple[SegmentInfo, memoryview]
 ):

@@ -26,7 +26,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, TypeVar
 
-from trilogue.log.errors import ObjectExists, StorageUnavailable
+from trilogue.log.errors import ObjectDenied, ObjectExists, StorageUnavailable
 from trilogue.log.segment import HEADER
 
 if TYPE_CHECKING:
@@ -40,6 +40,7 @@ log = logging.getLogger(__name__)
 
 STORE: Final = "objects"  # what `SegmentInfo.store` says of a segment that lies here
 OBJECT_BYTES_MAX: Final = 5 << 30  # of one put, by S3's rule
+PROOF: Final = b"This object is put again and again, and has to stay as it is.\n"
 LISTED_MAX: Final = 1_000_000  # names in one listing
 
 Result = TypeVar("Result")
@@ -169,6 +170,7 @@ class Objects:
         self.breaker = Breaker(around.monotonic)
         self._store = store
         self._folder = f"{cluster_id.hex()}/segments"
+        self._proof = f"{cluster_id.hex()}/is-never-overwritten"
         self._around = around
 
     def key(self, name: str) -> str:
@@ -199,6 +201,18 @@ class Objects:
         if memoryview(data).nbytes != size:
             raise StorageUnavailable(f"{key} ends early: {memoryview(data).nbytes} of {size} bytes")
         return data
+
+    def prove(self) -> None:
+        """See that the store refuses to overwrite; one that does not must not get anything.
+
+        A small object of our own is put; where it is already there that is the proof.
+        """
+        for _ in range(2):
+            try:
+                self._try(WRITING, lambda: self._store.put(self._proof, PROOF))
+            except ObjectExists:
+                return
+        raise ObjectDenied("the store overwrites objects in spite of If-None-Match")
 
     def put(self, info: SegmentInfo, data: memoryview) -> bool:
         """Bring a segment there; say whether it was there already.

@@ -49,6 +49,7 @@ def upload(job: UploadJob, objects: Objects, files: FileSystem) -> UploadResult:
     except FileNotFoundError:
         raise CorruptLog("the segment is missing", path) from None
     try:
+        objects.prove()
         was_there = objects.put(job.segment, file.map())
     finally:
         file.close()

@@ -1,7 +1,6 @@
 """Keeps merged segments in object storage: brings them there, and removes what nobody needs.
 
-    a merge has written files ── place ── uploaded ── meta records them with store = "objects"
-    a merged segment is a file ── plan ── uploaded ── meta replaces its row; the file stays a while
+    a merged segment is a file ── uploaded ── plan: meta replaces its row ── the file stays a while
     meta forgot a segment ── remove_object ── its object goes, tried until it is gone
 
 An upload comes before the commit that speaks of it. So what goes wrong leaves, at worst, an object
@@ -9,8 +8,11 @@ that nobody knows: those of earlier lives are found by listing, once after the s
 after the grace period. Nothing in here ends the server. While the store does not answer segments
 stay files, and are moved later; the rest between two tries grows.
 
-Uploads run in a helper process of their own, so that neither merges nor flushes wait for a line;
-all else that asks the store runs in one thread of its own.
+Flushes wait for merges, and merges must not wait for a line. So uploads go on beside them, in a
+helper process of their own, and only what meta has to know is a job of `Maintenance`: it is done in
+a moment, and no other job has an older idea of where the segment lies. Small segments, which are to
+be merged again, stay for a while before they are moved. What else is asked of the store is asked in
+one thread of its own.
 """
 
 from __future__ import annotations
@@ -26,8 +28,9 @@ from pathlib import Path
 from typing import TypeVar
 
 from trilogue.log import uploads
-from trilogue.log.errors import LogError, ObjectExists
+from trilogue.log.errors import CorruptLog, LogError, ObjectExists
 from trilogue.log.extents import EMPTY
+from trilogue.log.merge_plan import SMALL_BYTES
 from trilogue.log.object_cache import ObjectCache
 from trilogue.log.objects import STORE
 from trilogue.log.obstore_store import UPLOADING, Reach
@@ -40,7 +43,6 @@ from trilogue.node.storage import Storage
 log = logging.getLogger(__name__)
 
 SEGMENT_SUFFIX = ".segment"
-LEVEL_MIN = 1  # what is flushed is merged soon: only what was merged is moved
 LOOK_EVERY_S = 1.0
 REST_S = (1.0, 5.0, 15.0, 60.0, 300.0)  # after a failure, another one, ...
 FAILURES = (LogError, OSError, HelperDiedError)
@@ -99,10 +101,11 @@ class ObjectKeeper:
         cache: ObjectCache,
         helper: Helper,
         executor: Executor,
+        now_ms: Callable[[], int],
         monotonic: Callable[[], float],
         grace_s: float,
         keep_local_s: float | None,
-        level_min: int = LEVEL_MIN,
+        move_after_s: float,
     ) -> None:
         """Keep local copies for `keep_local_s`; None = as long as the segment lives."""
         self.counts = KeeperCounts()
@@ -115,13 +118,14 @@ class ObjectKeeper:
         self._monotonic = monotonic
         self._grace_s = grace_s
         self._keep_s = None if keep_local_s is None else max(grace_s, keep_local_s)
-        self._level_min = level_min
+        self._now_ms = now_ms
+        self._move_after_ms = int(move_after_s * 1000)
         self._uploading = Rest(monotonic)
         self._listing = Rest(monotonic)
         self._removing = Rest(monotonic)
         self._is_listed = False
         self._begun: set[str] = set()  # names that this process uploaded, or tried to
-        self._unsure: dict[int, SegmentInfo] = {}  # uploaded, and maybe not in meta
+        self._uploaded: dict[int, str] = {}  # segments that meta should know to be there: names
         self._refused: set[int] = set()  # the store has something else of that name
         self._copies: dict[str, tuple[float, int]] = {}  # name -> when to remove, segment id
         self._leaving: dict[str, float] = {}  # name of an object -> when to remove
@@ -129,59 +133,38 @@ class ObjectKeeper:
             if segment.store and storage.fs.exists(self._path(segment.name)):
                 self._keep_copy(segment)
 
-    # -- what maintenance calls ------------------------------------------------------------
-
-    async def place(self, added: tuple[SegmentInfo, ...]) -> tuple[SegmentInfo, ...]:
-        """Upload what a job wrote, as far as that is possible now, and say where each one is."""
-        placed = []
-        for segment in added:
-            if segment.level >= self._level_min and await self._upload(segment):
-                segment = replace(segment, store=STORE)  # noqa: PLW2901 - the same, elsewhere
-                self._unsure[segment.segment_id] = segment
-            placed.append(segment)
-        return tuple(placed)
-
-    async def plan(self) -> Job | None:
-        """Move the oldest merged segment that is still a file."""
-        self._settle()
-        if not self._uploading.is_over:
-            return None
-        segment = min(self._files(), key=lambda each: each.segment_id, default=None)
-        if segment is None:
-            return None
-        ids = frozenset((segment.segment_id,))
-        return Job("move", ids, 0, partial(self._move, segment))
-
-    async def remove_object(self, segment: SegmentInfo) -> None:
-        """Meta forgot a segment a while ago: its object goes, and its copy if there is one."""
-        self._copies[segment.name] = (0.0, segment.segment_id)
-        self._leaving[segment.name] = 0.0
-
     # -- uploads ---------------------------------------------------------------------------
 
-    def _files(self) -> list[SegmentInfo]:
-        return [
+    @property
+    def waiting(self) -> list[SegmentInfo]:
+        """Merged segments that are files and are to be moved, now or later; oldest first."""
+        found = [
             each
             for each in self._storage.log.segments.values()
-            if each.level >= self._level_min and not each.store and each.segment_id not in self._refused
+            if each.level and not each.store and each.segment_id not in self._refused
         ]
+        return sorted(found, key=lambda each: each.segment_id)
 
-    async def _move(self, segment: SegmentInfo) -> int:
-        """Upload a segment and let meta know; says how many bytes of segments were written: none.
+    def _next(self) -> SegmentInfo | None:
+        """Choose what to upload: what is large enough to be left alone by merges, or old enough."""
+        before_ms = self._now_ms() - self._move_after_ms
+        for segment in self.waiting:
+            if segment.segment_id in self._uploaded:
+                continue
+            if segment.size >= SMALL_BYTES or segment.created_ms <= before_ms:
+                return segment
+        return None
 
-        A failure is no failure of maintenance, which would let merges wait.
-        """
-        if await self._upload(segment):
-            moved = replace(segment, store=STORE)
-            self._unsure[segment.segment_id] = moved
-            await self._maintenance.swap(Swap(changed=(moved,)))
-            self._settle()
-            log.info("segment.moved", extra={"segment": segment.segment_id, "to": STORE})
-        return 0
+    async def run_uploads(self) -> None:
+        """Upload for ever what is to be moved."""
+        while True:
+            if not await self.upload_next():
+                await asyncio.sleep(LOOK_EVERY_S)
 
-    async def _upload(self, segment: SegmentInfo) -> bool:
-        """Upload one file; whether it is there."""
-        if not self._uploading.is_over:
+    async def upload_next(self) -> bool:
+        """Upload a segment, if one is due and the store may be asked; whether it is there."""
+        segment = self._next() if self._uploading.is_over else None
+        if segment is None:
             return False
         began = self._monotonic()
         self._begun.add(segment.name)
@@ -192,33 +175,52 @@ class ObjectKeeper:
         )
         try:
             result: UploadResult = await self._helper.run(uploads.run, job)
-        except FAILURES as error:
-            self.counts.upload_failures += 1
-            extra: dict[str, object] = {"segment": segment.segment_id, "reason": str(error)}
-            if isinstance(error, ObjectExists):
-                self._refused.add(segment.segment_id)
-                log.error("upload.refused", extra=extra)  # noqa: TRY400 - the reason says it all
-            else:
-                extra["again_in_s"] = self._uploading.failed()
-                log.warning("upload.failed", extra=extra)
+        except Exception as error:  # noqa: BLE001 - whatever it is, the broker goes on without
+            self._upload_failed(segment, error)
             return False
         self._uploading.succeeded()
         self.counts.uploads += 1
         self.counts.upload_bytes += segment.size
         self.counts.upload_retries += result.retries
         self.counts.upload_seconds += self._monotonic() - began
+        self._uploaded[segment.segment_id] = segment.name
+        self._maintenance.wake()
         return True
 
-    def _settle(self) -> None:
-        """See what became of uploads whose job is over: meta has them, or nobody needs them."""
-        for segment_id, segment in self._unsure.items():
-            known = self._storage.meta.state.segments.get(segment_id)
-            if known is None:
-                self._leaving[segment.name] = 0.0
-            elif known.store:
-                self._begun.discard(segment.name)
-                self._keep_copy(segment)
-        self._unsure.clear()
+    def _upload_failed(self, segment: SegmentInfo, error: Exception) -> None:
+        """Try again later, unless the segment is gone or its name is taken."""
+        if segment.segment_id not in self._storage.log.segments:
+            self._leaving[segment.name] = 0.0  # merged, compacted or too old meanwhile
+            return
+        self.counts.upload_failures += 1
+        extra: dict[str, object] = {"segment": segment.segment_id, "reason": str(error)}
+        if isinstance(error, ObjectExists | CorruptLog):  # or there is no such file
+            self._refused.add(segment.segment_id)
+            log.error("upload.refused", extra=extra)
+            return
+        extra["again_in_s"] = self._uploading.failed()
+        log.warning("upload.failed", extra=extra, exc_info=not isinstance(error, FAILURES))
+
+    async def plan(self) -> Job | None:
+        """Let meta know where an uploaded segment lies; for `Maintenance`."""
+        for segment_id, name in list(self._uploaded.items()):
+            segment = self._storage.log.segments.get(segment_id)
+            if segment is None:
+                del self._uploaded[segment_id]
+                self._leaving[name] = 0.0
+            else:
+                return Job("move", frozenset((segment_id,)), 0, partial(self._move, segment))
+        return None
+
+    async def _move(self, segment: SegmentInfo) -> int:
+        """Record a move; of segments no bytes are written."""
+        moved = replace(segment, store=STORE)
+        await self._maintenance.swap(Swap(changed=(moved,)))
+        del self._uploaded[segment.segment_id]
+        self._begun.discard(segment.name)
+        self._keep_copy(moved)
+        log.info("segment.moved", extra={"segment": segment.segment_id, "to": STORE})
+        return 0
 
     def _keep_copy(self, segment: SegmentInfo) -> None:
         if self._keep_s is not None:
@@ -226,6 +228,11 @@ class ObjectKeeper:
             self._copies[segment.name] = (due, segment.segment_id)
 
     # -- what goes -------------------------------------------------------------------------
+
+    async def remove_object(self, segment: SegmentInfo) -> None:
+        """Meta forgot a segment a while ago: its object goes, and its copy if there is one."""
+        self._copies[segment.name] = (0.0, segment.segment_id)
+        self._leaving[segment.name] = 0.0
 
     async def run(self) -> None:
         """Look for ever after what is to be removed."""
@@ -244,8 +251,6 @@ class ObjectKeeper:
             await self._find_orphans()
         if self._removing.is_over:
             await self._remove_objects()
-        if self._uploading.is_over and self._files():
-            self._maintenance.wake()
 
     async def _find_orphans(self) -> None:
         """Note the objects of earlier lives that meta does not know.

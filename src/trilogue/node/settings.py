@@ -273,6 +273,14 @@ TABLE: tuple[Setting, ...] = (
         minimum=0,
     ),
     Setting(
+        "objects.move-after",
+        Kind.DURATION,
+        "1h",
+        "How old a merged segment below 64 MiB has to be before it is moved to object storage: "
+        "it is likely to be merged again. Larger ones are moved at once.",
+        minimum=0,
+    ),
+    Setting(
         "objects.keep-local",
         Kind.DURATION,
         "0",
