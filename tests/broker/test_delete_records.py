@@ -105,6 +105,19 @@ def test_a_start_never_moves_back(node: Node):
     assert readable(node) == [6, 7, 8, 9]
 
 
+def test_decisions_that_overtake_each_other_end_with_the_later_start(node: Node):
+    fill(node)
+    topic = orders(node)
+    commits = [delete_records(topic, {0: each}) for each in (8, 3)]
+
+    for commit in commits:
+        node.meta.commit_now(commit.ops(), commit.preconditions)
+    starts = [commit.apply() for commit in commits]
+
+    assert [*starts[0].values(), *starts[1].values()] == [8, 8]
+    assert node.meta.state.partitions[node.partition(0).partition_id].start_offset == 8
+
+
 def test_a_start_inside_an_entry_keeps_the_entry_whole(node: Node):
     fill(node, 3, span=4)
 
@@ -179,7 +192,7 @@ def fill_more(node: Node) -> None:
     node.loop.run()
 
 
-@pytest.mark.parametrize("how", ["alive", "flush and crash"])
+@pytest.mark.parametrize("how", ["alive", "crash", "flush and crash"])
 def test_a_repeated_batch_is_known_although_its_records_were_deleted(node: Node, how: str):
     """Or a retry would put deleted records back."""
     fill(node)

@@ -130,9 +130,10 @@ class Log:
     ) -> Log:
         """Recover what the journal holds beyond the manifest, and begin to write.
 
-        `on_entry` is told of replayed entries that have a producer id, `on_fact` of replayed
-        facts; both in the order they were written. Facts may be known already from a snapshot that
-        is newer than they are (docs/decisions/0005): replaying them all must end in the same state.
+        `on_entry` is told of replayed entries that have a producer id (also below their partition's
+        start: a retry must not bring deleted records back), `on_fact` of replayed facts; in the
+        order they were written. Facts may be known already from a snapshot that is newer than they
+        are (docs/decisions/0005): replaying them all must end in the same state.
         Raises `CorruptLog`, `NewerFormat`, `OSError`.
         """
         limits = limits or LogLimits()
@@ -471,6 +472,8 @@ class _Replay:
             if attributes & TRANSACTIONAL and base_offset >= self._ranges[partition_id].flushed_end:
                 partition.restore_transaction(data[position : position + length])
             if end_offset <= expected and expected == partition.flushed_end:
+                if producer_id >= 0 and base_offset >= self._ranges[partition_id].flushed_end:
+                    self._on_entry(partition_id, read_header(data[position : position + length]))
                 continue  # in a segment already, or below the start
             if base_offset != expected and not (
                 lost or base_offset < expected == partition.flushed_end

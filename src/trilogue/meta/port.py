@@ -121,6 +121,7 @@ class PutPartitionState:
     """Move a partition's start or one of its ends, never back; None leaves it where it is.
 
     A partition that was deleted meanwhile is passed over: a flush that was under way must not fail.
+    A start that is further already stays: retention and deletions are decided side by side.
     """
 
     partition_id: int

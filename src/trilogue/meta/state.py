@@ -288,7 +288,7 @@ def _put_partition_state(made: Change, op: port.PutPartitionState) -> None:
     before = made.state.partitions.get(op.partition_id)
     if before is None:
         return
-    start = before.start_offset if op.start_offset is None else op.start_offset
+    start = max(before.start_offset, op.start_offset or 0)
     flushed = before.flushed_end if op.flushed_end is None else op.flushed_end
     compacted = before.compacted_end if op.compacted_end is None else op.compacted_end
     transactions = op.open_transactions
@@ -296,12 +296,8 @@ def _put_partition_state(made: Change, op: port.PutPartitionState) -> None:
         transactions = before.open_transactions
     elif transactions:
         _counts(*chain.from_iterable(transactions))
-    _counts(start, flushed, compacted)
-    if (
-        start < before.start_offset
-        or flushed < before.flushed_end
-        or compacted < before.compacted_end
-    ):
+    _counts(op.start_offset or 0, flushed, compacted)
+    if flushed < before.flushed_end or compacted < before.compacted_end:
         raise InvalidCommit(f"partition {op.partition_id} would go back from {before}")
     after = PartitionState(before.topic_id, start, flushed, compacted, transactions)
     made.put("partitions", op.partition_id, after)
