@@ -1,0 +1,240 @@
+"""What a compaction reads and writes: one partition's blocks, front to back, and its new segments.
+
+One input is open at a time, and of its entries a mebibyte is in memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from trilogue.entry.checksum import crc32c
+from trilogue.entry.entry import EntryError, EntryHeader
+from trilogue.entry.walk import read_header, walk_headers
+from trilogue.log.errors import CorruptLog
+from trilogue.log.files import File, FileSystem
+from trilogue.log.merge_input import DATA_WINDOW_MAX, Index, MergeInput, Row
+from trilogue.log.pace import Pace, smoothly
+from trilogue.log.segment import (
+    BLOCK_TARGET,
+    Block,
+    EpochStart,
+    SegmentHeader,
+    SegmentWriter,
+)
+from trilogue.log.segment_info import SegmentInfo, segment_name
+from trilogue.log.transactions import rows_within
+
+if TYPE_CHECKING:
+    from trilogue.log.compaction import CompactJob
+
+NO_TIME: Final = -1
+WHOLE: Final = BLOCK_TARGET // 2  # from here on an unchanged block is not joined with others
+
+
+class Blocks:
+    """One partition's blocks in one segment. Raises CorruptLog for any damage."""
+
+    def __init__(self, opened: MergeInput, path: Path, index: Index, pace: Pace) -> None:
+        self.segment_id = opened.info.segment_id
+        self.index = index
+        self._opened = opened
+        self._path = path
+        self._pace = pace
+
+    @property
+    def base_offset(self) -> int:
+        """The first offset that is wanted here."""
+        return self.index.rows[0][0]
+
+    def read(self) -> Iterator[tuple[Row, memoryview]]:
+        """Go through the blocks, each with its line in the index; every one is verified.
+
+        The bytes of one are there until the next one is asked for.
+        """
+        rows = self.index.rows
+        for row, data in zip(rows, self._opened.blocks(rows), strict=True):
+            if crc32c(data) != row[7]:
+                raise CorruptLog("a block does not match its checksum", self._path, row[2])
+            yield row, data
+            self._pace(len(data))
+
+    def entries(self, row: Row, data: memoryview) -> Iterator[tuple[EntryHeader, memoryview]]:
+        """Go through the entries of a block."""
+        try:
+            for at, length, *_ in walk_headers(data):
+                yield read_header(data, at), data[at : at + length]
+        except EntryError as error:
+            raise CorruptLog(str(error), self._path, row[2]) from error
+
+
+class Source:
+    """The segments that hold something of a partition, one after the other."""
+
+    def __init__(self, job: CompactJob, files: FileSystem, pace: Pace) -> None:
+        self.bytes_read = 0
+        self._job = job
+        self._files = files
+        self._pace = pace
+
+    def inputs(self, floor: int) -> Iterator[Blocks]:
+        """Open one input after the other; of each, the blocks that end above an offset."""
+        partition_id = self._job.partition_id
+        for number, info in enumerate(self._job.inputs):
+            extent = info.partitions.find(partition_id)
+            if extent is None or extent.end_offset <= floor:
+                continue
+            path = Path(self._job.directory) / info.name
+            opened = MergeInput(
+                self._files, path, info, number, window=DATA_WINDOW_MAX, direct=self._job.direct
+            )
+            try:
+                index = None
+                for found in opened.partitions({partition_id: floor}):
+                    if found.record is not None:
+                        index = opened.index(found.record, floor)
+                if index is None:
+                    raise CorruptLog(f"the index of partition {partition_id} is damaged", path)
+                yield Blocks(opened, path, index, self._pace)
+            finally:
+                self.bytes_read += opened.bytes_read
+                opened.close()
+
+
+class Output:
+    """The segments that are written: of one partition, each until it is large enough."""
+
+    def __init__(self, job: CompactJob, files: FileSystem, end_offset: int) -> None:
+        """Begin; below `end_offset` nothing of an aborted transaction will be given."""
+        self.entries = 0
+        self._end_offset = end_offset
+        self._job = job
+        self._files = files
+        self._ids = list(job.segment_ids)
+        self._made: list[SegmentInfo] = []
+        self._paths: list[Path] = []
+        self._file: File | None = None
+        self._writer: SegmentWriter | None = None
+        self._inputs: list[Index] = []
+        self._sequences: list[tuple[int, int]] = []
+        self._range = (0, 0)  # offsets in the segment that is being written
+        self._pending = bytearray()  # entries that become the next block
+        self._noted: list[Block] = []  # what is known of each of them
+
+    def follow(self, blocks: Blocks) -> None:
+        """Say which input the entries come from that are given from here on."""
+        index = blocks.index
+        aborted = [each for each in index.aborted if each.last_offset >= self._end_offset]
+        self._inputs.append(index._replace(aborted=aborted))
+        info = self._job.inputs[index.number]
+        self._sequences.append((info.first_sequence, info.last_sequence))
+
+    def copy(self, row: Row, data: memoryview) -> None:
+        """Write a block as it is."""
+        self._flush()
+        index = self._inputs[-1]
+        block = Block(
+            row[0], row[1], row[4], index.min_event_ms, row[5], index.min_append_ms, row[6]
+        )
+        self._put(block, memoryview(bytes(data)), row[7])
+
+    def add(self, header: EntryHeader, entry: memoryview | bytes, append_ms: int) -> None:
+        """Write an entry, together with those before and behind it."""
+        if self._noted and len(self._pending) + len(entry) > BLOCK_TARGET:
+            self._flush()
+        index = self._inputs[-1]
+        event_ms = header.max_timestamp if header.record_count else NO_TIME
+        times = (index.min_event_ms, event_ms, index.min_append_ms, append_ms)
+        self._noted.append(Block(header.base_offset, header.last_offset + 1, 1, *times))
+        self._pending += entry
+
+    def finish(self) -> tuple[SegmentInfo, ...]:
+        """Return when all that was written is durable."""
+        self._flush()
+        self._end()
+        if self._made:
+            self._files.sync_directory(Path(self._job.directory))
+        return tuple(self._made)
+
+    def abandon(self) -> None:
+        """Remove what there is."""
+        if self._file is not None:
+            with suppress(OSError):
+                self._file.close()
+        for path in self._paths:
+            with suppress(OSError):
+                self._files.unlink(path)
+
+    def _flush(self) -> None:
+        """Write the entries that were added as one block."""
+        noted, self._noted = self._noted, []
+        data, self._pending = self._pending, bytearray()
+        if noted:
+            _, _, counts, *times = zip(*noted, strict=True)
+            sums = (sum(counts), min(times[0]), max(times[1]), min(times[2]), max(times[3]))
+            self._put(Block(noted[0].base_offset, noted[-1].end_offset, *sums), memoryview(data))
+
+    def _put(self, block: Block, data: bytearray | memoryview, checksum: int | None = None) -> None:
+        writer = self._writer or self._begin(block.base_offset)
+        known = [] if checksum is None else [(0, len(data), checksum)]
+        writer.block(block, data, known)
+        self.entries += block.entry_count
+        self._range = (self._range[0], block.end_offset)
+        if writer.size >= self._job.target_bytes and self._ids:
+            self._end()
+
+    def _begin(self, base_offset: int) -> SegmentWriter:
+        job = self._job
+        segment_id = self._ids.pop(0)
+        path = Path(job.directory) / segment_name(segment_id)
+        self._file = self._files.open(path, create=True, direct=job.direct)
+        self._paths.append(path)
+        header = SegmentHeader(
+            segment_id, job.level, job.node_id, job.node_epoch, job.cluster_id, job.now_ms
+        )
+        on_write = smoothly(self._file, Pace(None, _no_clock, _no_sleep))
+        self._writer = SegmentWriter(self._file, header, on_write)
+        self._writer.begin(job.partition_id, [EpochStart(0, base_offset)])
+        self._range = (base_offset, base_offset)
+        return self._writer
+
+    def _end(self) -> None:
+        """Make the segment that is being written durable."""
+        writer, file = self._writer, self._file
+        if writer is None or file is None:
+            return
+        writer.amend(
+            epochs_within([each.epochs for each in self._inputs], *self._range),
+            rows_within([each.aborted for each in self._inputs], *self._range),
+        )
+        first = min(each[0] for each in self._sequences)
+        last = max(each[1] for each in self._sequences)
+        self._made.append(writer.finish(self._paths[-1].name, first, last))
+        self._writer = self._file = None
+        file.close()
+
+
+def epochs_within(
+    inputs: Sequence[Sequence[EpochStart]], base_offset: int, end_offset: int
+) -> list[EpochStart]:
+    """Say where owner epochs begin in a part of what segments hold; `inputs` are by offset."""
+    found: list[EpochStart] = []
+    for starts in inputs:
+        for start in starts:
+            if start.start_offset >= end_offset:
+                break
+            if not found or start.start_offset <= base_offset:
+                found = [EpochStart(start.owner_epoch, base_offset)]
+            elif found[-1].owner_epoch != start.owner_epoch:
+                found.append(start)
+    return found
+
+
+def _no_clock() -> float:
+    return 0.0
+
+
+def _no_sleep(_: float) -> None:
+    pass
