@@ -122,7 +122,7 @@ REFUSED = [
     ({"assignment": {0: []}}, InvalidAssignment),
     ({"assignment": {0: [1]}, "partition_count": 1}, InvalidRequest),
     ({"assignment": {0: [1]}, "replication_factor": 1}, InvalidRequest),
-    ({"settings": {"cleanup.policy": "compact"}}, InvalidSetting),
+    ({"settings": {"cleanup.policy": "archive"}}, InvalidSetting),
     ({"settings": {"nonsense": "1"}}, InvalidSetting),
 ]
 

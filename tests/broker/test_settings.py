@@ -5,8 +5,10 @@ import pytest
 from trilogue.broker.errors import InvalidSetting
 from trilogue.broker.settings import (
     TABLE,
+    Change,
     Kind,
     TopicSettings,
+    change_settings,
     check_settings,
     default_of,
     resolve,
@@ -26,8 +28,17 @@ REFUSED = [
     ("message.timestamp.type", "createtime"),
     ("flush.messages", "0"),
     ("flush.ms", "-1"),
-    ("cleanup.policy", "compact"),
-    ("cleanup.policy", "compact,delete"),
+    ("cleanup.policy", ""),
+    ("cleanup.policy", "compact,"),
+    ("cleanup.policy", "archive"),
+    ("cleanup.policy", "compact delete"),
+    ("min.cleanable.dirty.ratio", "1.1"),
+    ("min.cleanable.dirty.ratio", "-0.1"),
+    ("min.cleanable.dirty.ratio", "nan"),
+    ("min.cleanable.dirty.ratio", "half"),
+    ("min.compaction.lag.ms", "-1"),
+    ("max.compaction.lag.ms", "0"),
+    ("delete.retention.ms", "-1"),
     ("retention.bytes", "-2"),
     ("flush", "never"),
     ("flush", "Interval"),
@@ -48,8 +59,14 @@ KEPT = [
     ("max.message.bytes", "0", {"max.message.bytes": "0"}),
     ("message.timestamp.type", "LogAppendTime", {"message.timestamp.type": "LogAppendTime"}),
     ("flush.messages", "1", {"flush.messages": "1"}),
-    ("cleanup.policy", "delete", {}),
-    ("cleanup.policy", " Delete ", {}),
+    ("cleanup.policy", "delete", {"cleanup.policy": "delete"}),
+    ("cleanup.policy", " Compact ", {"cleanup.policy": "compact"}),
+    ("cleanup.policy", "compact, delete,compact", {"cleanup.policy": "compact,delete"}),
+    ("min.cleanable.dirty.ratio", " 0 ", {"min.cleanable.dirty.ratio": "0.0"}),
+    ("min.cleanable.dirty.ratio", "1e-2", {"min.cleanable.dirty.ratio": "0.01"}),
+    ("min.compaction.lag.ms", "0", {"min.compaction.lag.ms": "0"}),
+    ("max.compaction.lag.ms", "1", {"max.compaction.lag.ms": "1"}),
+    ("delete.retention.ms", "0", {"delete.retention.ms": "0"}),
     ("retention.bytes", "-1", {"retention.bytes": "-1"}),
     ("retention.bytes", "0", {"retention.bytes": "0"}),
     ("flush", "interval", {"flush": "interval"}),
@@ -127,3 +144,59 @@ def test_a_node_may_keep_other_defaults_for_topics_that_set_nothing():
     )
     assert [default_of(TABLE[key], node) for key in given] == ["5", "7", "interval"]
     assert default_of(TABLE["cleanup.policy"], node) == "delete"
+
+
+def test_the_least_lag_is_not_more_than_the_largest():
+    pair = {"min.compaction.lag.ms": "6", "max.compaction.lag.ms": "5"}
+
+    with pytest.raises(InvalidSetting, match=r"min\.compaction\.lag\.ms 6 is more"):
+        check_settings(pair)
+    kept = check_settings({"max.compaction.lag.ms": "5"})
+    with pytest.raises(InvalidSetting, match="is more"):
+        change_settings(kept, [("min.compaction.lag.ms", Change.SET, "6")])
+    assert check_settings(pair | {"min.compaction.lag.ms": "5"})
+
+
+POLICIES = [
+    # policy, compacts, retention in ms, retention in bytes
+    ("delete", False, 9, 7),
+    ("compact", True, -1, -1),
+    ("compact,delete", True, 9, 7),
+    ("delete,compact", True, 9, 7),
+]
+
+
+@pytest.mark.parametrize(("policy", "compacts", "retention_ms", "retention_bytes"), POLICIES)
+def test_old_messages_go_only_where_the_policy_says_delete(
+    policy: str, compacts: bool, retention_ms: int, retention_bytes: int
+):
+    given = {"cleanup.policy": policy, "retention.ms": "9", "retention.bytes": "7"}
+
+    settings = resolve(check_settings(given))
+
+    assert settings.compacts is compacts
+    assert settings.retention_ms == retention_ms
+    assert settings.retention_bytes == retention_bytes
+
+
+def test_settings_of_compaction_mean_what_they_say():
+    settings = resolve(
+        check_settings(
+            {
+                "cleanup.policy": "compact",
+                "min.cleanable.dirty.ratio": "0.25",
+                "min.compaction.lag.ms": "3",
+                "max.compaction.lag.ms": "4",
+                "delete.retention.ms": "5",
+            }
+        )
+    )
+
+    assert settings == TopicSettings(
+        retention_ms=-1,
+        compacts=True,
+        dirty_ratio_min=0.25,
+        compaction_lag_min_ms=3,
+        compaction_lag_max_ms=4,
+        delete_retention_ms=5,
+    )

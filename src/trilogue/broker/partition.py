@@ -2,7 +2,8 @@
 
 `append` is the hot path. Its order is the order of the promises: size first (nothing is read of
 what is too large), then the bytes (checksum, format), then who writes (a repeated batch appends
-nothing), then the topic's time, then the log. All of it works on the header; no record is touched.
+nothing), then the topic's time, then the log. All of it works on the header; no record is touched,
+unless the topic is compacted: then each needs a key.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 from struct import Struct
 from typing import NamedTuple
 
+from trilogue.broker.compaction import check_keyed
 from trilogue.broker.errors import (
     BrokerError,
     CorruptRecord,
@@ -55,6 +57,7 @@ class Partition:
     """A partition that this node owns."""
 
     __slots__ = (
+        "check_batch",
         "deleted",
         "log",
         "message_size_max",
@@ -77,6 +80,7 @@ class Partition:
         self.settings = settings
         self.message_size_max = settings.message_size_max
         self.stamps = settings.log_append_time
+        self.check_batch = check_keyed if settings.compacts else check_produced
         self.patient = self.log.patient = settings.patient
 
     @property
@@ -102,7 +106,7 @@ class Partition:
         if len(records) > self.message_size_max:
             raise TooLarge(f"{len(records)} bytes, at most {self.message_size_max} are accepted")
         try:
-            header = check_produced(records)
+            header = self.check_batch(records)
         except EntryError as error:
             raise _refusal(error, records) from error
         if self.deleted:

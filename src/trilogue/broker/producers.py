@@ -182,6 +182,14 @@ class PartitionProducers:
     def __len__(self) -> int:
         return len(self._states)
 
+    def last_entries(self) -> dict[int, int]:
+        """Return the base offset of the last entry of each producer that is known."""
+        return {
+            producer_id: state.batches[-1].base_offset
+            for producer_id, state in self._states.items()
+            if state.batches
+        }
+
     def check(self, header: EntryHeader) -> WrittenBatch | None:
         """Return None when the batch may be appended, the batch that it repeats, or refuse it."""
         state = self._states.get(header.producer_id)

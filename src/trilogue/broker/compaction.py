@@ -1,0 +1,138 @@
+"""Topics of which only the last message of each key is kept: what they accept, what is due when.
+
+A partition is looked at by its extents, its runs of entries in segments:
+
+    start        compacted end              end                       end of what is in segments
+      |   clean    |         dirty           |  too young, undecided   |
+
+The end is bounded by open transactions and by `min.compaction.lag.ms`; what is still in the journal
+is never touched. Compaction is due when the dirty part is more than `min.cleanable.dirty.ratio` of
+both, or when the oldest message in it was appended `max.compaction.lag.ms` ago. Lags count the time
+of the append: a replay of old data is as young as its append, and that cannot be set by a producer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import islice
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from trilogue.entry.entry import CorruptEntry, EntryHeader, InvalidEntry
+from trilogue.entry.kafka_batch import check_produced, walk_records
+from trilogue.log.transactions import stable_end_of
+
+if TYPE_CHECKING:
+    from trilogue.broker.partition import Partition
+    from trilogue.broker.settings import TopicSettings
+    from trilogue.broker.topic import Topic
+    from trilogue.log.extents import Extent
+    from trilogue.meta.port import PartitionState
+
+KEYS_AT_ONCE: Final = 1_000
+PARTITIONS_A_STEP: Final = 200
+
+
+def check_keyed(records: memoryview) -> EntryHeader:
+    """Check what was produced to a compacted topic: as always, and that every message has a key.
+
+    Nothing could ever take the place of one without. It looks at every message, decompressed; so
+    does Kafka, and only for topics that are compacted.
+    """
+    header = check_produced(records)
+    try:
+        walker = walk_records(records, header=header)
+        while found := walker.read_keys(KEYS_AT_ONCE):
+            for offset, _, key, _ in found:
+                if key is None:
+                    at = offset - header.base_offset
+                    raise InvalidEntry(f"message {at} has no key, and the topic is compacted")
+    except CorruptEntry as error:  # its checksum is right: it was made like that
+        raise InvalidEntry(f"the topic is compacted, and: {error}") from error
+    return header
+
+
+class Due(NamedTuple):
+    """A partition that should be compacted, up to an end."""
+
+    partition_id: int
+    start_offset: int
+    compacted_end: int
+    end_offset: int
+    delete_retention_ms: int
+    is_forced: bool  # by the largest lag
+    dirty_ratio: float
+
+
+def plan_compaction(
+    topics: Iterable[Topic], states: Mapping[int, PartitionState], now_ms: int
+) -> Iterator[list[Due]]:
+    """Yield the partitions that are due, in steps of a few milliseconds, many of them empty.
+
+    Topics may come and go between. `states` are what meta knows of partitions.
+    """
+    partitions = (
+        partition
+        for topic in list(topics)
+        for partition in topic.partitions
+        if _compacts(partition)
+    )
+    while some := list(islice(partitions, PARTITIONS_A_STEP)):
+        found = []
+        for partition in some:
+            state = states.get(partition.partition_id)
+            if state is not None and not partition.deleted:
+                due = look(
+                    partition.log.extents, partition.partition_id, state, partition.settings, now_ms
+                )
+                if due is not None:
+                    found.append(due)
+        yield found
+
+
+def _compacts(partition: Partition) -> bool:
+    return partition.settings.compacts
+
+
+def look(
+    extents: Sequence[Extent],
+    partition_id: int,
+    state: PartitionState,
+    settings: TopicSettings,
+    now_ms: int,
+) -> Due | None:
+    """Say whether one partition is due; `extents` are those from its start on, by offset."""
+    start = state.start_offset
+    floor = max(start, state.compacted_end)
+    stable_end = stable_end_of(state.open_transactions, start, state.flushed_end)
+    clean = dirty = 0.0
+    end, oldest_ms = floor, now_ms
+    for extent in extents:
+        if extent.end_offset <= floor:
+            clean += extent.size
+            continue
+        if (
+            extent.base_offset >= stable_end
+            or extent.max_append_ms > now_ms - settings.compaction_lag_min_ms
+        ):
+            break
+        if end == floor:
+            oldest_ms = extent.min_append_ms
+        end = min(extent.end_offset, stable_end)
+        is_clean = max(0, floor - extent.base_offset) / (extent.end_offset - extent.base_offset)
+        clean += extent.size * is_clean
+        dirty += extent.size * (1 - is_clean)
+    if end <= floor or not dirty:
+        return None
+    ratio = dirty / (clean + dirty)
+    is_forced = now_ms - oldest_ms > settings.compaction_lag_max_ms
+    if not is_forced and ratio <= settings.dirty_ratio_min:
+        return None
+    return Due(
+        partition_id,
+        start,
+        state.compacted_end,
+        end,
+        settings.delete_retention_ms,
+        is_forced,
+        ratio,
+    )
