@@ -23,6 +23,7 @@ from trilogue.log.merge import merge, run
 from trilogue.log.pace import SYNC_SIZE
 from trilogue.log.segment import (
     BLOCK_TARGET,
+    OPEN,
     AbortedTransaction,
     Block,
     EpochStart,
@@ -139,6 +140,13 @@ def read_all(
 
 def joined(entries: Iterable[Sample], offset: int = 0) -> bytes:
     return b"".join(entry.data for entry in entries if entry.end > offset)
+
+
+def rows(files: FileSystem, info: SegmentInfo, partition_id: int) -> list[AbortedTransaction]:
+    """What the index says of transactions, also of those that go on behind the segment."""
+    index = SegmentReader.open(files, HOME / info.name, info)._footer.index(partition_id)
+    assert index is not None
+    return index.aborted
 
 
 def blocks(disk: Disk, info: SegmentInfo, partition_id: int) -> list[tuple[int, int]]:
@@ -328,25 +336,29 @@ def test_starts_of_owner_epochs_are_carried_over():
     ]
 
 
-def test_aborted_transactions_are_carried_over_once_and_only_where_they_matter():
+def test_aborted_transactions_are_carried_over_where_they_matter():
+    """A row stands where the marker is; one that ends behind a segment is open there."""
     files = FakeFileSystem()
     files.make_directory(HOME)
     long_ago = AbortedTransaction(9, 0, 2, 3)
     across = AbortedTransaction(8, 4, 7, 8)
     late = AbortedTransaction(9, 8, 9, 10)
+    first = [long_ago, across._replace(last_offset=OPEN)]
     inputs = [
-        put(files, HOME, 1, samples(1, 5), per_block=1, aborted={1: [long_ago, across]}),
+        put(files, HOME, 1, samples(1, 5), per_block=1, aborted={1: first}),
         put(files, HOME, 2, samples(1, 5, base=5), per_block=1, aborted={1: [across, late]}),
     ]
 
     (made,) = merge(job(inputs, starts={1: 3}), files).added
-    again = job(inputs, starts={1: 3}, own_bytes=1, target_bytes=5 * 168, first_id=200)
+    again = job(inputs, starts={1: 3}, own_bytes=1, target_bytes=3 * 168, first_id=200)
     cut = merge(again, files).added
 
-    aborted = [
-        SegmentReader.open(files, HOME / each.name, each).aborted(1) for each in (made, *cut)
+    assert [rows(files, each, 1) for each in (made, *cut)] == [
+        [across, late],
+        [across._replace(last_offset=OPEN)],  # offsets 3 to 5
+        [across, late._replace(last_offset=OPEN)],  # 6 to 8
+        [late],  # 9
     ]
-    assert aborted == [[across, late], [across], [late]]
 
 
 # ── damage ────────────────────────────────────────────────────────────────────────────────────

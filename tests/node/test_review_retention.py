@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import time
 from pathlib import Path
 
 from tests.node.test_background import append, make_topic, scenario, until
@@ -52,13 +53,13 @@ def test_a_late_reader_does_not_keep_a_removed_segment(tmp_path):
     @scenario(tmp_path / "data", "segments.grace=0")
     async def _(node):
         _, found = await flushed_and_deleted(node)
-        node.retention._grace_s = 3_600
+        node.retired.grace_s = 3_600
         await node.retention.look()
         found.run()
         assert len(open_segments(tmp_path)) == 1
 
-        node.retention._leaving[0] = (0.0, *node.retention._leaving[0][1:])
+        node.retired._monotonic = lambda: time.monotonic() + 7_200
         await node.retention.look()
 
         assert open_segments(tmp_path) == []
-        assert node.retention.removed_files == 1
+        assert node.retired.removed_files == 1

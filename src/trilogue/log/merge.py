@@ -38,6 +38,7 @@ from trilogue.log.segment import (
 )
 from trilogue.log.segment_files import files_for
 from trilogue.log.segment_info import MergeJob, MergeResult, SegmentInfo, segment_name
+from trilogue.log.transactions import rows_within
 
 WINDOWS_BYTES: Final = 16 << 20  # of entries in memory, shared by the inputs
 WINDOW_MIN: Final = 128 << 10
@@ -116,13 +117,12 @@ def _merge_all(
     found = merge_sorted(*(each.partitions(job.starts) for each in inputs))
     for partition_id, group in groupby(found, itemgetter(0)):
         places = list(group)
-        start_offset = job.starts[partition_id]
-        indexes = _indexes(inputs, places, start_offset)
+        indexes = _indexes(inputs, places, job.starts[partition_id])
         if indexes is None:
             for place in places:
                 left.setdefault(job.inputs[place.number].segment_id, []).append(partition_id)
             continue
-        partition = _Partition(partition_id, indexes, start_offset)
+        partition = _Partition(partition_id, indexes)
         if sum([row[3] for index in indexes for row in index.rows]) < job.own_bytes:
             outputs.write_shared(partition, copier)
         else:
@@ -155,7 +155,7 @@ def _base_offset(index: Index) -> int:
 class _Partition:
     """What is kept of one partition, and what its index will say."""
 
-    def __init__(self, partition_id: int, indexes: list[Index], start_offset: int) -> None:
+    def __init__(self, partition_id: int, indexes: list[Index]) -> None:
         self.partition_id = partition_id
         self.indexes = indexes
         self._epochs: list[EpochStart] = []
@@ -163,10 +163,6 @@ class _Partition:
             for start in index.epochs:
                 if not self._epochs or self._epochs[-1].owner_epoch != start.owner_epoch:
                     self._epochs.append(start)
-        # one that spans several segments stands in each of them
-        found = {each: None for index in indexes for each in index.aborted}
-        self._aborted = [each for each in found if each.last_offset >= start_offset]
-        self._aborted.sort(key=attrgetter("first_offset", "last_offset"))
 
     def epochs(self, base_offset: int, end_offset: int) -> list[EpochStart]:
         """Say where owner epochs begin in a range of offsets."""
@@ -178,12 +174,9 @@ class _Partition:
         return [EpochStart(before[-1].owner_epoch, base_offset), *within]
 
     def aborted(self, base_offset: int, end_offset: int) -> list[AbortedTransaction]:
-        """Name the aborted transactions that have something in a range of offsets."""
-        return [
-            each
-            for each in self._aborted
-            if each.last_offset >= base_offset and each.first_offset < end_offset
-        ]
+        """Name the transactions that readers of a range of offsets have to know of."""
+        rows = [index.aborted for index in self.indexes]
+        return rows_within(rows, base_offset, end_offset) if any(rows) else []
 
     def pieces(self, target_bytes: int) -> Iterator[list[Index]]:
         """Cut it behind each block that reaches so many bytes."""

@@ -35,13 +35,13 @@ class JobFailedError(Exception):
     """A job ended by an exception that cannot travel; holds its traceback as text."""
 
 
-def main(parent: int) -> None:
+def main(parent: int, niceness: int = NICENESS) -> None:
     """Do jobs until stdin ends."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     die_with(parent)
     keep_memory()
-    os.nice(NICENESS)
+    os.nice(niceness)
     jobs = os.fdopen(os.dup(0), "rb")
     results = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # a stray print must not end up between the results
@@ -110,4 +110,4 @@ if __name__ == "__main__":
     # Under its own name, not as `__main__`: what it pickles must be found by the other end.
     from trilogue.node import helper  # noqa: PLW0406
 
-    helper.main(int(sys.argv[1]))
+    helper.main(*map(int, sys.argv[1:]))

@@ -19,7 +19,7 @@ from asyncio.subprocess import PIPE, Process
 from collections.abc import Callable
 from typing import TypeVar, TypeVarTuple, cast
 
-from trilogue.node.helper import SIZE
+from trilogue.node.helper import NICENESS, SIZE
 
 log = logging.getLogger(__name__)
 
@@ -37,10 +37,12 @@ class HelperDiedError(Exception):
 class Helper:
     """The helper process as the server sees it; at most one process and one job at a time."""
 
-    def __init__(self, *, idle_limit_s: float = IDLE_LIMIT_S) -> None:
+    def __init__(self, *, idle_limit_s: float = IDLE_LIMIT_S, niceness: int = NICENESS) -> None:
+        """Stop the process after `idle_limit_s` without a job; `niceness` lets others go first."""
         self.jobs_done = 0
         self.starts = 0
         self._idle_limit_s = idle_limit_s
+        self._niceness = niceness
         self._process: Process | None = None
         self._turn = asyncio.Lock()
         self._idle_timer: asyncio.TimerHandle | None = None
@@ -89,7 +91,8 @@ class Helper:
 
     async def _running(self) -> Process:
         if self._process is None or self._process.returncode is not None:
-            command = [sys.executable, "-P", "-m", "trilogue.node.helper", str(os.getpid())]
+            command = [sys.executable, "-P", "-m", "trilogue.node.helper"]
+            command += [str(os.getpid()), str(self._niceness)]
             try:
                 self._process = await asyncio.create_subprocess_exec(
                     *command, stdin=PIPE, stdout=PIPE, start_new_session=True

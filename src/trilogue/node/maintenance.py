@@ -91,6 +91,7 @@ class Maintenance:
         self.counts: defaultdict[str, Counts] = defaultdict(Counts)
         self.at_work: frozenset[int] = frozenset()  # segments that the job under way reads
         self.failures = 0  # in a row
+        self._is_idle = True
         self._storage = storage
         self._retired = retired
         self._manifests = manifests
@@ -101,29 +102,47 @@ class Maintenance:
 
     def wake(self) -> None:
         """Segments came or went, or partitions start later: there may be something to do."""
+        self._is_idle = False
         self._wake.set()
 
+    @property
+    def is_hopeful(self) -> bool:
+        """Whether it is worth to wait for it: it has or may have something to do, and succeeds."""
+        return not self._is_idle and not self.failures
+
     async def moved(self) -> None:
-        """Wait until a job ended, well or not."""
+        """Wait until a job ended, well or not, or there is none any more."""
         await self._moved.wait()
 
     async def run(self) -> None:
         """Work for ever; ends by an exception only when meta does."""
-        while True:
-            self._wake.clear()
-            job = await self._next()
-            if job is None:
-                await _wait(self._wake, LOOK_EVERY_S)
-                continue
-            if await self._do(job):
-                self.failures = 0
-            else:
-                wait_s = self._retry_s[min(self.failures, len(self._retry_s) - 1)]
-                self.failures += 1
-            self._moved.set()
-            self._moved = asyncio.Event()
-            if self.failures:
-                await asyncio.sleep(wait_s)
+        try:
+            while True:
+                self._wake.clear()
+                job = await self._next()
+                if job is not None:
+                    await self._try(job)
+                elif not self._wake.is_set():
+                    self._is_idle = True
+                    self._tell()
+                    await _wait(self._wake, LOOK_EVERY_S)
+        finally:
+            self._is_idle = True
+            self._tell()
+
+    async def _try(self, job: Job) -> None:
+        if await self._do(job):
+            self.failures = 0
+            self._tell()
+            return
+        wait_s = self._retry_s[min(self.failures, len(self._retry_s) - 1)]
+        self.failures += 1
+        self._tell()
+        await asyncio.sleep(wait_s)
+
+    def _tell(self) -> None:
+        self._moved.set()
+        self._moved = asyncio.Event()
 
     async def swap(self, swap: Swap, ops: Sequence[Op] = ()) -> None:
         """Put segments in the place of others: in meta, with `ops`, all or nothing; then here."""

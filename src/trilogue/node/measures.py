@@ -5,12 +5,14 @@ The hot paths count in plain integers; here they get names, units and a sentence
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Literal
 
 from trilogue import __version__
 from trilogue.gateway.http.metrics import Histogram, Labels, Metric
 from trilogue.gateway.kafka import apis
+from trilogue.node.maintenance import Counts
 
 if TYPE_CHECKING:
     from trilogue.node.node import Node
@@ -45,6 +47,8 @@ class Measures:
         yield from self._broker()
         yield from self._journal()
         yield from self._flushes()
+        yield from self._segments()
+        yield from self._maintenance()
         yield Metric(
             f"{PREFIX}loop_lag_seconds",
             "gauge",
@@ -114,7 +118,7 @@ class Measures:
 
     def _flushes(self) -> Iterator[Metric]:
         node = self._node
-        counts, segments = node.flusher.counts, node.storage.meta.state.segments.values()
+        counts = node.flusher.counts
         yield counter("flushes", "Flushes of journal files to segments.", counts.flushes)
         yield counter("flush_failures", "Flushes that had to be tried again.", counts.failures)
         yield counter("flush_seconds", "Time spent in them.", counts.seconds)
@@ -124,10 +128,50 @@ class Measures:
         )
         yield counter("flush_written_bytes", "Bytes of segments written.", counts.written_bytes)
         yield gauge("flush_waiting_files", "Sealed files in no segment.", node.flusher.waiting)
-        yield gauge("segments", "Segments.", len(segments))
-        yield gauge("segment_bytes", "Their size.", sum(each.size for each in segments))
-        yield counter("segments_removed", "Segment files removed.", node.retention.removed_files)
         yield counter("helper_starts", "Starts of the helper process.", node.helper.starts)
+
+    def _segments(self) -> Iterator[Metric]:
+        node = self._node
+        segments = node.storage.meta.state.segments.values()
+        yield gauge("segments", "Segments.", len(segments))
+        levels = Counter(each.level for each in segments)
+        yield Metric(
+            f"{PREFIX}segments_of_level",
+            "gauge",
+            "Segments by how often they were merged.",
+            [({"level": str(level)}, levels[level]) for level in sorted({0, *levels})],
+        )
+        yield gauge("segment_bytes", "Their size.", sum(each.size for each in segments))
+        yield gauge(
+            "segment_dead_bytes", "Bytes in them that nobody may read, at the last look.",
+            node.merging.dead_bytes,
+        )  # fmt: skip
+        yield counter("segments_removed", "Segment files removed.", node.retired.removed_files)
+        yield gauge("segments_leaving", "Segment files that wait for that.", len(node.retired))
+
+    def _maintenance(self) -> Iterator[Metric]:
+        node = self._node
+        flushes, kinds = node.flusher.counts, node.maintenance.counts
+        rows: dict[str, Counts] = {"merge": Counts(), "rewrite": Counts(), **kinds}
+        for name, doc, value in (
+            ("jobs", "Work on segments in the background.", "jobs"),
+            ("failures", "Jobs that failed; most are tried again.", "failures"),
+            ("seconds", "Time spent in them.", "seconds"),
+            ("written_bytes", "Bytes of segments written by them.", "written_bytes"),
+        ):
+            samples: list[tuple[Labels, float]] = [
+                ({"kind": kind}, getattr(counts, value)) for kind, counts in sorted(rows.items())
+            ]
+            yield Metric(f"{PREFIX}maintenance_{name}_total", "counter", doc, samples)
+        written = flushes.written_bytes + sum(each.written_bytes for each in kinds.values())
+        yield gauge(
+            "segment_write_amplification",
+            "Bytes of segments written since the start for each byte of entries brought to them.",
+            written / flushes.data_bytes if flushes.data_bytes else 0.0,
+        )
+        yield counter(
+            "merge_damaged_blocks", "Damaged blocks that merges met.", node.merging.damaged_blocks
+        )
 
 
 def _one(name: str, kind: Literal["counter", "gauge"], doc: str, value: float) -> Metric:

@@ -1,6 +1,6 @@
 """One node: storage, doors and the work in the background, joined.
 
-    Node.start ── storage (recovery) ── helper, flusher, retention, manifests ── doors
+    Node.start ── storage (recovery) ── helpers, flusher, retention, merges, manifests ── doors
     Node.drain ── doors take nothing new ── everything into segments
     Node.close ── doors, background, storage: in the opposite order of the start
 
@@ -32,9 +32,12 @@ from trilogue.node.doors import PlannedDoor, bind_door, plan_doors
 from trilogue.node.flush import Flusher
 from trilogue.node.jobs import Helper
 from trilogue.node.lag import Lag
+from trilogue.node.maintenance import Maintenance
 from trilogue.node.manifests import Manifests
+from trilogue.node.merging import Merging
 from trilogue.node.message_count import MessageCount
 from trilogue.node.retention import Retention
+from trilogue.node.retired import RetiredFiles
 from trilogue.node.settings import Settings
 from trilogue.node.storage import Storage, open_storage, wall_clock_ms
 
@@ -46,6 +49,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 READER_THREADS = 4
+SLOW_NICENESS = 10
 MEASURES = "trilogue.node.measures"
 HTTP_CONNECTIONS_MAX = 1_000  # it must not take the descriptors that clients need
 DOOR_DRAIN_SHARE = 0.5  # of the time there is; the rest is for the flush
@@ -64,9 +68,13 @@ class Node:
         self.began = time.monotonic()
         self.storage: Storage
         self.helper: Helper
+        self.slow_helper: Helper
         self.messages: MessageCount
         self.flusher: Flusher
         self.retention: Retention
+        self.retired: RetiredFiles
+        self.maintenance: Maintenance
+        self.merging: Merging
         self.commits: Commits
         self.kafka: KafkaDoor | None = None
         self.listener: Listener | None = None
@@ -75,6 +83,7 @@ class Node:
         self._exposition: Exposition | None = None
         self._stack = AsyncExitStack()
         self._tasks: list[asyncio.Task[None]] = []
+        self._maintaining: asyncio.Task[None] | None = None
 
     def fail(self, error: BaseException) -> None:
         """Something that no retry helps: nothing is acknowledged any more, the process must end."""
@@ -130,13 +139,18 @@ class Node:
         self._stack.push_async_callback(self.helper.close)
         self._manifests = Manifests(self.storage, self._background)
         self.commits = Commits(self.storage, self._manifests)
+        self.retired = RetiredFiles(
+            self.storage, monotonic=time.monotonic, grace_s=settings.seconds("segments.grace")
+        )
+        self._plan_maintenance()
         self.retention = Retention(
             self.storage,
             self._manifests,
+            self.retired,
             now_ms=wall_clock_ms,
-            monotonic=time.monotonic,
             every_s=settings.seconds("retention.check-every"),
-            grace_s=settings.seconds("segments.grace"),
+            at_work=lambda: self.maintenance.at_work,
+            on_moved=self.maintenance.wake,
         )
         self.flusher = Flusher(
             self.storage,
@@ -144,6 +158,8 @@ class Node:
             self._manifests,
             now_ms=wall_clock_ms,
             bytes_per_second=settings.number("flush.rate"),
+            room=self.merging.room_for_flush,
+            on_flushed=self.maintenance.wake,
         )
         self._stack.push_async_callback(self._stop_background)
         for work in (
@@ -153,6 +169,22 @@ class Node:
             self._manifests.run(),
         ):
             self._tasks.append(asyncio.create_task(self._guarded(work)))
+        self._maintaining = asyncio.create_task(self._guarded(self.maintenance.run()))
+        self._tasks.append(self._maintaining)
+
+    def _plan_maintenance(self) -> None:
+        """Work on segments that nobody waits for, in a process of its own."""
+        self.maintenance = Maintenance(self.storage, self.retired, self._manifests)
+        self.slow_helper = Helper(niceness=SLOW_NICENESS)
+        self._stack.push_async_callback(self.slow_helper.close)
+        self.merging = Merging(
+            self.storage,
+            self.maintenance,
+            self.slow_helper,
+            now_ms=wall_clock_ms,
+            bytes_per_second=self.settings.number("merge.rate"),
+        )
+        self.maintenance.planners.append(self.merging)
 
     async def _guarded(self, work: Coroutine[object, object, None]) -> None:
         try:
@@ -255,6 +287,8 @@ class Node:
             left_s = max(0.0, ends - time.monotonic()) * share
             return await _within(work, left_s, (hurry, self.failed))
 
+        if self._maintaining is not None:
+            self._maintaining.cancel()  # what a merge wrote so far is an orphan
         if self.listener is not None:
             await within(self.listener.drain(limit_s), DOOR_DRAIN_SHARE)
         await within(self.commits.finish())

@@ -208,6 +208,14 @@ TABLE: tuple[Setting, ...] = (
         minimum=0,
     ),
     Setting(
+        "merge.rate",
+        Kind.SIZE,
+        "64MiB",
+        "Bytes a second that a merge of segments may write, or twice what flushes bring if that is "
+        "more; 0 = as fast as it goes. With more than twelve unmerged segments it is as fast.",
+        minimum=0,
+    ),
+    Setting(
         "disk.min-free",
         Kind.SIZE,
         "128MiB",

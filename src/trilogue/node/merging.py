@@ -1,0 +1,193 @@
+"""Merges and rewrites of segments, as work for `Maintenance`: what is due, and how it is done.
+
+What is due is decided in log/merge_plan.py, from what the log knows of its segments; here that is
+gone through step by step between other things the loop has to do. How slowly a merge goes depends
+on what comes in: it stays ahead of the flushes that make the segments it is for, and takes what it
+can get when they are about to wait for it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+from functools import partial
+from itertools import islice
+from pathlib import Path
+from typing import TypeVar
+
+from trilogue.log import merge, merge_plan
+from trilogue.log.errors import CorruptLog
+from trilogue.log.merge_plan import FIRST_LEVEL_DUE, FIRST_LEVEL_MAX, Plan, Steps, first_level
+from trilogue.log.segment_info import MergeJob, MergeResult, SegmentInfo
+from trilogue.node.jobs import Helper
+from trilogue.node.maintenance import Job, Maintenance
+from trilogue.node.storage import Storage
+
+log = logging.getLogger(__name__)
+
+AHEAD = 2  # the pace is at least so many times that at which the first level filled
+STARTS_AT_ONCE = 5_000
+REWRITE_EVERY_S = 30.0  # looking for dead bytes goes through everything there is
+
+Result = TypeVar("Result")
+
+
+class Merging:
+    """Plans merges and rewrites, and carries them out in a helper process."""
+
+    def __init__(
+        self,
+        storage: Storage,
+        maintenance: Maintenance,
+        helper: Helper,
+        *,
+        now_ms: Callable[[], int],
+        bytes_per_second: int,
+        monotonic: Callable[[], float] = time.monotonic,
+        rewrite_every_s: float = REWRITE_EVERY_S,
+    ) -> None:
+        self.skip: set[int] = set()  # segments that are damaged: they are left alone
+        self.dead_bytes = 0  # in segments, as of the last look
+        self.damaged_blocks = 0  # that were met and copied as they are
+        self._storage = storage
+        self._maintenance = maintenance
+        self._helper = helper
+        self._now_ms = now_ms
+        self._bytes_per_second = bytes_per_second
+        self._monotonic = monotonic
+        self._rewrite_every_s = rewrite_every_s
+        self._next_rewrite = 0.0
+
+    @property
+    def first_level(self) -> int:
+        """How many segments wait for their first merge."""
+        return len(first_level(self._storage.log.segments.values(), self.skip))
+
+    async def room_for_flush(self) -> None:
+        """Wait while there are as many first-level segments as there may be.
+
+        Only as long as merges help: when they fail, or find nothing that they may merge, a flush
+        goes ahead. What it brings to segments is safe; more segments only cost time.
+        """
+        while self.first_level >= FIRST_LEVEL_MAX and self._maintenance.is_hopeful:
+            await self._maintenance.moved()
+
+    # -- plans -----------------------------------------------------------------------------
+
+    async def plan(self) -> Job | None:
+        """Say which merge is due; if none is, which segment is mostly dead."""
+        segments = list(self._storage.log.segments.values())
+        self.skip &= {each.segment_id for each in segments}
+        starts = await self._starts()
+        found = await _gently(merge_plan.plan_merge(segments, starts, self.skip))
+        if found is None and self._monotonic() >= self._next_rewrite:
+            dead = await _gently(merge_plan.plan_rewrite(segments, starts, self.skip))
+            self.dead_bytes, found = dead.bytes, dead.plan
+            if found is None:
+                self._next_rewrite = self._monotonic() + self._rewrite_every_s
+        if found is None:
+            return None
+        return Job(
+            found.kind,
+            frozenset(each.segment_id for each in found.inputs),
+            found.size,
+            partial(self._run, found),
+            partial(self._spoilt, found),
+        )
+
+    async def _starts(self) -> dict[int, int]:
+        """Where each known partition starts; some at a time, there may be very many."""
+        rest = iter(list(self._storage.meta.state.partitions.items()))
+        starts: dict[int, int] = {}
+        while some := list(islice(rest, STARTS_AT_ONCE)):
+            starts.update((each, state.start_offset) for each, state in some)
+            await asyncio.sleep(0)
+        return starts
+
+    def _spoilt(self, plan: Plan, error: CorruptLog) -> None:
+        """Leave alone the input that is damaged; all of them where nothing says which."""
+        named = {each.segment_id for each in plan.inputs if Path(each.name).name == _name(error)}
+        self.skip |= named or {each.segment_id for each in plan.inputs}
+
+    # -- one merge -------------------------------------------------------------------------
+
+    async def _run(self, plan: Plan) -> int:
+        began = self._monotonic()
+        storage = self._storage
+        await storage.meta.reserve("segment", plan.outputs_max)
+        ids = tuple(storage.meta.allocate("segment") for _ in range(plan.outputs_max))
+        job = await self._job(plan, ids)
+        result: MergeResult = await self._helper.run(merge.run, job, storage.reach)
+        swap = result.swap(job)
+        await self._maintenance.swap(swap)
+        self._learn(result, swap.changed)
+        log.info(
+            "merge.done",
+            extra={
+                "kind": plan.kind,
+                "inputs": len(plan.inputs),
+                "segments": len(result.added),
+                "entries": result.entries,
+                "size_bytes": result.bytes_written,
+                "dead_bytes": result.dead_bytes,
+                "took_s": round(self._monotonic() - began, 3),
+            },
+        )
+        return result.bytes_written
+
+    async def _job(self, plan: Plan, ids: tuple[int, ...]) -> MergeJob:
+        storage = self._storage
+        state = storage.meta.state
+        return MergeJob(
+            inputs=plan.inputs,
+            directory=str(storage.directory.segments),
+            segment_ids=ids,
+            level=plan.level,
+            starts=await self._starts(),
+            own_bytes=plan.own_bytes,
+            target_bytes=plan.target_bytes,
+            cluster_id=state.cluster_id,
+            node_id=state.node_id,
+            node_epoch=state.node_epoch,
+            now_ms=self._now_ms(),
+            bytes_per_second=self.pace(plan),
+            direct=storage.log.direct,
+        )
+
+    def pace(self, plan: Plan) -> int | None:
+        """Bytes a second to merge with, None = all it can."""
+        if not self._bytes_per_second or self.first_level > FIRST_LEVEL_DUE:
+            return None
+        fresh = [each for each in plan.inputs if not each.level]
+        if not fresh:
+            return self._bytes_per_second
+        took_ms = max(1, self._now_ms() - min(each.created_ms for each in fresh))
+        came_in = sum(each.size for each in fresh) * 1_000 // took_ms
+        return max(self._bytes_per_second, AHEAD * came_in)
+
+    def _learn(self, result: MergeResult, changed: tuple[SegmentInfo, ...]) -> None:
+        """Note the damage that was met."""
+        self.skip |= {each.segment_id for each in changed}
+        self.damaged_blocks += result.damaged_blocks
+        if result.left:
+            partitions = sorted({each for ids in result.left.values() for each in ids})
+            segments = sorted(result.left)
+            log.error("merge.left", extra={"partitions": partitions, "segments": segments})
+        if result.damaged_blocks:
+            log.error("merge.damaged_blocks", extra={"blocks": result.damaged_blocks})
+
+
+async def _gently(steps: Steps[Result]) -> Result:
+    """Go through a plan step by step; others have their turn in between."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            return end.value  # type: ignore[no-any-return]
+        await asyncio.sleep(0)
+
+
+def _name(error: CorruptLog) -> str:
+    return "" if error.path is None else error.path.name
