@@ -38,7 +38,7 @@ class CountingFiles(OsFileSystem):
         self.opened: list[CountingFile] = []
         self.bytes_read = 0
 
-    def open(self, path, *, create=False, direct=False):
+    def open_read(self, path, *, direct=False):
         file = CountingFile(path, os.open(path, os.O_RDONLY), direct=False)
         file.files = self
         self.opened.append(file)

@@ -29,6 +29,10 @@ class CorruptLog(LogError):
         self.position = position
 
 
+class SegmentMissing(CorruptLog):
+    """There is no such file. For who planned from an older manifest it may just have retired."""
+
+
 class NewerFormat(LogError):
     """The data was written by a newer version of the program than this one."""
 

@@ -5,17 +5,20 @@ lies next to the segments, is rewritten after each commit that changes what exis
 Spark plans from: never from a listing, since a file that no manifest names may be half written.
 
 ```json
-{"format": 1, "crc32c": 3405691582, "manifest": {"cluster_id": …, "generation": 7, "segments": …}}
+{"format": 2, "crc32c": 3405691582, "manifest": {"cluster_id": …, "generation": 7, "segments": …}}
 ```
 
 The checksum covers the bytes of the inner object as they stand in the file. The file can be lost:
-it is written again from meta.
+it is written again from meta. What a segment holds of which partition is not in it: ten thousand
+partitions in a hundred segments would be 60 MB at each flush, and every segment says it of itself,
+in its footer (docs/decisions/0027). `sealed.py` reads by it.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Protocol
 
@@ -24,12 +27,13 @@ from crc32c import crc32c
 
 from trilogue.log.directory import write_small
 from trilogue.log.errors import CorruptLog, NewerFormat
-from trilogue.log.extents import Extent, Extents
+from trilogue.log.extents import EMPTY
 from trilogue.log.files import FileSystem
 from trilogue.log.segment_info import SegmentInfo
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 MANIFEST_NAME = "manifest.json"
+NOBODY = 0  # no partition has this id
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +94,64 @@ class ManifestStore(Protocol):
 # ── the file ──────────────────────────────────────────────────────────────────────────────────
 
 
+@dataclass(frozen=True, slots=True)
+class SealedSegment:
+    """A segment as the file names it: enough to open it. Its footer says what it holds."""
+
+    info: SegmentInfo  # without extents
+    first_partition: int  # all partitions that count in it are between these two
+    last_partition: int
+
+    def may_hold(self, partition_id: int) -> bool:
+        """Whether it is worth looking into for a partition."""
+        if not self.first_partition <= partition_id <= self.last_partition:
+            return False
+        return not self.hides(partition_id)
+
+    def hides(self, partition_id: int) -> bool:
+        """Whether what it holds of a partition does not count: it is elsewhere."""
+        hidden = self.info.hidden
+        at = bisect_left(hidden, partition_id)
+        return at < len(hidden) and hidden[at] == partition_id
+
+
+@dataclass(frozen=True, slots=True)
+class SealedManifest:
+    """What the file says."""
+
+    cluster_id: bytes
+    generation: int
+    flushed_through: int
+    topics: tuple[ManifestTopic, ...] = ()
+    partitions: dict[int, PartitionRange] = field(default_factory=dict)
+    segments: tuple[SealedSegment, ...] = ()
+
+    def segments_for(self, partition_id: int) -> list[SealedSegment]:
+        """Name the segments that have to be looked into for a partition, in no special order."""
+        return [segment for segment in self.segments if segment.may_hold(partition_id)]
+
+
+def seal_manifest(manifest: Manifest) -> SealedManifest:
+    """Say what of a manifest goes into the file."""
+    return SealedManifest(
+        manifest.cluster_id,
+        manifest.generation,
+        manifest.flushed_through,
+        manifest.topics,
+        {
+            each: PartitionRange(known.start_offset, known.flushed_end, known.stable_end)
+            for each, known in manifest.partitions.items()
+        },
+        tuple(map(_seal, manifest.segments)),
+    )
+
+
+def _seal(segment: SegmentInfo) -> SealedSegment:
+    ids = segment.partitions.ids
+    first, last = (ids[0], ids[-1]) if len(ids) else (NOBODY, NOBODY)
+    return SealedSegment(replace(segment, partitions=EMPTY), first, last)
+
+
 class _Outer(msgspec.Struct):
     format: int
     crc32c: int
@@ -101,6 +163,8 @@ class _Format(msgspec.Struct):
 
 
 class _Segment(msgspec.Struct):
+    """The fields of a `SegmentInfo` in their order, but for extents."""
+
     segment_id: int
     level: int
     file: str
@@ -112,33 +176,60 @@ class _Segment(msgspec.Struct):
     last_sequence: int
     footer_position: int
     footer_size: int
-    extents: list[tuple[int, ...]]  # the fields of an Extent, in their order
 
 
-class _Inner(msgspec.Struct):
+class _Segment2(_Segment):
+    store: str
+    hidden: list[int]
+    partitions: tuple[int, int]  # the first and the last
+
+
+class _Inner2(msgspec.Struct):
     cluster_id: str
     generation: int
     flushed_through: int
     topics: list[ManifestTopic]
-    partitions: dict[int, PartitionRange]
-    segments: list[_Segment]
+    partitions: list[tuple[int, int, int, int]]  # id, start, flushed end, stable end
+    segments: list[_Segment2]
 
 
-def encode_manifest(manifest: Manifest) -> bytes:
+class _Segment1(_Segment):
+    extents: list[tuple[int, int, int, int, int, int, int, int, int, int, int]]
+
+
+class _Range1(msgspec.Struct):
+    start_offset: int
+    flushed_end: int
+    stable_end: int
+
+
+class _Inner1(msgspec.Struct):
+    cluster_id: str
+    generation: int
+    flushed_through: int
+    topics: list[ManifestTopic]
+    partitions: dict[int, _Range1]
+    segments: list[_Segment1]
+
+
+def encode_manifest(manifest: SealedManifest) -> bytes:
     """Turn a manifest into the bytes of its file."""
-    inner = _Inner(
+    inner = _Inner2(
         manifest.cluster_id.hex(),
         manifest.generation,
         manifest.flushed_through,
         list(manifest.topics),
-        manifest.partitions,
+        [
+            (each, known.start_offset, known.flushed_end, known.stable_end)
+            for each, known in manifest.partitions.items()
+        ],
         [_segment_row(segment) for segment in manifest.segments],
     )
     body = msgspec.json.encode(inner)
     return msgspec.json.encode(_Outer(FORMAT_VERSION, crc32c(body), msgspec.Raw(body)))
 
 
-def decode_manifest(data: bytes, path: Path | None = None) -> Manifest:
+def decode_manifest(data: bytes, path: Path | None = None) -> SealedManifest:
     """Turn the bytes of a manifest file back; anything unexpected in them is an error."""
     try:
         version = msgspec.json.decode(data, type=_Format).format
@@ -148,25 +239,55 @@ def decode_manifest(data: bytes, path: Path | None = None) -> Manifest:
         body = bytes(outer.manifest)
         if crc32c(body) != outer.crc32c:
             raise CorruptLog("the manifest's checksum does not match", path)
-        inner = msgspec.json.decode(body, type=_Inner)
-        return Manifest(
-            bytes.fromhex(inner.cluster_id),
-            inner.generation,
-            inner.flushed_through,
-            tuple(inner.topics),
-            inner.partitions,
-            tuple(_segment(row) for row in inner.segments),
-        )
+        return _decode1(body) if version == 1 else _decode2(body)
     except (msgspec.MsgspecError, ValueError, TypeError) as error:
         raise CorruptLog(f"the manifest cannot be read ({error})", path) from error
 
 
+def _decode2(body: bytes) -> SealedManifest:
+    inner = msgspec.json.decode(body, type=_Inner2)
+    return SealedManifest(
+        bytes.fromhex(inner.cluster_id),
+        inner.generation,
+        inner.flushed_through,
+        tuple(inner.topics),
+        {
+            each: PartitionRange(start, flushed, stable)
+            for each, start, flushed, stable in inner.partitions
+        },
+        tuple(
+            SealedSegment(_info(row, row.store, tuple(row.hidden)), *row.partitions)
+            for row in inner.segments
+        ),
+    )
+
+
+def _decode1(body: bytes) -> SealedManifest:
+    """Read format 1, which had all extents."""
+    inner = msgspec.json.decode(body, type=_Inner1)
+    found = []
+    for row in inner.segments:
+        ids = [extent[0] for extent in row.extents] or [NOBODY]
+        found.append(SealedSegment(_info(row), min(ids), max(ids)))
+    return SealedManifest(
+        bytes.fromhex(inner.cluster_id),
+        inner.generation,
+        inner.flushed_through,
+        tuple(inner.topics),
+        {
+            each: PartitionRange(known.start_offset, known.flushed_end, known.stable_end)
+            for each, known in inner.partitions.items()
+        },
+        tuple(found),
+    )
+
+
 def write_manifest(files: FileSystem, directory: Path, manifest: Manifest) -> None:
     """Replace the manifest in `directory`: readers see the old one or the new one, whole."""
-    write_small(files, directory / MANIFEST_NAME, encode_manifest(manifest))
+    write_small(files, directory / MANIFEST_NAME, encode_manifest(seal_manifest(manifest)))
 
 
-def read_manifest(files: FileSystem, directory: Path) -> Manifest:
+def read_manifest(files: FileSystem, directory: Path) -> SealedManifest:
     """Read the manifest in `directory`."""
     path = directory / MANIFEST_NAME
     try:
@@ -178,24 +299,27 @@ def read_manifest(files: FileSystem, directory: Path) -> Manifest:
     return decode_manifest(data, path)
 
 
-def _segment_row(segment: SegmentInfo) -> _Segment:
-    return _Segment(
-        segment.segment_id,
-        segment.level,
-        segment.name,
-        segment.size,
-        segment.node_id,
-        segment.node_epoch,
-        segment.created_ms,
-        segment.first_sequence,
-        segment.last_sequence,
-        segment.footer_position,
-        segment.footer_size,
-        list(segment.partitions.rows()),
+def _segment_row(segment: SealedSegment) -> _Segment2:
+    info = segment.info
+    return _Segment2(
+        info.segment_id,
+        info.level,
+        info.name,
+        info.size,
+        info.node_id,
+        info.node_epoch,
+        info.created_ms,
+        info.first_sequence,
+        info.last_sequence,
+        info.footer_position,
+        info.footer_size,
+        info.store,
+        list(info.hidden),
+        (segment.first_partition, segment.last_partition),
     )
 
 
-def _segment(row: _Segment) -> SegmentInfo:
+def _info(row: _Segment, store: str = "", hidden: tuple[int, ...] = ()) -> SegmentInfo:
     return SegmentInfo(
         row.segment_id,
         row.level,
@@ -208,5 +332,7 @@ def _segment(row: _Segment) -> SegmentInfo:
         row.last_sequence,
         row.footer_position,
         row.footer_size,
-        Extents.of(Extent(*fields) for fields in row.extents),
+        EMPTY,
+        store,
+        hidden,
     )

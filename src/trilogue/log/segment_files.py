@@ -12,7 +12,7 @@ from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, Final, Protocol, cast
 
-from trilogue.log.errors import CorruptLog, StorageUnavailable
+from trilogue.log.errors import SegmentMissing, StorageUnavailable
 from trilogue.log.files import File, FileSystem, OsFileSystem
 from trilogue.log.object_cache import ObjectCache, ObjectFile
 from trilogue.log.objects import Surroundings
@@ -52,14 +52,14 @@ class SegmentFiles:
         self._damaged: set[str] = set()  # copies that are not read any more
 
     def open(self, info: SegmentInfo) -> SegmentFile:
-        """Open a segment; `CorruptLog` when it should be a file and is none."""
+        """Open a segment; `SegmentMissing` when it should be a file and is none."""
         path = self._directory / info.name
         if info.name not in self._damaged:
             try:
-                return self._files.open(path)
+                return self._files.open_read(path)
             except FileNotFoundError:
                 if not info.store:
-                    raise CorruptLog("the segment is missing", path) from None
+                    raise SegmentMissing("the segment is missing", path) from None
         if self._objects is None:
             raise StorageUnavailable(
                 f"{info.name} lies in object storage, and nothing says where that is (objects.url)"

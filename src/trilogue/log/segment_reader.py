@@ -22,7 +22,7 @@ from typing import Final
 from trilogue.entry.checksum import crc32c
 from trilogue.entry.entry import HEADER_SIZE, LENGTH_PREFIX, EntryError
 from trilogue.entry.walk import Walked, walk_headers
-from trilogue.log.errors import CorruptLog
+from trilogue.log.errors import CorruptLog, SegmentMissing
 from trilogue.log.extents import Extent
 from trilogue.log.files import FileSystem
 from trilogue.log.object_cache import ObjectCache
@@ -51,9 +51,9 @@ class SegmentReader:
     def open(cls, files: FileSystem, path: Path, info: SegmentInfo | None = None) -> SegmentReader:
         """Open a segment and verify header, trailer and directory."""
         try:
-            file = files.open(path)
+            file = files.open_read(path)
         except FileNotFoundError:
-            raise CorruptLog("the segment is missing", path) from None
+            raise SegmentMissing("the segment is missing", path) from None
         try:
             return cls(file, path, info)
         except BaseException:

@@ -9,8 +9,11 @@ from __future__ import annotations
 import asyncio
 import logging
 from concurrent.futures import Executor
+from pathlib import Path
 
+from trilogue.log.files import FileSystem
 from trilogue.log.manifest import write_manifest
+from trilogue.meta.state import MetaState
 from trilogue.node.storage import Storage
 
 log = logging.getLogger(__name__)
@@ -46,16 +49,20 @@ class Manifests:
                 return
             self._dirty.clear()
             storage = self._storage
-            manifest = storage.meta.manifest()
+            state = storage.meta.state.copy()  # what is slow with many partitions is the thread's
             loop = asyncio.get_running_loop()
             try:
                 await loop.run_in_executor(
                     self._executor,
-                    write_manifest,
+                    _write,
                     storage.fs,
                     storage.directory.segments,
-                    manifest,
+                    state,
                 )
             except OSError as error:
                 self._dirty.set()
                 log.warning("manifest.failed", extra={"reason": str(error)})
+
+
+def _write(files: FileSystem, directory: Path, state: MetaState) -> None:
+    write_manifest(files, directory, state.manifest())

@@ -1,0 +1,198 @@
+"""Reads what is sealed in segments without a broker: by the manifest and nothing else.
+
+    sealed = SealedLog(Path("/var/lib/trilogue"))
+    for records in sealed.read(partition_id):          # start offset up to the stable end
+        ...                                            # whole entries, verified, in order
+
+A broker may work on the directory meanwhile; nothing is locked and nothing written. What is read
+is what one manifest promised, a consistent prefix of each partition: everything that was in
+segments when the manifest was written, to the last message. Segments that are merged or run out of
+retention meanwhile stay for a grace period (`segments.grace`); a reader that is slower finds a file
+gone, takes the newest manifest and goes on where it was. If retention has taken what it was about
+to read, that is `OffsetOutOfRange` and never a silent gap.
+
+Executors import this: it needs the entry and log floors only, and blocks.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Final
+
+from trilogue.entry.walk import walk_headers
+from trilogue.log.errors import CorruptLog, LogError, OffsetOutOfRange, SegmentMissing
+from trilogue.log.extents import Extent
+from trilogue.log.files import FileSystem, OsFileSystem
+from trilogue.log.manifest import ManifestTopic, SealedManifest, read_manifest
+from trilogue.log.object_cache import ObjectCache
+from trilogue.log.segment_info import SegmentInfo
+from trilogue.log.segment_reader import HANDLES_MAX, SegmentReaders
+
+READ_BYTES: Final = 1 << 20
+SEGMENTS: Final = "segments"
+
+
+class UnknownPartition(LogError):
+    """The manifest knows no such topic or partition: never made, not flushed yet, or deleted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """What one segment has of the wanted range: read it from `start` up to `end`."""
+
+    segment: SegmentInfo
+    extent: Extent
+    start: int
+    end: int
+
+
+class SealedLog:
+    """The sealed part of a data directory as one manifest has it, and on demand the next one.
+
+    Not for several threads at once.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        *,
+        files: FileSystem | None = None,
+        objects: ObjectCache | None = None,
+        open_files: int = HANDLES_MAX,
+    ) -> None:
+        """Read the manifest of a data directory. Raises `CorruptLog`, `NewerFormat`, `OSError`.
+
+        Of `open_files` segments descriptor and footer are kept: files that are open do not go away.
+        """
+        self._files = files or OsFileSystem()
+        self._segments = directory / SEGMENTS
+        self._readers = SegmentReaders(self._files, self._segments, open_files, objects)
+        self.manifest: SealedManifest = read_manifest(self._files, self._segments)
+
+    def close(self) -> None:
+        """Let go of what is open."""
+        self._readers.close()
+
+    def refresh(self) -> bool:
+        """Take the manifest as it is now; whether it is another one."""
+        before, self.manifest = self.manifest, read_manifest(self._files, self._segments)
+        if self.manifest.generation == before.generation:
+            return False
+        known = {segment.info.segment_id for segment in self.manifest.segments}
+        for segment in before.segments:
+            if segment.info.segment_id not in known:
+                self._readers.forget(segment.info.segment_id)
+        return True
+
+    def topic(self, tenant: str, namespace: str, name: str) -> ManifestTopic:
+        """Find a topic."""
+        for topic in self.manifest.topics:
+            if (topic.tenant, topic.namespace, topic.name) == (tenant, namespace, name):
+                return topic
+        raise UnknownPartition(f"no topic {tenant}/{namespace}/{name} in {self._segments}")
+
+    def range_of(self, partition_id: int) -> tuple[int, int]:
+        """Say from where to where a partition can be read: start offset and stable end."""
+        known = self.manifest.partitions.get(partition_id)
+        if known is None:
+            raise UnknownPartition(f"no partition {partition_id} in {self._segments}")
+        return known.start_offset, max(known.start_offset, known.stable_end)
+
+    def plan(
+        self, partition_id: int, start: int | None = None, end: int | None = None
+    ) -> list[Piece]:
+        """Say which segments to read for a range of offsets, in order; from their own footers.
+
+        Without bounds it is all there is. Raises `OffsetOutOfRange` for what is not (any more).
+        """
+        return self.plan_all({partition_id: (start, end)})[partition_id]
+
+    def plan_all(
+        self, wanted: Mapping[int, tuple[int | None, int | None]]
+    ) -> dict[int, list[Piece]]:
+        """Plan many partitions; every segment that may hold one of them is looked into once."""
+        ranges = {each: self._bounded(each, *bounds) for each, bounds in wanted.items()}
+        found: dict[int, list[Piece]] = {each: [] for each in wanted}
+        for segment in self.manifest.segments:
+            asked = [each for each in wanted if segment.may_hold(each)]
+            if not asked:
+                continue
+            with self._readers.lease(segment.info) as reader:
+                extents = reader.extents
+            for partition_id in asked:
+                extent = extents.get(partition_id)
+                start, end = ranges[partition_id]
+                if extent is None or extent.end_offset <= start or extent.base_offset >= end:
+                    continue
+                first, last = max(start, extent.base_offset), min(end, extent.end_offset)
+                found[partition_id].append(Piece(segment.info, extent, first, last))
+        for pieces in found.values():
+            pieces.sort(key=lambda piece: piece.extent.base_offset)
+            _check(pieces)
+        return found
+
+    def _bounded(self, partition_id: int, start: int | None, end: int | None) -> tuple[int, int]:
+        first, last = self.range_of(partition_id)
+        start = first if start is None else start
+        if not first <= start <= last:
+            raise OffsetOutOfRange(start, first, last)
+        return start, last if end is None else min(end, last)
+
+    def read(
+        self,
+        partition_id: int,
+        start: int | None = None,
+        end: int | None = None,
+        *,
+        max_bytes: int = READ_BYTES,
+    ) -> Iterator[memoryview]:
+        """Read whole entries from the one that contains `start`, those that begin below `end`.
+
+        Without bounds: what the manifest promised when the first of it was asked for. A file that
+        is gone meanwhile makes it look at the newest manifest.
+        """
+        offset, end = self._bounded(partition_id, start, end)
+        while True:
+            try:
+                for piece in self.plan(partition_id, offset, end):
+                    for records, after in self._read_piece(piece, offset, max_bytes):
+                        offset = after
+                        yield records
+            except SegmentMissing:
+                if not self.refresh():  # nobody says that it went: it is lost
+                    raise
+            else:
+                return
+
+    def _read_piece(
+        self, piece: Piece, offset: int, max_bytes: int
+    ) -> Iterator[tuple[memoryview, int]]:
+        """Read one segment's part; with each read, where the next one begins."""
+        partition_id = piece.extent.partition_id
+        offset = max(offset, piece.start)
+        while offset < piece.end:
+            data = self._readers.read(piece.segment, partition_id, offset, max_bytes)
+            if not data:
+                return  # a hole up to the end of what is here
+            walked = walk_headers(data)
+            bases = [base for _, _, base, *_ in walked]
+            count = bisect_right(bases, piece.end - 1)
+            if not count:
+                return
+            position, length, base, delta, *_ = walked[count - 1]
+            offset = base + delta + 1
+            yield data[: position + length], offset
+
+
+def _check(pieces: list[Piece]) -> None:
+    """No two segments may have the same messages: one of them should not count."""
+    for one, other in pairwise(pieces):
+        if one.extent.end_offset > other.extent.base_offset:
+            raise CorruptLog(
+                f"segments {one.segment.segment_id} and {other.segment.segment_id} both have "
+                f"offset {other.extent.base_offset} of partition {one.extent.partition_id}"
+            )
