@@ -142,6 +142,10 @@ def test_what_is_younger_than_the_least_lag_is_left_alone():
     assert ends == {0: 100, 490: 100, 491: 50, 890: 50, 891: None}
 
 
+def test_without_a_least_lag_a_clock_that_was_set_back_keeps_nothing_waiting():
+    assert due_end([run(0, 100, 10, NOW + 9_000)], state()) == 100
+
+
 def test_it_ends_where_a_transaction_is_open():
     runs = [run(0, 50, 10), run(50, 100, 10)]
 

@@ -110,10 +110,7 @@ def look(
         if extent.end_offset <= floor:
             clean += extent.size
             continue
-        if (
-            extent.base_offset >= stable_end
-            or extent.max_append_ms > now_ms - settings.compaction_lag_min_ms
-        ):
+        if extent.base_offset >= stable_end or _is_young(extent, settings, now_ms):
             break
         if end == floor:
             oldest_ms = extent.min_append_ms
@@ -136,3 +133,8 @@ def look(
         is_forced,
         ratio,
     )
+
+
+def _is_young(extent: Extent, settings: TopicSettings, now_ms: int) -> bool:
+    lag_ms = settings.compaction_lag_min_ms
+    return lag_ms > 0 and extent.max_append_ms > now_ms - lag_ms

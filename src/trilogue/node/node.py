@@ -28,6 +28,7 @@ from trilogue.gateway.stream import Limits
 from trilogue.node.addresses import Address
 from trilogue.node.advertise import advertised
 from trilogue.node.commits import Commits
+from trilogue.node.compacting import Compacting
 from trilogue.node.doors import PlannedDoor, bind_door, plan_doors
 from trilogue.node.flush import Flusher
 from trilogue.node.jobs import Helper
@@ -75,6 +76,7 @@ class Node:
         self.retired: RetiredFiles
         self.maintenance: Maintenance
         self.merging: Merging
+        self.compacting: Compacting
         self.commits: Commits
         self.kafka: KafkaDoor | None = None
         self.listener: Listener | None = None
@@ -167,6 +169,7 @@ class Node:
             self.flusher.seal_old(),
             self.retention.run(),
             self._manifests.run(),
+            self.compacting.run(),
         ):
             self._tasks.append(asyncio.create_task(self._guarded(work)))
         self._maintaining = asyncio.create_task(self._guarded(self.maintenance.run()))
@@ -184,7 +187,16 @@ class Node:
             now_ms=wall_clock_ms,
             bytes_per_second=self.settings.number("merge.rate"),
         )
-        self.maintenance.planners.append(self.merging)
+        self.compacting = Compacting(
+            self.storage,
+            self.maintenance,
+            self.slow_helper,
+            now_ms=wall_clock_ms,
+            every_s=self.settings.seconds("compaction.check-every"),
+            map_bytes=self.settings.number("compaction.memory"),
+            bytes_per_second=self.settings.number("merge.rate"),
+        )
+        self.maintenance.planners += [self.merging, self.compacting]
 
     async def _guarded(self, work: Coroutine[object, object, None]) -> None:
         try:

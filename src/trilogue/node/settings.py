@@ -212,8 +212,25 @@ TABLE: tuple[Setting, ...] = (
         Kind.SIZE,
         "64MiB",
         "Bytes a second that a merge of segments may write, or twice what flushes bring if that is "
-        "more; 0 = as fast as it goes. With more than twelve unmerged segments it is as fast.",
+        "more, and a compaction may read; 0 = as fast as it goes. With more than twelve unmerged "
+        "segments a merge is as fast.",
         minimum=0,
+    ),
+    Setting(
+        "compaction.check-every",
+        Kind.DURATION,
+        "15s",
+        "How often the server looks for compacted topics that are due.",
+        minimum=100,
+    ),
+    Setting(
+        "compaction.memory",
+        Kind.SIZE,
+        "64MiB",
+        "Memory for the keys of a partition that is compacted, 32 to 64 bytes each; where they are "
+        "more it is done in several rounds.",
+        minimum=64 << 10,
+        maximum=16 << 30,
     ),
     Setting(
         "disk.min-free",

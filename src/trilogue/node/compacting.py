@@ -1,0 +1,202 @@
+"""Compaction of topics, as work for `Maintenance`: one partition at a time, the dirtiest first.
+
+What is due is decided in broker/compaction.py from what meta and the log know of partitions; how it
+is done stands in log/compaction.py. Between the two this goes through all topics that are
+compacted, now and then, keeps the list of what was due, and records how far each job came together
+with the segments it made.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+
+from trilogue.broker.compaction import Due, look, plan_compaction
+from trilogue.broker.partition import Partition
+from trilogue.log import compaction
+from trilogue.log.compaction import CompactJob, CompactResult
+from trilogue.log.errors import CorruptLog
+from trilogue.log.extents import Extents
+from trilogue.log.merge_plan import TARGET_BYTES
+from trilogue.log.segment_info import SegmentInfo
+from trilogue.meta.port import PutPartitionState
+from trilogue.node.jobs import Helper
+from trilogue.node.maintenance import Job, Maintenance
+from trilogue.node.storage import Storage
+
+log = logging.getLogger(__name__)
+
+
+class Compacting:
+    """Plans compactions, and carries them out in a helper process."""
+
+    def __init__(
+        self,
+        storage: Storage,
+        maintenance: Maintenance,
+        helper: Helper,
+        *,
+        now_ms: Callable[[], int],
+        every_s: float,
+        map_bytes: int,
+        bytes_per_second: int,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.damaged: set[int] = set()  # partitions that are left alone until the next start
+        self.records_dropped = 0
+        self._storage = storage
+        self._maintenance = maintenance
+        self._helper = helper
+        self._now_ms = now_ms
+        self._every_s = every_s
+        self._map_bytes = map_bytes
+        self._bytes_per_second = bytes_per_second
+        self._monotonic = monotonic
+        self._next_look = 0.0
+        self._waiting: list[Due] = []  # the most urgent one last
+        self._stuck: dict[int, int] = {}  # partition -> flushed end from which nothing came
+
+    async def run(self) -> None:
+        """Ask for ever to be asked."""
+        while True:
+            await asyncio.sleep(self._every_s)
+            self._maintenance.wake()
+
+    # -- plans -----------------------------------------------------------------------------
+
+    async def plan(self) -> Job | None:
+        """Say which partition is due most."""
+        if not self._waiting and self._monotonic() >= self._next_look:
+            await self._look()
+        while self._waiting:
+            due = self._still(self._waiting.pop())
+            if due is not None:
+                return self._job(due)
+        return None
+
+    async def _look(self) -> None:
+        """Go through all topics; others have their turn in between."""
+        storage, found = self._storage, []
+        for some in plan_compaction(
+            storage.broker.cluster, storage.meta.state.partitions, self._now_ms()
+        ):
+            found += some
+            await asyncio.sleep(0)
+        self._waiting = sorted(found, key=_urgency)
+        self._next_look = self._monotonic() + self._every_s
+
+    def _still(self, due: Due) -> Due | None:
+        """Look again: what was found due may be deleted, changed or hopeless by now."""
+        partition = self._storage.broker.cluster.find_partition(due.partition_id)
+        state = self._storage.meta.state.partitions.get(due.partition_id)
+        if partition is None or state is None or due.partition_id in self.damaged:
+            return None
+        if self._stuck.get(due.partition_id) == state.flushed_end:
+            return None
+        if not partition.settings.compacts:
+            return None
+        extents = partition.log.extents
+        return look(extents, due.partition_id, state, partition.settings, self._now_ms())
+
+    def _job(self, due: Due) -> Job:
+        inputs = self._inputs(due)
+        return Job(
+            "compaction",
+            frozenset(each.segment_id for each in inputs),
+            sum(each.partitions[due.partition_id].size for each in inputs),
+            partial(self._run, due, inputs),
+            partial(self._spoilt, due),
+        )
+
+    def _inputs(self, due: Due) -> list[SegmentInfo]:
+        """Name the segments that hold what may be read of a partition, by offset."""
+        partition_id = due.partition_id
+        found = []
+        for segment in self._storage.log.segments.values():
+            extent = segment.partitions.find(partition_id)
+            if extent is not None and extent.end_offset > due.start_offset:
+                found.append((extent.base_offset, segment))
+        return [segment for _, segment in sorted(found, key=_first)]
+
+    def _spoilt(self, due: Due, error: CorruptLog) -> None:
+        self.damaged.add(due.partition_id)
+        extra = {"partition": due.partition_id, "reason": str(error)}
+        log.error("compaction.damaged", extra=extra)
+
+    # -- one compaction --------------------------------------------------------------------
+
+    async def _run(self, due: Due, inputs: list[SegmentInfo]) -> int:
+        began = self._monotonic()
+        storage, partition_id = self._storage, due.partition_id
+        partition = storage.broker.cluster.find_partition(partition_id)
+        if partition is None:
+            return 0
+        flushed_end = storage.meta.state.partitions[partition_id].flushed_end
+        job = await self._order(due, partition, inputs)
+        result: CompactResult = await self._helper.run(compaction.run, job, storage.reach)
+        ops = [PutPartitionState(partition_id, compacted_end=result.compacted_end)]
+        if result.replaced:
+            await self._maintenance.swap(result.swap(partition_id, inputs), ops)
+        elif result.compacted_end > due.compacted_end:
+            await storage.meta.commit(ops, (), storage.fence)
+        if result.compacted_end <= max(due.compacted_end, due.start_offset):
+            self._stuck[partition_id] = flushed_end
+        else:
+            self._stuck.pop(partition_id, None)
+        self.records_dropped += result.records_dropped
+        log.info(
+            "compaction.done",
+            extra={
+                "partition": partition_id,
+                "end_offset": result.compacted_end,
+                "entries": result.entries_read,
+                "entries_left": result.entries_written,
+                "records_dropped": result.records_dropped,
+                "size_bytes": result.bytes_written,
+                "took_s": round(self._monotonic() - began, 3),
+            },
+        )
+        return result.bytes_written
+
+    async def _order(self, due: Due, partition: Partition, inputs: list[SegmentInfo]) -> CompactJob:
+        """Write down what the helper process has to know."""
+        storage, partition_id = self._storage, due.partition_id
+        meta = storage.meta
+        extents = [each.partitions[partition_id] for each in inputs]
+        outputs = 2 + sum(each.size for each in extents) // TARGET_BYTES
+        await meta.reserve("segment", outputs)
+        return CompactJob(
+            partition_id=partition_id,
+            inputs=tuple(
+                replace(segment, partitions=Extents.of([extent]), hidden=())
+                for segment, extent in zip(inputs, extents, strict=True)
+            ),
+            directory=str(storage.directory.segments),
+            segment_ids=tuple(meta.allocate("segment") for _ in range(outputs)),
+            level=max([1, *(each.level for each in inputs)]),
+            start_offset=due.start_offset,
+            compacted_end=due.compacted_end,
+            end_offset=due.end_offset,
+            delete_retention_ms=due.delete_retention_ms,
+            producers=partition.producers.last_entries(),
+            map_bytes=self._map_bytes,
+            target_bytes=TARGET_BYTES,
+            cluster_id=meta.state.cluster_id,
+            node_id=meta.state.node_id,
+            node_epoch=meta.state.node_epoch,
+            now_ms=self._now_ms(),
+            bytes_per_second=self._bytes_per_second or None,
+            direct=storage.log.direct,
+        )
+
+
+def _urgency(due: Due) -> tuple[bool, float]:
+    return due.is_forced, due.dirty_ratio
+
+
+def _first(pair: tuple[int, SegmentInfo]) -> int:
+    return pair[0]
