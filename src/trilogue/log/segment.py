@@ -49,9 +49,7 @@ HEADER_CHECKED: Final = HEADER.size - 4
 BLOCK: Final = Struct(">qqQIIqqII")
 EPOCH: Final = Struct(">IIq")  # owner epoch, 0, its first offset here
 ABORTED: Final = Struct(">qqqq")  # producer id, first offset, last offset, stable end after it
-OPEN: Final = (
-    1 << 63
-) - 1  # in place of a last offset: the transaction goes on behind this segment
+OPEN: Final = (1 << 63) - 1  # as a last offset: the transaction goes on behind this segment
 
 #     partition id, base, end, position, size, entries, owner epoch, 0, event times, append times,
 #     section position, blocks, epochs, aborted, section crc, 0, crc of all before

@@ -94,6 +94,7 @@ class Rig:
         self._random = Random(1)
         self._names = itertools.count(1)
         self._segments = itertools.count(1)
+        self.open_transactions: dict[int, tuple[tuple[int, int], ...]] = {}
 
     async def __aenter__(self) -> Self:
         loop = self.loop = asyncio.get_running_loop()
@@ -186,8 +187,11 @@ class Rig:
             node_id=1,
             node_epoch=3,
             now_ms=self.now_ms,
+            open_transactions=self.open_transactions,
         )
-        self.log.apply_flush(jobs.flush(job, self.fs))
+        result = jobs.flush(job, self.fs)
+        self.open_transactions = {**self.open_transactions, **result.open_transactions}
+        self.log.apply_flush(result)
 
     def segments(self) -> list[Path]:
         return [self.directory.segments / name for name in self.fs.listdir(self.directory.segments)]

@@ -13,9 +13,11 @@ above the limits. Bytes near the end come as views of the tail and leave without
 are read, checked and decompressed nowhere near the loop: in the executor, all of a request at once.
 A damaged batch is an error of its partition alone.
 
+read_committed reads up to the last stable offset and is told which aborted transactions have
+something in just the batches that it gets; their markers may lie in segments far behind.
+
 Sessions (KIP-227): we open none (id 0), which is legal: clients go on with full fetches. Followers
-(replica id >= 0) are refused: there are none. read_committed reads to the high watermark: without
-transactions the last stable offset is the same.
+(replica id >= 0) are refused: there are none.
 """
 
 from __future__ import annotations
@@ -23,20 +25,25 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from trilogue.broker.errors import BrokerError, StaleEpoch, UnknownTopic, UnknownTopicId
 from trilogue.broker.partition import Partition
 from trilogue.broker.topic import Topic
+from trilogue.entry.walk import walk_headers
 from trilogue.gateway.kafka import replies
 from trilogue.gateway.kafka.errors import EXPECTED, code_of
 from trilogue.gateway.kafka.shared import Call
 from trilogue.gateway.session import Place
 from trilogue.gateway.stream import Buffer
 from trilogue.log.errors import OffsetOutOfRange
-from trilogue.log.partition_log import Cold, PartitionLog
+from trilogue.log.partition_log import Cold, Hot, LaterAborted, PartitionLog
+from trilogue.log.segment import AbortedTransaction
 from trilogue.wire.kafka.compile import gatherer
 from trilogue.wire.kafka.errors import ErrorCode
+from trilogue.wire.kafka.fetch import (
+    AbortedTransaction as Passed,
+)
 from trilogue.wire.kafka.fetch import (
     FetchableTopicResponse,
     FetchPartition,
@@ -53,6 +60,7 @@ log = logging.getLogger(__name__)
 IDS_SINCE, FLEXIBLE_SINCE, ENDPOINTS_SINCE = 13, 12, 16
 REPLICA_STATE_SINCE = 15
 READ_COMMITTED = 1
+Read: TypeAlias = tuple[Buffer, list[AbortedTransaction]]  # batches, and what to pass over in them
 # A poll that wants more than one byte looks again at most this often, however fast bytes come.
 LOOK_AGAIN_S = 0.002
 
@@ -73,6 +81,25 @@ class Wanted(NamedTuple):
     code: ErrorCode
 
 
+class Reading(NamedTuple):
+    """What is to be read in the executor for one partition of the answer."""
+
+    data: PartitionData
+    cold: Cold
+    aborted: LaterAborted | list[AbortedTransaction] | None  # None: not asked for
+
+    def run(self) -> Read:
+        """Read the batches, then look for aborted transactions with something in just these."""
+        records = self.cold.run()
+        aborted = self.aborted
+        if not records or aborted is None:
+            return records, []
+        if not isinstance(aborted, LaterAborted):
+            return records, aborted
+        _, _, base_offset, last_offset_delta, *_ = walk_headers(records)[-1]
+        return records, aborted.run(base_offset + last_offset_delta + 1)
+
+
 class Look:
     """What one look at all partitions found."""
 
@@ -82,7 +109,7 @@ class Look:
         self.topics: list[FetchableTopicResponse] = []
         self.size = 0
         self.urgent = False  # an error: it is told at once
-        self.cold: list[tuple[PartitionData, Cold]] = []
+        self.cold: list[Reading] = []
 
 
 class Fetch(Place):
@@ -110,7 +137,7 @@ class Fetch(Place):
         self._subscriptions: list[Callable[[], None]] = []
         self._timer: asyncio.TimerHandle | None = None
         self._waking: asyncio.Handle | None = None
-        self._future: asyncio.Future[list[Buffer | Exception]] | None = None
+        self._future: asyncio.Future[list[Read | Exception]] | None = None
         self._answer: list[Buffer] | None = None
         wait_ms = min(request.max_wait_ms, call.door.settings.fetch_wait_max_ms)
         if wait_ms > 0:
@@ -180,13 +207,7 @@ class Fetch(Place):
             partition.check_epoch(request.current_leader_epoch)
             room = min(request.partition_max_bytes, limit - look.size)
             if look.size == 0 or room > 0:
-                found = plog.read(request.fetch_offset, max(0, room), at_least_one=look.size == 0)
-                if isinstance(found, Cold):
-                    look.cold.append((data, found))
-                    look.size += max(1, found.size_hint)
-                elif found.size:
-                    data.records = found.slices
-                    look.size += found.size
+                self._take(plog, data, request.fetch_offset, max(0, room), look)
         except EXPECTED as problem:
             data.error_code = code_of(problem)
             look.urgent = True
@@ -197,9 +218,31 @@ class Fetch(Place):
             if isinstance(problem, OffsetOutOfRange):  # a real Kafka leaves these at -1
                 data.log_start_offset = plog.start_offset
             return data
-        data.high_watermark = data.last_stable_offset = plog.high_watermark
+        data.high_watermark = plog.high_watermark
+        data.last_stable_offset = plog.stable_end
         data.log_start_offset = plog.start_offset
         return data
+
+    def _take(
+        self, plog: PartitionLog, data: PartitionData, offset: int, room: int, look: Look
+    ) -> None:
+        """Take what there is from an offset on into the answer, or what has to be read for it."""
+        is_committed = self._request.isolation_level == READ_COMMITTED
+        until = plog.stable_end if is_committed else None
+        found = plog.read(offset, room, at_least_one=look.size == 0, until=until)
+        if isinstance(found, Hot) and not found.size:
+            return
+        end = found.next_offset if until is None or isinstance(found, Hot) else until
+        aborted = plog.aborted(offset, end) if is_committed else None
+        if isinstance(found, Cold):
+            look.cold.append(Reading(data, found, aborted))
+            look.size += max(1, found.size_hint)
+            return
+        assert not isinstance(aborted, LaterAborted), "what is read from memory ended there"
+        data.records = found.slices
+        look.size += found.size
+        if aborted:
+            data.aborted_transactions = _passed(aborted)
 
     def _enough(self, look: Look) -> bool:
         return (
@@ -259,18 +302,18 @@ class Fetch(Place):
 
     def _read_cold(self, look: Look) -> None:
         door = self._call.door
-        future = door.loop.run_in_executor(door.executor, _run, [cold for _, cold in look.cold])
+        future = door.loop.run_in_executor(door.executor, _run, look.cold)
         self._future = future
 
-        def done(future: asyncio.Future[list[Buffer | Exception]]) -> None:
+        def done(future: asyncio.Future[list[Read | Exception]]) -> None:
             if future.cancelled():
                 return
             self._call.session.guarded(lambda: self._fill(look, future.result()))
 
         future.add_done_callback(done)
 
-    def _fill(self, look: Look, found: list[Buffer | Exception]) -> None:
-        for (data, _), result in zip(look.cold, found, strict=True):
+    def _fill(self, look: Look, found: list[Read | Exception]) -> None:
+        for (data, _, _), result in zip(look.cold, found, strict=True):
             if isinstance(result, Exception):
                 data.error_code = code_of(result)
                 log.error(
@@ -278,7 +321,9 @@ class Fetch(Place):
                     extra={"partition": data.partition_index, "problem": str(result)},
                 )
             else:
-                data.records = result
+                data.records, aborted = result
+                if aborted:
+                    data.aborted_transactions = _passed(aborted)
         self._answer = self._encode(look)
         self._call.session.is_ready(self)
 
@@ -307,12 +352,16 @@ class Fetch(Place):
         return [NodeEndpoint(node_id=self._call.broker.cluster.node_id, host=host, port=port)]
 
 
-def _run(colds: list[Cold]) -> list[Buffer | Exception]:
+def _passed(aborted: list[AbortedTransaction]) -> list[Passed]:
+    return [Passed(producer_id=row.producer_id, first_offset=row.first_offset) for row in aborted]
+
+
+def _run(readings: list[Reading]) -> list[Read | Exception]:
     """In the executor: every read, each with its own outcome."""
-    found: list[Buffer | Exception] = []
-    for cold in colds:
+    found: list[Read | Exception] = []
+    for reading in readings:
         try:
-            found.append(cold.run())
+            found.append(reading.run())
         except (*EXPECTED, OSError) as problem:
             found.append(problem)
     return found

@@ -1,8 +1,8 @@
 """ListOffsets v0-v11: the first offset, the last, the one of a time.
 
-v1 one offset with its time (v0: a list) · v2 isolation (no difference without transactions) · v4
-leader epochs (74, 75) · v6 flexible · v7 -3 · v8 -4 · v9 -5 · v10 a timeout for tiers (there are
-none) · v11 -6.
+v1 one offset with its time (v0: a list) · v2 isolation: to readers of committed data the log ends
+at the last stable offset · v4 leader epochs (74, 75) · v6 flexible · v7 -3 · v8 -4 · v9 -5 · v10 a
+timeout for tiers (there are none) · v11 -6.
 
     -1 latest: the high watermark      -2 earliest      -3 the message with the largest time
     -4 earliest local: as -2           -5 last tiered, -6 earliest to be tiered: none (-1)
@@ -40,6 +40,7 @@ EARLIEST_LOCAL, LAST_TIERED, EARLIEST_PENDING = -4, -5, -6
 SINCE = {
     LATEST: 0, EARLIEST: 0, LARGEST_TIME: 7, EARLIEST_LOCAL: 8, LAST_TIERED: 9, EARLIEST_PENDING: 11
 }  # fmt: skip
+READ_COMMITTED = 1
 INLINE_BYTES = 16 << 10  # an entry up to this size is looked into on the loop
 LOOKS_MAX = 100_000  # entries that promise a time and do not have it
 
@@ -53,6 +54,15 @@ class Found(NamedTuple):
     timestamp: int = -1
 
 
+class Search(NamedTuple):
+    """A time that has to be looked for."""
+
+    result: ListOffsetsPartitionResponse
+    log: PartitionLog
+    wanted: int
+    is_committed: bool
+
+
 NONE = Found(-1)
 
 
@@ -61,16 +71,15 @@ def handle(
 ) -> ListOffsetsResponse | Coroutine[Any, Any, ListOffsetsResponse]:
     """Answer at once unless a time has to be looked for."""
     response = ListOffsetsResponse()
-    searches: list[tuple[ListOffsetsPartitionResponse, PartitionLog, int]] = []
+    searches: list[Search] = []
+    is_committed = request.isolation_level == READ_COMMITTED
     for topic in request.topics:
-        response.topics.append(_topic(call, topic, searches))
+        response.topics.append(_topic(call, topic, searches, is_committed=is_committed))
     return _search(call, response, searches) if searches else response
 
 
 def _topic(
-    call: Call,
-    asked: ListOffsetsTopic,
-    searches: list[tuple[ListOffsetsPartitionResponse, PartitionLog, int]],
+    call: Call, asked: ListOffsetsTopic, searches: list[Search], *, is_committed: bool
 ) -> ListOffsetsTopicResponse:
     code = ErrorCode.NONE
     topic: Topic | None = None
@@ -87,7 +96,9 @@ def _topic(
         answer.partitions.append(result)
         if topic is not None:
             try:
-                _partition(call, topic, each, result, searches)
+                search = _partition(call, topic, each, result, is_committed=is_committed)
+                if search is not None:
+                    searches.append(search)
             except EXPECTED as problem:
                 result.error_code = code_of(problem)
     return answer
@@ -98,8 +109,10 @@ def _partition(
     topic: Topic,
     asked: ListOffsetsPartition,
     result: ListOffsetsPartitionResponse,
-    searches: list[tuple[ListOffsetsPartitionResponse, PartitionLog, int]],
-) -> None:
+    *,
+    is_committed: bool,
+) -> Search | None:
+    """Fill in the result, or say what has to be looked for."""
     partition = topic.partition(asked.partition_index)
     partition.check_epoch(asked.current_leader_epoch)
     plog = call.door.log.partition(partition.partition_id)
@@ -113,13 +126,14 @@ def _partition(
         if wanted < 0 and call.version < SINCE[wanted]:
             result.error_code = ErrorCode.UNSUPPORTED_VERSION
         else:
-            searches.append((result, plog, wanted))
+            return Search(result, plog, wanted, is_committed)
     elif call.version < SINCE.get(wanted, 1 << 16):
         result.error_code = ErrorCode.UNSUPPORTED_VERSION
     elif wanted == LATEST:
-        _fill(result, plog, Found(plog.high_watermark))
+        _fill(result, plog, Found(plog.stable_end if is_committed else plog.high_watermark))
     elif wanted in {EARLIEST, EARLIEST_LOCAL}:
         _fill(result, plog, Found(plog.start_offset))
+    return None
 
 
 def _old_style(plog: PartitionLog, wanted: int) -> list[int]:
@@ -141,15 +155,17 @@ def _fill(result: ListOffsetsPartitionResponse, plog: PartitionLog, found: Found
 async def _search(
     call: Call,
     response: ListOffsetsResponse,
-    searches: list[tuple[ListOffsetsPartitionResponse, PartitionLog, int]],
+    searches: list[Search],
 ) -> ListOffsetsResponse:
     async def elsewhere(work: Callable[[], T]) -> T:
         return await call.door.loop.run_in_executor(call.door.executor, work)
 
-    for result, plog, wanted in searches:
+    for result, plog, wanted, is_committed in searches:
         try:
             timestamp = plog.max_timestamp if wanted == LARGEST_TIME else wanted
             found = NONE if timestamp < 0 else await _find(plog, timestamp, elsewhere)
+            if is_committed and found.offset >= plog.stable_end:
+                found = NONE
             _fill(result, plog, found)
         except (*EXPECTED, OSError) as problem:
             result.error_code = code_of(problem)
