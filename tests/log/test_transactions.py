@@ -10,12 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.log.ledger import data, flush_all, marker, retain
-from tests.log.rig import Rig, header_of
+from tests.log.rig import CLUSTER, DATA, Rig, header_of
 from trilogue.entry.control import Outcome
 from trilogue.entry.entry import Record
 from trilogue.entry.kafka_batch import build_batch
 from trilogue.entry.walk import read_header, walk_headers
+from trilogue.log.manifest import Manifest, write_manifest
 from trilogue.log.partition_log import Cold, Hot, LaterAborted, PartitionLog
+from trilogue.log.sealed import SealedLog
 from trilogue.log.segment import OPEN, AbortedTransaction
 from trilogue.log.transactions import (
     Transactions,
@@ -357,3 +359,22 @@ def test_events_name_whose_transaction_it_is():
     assert event_of(entry, header_of(memoryview(entry)), 40) == (A, 40, None)
     entry = marker(B, ABORT, producer_epoch=3)
     assert event_of(entry, header_of(memoryview(entry)), 41) == (B, 41, ABORT)
+
+
+# ── without a broker ──────────────────────────────────────────────────────────────────────────
+
+
+def test_readers_of_sealed_data_know_what_was_aborted_and_where_to_stop(rig: Rig):
+    write(rig, data(A), data(None), data(B))  # 0, 1, 2
+    flush_all(rig)
+    write(rig, marker(A, ABORT), data(None))  # 3, 4
+    flush_all(rig)
+    manifest = Manifest(CLUSTER, 1, rig.flushed_through, (), rig.ranges, tuple(rig.segments))
+    write_manifest(rig.fs, rig.directory.segments, manifest)
+
+    sealed = SealedLog(DATA, files=rig.fs)
+
+    assert sealed.range_of(1) == (0, 2)
+    assert sealed.aborted(1) == [(A, 0, 3, 2)]
+    assert sealed.aborted(1, 0, 1) == [(A, 0, 3, 2)]
+    sealed.close()

@@ -48,22 +48,15 @@ class ManifestTopic:
 
 
 @dataclass(frozen=True, slots=True)
-class AbortedRange:
-    """Entries of one transaction that was aborted: readers of committed data pass over them."""
-
-    producer_id: int
-    first_offset: int
-    last_offset: int
-
-
-@dataclass(frozen=True, slots=True)
 class PartitionRange:
-    """What of a partition may be read from segments: start_offset up to stable_end."""
+    """What of a partition may be read from segments: start_offset up to stable_end.
+
+    Which transactions below were aborted stands in the segments' footers (transactions.py).
+    """
 
     start_offset: int
     flushed_end: int  # everything below is in segments
     stable_end: int  # the part of it in which no transaction is open
-    aborted: tuple[AbortedRange, ...] = ()
     open_transactions: tuple[tuple[int, int], ...] = ()  # at flushed_end: producer id, first offset
 
 

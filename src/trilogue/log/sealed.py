@@ -29,6 +29,7 @@ from trilogue.log.extents import Extent
 from trilogue.log.files import FileSystem, OsFileSystem
 from trilogue.log.manifest import ManifestTopic, SealedManifest, read_manifest
 from trilogue.log.object_cache import ObjectCache
+from trilogue.log.segment import AbortedTransaction
 from trilogue.log.segment_info import SegmentInfo
 from trilogue.log.segment_reader import HANDLES_MAX, SegmentReaders
 
@@ -115,10 +116,13 @@ class SealedLog:
         self, wanted: Mapping[int, tuple[int | None, int | None]]
     ) -> dict[int, list[Piece]]:
         """Plan many partitions; every segment that may hold one of them is looked into once."""
-        ranges = {each: self._bounded(each, *bounds) for each, bounds in wanted.items()}
-        found: dict[int, list[Piece]] = {each: [] for each in wanted}
+        return self._find({each: self._bounded(each, *bounds) for each, bounds in wanted.items()})
+
+    def _find(self, ranges: Mapping[int, tuple[int, int]]) -> dict[int, list[Piece]]:
+        """Look for the segments that hold something of these ranges of offsets."""
+        found: dict[int, list[Piece]] = {each: [] for each in ranges}
         for segment in self.manifest.segments:
-            asked = [each for each in wanted if segment.may_hold(each)]
+            asked = [each for each in ranges if segment.may_hold(each)]
             if not asked:
                 continue
             with self._readers.lease(segment.info) as reader:
@@ -141,6 +145,26 @@ class SealedLog:
         if not first <= start <= last:
             raise OffsetOutOfRange(start, first, last)
         return start, last if end is None else min(end, last)
+
+    def aborted(
+        self, partition_id: int, start: int | None = None, end: int | None = None
+    ) -> list[AbortedTransaction]:
+        """Name the aborted transactions that have entries in a range: readers pass over those.
+
+        An entry is passed over when it is one of the producer's from the transaction's first to its
+        last offset. Their markers may lie behind the stable end, which the range cannot reach.
+        """
+        first, end = self._bounded(partition_id, start, end)
+        while True:
+            sealed_end = self.manifest.partitions[partition_id].flushed_end
+            try:
+                pieces = self._find({partition_id: (first, sealed_end)})[partition_id]
+                segments = [piece.segment for piece in pieces]
+                return self._readers.aborted(segments, partition_id, first, end)[0]
+            except SegmentMissing:
+                if not self.refresh():  # nobody says that it went: it is lost
+                    raise
+                self._bounded(partition_id, first, end)
 
     def read(
         self,

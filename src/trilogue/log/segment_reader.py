@@ -74,6 +74,11 @@ class SegmentReader:
         """What it has of which partition."""
         return self._footer.extents
 
+    def end_of(self, partition_id: int) -> int:
+        """Return where the entries of a partition end here; 0 when there are none."""
+        extent = self._footer.extents.get(partition_id)
+        return 0 if extent is None else extent.end_offset
+
     def epochs(self, partition_id: int) -> list[EpochStart]:
         """Return where in this segment each owner epoch of a partition begins."""
         index = self._footer.index(partition_id)
@@ -283,18 +288,18 @@ class SegmentReaders:
     ) -> tuple[list[AbortedTransaction], bool]:
         """Name the aborted transactions with entries in [from, to).
 
-        `segments` are those that hold the partition, by offset, from the one with `from_offset` on.
-        Markers may lie far behind the entries: it goes on while a transaction that began before
-        `to` is open. Also says whether what comes after the last segment may matter, too.
+        `segments` are those that hold the partition, by offset, from the one with `from_offset` on;
+        of them only what it takes to open them is needed. Markers may lie far behind the entries:
+        it goes on while a transaction that began before `to` is open. Also says whether what comes
+        after the last segment may matter, too.
         """
         found: list[AbortedTransaction] = []
         for info in segments:
             with self.lease(info) as reader:
-                some, goes_on = overlapping(
-                    reader.transactions(partition_id), from_offset, to_offset
-                )
+                rows, end_offset = reader.transactions(partition_id), reader.end_of(partition_id)
+            some, goes_on = overlapping(rows, from_offset, to_offset)
             found += some
-            if not goes_on and info.partitions[partition_id].end_offset >= to_offset:
+            if not goes_on and end_offset >= to_offset:
                 return found, False
         return found, True
 
