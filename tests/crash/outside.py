@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import NamedTuple
 
-from tests.crash.ledger import Ledger, Origin, Verdict
+from tests.crash.ledger import Ledger, Origin, Verdict, decode
 
 from trilogue.broker.facts import CursorMove, Protocol
 from trilogue.broker.names import parse_kafka
@@ -24,14 +24,19 @@ from trilogue.broker.topic import Topic
 from trilogue.entry.entry import Codec, Record
 from trilogue.entry.kafka_batch import build_batch, check_crc, iter_records
 from trilogue.entry.walk import walk_headers
+from trilogue.log.manifest import MANIFEST_NAME
 from trilogue.log.partition_log import Cold
+from trilogue.log.sealed import SealedLog
 from trilogue.node.node import Node
 from trilogue.node.storage import wall_clock_ms
 
+COMPACT = "newest"
 TOPICS: dict[str, tuple[int, dict[str, str]]] = {
     "kept": (3, {"retention.ms": "-1"}),
     "worn": (1, {"retention.ms": "15000"}),
+    COMPACT: (1, {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.3"}),
 }
+KEYS = 5
 ONLY_WORN = range(100, 140)  # some segments hold nothing else, and go as a whole
 PASSING = "passing"  # a topic that is made, written to and deleted
 GROUP = "followers"
@@ -119,7 +124,7 @@ class Outside:
         sequence = made[0][0].sequence
         now = wall_clock_ms()
         records = [
-            Record(at, now + at, f"key {(sequence + at) % 5}".encode(), value)
+            Record(at, now + at, f"key {(sequence + at) % KEYS}".encode(), value)
             for at, (_, value) in enumerate(made)
         ]
         data = build_batch(
@@ -209,28 +214,62 @@ class Outside:
         for segment in storage.meta.state.segments.values():
             path = storage.directory.segments / segment.name
             assert segment.store or storage.fs.exists(path), f"meta names {path}"
+        if storage.fs.exists(storage.directory.segments / MANIFEST_NAME):
+            self.check_sealed(node)
+
+    def check_sealed(self, node: Node) -> None:
+        """Whoever reads by the manifest, be it old, finds what it promises, and nothing else."""
+        sealed = SealedLog(node.storage.directory.path, files=node.storage.fs)
+        for place in places():
+            log = partition_of(node, place).log
+            if log.partition_id not in sealed.manifest.partitions:
+                continue
+            start, end = sealed.range_of(log.partition_id)
+            assert start <= log.start_offset
+            assert end <= log.high_watermark
+            found = dict(
+                pair for data in sealed.read(log.partition_id) for pair in records_of(data, start)
+            )
+            now = {offset: value for offset, value in read(log) if offset < end}
+            assert now.items() <= found.items()
+            assert place[0] == COMPACT or not found.keys() - now.keys() - {*range(log.start_offset)}
+        sealed.close()
 
     def verdict(self, node: Node) -> Verdict:
-        """Count; what retention took is no loss."""
+        """Count; what retention took, or a newer message of its key, is no loss."""
         starts = {
             self.numbers[place]: partition_of(node, place).log.start_offset for place in places()
         }
+        reads = {
+            self.numbers[place]: list(read(partition_of(node, place).log)) for place in places()
+        }
+        newest = self.newest(reads[self.numbers[COMPACT, 0]])
+
+        def may_go(partition: int, offset: int, origin: Origin | None) -> bool:
+            if offset < starts[partition]:
+                return True
+            if partition != self.numbers[COMPACT, 0] or origin is None:
+                return False
+            return origin.sequence < newest.get(origin.sequence % KEYS, -1)
+
         judged = Ledger(self.ledger.run)
         judged.sent = self.ledger.sent
         judged.acked = {
             origin: offset
             for origin, offset in self.ledger.acked.items()
-            if offset >= starts[origin.partition]
+            if not may_go(origin.partition, offset, origin)
         }
         judged.tailed = {
             (partition, offset): origin
             for (partition, offset), origin in self.ledger.tailed.items()
-            if offset >= starts[partition]
-        }
-        reads = {
-            self.numbers[place]: list(read(partition_of(node, place).log)) for place in places()
+            if not may_go(partition, offset, origin)
         }
         return judged.verdict(reads)
+
+    def newest(self, reads: list[tuple[int, bytes | None]]) -> dict[int, int]:
+        """The last sequence that is there of each key."""
+        found = [decode(self.ledger.run, value) for _, value in reads]
+        return {each.sequence % KEYS: each.sequence for each in found if each is not None}
 
 
 def places() -> list[Place]:
@@ -262,11 +301,16 @@ def read(log: object, offset: int | None = None) -> Iterator[tuple[int, bytes | 
         found = log.read(offset, 1 << 20)
         data = found.run() if isinstance(found, Cold) else memoryview(b"".join(found.slices))
         assert data, f"nothing to read at {offset}, below {log.high_watermark}"
-        first = offset
-        for at, length, base, delta, *_ in walk_headers(data):
-            entry = data[at : at + length]
-            check_crc(entry)
-            offset = base + delta + 1
-            for record in iter_records(entry):
-                if record.offset >= first:
-                    yield record.offset, record.value
+        yield from records_of(data, offset)
+        *_, (_, _, base, delta, *_) = walk_headers(data)
+        offset = base + delta + 1
+
+
+def records_of(data: memoryview, first: int) -> Iterator[tuple[int, bytes | None]]:
+    """The messages of whole entries, from an offset on; each entry is what its checksum says."""
+    for at, length, *_ in walk_headers(data):
+        entry = data[at : at + length]
+        check_crc(entry)
+        for record in iter_records(entry):
+            if record.offset >= first:
+                yield record.offset, record.value

@@ -20,13 +20,14 @@ import asyncio
 import pickle
 import selectors
 import sys
+import time
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from random import Random
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 from unittest.mock import patch
 
 from tests.fakes import FakeFile, FakeFileSystem, PowerCut
@@ -59,6 +60,19 @@ SETTINGS = {
     "journal.file-age": "3s",
     "retention.check-every": "4s",
     "segments.grace": "6s",
+    "compaction.check-every": "4s",
+    "merge.rate": "0",
+}
+
+SMALL_MERGES = {  # so that a life of a minute has merges of all kinds; in the same proportions
+    "FIRST_LEVEL_MIN": 2,
+    "FIRST_LEVEL_DUE": 3,
+    "FIRST_LEVEL_MAX": 5,
+    "SMALL_BYTES": 16 << 10,
+    "SMALL_MIN": 3,
+    "OWN_BYTES": 32 << 10,
+    "OWN_FROM_BYTES": 96 << 10,
+    "TARGET_BYTES": 128 << 10,
 }
 
 Script = Callable[[Node], Awaitable[None]]
@@ -176,17 +190,13 @@ class InlineExecutor:
 class InlineHelper:
     """The helper process: jobs travel as they would, and write to the fake disk."""
 
-    fs: StepFileSystem
-
     def __init__(self, *_: object, **__: object) -> None:
         self.pid = None
         self.starts = self.jobs_done = 0
 
     async def run(self, function: Callable[..., object], *arguments: object) -> object:
         await asyncio.sleep(JOB_S)
-        module = sys.modules[function.__module__]
-        with patch.object(module, "OsFileSystem", lambda: self.fs):
-            return pickle.loads(pickle.dumps(function(*pickle.loads(pickle.dumps(arguments)))))
+        return pickle.loads(pickle.dumps(function(*pickle.loads(pickle.dumps(arguments)))))
 
     async def close(self) -> None: ...
 
@@ -287,11 +297,18 @@ class SilentNode(Node):
 def _world_of(world: World, loop: VirtualLoop) -> Iterator[None]:
     """Hand the stand-ins in where the node takes what it lives in."""
     clock = SimpleNamespace(monotonic=loop.time, time_ns=lambda: int((START_S + loop.now) * 1e9))
-    helper = type("Helper", (InlineHelper,), {"fs": world.fs})
     with ExitStack() as stack:
         for name, module in list(sys.modules.items()):
             if name.startswith("trilogue.node.") and hasattr(module, "time"):
                 stack.enter_context(patch.object(module, "time", clock))
+            for defaults in _defaults_of(module) if name.startswith("trilogue.node.") else ():
+                if defaults.get("monotonic") is time.monotonic:
+                    stack.enter_context(patch.dict(defaults, monotonic=clock.monotonic))
+            if name.startswith("trilogue.log.") and hasattr(module, "OsFileSystem"):
+                stack.enter_context(patch.object(module, "OsFileSystem", lambda: world.fs))
+            for limit, value in SMALL_MERGES.items():
+                if name.startswith("trilogue.") and hasattr(module, limit):
+                    stack.enter_context(patch.object(module, limit, value))
         stack.enter_context(
             patch.multiple(
                 storage_module,
@@ -303,9 +320,16 @@ def _world_of(world: World, loop: VirtualLoop) -> Iterator[None]:
             )
         )
         stack.enter_context(
-            patch.multiple(node_module, Helper=helper, ThreadPoolExecutor=InlineExecutor)
+            patch.multiple(node_module, Helper=InlineHelper, ThreadPoolExecutor=InlineExecutor)
         )
         yield
+
+
+def _defaults_of(module: ModuleType) -> Iterator[dict[str, object]]:
+    """The defaults of what the classes of a module are made with."""
+    for each in vars(module).values():
+        if isinstance(each, type) and each.__module__ == module.__name__:
+            yield getattr(each.__init__, "__kwdefaults__", None) or {}
 
 
 def _small_limits(settings: Settings) -> LogLimits:
