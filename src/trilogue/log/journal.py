@@ -49,7 +49,8 @@ log = logging.getLogger(__name__)
 SPACE_CHECK_BYTES: Final = 4 << 20
 SPACE_CHECK_SECONDS: Final = 0.25
 PREFIX_SIZE: Final = PREFIX.size
-IDLE_WINDOWS: Final = 2
+IDLE_WINDOWS: Final = 3
+"""In a flood one fills, two are full and one is written; new memory would be 2,048 page faults."""
 
 
 class Journal:
@@ -233,6 +234,7 @@ class Journal:
             self._idle.append(window)
         else:
             window.close()
+            window.sum_up()
             self._queue.append(window)
             self._decide()
         if FRAME_HEADER + size > self.limits.window_bytes:

@@ -12,6 +12,7 @@ import mmap
 from collections.abc import Callable
 from typing import Protocol
 
+from trilogue.entry.checksum import crc32c_around
 from trilogue.log.errors import StorageFailed
 from trilogue.log.files import BLOCK
 from trilogue.log.frame import FACT, FRAME_HEADER, encode_frame_header, padded
@@ -82,6 +83,15 @@ class Window:
     def close(self) -> None:
         """Take no more: from now on its followers add to another window."""
         self.marks = [(follower, follower.mark()) for follower in self.followers]
+
+    def sum_up(self) -> None:
+        """Compute the checksum of the entries now: the disk is busy, and then it need not wait.
+
+        Only for a window that was closed; `seal` has but the header and the facts to add.
+        """
+        parts = [(start - FRAME_HEADER, end - FRAME_HEADER, crc) for start, end, crc in self.known]
+        checksum = crc32c_around(self.view[FRAME_HEADER : self.used], parts)
+        self.known = [(FRAME_HEADER, self.used, checksum)]
 
     def seal(
         self,
