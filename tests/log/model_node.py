@@ -9,37 +9,39 @@ whatever is under way then: a write, a sync, a rename, a commit to meta.
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import os
 import pickle
 from asyncio import Future
 from collections.abc import Callable, Coroutine, Iterator
 from dataclasses import dataclass
+from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 from tests.fakes import FakeFile, FakeFileSystem, FakeLoop, PowerCut
 from tests.log.rig import CLUSTER, DATA, SMALL
 from trilogue.broker.facts import SnapshotRow
-from trilogue.log import jobs
+from trilogue.broker.settings import TopicSettings
+from trilogue.log import compaction, jobs, merge
 from trilogue.log.commit import InlineCommitter
 from trilogue.log.directory import DataDirectory
 from trilogue.log.errors import DiskFull, StorageFailed
 from trilogue.log.log import Log, Surroundings
-from trilogue.log.segment_info import segment_name
+from trilogue.log.merge_plan import Plan
+from trilogue.log.partition_log import PartitionLog
+from trilogue.log.segment_info import MergeResult, SegmentInfo, segment_name
 from trilogue.meta.ids import Ids
 from trilogue.meta.memory import MemoryMeta
-from trilogue.meta.port import (
-    DeleteSegment,
-    DeleteTopic,
-    Fence,
-    PutPartitionState,
-    PutTopic,
-    TopicRow,
-)
+from trilogue.meta.port import DeleteTopic, Fence, PutPartitionState, PutTopic, TopicRow
+from trilogue.node import merging
 from trilogue.node.flush import Flusher
 from trilogue.node.jobs import HelperDiedError
-from trilogue.node.maintenance import Maintenance
+from trilogue.node.maintenance import Job, Maintenance
 from trilogue.node.manifests import Manifests
+from trilogue.node.merging import Merging
+from trilogue.node.retention import Retention
 from trilogue.node.retired import RetiredFiles
 
 GRACE_S = 60.0
@@ -142,6 +144,7 @@ class Facts:
     """
 
     def __init__(self, rows: Iterator[tuple[bytes, bytes]]) -> None:
+        self.cluster = Topics()
         self.known = dict(rows)
         self.changed: set[bytes] = set()
 
@@ -159,26 +162,61 @@ class Facts:
 
 
 class InPlaceHelper:
-    """The helper process: what goes in and out is pickled; when it dies its files stay."""
+    """The helper process: what goes in and out is pickled; when it dies its files stay.
+
+    With `holds` a job's answer waits, and with it whoever asked, until the coroutine goes on.
+    """
 
     def __init__(self, disk: Disk) -> None:
         self.disk = disk
-        self.results: list[object] = []
+        self.holds = False
 
     async def run(self, function: Callable[..., object], *arguments: object) -> object:
         function, arguments = pickle.loads(pickle.dumps((function, arguments)))
         self.disk.in_helper = True
         try:
-            result = IN_PLACE[function](*arguments, self.disk)
+            result = IN_PLACE[function](arguments[0], self.disk)
             self.disk.step("answer")
         except HelperKilled:
             raise HelperDiedError("killed") from None
         finally:
             self.disk.in_helper = False
+        if self.holds:
+            await _Held()
         return pickle.loads(pickle.dumps(result))
 
 
-IN_PLACE: dict[Callable[..., object], Callable[..., object]] = {jobs.run: jobs.flush}
+class _Held:
+    def __await__(self) -> Iterator[str]:
+        yield HELD
+
+
+HELD = "a job's answer is held"
+IN_PLACE: dict[Callable[..., object], Callable[..., object]] = {
+    jobs.run: jobs.flush,
+    merge.run: merge.merge,
+    compaction.run: compaction.compact,
+}
+
+
+class Topics:
+    """A broker's cluster, as far as retention and compaction ask: settings of all partitions."""
+
+    def __init__(self) -> None:
+        self.settings = TopicSettings()
+        self.known: dict[int, SimpleNamespace] = {}
+
+    def add(self, partition_id: int, log: PartitionLog) -> None:
+        partition = SimpleNamespace(partition_id=partition_id, log=log, deleted=False)
+        partition.settings = self.settings
+        self.known[partition_id] = partition
+
+    def __iter__(self) -> Iterator[Any]:
+        for each in self.known.values():
+            yield SimpleNamespace(partitions=(each,), settings={})
+
+    def find_partition(self, partition_id: int) -> Any:
+        return self.known.get(partition_id)
 
 
 class Node:
@@ -221,17 +259,49 @@ class Node:
         )
         self.log.on_failed = self.failures.append
         self.background = loop.background
+        for each in self.state.partitions:
+            self.broker.cluster.add(each, self.log.partition(each))
+        self._start_background(loop)
+        return self.log
+
+    def _start_background(self, loop: FakeLoop) -> None:
         storage: Any = self
-        helper: Any = InPlaceHelper(fs)
+        helper: Any = InPlaceHelper(self.fs)
+        slow_helper: Any = InPlaceHelper(self.fs)
+        self.slow_helper = slow_helper
+        self.job: Coroutine[Any, Any, Any] | None = None  # of maintenance, held
+        clocks: Any = {"now_ms": loop.now_ms, "bytes_per_second": 0}
         self.manifests = Manifests(storage, executor=None)  # type: ignore[arg-type]
         self.retired = RetiredFiles(storage, monotonic=loop.monotonic, grace_s=GRACE_S)
-        self.flusher = Flusher(
-            storage, helper, self.manifests, now_ms=loop.now_ms, bytes_per_second=0
-        )
         self.maintenance = Maintenance(
             storage, self.retired, self.manifests, monotonic=loop.monotonic
         )
-        return self.log
+        self.merging = Merging(
+            storage,
+            self.maintenance,
+            slow_helper,
+            monotonic=loop.monotonic,
+            rewrite_every_s=0,
+            **clocks,
+        )
+        self.maintenance.planners.append(self.merging)
+        self.retention = Retention(
+            storage,
+            self.manifests,
+            self.retired,
+            now_ms=loop.now_ms,
+            every_s=0,
+            at_work=lambda: self.maintenance.at_work,
+            on_moved=self.maintenance.wake,
+        )
+        self.flusher = Flusher(
+            storage,
+            helper,
+            self.manifests,
+            room=self.merging.room_for_flush,
+            on_flushed=self.maintenance.wake,
+            **clocks,
+        )
 
     @property
     def state(self):  # type: ignore[no-untyped-def]
@@ -246,6 +316,8 @@ class Node:
         """There is none."""
 
     restore_reserve = give_up_reserve
+
+    reach = None  # of object storage
 
     def shut(self) -> None:
         self.log.close()
@@ -264,30 +336,70 @@ class Node:
         row = TopicRow("public", "default", name, topic_id, partition_ids, True, {}, 0, 1)
         self.meta.commit_now([PutTopic(row)], (), self.fence)
         for each in partition_ids:
-            self.log.create_partition(each, self.state.node_epoch)
+            self.broker.cluster.add(each, self.log.create_partition(each, self.state.node_epoch))
+        self.manifests.changed()
 
     def drop(self, partition_id: int) -> None:
         key = self.state.topic_keys[self.state.partitions[partition_id].topic_id]
         gone = self.state.topics[key].partitions
         self.meta.commit_now([DeleteTopic(*key)], (), self.fence)
         for each in gone:
+            del self.broker.cluster.known[each]
             self.log.drop_partition(each)
+        self.manifests.changed()
 
-    def retain(self, starts: dict[int, int]) -> None:
-        """Move starts, in meta first; then let go of segments that hold nothing any more."""
+    # -- background work -------------------------------------------------------------------
+
+    def delete_records(self, starts: dict[int, int]) -> None:
+        """Move starts, in meta first, as broker/delete_records.py does."""
         ops = [PutPartitionState(each, start_offset=start) for each, start in starts.items()]
         self.meta.commit_now(ops, (), self.fence)
-        dead = self.log.apply_retention(starts)
-        self.meta.commit_now([DeleteSegment(each) for each in dead], (), self.fence)
-        for each in dead:
-            segment = self.log.forget_segment(each)
-            assert segment is not None
-            self.retired.leave(segment)
+        for each, start in starts.items():
+            self.log.partition(each).retain_from(start)
         self.manifests.changed()
+
+    def retain(self, settings: TopicSettings) -> None:
+        cluster = self.broker.cluster
+        cluster.settings = settings
+        for each in cluster.known.values():
+            each.settings = settings
+        self.drive(self.retention.look())
 
     def flush(self) -> None:
         """Flush what is sealed, as one turn of `Flusher.run` does."""
+        while self.merging.first_level >= merging.FIRST_LEVEL_MAX and self.maintenance.is_hopeful:
+            self.maintain()
         self.drive(self.flusher._flush_with_retries())
+
+    def maintain(self, plan: Plan | None = None, *, hold: bool = False) -> bool:
+        """End the job that is held, or do what is due (or `plan`); whether there was anything."""
+        work, self.job = self.job, None
+        if work is None:
+            job = self.drive(self.maintenance._next()) if plan is None else self.job_of(plan)
+            if job is None:
+                self.maintenance._is_idle = True
+                return False
+            self.slow_helper.holds = hold
+            work = self.maintenance._try(job)
+        if self.drive(work, may_hold=True) == HELD:
+            self.job = work
+        return True
+
+    def job_of(self, plan: Plan) -> Job:
+        return Job(
+            plan.kind,
+            frozenset(each.segment_id for each in plan.inputs),
+            plan.size,
+            partial(self.merging._run, plan),
+        )
+
+    def merge(self, inputs: tuple[SegmentInfo, ...]) -> MergeResult:
+        """Write segments that could take the place of these; nobody knows of them."""
+        self.slow_helper.holds = False
+        plan = Plan("merge", inputs, 1, 500, 2_000)
+        ids = tuple(self.meta.allocate("segment") for _ in range(plan.outputs_max))
+        job = self.drive(self.merging._job(plan, ids))
+        return self.drive(self.slow_helper.run(merge.run, job))
 
     def write_manifest(self) -> None:
         self.drive(self.manifests.write())
@@ -295,19 +407,23 @@ class Node:
     def remove_retired(self) -> None:
         self.drive(self.retired.remove_due())
 
-    def drive(self, work: Coroutine[Any, Any, Any]) -> Any:
+    def drive(self, work: Coroutine[Any, Any, Any], *, may_hold: bool = False) -> Any:
         """Run a coroutine to its end: whatever it waits for has happened already."""
-        from asyncio import _set_running_loop
-
-        _set_running_loop(_InstantLoop(self.loop))  # type: ignore[arg-type]
+        asyncio._set_running_loop(_InstantLoop(self.loop))  # type: ignore[arg-type]
+        ended = True
         try:
             while True:
-                assert work.send(None) is None, "it waits for something that never comes"
+                waits_for = work.send(None)
+                if may_hold and waits_for == HELD:
+                    ended = False
+                    return HELD
+                assert waits_for is None, "it waits for something that never comes"
         except StopIteration as done:
             return done.value
         finally:
-            _set_running_loop(None)
-            work.close()
+            asyncio._set_running_loop(None)
+            if ended:
+                work.close()
 
 
 class _InstantLoop:

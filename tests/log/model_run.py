@@ -4,16 +4,39 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from random import Random
+from types import ModuleType
 
+import pytest
 from hypothesis import HealthCheck, Phase, seed, settings
 from hypothesis.stateful import RuleBasedStateMachine, run_state_machine_as_test
 
 from tests.log.model_machine import Steps
+from trilogue.log import compaction, compaction_files, jobs, merge, merge_plan
+from trilogue.node import compacting, merging
 
 HISTORY = 60  # steps of one history at most
 BATCH = 25  # histories that one seed makes
 PHASES = (Phase.generate, Phase.shrink)
+SMALL: tuple[tuple[ModuleType, str, int], ...] = (
+    (jobs, "BLOCK_TARGET", 4096),
+    (merge, "BLOCK_TARGET", 4096),
+    (merge, "LARGE", 2048),
+    (compaction_files, "BLOCK_TARGET", 4096),
+    (compaction, "WHOLE", 2048),
+    (compacting, "TARGET_BYTES", 30_000),
+    (merge_plan, "FIRST_LEVEL_MIN", 2),
+    (merge_plan, "FIRST_LEVEL_DUE", 3),
+    (merge_plan, "FIRST_LEVEL_BYTES", 100_000),
+    (merge_plan, "SMALL_BYTES", 20_000),
+    (merge_plan, "SMALL_MIN", 2),
+    (merge_plan, "OWN_BYTES", 5_000),
+    (merge_plan, "OWN_FROM_BYTES", 15_000),
+    (merge_plan, "TARGET_BYTES", 30_000),
+    (merging, "FIRST_LEVEL_MAX", 4),
+)
 REPORTS: list[str] = []  # lines for the end of the test run
 
 
@@ -28,6 +51,15 @@ def first_seed(default: int | None) -> int:
     if named is not None:
         return int(named)
     return time.time_ns() % 1_000_000 if default is None else default
+
+
+@contextmanager
+def small_constants() -> Iterator[None]:
+    """Let a few kilobytes and segments be as many as they get in days."""
+    with pytest.MonkeyPatch.context() as patch:
+        for module, name, value in SMALL:
+            patch.setattr(module, name, value)
+        yield
 
 
 def run_steps(
@@ -57,7 +89,8 @@ def run_steps(
     while Steps.count - before < steps:
         batch = type("Batch", (machine,), {})
         try:
-            run_state_machine_as_test(seed(number)(batch), settings=chosen)
+            with small_constants():
+                run_state_machine_as_test(seed(number)(batch), settings=chosen)
         except BaseException as error:
             error.add_note(f"TRILOGUE_MODEL_SEED={number} shows it")
             raise

@@ -1,13 +1,20 @@
-"""What a node does with segments in the background: flush, retention, deletion."""
+"""What a node does with segments in the background: flush, merge, retention."""
 
 from __future__ import annotations
 
 from hypothesis import strategies as st
 from hypothesis.stateful import precondition, rule
 
-from tests.log.model_machine import SEEDS, TROUBLE, WHICH, Trouble
-from tests.log.model_node import GRACE_S
+from tests.log.model import base_of, end_of, split, time_of
+from tests.log.model_machine import SEEDS, TROUBLE, WHICH
+from tests.log.model_node import CALM, GRACE_S, Trouble
 from tests.log.model_reading import WHERE, ReadingMachine
+from trilogue.broker.settings import TopicSettings
+from trilogue.log.errors import CorruptLog
+from trilogue.log.merge_plan import Plan
+from trilogue.log.segment_info import SegmentInfo
+from trilogue.log.segment_reader import SegmentReader
+from trilogue.node import merging
 
 IN_HELPER = st.builds(Trouble, st.just("helper"), st.integers(0, 8))
 
@@ -18,7 +25,8 @@ class WorkingMachine(ReadingMachine):
     @precondition(lambda self: self.node.log.sealed)
     @rule(trouble=TROUBLE | IN_HELPER, seed=SEEDS)
     def flush(self, trouble: Trouble, seed: int) -> None:
-        self.attempt(self.node.flush, trouble, seed)
+        if self.attempt(self.node.flush, trouble, seed) and self.node.maintenance.is_hopeful:
+            assert self.node.merging.first_level <= merging.FIRST_LEVEL_MAX
 
     @rule()
     def settle(self) -> None:
@@ -41,6 +49,115 @@ class WorkingMachine(ReadingMachine):
             assert node.log.tail_entries == 0
             assert not node.log.under_pressure
 
+    # -- merges ----------------------------------------------------------------------------
+
+    @rule(hold=st.booleans(), trouble=TROUBLE | IN_HELPER, seed=SEEDS)
+    def maintain(self, hold: bool, trouble: Trouble, seed: int) -> None:
+        """Do what is due; with `hold` other things happen between a job and its result."""
+        self.work_on(None, hold, trouble, seed)
+
+    @precondition(lambda self: self.node.state.segments and not self.node.job)
+    @rule(
+        first=st.integers(0, 9),
+        count=st.integers(1, 9),
+        own_bytes=st.sampled_from([500, 20_000]),
+        target_bytes=st.sampled_from([2_000, 50_000]),
+        hold=st.booleans(),
+        trouble=TROUBLE | IN_HELPER,
+        seed=SEEDS,
+    )
+    def merge(
+        self,
+        *,
+        first: int,
+        count: int,
+        own_bytes: int,
+        target_bytes: int,
+        hold: bool,
+        trouble: Trouble,
+        seed: int,
+    ) -> None:
+        """Merge any segments that may be merged (of one: rewrite it)."""
+        inputs = self.neighbours(first, count)
+        level = 1 + max(each.level for each in inputs)
+        plan = Plan("merge", inputs, level, own_bytes, target_bytes)
+        self.work_on(plan, hold, trouble, seed)
+
+    def work_on(self, plan: Plan | None, hold: bool, trouble: Trouble, seed: int) -> None:
+        node, life = self.node, self.node.maintenance
+
+        def action() -> None:
+            failures = life.failures
+            node.maintain(plan, hold=hold)
+            assert not node.merging.skip, "nothing is damaged"
+            if trouble == CALM:
+                assert life.failures in {0, failures}, "a job failed, out of nothing"
+
+        self.attempt(action, trouble, seed)
+
+    def neighbours(self, first: int, count: int) -> tuple[SegmentInfo, ...]:
+        """Some segments, and all that hold entries between those of two of them."""
+        known = sorted(self.node.state.segments.values(), key=lambda each: each.segment_id)
+        chosen = (known * 2)[first % len(known) :][: min(count, len(known))]
+        while True:
+            between = [
+                each
+                for each in known
+                if each not in chosen
+                and any(
+                    self.is_between(each, partition_id, chosen) for partition_id in each.partitions
+                )
+            ]
+            if not between:
+                return tuple(chosen)
+            chosen += between
+
+    def is_between(
+        self, segment: SegmentInfo, partition_id: int, chosen: list[SegmentInfo]
+    ) -> bool:
+        found = [each.partitions.find(partition_id) for each in chosen]
+        bases = [each.base_offset for each in found if each is not None]
+        return bool(bases) and (
+            min(bases) < segment.partitions[partition_id].base_offset < max(bases)
+        )
+
+    @precondition(lambda self: self.node.state.segments)
+    @rule(which=st.integers(0, 9), where=st.floats(0, 1, exclude_max=True), bit=st.integers(0, 7))
+    def merge_what_is_damaged(self, which: int, where: float, bit: int) -> None:
+        """A merge never turns damage into bytes that look right."""
+        node = self.node
+        inputs = self.neighbours(which, 2)
+        path = node.directory.segments / inputs[0].name
+        at = int(where * len(node.fs.names[path].data))
+        node.fs.flip(path, at, bit)
+        try:
+            result = node.merge(inputs)
+        except CorruptLog:
+            result = None
+        node.fs.flip(path, at, bit)
+        if result is None:
+            return
+        spoilt = []
+        for info in result.added:
+            reader = SegmentReader.open(node.fs, node.directory.segments / info.name, info)
+            for each, part in self.model.parts.items():
+                extent = info.partitions.find(each)
+                expected = part.since(extent.base_offset if extent else part.end)
+                try:
+                    entries = split(reader.read(each, 0, 1 << 40))
+                except CorruptLog:
+                    spoilt.append(each)
+                else:
+                    kept = [entry for entry in entries if end_of(entry) > part.start]
+                    assert kept == expected[: len(kept)]
+                    assert not extent or len(entries) == extent.entry_count
+            reader.close()
+        left = {each for partition_ids in result.left.values() for each in partition_ids}
+        assert len(set(spoilt) | left) <= 1, "one bit is about one partition"
+        node.retired.discard(result.added)
+
+    # -- starts ----------------------------------------------------------------------------
+
     @precondition(lambda self: self.model.parts)
     @rule(which=WHICH, where=WHERE, trouble=TROUBLE, seed=SEEDS)
     def delete_records(self, which: int, where: float, trouble: Trouble, seed: int) -> None:
@@ -54,10 +171,64 @@ class WorkingMachine(ReadingMachine):
         self.wanted_starts.update(starts)
 
         def action() -> None:
-            self.node.retain(starts)
+            self.node.delete_records(starts)
             self.follow_meta()
 
         self.attempt(action, trouble, seed)
+
+    @rule(
+        age_ms=st.sampled_from([-1, 0, 50, 1000]),
+        by_record=st.booleans(),
+        most_bytes=st.sampled_from([-1, 0, 3000, 100_000]),
+        trouble=TROUBLE,
+        seed=SEEDS,
+    )
+    def retain(
+        self, *, age_ms: int, by_record: bool, most_bytes: int, trouble: Trouble, seed: int
+    ) -> None:
+        """What goes is too old or too much; what stays in segments is not."""
+        node = self.node
+        if by_record and age_ms >= 0:
+            age_ms += node.loop.time_ms - 30  # records have small times
+        settings = TopicSettings(
+            retention_ms=age_ms, retention_by_record_time=by_record, retention_bytes=most_bytes
+        )
+        before = {each: part.start for each, part in self.model.parts.items()}
+        for each in self.model.parts:  # how far is what the log decides, and is compared below
+            ends = [e.end_offset for e in node.log.partition(each).extents]
+            self.wanted_starts[each] = before[each]
+            self.may_start[each] = {*ends, before[each]}
+
+        def action() -> None:
+            oldest_ms = node.loop.time_ms - age_ms
+            node.retain(settings)
+            self.follow_meta()
+            for each, start in before.items():
+                self.check_retention(each, start, oldest_ms, settings)
+
+        self.attempt(action, trouble, seed)
+        self.may_start.clear()
+
+    def check_retention(
+        self, partition_id: int, start: int, oldest_ms: int, settings: TopicSettings
+    ) -> None:
+        part = self.model.parts[partition_id]
+        went = [each for each in part.entries if start < end_of(each) <= part.start]
+        kept = sum(map(len, part.since(0))) + sum(
+            len(data) for each, data in self.model.hoped if each == partition_id
+        )
+        is_too_much = kept >= settings.retention_bytes >= 0
+        if settings.retention_ms < 0:
+            assert is_too_much or not went
+        elif not is_too_much:
+            assert all(self.newest_ms(partition_id, each, settings) < oldest_ms for each in went)
+        if settings.retention_bytes == 0:
+            assert part.start >= self.node.state.partitions[partition_id].flushed_end
+
+    def newest_ms(self, partition_id: int, entry: bytes, settings: TopicSettings) -> int:
+        if settings.retention_by_record_time and time_of(entry) >= 0:
+            return time_of(entry)
+        return self.appended_ms[partition_id, base_of(entry)]
 
     @rule(trouble=TROUBLE, seed=SEEDS)
     def remove_retired_files(self, trouble: Trouble, seed: int) -> None:
@@ -69,6 +240,7 @@ class WorkingMachine(ReadingMachine):
             self.node.remove_retired()
 
         self.plans.clear()
+        self.sealed = None
         self.attempt(action, trouble, seed)
 
     def teardown(self) -> None:

@@ -24,7 +24,7 @@ import pytest
 from tests.log.model_run import first_seed, run_steps, wanted_steps
 from tests.log.model_work import WorkingMachine
 
-QUICK, LONG = 4_000, 40_000
+QUICK, LONG = 3_000, 30_000
 
 
 def test_log_keeps_its_promises() -> None:
