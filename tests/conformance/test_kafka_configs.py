@@ -178,3 +178,19 @@ def test_messages_acknowledged_from_memory_are_read_by_everybody(
     assert [(each.offset, each.value) for each in read] == [
         (number, b"%d" % number) for number in range(50)
     ]
+
+
+def test_what_a_reader_saw_of_it_survives_a_kill(own_broker: Broker, topic: str):
+    """design.md promise 4, also where acknowledgements come from memory."""
+    if own_broker.name != "trilogue":
+        pytest.skip("a setting of Trilogue's own")
+    address = own_broker.address
+    ask(address, "create_topics", NewTopic(topic, 1, 1, config={"flush": "interval"}))
+    records = [Record(b"k", b"%d" % number) for number in range(300)]
+    Confluent().write(address, topic, records)
+    seen = Confluent().read(address, topic, 300)
+
+    own_broker.kill9()
+    own_broker.start()
+
+    assert Confluent().read(address, topic, 300) == seen
