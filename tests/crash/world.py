@@ -17,6 +17,7 @@ disk does nothing any more for it.
 from __future__ import annotations
 
 import asyncio
+import os
 import pickle
 import selectors
 import sys
@@ -99,6 +100,7 @@ class StepFileSystem(FakeFileSystem):
     def __init__(self, *, direct: bool = False, lies: Sequence[str] = ()) -> None:
         super().__init__(direct=direct)
         self.lies = tuple(lies)
+        self.trouble: tuple[str, str, int] | None = None  # operation, suffix of a name, errno
         self.steps: list[str] = []
         self.stop_at: int | None = None
         self.dead = False
@@ -116,6 +118,12 @@ class StepFileSystem(FakeFileSystem):
                 self.dead = True
                 self.on_dead()
                 raise PowerCut
+        if self.trouble is not None and file is not None:
+            wanted, suffix, number = self.trouble
+            if operation == wanted and file.path.name.endswith(suffix):
+                self.trouble = None
+                file.inode.forget_pending()  # as the kernel does: what was not synced is called so
+                raise OSError(number, os.strerror(number), str(file.path))
         super().step(operation, file)
 
     def open(self, path: Path, *, create: bool = False, direct: bool = False) -> FakeFile:
@@ -230,6 +238,7 @@ class World:
     def __init__(self, *, direct: bool = False, lies: Sequence[str] = (), **settings: str) -> None:
         self.fs = StepFileSystem(direct=direct, lies=lies)
         self.meta: StepMeta | None = None
+        self.node: Node | None = None  # of the last life
         self.random = Random(1)
         self.lives = 0
         self.now = 0.0  # seconds since the world began
@@ -264,7 +273,7 @@ class World:
 
     async def _whole_life(self, script: Script, *, drain: bool) -> None:
         assignments = [f"{key}={value}" for key, value in self.settings.items()]
-        node = SilentNode(load_settings(environment={}, assignments=assignments))
+        self.node = node = SilentNode(load_settings(environment={}, assignments=assignments))
         await node.start()
         await script(node)
         assert node.failure is None, node.failure
