@@ -16,7 +16,7 @@ from trilogue.entry.kafka_batch import build_batch
 from trilogue.log.jobs import flush
 from trilogue.log.manifest import PartitionRange
 from trilogue.log.segment import AbortedTransaction
-from trilogue.log.segment_info import FlushJob, FlushResult, segment_name
+from trilogue.log.segment_info import FlushJob, FlushResult, MergeJob, segment_name
 from trilogue.log.transactions import stable_end_of
 
 
@@ -150,6 +150,24 @@ def flush_job(rig: Rig, *, files: int = 1) -> FlushJob:
             for each, known in rig.ranges.items()
             if known.open_transactions
         },
+    )
+
+
+def merge_job(rig: Rig, *, own_bytes: int, target_bytes: int) -> MergeJob:
+    """Order a merge of all segments."""
+    newest = max(each.segment_id for each in rig.segments)
+    return MergeJob(
+        inputs=tuple(rig.segments),
+        directory=str(rig.directory.segments),
+        segment_ids=tuple(range(newest + 1, newest + 500)),
+        level=1,
+        starts={each: known.start_offset for each, known in rig.ranges.items()},
+        own_bytes=own_bytes,
+        target_bytes=target_bytes,
+        cluster_id=CLUSTER,
+        node_id=1,
+        node_epoch=rig.epoch,
+        now_ms=0,
     )
 
 

@@ -1,7 +1,8 @@
 """What the log says of transactions, epochs and append times, against a look at all of it.
 
 Producers write in and outside of transactions, markers end what is open or nothing, clocks jump,
-files are sealed and flushed, the process dies at any point and starts anew, retention goes on.
+files are sealed and flushed, segments merged and cut, the process dies and starts anew, retention
+goes on.
 After every step stable end, aborted transactions, ends of epochs and searches by append time are
 what a naive reading of everything that is durable says.
 """
@@ -10,14 +11,24 @@ from __future__ import annotations
 
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from tests.log.ledger import Ledger, Written, data, flush_job, marker, record, retain
+from tests.log.ledger import (
+    Ledger,
+    Written,
+    data,
+    flush_job,
+    marker,
+    merge_job,
+    record,
+    retain,
+)
 from tests.log.rig import Rig, header_of
 from trilogue.entry.control import Outcome
 from trilogue.entry.walk import walk_headers
 from trilogue.log.jobs import flush
 from trilogue.log.lookups import Later
+from trilogue.log.merge import merge
 from trilogue.log.partition_log import Cold, LaterAborted
 from trilogue.log.segment import AbortedTransaction
 
@@ -114,6 +125,16 @@ class TransactionMachine(RuleBasedStateMachine):
         else:
             self.restart()
 
+    @precondition(lambda self: len(self.rig.segments) > 1)
+    @rule(own_bytes=st.sampled_from([1, 1 << 30]), target_bytes=st.sampled_from([1, 500, 1 << 30]))
+    def merge(self, own_bytes: int, target_bytes: int) -> None:
+        """All into one, or cut anywhere."""
+        job = merge_job(self.rig, own_bytes=own_bytes, target_bytes=target_bytes)
+        swap = merge(job, self.rig.fs).swap(job)
+        assert not swap.changed
+        self.rig.segments = list(swap.added)
+        self.rig.log.apply_swap(swap)
+
     @rule()
     def restart(self) -> None:
         self.rig.fs.kill()
@@ -185,4 +206,4 @@ class TransactionMachine(RuleBasedStateMachine):
 
 
 TestTransactions = TransactionMachine.TestCase
-TestTransactions.settings = settings(max_examples=100, stateful_step_count=40, deadline=None)
+TestTransactions.settings = settings(max_examples=70, stateful_step_count=40, deadline=None)
