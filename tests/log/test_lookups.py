@@ -148,6 +148,21 @@ def test_nothing_of_a_time_or_later_is_passed_over_whatever_the_clock_does(
         assert found is None or found >= (ends[-2] if len(ends) > 1 else 0) - 2 * STEP
 
 
+def test_a_clock_that_was_ahead_spoils_its_own_step_only():
+    times = AppendTimes()
+    for number, time_ms in enumerate((10, 5000, 20, 30)):
+        times.note((number + 1) * STEP, time_ms)
+
+    assert times.find(100, 0, 4 * STEP) == STEP
+    assert times.find(100, 2 * STEP, 4 * STEP) is None
+    assert times.find(15, 2 * STEP, 4 * STEP) == 2 * STEP
+    times.drop_before(3 * STEP, 4 * STEP)
+    assert times._ends is not None
+    assert len(times._ends) == 1
+    times.drop_before(4 * STEP, 4 * STEP)
+    assert times.find(0, 4 * STEP, 5 * STEP) is None
+
+
 def test_the_tail_is_searched_by_steps(rig: Rig):
     write(rig, 100, size=1000, later_ms=SECOND)
     partition = rig.log.partition(1)
