@@ -185,8 +185,11 @@ class Proxy:
             return
         if isinstance(fault, int):
             asked.send_response(fault)
-            asked.send_header("content-length", "0")
+            told = f"<Error><Code>Broken</Code><Keys>{' '.join(KEYS.values())}</Keys></Error>"
+            asked.send_header("content-length", str(len(told)))
             asked.end_headers()
+            if asked.command != "HEAD":
+                asked.wfile.write(told.encode())
             return
         there = http.client.HTTPConnection("127.0.0.1", upstream, timeout=30)
         there.request(asked.command, asked.path, body, dict(asked.headers))

@@ -5,7 +5,8 @@
     ```output           what the block before must have printed
     ```text, console    shown only
 
-The pages speak of the default addresses; those of the started server are put in their place.
+The pages speak of the default addresses and of one directory outside; those of the started server,
+and one in the empty directory, are put in their place.
 """
 
 from __future__ import annotations
@@ -27,7 +28,8 @@ from tests.server import Server, clean_environment, start_server
 from tests.tools import require, require_program
 
 KAFKA, HTTP = "127.0.0.1:9092", "127.0.0.1:8080"
-QUICK = ["docs/tutorial/first-topic.md", "docs/how-to/debug.md"]
+ARCHIVE = "/srv/archive"
+QUICK = ["docs/tutorial/first-topic.md", "docs/how-to/debug.md", "docs/how-to/object-storage.md"]
 SPARK = ["README.md", "docs/tutorial/first-pipeline.md", "docs/how-to/read-from-spark.md"]
 
 
@@ -66,12 +68,14 @@ class Typist:
         """Start the server with the page's own arguments; one that runs is stopped before."""
         if self.server is not None:
             assert self.server.stop() == 0
-        arguments = shlex.split(text.replace("\\\n", " "), comments=True)[2:]
+        text = self._here(text).replace("\\\n", " ")
+        arguments = shlex.split(text, comments=True)[2:]
         data = self.directory / arguments[arguments.index("--data") + 1]
         del arguments[arguments.index("--data") : arguments.index("--data") + 2]
         self.server = start_server(data, listen=self._listen, arguments=arguments)
 
     def _here(self, text: str) -> str:
+        text = text.replace(ARCHIVE, f"{self.directory}/archive")
         return text.replace(KAFKA, self._listen["kafka"]).replace(HTTP, self._listen["http"])
 
     def _environment(self) -> dict[str, str]:

@@ -130,7 +130,7 @@ def test_targets_of_make_that_a_page_types_exist(page: Path):
 
 def test_metrics_that_pages_name_are_served(tmp_path: Path):
     named = {text for page in PAGES for text in inline(page) if re.fullmatch(r"trilogue_\w+", text)}
-    with start_server(tmp_path / "data") as server:
+    with start_server(tmp_path / "data", objects__url=f"file://{tmp_path}") as server:
         page = urllib.request.urlopen(f"{server.http}/metrics").read().decode()
 
     assert named

@@ -136,7 +136,8 @@ async def world(tmp_path: Path, *, keep_local_s=0.0, helper=None) -> AsyncIterat
     url = f"file://{tmp_path}/store"
     helper = helper or Inline()
     with ThreadPoolExecutor(1) as executor:
-        async with started(tmp_path / "data", f"objects.url={url}") as node:
+        settings = (f"objects.url={url}", "objects.move-after=100000d")  # only ours moves any
+        async with started(tmp_path / "data", *settings) as node:
             try:
                 yield World(node, helper, executor, keep_local_s=keep_local_s)
             finally:

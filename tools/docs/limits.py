@@ -22,6 +22,9 @@ from trilogue.gateway.stream import Limits
 from trilogue.log.chunks import POOL_BYTES
 from trilogue.log.frame import MAX_FACT, MAX_FRAME
 from trilogue.log.log import LogLimits
+from trilogue.log.object_cache import CACHE_BYTES, CHUNK, RUN_MAX
+from trilogue.log.objects import OBJECT_BYTES_MAX, READING
+from trilogue.log.obstore_store import PUT_BYTES_A_SECOND, REQUEST_S
 from trilogue.log.segment import BLOCK_TARGET
 from trilogue.log.segment_reader import HANDLES_MAX
 from trilogue.meta.port import OPS_MAX
@@ -192,4 +195,18 @@ def _storage() -> Iterator[Bound]:
                 "more snapshot rows go ahead in commits of their own")  # fmt: skip
     yield Bound("commits that wait for meta", f"{WAITING_MAX:,}", "further ones are refused")
     yield Bound("meta's database", size(SIZE_MAX), "commits that do not fit are refused")
+    yield from _objects()
     yield Bound("the config file", size(CONFIG_SIZE_LIMIT), "the server does not start")
+
+
+def _objects() -> Iterator[Bound]:
+    yield Bound("an object", size(OBJECT_BYTES_MAX), "a larger segment stays a file")
+    yield Bound("memory for what was read of objects", size(CACHE_BYTES),
+                "what was used longest ago goes", "objects.cache-size")  # fmt: skip
+    yield Bound("one read of object storage", f"{RUN_MAX} chunks of {size(CHUNK)}",
+                "the next request has the rest")  # fmt: skip
+    yield Bound("its answer", f"{REQUEST_S:g} s", "tried again")
+    yield Bound("tries of a read", f"{READING.tries}, none begun after {READING.limit_s:g} s",
+                "`KAFKA_STORAGE_ERROR`, for all reads of objects at once")  # fmt: skip
+    yield Bound("an upload", f"{2 * REQUEST_S:g} s, and 1 s more for each "
+                f"{size(PUT_BYTES_A_SECOND)}", "tried again later")  # fmt: skip

@@ -172,6 +172,11 @@ class Objects:
         self._folder = f"{cluster_id.hex()}/segments"
         self._proof = f"{cluster_id.hex()}/is-never-overwritten"
         self._around = around
+        self._is_closed = False
+
+    def close(self) -> None:
+        """Try nothing again: who waits for an answer must not keep the process from its end."""
+        self._is_closed = True
 
     def key(self, name: str) -> str:
         """Where a segment lies, relative to the URL."""
@@ -269,7 +274,8 @@ class Objects:
                 wait_s = min(patience.most_s, patience.first_s * 2.0 ** (number - 1))
                 wait_s *= around.random.uniform(0.5, 1.0)
                 in_time = around.monotonic() + wait_s < ends
-                if not may_pass or number == patience.tries or not in_time:
+                is_last = self._is_closed or number == patience.tries
+                if not may_pass or is_last or not in_time:
                     self.counts.failures += not isinstance(error, ObjectExists)
                     raise
                 self.counts.retries += 1

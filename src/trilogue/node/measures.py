@@ -49,6 +49,7 @@ class Measures:
         yield from self._flushes()
         yield from self._segments()
         yield from self._maintenance()
+        yield from self._objects()
         yield Metric(
             f"{PREFIX}loop_lag_seconds",
             "gauge",
@@ -172,6 +173,38 @@ class Measures:
         yield counter(
             "merge_damaged_blocks", "Damaged blocks that merges met.", node.merging.damaged_blocks
         )
+
+    def _objects(self) -> Iterator[Metric]:
+        keeper = self._node.objects
+        if keeper is None:
+            return
+        counts, cache = keeper.counts, keeper.cache
+        reads = cache.objects.counts
+        for name, doc, value in (
+            ("uploads", "Segments brought to object storage.", counts.uploads),
+            ("upload_bytes", "Their size.", counts.upload_bytes),
+            ("upload_seconds", "Time spent in that.", counts.upload_seconds),
+            ("upload_retries", "Requests of uploads made again.", counts.upload_retries),
+            ("upload_failures", "Uploads that failed; tried again later.", counts.upload_failures),
+            ("removed", "Objects removed.", counts.removed),
+            ("remove_failures", "Removals that failed; tried again later.", counts.remove_failures),
+            ("reads", "Ranges read from object storage.", reads.reads),
+            ("read_bytes", "Their size.", reads.read_bytes),
+            ("read_seconds", "Time until they were there.", reads.read_seconds),
+            ("retries", "Other requests made again.", reads.retries),
+            ("failures", "Other requests that no retry helped.", reads.failures),
+            ("cache_hits", "Chunks found in memory.", cache.counts.hits),
+            ("cache_misses", "Chunks that were asked for.", cache.counts.misses),
+        ):
+            yield counter(f"object_{name}", doc, value)
+        yield gauge("object_cache_bytes", "Memory that the cache takes.", cache.size)
+        yield gauge(
+            "object_waiting_files", "Merged segments that are files still.", len(keeper.waiting)
+        )
+        yield gauge(
+            "object_unavailable", "Whether the last read of object storage failed.",
+            float(cache.objects.breaker.is_open),
+        )  # fmt: skip
 
 
 def _one(name: str, kind: Literal["counter", "gauge"], doc: str, value: float) -> Metric:

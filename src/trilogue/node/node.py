@@ -37,6 +37,8 @@ from trilogue.node.maintenance import Maintenance
 from trilogue.node.manifests import Manifests
 from trilogue.node.merging import Merging
 from trilogue.node.message_count import MessageCount
+from trilogue.node.object_settings import is_in_the_clear
+from trilogue.node.objects import ObjectKeeper, leave_object
 from trilogue.node.retention import Retention
 from trilogue.node.retired import RetiredFiles
 from trilogue.node.settings import Settings
@@ -50,6 +52,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 READER_THREADS = 4
+OBJECT_READER_THREADS = 12  # more, where reads may wait for a line: those of files must not
 SLOW_NICENESS = 10
 MEASURES = "trilogue.node.measures"
 HTTP_CONNECTIONS_MAX = 1_000  # it must not take the descriptors that clients need
@@ -77,6 +80,7 @@ class Node:
         self.maintenance: Maintenance
         self.merging: Merging
         self.compacting: Compacting
+        self.objects: ObjectKeeper | None = None
         self.commits: Commits
         self.kafka: KafkaDoor | None = None
         self.listener: Listener | None = None
@@ -124,7 +128,8 @@ class Node:
     def _open_storage(self) -> None:
         self._background = ThreadPoolExecutor(1, "background")
         self._stack.callback(self._background.shutdown, wait=False, cancel_futures=True)
-        self._readers = ThreadPoolExecutor(READER_THREADS, "reader")
+        more = OBJECT_READER_THREADS if self.settings.text("objects.url") else 0
+        self._readers = ThreadPoolExecutor(READER_THREADS + more, "reader")
         self._stack.callback(self._readers.shutdown, wait=False, cancel_futures=True)
         self.storage = open_storage(
             self.settings,
@@ -145,6 +150,7 @@ class Node:
             self.storage, monotonic=time.monotonic, grace_s=settings.seconds("segments.grace")
         )
         self._plan_maintenance()
+        self._keep_objects()
         self.retention = Retention(
             self.storage,
             self._manifests,
@@ -172,6 +178,9 @@ class Node:
             self.compacting.run(),
         ):
             self._tasks.append(asyncio.create_task(self._guarded(work)))
+        if self.objects is not None:
+            for work in (self.objects.run(), self.objects.run_uploads()):
+                self._tasks.append(asyncio.create_task(self._guarded(work)))
         self._maintaining = asyncio.create_task(self._guarded(self.maintenance.run()))
         self._tasks.append(self._maintaining)
 
@@ -197,6 +206,39 @@ class Node:
             bytes_per_second=self.settings.number("merge.rate"),
         )
         self.maintenance.planners += [self.merging, self.compacting]
+
+    def _keep_objects(self) -> None:
+        """Move merged segments to object storage, where settings name one."""
+        storage, settings = self.storage, self.settings
+        self.retired.remove_object = leave_object
+        if storage.reach is None or storage.objects is None:
+            left = sum(1 for each in storage.meta.state.segments.values() if each.store)
+            if left:
+                log.warning("objects.not_configured", extra={"segments": left})
+            return
+        if is_in_the_clear(settings):
+            log.warning("objects.not_encrypted", extra={"to": settings.text("objects.endpoint")})
+        executor = ThreadPoolExecutor(1, "objects")
+        self._stack.callback(executor.shutdown, wait=False, cancel_futures=True)
+        self._stack.callback(storage.objects.objects.close)
+        helper = Helper(niceness=SLOW_NICENESS)
+        self._stack.push_async_callback(helper.close)
+        keep_local = settings.number("objects.keep-local")
+        self.objects = ObjectKeeper(
+            storage,
+            self.maintenance,
+            reach=storage.reach,
+            cache=storage.objects,
+            helper=helper,
+            executor=executor,
+            now_ms=wall_clock_ms,
+            monotonic=time.monotonic,
+            grace_s=settings.seconds("segments.grace"),
+            keep_local_s=None if keep_local < 0 else keep_local / 1000,
+            move_after_s=settings.seconds("objects.move-after"),
+        )
+        self.retired.remove_object = self.objects.remove_object
+        self.maintenance.planners.insert(0, self.objects)  # its jobs are done in a moment
 
     async def _guarded(self, work: Coroutine[object, object, None]) -> None:
         try:

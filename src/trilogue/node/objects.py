@@ -158,7 +158,12 @@ class ObjectKeeper:
     async def run_uploads(self) -> None:
         """Upload for ever what is to be moved."""
         while True:
-            if not await self.upload_next():
+            try:
+                went = await self.upload_next()
+            except Exception:  # as in `run`
+                log.exception("objects.failed")
+                went = False
+            if not went:
                 await asyncio.sleep(LOOK_EVERY_S)
 
     async def upload_next(self) -> bool:
