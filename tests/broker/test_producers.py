@@ -16,6 +16,7 @@ from trilogue.broker.errors import (
 )
 from trilogue.broker.facts import ProducerMark, SnapshotRow, WrittenBatch, decode_mark, producer_key
 from trilogue.broker.producers import ProducerLimits, Producers
+from trilogue.entry.entry import CONTROL, TRANSACTIONAL
 
 PARTITION = 7
 LAST = 2**31 - 1
@@ -219,6 +220,37 @@ def test_a_mark_without_batches_fences_older_epochs():
 
 
 # -- replay
+
+
+def test_a_replayed_marker_has_no_sequence(producers):
+    """A producer goes on with its next transaction where its last batch ended."""
+    marker = header(70, producer=(1, 3, -1), attributes=TRANSACTIONAL | CONTROL)
+
+    producers.of(PARTITION).restore(marker, 0)
+
+    assert check(producers, producer=(1, 3, 70)) is None
+    assert check(producers, 10, producer=(1, 3, 60)).base_offset == 60
+
+
+def test_a_replayed_marker_of_a_higher_epoch_fences_the_producer(producers):
+    marker = header(70, producer=(1, 4, -1), attributes=TRANSACTIONAL | CONTROL)
+
+    for _ in range(2):
+        producers.of(PARTITION).restore(marker, 0)
+
+    with pytest.raises(StaleProducerEpoch):
+        check(producers, producer=(1, 3, 70))
+    with pytest.raises(OutOfOrderSequence):
+        check(producers, producer=(1, 4, 70))
+    assert check(producers, producer=(1, 4, 0)) is None
+
+
+def test_a_marker_of_nobody_known_makes_nobody_known(producers):
+    marker = header(70, producer=(9, 4, -1), attributes=TRANSACTIONAL | CONTROL)
+
+    producers.of(PARTITION).restore(marker, 0)
+
+    assert check(producers, producer=(9, 0, 5)) is None
 
 
 def test_a_replayed_header_counts_once(producers):

@@ -108,6 +108,14 @@ class _Producer:
         expected = (self.last_sequence + 1) & SEQUENCE_MASK
         raise OutOfOrderSequence(f"sequence {sequence} came where {expected} was expected")
 
+    def begin_epoch(self, epoch: int) -> None:
+        """Go on in another epoch, of which nothing is written yet."""
+        self.former = (self.epoch, self.batches, self.written) if self.batches else None
+        self.epoch = epoch
+        self.batches = []
+        self.last_sequence = -1
+        self.written = 0
+
     def write(
         self,
         header: EntryHeader,
@@ -118,10 +126,7 @@ class _Producer:
         """Take over a batch that is in the log; what is not durable yet stands above the end."""
         sequence, delta = header.base_sequence, header.last_offset_delta
         if header.producer_epoch != self.epoch:
-            self.former = (self.epoch, self.batches, self.written) if self.batches else None
-            self.epoch = header.producer_epoch
-            self.batches = []
-            self.written = 0
+            self.begin_epoch(header.producer_epoch)
         elif sequence != (self.last_sequence + 1) & SEQUENCE_MASK:
             self.batches.clear()  # a gap that only a replay can have: what was between is unknown
             self.written = 0
@@ -226,8 +231,23 @@ class PartitionProducers:
         state.active_ms = now_ms
         self._all.touch(state)
 
+    def mark(self, header: EntryHeader, now_ms: int) -> None:
+        """Take over the marker of a transaction's end: it has no sequence, but may raise the epoch.
+
+        Who fences a producer ends its transaction in the next epoch, which starts with sequence 0.
+        """
+        state = self._states.get(header.producer_id)
+        if state is None or header.producer_epoch <= state.epoch:
+            return
+        state.begin_epoch(header.producer_epoch)
+        state.active_ms = now_ms
+        self._all.touch(state)
+
     def restore(self, header: EntryHeader, now_ms: int) -> None:
         """Take over an entry that is replayed; one that is known already changes nothing."""
+        if header.is_control:
+            self.mark(header, now_ms)
+            return
         state = self._states.get(header.producer_id)
         known = state.batches[-1].base_offset if state is not None and state.batches else -1
         if header.base_offset <= known:
