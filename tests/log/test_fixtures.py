@@ -6,122 +6,46 @@ lies what a reader found in it then (tools/make_fixture.py). They are never made
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
-import json
 import re
 import shutil
 import sqlite3
 import struct
-import tarfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from trilogue.broker.facts import Protocol
-from trilogue.broker.names import parse_kafka
+from tests.log.old_data import (
+    FIXTURES,
+    check,
+    messages_of,
+    partition,
+    run,
+    said,
+    unpacked,
+)
 from trilogue.broker.partition import Partition
 from trilogue.entry.checksum import crc32c
 from trilogue.entry.entry import Record
-from trilogue.entry.kafka_batch import build_batch, check_crc, iter_records
-from trilogue.entry.walk import walk_headers
+from trilogue.entry.kafka_batch import build_batch
 from trilogue.log.errors import NewerFormat
 from trilogue.log.files import OsFileSystem
 from trilogue.log.frame import BLOCK, decode_file_header, iter_frames
-from trilogue.log.manifest import read_manifest
-from trilogue.log.partition_log import Cold
+from trilogue.log.sealed import SealedLog
 from trilogue.log.segment import HEADER, HEADER_CHECKED, TRAILER, TRAILER_CHECKED
 from trilogue.log.segment_reader import SegmentReader
 from trilogue.node.errors import StartError
 from trilogue.node.node import Node
-from trilogue.node.sources import load_settings
 from trilogue.node.storage import wall_clock_ms
 
-FIXTURES = sorted((Path(__file__).parent.parent / "fixtures").glob("data-v*.tar.xz"))
-DEADLINE_S = 60
-QUIET = ("listen.kafka=127.0.0.1:0", "listen.http=off", "disk.reserve=0", "disk.min-free=0")
 NEWER = 99
-
-
-def unpacked(fixture: Path, folder: Path) -> Path:
-    with tarfile.open(fixture) as archive:
-        archive.extractall(folder, filter="data")
-    return folder / "data"
-
-
-def said(fixture: Path) -> dict[str, Any]:
-    return json.loads(fixture.with_name(fixture.name.replace(".tar.xz", ".json")).read_text())
 
 
 @pytest.fixture(params=FIXTURES, ids=lambda path: path.name.removesuffix(".tar.xz"))
 def fixture(request: pytest.FixtureRequest) -> Path:
     return request.param
-
-
-async def in_node(data: Path, work: Callable[[Node], object], *, drain: bool = True) -> None:
-    """Start a node, do something with it, and end it: in order, or just so."""
-    node = Node(load_settings(environment={}, assignments=[f"data={data}", *QUIET]))
-    async with asyncio.timeout(DEADLINE_S):
-        await node.start()
-        try:
-            work(node)
-            if drain:
-                await node.drain(asyncio.Event(), DEADLINE_S)
-                assert node.failure is None
-        finally:
-            await node.close()
-
-
-def run(data: Path, work: Callable[[Node], object], *, drain: bool = True) -> None:
-    asyncio.run(in_node(data, work, drain=drain))
-
-
-def partition(node: Node, topic: str, number: int) -> Partition:
-    return node.storage.broker.cluster.topic(parse_kafka(topic)).partition(number)
-
-
-def messages(where: Partition) -> list[list[object]]:
-    """All there is to read, in the words of the JSON."""
-    log, found = where.log, []
-    offset = log.start_offset
-    while offset < log.high_watermark:
-        read = log.read(offset, 1 << 20)
-        data = read.run() if isinstance(read, Cold) else memoryview(b"".join(read.slices))
-        for at, length, base, delta, *_ in walk_headers(data):
-            entry = data[at : at + length]
-            check_crc(entry)
-            offset = base + delta + 1
-            found += [
-                [each.offset, spell(each.key), spell(each.value),
-                 [[name, spell(value)] for name, value in each.headers], each.timestamp]
-                for each in iter_records(entry) if each.offset >= log.start_offset
-            ]  # fmt: skip
-    return found
-
-
-def spell(data: bytes | None) -> str | None:
-    return None if data is None else data.decode("latin-1")
-
-
-def check(node: Node, expected: dict[str, Any]) -> None:
-    """Everything the JSON says is so."""
-    for row in expected["partitions"]:
-        where = partition(node, row["topic"], row["partition"])
-        assert where.log.start_offset == row["start_offset"]
-        assert where.log.high_watermark == row["end_offset"]
-        assert messages(where) == row["messages"]
-    topics = {str(topic.name.name) for topic in node.storage.broker.cluster}
-    assert topics == {row["topic"] for row in expected["partitions"]}
-    for group, topic, number, offset, metadata in expected["positions"]:
-        partition_id = partition(node, topic, number).partition_id
-        found = node.storage.broker.cursors.position(Protocol.KAFKA, group, partition_id)
-        assert (-1001 if found is None else found.offset) == offset
-        said_then = (
-            "" if found is None else found.metadata.rstrip("\0")
-        )  # the client's own addition
-        assert said_then == metadata
 
 
 def batch_of(producer_id: int, row: dict[str, int]) -> memoryview:
@@ -189,13 +113,20 @@ def test_what_an_older_version_wrote_goes_on(fixture: Path, tmp_path: Path):
 def test_readers_without_a_broker_read_what_an_older_version_sealed(fixture: Path, tmp_path: Path):
     data, expected = unpacked(fixture, tmp_path), said(fixture)
 
-    manifest = read_manifest(OsFileSystem(), data / "segments")
+    sealed = SealedLog(data)
 
-    ids = {topic.name: topic.partitions for topic in manifest.topics}
     for row in expected["partitions"]:
-        known = manifest.partitions[ids[row["topic"]][row["partition"]]]
-        assert known.start_offset == row["start_offset"]
-        assert known.stable_end <= row["end_offset"]
+        topic = sealed.topic("public", "default", row["topic"])
+        partition_id = topic.partitions[row["partition"]]
+        start, end = sealed.range_of(partition_id)
+        found = [
+            message
+            for records in sealed.read(partition_id)
+            for message in messages_of(records, start)
+        ]
+        assert start == row["start_offset"]
+        assert found == [message for message in row["messages"] if message[0] < end]
+        assert found or not end - start
 
 
 # ── newer than we are ─────────────────────────────────────────────────────────────────────────

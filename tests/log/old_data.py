@@ -1,0 +1,108 @@
+"""Data directories that older versions wrote, and a node on a copy of one.
+
+tests/fixtures/data-v*.tar.xz, and beside each what a reader found in it (tools/make_fixture.py).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import tarfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from trilogue.broker.facts import Protocol
+from trilogue.broker.names import parse_kafka
+from trilogue.broker.partition import Partition
+from trilogue.entry.kafka_batch import check_crc, iter_records
+from trilogue.entry.walk import walk_headers
+from trilogue.log.partition_log import Cold
+from trilogue.node.node import Node
+from trilogue.node.sources import load_settings
+
+FIXTURES = sorted((Path(__file__).parent.parent / "fixtures").glob("data-v*.tar.xz"))
+DEADLINE_S = 60
+QUIET = ("listen.kafka=127.0.0.1:0", "listen.http=off", "disk.reserve=0", "disk.min-free=0")
+
+
+def unpacked(fixture: Path, folder: Path) -> Path:
+    with tarfile.open(fixture) as archive:
+        archive.extractall(folder, filter="data")
+    return folder / "data"
+
+
+def said(fixture: Path) -> dict[str, Any]:
+    return json.loads(fixture.with_name(fixture.name.replace(".tar.xz", ".json")).read_text())
+
+
+async def in_node(data: Path, work: Callable[[Node], object], *, drain: bool = True) -> None:
+    """Start a node, do something with it, and end it: in order, or just so."""
+    node = Node(load_settings(environment={}, assignments=[f"data={data}", *QUIET]))
+    async with asyncio.timeout(DEADLINE_S):
+        await node.start()
+        try:
+            work(node)
+            if drain:
+                await node.drain(asyncio.Event(), DEADLINE_S)
+                assert node.failure is None
+        finally:
+            await node.close()
+
+
+def run(data: Path, work: Callable[[Node], object], *, drain: bool = True) -> None:
+    asyncio.run(in_node(data, work, drain=drain))
+
+
+def partition(node: Node, topic: str, number: int) -> Partition:
+    return node.storage.broker.cluster.topic(parse_kafka(topic)).partition(number)
+
+
+def messages(where: Partition) -> list[list[object]]:
+    """All there is to read, in the words of the JSON."""
+    log = where.log
+    found: list[list[object]] = []
+    offset = log.start_offset
+    while offset < log.high_watermark:
+        read = log.read(offset, 1 << 20)
+        data = read.run() if isinstance(read, Cold) else memoryview(b"".join(read.slices))
+        found += messages_of(data, offset)
+        *_, (_, _, base, delta, *_) = walk_headers(data)
+        offset = base + delta + 1
+    return found
+
+
+def messages_of(data: memoryview, first: int) -> list[list[object]]:
+    """The messages of whole entries from an offset on, in the words of the JSON."""
+    found: list[list[object]] = []
+    for at, length, *_ in walk_headers(data):
+        check_crc(data[at : at + length])
+        found += [
+            [each.offset, spell(each.key), spell(each.value),
+             [[name, spell(value)] for name, value in each.headers], each.timestamp]
+            for each in iter_records(data[at : at + length]) if each.offset >= first
+        ]  # fmt: skip
+    return found
+
+
+def spell(data: bytes | None) -> str | None:
+    return None if data is None else data.decode("latin-1")
+
+
+def check(node: Node, expected: dict[str, Any]) -> None:
+    """Everything the JSON says is so."""
+    for row in expected["partitions"]:
+        where = partition(node, row["topic"], row["partition"])
+        assert where.log.start_offset == row["start_offset"]
+        assert where.log.high_watermark == row["end_offset"]
+        assert messages(where) == row["messages"]
+    topics = {str(topic.name.name) for topic in node.storage.broker.cluster}
+    assert topics == {row["topic"] for row in expected["partitions"]}
+    for group, topic, number, offset, metadata in expected["positions"]:
+        partition_id = partition(node, topic, number).partition_id
+        found = node.storage.broker.cursors.position(Protocol.KAFKA, group, partition_id)
+        assert (-1001 if found is None else found.offset) == offset
+        said_then = (
+            "" if found is None else found.metadata.rstrip("\0")
+        )  # the client's own addition
+        assert said_then == metadata
