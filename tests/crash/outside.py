@@ -37,6 +37,7 @@ TOPICS: dict[str, tuple[int, dict[str, str]]] = {
     COMPACT: (1, {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.3"}),
 }
 KEYS = 5
+RUN = b"rehearse"
 ONLY_WORN = range(100, 140)  # some segments hold nothing else, and go as a whole
 PASSING = "passing"  # a topic that is made, written to and deleted
 GROUP = "followers"
@@ -44,6 +45,7 @@ SIZES = (60, 120, 300, 1_200, 9_000)
 CODECS = (Codec.NONE, Codec.NONE, Codec.LZ4)
 
 Place = tuple[str, int]  # topic, partition
+Reads = list[tuple[int, bytes | None]]
 
 
 class Sent(NamedTuple):
@@ -69,7 +71,8 @@ class Outside:
 
     def __init__(self, seed: int = 1, messages: int = 300) -> None:
         self.random = Random(seed)
-        self.ledger = Ledger(b"rehearse")
+        self.topics = TOPICS
+        self.ledger = Ledger(RUN)
         self.messages = messages
         self.failed = False  # whether something was refused in this life
         self.written = 0  # batches sent for the first time
@@ -162,7 +165,7 @@ class Outside:
         node.storage.log.journal.on_commit(told)
 
     async def make_topics(self, node: Node) -> None:
-        for name, (count, settings) in TOPICS.items():
+        for name, (count, settings) in self.topics.items():
             if node.storage.broker.cluster.find(parse_kafka(name)) is None:
                 assert not self.written, f"topic {name} is gone"
                 await make_topic(node, name, count, settings)
@@ -241,19 +244,22 @@ class Outside:
         sealed.close()
 
     def verdict(self, node: Node) -> Verdict:
+        """Count what the node has."""
+        found = {}
+        for place in places():
+            log = partition_of(node, place).log
+            found[self.numbers[place]] = log.start_offset, list(read(log))
+        return self.judge(found)
+
+    def judge(self, found: dict[int, tuple[int, Reads]]) -> Verdict:
         """Count; what retention took, or a newer message of its key, is no loss."""
-        starts = {
-            self.numbers[place]: partition_of(node, place).log.start_offset for place in places()
-        }
-        reads = {
-            self.numbers[place]: list(read(partition_of(node, place).log)) for place in places()
-        }
-        newest = self.newest(reads[self.numbers[COMPACT, 0]])
+        compact = self.numbers[COMPACT, 0]
+        newest = self.newest(found[compact][1])
 
         def may_go(partition: int, offset: int, origin: Origin | None) -> bool:
-            if offset < starts[partition]:
+            if offset < found[partition][0]:
                 return True
-            if partition != self.numbers[COMPACT, 0] or origin is None:
+            if partition != compact or origin is None:
                 return False
             return origin.sequence < newest.get(origin.sequence % KEYS, -1)
 
@@ -269,9 +275,9 @@ class Outside:
             for (partition, offset), origin in self.ledger.tailed.items()
             if not may_go(partition, offset, origin)
         }
-        return judged.verdict(reads)
+        return judged.verdict({number: reads for number, (_, reads) in found.items()})
 
-    def newest(self, reads: list[tuple[int, bytes | None]]) -> dict[int, int]:
+    def newest(self, reads: Reads) -> dict[int, int]:
         """The last sequence that is there of each key."""
         found = [decode(self.ledger.run, value) for _, value in reads]
         return {each.sequence % KEYS: each.sequence for each in found if each is not None}

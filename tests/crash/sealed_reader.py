@@ -1,0 +1,80 @@
+"""Reads a data directory without its broker, again and again, until it is told to stop.
+
+    python -m tests.crash.sealed_reader DATA STOP_FILE
+
+Everything it reads was written by an `Outside`: one producer, so that a message's sequence is its
+offset. It prints what it saw as JSON, and ends with an error at the first thing that cannot be.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections import Counter
+from pathlib import Path
+
+from tests.crash.ledger import Origin, decode
+from tests.crash.outside import COMPACT, KEYS, RUN, places, records_of
+
+from trilogue.log.errors import OffsetOutOfRange
+from trilogue.log.sealed import SealedLog
+
+
+class Reader:
+    """What must hold from one look at the data to the next."""
+
+    def __init__(self, data: Path) -> None:
+        self.sealed = SealedLog(data, open_files=4)  # so that files go while they are read
+        self.counts: Counter[str] = Counter()
+        self.ranges: dict[int, tuple[int, int]] = {}
+
+    def look(self) -> None:
+        """Read all there is."""
+        before = self.sealed.manifest.generation
+        self.counts["manifests"] += self.sealed.refresh()
+        assert self.sealed.manifest.generation >= before, "the manifest went back"
+        self.counts["looks"] += 1
+        known = {topic.name: topic.partitions for topic in self.sealed.manifest.topics}
+        for number, (topic, partition) in enumerate(places()):
+            if topic in known:
+                self.read(topic, number, known[topic][partition])
+
+    def read(self, topic: str, number: int, partition_id: int) -> None:
+        """One partition, from its start to its end: nothing is missing, nothing is wrong."""
+        start, end = self.sealed.range_of(partition_id)
+        was_start, was_end = self.ranges.get(partition_id, (0, 0))
+        assert start >= was_start, "a start offset went back"
+        assert end >= was_end, "a stable end went back"
+        self.ranges[partition_id] = start, end
+        generation = self.sealed.manifest.generation
+        found: list[int] = []
+        try:
+            for data in self.sealed.read(partition_id, max_bytes=4_000):
+                for offset, value in records_of(data, start):
+                    assert decode(RUN, value) == Origin(1, number, offset), (topic, offset, value)
+                    found.append(offset)
+        except OffsetOutOfRange:
+            assert self.sealed.range_of(partition_id)[0] > start
+            self.counts["overtaken by retention"] += 1
+            return
+        self.counts["overtaken"] += self.sealed.manifest.generation != generation
+        self.counts["messages"] += len(found)
+        if topic == COMPACT:
+            assert found == sorted(set(found))
+            assert set(range(max(start, end - KEYS), end)) <= set(found), "the newest are missing"
+        else:
+            assert found == list(range(start, end)), (topic, start, end, found[:3], found[-3:])
+
+
+def main(data: Path, stop: Path) -> None:
+    while not (data / "segments" / "manifest.json").exists():
+        assert not stop.exists(), "there never was a manifest"
+    reader = Reader(data)
+    while not stop.exists():
+        reader.look()
+    reader.look()
+    print(json.dumps(reader.counts))
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), Path(sys.argv[2]))

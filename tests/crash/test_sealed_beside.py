@@ -1,0 +1,101 @@
+"""A process that reads by the manifest alone, beside a node that flushes, merges and compacts."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from tests.crash.outside import Outside, durable, make_topic, places, records_of
+from tests.crash.world import SMALL_MERGES
+
+from trilogue.log import merge_plan
+from trilogue.log.sealed import SealedLog
+from trilogue.node import merging
+from trilogue.node.node import Node
+from trilogue.node.sources import load_settings
+
+SECONDS = 5.0
+DEADLINE_S = 60
+SETTINGS = {
+    "listen.kafka": "127.0.0.1:0",
+    "listen.http": "off",
+    "disk.reserve": "0",
+    "journal.file-size": "64KiB",
+    "journal.file-age": "100ms",
+    "retention.check-every": "200ms",
+    "compaction.check-every": "200ms",
+    "segments.grace": "1s",
+}
+
+
+@pytest.fixture(autouse=True)
+def small_merges(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in SMALL_MERGES.items():
+        for module in (merge_plan, merging):
+            monkeypatch.setattr(module, name, value, raising=False)
+
+
+async def write(data: Path, outside: Outside) -> dict[str, int]:
+    """Write for a while; say what the node did meanwhile."""
+    assignments = [f"data={data}", *(f"{key}={value}" for key, value in SETTINGS.items())]
+    node = Node(load_settings(environment={}, assignments=assignments))
+    await node.start()
+    try:
+        for name, (count, settings) in outside.topics.items():
+            await make_topic(node, name, count, settings)
+        ends = asyncio.get_running_loop().time() + SECONDS
+        while asyncio.get_running_loop().time() < ends:
+            outside.send(node, outside.next_batch(node))
+            await durable(node)
+            await asyncio.sleep(0.002)
+        await node.drain(asyncio.Event(), DEADLINE_S)
+        assert node.failure is None
+        return {
+            "flushes": node.flusher.counts.flushes,
+            "removed files": node.retired.removed_files,
+            **{kind: counts.jobs for kind, counts in node.maintenance.counts.items()},
+        }
+    finally:
+        await node.close()
+
+
+@pytest.mark.timeout(120)
+def test_whoever_reads_by_the_manifest_misses_nothing_and_sees_nothing_wrong(
+    tmp_path: Path, tell: Callable[[object], None]
+) -> None:
+    data, stop = tmp_path / "data", tmp_path / "stop"
+    outside = Outside(messages=1 << 30)
+    outside.topics = {**outside.topics, "worn": (1, {"retention.ms": "1000"})}
+    command = [sys.executable, "-m", "tests.crash.sealed_reader", str(data), str(stop)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as reader:
+        try:
+            did = asyncio.run(write(data, outside))
+        finally:
+            stop.touch()
+        said, complaint = reader.communicate(timeout=DEADLINE_S)
+
+    assert reader.returncode == 0, complaint.decode()
+    counts = json.loads(said)
+    tell(f"{len(outside.ledger.acked)} acked; node: {did}; reader: {counts}")
+    assert counts["looks"] >= 5
+    assert counts["messages"] > 0
+    assert min(did["flushes"], did["merge"], did["compaction"], did["removed files"]) >= 3
+    verdict = outside.judge(reads_of(data))
+    assert verdict.bad == {}, verdict.examples
+
+
+def reads_of(data: Path) -> dict[int, tuple[int, list[tuple[int, bytes | None]]]]:
+    """Everything, once it has ended: start and messages by the ledger's number."""
+    sealed = SealedLog(data)
+    found = {}
+    for number, (topic, partition) in enumerate(places()):
+        partition_id = sealed.topic("public", "default", topic).partitions[partition]
+        start, _ = sealed.range_of(partition_id)
+        records = [pair for each in sealed.read(partition_id) for pair in records_of(each, start)]
+        found[number] = start, records
+    return found
