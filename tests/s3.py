@@ -130,6 +130,15 @@ class S3:
         self._process.wait(10)
 
 
+def _refuse(asked: BaseHTTPRequestHandler, status: int) -> None:
+    told = f"<Error><Code>Broken</Code><Keys>{' '.join(KEYS.values())}</Keys></Error>"
+    asked.send_response(status)
+    asked.send_header("content-length", str(len(told)))
+    asked.end_headers()
+    if asked.command != "HEAD":
+        asked.wfile.write(told.encode())
+
+
 def options(port: int, prefix: str) -> StoreOptions:
     return StoreOptions(f"s3://{BUCKET}/{prefix}", f"http://127.0.0.1:{port}", "us-east-1")
 
@@ -184,12 +193,7 @@ class Proxy:
             asked.connection.close()
             return
         if isinstance(fault, int):
-            asked.send_response(fault)
-            told = f"<Error><Code>Broken</Code><Keys>{' '.join(KEYS.values())}</Keys></Error>"
-            asked.send_header("content-length", str(len(told)))
-            asked.end_headers()
-            if asked.command != "HEAD":
-                asked.wfile.write(told.encode())
+            _refuse(asked, fault)
             return
         there = http.client.HTTPConnection("127.0.0.1", upstream, timeout=30)
         there.request(asked.command, asked.path, body, dict(asked.headers))

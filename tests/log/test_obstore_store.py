@@ -110,6 +110,21 @@ def test_a_directory_that_is_not_there_may_come_later(tmp_path: Path):
     assert (root / "one").read_bytes() == DATA
 
 
+def test_a_directory_that_goes_is_unavailable_and_not_empty(tmp_path: Path):
+    root = tmp_path / "root"
+    root.mkdir()
+    store = open_store(StoreOptions(f"file://{root}"))
+    store.put("one", memoryview(DATA))
+    root.rename(tmp_path / "gone")
+
+    for call in CALLS.values():
+        with pytest.raises(StorageUnavailable) as problem:
+            call(store)
+        assert problem.type is StorageUnavailable
+
+    assert not root.exists()
+
+
 def test_in_a_directory_a_name_stands_for_synced_bytes(tmp_path: Path):
     """Or a power cut could leave an empty file under a name that meta says is a segment."""
     log: list[str] = []

@@ -13,16 +13,19 @@ from __future__ import annotations
 
 import importlib.util
 import re
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from random import Random
 from typing import TYPE_CHECKING, Final
 from urllib.parse import unquote, urlsplit
 
 from trilogue.log.errors import ObjectDenied, ObjectExists, ObjectMissing, StorageUnavailable
 from trilogue.log.files import FileSystem, OsFileSystem
+from trilogue.log.object_cache import CACHE_BYTES, ObjectCache
 from trilogue.log.objects import Listed, Objects, Surroundings
 
 if TYPE_CHECKING:
@@ -100,6 +103,11 @@ class Reach:
     def open(self, around: Surroundings) -> Objects:
         """Make what reads and writes them; nothing is asked of the store yet."""
         return Objects(open_store(self.options), self.cluster_id, around)
+
+    def cache(self, budget: int = CACHE_BYTES) -> ObjectCache:
+        """Make what segments are read through, with the clock and chance of the system."""
+        around = Surroundings(time.monotonic, time.sleep, Random())  # noqa: S311
+        return ObjectCache(self.open(around), time.monotonic, budget)
 
 
 class S3ObjectStore:
@@ -242,10 +250,12 @@ class DirectoryStore:
                 yield from (Listed(each["path"], each["size"]) for each in page)
 
     def _open(self) -> LocalStore:
+        if not self._files.exists(self._root):  # it may be mounted later, or again
+            raise StorageUnavailable(f"there is no directory {self._root}")
         if self._client is None:
             from obstore.store import LocalStore
 
-            with _mapped("open"):  # a directory that is not there may be mounted later
+            with _mapped("open"):
                 self._client = LocalStore(self._root)
         return self._client
 

@@ -24,7 +24,13 @@ from pathlib import Path
 from typing import Final
 
 from trilogue.entry.walk import walk_headers
-from trilogue.log.errors import CorruptLog, LogError, OffsetOutOfRange, SegmentMissing
+from trilogue.log.errors import (
+    CorruptLog,
+    LogError,
+    ObjectMissing,
+    OffsetOutOfRange,
+    SegmentMissing,
+)
 from trilogue.log.extents import Extent
 from trilogue.log.files import FileSystem, OsFileSystem
 from trilogue.log.manifest import ManifestTopic, SealedManifest, read_manifest
@@ -161,7 +167,7 @@ class SealedLog:
                 pieces = self._find({partition_id: (first, sealed_end)})[partition_id]
                 segments = [piece.segment for piece in pieces]
                 return self._readers.aborted(segments, partition_id, first, end)[0]
-            except SegmentMissing:
+            except (SegmentMissing, ObjectMissing):
                 if not self.refresh():  # nobody says that it went: it is lost
                     raise
                 self._bounded(partition_id, first, end)
@@ -186,7 +192,7 @@ class SealedLog:
                     for records, after in self._read_piece(piece, offset, max_bytes):
                         offset = after
                         yield records
-            except SegmentMissing:
+            except (SegmentMissing, ObjectMissing):
                 if not self.refresh():  # nobody says that it went: it is lost
                     raise
             else:

@@ -6,16 +6,13 @@ was moved a moment ago, or copies are kept): the same bytes, and nearer, so that
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable
 from pathlib import Path
-from random import Random
 from typing import TYPE_CHECKING, Final, Protocol, cast
 
 from trilogue.log.errors import SegmentMissing, StorageUnavailable
 from trilogue.log.files import File, FileSystem, OsFileSystem
 from trilogue.log.object_cache import ObjectCache, ObjectFile
-from trilogue.log.objects import Surroundings
 
 if TYPE_CHECKING:
     from trilogue.log.obstore_store import Reach
@@ -102,8 +99,7 @@ def files_for(inputs: Iterable[SegmentInfo], reach: Reach | None) -> FileSystem:
     inputs = list(inputs)
     if reach is None or not any(info.store for info in inputs):
         return OsFileSystem()
-    objects = reach.open(Surroundings(time.monotonic, time.sleep, Random()))  # noqa: S311
-    return InputFiles(inputs, ObjectCache(objects, time.monotonic, JOB_CACHE_BYTES))
+    return InputFiles(inputs, reach.cache(JOB_CACHE_BYTES))
 
 
 def is_remote(file: object) -> bool:

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import time
-from random import Random
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from trilogue.node.settings import Settings, SettingsError
 
 if TYPE_CHECKING:
-    from trilogue.log.object_cache import ObjectCache
     from trilogue.log.obstore_store import Reach
 
 _OF_S3 = ("objects.endpoint", "objects.region", "objects.credentials-file")
@@ -48,12 +45,3 @@ def is_in_the_clear(settings: Settings) -> bool:
     """Whether what is stored goes to another machine without encryption."""
     endpoint = urlsplit(settings.text("objects.endpoint"))
     return endpoint.scheme == "http" and endpoint.hostname not in {"127.0.0.1", "::1", "localhost"}
-
-
-def open_cache(settings: Settings, where: Reach) -> ObjectCache:
-    """Make what reads of this process go through."""
-    from trilogue.log.object_cache import ObjectCache
-    from trilogue.log.objects import Surroundings
-
-    objects = where.open(Surroundings(time.monotonic, time.sleep, Random()))  # noqa: S311
-    return ObjectCache(objects, time.monotonic, settings.number("objects.cache-size"))

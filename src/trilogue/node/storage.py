@@ -38,7 +38,7 @@ from trilogue.meta.port import Fence
 from trilogue.meta.sqlite import SqliteMeta
 from trilogue.node.errors import StartError
 from trilogue.node.histogram import Buckets
-from trilogue.node.object_settings import open_cache, reach_of
+from trilogue.node.object_settings import reach_of
 from trilogue.node.settings import Settings
 
 log = logging.getLogger(__name__)
@@ -150,7 +150,7 @@ def _open(
     reach = objects = None
     if settings.text("objects.url"):
         reach = reach_of(settings, meta.state.cluster_id)
-        objects = open_cache(settings, reach)
+        objects = reach.cache(settings.number("objects.cache-size"))
     committer = MeasuredCommitter(thread_committer(loop), time.monotonic)
     engine = Log.open(
         directory,
