@@ -73,8 +73,11 @@ jars: ## Java clients and the real Kafka, for tests and benchmarks (needs Maven)
 bench: setup jars ## measure beside a real Kafka, same machine, same run
 	$(BIN)/python -m benchmarks.run
 
+bench-log: setup ## measure the log without sockets, beside what the disk can do
+	$(BIN)/python -m benchmarks.log
+
 clean: ## remove what was built, not .venv
 	rm -rf build dist demo-output src/*.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	rm -f src/trilogue/*/*.so
 
-.PHONY: help setup demo serve test test-long test-conformance test-crash lint types check fmt native jars bench clean
+.PHONY: help setup demo serve test test-long test-conformance test-crash lint types check fmt native jars bench bench-log clean

@@ -25,6 +25,7 @@ from benchmarks.log.reads import reads
 from benchmarks.log.recovery import recovery
 from benchmarks.log.starts import starts
 from benchmarks.log.world import say
+from benchmarks.log.writes import writes
 from benchmarks.measure import NOT_A_DISK, file_system, machine
 from trilogue.log import commit
 
@@ -35,7 +36,7 @@ def options() -> argparse.Namespace:
     parser = argparse.ArgumentParser("benchmarks.log", description=__doc__.split("\n", 1)[0])
     parser.add_argument("--directory", type=Path, default=BUILD / "bench-log", help="work here")
     parser.add_argument("--segments", type=Path, default=BUILD / "bench-segments", help="keep here")
-    parser.add_argument("--parts", default="memory,recovery,start,reads,appends")
+    parser.add_argument("--parts", default="memory,recovery,start,reads,writes,appends")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=1.0, help="of each leg")
     parser.add_argument("--no-save", action="store_true")
@@ -55,6 +56,7 @@ def main() -> int:
         "recovery": lambda: recovery(folder, chosen.rounds),
         "start": lambda: starts(chosen.segments, chosen.rounds),
         "reads": lambda: reads(folder, chosen.seconds / 2),
+        "writes": lambda: writes(folder),
         "appends": lambda: appends(folder, chosen.rounds, chosen.seconds),
     }
     began = time.monotonic()

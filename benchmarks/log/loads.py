@@ -39,6 +39,9 @@ class Load:
     def stop(self) -> None:
         self._stopping = True
 
+    def restart(self) -> None:
+        self._stopping = False
+
     async def finish(self) -> None:
         """Return when everything sent is acknowledged."""
         while self.acked < self.sent:
@@ -154,7 +157,7 @@ async def leg(
     load = Load(log, partitions, sample)
     measured = Load(log, partitions[:1], probe) if probe else load
     commits, written = counts.commits, counts.bytes_written
-    segments, data = segment_bytes(node)
+    flushed = node.flusher.counts.written_bytes, node.flusher.counts.data_bytes
     cost, began = Cost(), time.perf_counter()
     start(load)
     if probe:
@@ -180,17 +183,7 @@ async def leg(
     figures["p99_ms"] = percentile(took, 0.99) * 1e3
     await drained(node)
     figures["cpu_us_per_entry_settled"] = cost.read() / load.acked * 1e6
-    segments_after, data_after = segment_bytes(node)
-    if data_after > data:
-        figures["segments_per_byte"] = (segments_after - segments) / (data_after - data)
+    data = node.flusher.counts.data_bytes - flushed[1]
+    if data:
+        figures["flush_per_byte"] = (node.flusher.counts.written_bytes - flushed[0]) / data
     return figures
-
-
-def segment_bytes(node: Node) -> tuple[int, int]:
-    """Bytes written to segments so far, merges included, and bytes of entries flushed."""
-    written = node.flusher.counts.written_bytes
-    for name in ("merging", "merger", "compacting"):
-        job = getattr(node, name, None)
-        counts = getattr(job, "counts", None)
-        written += getattr(counts, "written_bytes", 0)
-    return written, node.flusher.counts.data_bytes

@@ -72,15 +72,6 @@ def flooded(result: Result) -> float:
     )
 
 
-def segment_bytes(result: Result) -> float:
-    """The largest of all loads: merges included, as far as they came."""
-    return max(
-        kinds[FLUSHING]["segments_per_byte"]
-        for kinds in result["appends"]["cases"].values()
-        if "segments_per_byte" in kinds.get(FLUSHING, {})
-    )
-
-
 def largest(part: str, key: str, match: str = "") -> Callable[[Result], float]:
     return lambda result: max(
         figures[key] for name, figures in result[part].items() if match in name
@@ -96,7 +87,11 @@ GATES = (
     Gate(
         "bytes a partition with one message", largest("memory", "one_message_bytes", "part"), 2048
     ),
-    Gate("bytes written to segments per byte acknowledged", segment_bytes, 2.3),
+    Gate(
+        "bytes written to segments per byte acknowledged",
+        largest("writes", "segments_per_byte"),
+        2.3,
+    ),
 )
 
 
@@ -113,7 +108,7 @@ def table(result: Result) -> str:
         lines += section("the disk's own limits", appends["limits"])
         for name, kinds in appends["cases"].items():
             lines += section(name, kinds)
-    for part in ("recovery", "start", "reads", "memory"):
+    for part in ("writes", "recovery", "start", "reads", "memory"):
         if part in result:
             lines += section(part, result[part])
     for figures in result.get("memory", {}).values():

@@ -31,6 +31,7 @@ from benchmarks.log.world import (
     sample,
     say,
 )
+from benchmarks.measure import cpu_seconds
 from benchmarks.servers import Trilogue
 
 MESSAGES = 100_000_000
@@ -110,6 +111,7 @@ def starts(folder: Path, rounds: int) -> dict[str, Figures]:
             server = Trilogue(place)
             server.start()
             leg["exec_to_answer_s"] = server.started_in
+            leg["exec_cpu_s"] = cpu_seconds(server.pid)
             server.kill9()
             server.start()
             leg["after_kill_s"] = server.started_in
