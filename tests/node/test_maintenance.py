@@ -162,6 +162,38 @@ def test_a_retired_file_stays_for_the_grace_period(tmp_path):
         assert (len(retired), retired.removed_files) == (0, 1)
 
 
+def test_a_retired_file_stays_until_a_manifest_says_so_or_that_is_very_late(tmp_path):
+    """Whoever finds it gone looks at the manifest again: there must be another one by then."""
+
+    @scenario(tmp_path / "data")
+    async def _(node):
+        clock, published = [0.0], [0]
+        topic = await make_topic(node)
+        await append(node, topic, b"x")
+        node.storage.log.seal()
+        await until(lambda: node.flusher.counts.flushes)
+        (segment,) = node.storage.log.segments.values()
+        path = node.storage.directory.segments / segment.name
+        kept = path.read_bytes()
+        retired = RetiredFiles(node.storage, monotonic=lambda: clock[0], grace_s=60)
+        retired.published = lambda: published[0]
+
+        retired.leave(segment)
+        clock[0] = 89.9
+        await retired.remove_due()
+        assert path.exists()
+        published[0] = node.storage.meta.state.version
+        await retired.remove_due()
+        assert not path.exists()
+
+        path.write_bytes(kept)
+        published[0] = 0
+        retired.leave(segment)
+        clock[0] += 90.0
+        await retired.remove_due()
+        assert not path.exists()
+
+
 def test_files_that_nobody_knows_go_after_the_grace_period_and_others_stay(tmp_path):
     @scenario(tmp_path / "data")
     async def _(node):

@@ -25,6 +25,7 @@ class Manifests:
     """Writes the manifest whenever meta has moved on."""
 
     def __init__(self, storage: Storage, executor: Executor) -> None:
+        self.generation = -1  # of the manifest that is there, as far as this process wrote it
         self._storage = storage
         self._executor = executor
         self._dirty = asyncio.Event()
@@ -62,6 +63,8 @@ class Manifests:
             except OSError as error:
                 self._dirty.set()
                 log.warning("manifest.failed", extra={"reason": str(error)})
+            else:
+                self.generation = state.version
 
 
 def _write(files: FileSystem, directory: Path, state: MetaState) -> None:

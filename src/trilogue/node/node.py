@@ -149,6 +149,7 @@ class Node:
         self.retired = RetiredFiles(
             self.storage, monotonic=time.monotonic, grace_s=settings.seconds("segments.grace")
         )
+        self.retired.published = lambda: self._manifests.generation
         self._plan_maintenance()
         self._keep_objects()
         self.retention = Retention(

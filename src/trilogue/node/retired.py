@@ -19,12 +19,15 @@ from trilogue.node.storage import Storage
 log = logging.getLogger(__name__)
 
 SEGMENT_SUFFIX = ".segment"
+MANIFEST_LATE_S = 30.0  # a manifest that is later than this is not waited for
+EVERYTHING = 1 << 62
 
 
 @dataclass(frozen=True, slots=True)
 class _Leaving:
     due: float
     name: str
+    generation: int  # the first in which meta has it no more
     segment: SegmentInfo | None = None  # None: an orphan
 
 
@@ -39,6 +42,7 @@ class RetiredFiles:
     def __init__(self, storage: Storage, *, monotonic: Callable[[], float], grace_s: float) -> None:
         self.removed_files = 0
         self.grace_s = grace_s
+        self.published: Callable[[], int] = lambda: EVERYTHING  # set by who writes manifests
         self.remove_object: Callable[[SegmentInfo], Awaitable[None]] = no_store  # set by its owner
         self._storage = storage
         self._monotonic = monotonic
@@ -52,7 +56,8 @@ class RetiredFiles:
     def leave(self, segment: SegmentInfo) -> None:
         """Meta and the log have forgotten this segment: count from now on."""
         due = self._monotonic() + self.grace_s
-        self._leaving.append(_Leaving(due, segment.name, segment))
+        generation = self._storage.meta.state.version
+        self._leaving.append(_Leaving(due, segment.name, generation, segment))
         log.info("segment.retired", extra={"segment": segment.segment_id})
 
     def discard(self, segments: Iterable[SegmentInfo]) -> None:
@@ -66,7 +71,7 @@ class RetiredFiles:
 
     async def remove_due(self) -> None:
         """Remove what has waited for long enough; what cannot be removed is an orphan then."""
-        while self._leaving and self._leaving[0].due <= self._monotonic():
+        while self._leaving and self._is_due(self._leaving[0]):
             leaving = self._leaving.popleft()
             segment = leaving.segment
             if segment is not None:  # a late reader may have opened it again
@@ -85,6 +90,17 @@ class RetiredFiles:
             self.removed_files += 1
             log.info("segment.removed", extra={"file": leaving.name})
 
+    def _is_due(self, leaving: _Leaving) -> bool:
+        """Whether the time is over, and whoever plans now cannot know of it any more.
+
+        On a full disk there may be no new manifest, and what is removed is what makes room: so
+        that is waited for, but not for ever.
+        """
+        now = self._monotonic()
+        if now < leaving.due:
+            return False
+        return leaving.generation <= self.published() or now >= leaving.due + MANIFEST_LATE_S
+
     def _find_orphans(self) -> None:
         """Note files that nobody knows; called before the first flush makes new ones."""
         known = {segment.name for segment in self._storage.meta.state.segments.values()}
@@ -92,7 +108,7 @@ class RetiredFiles:
         for name in self._storage.fs.listdir(self._storage.directory.segments):
             if name.endswith(SEGMENT_SUFFIX) and name not in known:
                 log.info("segment.orphan", extra={"file": name})
-                self._leaving.append(_Leaving(due, name))
+                self._leaving.append(_Leaving(due, name, 0))
 
     def _path(self, name: str) -> Path:
         return self._storage.directory.segments / name
