@@ -431,3 +431,18 @@ def test_a_plan_holds_the_loop_up_for_a_few_milliseconds_at_most():
         slowest.append(sorted(took)[len(took) * 9 // 10])
 
     assert max(slowest) < 0.02  # 1 to 3 ms here; other tests may be running
+
+
+def test_thousands_of_small_segments_are_planned_a_few_at_a_time():
+    """As compaction leaves them: one partition each, all of one time."""
+    small = [
+        segment(at, [extent(at, 0, 9, MIB)], level=1, sequences=(1, 10_000))
+        for at in range(1, 5_001)
+    ]
+    starts = dict.fromkeys(range(1, 5_001), 0)
+
+    began = time.process_time()
+    plan = finish(plan_merge(small, starts))
+
+    assert ids(plan) == list(range(1, 33))
+    assert time.process_time() - began < 1  # 0.1 here

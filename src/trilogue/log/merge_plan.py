@@ -44,7 +44,7 @@ SPAN_MS_MAX: Final = (
 )  # small segments are not merged over more: retention is by extent
 DEAD_SHARE: Final = 0.5
 _NEVER: Final = 1 << 62
-_FEW: Final = 64
+_STEP: Final = 5_000  # extents that are looked at in one go
 
 Result = TypeVar("Result")
 Steps = Generator[None, None, Result]
@@ -175,90 +175,100 @@ def _alive(segments: Iterable[SegmentInfo], starts: Mapping[int, int]) -> Steps[
 def _runs(
     segments: Sequence[SegmentInfo], known: Collection[SegmentInfo], span_ms: int
 ) -> Steps[list[list[SegmentInfo]]]:
-    """Cut segments, oldest first, wherever something lies between them, or too much time."""
-    if not segments:
-        return [[]]
-    runs = [[segments[0]]]
-    for segment in segments[1:]:
-        run = [*runs[-1], segment]
-        yield
-        is_too_long = span_ms < _NEVER and _span_ms(run) > span_ms
-        if is_too_long or (yield from is_apart(run, known)):
-            runs.append([segment])
-        else:
-            runs[-1] = run
+    """Cut segments, oldest first, wherever something lies between them, or too much time.
+
+    It ends with the first cut behind more than one: those are merged before all others.
+    """
+    runs: list[list[SegmentInfo]] = [[]]
+    span = _Span()
+    for segment in segments:
+        yield from span.add(segment)
+        is_full = len(runs[-1]) == INPUTS_MAX or span.ms > span_ms
+        if runs[-1] and (is_full or (yield from span.has_others_within(known))):
+            runs.append([])
+            if len(runs[-2]) > 1:
+                runs[-1].append(segment)
+                break
+            span = _Span()
+            yield from span.add(segment)
+        runs[-1].append(segment)
     return runs
 
 
-def _span_ms(run: Iterable[SegmentInfo]) -> int:
-    """The time between the first and the last append."""
-    first = min(min(each.partitions.column("min_append_ms")) for each in run)
-    return max(max(each.partitions.column("max_append_ms")) for each in run) - first
+def is_apart(inputs: Iterable[SegmentInfo], known: Iterable[SegmentInfo]) -> Steps[bool]:
+    """Say whether another segment has messages between those of two inputs, in any partition."""
+    span = _Span()
+    for segment in inputs:
+        yield from span.add(segment)
+    return (yield from span.has_others_within(known))
 
 
-def is_apart(inputs: Sequence[SegmentInfo], known: Iterable[SegmentInfo]) -> Steps[bool]:
-    """Say whether another segment has messages between those of two inputs, in any partition.
+class _Span:
+    """Segments, and from where to where they reach: in frames, in offsets, in time."""
 
-    Offsets grow with the frames of the journal, so it must have been made from frames between
-    those of the inputs. Mostly there is no such segment, and nothing more to look at.
-    """
-    first = min(each.first_sequence for each in inputs)
-    last = max(each.last_sequence for each in inputs)
-    ids = {each.segment_id for each in inputs}
-    others = [
-        each
-        for each in known
-        if each.segment_id not in ids
-        and (
-            not each.last_sequence or (each.first_sequence <= last and each.last_sequence >= first)
+    def __init__(self) -> None:
+        self._ids: set[int] = set()
+        self._sequences = (_NEVER, -1)
+        self._times = (_NEVER, -1)
+        self._ends: dict[int, int] = {}  # partition id -> the first of the extents' ends
+        self._bases: dict[int, int] = {}  # and the last of their bases
+
+    @property
+    def ms(self) -> int:
+        """The time between the first and the last append."""
+        return max(0, self._times[1] - self._times[0])
+
+    def add(self, segment: SegmentInfo) -> Steps[None]:
+        """Take in one more."""
+        column = segment.partitions.column
+        self._ids.add(segment.segment_id)
+        first, last = self._sequences
+        self._sequences = min(first, segment.first_sequence), max(last, segment.last_sequence)
+        first, last = self._times
+        self._times = (
+            min(first, min(column("min_append_ms"), default=first)),
+            max(last, max(column("max_append_ms"), default=last)),
         )
-    ]
-    many = []
-    for other in others:
-        if len(other.partitions) > _FEW:
-            many.append(other)
-        elif any(
-            _lies_between(inputs, partition_id, base)
-            for partition_id, base in zip(*_columns(other, "base_offset"), strict=True)
-        ):
-            return True
-    if not many:
+        ends, bases = self._ends, self._bases
+        for some in _portions(segment):
+            columns = (column(each)[some] for each in ("partition_id", "base_offset", "end_offset"))
+            for partition_id, base, end in zip(*columns, strict=True):
+                if end < ends.get(partition_id, _NEVER):
+                    ends[partition_id] = end
+                if base > bases.get(partition_id, -1):
+                    bases[partition_id] = base
+            yield
+
+    def has_others_within(self, known: Iterable[SegmentInfo]) -> Steps[bool]:
+        """Say whether a segment that was not added has messages between those of two.
+
+        Offsets grow with the frames of the journal, so it must have been made from frames between
+        theirs. Mostly there is no such segment, and nothing more to look at.
+        """
+        first, last = self._sequences
+        ends, bases, looked_at = self._ends, self._bases, 0
+        for other in known:
+            if other.segment_id in self._ids or (
+                other.last_sequence and (other.first_sequence > last or other.last_sequence < first)
+            ):
+                continue
+            column = other.partitions.column
+            for some in _portions(other):
+                columns = (column(each)[some] for each in ("partition_id", "base_offset"))
+                for partition_id, base in zip(*columns, strict=True):
+                    if ends.get(partition_id, _NEVER) <= base < bases.get(partition_id, -1):
+                        return True
+                looked_at += some.stop - some.start + 10
+                if looked_at > _STEP:
+                    looked_at = 0
+                    yield
         return False
-    return (yield from _any_between(inputs, many))
 
 
-def _columns(segment: SegmentInfo, *names: str) -> list[memoryview]:
-    return [segment.partitions.ids, *map(segment.partitions.column, names)]
-
-
-def _lies_between(inputs: Iterable[SegmentInfo], partition_id: int, base_offset: int) -> bool:
-    found = [each.partitions.find(partition_id) for each in inputs]
-    extents = [each for each in found if each is not None]
-    if len(extents) < 2:
-        return False
-    first = min(each.end_offset for each in extents)
-    return first <= base_offset < max(each.base_offset for each in extents)
-
-
-def _any_between(inputs: Iterable[SegmentInfo], others: Iterable[SegmentInfo]) -> Steps[bool]:
-    """Do the same for many partitions at once."""
-    ends: dict[int, int] = {}  # the smallest
-    bases: dict[int, int] = {}  # the largest
-    for each in inputs:
-        for partition_id, base, end in zip(
-            *_columns(each, "base_offset", "end_offset"), strict=True
-        ):
-            if end < ends.get(partition_id, _NEVER):
-                ends[partition_id] = end
-            if base > bases.get(partition_id, -1):
-                bases[partition_id] = base
-        yield
-    for other in others:
-        for partition_id, base in zip(*_columns(other, "base_offset"), strict=True):
-            if ends.get(partition_id, _NEVER) <= base < bases.get(partition_id, -1):
-                return True
-        yield
-    return False
+def _portions(segment: SegmentInfo) -> list[slice]:
+    """Cut the places of extents into steps."""
+    count = len(segment.partitions)
+    return [slice(at, min(count, at + _STEP)) for at in range(0, count, _STEP)]
 
 
 # ── rewrites ──────────────────────────────────────────────────────────────────────────────────
