@@ -110,12 +110,10 @@ def test_starts_and_ends_move_apart_and_never_back(meta: Meta):
     commit(meta, PutPartitionState(1, flushed_end=9))
     commit(meta, PutPartitionState(1, start_offset=4))
 
-    with pytest.raises(InvalidCommit, match="go back"):
-        commit(meta, PutPartitionState(1, flushed_end=8))
+    for wrong in (PutPartitionState(1, flushed_end=8), PutPartitionState(1, start_offset=-1)):
+        with pytest.raises(InvalidCommit):
+            commit(meta, wrong)
     commit(meta, PutPartitionState(1, start_offset=3))  # decided before the other was applied
-    with pytest.raises(InvalidCommit):
-        commit(meta, PutPartitionState(1, start_offset=-1))
-
     assert meta.state.partitions[1] == PartitionState(topic("orders").topic_id, 4, 9)
 
 
