@@ -64,7 +64,9 @@ class Reader:
             assert self.sealed.range_of(partition_id)[0] > start
             self.counts["overtaken by retention"] += 1
             return
-        self.counts["overtaken"] += self.sealed.manifest.generation != generation
+        if self.sealed.manifest.generation != generation:
+            self.counts["overtaken"] += 1
+            _, end = self.sealed.range_of(partition_id)
         self.counts["messages"] += len(found)
         if topic == COMPACT:
             assert found == sorted(set(found))

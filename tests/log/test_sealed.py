@@ -156,6 +156,25 @@ def test_who_is_overtaken_by_a_merge_goes_on_in_the_new_segments(directory: Dire
     assert everything(sealed, 8) == joined(samples(8, 1000))
 
 
+def test_who_is_overtaken_by_a_compaction_reads_what_took_the_place_of_what_went(
+    directory: Directory,
+):
+    """A message of the old end may be gone because there is a newer one, which lies beyond it."""
+    directory.add(1, samples(8, 50))
+    directory.add(2, samples(8, 50, base=50))
+    sealed = directory.open()
+    reading = sealed.read(8)
+    found = bytes(next(reading))
+
+    directory.add(3, [samples(8, 120)[each] for each in (20, 60, 119)])
+    directory.remove(1)
+    directory.remove(2)
+    directory.publish()
+
+    assert found == joined(samples(8, 50))
+    assert b"".join(reading) == joined([samples(8, 120)[each] for each in (60, 119)])
+
+
 def test_who_has_a_file_open_reads_on_when_it_is_gone(directory: Directory):
     directory.add(1, samples(8, 500))
     directory.add(2, samples(8, 500, base=500))

@@ -182,19 +182,21 @@ class SealedLog:
     ) -> Iterator[memoryview]:
         """Read whole entries from the one that contains `start`, those that begin below `end`.
 
-        Without bounds: what the manifest promised when the first of it was asked for. A file that
-        is gone meanwhile makes it look at the newest manifest.
+        Without an end it is all that the manifest promises, and if a file is gone meanwhile, all
+        that the newest one does: what it left out of a compacted topic is newer there. With an end
+        the last messages of some keys may then be beyond it, as for every reader of such topics.
         """
-        offset, end = self._bounded(partition_id, start, end)
+        offset, bound = self._bounded(partition_id, start, end)
         while True:
             try:
-                for piece in self.plan(partition_id, offset, end):
+                for piece in self.plan(partition_id, offset, bound):
                     for records, after in self._read_piece(piece, offset, max_bytes):
                         offset = after
                         yield records
             except (SegmentMissing, ObjectMissing):
                 if not self.refresh():  # nobody says that it went: it is lost
                     raise
+                _, bound = self._bounded(partition_id, offset, end)
             else:
                 return
 
