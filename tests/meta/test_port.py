@@ -106,8 +106,7 @@ def test_a_topic_may_grow_and_keeps_what_its_partitions_reached(meta: Meta):
 
 
 def test_starts_and_ends_move_apart_and_never_back(meta: Meta):
-    commit(meta, PutTopic(topic("orders", 1)))
-    commit(meta, PutPartitionState(1, flushed_end=9))
+    commit(meta, PutTopic(topic("orders", 1)), PutPartitionState(1, flushed_end=9))
     commit(meta, PutPartitionState(1, start_offset=4))
 
     for wrong in (PutPartitionState(1, flushed_end=8), PutPartitionState(1, start_offset=-1)):
