@@ -10,7 +10,13 @@ import time
 import httpx
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import (
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    NewTopic,
+)
 from tests.node.clients import consume, produce
 from tests.server import start_server
 
@@ -145,6 +151,44 @@ def test_messages_and_files_go_when_their_time_is_over(tmp_path):
         wait_for(lambda: not segments(server), "a file stays")
 
         assert produce(server, "short", [b"next"]) == [200]
+
+
+def test_messages_and_files_go_when_there_are_too_many_of_them(tmp_path):
+    """The setting comes while the topic lives; at least so much stays, counted in bytes as sent."""
+    keep = 100_000
+    with start_server(tmp_path / "data", settings=SMALL) as server:
+        make_topic(server, "large")
+        for _ in range(5):
+            produce(server, "large", values(100))
+        wait_for(lambda: metrics(server)["trilogue_tail_entries"] == 0, "never flushed")
+        admin = AdminClient({"bootstrap.servers": server.kafka})
+        change = ConfigEntry(
+            "retention.bytes", str(keep), incremental_operation=AlterConfigOpType.SET
+        )
+        asked = ConfigResource("topic", "large", incremental_configs=[change])
+        admin.incremental_alter_configs([asked])[asked].result(10)
+
+        reader = Consumer({"bootstrap.servers": server.kafka, "group.id": "nobody"})
+        place = TopicPartition("large", 0)
+        start = wait_for(lambda: reader.get_watermark_offsets(place)[0], "nothing goes")
+        reader.close()
+
+        assert (500 - start) * 1_000 >= keep
+        wait_for(lambda: metrics(server)["trilogue_segments_removed_total"], "no file goes")
+
+
+def test_files_go_when_all_records_in_them_were_deleted(tmp_path):
+    with start_server(tmp_path / "data", settings=SMALL) as server:
+        make_topic(server, "t")
+        produce(server, "t", values(200))
+        wait_for(lambda: metrics(server)["trilogue_tail_entries"] == 0, "never flushed")
+
+        admin = AdminClient({"bootstrap.servers": server.kafka})
+        (deleted,) = admin.delete_records([TopicPartition("t", 0, 200)]).values()
+        assert deleted.result(10).low_watermark == 200
+
+        wait_for(lambda: not segments(server), "a file stays")
+        assert produce(server, "t", [b"next"]) == [200]
 
 
 def test_files_of_a_deleted_topic_go(tmp_path):
