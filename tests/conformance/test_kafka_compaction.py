@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import OFFSET_BEGINNING, KafkaError
 from confluent_kafka import TopicPartition as Place
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 from tests import brokers
 from tests.brokers import Broker
 from tests.conformance.clients import CLIENTS, DEADLINE, IN_PROCESS, Client, Deadline, Read, Record
@@ -104,6 +104,22 @@ def test_every_client_reads_the_last_values_at_their_offsets(
     reads = client.read(server.address, TOPIC, len(expected))
 
     assert contents(reads) == expected
+
+
+def test_offsets_are_found_by_time(
+    server: Broker, expected: list[tuple[int, bytes | None, bytes | None]]
+):
+    """The first message left at or after a time, and the one with the latest."""
+    admin = AdminClient({"bootstrap.servers": server.address})
+    place = Place(TOPIC, 0)
+
+    def find(spec: OffsetSpec) -> int:
+        (found,) = admin.list_offsets({place: spec}).values()
+        return int(found.result(DEADLINE).offset)
+
+    assert find(OffsetSpec.for_timestamp(0)) == expected[0][0]
+    assert find(OffsetSpec.max_timestamp()) in {offset for offset, _, _ in expected}
+    assert find(OffsetSpec.earliest()) == 0
 
 
 def test_a_message_without_a_key_is_refused(server: Broker, expected: object):

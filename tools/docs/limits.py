@@ -20,6 +20,7 @@ from trilogue.gateway.kafka.apis import TABLE as APIS
 from trilogue.gateway.kafka.shared import KafkaSettings
 from trilogue.gateway.stream import Limits
 from trilogue.log.chunks import POOL_BYTES
+from trilogue.log.compaction import UNDECIDED_MAX
 from trilogue.log.frame import MAX_FACT, MAX_FRAME
 from trilogue.log.log import LogLimits
 from trilogue.log.object_cache import CACHE_BYTES, CHUNK, RUN_MAX
@@ -131,6 +132,8 @@ def _topics() -> Iterator[Bound]:
                 "`MESSAGE_TOO_LARGE`", "topics.max-entry")  # fmt: skip
     yield Bound("a batch that is decompressed (search by time, Spark)",
                 size(DECOMPRESSED_LIMIT), "an error of its partition")  # fmt: skip
+    yield Bound("a batch for a compacted topic, decompressed", size(DECOMPRESSED_LIMIT),
+                "`INVALID_RECORD`")  # fmt: skip
     yield Bound("batches of one producer that may be repeated", f"{BATCHES_MAX}",
                 "older ones: `DUPLICATE_SEQUENCE_NUMBER`")  # fmt: skip
     yield Bound("pairs of producer and partition that are remembered",
@@ -195,6 +198,10 @@ def _storage() -> Iterator[Bound]:
                 "more snapshot rows go ahead in commits of their own")  # fmt: skip
     yield Bound("commits that wait for meta", f"{WAITING_MAX:,}", "further ones are refused")
     yield Bound("meta's database", size(SIZE_MAX), "commits that do not fit are refused")
+    yield Bound("keys of a partition that is compacted", BY_KEY["compaction.memory"].default,
+                "the rest is done in the next round", "compaction.memory")  # fmt: skip
+    yield Bound("messages of transactions whose end compaction has not met yet",
+                f"{UNDECIDED_MAX:,}", "the rest is done in the next round")  # fmt: skip
     yield from _objects()
     yield Bound("the config file", size(CONFIG_SIZE_LIMIT), "the server does not start")
 
