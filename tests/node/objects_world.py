@@ -17,7 +17,7 @@ from trilogue.log.partition_log import Cold
 from trilogue.log.segment_info import MergeJob, Swap
 from trilogue.node.maintenance import Maintenance
 from trilogue.node.objects import ObjectKeeper
-from trilogue.node.retired import RetiredFiles
+from trilogue.node.retired import EVERYTHING, RetiredFiles
 
 GRACE_S = 60.0
 MOVE_AFTER_S = 3_600.0  # made at 0 by the clock of these tests, which begins above that
@@ -40,6 +40,7 @@ class World:
     def __init__(self, node, helper, executor, *, keep_local_s=0.0):
         self.node = node
         self.seconds = 10_000.0
+        self.published = EVERYTHING
         self.storage = node.storage
         self.hands = Hands()
         objects = self.storage.objects.objects
@@ -59,6 +60,7 @@ class World:
             grace_s=GRACE_S,
             keep_local_s=keep_local_s,
             move_after_s=MOVE_AFTER_S,
+            published=lambda: self.published,
         )
         self.retired.remove_object = self.keeper.remove_object
 

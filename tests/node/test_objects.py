@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from tests.node.objects_world import (
+    GRACE_S,
     MOVE_AFTER_S,
     hide,
     in_world,
@@ -11,7 +12,8 @@ from tests.node.objects_world import (
 )
 from tests.node.test_background import append, make_topic
 
-from trilogue.log.errors import StorageUnavailable
+from trilogue.log.errors import CorruptLog, StorageUnavailable
+from trilogue.log.merge_plan import Plan
 from trilogue.log.objects import STORE
 from trilogue.log.partition_log import Hot
 from trilogue.log.segment_info import Swap
@@ -108,6 +110,57 @@ def test_inputs_of_a_merge_may_lie_in_objects(tmp_path):
         assert world.objects() == [made.name]
 
 
+def test_a_block_that_came_damaged_ends_a_merge(tmp_path):
+    """What it copied would be damaged for good, and the object may be whole."""
+
+    @in_world(tmp_path)
+    async def _(world):
+        topic = await make_topic(world.node)
+        made = await world.merged(topic, b"one", b"two")
+        await world.move()
+        await world.settle()
+        (path,) = tmp_path.glob("store/*/segments/*")
+        right = path.read_bytes()
+        path.write_bytes(right[:100] + bytes([right[100] ^ 1]) + right[101:])
+
+        with pytest.raises(CorruptLog) as problem:
+            world.merge(world.info(made))
+
+        assert problem.value.path.name == made.name
+        assert world.files() == []
+        path.write_bytes(right)
+        assert world.merge(world.info(made)).data_size == made.data_size
+
+
+def test_merges_of_files_do_not_wait_for_a_store_that_is_down(tmp_path):
+    @in_world(tmp_path)
+    async def _(world):
+        topic = await make_topic(world.node)
+        there = world.info(await world.merged(topic, b"one"))
+        await world.move()
+        await world.settle()
+        there = world.info(there)
+        merging = world.node.merging
+        hide(tmp_path)
+        plan = Plan("merge", (there,), 2, 1 << 30, 1 << 30)
+
+        with pytest.raises(StorageUnavailable):
+            await merging._run(plan)
+
+        asked = []
+        merge_plan = "trilogue.node.merging.merge_plan.plan_merge"
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(merge_plan, lambda _segments, _starts, skip: asked.append(skip) or none())
+            await merging.plan()
+        assert asked == [{there.segment_id}]
+
+
+def none():
+    """A plan in no steps that finds nothing."""
+    return None
+    yield
+
+
 def test_local_copies_stay_and_are_read_as_long_as_one_wants(tmp_path):
     @in_world(tmp_path, keep_local_s=3_600)
     async def _(world):
@@ -122,6 +175,22 @@ def test_local_copies_stay_and_are_read_as_long_as_one_wants(tmp_path):
         assert world.storage.objects.counts.misses == 0
         assert world.files() == [segment.name]
         world.seconds += 601
+        await world.keeper.look()
+        assert world.files() == []
+
+
+def test_a_copy_goes_when_the_manifest_says_where_its_segment_is(tmp_path):
+    @in_world(tmp_path)
+    async def _(world):
+        topic = await make_topic(world.node)
+        made = await world.merged(topic, b"one")
+        world.published = world.storage.meta.state.version
+        await world.move()
+
+        world.seconds += GRACE_S + 1
+        await world.keeper.look()
+        assert world.files() == [made.name]
+        world.published = world.storage.meta.state.version
         await world.keeper.look()
         assert world.files() == []
 

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from trilogue.log import merge, merge_plan
-from trilogue.log.errors import CorruptLog
+from trilogue.log.errors import CorruptLog, StorageUnavailable
 from trilogue.log.merge_plan import FIRST_LEVEL_DUE, FIRST_LEVEL_MAX, Plan, Steps, first_level
 from trilogue.log.segment_info import MergeJob, MergeResult, SegmentInfo
 from trilogue.node.jobs import Helper
@@ -29,6 +29,7 @@ log = logging.getLogger(__name__)
 
 AHEAD = 2  # the pace is at least so many times that at which the first level filled
 STARTS_AT_ONCE = 5_000
+OBJECTS_AGAIN_S = 60.0  # after object storage did not answer
 REWRITE_EVERY_S = 30.0  # looking for dead bytes goes through everything there is
 
 Result = TypeVar("Result")
@@ -59,6 +60,7 @@ class Merging:
         self._monotonic = monotonic
         self._rewrite_every_s = rewrite_every_s
         self._next_rewrite = 0.0
+        self._objects_again = 0.0  # until then segments in objects are left alone
 
     @property
     def first_level(self) -> int:
@@ -80,10 +82,12 @@ class Merging:
         """Say which merge is due; if none is, which segment is mostly dead."""
         segments = list(self._storage.log.segments.values())
         self.skip &= {each.segment_id for each in segments}
-        starts = await self._starts()
-        found = await _gently(merge_plan.plan_merge(segments, starts, self.skip))
+        starts, skip = await self._starts(), self.skip
+        if self._monotonic() < self._objects_again:
+            skip = skip | {each.segment_id for each in segments if each.store}
+        found = await _gently(merge_plan.plan_merge(segments, starts, skip))
         if found is None and self._monotonic() >= self._next_rewrite:
-            dead = await _gently(merge_plan.plan_rewrite(segments, starts, self.skip))
+            dead = await _gently(merge_plan.plan_rewrite(segments, starts, skip))
             self.dead_bytes, found = dead.bytes, dead.plan
             if found is None:
                 self._next_rewrite = self._monotonic() + self._rewrite_every_s
@@ -119,7 +123,11 @@ class Merging:
         await storage.meta.reserve("segment", plan.outputs_max)
         ids = tuple(storage.meta.allocate("segment") for _ in range(plan.outputs_max))
         job = await self._job(plan, ids)
-        result: MergeResult = await self._helper.run(merge.run, job, storage.reach)
+        try:
+            result: MergeResult = await self._helper.run(merge.run, job, storage.reach)
+        except StorageUnavailable:  # what lies in files must not wait for it
+            self._objects_again = self._monotonic() + OBJECTS_AGAIN_S
+            raise
         swap = result.swap(job)
         await self._maintenance.swap(swap)
         self._learn(result, swap.changed)

@@ -237,6 +237,7 @@ class Node:
             grace_s=settings.seconds("segments.grace"),
             keep_local_s=None if keep_local < 0 else keep_local / 1000,
             move_after_s=settings.seconds("objects.move-after"),
+            published=lambda: self._manifests.generation,
         )
         self.retired.remove_object = self.objects.remove_object
         self.maintenance.planners.insert(0, self.objects)  # its jobs are done in a moment

@@ -25,7 +25,7 @@ from concurrent.futures import Executor
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from trilogue.log import uploads
 from trilogue.log.errors import CorruptLog, LogError, ObjectExists
@@ -38,6 +38,7 @@ from trilogue.log.segment_info import SegmentInfo, Swap
 from trilogue.log.uploads import UploadJob, UploadResult
 from trilogue.node.jobs import Helper, HelperDiedError
 from trilogue.node.maintenance import Job, Maintenance
+from trilogue.node.retired import EVERYTHING, MANIFEST_LATE_S
 from trilogue.node.storage import Storage
 
 log = logging.getLogger(__name__)
@@ -61,6 +62,14 @@ class KeeperCounts:
     upload_failures: int = 0
     removed: int = 0
     remove_failures: int = 0
+
+
+class _Copy(NamedTuple):
+    """A file whose segment lies in objects."""
+
+    due: float
+    segment_id: int
+    generation: int  # of meta, the first that says so
 
 
 class Rest:
@@ -106,8 +115,13 @@ class ObjectKeeper:
         grace_s: float,
         keep_local_s: float | None,
         move_after_s: float,
+        published: Callable[[], int] = lambda: EVERYTHING,
     ) -> None:
-        """Keep local copies for `keep_local_s`; None = as long as the segment lives."""
+        """Keep local copies for `keep_local_s`; None = as long as the segment lives.
+
+        `published` is the generation of the manifest that is there: who plans from one that has a
+        segment as a file must find the file.
+        """
         self.counts = KeeperCounts()
         self.cache = cache
         self._storage = storage
@@ -120,6 +134,7 @@ class ObjectKeeper:
         self._keep_s = None if keep_local_s is None else max(grace_s, keep_local_s)
         self._now_ms = now_ms
         self._move_after_ms = int(move_after_s * 1000)
+        self._published = published
         self._uploading = Rest(monotonic)
         self._listing = Rest(monotonic)
         self._removing = Rest(monotonic)
@@ -127,7 +142,7 @@ class ObjectKeeper:
         self._begun: set[str] = set()  # names that this process uploaded, or tried to
         self._uploaded: dict[int, str] = {}  # segments that meta should know to be there: names
         self._refused: set[int] = set()  # the store has something else of that name
-        self._copies: dict[str, tuple[float, int]] = {}  # name -> when to remove, segment id
+        self._copies: dict[str, _Copy] = {}  # by name
         self._leaving: dict[str, float] = {}  # name of an object -> when to remove
         for segment in storage.meta.state.segments.values():
             if segment.store and storage.fs.exists(self._path(segment.name)):
@@ -230,13 +245,14 @@ class ObjectKeeper:
     def _keep_copy(self, segment: SegmentInfo) -> None:
         if self._keep_s is not None:
             due = self._monotonic() + self._keep_s
-            self._copies[segment.name] = (due, segment.segment_id)
+            generation = self._storage.meta.state.version
+            self._copies[segment.name] = _Copy(due, segment.segment_id, generation)
 
     # -- what goes -------------------------------------------------------------------------
 
     async def remove_object(self, segment: SegmentInfo) -> None:
         """Meta forgot a segment a while ago: its object goes, and its copy if there is one."""
-        self._copies[segment.name] = (0.0, segment.segment_id)
+        self._copies[segment.name] = _Copy(0.0, segment.segment_id, 0)
         self._leaving[segment.name] = 0.0
 
     async def run(self) -> None:
@@ -300,11 +316,12 @@ class ObjectKeeper:
 
     def _remove_copies(self) -> None:
         now = self._monotonic()
-        for name, (due, segment_id) in list(self._copies.items()):
-            if due > now:
+        for name, copy in list(self._copies.items()):
+            late = now >= copy.due + MANIFEST_LATE_S
+            if now < copy.due or not (late or copy.generation <= self._published()):
                 continue
             del self._copies[name]
-            self._storage.log.readers.forget(segment_id)
+            self._storage.log.readers.forget(copy.segment_id)
             with contextlib.suppress(FileNotFoundError):
                 try:
                     self._storage.fs.unlink(self._path(name))
