@@ -26,6 +26,7 @@ from trilogue.broker.topic import Topic
 from trilogue.log.extents import Extent
 from trilogue.log.segment_info import SegmentInfo
 
+TOPICS_A_STEP: Final = 2_000
 PLACES_A_STEP: Final = 5_000
 PARTITIONS_A_STEP: Final = 200
 
@@ -106,9 +107,15 @@ def _old(
     cluster: Topics, topics: Sequence[Topic], segments: Sequence[SegmentInfo], now_ms: int
 ) -> Iterator[list[int]]:
     """Find the partitions with an extent that is too old; each list ends a step."""
-    periods = [_settings(each).retention_ms for each in topics]
-    horizon_ms = now_ms - min((each for each in periods if each != FOREVER_MS), default=now_ms)
-    by_record = any(_settings(each).retention_by_record_time for each in topics)
+    shortest_ms, by_record = now_ms, False
+    for number, topic in enumerate(topics, 1):
+        settings = _settings(topic)
+        if settings.retention_ms != FOREVER_MS:
+            shortest_ms = min(shortest_ms, settings.retention_ms)
+            by_record = by_record or settings.retention_by_record_time
+        if number % TOPICS_A_STEP == 0:
+            yield []
+    horizon_ms = now_ms - shortest_ms
     for ids, (events, appends) in _columns(segments, "max_event_ms", "max_append_ms"):
         found: list[int] = []
         if min(appends) < horizon_ms or (by_record and min(events) < horizon_ms):
@@ -123,12 +130,12 @@ def _large(
     cluster: Topics, topics: Sequence[Topic], segments: Sequence[SegmentInfo]
 ) -> Iterator[list[int]]:
     """Find the partitions that may be larger than they should; each list ends a step."""
-    sizes = {
-        partition.partition_id: 0
-        for topic in topics
-        if _settings(topic).retention_bytes != UNLIMITED_BYTES
-        for partition in topic.partitions
-    }
+    sizes: dict[int, int] = {}
+    for number, topic in enumerate(topics, 1):
+        if _settings(topic).retention_bytes != UNLIMITED_BYTES:
+            sizes |= dict.fromkeys((each.partition_id for each in topic.partitions), 0)
+        if number % TOPICS_A_STEP == 0:
+            yield []
     if not sizes:
         return
     for ids, (here,) in _columns(segments, "size"):
