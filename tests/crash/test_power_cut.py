@@ -19,9 +19,14 @@ from tests.tools import require_jars
 from tools.servers.kafka import RealKafka
 
 PARTITIONS = 4
-CUTS = 5
+CUTS = 20
+BUSY = {  # many files are closed, flushed, merged and removed between two cuts
+    "journal.file-size": "256KiB",
+    "segments.grace": "1s",
+    "retention.check-every": "1s",
+}
 
-pytestmark = [pytest.mark.long, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.long, pytest.mark.timeout(1200)]
 
 
 @pytest.fixture
@@ -51,14 +56,16 @@ def run(broker: Broker, disk: CutDisk, chance: random.Random, cuts: int) -> Verd
 def test_nothing_acked_is_lost_when_the_power_goes(
     disk: CutDisk, chance: random.Random, tell: Callable[[object], None]
 ):
-    server = Trilogue(disk.root / "data")
-    try:
-        verdict = run(server, disk, chance, CUTS)
-    finally:
-        server.kill9()
-
-    tell(f"{CUTS} power cuts: {verdict}")
-    assert verdict.bad == {}, verdict.examples
+    """Half of the cuts with the settings as they are, half with background work all the time."""
+    for name, settings, cuts in (("quiet", {}, CUTS // 2), ("busy", BUSY, CUTS // 2)):
+        server = Trilogue(disk.root / name, settings)
+        try:
+            verdict = run(server, disk, chance, cuts)
+            merges = server.output.count("merge.done")
+        finally:
+            server.kill9()
+        tell(f"{cuts} power cuts, {name}: {verdict}; {merges} merges since the last one")
+        assert verdict.bad == {}, verdict.examples
 
 
 @pytest.mark.java
