@@ -30,6 +30,7 @@ FOREIGN = {
     20: "test_kafka_admin.py",
     21: "test_kafka_delete_records.py",
     22: "test_kafka_restart.py",
+    23: "test_kafka_leader_epochs.py",
     32: "test_kafka_configs.py",
     33: "test_kafka_configs.py",
     44: "test_kafka_configs.py",

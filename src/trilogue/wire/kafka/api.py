@@ -27,6 +27,10 @@ from trilogue.wire.kafka.incremental_configs import (
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
 )
+from trilogue.wire.kafka.leader_epochs import (
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderEpochResponse,
+)
 from trilogue.wire.kafka.list_offsets import ListOffsetsRequest, ListOffsetsResponse
 from trilogue.wire.kafka.metadata import MetadataRequest, MetadataResponse
 from trilogue.wire.kafka.offsets import (
@@ -62,6 +66,7 @@ PAIRS: tuple[tuple[type, type], ...] = (
     (DeleteTopicsRequest, DeleteTopicsResponse),
     (DeleteRecordsRequest, DeleteRecordsResponse),
     (InitProducerIdRequest, InitProducerIdResponse),
+    (OffsetForLeaderEpochRequest, OffsetForLeaderEpochResponse),
     (DescribeConfigsRequest, DescribeConfigsResponse),
     (AlterConfigsRequest, AlterConfigsResponse),
     (IncrementalAlterConfigsRequest, IncrementalAlterConfigsResponse),

@@ -1,0 +1,104 @@
+"""OffsetForLeaderEpoch v0-v4: where an epoch of a partition's leader ended.
+
+v1 says which epoch it is about · v2 the epoch a client knows (74, 75) · v3 who asks · v4 flexible.
+
+A consumer asks when it learns of a new epoch (here: the node was started anew): did what it has
+read survive? It did where the epoch that it read last ended at its position or behind, which is
+always so with us: nobody is shown what is not durable. Epochs that ended in segments are looked up
+in the executor. Followers (replica id >= 0) are refused: there are none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Coroutine
+from typing import Any
+
+from trilogue.broker.errors import BrokerError
+from trilogue.broker.topic import Topic
+from trilogue.gateway.kafka.errors import EXPECTED, code_of
+from trilogue.gateway.kafka.shared import Call
+from trilogue.log.lookups import EpochEnd, Later
+from trilogue.wire.kafka.errors import ErrorCode
+from trilogue.wire.kafka.leader_epochs import (
+    EpochEndOffset,
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderEpochResponse,
+    OffsetForLeaderPartition,
+    OffsetForLeaderTopic,
+    OffsetForLeaderTopicResult,
+)
+
+Searches = list[tuple[EpochEndOffset, Later[EpochEnd]]]
+
+
+def handle(
+    call: Call, request: OffsetForLeaderEpochRequest
+) -> OffsetForLeaderEpochResponse | Coroutine[Any, Any, OffsetForLeaderEpochResponse]:
+    """Answer at once unless a segment has to be asked."""
+    searches: Searches = []
+    is_follower = request.replica_id >= 0
+    response = OffsetForLeaderEpochResponse(
+        topics=[_topic(call, each, searches, is_follower=is_follower) for each in request.topics]
+    )
+    return _search(call, response, searches) if searches else response
+
+
+def _topic(
+    call: Call, asked: OffsetForLeaderTopic, searches: Searches, *, is_follower: bool
+) -> OffsetForLeaderTopicResult:
+    code = ErrorCode.NONE
+    topic: Topic | None = None
+    try:
+        topic = call.door.topic(asked.topic)
+    except BrokerError:
+        code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    else:
+        if is_follower or not call.allowed(topic.name):
+            code, topic = ErrorCode.TOPIC_AUTHORIZATION_FAILED, None
+    answer = OffsetForLeaderTopicResult(topic=asked.topic)
+    for each in asked.partitions:
+        result = EpochEndOffset(partition=each.partition, error_code=code)
+        answer.partitions.append(result)
+        if topic is not None:
+            try:
+                _partition(call, topic, each, result, searches)
+            except EXPECTED as problem:
+                result.error_code = code_of(problem)
+    return answer
+
+
+def _partition(
+    call: Call,
+    topic: Topic,
+    asked: OffsetForLeaderPartition,
+    result: EpochEndOffset,
+    searches: Searches,
+) -> None:
+    partition = topic.partition(asked.partition)
+    partition.check_epoch(asked.current_leader_epoch)
+    found = call.door.log.partition(partition.partition_id).epoch_end(asked.leader_epoch)
+    if isinstance(found, Later):
+        searches.append((result, found))
+    else:
+        result.leader_epoch, result.end_offset = found
+
+
+async def _search(
+    call: Call, response: OffsetForLeaderEpochResponse, searches: Searches
+) -> OffsetForLeaderEpochResponse:
+    def run() -> list[EpochEnd | Exception]:
+        outcomes: list[EpochEnd | Exception] = []
+        for _, later in searches:
+            try:
+                outcomes.append(later.run())
+            except (*EXPECTED, OSError) as problem:
+                outcomes.append(problem)
+        return outcomes
+
+    outcomes = await call.door.loop.run_in_executor(call.door.executor, run)
+    for (result, _), outcome in zip(searches, outcomes, strict=True):
+        if isinstance(outcome, Exception):
+            result.error_code = code_of(outcome)
+        else:
+            result.leader_epoch, result.end_offset = outcome
+    return response
