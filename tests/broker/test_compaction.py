@@ -78,16 +78,16 @@ def state(end: int = 100, **fields: object) -> PartitionState:
 def due_end(
     runs: Sequence[Extent], found: PartitionState, settings: TopicSettings = COMPACTED
 ) -> int | None:
-    due = look(runs, 7, found, settings, NOW)
+    due = look(runs, found, settings, NOW)
     return None if due is None else due.end_offset
 
 
 def test_what_was_never_compacted_is_due():
     settings = replace(COMPACTED, delete_retention_ms=5)
 
-    due = look([run(0, 50, 10), run(50, 100, 10)], 7, state(), settings, NOW)
+    due = look([run(0, 50, 10), run(50, 100, 10)], state(), settings, NOW)
 
-    assert due == Due(7, 0, 0, 100, 5, False, 1.0)
+    assert due == Due(0, 0, 100, 5, False, 1.0)
 
 
 def test_a_partition_with_nothing_in_segments_is_not_due():
@@ -126,7 +126,7 @@ def test_the_largest_lag_makes_it_due_whatever_the_ratio():
 
     for lag_ms, is_due in ((499, True), (500, False)):
         settings = replace(COMPACTED, compaction_lag_max_ms=lag_ms)
-        due = look(runs, 7, found, settings, NOW)
+        due = look(runs, found, settings, NOW)
         assert (due is not None) == is_due
         assert due is None or due.is_forced
 
@@ -157,7 +157,7 @@ def test_it_ends_where_a_transaction_is_open():
 def test_what_was_deleted_does_not_count():
     found = PartitionState(ID, 60, 100, compacted_end=20)
 
-    due = look([run(50, 100, 10)], 7, found, COMPACTED, NOW)
+    due = look([run(50, 100, 10)], found, COMPACTED, NOW)
 
     assert due is not None
     assert (due.start_offset, due.compacted_end, due.end_offset) == (60, 20, 100)
@@ -172,10 +172,13 @@ def test_only_topics_that_are_compacted_are_looked_at():
     gone.deleted = True
     topics = [SimpleNamespace(partitions=(each,)) for each in (other, compacted, gone)]
 
-    found = [due for some in plan_compaction(topics, {7: state()}, NOW) for due in some]  # type: ignore[arg-type]
+    def planned(states: dict[int, PartitionState]) -> list[int]:
+        return [due for some in plan_compaction(topics, states, NOW) for due in some]  # type: ignore[arg-type]
 
-    assert [due.partition_id for due in found] == [7]
-    assert [due for some in plan_compaction(topics, {}, NOW) for due in some] == []  # type: ignore[arg-type]
+    assert planned({7: state()}) == [7]
+    assert planned({}) == []
+    log.partitions[7].on_extents = lambda _: pytest.fail("it was looked up")
+    assert planned({7: state(compacted_end=100)}) == []
 
 
 def test_producers_tell_where_their_last_entries_are():

@@ -29,7 +29,8 @@ if TYPE_CHECKING:
     from trilogue.meta.port import PartitionState
 
 KEYS_AT_ONCE: Final = 1_000
-PARTITIONS_A_STEP: Final = 200
+TOPICS_A_STEP: Final = 2_000
+PARTITIONS_A_STEP: Final = 50
 
 
 def check_keyed(records: memoryview) -> EntryHeader:
@@ -54,7 +55,6 @@ def check_keyed(records: memoryview) -> EntryHeader:
 class Due(NamedTuple):
     """A partition that should be compacted, up to an end."""
 
-    partition_id: int
     start_offset: int
     compacted_end: int
     end_offset: int
@@ -65,42 +65,41 @@ class Due(NamedTuple):
 
 def plan_compaction(
     topics: Iterable[Topic], states: Mapping[int, PartitionState], now_ms: int
-) -> Iterator[list[Due]]:
-    """Yield the partitions that are due, in steps of a few milliseconds, many of them empty.
+) -> Iterator[dict[int, Due]]:
+    """Yield the partitions that are due, by their ids.
 
-    Topics may come and go between. `states` are what meta knows of partitions.
+    In steps of a few milliseconds, many of them empty; topics may come and go between. `states` are what meta knows of partitions.
     """
-    partitions = (
-        partition
-        for topic in list(topics)
-        for partition in topic.partitions
-        if _compacts(partition)
-    )
-    while some := list(islice(partitions, PARTITIONS_A_STEP)):
-        found = []
-        for partition in some:
-            state = states.get(partition.partition_id)
-            if state is not None and not partition.deleted:
-                due = look(
-                    partition.log.extents, partition.partition_id, state, partition.settings, now_ms
-                )
+    rest = iter(list(topics))
+    while some := list(islice(rest, TOPICS_A_STEP)):
+        compacted = [each for each in some if each.partitions[0].settings.compacts]
+        partitions = (partition for topic in compacted for partition in topic.partitions)
+        while dirty := list(islice(_dirty(partitions, states), PARTITIONS_A_STEP)):
+            found = {}
+            for partition, state in dirty:
+                due = look(partition.log.extents, state, partition.settings, now_ms)
                 if due is not None:
-                    found.append(due)
-        yield found
+                    found[partition.partition_id] = due
+            yield found
+        yield {}
 
 
-def _compacts(partition: Partition) -> bool:
-    return partition.settings.compacts
+def _dirty(
+    partitions: Iterable[Partition], states: Mapping[int, PartitionState]
+) -> Iterator[tuple[Partition, PartitionState]]:
+    """Leave out those with nothing new, without looking up where their entries are."""
+    for partition in partitions:
+        state = states.get(partition.partition_id)
+        if state is None or partition.deleted:
+            continue
+        if max(state.start_offset, state.compacted_end) < state.flushed_end:
+            yield partition, state
 
 
 def look(
-    extents: Sequence[Extent],
-    partition_id: int,
-    state: PartitionState,
-    settings: TopicSettings,
-    now_ms: int,
+    extents: Sequence[Extent], state: PartitionState, settings: TopicSettings, now_ms: int
 ) -> Due | None:
-    """Say whether one partition is due; `extents` are those from its start on, by offset."""
+    """Say whether a partition is due; `extents` are those from its start on, by offset."""
     start = state.start_offset
     floor = max(start, state.compacted_end)
     stable_end = stable_end_of(state.open_transactions, start, state.flushed_end)
@@ -124,15 +123,8 @@ def look(
     is_forced = now_ms - oldest_ms > settings.compaction_lag_max_ms
     if not is_forced and ratio <= settings.dirty_ratio_min:
         return None
-    return Due(
-        partition_id,
-        start,
-        state.compacted_end,
-        end,
-        settings.delete_retention_ms,
-        is_forced,
-        ratio,
-    )
+    retention_ms = settings.delete_retention_ms
+    return Due(start, state.compacted_end, end, retention_ms, is_forced, ratio)
 
 
 def _is_young(extent: Extent, settings: TopicSettings, now_ms: int) -> bool:

@@ -56,82 +56,85 @@ class Compacting:
         self._map_bytes = map_bytes
         self._bytes_per_second = bytes_per_second
         self._monotonic = monotonic
-        self._next_look = 0.0
-        self._waiting: list[Due] = []  # the most urgent one last
+        self._waiting: list[int] = []  # partitions that were due, the most urgent one last
         self._stuck: dict[int, int] = {}  # partition -> flushed end from which nothing came
 
     async def run(self) -> None:
-        """Ask for ever to be asked."""
+        """Look for ever."""
         while True:
             await asyncio.sleep(self._every_s)
-            self._maintenance.wake()
+            if await self.look_around():
+                self._maintenance.wake()
 
     # -- plans -----------------------------------------------------------------------------
 
-    async def plan(self) -> Job | None:
-        """Say which partition is due most."""
-        if not self._waiting and self._monotonic() >= self._next_look:
-            await self._look()
-        while self._waiting:
-            due = self._still(self._waiting.pop())
-            if due is not None:
-                return self._job(due)
-        return None
-
-    async def _look(self) -> None:
-        """Go through all topics; others have their turn in between."""
-        storage, found = self._storage, []
+    async def look_around(self) -> int:
+        """Go through all topics for what is due; others have their turn in between."""
+        storage = self._storage
+        found: dict[int, Due] = {}
         for some in plan_compaction(
             storage.broker.cluster, storage.meta.state.partitions, self._now_ms()
         ):
-            found += some
+            found |= some
             await asyncio.sleep(0)
-        self._waiting = sorted(found, key=_urgency)
-        self._next_look = self._monotonic() + self._every_s
+        urgent = sorted((due.is_forced, due.dirty_ratio, each) for each, due in found.items())
+        self._waiting = [each for *_, each in urgent if not self._is_hopeless(each)]
+        return len(self._waiting)
 
-    def _still(self, due: Due) -> Due | None:
-        """Look again: what was found due may be deleted, changed or hopeless by now."""
-        partition = self._storage.broker.cluster.find_partition(due.partition_id)
-        state = self._storage.meta.state.partitions.get(due.partition_id)
-        if partition is None or state is None or due.partition_id in self.damaged:
-            return None
-        if self._stuck.get(due.partition_id) == state.flushed_end:
-            return None
-        if not partition.settings.compacts:
-            return None
-        extents = partition.log.extents
-        return look(extents, due.partition_id, state, partition.settings, self._now_ms())
+    async def plan(self) -> Job | None:
+        """Say which partition is due most."""
+        while self._waiting:
+            partition_id = self._waiting.pop()
+            due = self._still(partition_id)
+            if due is not None:
+                return self._job(partition_id, due)
+        return None
 
-    def _job(self, due: Due) -> Job:
-        inputs = self._inputs(due)
+    def _is_hopeless(self, partition_id: int) -> bool:
+        state = self._storage.meta.state.partitions.get(partition_id)
+        return (
+            state is None
+            or partition_id in self.damaged
+            or self._stuck.get(partition_id) == state.flushed_end
+        )
+
+    def _still(self, partition_id: int) -> Due | None:
+        """Look again: what was found due may be deleted or changed by now."""
+        partition = self._storage.broker.cluster.find_partition(partition_id)
+        if partition is None or not partition.settings.compacts or self._is_hopeless(partition_id):
+            return None
+        state = self._storage.meta.state.partitions[partition_id]
+        return look(partition.log.extents, state, partition.settings, self._now_ms())
+
+    def _job(self, partition_id: int, due: Due) -> Job:
+        inputs = self._inputs(partition_id, due.start_offset)
         return Job(
             "compaction",
             frozenset(each.segment_id for each in inputs),
-            sum(each.partitions[due.partition_id].size for each in inputs),
-            partial(self._run, due, inputs),
-            partial(self._spoilt, due),
+            sum(each.partitions[partition_id].size for each in inputs),
+            partial(self._run, partition_id, due, inputs),
+            partial(self._spoilt, partition_id),
         )
 
-    def _inputs(self, due: Due) -> list[SegmentInfo]:
+    def _inputs(self, partition_id: int, start_offset: int) -> list[SegmentInfo]:
         """Name the segments that hold what may be read of a partition, by offset."""
-        partition_id = due.partition_id
         found = []
         for segment in self._storage.log.segments.values():
             extent = segment.partitions.find(partition_id)
-            if extent is not None and extent.end_offset > due.start_offset:
+            if extent is not None and extent.end_offset > start_offset:
                 found.append((extent.base_offset, segment))
         return [segment for _, segment in sorted(found, key=_first)]
 
-    def _spoilt(self, due: Due, error: CorruptLog) -> None:
-        self.damaged.add(due.partition_id)
-        extra = {"partition": due.partition_id, "reason": str(error)}
+    def _spoilt(self, partition_id: int, error: CorruptLog) -> None:
+        self.damaged.add(partition_id)
+        extra = {"partition": partition_id, "reason": str(error)}
         log.error("compaction.damaged", extra=extra)
 
     # -- one compaction --------------------------------------------------------------------
 
-    async def _run(self, due: Due, inputs: list[SegmentInfo]) -> int:
+    async def _run(self, partition_id: int, due: Due, inputs: list[SegmentInfo]) -> int:
         began = self._monotonic()
-        storage, partition_id = self._storage, due.partition_id
+        storage = self._storage
         partition = storage.broker.cluster.find_partition(partition_id)
         if partition is None:
             return 0
@@ -143,10 +146,7 @@ class Compacting:
             await self._maintenance.swap(result.swap(partition_id, inputs), ops)
         elif result.compacted_end > due.compacted_end:
             await storage.meta.commit(ops, (), storage.fence)
-        if result.compacted_end <= max(due.compacted_end, due.start_offset):
-            self._stuck[partition_id] = flushed_end
-        else:
-            self._stuck.pop(partition_id, None)
+        self._learn(partition_id, due, result, flushed_end)
         self.records_dropped += result.records_dropped
         log.info(
             "compaction.done",
@@ -162,9 +162,18 @@ class Compacting:
         )
         return result.bytes_written
 
+    def _learn(self, partition_id: int, due: Due, result: CompactResult, flushed_end: int) -> None:
+        """Note what comes of asking again: nothing before there is more, or the rest at once."""
+        if result.compacted_end <= max(due.compacted_end, due.start_offset):
+            self._stuck[partition_id] = flushed_end
+            return
+        self._stuck.pop(partition_id, None)
+        if result.compacted_end < due.end_offset:
+            self._waiting.append(partition_id)
+
     async def _order(self, due: Due, partition: Partition, inputs: list[SegmentInfo]) -> CompactJob:
         """Write down what the helper process has to know."""
-        storage, partition_id = self._storage, due.partition_id
+        storage, partition_id = self._storage, partition.partition_id
         meta = storage.meta
         extents = [each.partitions[partition_id] for each in inputs]
         outputs = 2 + sum(each.size for each in extents) // TARGET_BYTES
@@ -192,10 +201,6 @@ class Compacting:
             bytes_per_second=self._bytes_per_second or None,
             direct=storage.log.direct,
         )
-
-
-def _urgency(due: Due) -> tuple[bool, float]:
-    return due.is_forced, due.dirty_ratio
 
 
 def _first(pair: tuple[int, SegmentInfo]) -> int:
