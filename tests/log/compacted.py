@@ -46,6 +46,7 @@ class World:
 
     fs: FakeFileSystem = field(default_factory=FakeFileSystem)
     entries_per_block: int = 3
+    direct: bool = False
     map_bytes: int = 1 << 20
     target_bytes: int = 1 << 30
     delete_retention_ms: int = DAY_MS
@@ -218,6 +219,7 @@ class World:
             "node_id": 1,
             "node_epoch": 1,
             "now_ms": self.now_ms,
+            "direct": self.direct,
             **changes,
         }
         return CompactJob(**fields)  # type: ignore[arg-type]

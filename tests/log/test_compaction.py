@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import pickle
 from dataclasses import replace
+from random import Random
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.entry.samples import patched, plain_records, sealed
+from tests.fakes import FakeFileSystem
 from tests.log.compacted import DAY_MS, NEIGHBOUR, PARTITION, SEGMENTS, World, latest
 from trilogue.entry.compaction import delete_horizon
 from trilogue.entry.control import Outcome
@@ -445,6 +447,19 @@ def test_a_disk_that_fails_leaves_nothing_behind(operation: str):
     assert world.fs.listdir(SEGMENTS) == before
 
 
+def test_what_was_made_is_durable_before_anybody_is_told():
+    world = damaged_world()
+    world.fs.sync_directory(SEGMENTS)
+    job = world.job()
+    result = compact(job, world.fs)
+    (info,) = result.added
+    written = world.fs.read(SEGMENTS / info.name)
+
+    world.fs.power_cut(Random(1))
+
+    assert world.fs.read(SEGMENTS / info.name) == written
+
+
 def test_records_that_are_not_in_order_are_their_readers_affair():
     world = World()
     world.append((b"a", b"1"))
@@ -587,10 +602,18 @@ def _check(world: World) -> None:
             assert world.first_at(offset) == first
 
 
-@given(data=st.data(), per_block=st.integers(1, 4), target=st.sampled_from([300, 1 << 30]))
+@given(
+    data=st.data(),
+    per_block=st.integers(1, 4),
+    target=st.sampled_from([300, 1 << 30]),
+    direct=st.booleans(),
+)
 @settings(max_examples=50, deadline=None, suppress_health_check=list(HealthCheck))
-def test_compaction_keeps_its_promises(data: st.DataObject, per_block: int, target: int):
-    world = World(entries_per_block=per_block, target_bytes=target)
+def test_compaction_keeps_its_promises(
+    data: st.DataObject, per_block: int, target: int, direct: bool
+):
+    fs = FakeFileSystem(direct=direct)
+    world = World(fs, entries_per_block=per_block, target_bytes=target, direct=direct)
     for _ in range(data.draw(st.integers(5, 40))):
         data.draw(steps(world))
 

@@ -68,7 +68,8 @@ def plan_compaction(
 ) -> Iterator[dict[int, Due]]:
     """Yield the partitions that are due, by their ids.
 
-    In steps of a few milliseconds, many of them empty; topics may come and go between. `states` are what meta knows of partitions.
+    In steps of a few milliseconds, many of them empty; topics may come and go between. `states` are
+    what meta knows of partitions.
     """
     rest = iter(list(topics))
     while some := list(islice(rest, TOPICS_A_STEP)):

@@ -71,10 +71,11 @@ class Compacting:
     async def look_around(self) -> int:
         """Go through all topics for what is due; others have their turn in between."""
         storage = self._storage
+        known = storage.meta.state.partitions
+        self.damaged &= known.keys()
+        self._stuck = {each: end for each, end in self._stuck.items() if each in known}
         found: dict[int, Due] = {}
-        for some in plan_compaction(
-            storage.broker.cluster, storage.meta.state.partitions, self._now_ms()
-        ):
+        for some in plan_compaction(storage.broker.cluster, known, self._now_ms()):
             found |= some
             await asyncio.sleep(0)
         urgent = sorted((due.is_forced, due.dirty_ratio, each) for each, due in found.items())
