@@ -7,20 +7,16 @@ from dataclasses import replace
 from random import Random
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 from tests.entry.samples import patched, plain_records, sealed
-from tests.fakes import FakeFileSystem
 from tests.log.compacted import DAY_MS, NEIGHBOUR, PARTITION, SEGMENTS, World, latest
 from trilogue.entry.compaction import delete_horizon
 from trilogue.entry.control import Outcome
 from trilogue.entry.entry import Format
-from trilogue.entry.kafka_batch import build_batch, check_crc
+from trilogue.entry.kafka_batch import build_batch
 from trilogue.log.compaction import compact
 from trilogue.log.errors import CorruptLog
 from trilogue.log.extents import Extents
-from trilogue.log.offset_map import OffsetMap, digest_of
 from trilogue.log.segment import EpochStart
 from trilogue.log.segment_info import segment_name
 
@@ -501,142 +497,3 @@ def test_job_and_result_travel():
 
     assert pickle.loads(pickle.dumps(job)) == job
     assert pickle.loads(pickle.dumps(result)) == result
-
-
-# ── against the model ─────────────────────────────────────────────────────────────────────────
-
-KEYS = [b"a", b"b", b"c", b"d", None]
-PRODUCERS = (-1, -1, 1, 2)
-
-
-@st.composite
-def steps(draw: st.DrawFn, world: World) -> None:
-    """Append something, flush, move the clock, or compact."""
-    kind = draw(st.sampled_from(["append", "append", "append", "mark", "flush", "compact"]))
-    if kind == "append":
-        pairs = draw(
-            st.lists(
-                st.tuples(st.sampled_from(KEYS), st.none() | st.binary(max_size=3)),
-                min_size=1,
-                max_size=4,
-            )
-        )
-        producer = draw(st.sampled_from(PRODUCERS))
-        is_open = producer in world.transactions.open
-        world.append(
-            *pairs,
-            producer=producer,
-            transactional=producer >= 0 and (is_open or draw(st.booleans())),
-            codec=draw(st.sampled_from([0, 0, 4])),
-            time_ms=draw(st.integers(0, 2000)),
-            hole=draw(st.sampled_from([0, 0, 0, 2])),
-        )
-    elif kind == "mark" and world.transactions.open:
-        producer = draw(st.sampled_from(sorted(world.transactions.open)))
-        world.mark(producer, draw(st.sampled_from(Outcome)))
-    elif kind == "flush":
-        world.flush(neighbour=draw(st.booleans()))
-    elif kind == "compact":
-        world.now_ms += draw(st.sampled_from([0, DAY_MS // 2, DAY_MS, 3 * DAY_MS]))
-        _compact_and_check(draw, world)
-
-
-def _compact_and_check(draw: st.DrawFn, world: World) -> None:
-    entry_ends = {each.header.last_offset + 1 for each in world.written}
-    ends = [each for each in entry_ends if world.compacted_end < each <= world.stable_end]
-    if not ends:
-        return
-    end = draw(st.sampled_from(sorted(ends)))
-    behind = world.entries(end) if end < world.flushed_end else []
-
-    result = world.compact(end)
-
-    assert result.compacted_end == end
-    _check(world)
-    assert (world.entries(end) if end < world.flushed_end else []) == behind
-
-
-def _check(world: World) -> None:
-    end = world.compacted_end
-    committed = world.committed()
-    truth = world.truly_committed()
-    originals = world.originals()
-
-    assert latest(committed) == latest(truth)
-
-    below = [each for each in truth if each.offset < end]
-    last = {each.key: each.offset for each in below if each.key is not None}
-    kept = {each.offset: each for each in committed if each.offset < end}
-    for record in below:
-        if record.key is None or last[record.key] != record.offset:
-            assert record.offset not in kept, "it is not the last of its key"
-        elif record.value is not None:
-            assert kept[record.offset] == record
-        else:  # a tombstone: its time began when it was first compacted
-            horizon_ms = world.horizons.setdefault(record.offset, world.now_ms + DAY_MS)
-            assert (record.offset in kept) == (world.now_ms < horizon_ms)
-    assert set(kept) <= {each.offset for each in below}, "what was aborted is seen"
-
-    before = -1
-    for header, records in world.retained():
-        original = originals[header.base_offset].header
-        assert header.last_offset == original.last_offset
-        assert header.base_offset > before
-        before = header.last_offset
-        there = originals[header.base_offset].records
-        assert [each for each in there if each in records] == records
-    headers = [check_crc(entry) for entry in world.entries()]
-    for info in world.inputs():
-        extent = info.partitions[PARTITION]
-        within = [
-            each for each in headers if extent.base_offset <= each.base_offset < extent.end_offset
-        ]
-        assert extent.entry_count == len(within)
-        assert extent.size == sum(each.length for each in within)
-        assert (extent.base_offset, extent.end_offset) == (
-            within[0].base_offset,
-            within[-1].last_offset + 1,
-        )
-        for offset in range(extent.base_offset, extent.end_offset):
-            first = next(each for each in within if each.last_offset >= offset)
-            assert world.first_at(offset) == first
-
-
-@given(
-    data=st.data(),
-    per_block=st.integers(1, 4),
-    target=st.sampled_from([300, 1 << 30]),
-    direct=st.booleans(),
-)
-@settings(max_examples=50, deadline=None, suppress_health_check=list(HealthCheck))
-def test_compaction_keeps_its_promises(
-    data: st.DataObject, per_block: int, target: int, direct: bool
-):
-    fs = FakeFileSystem(direct=direct)
-    world = World(fs, entries_per_block=per_block, target_bytes=target, direct=direct)
-    for _ in range(data.draw(st.integers(5, 40))):
-        data.draw(steps(world))
-
-
-# ── the map ───────────────────────────────────────────────────────────────────────────────────
-
-
-@given(st.lists(st.tuples(st.integers(0, 5000), st.integers(0, 2**62)), max_size=3000))
-@settings(max_examples=20, deadline=None)
-def test_the_map_knows_what_a_dict_knows(pairs: list[tuple[int, int]]):
-    known: dict[bytes, int] = {}
-    found = OffsetMap(1 << 16)
-    for key, offset in pairs:
-        digest = digest_of(b"%d" % key)
-        known[digest] = max(offset, known.get(digest, -1))
-        found.put(digest, offset)
-
-    assert found.count == len(known)
-    assert all(found.get(digest) == offset for digest, offset in known.items())
-    assert found.get(digest_of(b"another")) == -1
-
-
-def test_the_map_stays_within_its_limit():
-    found = OffsetMap(1 << 20)
-
-    assert (1 << 20) // 64 <= found.key_limit <= (1 << 20) // 32
