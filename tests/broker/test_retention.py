@@ -156,10 +156,11 @@ def test_what_waits_in_the_journal_counts_for_the_size():
     assert known.plan() == {limited: 10}
 
 
-def test_nobody_is_looked_up_where_everything_is_young():
+def test_nobody_is_looked_up_where_everything_is_young(monkeypatch):
     known = Segments()
     ids = known.topic("many", 50)
     known.add(*((each, 0, 10, 0, NOW) for each in ids))  # the time of the record does not count
+    monkeypatch.setattr(known.room.cluster, "find_partition", known.looked_up.append)
 
     assert known.plan(NOW + DEFAULT_RETENTION_MS) == {}
     assert known.looked_up == []

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from tests.gateway.kafka.rig import Rig, batch, settle, versions
@@ -93,6 +95,14 @@ async def test_minus_one_is_the_high_watermark():
 
 
 @on_loop
+async def test_of_two_offsets_for_one_partition_the_later_counts():
+    async with Rig() as rig:
+        _, peer = await filled(rig)
+
+        assert outcomes(await peer.ask(delete("t", (0, 4), (0, 2)), 2)) == [(0, 4, 0), (0, 4, 0)]
+
+
+@on_loop
 async def test_one_bad_partition_does_not_spoil_the_others():
     async with Rig() as rig:
         _, peer = await filled(rig)
@@ -162,11 +172,12 @@ async def test_a_topic_deleted_meanwhile_is_unknown():
 async def test_a_request_with_thousands_of_partitions_lets_others_work_between():
     async with Rig() as rig:
         await filled(rig)
-        peer, other = rig.peer(), rig.peer()
+        peer, turns = rig.peer(), 0
 
         peer.send(delete("t", *[(0, 1)] * 5_000), 1)
-        other.send(produce("t", batch("b")), 7)
-        await peer.wait()
+        while not peer.answered:
+            turns += 1
+            await asyncio.sleep(0)
 
         assert outcomes(peer.answer())[-1] == (0, 1, 0)
-        assert other.answered == 1
+        assert turns > 5
