@@ -10,11 +10,13 @@ import pytest
 
 from tests.log.samples import CLUSTER as MADE_BY
 from tests.log.samples import samples, write_segment
-from tests.s3 import Hands, MemoryObjects, make_objects
+from tests.s3 import CLUSTER, Hands, MemoryObjects, make_objects
 from trilogue.log.errors import ObjectDenied, ObjectExists, ObjectMissing, StorageUnavailable
 from trilogue.log.files import OsFileSystem
 from trilogue.log.objects import READING, WRITING, Objects
+from trilogue.log.obstore_store import Reach, StoreOptions
 from trilogue.log.segment_info import SegmentInfo
+from trilogue.log.uploads import UploadJob, upload
 
 FOLDER = "6120636c757374657227732069642031/segments"
 
@@ -109,6 +111,39 @@ def test_a_store_that_overwrites_is_found_out(objects: Objects, store: MemoryObj
 
     with pytest.raises(ObjectDenied):
         objects.prove()
+
+
+def test_a_store_that_overwrites_gets_no_segment(
+    objects: Objects,
+    store: MemoryObjects,
+    segment: tuple[SegmentInfo, memoryview],
+    tmp_path: Path,
+):
+    info, data = segment
+    where = Reach(StoreOptions("file:///not/asked"), CLUSTER)
+    job = UploadJob(where, str(tmp_path), info)
+    put = store.put
+    store.put = lambda key, data: put(key, data) if "/segments/" in key else None
+
+    with pytest.raises(ObjectDenied):
+        upload(job, objects, OsFileSystem())
+    assert store.objects == {}
+    store.put = put
+
+    assert upload(job, objects, OsFileSystem()).was_there is False
+    assert store.objects[f"{FOLDER}/{info.name}"] == bytes(data)
+    assert upload(job, objects, OsFileSystem()).was_there is True
+
+
+def test_at_the_end_nothing_is_tried_again(objects: Objects, store: MemoryObjects, hands: Hands):
+    store.fail = failing(99, StorageUnavailable("busy"))
+    objects.close()
+
+    with pytest.raises(StorageUnavailable):
+        objects.names()
+
+    assert store.count("list") == 1
+    assert hands.slept == []
 
 
 def test_a_file_of_another_size_is_not_sent(
