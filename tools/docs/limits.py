@@ -12,7 +12,7 @@ from trilogue.broker.cursor import NAME_SIZE_MAX, CursorLimits
 from trilogue.broker.facts import BATCHES_MAX
 from trilogue.broker.group_members import GroupSettings
 from trilogue.broker.names import LENGTH_MAX
-from trilogue.broker.producers import ProducerLimits
+from trilogue.broker.producers import PENDING_MAX, ProducerLimits
 from trilogue.broker.settings import ENTRY_SIZE_MAX, TopicSettings
 from trilogue.entry.kafka_batch import DECOMPRESSED_LIMIT
 from trilogue.gateway.http.door import HEAD_SIZE_LIMIT, HttpLimits
@@ -137,6 +137,9 @@ def _topics() -> Iterator[Bound]:
                 "`INVALID_RECORD`")  # fmt: skip
     yield Bound("batches of one producer that may be repeated", f"{BATCHES_MAX}",
                 "older ones: `DUPLICATE_SEQUENCE_NUMBER`")  # fmt: skip
+    yield Bound("batches of one producer, acknowledged from memory, that are not on disk yet",
+                f"{PENDING_MAX:,}", "a crash in that moment: `OUT_OF_ORDER_SEQUENCE_NUMBER`"
+                )  # fmt: skip
     yield Bound("pairs of producer and partition that are remembered",
                 f"{producers.count_max:,}, for {ms(producers.expiration_ms)}",
                 "the longest idle one is forgotten")  # fmt: skip
