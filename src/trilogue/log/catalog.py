@@ -88,7 +88,7 @@ class Runs:
         self._generation = -1
         self._seen = 0  # how many of the segments added in this generation were looked at
         self._ends: array[int] | None = None  # of the extents; None: there is none
-        self._holders: list[SegmentInfo] = []
+        self._holders: Sequence[SegmentInfo] = ()
 
     def refresh(self) -> None:
         """Take in what happened to the catalog since the last time."""

@@ -87,6 +87,7 @@ class LaterAborted:
 
 
 NOTHING: Final = Hot([], 0)
+_NOBODY: Final[dict[object, Callable[[], None]]] = {}  # never added to: one for all partitions
 
 
 class PartitionLog:
@@ -148,7 +149,7 @@ class PartitionLog:
         self._epochs: list[EpochStart] | None = None  # earlier ones that the tail began with
         self._transactions = Transactions(open_transactions) if open_transactions else None
         self._window: Window | None = None
-        self._waiting: dict[object, Callable[[], None]] = {}
+        self._waiting = _NOBODY
 
     # -- appending -------------------------------------------------------------------------
 
@@ -233,7 +234,7 @@ class PartitionLog:
         """Call those who wait for the high watermark to move."""
         if not self._waiting:
             return
-        waiting, self._waiting = self._waiting, {}
+        waiting, self._waiting = self._waiting, _NOBODY
         for callback in waiting.values():
             try:
                 callback()
@@ -299,6 +300,8 @@ class PartitionLog:
     def wait(self, callback: Callable[[], None]) -> Callable[[], None]:
         """Call once when the high watermark moves; return what takes the wish back."""
         token = object()
+        if self._waiting is _NOBODY:
+            self._waiting = {}
         self._waiting[token] = callback
 
         def forget() -> None:
