@@ -1,162 +1,43 @@
-"""What a merge keeps: every entry worth keeping, to the byte, and every error where it was."""
+"""What a merge keeps: every entry worth keeping, to the byte, in few large blocks."""
 
 from __future__ import annotations
 
-import errno
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import replace
-from itertools import pairwise
 from pathlib import Path
-from random import Random
 from tempfile import TemporaryDirectory
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.fakes import FakeFileSystem, PowerCut
-from tests.log.samples import CLUSTER, Sample, logs, samples
+from tests.fakes import FakeFileSystem
+from tests.log.merging import (
+    HOME,
+    KIB,
+    Disk,
+    blocks,
+    job,
+    joined,
+    put,
+    read_all,
+    rows,
+)
+from tests.log.samples import Sample, logs, samples
 from trilogue.entry.checksum import crc32c
-from trilogue.log.errors import CorruptLog
-from trilogue.log.files import FileSystem, OsFileSystem
+from trilogue.log.files import OsFileSystem
 from trilogue.log.merge import merge, run
 from trilogue.log.pace import SYNC_SIZE
 from trilogue.log.segment import (
     BLOCK_TARGET,
     OPEN,
     AbortedTransaction,
-    Block,
-    EpochStart,
-    SegmentHeader,
-    SegmentWriter,
 )
 from trilogue.log.segment_info import (
-    MergeJob,
     MergeResult,
     SegmentInfo,
-    segment_name,
     without,
 )
-from trilogue.log.segment_reader import SegmentReader
-
-HOME = Path("/segments")
-KIB = 1 << 10
-
-
-def put(
-    files: FileSystem,
-    home: Path,
-    segment_id: int,
-    entries: Sequence[Sample],
-    *,
-    per_block: int = 3,
-    aborted: dict[int, list[AbortedTransaction]] | None = None,
-) -> SegmentInfo:
-    """A segment as a flush makes it, made of frame `segment_id`."""
-    file = files.open(home / segment_name(segment_id), create=True)
-    writer = SegmentWriter(file, SegmentHeader(segment_id, 0, 1, 7, CLUSTER, 1234))
-    for partition_id in sorted({entry.partition_id for entry in entries}):
-        mine = [entry for entry in entries if entry.partition_id == partition_id]
-        epochs = [EpochStart(mine[0].epoch, mine[0].base)]
-        for one, other in pairwise(mine):
-            if one.epoch != other.epoch:
-                epochs.append(EpochStart(other.epoch, other.base))
-        writer.begin(partition_id, epochs, (aborted or {}).get(partition_id, ()))
-        for at in range(0, len(mine), per_block):
-            some = mine[at : at + per_block]
-            times = (min(e.base_ms for e in some), max(e.max_ms for e in some))
-            appended = (5_000 + segment_id, 5_000 + segment_id)
-            block = Block(some[0].base, some[-1].end, len(some), *times, *appended)
-            writer.block(block, b"".join(entry.data for entry in some))
-    info = writer.finish(segment_name(segment_id), segment_id, segment_id)
-    file.close()
-    files.sync_directory(home)
-    return info
-
-
-def job(
-    inputs: Sequence[SegmentInfo],
-    home: Path = HOME,
-    *,
-    starts: dict[int, int] | None = None,
-    own_bytes: int = 1 << 40,
-    target_bytes: int = 1 << 40,
-    first_id: int = 100,
-) -> MergeJob:
-    known = {each: 0 for info in inputs for each in info.partitions}
-    return MergeJob(
-        inputs=tuple(inputs),
-        directory=str(home),
-        segment_ids=tuple(range(first_id, first_id + 100)),
-        level=1,
-        starts=known if starts is None else starts,
-        own_bytes=own_bytes,
-        target_bytes=target_bytes,
-        cluster_id=CLUSTER,
-        node_id=1,
-        node_epoch=7,
-        now_ms=9_999,
-    )
-
-
-class Disk:
-    """A folder with segments of the entries given, one segment a list."""
-
-    def __init__(
-        self, *flushes: Sequence[Sample], direct: bool = False, per_block: int = 3
-    ) -> None:
-        self.files = FakeFileSystem(direct=direct)
-        self.files.make_directory(HOME)
-        self.inputs = [
-            put(self.files, HOME, number, entries, per_block=per_block)
-            for number, entries in enumerate(flushes, 1)
-        ]
-
-    def merge(self, **changes: object) -> MergeResult:
-        return merge(job(self.inputs, **changes), self.files)  # type: ignore[arg-type]
-
-    def reader(self, info: SegmentInfo) -> SegmentReader:
-        return SegmentReader.open(self.files, HOME / info.name, info)
-
-    def read(self, infos: Iterable[SegmentInfo], partition_id: int, offset: int = 0) -> bytes:
-        return read_all(self.files, HOME, infos, partition_id, offset)
-
-    def names(self) -> list[str]:
-        return self.files.listdir(HOME)
-
-
-def read_all(
-    files: FileSystem, home: Path, infos: Iterable[SegmentInfo], partition_id: int, offset: int = 0
-) -> bytes:
-    """All entries of a partition from the one with this offset on, over several segments."""
-    mine = [info for info in infos if partition_id in info.partitions]
-    found = b""
-    for info in sorted(mine, key=lambda info: info.partitions[partition_id].base_offset):
-        reader = SegmentReader.open(files, home / info.name, info)
-        found += reader.read(partition_id, offset, 1 << 40)
-        reader.close()
-    return found
-
-
-def joined(entries: Iterable[Sample], offset: int = 0) -> bytes:
-    return b"".join(entry.data for entry in entries if entry.end > offset)
-
-
-def rows(files: FileSystem, info: SegmentInfo, partition_id: int) -> list[AbortedTransaction]:
-    """What the index says of transactions, also of those that go on behind the segment."""
-    index = SegmentReader.open(files, HOME / info.name, info)._footer.index(partition_id)
-    assert index is not None
-    return index.aborted
-
-
-def blocks(disk: Disk, info: SegmentInfo, partition_id: int) -> list[tuple[int, int]]:
-    """Base offset and size of each block."""
-    reader = disk.reader(info)
-    index = reader._footer.index(partition_id)
-    assert index is not None
-    reader.close()
-    return list(zip(index.bases, index.sizes, strict=True))
-
 
 # ── what is kept ──────────────────────────────────────────────────────────────────────────────
 
@@ -370,206 +251,6 @@ def test_aborted_transactions_are_carried_over_where_they_matter():
         [across, late._replace(last_offset=OPEN)],  # 6 to 8
         [late],  # 9
     ]
-
-
-# ── damage ────────────────────────────────────────────────────────────────────────────────────
-
-
-def damage(disk: Disk, info: SegmentInfo, position: int) -> None:
-    disk.files.flip(HOME / info.name, position, 3)
-
-
-def test_a_damaged_block_stays_an_error_for_itself_alone():
-    """Its neighbours are joined without it, and no checksum is made that fits wrong bytes."""
-    entries = samples(1, 20)
-    disk = Disk(entries[:10], [*entries[10:], *samples(2, 5)], per_block=2)
-    extent = disk.inputs[0].partitions[1]
-    damage(disk, disk.inputs[0], extent.position + 2 * 2 * 168 + 100)  # offsets 4 and 5
-
-    result = disk.merge()
-
-    (made,) = result.added
-    assert result.damaged_blocks == 1
-    reader = disk.reader(made)
-    for offset in (4, 5):
-        with pytest.raises(CorruptLog, match="does not match its checksum"):
-            reader.read(1, offset, 1)
-    for entry in entries:
-        if entry.base not in (4, 5):
-            assert reader.read(1, entry.base, 168) == entry.data
-    assert disk.read([made], 2) == joined(samples(2, 5))
-
-
-def test_a_large_damaged_block_keeps_the_checksum_it_should_have_had():
-    disk = Disk([Sample(1, 0, size=300 * KIB)], [Sample(1, 1, size=300 * KIB)], per_block=1)
-    damage(disk, disk.inputs[0], disk.inputs[0].partitions[1].position + 200 * KIB)
-
-    result = disk.merge()
-
-    assert result.damaged_blocks == 1
-    reader = disk.reader(result.added[0])
-    with pytest.raises(CorruptLog):
-        reader.read(1, 0, 1)
-    assert reader.read(1, 1, 1) == Sample(1, 1, size=300 * KIB).data
-
-
-@pytest.mark.parametrize("part", ["section", "record"])
-@pytest.mark.parametrize("at", [3, 20, 50, 70])
-def test_a_partition_whose_index_is_damaged_stays_in_all_inputs(part: str, at: int):
-    """Nobody can tell how its bytes are to be read; moved in part it would lie over itself."""
-    disk = Disk(*([*samples(1, 3, base=at), *samples(2, 3, base=at)] for at in (0, 3, 6)))
-    hurt = disk.inputs[1]
-    last_record = hurt.size - 80 - 120
-    damage(disk, hurt, (hurt.footer_position if part == "section" else last_record) + at)
-    victim, other = (1, 2) if part == "section" else (2, 1)
-
-    result = disk.merge()
-
-    swap = result.swap(job(disk.inputs))
-    assert result.left == {1: (victim,), 2: (victim,), 3: (victim,)}
-    assert [sorted(each.partitions) for each in result.added] == [[other]]
-    assert disk.read(result.added, other) == joined(samples(other, 9))
-    assert swap.removed == ()
-    assert [(*each.partitions, *each.hidden) for each in swap.changed] == [(victim, other)] * 3
-    assert result.dead_bytes == 0
-
-
-@pytest.mark.parametrize("position", [3, 20, -5, -50])
-def test_a_damaged_header_or_trailer_names_its_file(position: int):
-    disk = Disk(samples(1, 3), samples(1, 3, base=3))
-    damage(disk, disk.inputs[1], position % disk.inputs[1].size)
-
-    with pytest.raises(CorruptLog) as caught:
-        disk.merge()
-
-    assert caught.value.path == HOME / disk.inputs[1].name
-    assert len(disk.names()) == 2
-
-
-def test_a_missing_input_names_its_file():
-    disk = Disk(samples(1, 3), samples(1, 3, base=3))
-    disk.files.unlink(HOME / disk.inputs[0].name)
-
-    with pytest.raises(CorruptLog) as caught:
-        disk.merge()
-
-    assert caught.value.path == HOME / disk.inputs[0].name
-
-
-def test_a_disk_that_cannot_read_an_input_costs_what_a_damaged_one_costs():
-    disk = Disk(samples(1, 3), samples(1, 3, base=3))
-    disk.files.fail("read")
-
-    with pytest.raises(CorruptLog) as caught:
-        disk.merge()
-
-    assert caught.value.path == HOME / disk.inputs[0].name
-
-
-@settings(deadline=None, max_examples=60)
-@given(data=st.data())
-def test_a_flipped_bit_is_never_carried_under_a_checksum_that_fits(data: st.DataObject):
-    """Wherever it is: the merge fails by name, or each entry reads as it was, or as an error."""
-    entries = [entry for each in (1, 2, 3) for entry in samples(each, 12, size=200)]
-    halves = [[e for e in entries if (e.base < 6) is first] for first in (True, False)]
-    disk = Disk(*halves, per_block=2)
-    hurt = disk.inputs[data.draw(st.integers(0, 1))]
-    damage(disk, hurt, data.draw(st.integers(0, hurt.size - 1)))
-    try:
-        result = disk.merge()
-    except CorruptLog as error:
-        assert error.path == HOME / hurt.name  # noqa: PT017 -- both ends are right
-        return
-
-    swap, wrong = result.swap(job(disk.inputs)), 0
-    for entry in entries:
-        holders = [
-            info
-            for info in (*swap.added, *swap.changed)
-            if entry.partition_id in info.partitions
-            and info.partitions[entry.partition_id].base_offset <= entry.base
-            and entry.base < info.partitions[entry.partition_id].end_offset
-        ]
-        assert len(holders) == 1
-        try:
-            assert disk.reader(holders[0]).read(entry.partition_id, entry.base, 200) == entry.data
-        except CorruptLog:
-            wrong += 1
-    assert wrong <= 6  # of one partition in one input
-
-
-# ── failures and crashes ──────────────────────────────────────────────────────────────────────
-
-LARGE = [*samples(1, 30, size=9_000), *samples(2, 3)]
-
-
-def outputs(disk: Disk) -> list[str]:
-    return [name for name in disk.names() if name not in {each.name for each in disk.inputs}]
-
-
-@pytest.mark.parametrize("direct", [False, True])
-@pytest.mark.parametrize("operation", ["create", "write", "sync", "sync_directory"])
-def test_a_merge_that_fails_leaves_nothing_behind(operation: str, direct: bool):
-    """Whichever call of its kind it is that fails; in the end one is not hit and it succeeds."""
-    for number in range(100):
-        disk = Disk(LARGE, samples(2, 9, base=3), direct=direct)
-        before = {each.name: bytes(disk.files.read(HOME / each.name)) for each in disk.inputs}
-        fail_the_nth(disk.files, operation, number)
-        try:
-            result = disk.merge(own_bytes=100_000, target_bytes=150_000)
-        except OSError as error:
-            assert error.errno == errno.ENOSPC  # noqa: PT017 -- until it succeeds
-            assert outputs(disk) == []
-        else:
-            assert outputs(disk) == [each.name for each in result.added]
-            assert number > 0
-            break
-        assert {name: disk.files.read(HOME / name) for name in before} == before
-    else:
-        pytest.fail("it never succeeded")
-
-
-def fail_the_nth(files: FakeFileSystem, operation: str, number: int) -> None:
-    step, seen = files.step, 0
-
-    def counting(which: str, file: object = None) -> None:
-        nonlocal seen
-        if which == operation:
-            seen += 1
-            if seen == number + 1:
-                raise OSError(errno.ENOSPC, "full")
-        step(which, file)  # type: ignore[arg-type]
-
-    files.step = counting  # type: ignore[method-assign]
-
-
-def test_a_power_cut_at_any_step_leaves_nothing_but_orphans():
-    for steps in range(200):
-        disk = Disk(LARGE, samples(2, 9, base=3), direct=True)
-        for info in disk.inputs:
-            disk.files.names[HOME / info.name].persist()
-        disk.files.cut_after(steps)
-        try:
-            result = disk.merge(own_bytes=100_000, target_bytes=150_000)
-        except PowerCut:
-            disk.files.power_cut(Random(steps))
-        else:
-            disk.files.power_cut(Random(steps))
-            assert outputs(disk) == [each.name for each in result.added]
-            assert disk.read(result.added, 1) == joined(samples(1, 30, size=9_000))
-            return
-        assert disk.read(disk.inputs, 1) == joined(samples(1, 30, size=9_000))
-        assert disk.read(disk.inputs, 2) == joined(samples(2, 12))
-    pytest.fail("it never came to an end")
-
-
-def test_too_few_ids_are_an_error_that_leaves_nothing_behind():
-    disk = Disk(LARGE)
-
-    with pytest.raises(ValueError, match="too few"):
-        merge(replace(job(disk.inputs, own_bytes=1, target_bytes=1), segment_ids=(7,)), disk.files)
-
-    assert outputs(disk) == []
 
 
 # ── the work itself ───────────────────────────────────────────────────────────────────────────
