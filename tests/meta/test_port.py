@@ -439,20 +439,6 @@ def test_the_manifest_says_what_exists(meta: Meta):
     assert manifest.segments == (segment(1, 1),)
 
 
-def test_the_manifest_ends_where_a_transaction_is_open(meta: Meta):
-    commit(meta, PutTopic(topic("orders", 1, 2)))
-
-    opened = ((7, 5), (8, 6))
-    commit(meta, PutPartitionState(1, 3, 9, open_transactions=opened))
-    assert meta.manifest().partitions[1] == PartitionRange(3, 9, 5, open_transactions=opened)
-
-    commit(meta, PutPartitionState(1, 6))  # retention takes the beginning of one
-    assert meta.manifest().partitions[1] == PartitionRange(6, 9, 6, open_transactions=opened)
-
-    commit(meta, PutPartitionState(1, flushed_end=12, open_transactions=()))
-    assert meta.manifest().partitions[1] == PartitionRange(6, 12, 12)
-
-
 # ── any commits at all ────────────────────────────────────────────────────────────────────────
 
 names = st.sampled_from(["a", "b", "c"])
