@@ -11,9 +11,14 @@ import select
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
+from tests.log.merging import job, put
+from tests.log.samples import samples
 
+from trilogue.log import merge
+from trilogue.log.files import OsFileSystem
 from trilogue.node.helper import JobFailedError, read_packet, run_job
 from trilogue.node.jobs import Helper, HelperDiedError
 
@@ -77,6 +82,26 @@ def test_a_helper_that_died_between_jobs_is_started_again():
         assert await helper.run(operator.add, 2, 3) == 5
 
     with_helper(scenario)
+
+
+def test_a_job_under_way_can_be_told_to_hurry_and_the_next_one_keeps_its_pace(tmp_path):
+    """At this pace it would take an hour."""
+    files = OsFileSystem()
+    segments = [put(files, tmp_path, 1, samples(1, 40, size=100_000))]
+
+    async def scenario(helper):
+        helper.hurry()  # nobody is there
+        slow = replace(job(segments, tmp_path), bytes_per_second=1_000)
+        merging = asyncio.ensure_future(helper.run(merge.run, slow))
+        while not merging.done():
+            await asyncio.sleep(0.05)
+            helper.hurry()
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.5):
+                await helper.run(merge.run, replace(slow, segment_ids=(200,)))
+        return merging.result()
+
+    assert with_helper(scenario).entries == 40
 
 
 def test_a_cancelled_job_does_not_answer_the_next_one():

@@ -13,7 +13,7 @@ import pytest
 from tests.node.test_background import append, make_topic, scenario, until
 
 from trilogue.log.errors import DiskFull
-from trilogue.log.merge_plan import FIRST_LEVEL_DUE, FIRST_LEVEL_MAX, Plan
+from trilogue.log.merge_plan import FIRST_LEVEL_DUE, FIRST_LEVEL_LAST, FIRST_LEVEL_MAX, Plan
 from trilogue.log.partition_log import Cold
 from trilogue.log.segment_info import SegmentInfo
 from trilogue.meta.errors import PreconditionFailed
@@ -36,6 +36,13 @@ async def flush(node, topic, *values):
 async def flush_many(node, topic, count, first=0):
     for number in range(first, first + count):
         await flush(node, topic, b"message %d;" % number)
+
+
+async def sweep(node):
+    """Retire what is dead, say so in the manifest, remove what may go."""
+    await node.retention.look()
+    await node._manifests.write()
+    await node.retention.look()
 
 
 def read(topic, offset=0):
@@ -76,7 +83,7 @@ def test_first_level_segments_become_one_and_their_files_go_after_a_while(tmp_pa
         assert messages(read(topic)) == list(range(FIRST_LEVEL_DUE))
         assert len(files(node)) == FIRST_LEVEL_DUE + 1
 
-        await node.retention.look()
+        await sweep(node)
         assert files(node) == [made.name]
         assert merges(node).written_bytes == made.size
         assert node.helper.starts == node.slow_helper.starts == 1
@@ -161,6 +168,29 @@ def test_a_flush_waits_when_too_many_segments_are_not_merged(tmp_path):
         await until(lambda: node.flusher.counts.flushes > FIRST_LEVEL_MAX)
 
         assert messages(read(topic)) == list(range(17))
+
+
+def test_a_flush_waits_for_nothing_but_merges_unless_segments_become_very_many(tmp_path):
+    """What else is done in the background may take long, and is told to hurry."""
+
+    @scenario(tmp_path / "data")
+    async def _(node):
+        hurried = []
+        node.slow_helper.hurry = lambda: hurried.append(node.merging.first_level)
+        node.maintenance.doing = "compaction"
+        node.maintenance._is_idle = False
+        levels = dict.fromkeys(range(FIRST_LEVEL_LAST), SimpleNamespace(level=0, segment_id=0,
+            first_sequence=0, last_sequence=0))  # fmt: skip
+        node.merging._storage = SimpleNamespace(log=SimpleNamespace(segments=levels))
+        waiting = asyncio.create_task(node.merging.room_for_flush())
+        await asyncio.sleep(0.01)
+        assert not waiting.done()
+
+        del levels[0]
+        node.maintenance._tell()
+        await waiting
+
+        assert hurried == [FIRST_LEVEL_LAST]
 
 
 @pytest.mark.parametrize("error", [OSError(errno.EIO, "broken"), DiskFull("full"), RuntimeError()])
@@ -273,7 +303,7 @@ def test_what_a_merge_wrote_before_the_end_is_an_orphan_of_the_next_start(tmp_pa
         (topic,) = node.storage.broker.cluster
         assert messages(read(topic)) == list(range(FIRST_LEVEL_DUE))
         await until(lambda: merges(node).jobs)
-        await node.retention.look()
+        await sweep(node)
 
         (made,) = node.storage.log.segments.values()
         assert files(node) == [made.name]
@@ -372,12 +402,12 @@ def test_what_a_merge_reads_is_not_taken_away_meanwhile(tmp_path):
         await until(lambda: gate.asked)
         await node.commits.carry_out(node.storage.broker.cluster.plan_delete(topic.name))
 
-        await node.retention.look()
+        await sweep(node)
         assert len(node.storage.log.segments) == len(files(node)) == FIRST_LEVEL_DUE
 
         gate.open.set()
         await until(lambda: merges(node).jobs)
-        await node.retention.look()
+        await sweep(node)
         assert not files(node)
         assert not node.storage.meta.state.segments
 

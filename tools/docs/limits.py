@@ -23,7 +23,7 @@ from trilogue.log.chunks import POOL_BYTES
 from trilogue.log.compaction import UNDECIDED_MAX
 from trilogue.log.frame import MAX_FACT, MAX_FRAME
 from trilogue.log.log import LogLimits
-from trilogue.log.merge_plan import FIRST_LEVEL_MAX, INPUTS_MAX, TARGET_BYTES
+from trilogue.log.merge_plan import FIRST_LEVEL_LAST, FIRST_LEVEL_MAX, INPUTS_MAX, TARGET_BYTES
 from trilogue.log.object_cache import CACHE_BYTES, CHUNK, RUN_MAX
 from trilogue.log.objects import OBJECT_BYTES_MAX, READING
 from trilogue.log.obstore_store import PUT_BYTES_A_SECOND, REQUEST_S
@@ -197,7 +197,8 @@ def _storage() -> Iterator[Bound]:
                 "disk.reserve")  # fmt: skip
     yield Bound("a block of a segment", size(BLOCK_TARGET), "a larger entry is a block of its own")
     yield Bound("segments that were not merged yet", str(FIRST_LEVEL_MAX),
-                "a flush waits for the merge, unless merges fail")  # fmt: skip
+                f"a flush waits for the merge, unless merges fail; at {FIRST_LEVEL_LAST} for "
+                "whatever else is under way")  # fmt: skip
     yield Bound("segments that are merged at a time", str(INPUTS_MAX), "the rest comes next")
     yield Bound("a merged segment", size(TARGET_BYTES),
                 "ends with the partition, or the block of a large one, that reaches it"

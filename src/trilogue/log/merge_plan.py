@@ -30,6 +30,7 @@ from trilogue.log.segment_info import SegmentInfo
 FIRST_LEVEL_MIN: Final = 8  # so many are merged if the output is large enough to be left alone
 FIRST_LEVEL_DUE: Final = 12  # and so many whatever it is; nothing slows the merge of more
 FIRST_LEVEL_MAX: Final = 16  # a flush waits for a merge then
+FIRST_LEVEL_LAST: Final = 64  # or for whatever else is done in the background
 FIRST_LEVEL_BYTES: Final = 1 << 30  # and so much, however few they are
 SMALL_BYTES: Final = 64 << 20  # a merged segment with less is merged again
 SMALL_MIN: Final = 8  # of one level
@@ -108,22 +109,52 @@ def plan_merge(
     segments: Collection[SegmentInfo], starts: Mapping[int, int], skip: Collection[int] = ()
 ) -> Steps[Plan | None]:
     """Find the merge that is due; `starts` of known partitions, `skip`: what to leave alone."""
-    waiting = first_level(segments, skip)
+    plan = yield from _plan_first_level(segments, starts, first_level(segments, skip))
+    return plan or (yield from _plan_small(segments, starts, small_ones(segments, skip)))
+
+
+def may_be_due(segments: Iterable[SegmentInfo], skip: Collection[int]) -> frozenset[int]:
+    """Name the segments that a plan would be made of; empty where it is not worth to make one.
+
+    What had no plan once has none later, as long as these are the same.
+    """
+    segments = list(segments)
+    waiting, small = first_level(segments, skip), small_ones(segments, skip)
     if _is_due(waiting):
-        waiting = yield from _alive(waiting, starts)
-        runs = yield from _runs(waiting, segments, _NEVER)
-        for run in runs:
-            if _is_due(run) or (run is not runs[-1] and len(run) > 1):
-                return _plan(run, 1)
-    small = [
+        return frozenset(each.segment_id for each in (*waiting, *small))
+    return frozenset(each.segment_id for each in small) if len(small) >= SMALL_MIN else frozenset()
+
+
+def small_ones(segments: Iterable[SegmentInfo], skip: Collection[int] = ()) -> list[SegmentInfo]:
+    """Name the segments that were merged and stayed small, oldest first."""
+    found = [
         each
         for each in segments
         if each.level and data_bytes(each) < SMALL_BYTES and each.segment_id not in skip
     ]
+    return sorted(found, key=_age)
+
+
+def _plan_first_level(
+    segments: Collection[SegmentInfo], starts: Mapping[int, int], waiting: Sequence[SegmentInfo]
+) -> Steps[Plan | None]:
+    if not _is_due(waiting):
+        return None
+    alive = yield from _alive(waiting, starts)
+    runs = yield from _runs(alive, segments, _NEVER)
+    for run in runs:
+        if _is_due(run) or (run is not runs[-1] and len(run) > 1):
+            return _plan(run, 1)
+    return None
+
+
+def _plan_small(
+    segments: Collection[SegmentInfo], starts: Mapping[int, int], small: Sequence[SegmentInfo]
+) -> Steps[Plan | None]:
     if len(small) < SMALL_MIN:
         return None
-    small = yield from _alive(sorted(small, key=_age), starts)
-    runs = yield from _runs(small, segments, SPAN_MS_MAX)
+    alive = yield from _alive(small, starts)
+    runs = yield from _runs(alive, segments, SPAN_MS_MAX)
     return (yield from _tier(runs, segments))
 
 

@@ -1,13 +1,33 @@
-"""Keeps jobs on files from getting in the way of the journal: a rate, and syncs now and then."""
+"""Keeps jobs on files from getting in the way of the journal: a rate, and syncs now and then.
+
+A job may be told to hurry while it is under way (`hurry`): what was slow enough when it began may
+be too slow for who waits for it now. A process does one job at a time, so one word is enough.
+"""
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from typing import Final
 
 from trilogue.log.files import File
 
 SYNC_SIZE: Final = 8 << 20  # a paced job syncs this often, so that no burst meets the journal
+
+
+STEP_S: Final = 0.1  # who sleeps for long looks whether it is to hurry
+
+_haste = threading.Event()
+
+
+def hurry() -> None:
+    """Let the job under way go as fast as it can, until `calm` is called."""
+    _haste.set()
+
+
+def calm() -> None:
+    """Let the next job keep to its rate."""
+    _haste.clear()
 
 
 class Pace:
@@ -29,12 +49,13 @@ class Pace:
 
     def __call__(self, size: int) -> None:
         """Count bytes that were written, and wait until that many are due."""
-        if not self._bytes_per_second:
+        if not self._bytes_per_second or _haste.is_set():
             return
         self._done += size
         early = self._start + self._done / self._bytes_per_second - self._monotonic()
-        if early > 0:
-            self._sleep(early)
+        while early > 0 and not _haste.is_set():
+            self._sleep(min(early, STEP_S))
+            early -= STEP_S
 
 
 def smoothly(file: File, pace: Pace) -> Callable[[int], None]:

@@ -10,7 +10,8 @@ Pickle is safe here because both ends are ours and the pipe is inherited: nobody
 it. The process imports nothing but what its jobs need. It must never outlive the server: it ends at
 the end of its stdin, and where it cannot look (in the middle of a job) the kernel ends it, by the
 parent-death signal. Signals for the whole process group (Ctrl-C, a service manager's SIGTERM) are
-for the server, which drains and then closes the pipe.
+for the server, which drains and then closes the pipe. One signal is for it: the job under way is to
+hurry (`HURRY`).
 """
 
 from __future__ import annotations
@@ -24,8 +25,11 @@ import traceback
 from collections.abc import Callable
 from typing import BinaryIO
 
+from trilogue.log import pace
+
 SIZE = struct.Struct(">I")
 NICENESS = 5
+HURRY = signal.SIGURG  # harmless to a process that does not know it yet
 PR_SET_PDEATHSIG = 1
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
 KEPT_BYTES = 32 << 20
@@ -39,6 +43,7 @@ def main(parent: int, niceness: int = NICENESS) -> None:
     """Do jobs until stdin ends."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    signal.signal(HURRY, lambda *_: pace.hurry())
     die_with(parent)
     keep_memory()
     os.nice(niceness)
@@ -53,6 +58,7 @@ def main(parent: int, niceness: int = NICENESS) -> None:
 
 def run_job(packet: bytes) -> bytes:
     """Call the function a packet names; an exception is a result too."""
+    pace.calm()
     try:
         function: Callable[..., object]
         function, arguments = pickle.loads(packet)  # noqa: S301 -- see the top of the file

@@ -11,6 +11,7 @@ knows yet.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import os
 import pickle
@@ -19,7 +20,7 @@ from asyncio.subprocess import PIPE, Process
 from collections.abc import Callable
 from typing import TypeVar, TypeVarTuple, cast
 
-from trilogue.node.helper import NICENESS, SIZE
+from trilogue.node.helper import HURRY, NICENESS, SIZE
 
 log = logging.getLogger(__name__)
 
@@ -72,6 +73,13 @@ class Helper:
             if error is not None:
                 raise error
             return cast("Result", result)
+
+    def hurry(self) -> None:
+        """Tell the job under way, if there is one, to forget its pace."""
+        process = self._process
+        if self._turn.locked() and process is not None and process.returncode is None:
+            with contextlib.suppress(ProcessLookupError):
+                process.send_signal(HURRY)
 
     async def close(self) -> None:
         """End the process: by the end of its stdin, after a while by force."""

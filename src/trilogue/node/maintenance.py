@@ -90,6 +90,7 @@ class Maintenance:
         self.place = stay_local  # set by who keeps segments in an object store
         self.counts: defaultdict[str, Counts] = defaultdict(Counts)
         self.at_work: frozenset[int] = frozenset()  # segments that the job under way reads
+        self.doing = ""  # its kind
         self.failures = 0  # in a row
         self._is_idle = True
         self._storage = storage
@@ -186,7 +187,7 @@ class Maintenance:
         if not self._has_room(job):
             counts.failures += 1
             return False
-        self.at_work = job.segment_ids
+        self.at_work, self.doing = job.segment_ids, job.kind
         try:
             written = await job.run()
         except (StorageFailed, Fenced):
@@ -205,7 +206,7 @@ class Maintenance:
             )
             return False
         finally:
-            self.at_work = frozenset()
+            self.at_work, self.doing = frozenset(), ""
         counts.jobs += 1
         counts.written_bytes += written
         counts.seconds += self._monotonic() - began

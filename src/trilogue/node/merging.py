@@ -19,7 +19,14 @@ from typing import TypeVar
 
 from trilogue.log import merge, merge_plan
 from trilogue.log.errors import CorruptLog, StorageUnavailable
-from trilogue.log.merge_plan import FIRST_LEVEL_DUE, FIRST_LEVEL_MAX, Plan, Steps, first_level
+from trilogue.log.merge_plan import (
+    FIRST_LEVEL_DUE,
+    FIRST_LEVEL_LAST,
+    FIRST_LEVEL_MAX,
+    Plan,
+    Steps,
+    first_level,
+)
 from trilogue.log.segment_info import MergeJob, MergeResult, SegmentInfo
 from trilogue.node.jobs import Helper
 from trilogue.node.maintenance import Job, Maintenance
@@ -60,6 +67,7 @@ class Merging:
         self._monotonic = monotonic
         self._rewrite_every_s = rewrite_every_s
         self._next_rewrite = 0.0
+        self._in_vain: frozenset[int] = frozenset()  # what the last plan was made of, if none
         self._objects_again = 0.0  # until then segments in objects are left alone
 
     @property
@@ -71,10 +79,18 @@ class Merging:
         """Wait while there are as many first-level segments as there may be.
 
         Only as long as merges help: when they fail, or find nothing that they may merge, a flush
-        goes ahead. What it brings to segments is safe; more segments only cost time.
+        goes ahead. What it brings to segments is safe; more segments only cost time. So more of
+        them may come while something else is done, which has to hurry then.
         """
-        while self.first_level >= FIRST_LEVEL_MAX and self._maintenance.is_hopeful:
+        if self.first_level > FIRST_LEVEL_DUE:
+            self._helper.hurry()
+        while self._is_full and self._maintenance.is_hopeful:
             await self._maintenance.moved()
+
+    @property
+    def _is_full(self) -> bool:
+        is_merging = self._maintenance.doing in ("", "merge")
+        return self.first_level >= (FIRST_LEVEL_MAX if is_merging else FIRST_LEVEL_LAST)
 
     # -- plans -----------------------------------------------------------------------------
 
@@ -82,15 +98,19 @@ class Merging:
         """Say which merge is due; if none is, which segment is mostly dead."""
         segments = list(self._storage.log.segments.values())
         self.skip &= {each.segment_id for each in segments}
-        starts, skip = await self._starts(), self.skip
-        if self._monotonic() < self._objects_again:
+        now, skip, found = self._monotonic(), self.skip, None
+        if now < self._objects_again:
             skip = skip | {each.segment_id for each in segments if each.store}
-        found = await _gently(merge_plan.plan_merge(segments, starts, skip))
-        if found is None and self._monotonic() >= self._next_rewrite:
-            dead = await _gently(merge_plan.plan_rewrite(segments, starts, skip))
+        material = merge_plan.may_be_due(segments, skip)
+        if material and material != self._in_vain:
+            found = await _gently(merge_plan.plan_merge(segments, await self._starts(), skip))
+            self._in_vain = material if found is None else frozenset()
+        if found is None and now >= self._next_rewrite:
+            steps = merge_plan.plan_rewrite(segments, await self._starts(), skip)
+            dead = await _gently(steps)
             self.dead_bytes, found = dead.bytes, dead.plan
             if found is None:
-                self._next_rewrite = self._monotonic() + self._rewrite_every_s
+                self._next_rewrite = now + self._rewrite_every_s
         if found is None:
             return None
         return Job(
