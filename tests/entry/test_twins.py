@@ -37,6 +37,7 @@ VERDICTS: dict[str, Callable[[Room, bytes], object]] = {
     "headers": lambda room, data: room.walk.walk_headers(data),
     "cut headers": lambda room, data: room.walk.walk_headers(data, cut_is_end=True),
     "records": lambda room, data: list(room.kafka_batch.iter_records(data)),
+    "keys": lambda room, data: room.kafka_batch.walk_records(data).read_keys(99),
     "time": lambda room, data: room.kafka_batch.first_record_at_or_after(data, 1_700_000_000_001),
     "rows": rows,
 }

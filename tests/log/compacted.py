@@ -40,7 +40,7 @@ class Written:
         return not self.header.is_control
 
 
-@dataclass
+@dataclass(repr=False)
 class World:
     """Appends, flushes and compactions of one partition."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -107,17 +108,34 @@ def _check(world: World) -> None:
             assert world.first_at(offset) == first
 
 
-@given(
+def run(data: st.DataObject, per_block: int, target: int, *, direct: bool) -> None:
+    fs = FakeFileSystem(direct=direct)
+    world = World(fs, entries_per_block=per_block, target_bytes=target, direct=direct)
+    for _ in range(data.draw(st.integers(5, 40))):
+        data.draw(steps(world))
+
+
+runs = given(
     data=st.data(),
     per_block=st.integers(1, 4),
     target=st.sampled_from([300, 1 << 30]),
     direct=st.booleans(),
 )
+
+
+@runs
 @settings(max_examples=50, deadline=None, suppress_health_check=list(HealthCheck))
 def test_compaction_keeps_its_promises(
     data: st.DataObject, per_block: int, target: int, direct: bool
 ):
-    fs = FakeFileSystem(direct=direct)
-    world = World(fs, entries_per_block=per_block, target_bytes=target, direct=direct)
-    for _ in range(data.draw(st.integers(5, 40))):
-        data.draw(steps(world))
+    run(data, per_block, target, direct=direct)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(900)
+@runs
+@settings(max_examples=1_000, deadline=None, suppress_health_check=list(HealthCheck))
+def test_compaction_keeps_its_promises_for_long(
+    data: st.DataObject, per_block: int, target: int, direct: bool
+):
+    run(data, per_block, target, direct=direct)
