@@ -19,6 +19,7 @@ from tests.log.samples import samples
 
 from trilogue.log import merge
 from trilogue.log.files import OsFileSystem
+from trilogue.log.segment_info import segment_name
 from trilogue.node.helper import JobFailedError, read_packet, run_job
 from trilogue.node.jobs import Helper, HelperDiedError
 
@@ -93,9 +94,12 @@ def test_a_job_under_way_can_be_told_to_hurry_and_the_next_one_keeps_its_pace(tm
         helper.hurry()  # nobody is there
         slow = replace(job(segments, tmp_path), bytes_per_second=1_000)
         merging = asyncio.ensure_future(helper.run(merge.run, slow))
-        while not merging.done():
-            await asyncio.sleep(0.05)
-            helper.hurry()
+        made = tmp_path / segment_name(slow.segment_ids[0])
+        while not made.exists() or not made.stat().st_size:  # noqa: ASYNC110 -- it tells nobody
+            await asyncio.sleep(0.01)
+        await asyncio.sleep(0.1)  # it waits until more is due
+        helper.hurry()
+        await merging
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(0.5):
                 await helper.run(merge.run, replace(slow, segment_ids=(200,)))
