@@ -137,11 +137,13 @@ class Compacting:
         began = self._monotonic()
         storage = self._storage
         partition = storage.broker.cluster.find_partition(partition_id)
-        if partition is None:
+        state = storage.meta.state.partitions.get(partition_id)
+        if partition is None or state is None:
             return 0
-        flushed_end = storage.meta.state.partitions[partition_id].flushed_end
+        flushed_end = state.flushed_end
         job = await self._order(due, partition, inputs)
-        result: CompactResult = await self._helper.run(compaction.run, job, storage.reach)
+        with self._maintenance.cleaning_up(job.segment_ids):
+            result: CompactResult = await self._helper.run(compaction.run, job, storage.reach)
         ops = [PutPartitionState(partition_id, compacted_end=result.compacted_end)]
         if result.replaced:
             await self._maintenance.swap(result.swap(partition_id, inputs), ops)

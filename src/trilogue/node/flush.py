@@ -211,13 +211,13 @@ class Flusher:
         storage = self._storage
         await storage.meta.reserve("segment", 1)
         job = self._job(cuts, storage.meta.allocate("segment"))
-        if any(cut.file.entry_count for cut in cuts):
-            result = await self._helper.run(jobs.run, job)
-        else:  # facts only, or the last word of an orderly end: there is nothing to sort
-            result = FlushResult(None, {}, job.last_sequence, 0, 0, 0)
         try:
+            if any(cut.file.entry_count for cut in cuts):
+                result = await self._helper.run(jobs.run, job)
+            else:  # facts only, or the last word of an orderly end: there is nothing to sort
+                result = FlushResult(None, {}, job.last_sequence, 0, 0, 0)
             await self._record(job, result, cuts)
-        except DiskFull:  # the next try makes another one: on a full disk this must not stay
+        except (HelperDiedError, DiskFull):  # the next try makes another one: this must not stay
             with contextlib.suppress(OSError):
                 storage.fs.unlink(Path(job.segment_path))
             raise

@@ -21,12 +21,12 @@ import contextlib
 import logging
 import time
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
 from trilogue.log.errors import CorruptLog, DiskFull, LogError, StorageFailed
-from trilogue.log.segment_info import SegmentInfo, Swap
+from trilogue.log.segment_info import SegmentInfo, Swap, segment_name
 from trilogue.meta.errors import Fenced, MetaError
 from trilogue.meta.port import DeleteSegment, Op, PutSegment, SegmentExists
 from trilogue.node.jobs import HelperDiedError
@@ -47,7 +47,7 @@ class Job:
 
     kind: str  # "merge", "rewrite", "compaction", ...: for log lines and metrics
     segment_ids: frozenset[int]  # what it reads; retention leaves them alone meanwhile
-    room: int  # bytes that it may write at most
+    room: int  # bytes of segments that it may write at most; 0: none, so a full disk is no matter
     run: Callable[[], Awaitable[int]]  # does it, `Maintenance.swap` included; segment bytes written
     spoilt: Callable[[CorruptLog], None] = lambda _: None  # never plan it like this again
 
@@ -112,7 +112,7 @@ class Maintenance:
         return not self._is_idle and not self.failures
 
     async def moved(self) -> None:
-        """Wait until a job ended, well or not, or there is none any more."""
+        """Wait until a job began or ended, well or not, or there is none any more."""
         await self._moved.wait()
 
     async def run(self) -> None:
@@ -151,7 +151,7 @@ class Maintenance:
         try:
             added = await self.place(swap.added)
         except Exception:
-            self._retired.discard(swap.added)
+            self._retired.discard(each.name for each in swap.added)
             raise
         swap = replace(swap, added=added)
         gone = [storage.meta.state.segments.get(each) for each in swap.removed]
@@ -163,7 +163,7 @@ class Maintenance:
                 [*commit, *ops], [SegmentExists(each) for each in touched], storage.fence
             )
         except (MetaError, DiskFull):
-            self._retired.discard(added)
+            self._retired.discard(each.name for each in added)
             raise
         try:
             storage.log.apply_swap(swap)
@@ -173,6 +173,18 @@ class Maintenance:
             if segment is not None:
                 self._retired.leave(segment)
         self._manifests.changed()
+
+    @contextlib.contextmanager
+    def cleaning_up(self, segment_ids: Iterable[int]) -> Iterator[None]:
+        """Around a helper's job: if it dies nobody else can remove what it wrote under these ids.
+
+        The next try has others, so that on a disk that is short of room each would take some more.
+        """
+        try:
+            yield
+        except HelperDiedError:
+            self._retired.discard(map(segment_name, segment_ids))
+            raise
 
     async def _next(self) -> Job | None:
         for planner in self.planners:
@@ -184,10 +196,11 @@ class Maintenance:
     async def _do(self, job: Job) -> bool:
         """Do one job; whether it went well."""
         counts, began = self.counts[job.kind], self._monotonic()
-        if not self._has_room(job):
+        if job.room and not self._has_room(job):
             counts.failures += 1
             return False
         self.at_work, self.doing = job.segment_ids, job.kind
+        self._tell()  # who waits may not want to wait for this
         try:
             written = await job.run()
         except (StorageFailed, Fenced):

@@ -144,7 +144,8 @@ class Merging:
         ids = tuple(storage.meta.allocate("segment") for _ in range(plan.outputs_max))
         job = await self._job(plan, ids)
         try:
-            result: MergeResult = await self._helper.run(merge.run, job, storage.reach)
+            with self._maintenance.cleaning_up(ids):
+                result: MergeResult = await self._helper.run(merge.run, job, storage.reach)
         except StorageUnavailable:  # what lies in files must not wait for it
             self._objects_again = self._monotonic() + OBJECTS_AGAIN_S
             raise

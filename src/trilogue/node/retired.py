@@ -60,14 +60,14 @@ class RetiredFiles:
         self._leaving.append(_Leaving(due, segment.name, generation, segment))
         log.info("segment.retired", extra={"segment": segment.segment_id})
 
-    def discard(self, segments: Iterable[SegmentInfo]) -> None:
+    def discard(self, names: Iterable[str]) -> None:
         """Remove what a job wrote and meta never heard of: on a full disk it must not stay.
 
         What is in an object store by then is an orphan there, its owner's affair.
         """
-        for segment in segments:
+        for name in names:
             with contextlib.suppress(OSError):
-                self._storage.fs.unlink(self._path(segment.name))
+                self._storage.fs.unlink(self._path(name))
 
     async def remove_due(self) -> None:
         """Remove what has waited for long enough; what cannot be removed is an orphan then."""
@@ -76,6 +76,8 @@ class RetiredFiles:
             segment = leaving.segment
             if segment is not None:  # a late reader may have opened it again
                 self._storage.log.readers.forget(segment.segment_id)
+            elif leaving.name in self._known():  # a copied directory may have ids to come
+                continue
             try:
                 if segment is not None and segment.store:
                     await self.remove_object(segment)
@@ -103,12 +105,15 @@ class RetiredFiles:
 
     def _find_orphans(self) -> None:
         """Note files that nobody knows; called before the first flush makes new ones."""
-        known = {segment.name for segment in self._storage.meta.state.segments.values()}
+        known = self._known()
         due = self._monotonic() + self.grace_s
         for name in self._storage.fs.listdir(self._storage.directory.segments):
             if name.endswith(SEGMENT_SUFFIX) and name not in known:
                 log.info("segment.orphan", extra={"file": name})
                 self._leaving.append(_Leaving(due, name, 0))
+
+    def _known(self) -> set[str]:
+        return {segment.name for segment in self._storage.meta.state.segments.values()}
 
     def _path(self, name: str) -> Path:
         return self._storage.directory.segments / name

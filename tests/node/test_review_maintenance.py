@@ -1,0 +1,168 @@
+"""Work in the background that dies, has no room or takes long: what it leaves, who waits for it."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from tests.node.objects_world import in_world
+from tests.node.test_background import append, make_topic, scenario, until
+from tests.node.test_compacting import scenario as compacting
+from tests.node.test_merging import files, flush_many, merges, messages, read
+
+from trilogue.log.merge_plan import FIRST_LEVEL_DUE, FIRST_LEVEL_MAX
+from trilogue.log.objects import STORE
+from trilogue.log.segment_info import segment_name
+from trilogue.node.jobs import HelperDiedError
+from trilogue.node.maintenance import Job
+from trilogue.node.retired import RetiredFiles
+
+
+class Dying:
+    """A helper that is killed in the middle of its first job: what it wrote so far stays."""
+
+    def __init__(self, inner):
+        self.inner = inner
+        self.left: list[Path] = []
+
+    async def run(self, function, job, *arguments):
+        if self.left:
+            return await self.inner.run(function, job, *arguments)
+        if hasattr(job, "segment_ids"):
+            self.left = [Path(job.directory) / segment_name(each) for each in job.segment_ids[:1]]
+        else:
+            self.left = [Path(job.segment_path)]
+        for path in self.left:
+            path.write_bytes(b"half of it")
+        raise HelperDiedError("killed")
+
+    def __getattr__(self, name):
+        return getattr(self.inner, name)
+
+
+# -- what a helper leaves that was killed ------------------------------------------------------
+# Each try has new names, so that half a segment would stay for each of them until the next start.
+
+
+def test_a_flush_whose_helper_died_leaves_no_file(tmp_path):
+    @scenario(tmp_path / "data")
+    async def _(node):
+        dying = node.flusher._helper = Dying(node.helper)
+        topic = await make_topic(node)
+        await append(node, topic, b"message 0;")
+        node.storage.log.seal()
+        await until(lambda: node.flusher.counts.failures)
+        assert len(dying.left) == 1
+
+        await until(lambda: node.flusher.counts.flushes)
+
+        assert files(node) == [each.name for each in node.storage.log.segments.values()]
+
+
+def test_a_merge_whose_helper_died_leaves_no_file(tmp_path):
+    @scenario(tmp_path / "data")
+    async def _(node):
+        node.maintenance._retry_s = (0.02,)
+        dying = node.merging._helper = Dying(node.slow_helper)
+        topic = await make_topic(node)
+        await flush_many(node, topic, FIRST_LEVEL_DUE)
+        await until(lambda: merges(node).failures)
+        assert len(dying.left) == 1
+
+        await until(lambda: merges(node).jobs)
+
+        assert dying.left[0].name not in files(node)
+        assert messages(read(topic)) == list(range(FIRST_LEVEL_DUE))
+
+
+def test_a_compaction_whose_helper_died_leaves_no_file(tmp_path):
+    @compacting(tmp_path / "data")
+    async def _(here):
+        dying = here.compacting._helper = Dying(here.helper)
+        topic = await here.topic()
+        await here.append(topic, (b"a", b"1"), (b"a", b"2"))
+        await here.flush()
+        await here.compacting.look_around()
+        job = await here.compacting.plan()
+
+        with pytest.raises(HelperDiedError):
+            await job.run()
+
+        assert len(dying.left) == 1
+        assert not dying.left[0].exists()
+
+
+# -- a full disk -------------------------------------------------------------------------------
+
+
+def test_segments_are_moved_to_objects_also_when_the_disk_is_full(tmp_path, monkeypatch):
+    """That writes no segment, and it is what makes room."""
+
+    @in_world(tmp_path)
+    async def _(world):
+        topic = await make_topic(world.node)
+        made = await world.merged(topic, b"one")
+        monkeypatch.setattr(type(world.storage.fs), "free_bytes", lambda *_: 1 << 20)
+        assert await world.keeper.upload_next()
+
+        assert await world.maintenance._do(await world.keeper.plan())
+
+        assert world.info(made).store == STORE
+
+
+# -- who waits ---------------------------------------------------------------------------------
+
+
+def test_a_flush_that_waits_for_a_plan_goes_ahead_when_something_else_is_begun(tmp_path):
+    @scenario(tmp_path / "data")
+    async def _(node):
+        topic = await make_topic(node)
+        planning, begun = asyncio.Event(), asyncio.Event()
+
+        class Slow:
+            async def plan(self):
+                await planning.wait()
+                return Job("compaction", frozenset(), 0, self.run)
+
+            async def run(self):
+                begun.set()
+                await asyncio.Event().wait()
+
+        node.maintenance.planners[:] = [Slow()]
+        await flush_many(node, topic, FIRST_LEVEL_MAX)
+        await append(node, topic, b"message 16;")
+        node.storage.log.seal()
+        await until(lambda: node.flusher.waiting)
+        await asyncio.sleep(0)
+        assert node.flusher.waiting
+
+        planning.set()
+        await begun.wait()
+
+        await until(lambda: not node.flusher.waiting)
+
+
+# -- orphans -----------------------------------------------------------------------------------
+
+
+def test_an_orphan_whose_name_a_segment_has_by_now_is_none(tmp_path):
+    """A copy of a data directory may have files whose ids its meta never gave."""
+
+    @scenario(tmp_path / "data")
+    async def _(node):
+        clock = SimpleNamespace(now=0.0)
+        home = node.storage.directory.segments
+        await node.storage.meta.reserve("segment", 1)
+        name = segment_name(node.storage.meta._ids._ranges["segment"][0][0])
+        (home / name).write_bytes(b"of a later life than its meta")
+        retired = RetiredFiles(node.storage, monotonic=lambda: clock.now, grace_s=60)
+        topic = await make_topic(node)
+        await flush_many(node, topic, 1)
+        assert [each.name for each in node.storage.log.segments.values()] == [name]
+
+        clock.now = 61.0
+        await retired.remove_due()
+
+        assert messages(read(topic)) == [0]
