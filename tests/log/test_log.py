@@ -117,6 +117,27 @@ def test_tails_of_many_partitions_go_a_thousand_in_a_turn(
     assert rig.log.tail_bytes == 0
 
 
+def test_what_is_in_a_segment_and_not_yet_let_go_of_counts_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Retention by size would take a flush's worth too much."""
+    rig = Rig(partitions=2)
+    rig.open()
+    monkeypatch.setattr(log_module, "LET_GO_IN_A_TURN", 1)
+    rig.commit(1)
+    rig.commit(2)
+    waiting = rig.log.partition(2)
+    size = waiting.size_bytes
+
+    flush_all(rig)
+
+    assert waiting.flushed_end == 0
+    assert (waiting.extents, waiting.size_bytes, waiting.tail_bytes) == ([], size, size)
+    rig.loop.work()
+    (extent,) = waiting.extents
+    assert (extent.size, waiting.size_bytes, waiting.tail_bytes) == (size, size, 0)
+
+
 def test_a_flush_of_a_dropped_partition_harms_nobody(rig: Rig) -> None:
     rig.commit(1)
     rig.commit(2)

@@ -13,6 +13,7 @@ from array import array
 from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields
+from itertools import pairwise
 from operator import attrgetter
 from typing import Final, cast
 
@@ -155,14 +156,13 @@ class Extents(Mapping[int, Extent]):
 
     def without(self, partition_ids: Collection[int]) -> Extents:
         """Leave some partitions out."""
-        gone = set(partition_ids)
-        kept = [at for at, each in enumerate(self.ids) if each not in gone]
-        if len(kept) == len(self.ids):
+        gone = sorted({at for each in partition_ids if (at := self.index(each)) >= 0})
+        if not gone:
             return self
-        columns = array("q")
-        for column in self._columns:
-            columns.extend(column[at] for at in kept)
-        return Extents(columns.tobytes())
+        count = len(self.ids)
+        kept = [slice(one + 1, other) for one, other in pairwise((-1, *gone, count))]
+        columns = self._columns
+        return Extents(b"".join([column[some] for column in columns for some in kept]))
 
 
 EMPTY: Final = Extents(b"")

@@ -435,8 +435,10 @@ class PartitionLog:
 
     @property
     def extents(self) -> list[Extent]:
-        """The runs of entries in segments, by offset."""
-        return [extent for extent, _ in self._runs.since(self.start_offset)]
+        """The runs of entries in segments, by offset; none that is still in memory."""
+        end = self.flushed_end
+        runs = self._runs.since(self.start_offset)
+        return [extent for extent, _ in runs if extent.base_offset < end]
 
     # -- flush and retention ---------------------------------------------------------------
 
