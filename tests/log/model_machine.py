@@ -6,11 +6,12 @@ in the background. A step is one rule; most of them may be hit by trouble (see m
 
 from __future__ import annotations
 
-from collections import deque
+import sys
+from collections import Counter, deque
 from collections.abc import Callable
 from functools import partial
 from random import Random
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
@@ -23,20 +24,48 @@ from trilogue.log.errors import DiskFull, StorageFailed, TailFull
 from trilogue.log.partition_log import Cold, Hot
 
 PARTITIONS_MAX = 6
+NEVER = 1 << 62
 SIZES = (61, 61, 100, 1000, 5000, 9000, 40_000)  # bytes of an entry; a window has 32 KiB
 SEEDS = st.integers(0, 2**16)
 WHICH = st.integers(0, PARTITIONS_MAX - 1)  # of the partitions that there are
 TURNS = st.integers(0, 3)  # of the loop, afterwards: commits overlap, or are done
-ENDS = st.builds(Trouble, st.sampled_from(ENDINGS), st.integers(0, 12))
-TROUBLE = st.just(CALM) | ENDS | st.builds(Trouble, st.sampled_from(sorted(ERRORS)), TURNS)
-AGAIN = st.lists(ENDS | st.builds(Trouble, st.sampled_from(sorted(ERRORS)), TURNS), max_size=2)
+WHEN = st.integers(0, 4) | st.integers(0, 16)  # steps of the disk, until trouble comes
+ENDS = st.builds(Trouble, st.sampled_from(ENDINGS), WHEN)
+TROUBLES = ENDS | st.builds(Trouble, st.sampled_from(sorted(ERRORS)), WHEN)
+TROUBLE = st.just(CALM) | TROUBLES
+AGAIN = st.lists(TROUBLES, max_size=2)
 
 
 class Steps:
-    """How many there were, by rule."""
+    """How many there were, and what came of them."""
 
     count: ClassVar[int] = 0
     histories: ClassVar[int] = 0
+    events: ClassVar[Counter[str]] = Counter()
+
+
+class Batch(NamedTuple):
+    """Some entries for one partition."""
+
+    which: int
+    size: int
+    span: int
+    copies: int
+    event_ms: int
+
+
+BATCHES = st.lists(
+    st.builds(
+        Batch,
+        which=WHICH,
+        size=st.sampled_from(SIZES),
+        span=st.integers(1, 5),
+        copies=st.integers(1, 6),
+        event_ms=st.integers(-1, 50),
+    ),
+    min_size=1,
+    max_size=3,
+)
 
 
 class Machine(RuleBasedStateMachine):
@@ -48,7 +77,8 @@ class Machine(RuleBasedStateMachine):
         self.model = Model()
         self.waiting: deque[int] = deque()  # how many were hoped for at each wish to be told
         self.fill = 0
-        self.failed = False  # a wish to be told was refused in this life
+        self.failed_from = NEVER  # the first that was told of a failure in this life
+        self.problems: list[AssertionError] = []  # in callbacks
         self.hurt = False  # an error was arranged in this life
         self.patient: set[int] = set()  # nobody waits for what is appended there
         self.appended_ms: dict[tuple[int, int], int] = {}  # partition, base offset -> not before
@@ -71,13 +101,14 @@ class Machine(RuleBasedStateMachine):
         """Start, as often as it is ended or refused meanwhile, and compare."""
         self.let_go()
         self.waiting.clear()
-        self.failed = self.hurt = False
+        self.failed_from, self.hurt = NEVER, False
         for trouble in (*again, CALM):
             self.node.fs.arrange(trouble)
             try:
                 self.node.open()
                 break
             except PowerCut:
+                Steps.events[f"open, {trouble.kind}"] += 1
                 self.end_process(trouble, seed)
             except (OSError, StorageFailed, DiskFull):
                 assert trouble.kind in ERRORS
@@ -116,21 +147,27 @@ class Machine(RuleBasedStateMachine):
     def attempt(self, action: Callable[[], object], trouble: Trouble = CALM, seed: int = 0) -> bool:
         """Do it and say whether it came to its end; when the process does not survive it, start
         another."""
-        node = self.node
+        node, events = self.node, Steps.events
+        what = sys._getframe(1).f_code.co_name
         node.fs.arrange(trouble)
         self.hurt |= trouble.kind in ERRORS
         refused = False
         try:
             action()
+            struck = "well" if trouble == CALM or node.fs.trouble != CALM else trouble.kind
+            events[f"{what}, {struck}"] += 1
         except PowerCut:
+            events[f"{what}, {trouble.kind}"] += 1
             self.end_process(trouble, seed)
             self.open((), seed)
             return False
         except (DiskFull, TailFull):  # the tail, the queue of windows, or the disk: refused
+            events[f"{what}, refused"] += 1
             refused = True
             self.follow_meta()
         except (OSError, StorageFailed):
             assert self.hurt, "an error out of nothing"
+            events[f"{what}, {trouble.kind}"] += 1
             node.fs.kill()
             self.open()
             return False
@@ -159,12 +196,21 @@ class Machine(RuleBasedStateMachine):
         self.node.log.journal.on_commit(partial(self.be_told, target, data if is_fact else None))
 
     def be_told(self, target: int, fact: bytes | None, outcome: StorageFailed | None) -> None:
-        assert self.waiting.popleft() == target, "told out of order"
+        try:
+            self.hear(target, fact, outcome)
+        except AssertionError as error:  # the journal logs what its callers do wrong, and goes on
+            self.problems.append(error)
+
+    def hear(self, target: int, fact: bytes | None, outcome: StorageFailed | None) -> None:
+        """Of what was written in order, a first part is acknowledged and the rest fails."""
+        self.waiting.remove(target)
         if outcome is not None:
             assert isinstance(outcome, StorageFailed)
-            self.failed = True
+            self.failed_from = min(target, self.failed_from)
+            assert self.model.told < self.failed_from, "failed after it was acknowledged"
             return
-        assert not self.failed, "acknowledged after an error"
+        assert target < self.failed_from, "acknowledged after an error"
+        assert not [each for each in self.waiting if each < target], "told out of order"
         while self.model.told < target:
             self.model.ack()
         if fact is not None:
@@ -201,37 +247,26 @@ class Machine(RuleBasedStateMachine):
     # -- rules that write ------------------------------------------------------------------
 
     @precondition(lambda self: self.model.parts)
-    @rule(
-        which=WHICH,
-        size=st.sampled_from(SIZES),
-        span=st.integers(1, 5),
-        copies=st.integers(1, 8),
-        event_ms=st.integers(-1, 50),
-        turns=TURNS,
-        trouble=TROUBLE,
-        seed=SEEDS,
-    )
-    def append(
-        self,
-        *,
-        which: int,
-        size: int,
-        span: int,
-        copies: int,
-        event_ms: int,
-        turns: int,
-        trouble: Trouble,
-        seed: int,
-    ) -> None:
-        partition = self.node.log.partition(self.pick(which))
+    @rule(batches=BATCHES, turns=TURNS, trouble=TROUBLE, seed=SEEDS)
+    def append(self, batches: list[Batch], turns: int, trouble: Trouble, seed: int) -> None:
+        self.attempt(partial(self.append_all, batches), trouble, seed)
+        self.turn(turns)
 
+    @precondition(lambda self: self.model.parts)
+    @rule(batches=BATCHES, trouble=TROUBLE, seed=SEEDS)
+    def append_and_run(self, batches: list[Batch], trouble: Trouble, seed: int) -> None:
         def action() -> None:
-            for number in range(copies):
-                self.fill += 1
-                self.append_one(partition, size, span, event_ms + number)
+            self.append_all(batches)
+            self.node.loop.run()
 
         self.attempt(action, trouble, seed)
-        self.turn(turns)
+
+    def append_all(self, batches: list[Batch]) -> None:
+        for batch in batches:
+            partition = self.node.log.partition(self.pick(batch.which))
+            for number in range(batch.copies):
+                self.fill += 1
+                self.append_one(partition, batch.size, batch.span, batch.event_ms + number)
 
     def append_one(self, partition, size: int, span: int, event_ms: int) -> None:  # type: ignore[no-untyped-def]
         entry = make_entry(size, span=span, fill=self.fill, time_ms=event_ms)
@@ -256,18 +291,16 @@ class Machine(RuleBasedStateMachine):
         self.attempt(action, trouble, seed)
         self.turn(turns)
 
-    @rule(trouble=TROUBLE, seed=SEEDS)
-    def run(self, trouble: Trouble, seed: int) -> None:
-        def action() -> None:
+    @rule(what=st.sampled_from(["run", "work", "seal"]), trouble=TROUBLE, seed=SEEDS)
+    def go_on(self, what: str, trouble: Trouble, seed: int) -> None:
+        """Let the loop run, work in the background happen, or the journal's file end."""
+
+        def run() -> None:
             self.node.loop.run()
-            waited_for = [each for each, _ in self.model.hoped if each not in self.patient]
-            assert self.failed or not waited_for, "nothing is left to do, and not all is told"
+            assert not self.waiting, "nothing is left to do, and not all is told"
 
-        self.attempt(action, trouble, seed)
-
-    @rule(trouble=TROUBLE, seed=SEEDS)
-    def work_in_background(self, trouble: Trouble, seed: int) -> None:
-        self.attempt(self.node.loop.work, trouble, seed)
+        actions = {"run": run, "work": self.node.loop.work, "seal": self.node.log.seal}
+        self.attempt(actions[what], trouble, seed)
 
     @rule(seconds=st.sampled_from([0.05, 0.1, 30.0]), trouble=TROUBLE, seed=SEEDS)
     def pass_time(self, seconds: float, trouble: Trouble, seed: int) -> None:
@@ -278,20 +311,20 @@ class Machine(RuleBasedStateMachine):
             self.node.log.seal(self.node.loop.now_ms())
             self.node.loop.run()
             self.notice()
-            failed = self.failed or self.node.failures
-            assert failed or not self.model.hoped or seconds < 0.1, "it lies for too long"
+            done = self.node.failures or not self.model.hoped
+            assert done or seconds < 0.1, "it lies for too long"
 
         self.attempt(action, trouble, seed)
 
-    @rule(turns=TURNS, trouble=TROUBLE, seed=SEEDS)
-    def seal(self, turns: int, trouble: Trouble, seed: int) -> None:
-        self.attempt(self.node.log.seal, trouble, seed)
-        self.turn(turns)
-
     # -- rules that make and delete partitions ---------------------------------------------
 
-    @precondition(lambda self: len(self.model.parts) < PARTITIONS_MAX)
-    @rule(count=st.integers(1, 2), trouble=ENDS | st.just(CALM), seed=SEEDS)
+    @rule(which=WHICH, count=st.integers(1, 2), trouble=ENDS | st.just(CALM), seed=SEEDS)
+    def make_or_delete(self, which: int, count: int, trouble: Trouble, seed: int) -> None:
+        if len(self.model.parts) > which + 2:
+            self.drop(which, trouble, seed)
+        elif len(self.model.parts) < PARTITIONS_MAX:
+            self.create(count, trouble, seed)
+
     def create(self, count: int, trouble: Trouble, seed: int) -> None:
         meta = self.node.meta
         assert meta is not None
@@ -304,8 +337,6 @@ class Machine(RuleBasedStateMachine):
 
         self.attempt(action, trouble, seed)
 
-    @precondition(lambda self: len(self.model.parts) > 1)
-    @rule(which=WHICH, trouble=ENDS | st.just(CALM), seed=SEEDS)
     def drop(self, which: int, trouble: Trouble, seed: int) -> None:
         partition_id = self.pick(which)
         topic_id = self.node.state.partitions[partition_id].topic_id
@@ -329,27 +360,41 @@ class Machine(RuleBasedStateMachine):
 
     # -- rules that end a process ----------------------------------------------------------
 
-    @rule(how=st.sampled_from([*ENDINGS, "shut"]), again=AGAIN, trouble=ENDS, seed=SEEDS)
-    def restart(self, how: str, again: list[Trouble], trouble: Trouble, seed: int) -> None:
+    @rule(
+        how=st.sampled_from([*ENDINGS, "shut", "write", "sync", "flip"]),
+        again=AGAIN,
+        trouble=ENDS,
+        where=st.floats(0, 1, exclude_max=True),
+        seed=SEEDS,
+    )
+    def restart(
+        self, *, how: str, again: list[Trouble], trouble: Trouble, where: float, seed: int
+    ) -> None:
         """End it and start it again, in which it may be ended again and again."""
         if how == "shut":
             self.shut(trouble, seed)
-            return
-        self.end_process(Trouble(how), seed)
-        self.open(tuple(again), seed)
+        elif how == "flip":
+            self.flip_in_the_journal(where, seed)
+        elif how in {"write", "sync"}:
+            self.fail_a_commit(how, seed)
+        else:
+            self.end_process(Trouble(how), seed)
+            self.open(tuple(again), seed)
+
+    def flip_in_the_journal(self, where: float, seed: int) -> None:
+        """More in model_reading.py."""
 
     def shut(self, trouble: Trouble, seed: int) -> None:
         def action() -> None:
             self.node.shut()
             self.notice()
             gone = [each for each, _ in self.model.hoped if each in self.model.parts or not each]
-            assert self.failed or not gone, "shut in order, and not all of it is durable"
+            assert self.node.failures or not gone, "shut in order, and not all of it is durable"
             self.open()
 
         self.attempt(action, trouble, seed)
 
-    @rule(what=st.sampled_from(["write", "sync"]), how=st.sampled_from(ENDINGS), seed=SEEDS)
-    def fail_a_commit(self, what: str, how: str, seed: int) -> None:
+    def fail_a_commit(self, what: str, seed: int) -> None:
         """Nothing is acknowledged any more, the process ends, another goes on."""
         node = self.node
         self.attempt(node.loop.run)
@@ -360,14 +405,14 @@ class Machine(RuleBasedStateMachine):
         told = self.model.told
         node.fs.fail(what)
         node.loop.run()
-        assert (self.model.told, len(node.failures), self.failed) == (told, 1, True)
+        assert (self.model.told, len(node.failures), self.waiting) == (told, 1, deque())
         for refused in (node.log.journal.add_fact, self.append_anything):
             try:
                 refused(FACT_KIND, b"")
             except StorageFailed:
                 continue
             raise AssertionError("taken after a failure")
-        self.end_process(Trouble(how), seed)
+        self.end_process(Trouble(ENDINGS[seed % 2]), seed)
         self.open()
 
     def append_anything(self, *_: object) -> None:

@@ -31,11 +31,10 @@ from trilogue.log.errors import DiskFull, StorageFailed
 from trilogue.log.log import Log, Surroundings
 from trilogue.log.merge_plan import Plan
 from trilogue.log.partition_log import PartitionLog
-from trilogue.log.segment_info import MergeResult, SegmentInfo, segment_name
+from trilogue.log.segment_info import MergeJob, MergeResult, SegmentInfo, segment_name
 from trilogue.meta.ids import Ids
 from trilogue.meta.memory import MemoryMeta
 from trilogue.meta.port import DeleteTopic, Fence, PutPartitionState, PutTopic, TopicRow
-from trilogue.node import merging
 from trilogue.node.flush import Flusher
 from trilogue.node.jobs import HelperDiedError
 from trilogue.node.maintenance import Job, Maintenance
@@ -185,6 +184,9 @@ class InPlaceHelper:
             await _Held()
         return pickle.loads(pickle.dumps(result))
 
+    def hurry(self) -> None:
+        """It does all at once anyway."""
+
 
 class _Held:
     def __await__(self) -> Iterator[str]:
@@ -285,6 +287,7 @@ class Node:
             **clocks,
         )
         self.maintenance.planners.append(self.merging)
+        self.maintenance.wake()  # its task looks once at the start
         self.retention = Retention(
             storage,
             self.manifests,
@@ -367,7 +370,7 @@ class Node:
 
     def flush(self) -> None:
         """Flush what is sealed, as one turn of `Flusher.run` does."""
-        while self.merging.first_level >= merging.FIRST_LEVEL_MAX and self.maintenance.is_hopeful:
+        while self.merging._is_full and self.maintenance.is_hopeful:
             self.maintain()
         self.drive(self.flusher._flush_with_retries())
 
@@ -393,13 +396,13 @@ class Node:
             partial(self.merging._run, plan),
         )
 
-    def merge(self, inputs: tuple[SegmentInfo, ...]) -> MergeResult:
+    def merge(self, inputs: tuple[SegmentInfo, ...]) -> tuple[MergeJob, MergeResult]:
         """Write segments that could take the place of these; nobody knows of them."""
         self.slow_helper.holds = False
         plan = Plan("merge", inputs, 1, 500, 2_000)
         ids = tuple(self.meta.allocate("segment") for _ in range(plan.outputs_max))
         job = self.drive(self.merging._job(plan, ids))
-        return self.drive(self.slow_helper.run(merge.run, job))
+        return job, self.drive(self.slow_helper.run(merge.run, job))
 
     def write_manifest(self) -> None:
         self.drive(self.manifests.write())

@@ -7,8 +7,8 @@ from itertools import pairwise
 from hypothesis import strategies as st
 from hypothesis.stateful import invariant, precondition, rule
 
-from tests.log.model import base_of, end_of, epoch_of, split, time_of
-from tests.log.model_machine import SEEDS, WHICH, Machine, Steps, bytes_of
+from tests.log.model import Part, base_of, end_of, epoch_of, split, time_of
+from tests.log.model_machine import WHICH, Machine, Steps, bytes_of
 from tests.log.model_node import Trouble
 from tests.log.rig import DATA
 from trilogue.log.errors import CorruptLog, OffsetOutOfRange
@@ -22,7 +22,7 @@ from trilogue.log.segment_reader import SegmentReader
 
 MOST = st.integers(1, 9999) | st.just(1 << 30)  # bytes asked for
 WHERE = st.floats(0, 1)
-HELD_MAX = 8
+HELD_MAX = 20
 
 
 class ReadingMachine(Machine):
@@ -42,21 +42,31 @@ class ReadingMachine(Machine):
     # -- reads -----------------------------------------------------------------------------
 
     @precondition(lambda self: self.model.parts)
-    @rule(which=WHICH, where=WHERE, most=MOST, later=st.booleans())
-    def read(self, which: int, where: float, most: int, later: bool) -> None:
-        """Whole entries from the one with the offset on, at once or when the plan is old."""
+    @rule(which=WHICH, where=WHERE, most=MOST)
+    def read(self, which: int, where: float, most: int) -> None:
+        """Whole entries from the one with the offset on."""
         partition_id = self.pick(which)
-        part = self.model.parts[partition_id]
-        offset = part.start + round(where * (part.end - part.start))
+        part, offset = self.part_and_offset(partition_id, where)
         found = self.node.log.partition(partition_id).read(offset, most)
-        expected = part.since(offset)
-        if not later or len(self.held) + len(self.plans) >= HELD_MAX:
-            self.compare(bytes_of(found), expected, most)
-        elif isinstance(found, Cold):
-            self.plans.append((found, expected, most))
-        else:
-            self.compare(bytes_of(found), expected, most)
-            self.held += [(each, bytes(each)) for each in found.slices]
+        self.compare(bytes_of(found), part.since(offset), most)
+
+    def part_and_offset(self, partition_id: int, where: float) -> tuple[Part, int]:
+        part = self.model.parts[partition_id]
+        return part, part.start + round(where * (part.end - part.start))
+
+    @rule(where=WHERE, most=MOST)
+    def plan_reads(self, where: float, most: int) -> None:
+        """Read somewhere in every partition, and keep what came of it for later."""
+        if len(self.held) + len(self.plans) >= HELD_MAX:
+            return
+        for each in self.model.parts:
+            part, offset = self.part_and_offset(each, where)
+            found, expected = self.node.log.partition(each).read(offset, most), part.since(offset)
+            if isinstance(found, Cold):
+                self.plans.append((found, expected, most))
+            else:
+                self.compare(bytes_of(found), expected, most)
+                self.held += [(view, bytes(view)) for view in found.slices]
 
     def compare(self, data: bytes, expected: list[bytes], most: int) -> None:
         entries = split(data)
@@ -64,16 +74,15 @@ class ReadingMachine(Machine):
         assert bool(entries) == bool(expected)
         assert len(data) <= most or len(entries) == 1
 
-    @rule()
-    def run_plans(self) -> None:
+    @rule(views=st.booleans())
+    def use_what_is_held(self, views: bool) -> None:
         """What a plan reads is there as long as the grace period lasts, whatever happened."""
         plans, self.plans = self.plans, []
         for cold, expected, most in plans:
             self.compare(bytes(cold.run()), expected, most)
-
-    @rule()
-    def let_views_go(self) -> None:
-        self.held.clear()
+        Steps.events["old plans run"] += len(plans)
+        if views:
+            self.held.clear()
 
     @precondition(lambda self: self.model.parts)
     @rule(which=WHICH, beyond=st.integers(1, 3))
@@ -93,8 +102,7 @@ class ReadingMachine(Machine):
     @rule(which=WHICH, event_ms=st.integers(-1, 60), where=WHERE)
     def find_by_event_time(self, which: int, event_ms: int, where: float) -> None:
         partition_id = self.pick(which)
-        part = self.model.parts[partition_id]
-        offset = part.start + round(where * (part.end - part.start))
+        part, offset = self.part_and_offset(partition_id, where)
         partition = self.node.log.partition(partition_id)
         expected = next((each for each in part.since(offset) if time_of(each) >= event_ms), None)
         found, start = partition.offset_for_time(event_ms, offset), offset
@@ -107,21 +115,18 @@ class ReadingMachine(Machine):
             found = partition.offset_for_time(event_ms, start)
         assert expected == (None if found is None else bytes_of(found))
 
-    @precondition(lambda self: self.model.parts)
-    @rule(which=WHICH)
-    def read_all(self, which: int) -> None:
-        partition_id = self.pick(which)
-        part = self.model.parts[partition_id]
-        assert self.entries_of(partition_id) == part.since(0)
-        newest = max(map(time_of, part.since(0)), default=-1)
-        assert self.node.log.partition(partition_id).max_timestamp >= newest
-
     @rule()
+    def read_all(self) -> None:
+        for each, part in self.model.parts.items():
+            assert self.entries_of(each) == part.since(0)
+            newest = max(map(time_of, part.since(0)), default=-1)
+            assert self.node.log.partition(each).max_timestamp >= newest
+        self.inspect_segments()
+
     def inspect_segments(self) -> None:
         """What meta, a segment's index and its bytes say is the same."""
-        node = self.node
-        for info in node.state.segments.values():
-            self.inspect(node.fs, info)
+        for info in self.node.state.segments.values():
+            self.inspect(self.node.fs, info)
 
     def inspect(self, fs: FileSystem, info: SegmentInfo) -> None:
         reader = SegmentReader.open(fs, self.node.directory.segments / info.name, info)
@@ -205,15 +210,14 @@ class ReadingMachine(Machine):
         node.log.readers.forget(info.segment_id)
         node.fs.flip(path, at, bit)
 
-    @rule(seed=SEEDS, which=st.floats(0, 1, exclude_max=True))
-    def flip_in_the_journal(self, seed: int, which: float) -> None:
+    def flip_in_the_journal(self, where: float, seed: int) -> None:
         """A flipped bit in a frame that a later one vouches for is noticed at the next start."""
         self.end_process(Trouble("power"), seed)
         self.open()
         self.node.fs.kill()
         proven = self.proven_frames()
         if proven:
-            path, frame = proven[int(which * len(proven))]
+            path, frame = proven[int(where * len(proven))]
             at = frame.position + seed % frame.length
             self.node.fs.flip(path, at, seed % 8)
             try:
@@ -248,6 +252,7 @@ class ReadingMachine(Machine):
     @invariant()
     def always(self) -> None:
         Steps.count += 1
+        assert not self.problems
         self.readers_see_what_is_acknowledged()
         self.views_stay_as_they_were()
         self.frames_follow_each_other()

@@ -17,7 +17,7 @@ from tests.log.model_machine import Steps
 from trilogue.log import compaction, compaction_files, jobs, merge, merge_plan
 from trilogue.node import compacting, merging
 
-HISTORY = 60  # steps of one history at most
+HISTORY = 100  # steps of one history at most
 BATCH = 25  # histories that one seed makes
 PHASES = (Phase.generate, Phase.shrink)
 SMALL: tuple[tuple[ModuleType, str, int], ...] = (
@@ -29,13 +29,15 @@ SMALL: tuple[tuple[ModuleType, str, int], ...] = (
     (compacting, "TARGET_BYTES", 30_000),
     (merge_plan, "FIRST_LEVEL_MIN", 2),
     (merge_plan, "FIRST_LEVEL_DUE", 3),
-    (merge_plan, "FIRST_LEVEL_BYTES", 100_000),
-    (merge_plan, "SMALL_BYTES", 20_000),
-    (merge_plan, "SMALL_MIN", 2),
-    (merge_plan, "OWN_BYTES", 5_000),
-    (merge_plan, "OWN_FROM_BYTES", 15_000),
-    (merge_plan, "TARGET_BYTES", 30_000),
+    (merge_plan, "FIRST_LEVEL_BYTES", 80_000),
+    (merge_plan, "SMALL_BYTES", 5_000),
+    (merge_plan, "SMALL_MIN", 3),
+    (merge_plan, "OWN_BYTES", 10_000),
+    (merge_plan, "OWN_FROM_BYTES", 30_000),
+    (merge_plan, "TARGET_BYTES", 80_000),
+    (merging, "FIRST_LEVEL_DUE", 3),
     (merging, "FIRST_LEVEL_MAX", 4),
+    (merging, "FIRST_LEVEL_LAST", 6),
 )
 REPORTS: list[str] = []  # lines for the end of the test run
 

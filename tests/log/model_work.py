@@ -2,35 +2,50 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from functools import partial
+
 from hypothesis import strategies as st
 from hypothesis.stateful import precondition, rule
 
 from tests.log.model import base_of, end_of, split, time_of
-from tests.log.model_machine import SEEDS, TROUBLE, WHICH
+from tests.log.model_machine import BATCHES, SEEDS, TROUBLE, WHICH, Batch, Steps
 from tests.log.model_node import CALM, GRACE_S, Trouble
 from tests.log.model_reading import WHERE, ReadingMachine
 from trilogue.broker.settings import TopicSettings
 from trilogue.log.errors import CorruptLog
-from trilogue.log.merge_plan import Plan
+from trilogue.log.merge_plan import Plan, live_bytes
 from trilogue.log.segment_info import SegmentInfo
 from trilogue.log.segment_reader import SegmentReader
 from trilogue.node import merging
 
+JOBS_MAX = 50
 IN_HELPER = st.builds(Trouble, st.just("helper"), st.integers(0, 8))
 
 
 class WorkingMachine(ReadingMachine):
     """Everything together."""
 
-    @precondition(lambda self: self.node.log.sealed)
     @rule(trouble=TROUBLE | IN_HELPER, seed=SEEDS)
     def flush(self, trouble: Trouble, seed: int) -> None:
-        if self.attempt(self.node.flush, trouble, seed) and self.node.maintenance.is_hopeful:
-            assert self.node.merging.first_level <= merging.FIRST_LEVEL_MAX
+        self.attempt(self.node.loop.run)
+        self.attempt(self.node.log.seal)
+        if not self.node.log.sealed:
+            return
+        self.attempt(self.node.flush, trouble, seed)
+
+    @precondition(lambda self: self.model.parts)
+    @rule(batches=BATCHES, rounds=st.integers(2, 4))
+    def grow(self, batches: list[Batch], rounds: int) -> None:
+        """Some more segments."""
+        for _ in range(rounds):
+            if self.attempt(partial(self.append_all, batches)):
+                self.flush(CALM, 0)
 
     @rule()
     def settle(self) -> None:
-        """With everything in segments and no view of it left, the tails take no memory."""
+        """With everything in segments and no view of it left, the tails take no memory; with all
+        merges done that are due, few segments are left unmerged."""
         node = self.node
 
         def action() -> None:
@@ -40,6 +55,10 @@ class WorkingMachine(ReadingMachine):
             while node.log.sealed:
                 node.flush()
             node.loop.work()
+            jobs = 0
+            while node.maintain():
+                jobs += 1
+                assert jobs < JOBS_MAX, "it finds something to do for ever"
 
         if self.attempt(action):
             self.held.clear()
@@ -48,6 +67,10 @@ class WorkingMachine(ReadingMachine):
             assert node.log.tail_bytes == 0
             assert node.log.tail_entries == 0
             assert not node.log.under_pressure
+            starts = {each: part.start for each, part in self.model.parts.items()}
+            first_level = [each for each in node.state.segments.values() if not each.level]
+            alive = [each for each in first_level if live_bytes(each, starts)]
+            assert len(alive) <= merging.FIRST_LEVEL_LAST
 
     # -- merges ----------------------------------------------------------------------------
 
@@ -87,13 +110,20 @@ class WorkingMachine(ReadingMachine):
         node, life = self.node, self.node.maintenance
 
         def action() -> None:
-            failures = life.failures
+            failures, jobs = life.failures, sum(each.jobs for each in life.counts.values())
             node.maintain(plan, hold=hold)
             assert not node.merging.skip, "nothing is damaged"
+            Steps.events["jobs done"] += sum(each.jobs for each in life.counts.values()) - jobs
             if trouble == CALM:
                 assert life.failures in {0, failures}, "a job failed, out of nothing"
 
         self.attempt(action, trouble, seed)
+
+    def covered(self, partition_id: int, segments: Iterable[SegmentInfo]) -> int:
+        """How many messages of a partition segments hold, from its start on."""
+        start = self.model.parts[partition_id].start
+        found = [each.partitions.find(partition_id) for each in segments]
+        return sum(max(0, each.end_offset - max(start, each.base_offset)) for each in found if each)
 
     def neighbours(self, first: int, count: int) -> tuple[SegmentInfo, ...]:
         """Some segments, and all that hold entries between those of two of them."""
@@ -125,18 +155,23 @@ class WorkingMachine(ReadingMachine):
     @rule(which=st.integers(0, 9), where=st.floats(0, 1, exclude_max=True), bit=st.integers(0, 7))
     def merge_what_is_damaged(self, which: int, where: float, bit: int) -> None:
         """A merge never turns damage into bytes that look right."""
-        node = self.node
+        node, known = self.node, self.node.state.segments
         inputs = self.neighbours(which, 2)
         path = node.directory.segments / inputs[0].name
         at = int(where * len(node.fs.names[path].data))
         node.fs.flip(path, at, bit)
         try:
-            result = node.merge(inputs)
+            job, result = node.merge(inputs)
         except CorruptLog:
-            result = None
-        node.fs.flip(path, at, bit)
-        if result is None:
             return
+        finally:
+            node.fs.flip(path, at, bit)
+        swap = result.swap(job)
+        stay = [each for number, each in known.items() if number not in swap.removed]
+        for each in self.model.parts:
+            was = self.covered(each, known.values())
+            changed = {info.segment_id: info for info in (*stay, *swap.changed, *swap.added)}
+            assert self.covered(each, changed.values()) == was
         spoilt = []
         for info in result.added:
             reader = SegmentReader.open(node.fs, node.directory.segments / info.name, info)
@@ -154,7 +189,7 @@ class WorkingMachine(ReadingMachine):
             reader.close()
         left = {each for partition_ids in result.left.values() for each in partition_ids}
         assert len(set(spoilt) | left) <= 1, "one bit is about one partition"
-        node.retired.discard(result.added)
+        node.retired.discard(each.name for each in result.added)
 
     # -- starts ----------------------------------------------------------------------------
 
@@ -164,7 +199,7 @@ class WorkingMachine(ReadingMachine):
         """The start moves to any offset below the end; meta knows it first."""
         partition_id = self.pick(which)
         part = self.model.parts[partition_id]
-        start = part.start + round(where * (part.end - part.start) / 2)
+        start = part.start + round(where * where * (part.end - part.start) / 2)
         self.start_at({partition_id: start}, trouble, seed)
 
     def start_at(self, starts: dict[int, int], trouble: Trouble, seed: int) -> None:
@@ -177,9 +212,9 @@ class WorkingMachine(ReadingMachine):
         self.attempt(action, trouble, seed)
 
     @rule(
-        age_ms=st.sampled_from([-1, 0, 50, 1000]),
+        age_ms=st.sampled_from([-1, -1, 50, 100_000]),
         by_record=st.booleans(),
-        most_bytes=st.sampled_from([-1, 0, 3000, 100_000]),
+        most_bytes=st.sampled_from([-1, -1, 0, 20_000, 100_000]),
         trouble=TROUBLE,
         seed=SEEDS,
     )

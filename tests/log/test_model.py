@@ -27,6 +27,7 @@ from tests.log.model_work import WorkingMachine
 QUICK, LONG = 3_000, 30_000
 
 
+@pytest.mark.timeout(600)  # a failure is shrunk
 def test_log_keeps_its_promises() -> None:
     steps = wanted_steps(QUICK)
 

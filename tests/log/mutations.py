@@ -1,0 +1,332 @@
+"""Mistakes that the log could make, one function each: the model test has to find all of them.
+
+A mutation changes one function of the product while it is installed. `MUTATIONS` is what
+test_mutations.py goes through; adding one is adding a function.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import wraps
+from typing import Any
+
+import pytest
+
+from tests.fakes import FakeFile, FakeFileSystem
+from tests.log import model_node
+from tests.log.rig import DATA
+from trilogue.entry.entry import EntryHeader
+from trilogue.log import commit, frame, jobs, log, merge, recovery
+from trilogue.log.extents import Extents
+from trilogue.log.journal import Journal
+from trilogue.log.journal_files import JournalFiles, SealedFile
+from trilogue.log.log import Log
+from trilogue.log.partition_log import PartitionLog
+from trilogue.log.segment_info import (
+    FlushJob,
+    FlushResult,
+    MergeJob,
+    MergeResult,
+    SegmentInfo,
+    Swap,
+)
+from trilogue.log.segment_reader import SegmentReader
+from trilogue.log.tail import Tail
+from trilogue.node.flush import Cut, Flusher
+from trilogue.node.maintenance import Maintenance
+from trilogue.node.retired import RetiredFiles
+
+Mutation = Callable[[pytest.MonkeyPatch], None]
+MUTATIONS: list[Mutation] = []
+
+
+def mutation(function: Mutation) -> Mutation:
+    MUTATIONS.append(function)
+    return function
+
+
+def around(patch: pytest.MonkeyPatch, owner: Any, name: str, mistake: Callable[..., Any]) -> None:
+    """Put `mistake(original, *arguments)` in the place of a function."""
+    original = getattr(owner, name)
+
+    @wraps(original)
+    def mistaken(*arguments: Any, **named: Any) -> Any:
+        return mistake(original, *arguments, **named)
+
+    patch.setattr(owner, name, mistaken)
+
+
+def in_helper(patch: pytest.MonkeyPatch, run: Any, mistake: Callable[..., Any]) -> None:
+    """The same for what the helper process runs."""
+    original = model_node.IN_PLACE[run]
+    patch.setitem(model_node.IN_PLACE, run, lambda job, fs: mistake(original, job, fs))
+
+
+# -- what is not made durable --------------------------------------------------------------------
+
+
+@mutation
+def commits_are_not_synced(patch: pytest.MonkeyPatch) -> None:
+    def written(_: Any, file: FakeFile, data: memoryview, offset: int) -> int:
+        file.pwrite(data, offset)
+        return 0
+
+    around(patch, commit, "commit_now", written)
+
+
+@mutation
+def segments_are_not_synced(patch: pytest.MonkeyPatch) -> None:
+    def some(sync: Any, file: FakeFile) -> None:
+        if file.path.suffix != ".segment":
+            sync(file)
+
+    around(patch, FakeFile, "sync", some)
+
+
+@mutation
+def the_folder_of_segments_is_not_synced(patch: pytest.MonkeyPatch) -> None:
+    forget_folder(patch, "segments")
+
+
+@mutation
+def the_folder_of_the_journal_is_not_synced(patch: pytest.MonkeyPatch) -> None:
+    forget_folder(patch, "journal")
+
+
+def forget_folder(patch: pytest.MonkeyPatch, name: str) -> None:
+    def some(sync: Any, fs: FakeFileSystem, path: Any) -> None:
+        if path != DATA / name:
+            sync(fs, path)
+
+    around(patch, FakeFileSystem, "sync_directory", some)
+
+
+@mutation
+def recovered_files_are_not_written_anew(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(recovery, "_write_anew", lambda _fs, _found: None)
+
+
+# -- what is told too early ----------------------------------------------------------------------
+
+
+@mutation
+def waiters_are_told_before_the_write(patch: pytest.MonkeyPatch) -> None:
+    def early(prepare: Any, journal: Journal, window: Any, flags: int) -> Any:
+        waiters, window.waiters = window.waiters, []
+        for callback in waiters:
+            callback(None)
+        return prepare(journal, window, flags)
+
+    around(patch, Journal, "_prepare", early)
+
+
+@mutation
+def readers_see_what_was_only_appended(patch: pytest.MonkeyPatch) -> None:
+    def shown(append: Any, partition: PartitionLog, *arguments: Any) -> int:
+        base: int = append(partition, *arguments)
+        partition.high_watermark = partition.end_offset
+        return base
+
+    around(patch, PartitionLog, "append", shown)
+
+
+@mutation
+def a_failed_commit_counts(patch: pytest.MonkeyPatch) -> None:
+    around(patch, Journal, "_done", lambda done, journal, _result: done(journal, 0))
+
+
+@mutation
+def the_tail_goes_before_meta_knows(patch: pytest.MonkeyPatch) -> None:
+    async def early(record: Any, flusher: Flusher, job: FlushJob, result: Any, cuts: Any) -> None:
+        flusher._storage.log.apply_flush(result)
+        await record(flusher, job, result, cuts)
+
+    around(patch, Flusher, "_record", early)
+
+
+@mutation
+def segments_are_swapped_before_meta_knows(patch: pytest.MonkeyPatch) -> None:
+    async def early(swap: Any, maintenance: Maintenance, change: Swap, ops: Any = ()) -> None:
+        maintenance._storage.log.apply_swap(change)
+        await swap(maintenance, change, ops)
+
+    around(patch, Maintenance, "swap", early)
+
+
+@mutation
+def a_journal_file_is_used_again_before_it_is_flushed(patch: pytest.MonkeyPatch) -> None:
+    def early(sealed: Any, engine: Log, file: SealedFile) -> None:
+        sealed(engine, file)
+        engine._files.recycle(file.path)
+
+    def once(recycle: Any, files: JournalFiles, path: Any) -> None:
+        if path not in files._raw:
+            recycle(files, path)
+
+    around(patch, JournalFiles, "recycle", once)
+    around(patch, Log, "_file_sealed", early)
+
+
+@mutation
+def retired_files_go_at_once(patch: pytest.MonkeyPatch) -> None:
+    def now(_: Any, retired: RetiredFiles, segment: SegmentInfo) -> None:
+        retired._storage.fs.unlink(retired._path(segment.name))
+
+    around(patch, RetiredFiles, "leave", now)
+
+
+# -- what is counted wrong -----------------------------------------------------------------------
+
+
+def ends_moved_by(step: int) -> Callable[..., FlushResult]:
+    def moved(flush: Any, job: FlushJob, fs: Any) -> FlushResult:
+        result: FlushResult = flush(job, fs)
+        return replace(result, ends={each: end + step for each, end in result.ends.items()})
+
+    return moved
+
+
+@mutation
+def flushed_ends_are_one_too_small(patch: pytest.MonkeyPatch) -> None:
+    in_helper(patch, jobs.run, ends_moved_by(-1))
+
+
+@mutation
+def flushed_ends_are_one_too_large(patch: pytest.MonkeyPatch) -> None:
+    in_helper(patch, jobs.run, ends_moved_by(1))
+
+
+@mutation
+def a_flush_takes_one_frame_less(patch: pytest.MonkeyPatch) -> None:
+    """It flushes less than it says."""
+
+    def less(iterate: Any, view: memoryview, header: Any) -> Iterator[Any]:
+        frames = list(iterate(view, header))
+        yield from [
+            each._replace(entry_count=0, facts_at=frame.FRAME_HEADER)
+            if each is frames[-1]
+            else each
+            for each in frames
+        ]
+
+    around(patch, jobs, "iter_frames", less)
+
+
+@mutation
+def extents_end_one_too_early(patch: pytest.MonkeyPatch) -> None:
+    def less(of: Any, extents: Any) -> Extents:
+        return of([replace(each, end_offset=each.end_offset - 1) for each in extents])  # type: ignore[no-any-return]
+
+    around(patch, Extents, "of", less)
+
+
+@mutation
+def recovery_begins_one_frame_late(patch: pytest.MonkeyPatch) -> None:
+    def late(recover: Any, fs: Any, directory: Any, **named: Any) -> Any:
+        replay, through = named["replay"], named["flushed_through"] + 1
+
+        def later(data: Any, found: Any, path: Any) -> None:
+            if found.sequence != through:
+                replay(data, found, path)
+
+        return recover(fs, directory, **named | {"replay": later})
+
+    around(patch, log, "recover", late)
+
+
+@mutation
+def starts_are_one_too_large(patch: pytest.MonkeyPatch) -> None:
+    around(patch, PartitionLog, "retain_from", lambda retain, log, start: retain(log, start + 1))
+
+
+# -- what is forgotten ---------------------------------------------------------------------------
+
+
+@mutation
+def a_merge_forgets_a_partition(patch: pytest.MonkeyPatch) -> None:
+    def without_one(merged: Any, job: MergeJob, fs: Any) -> MergeResult:
+        there = {each for info in job.inputs for each in info.partitions}
+        starts = dict(job.starts)
+        if len(there) > 1:
+            starts.pop(max(there), None)
+        return merged(replace(job, starts=starts), fs)  # type: ignore[no-any-return]
+
+    in_helper(patch, merge.run, without_one)
+
+
+@mutation
+def a_merge_forgets_what_is_left_in_an_input(patch: pytest.MonkeyPatch) -> None:
+    """Partitions whose index is damaged stay where they were."""
+    around(
+        patch,
+        MergeResult,
+        "swap",
+        lambda swap, result, job: replace(
+            swap(result, job), removed=tuple(each.segment_id for each in job.inputs), changed=()
+        ),
+    )
+
+
+@mutation
+def an_output_is_not_recorded(patch: pytest.MonkeyPatch) -> None:
+    def less(swap: Any, result: MergeResult, job: MergeJob) -> Swap:
+        made: Swap = swap(result, job)
+        return replace(made, added=made.added[:1])
+
+    around(patch, MergeResult, "swap", less)
+
+
+@mutation
+def a_flush_forgets_the_snapshot(patch: pytest.MonkeyPatch) -> None:
+    async def bare(record: Any, flusher: Flusher, job: Any, result: Any, cuts: list[Cut]) -> None:
+        await record(flusher, job, result, [replace(cut, rows=[]) for cut in cuts])
+
+    around(patch, Flusher, "_record", bare)
+
+
+@mutation
+def orphans_are_left_alone(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(RetiredFiles, "_find_orphans", lambda _self: None)
+
+
+@mutation
+def the_end_of_the_journal_is_taken_on_trust(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(recovery, "_refuse_corruption", lambda _last, _others, _expected: None)
+
+
+@mutation
+def checksums_of_blocks_are_not_compared(patch: pytest.MonkeyPatch) -> None:
+    def unseen(_: Any, reader: SegmentReader, _index: Any, start: int, stop: int) -> memoryview:
+        return memoryview(reader._pread(stop - start, start))
+
+    around(patch, SegmentReader, "_read_range", unseen)
+
+
+@mutation
+def memory_is_used_again_while_a_reader_has_it(patch: pytest.MonkeyPatch) -> None:
+    def scribbled(forget: Any, tail: Tail) -> None:
+        for view in tail._views:
+            view[:] = bytes(len(view))
+        forget(tail)
+
+    around(patch, Tail, "_forget", scribbled)
+
+
+@mutation
+def an_entry_keeps_the_offset_it_came_with(patch: pytest.MonkeyPatch) -> None:
+    """The journal has what the producer sent, the tail what readers see."""
+
+    def unstamped(
+        append: Any, partition: PartitionLog, entry: memoryview, head: EntryHeader
+    ) -> int:
+        add = partition._journal.add_entry
+
+        def sent(partition_id: int, epoch: int, _stored: memoryview, *rest: Any) -> Any:
+            return add(partition_id, epoch, entry, *rest)
+
+        with pytest.MonkeyPatch.context() as inner:
+            inner.setattr(partition._journal, "add_entry", sent)
+            return append(partition, entry, head)  # type: ignore[no-any-return]
+
+    around(patch, PartitionLog, "append", unstamped)
