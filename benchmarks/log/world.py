@@ -25,6 +25,7 @@ from trilogue.entry.kafka_batch import BatchBuilder
 from trilogue.entry.walk import read_header
 from trilogue.log.partition_log import PartitionLog
 from trilogue.log.segment_info import FlushResult
+from trilogue.node.life import TURN_S
 from trilogue.node.node import Node
 from trilogue.node.sources import load_settings
 
@@ -142,6 +143,7 @@ class Cost:
 def run(main: Callable[[], Coroutine[object, object, object]]) -> object:
     """Run a coroutine as a server would run it."""
     logging.basicConfig(level=logging.WARNING)
+    sys.setswitchinterval(TURN_S)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         return runner.run(main())
 

@@ -171,3 +171,23 @@ def test_frames_that_never_happened_are_durably_gone() -> None:
     rig.restart()
 
     assert path not in rig.fs.durable_names
+
+
+def test_where_flushed_files_wait_two_are_made_ready_and_none_is_filled_for_it() -> None:
+    """In a flood the next file is full before another one has got its header."""
+    rig = filled(6)
+    rig.loop.work()
+    flushed_all(rig)
+    for _ in range(30):  # a few files, all of them flushed
+        rig.commit(1, make_entry(5000))
+        flushed_all(rig)
+        rig.loop.work()
+    rig.loop.work()
+    created, counts = rig.fs.counts["create"], rig.log.journal.counts
+    sealed, late = counts.files_sealed, counts.spares_late
+
+    while counts.files_sealed < sealed + 2:  # and nobody makes another one ready meanwhile
+        rig.commit(1, make_entry(5000))
+
+    assert counts.spares_late == late
+    assert rig.fs.counts["create"] == created

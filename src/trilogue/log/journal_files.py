@@ -32,6 +32,7 @@ log = logging.getLogger(__name__)
 FILL_BYTES = 1 << 20
 RAW_FILES = 2
 """How many flushed files wait to be used again; more are removed."""
+SPARES = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,8 +157,13 @@ class JournalFiles:
         return taken
 
     def prepare_spare(self) -> None:
-        """Have a spare made ready in the background unless there is one or no room for it."""
-        if self._spares or self._preparing or self._stopped:
+        """Have a spare made ready in the background unless there is one or no room for it.
+
+        Where flushed files wait there are two: in a flood one is filled in the time that another
+        takes to get its new header, and a third of a window's speed goes where none is ready.
+        """
+        wanted = SPARES if self._raw else 1
+        if len(self._spares) >= wanted or self._preparing or self._stopped:
             return
         raw = self._raw.pop(0) if self._raw else None
         if raw is None and not self._has_room(self._file_bytes):
@@ -248,6 +254,7 @@ class JournalFiles:
             self.prepare_spare()
         else:
             self._spares.append(made)
+            self.prepare_spare()
 
 
 def _fill(file: File, size: int) -> int:
