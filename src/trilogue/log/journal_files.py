@@ -159,8 +159,8 @@ class JournalFiles:
     def prepare_spare(self) -> None:
         """Have a spare made ready in the background unless there is one or no room for it.
 
-        Where flushed files wait there are two: in a flood one is filled in the time that another
-        takes to get its new header, and a third of a window's speed goes where none is ready.
+        Where flushed files wait there are two: in a flood one is full before another has got its
+        new header, and without a spare the journal goes on in blocks that were never written.
         """
         wanted = SPARES if self._raw else 1
         if len(self._spares) >= wanted or self._preparing or self._stopped:
