@@ -42,12 +42,16 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
     made.kill9()
 
 
+def make(address: str, topic: str) -> None:
+    admin = AdminClient({"bootstrap.servers": address})
+    (made,) = admin.create_topics([NewTopic(topic, 1, 1, config=COMPACT)]).values()
+    made.result(DEADLINE)
+
+
 @pytest.fixture(scope="module")
 def expected(server: Broker) -> list[tuple[int, bytes | None, bytes | None]]:
     """What is left of all that was written, once it is."""
-    admin = AdminClient({"bootstrap.servers": server.address})
-    (made,) = admin.create_topics([NewTopic(TOPIC, 1, 1, config=COMPACT)]).values()
-    made.result(DEADLINE)
+    make(server.address, TOPIC)
     records: list[Record] = []
     for client in IN_PROCESS:
         some = written_by(client)
@@ -64,10 +68,13 @@ def expected(server: Broker) -> list[tuple[int, bytes | None, bytes | None]]:
     return left
 
 
-def read_all(address: str) -> list[Read]:
+def read_all(address: str, topic: str = TOPIC, **options: object) -> list[Read]:
     """Read from the beginning to what is the end just now."""
-    consumer = Confluent.consumer(address, "reads-all", {"enable.partition.eof": True})
-    consumer.assign([Place(TOPIC, 0, OFFSET_BEGINNING)])
+    options = {"enable.partition.eof": True} | {
+        key.replace("_", "."): value for key, value in options.items()
+    }
+    consumer = Confluent.consumer(address, "reads-all", options)
+    consumer.assign([Place(topic, 0, OFFSET_BEGINNING)])
     deadline = Deadline("the end")
     reads = []
     while True:
@@ -120,6 +127,35 @@ def test_offsets_are_found_by_time(
     assert find(OffsetSpec.for_timestamp(0)) == expected[0][0]
     assert find(OffsetSpec.max_timestamp()) in {offset for offset, _, _ in expected}
     assert find(OffsetSpec.earliest()) == 0
+
+
+@pytest.fixture(scope="module")
+def emptied(server: Broker) -> str:
+    """A topic that begins with an entry of which only the header is left."""
+    topic = "emptied"
+    make(server.address, topic)
+    client = Confluent()
+    client.write(server.address, topic, [Record(b"key", b"1")] * 5, idempotent=True)
+    client.write(server.address, topic, [Record(b"key", b"2"), Record(b"other", b"1")])
+    deadline = Deadline("compaction")
+    while len(read_all(server.address, topic)) > 2:
+        deadline.check()
+    return topic
+
+
+@pytest.mark.parametrize("client", each_client(CLIENTS))
+def test_every_client_passes_over_an_entry_with_nothing_left(
+    server: Broker, emptied: str, client: Client
+):
+    reads = client.read(server.address, emptied, 2)
+
+    assert contents(reads) == [(5, b"key", b"2"), (6, b"other", b"1")]
+
+
+def test_an_entry_with_nothing_left_may_be_all_that_a_fetch_returns(server: Broker, emptied: str):
+    reads = read_all(server.address, emptied, fetch_message_max_bytes=1)
+
+    assert [read.offset for read in reads] == [5, 6]
 
 
 def test_a_message_without_a_key_is_refused(server: Broker, expected: object):
