@@ -128,10 +128,16 @@ def marker(producer: int, outcome: Outcome, *, producer_epoch: int = 0) -> bytes
     )
 
 
+def next_id(rig: Rig) -> int:
+    """One that no segment ever had: files stay when nobody needs them any more."""
+    names = rig.fs.listdir(rig.directory.segments)
+    return 1 + max((int(name.split(".")[0]) for name in names), default=0)
+
+
 def flush_job(rig: Rig, *, files: int = 1) -> FlushJob:
     """What the node orders for the oldest sealed files."""
     chosen = list(rig.log.sealed)[:files]
-    segment_id = 1 + max((each.segment_id for each in rig.segments), default=0)
+    segment_id = next_id(rig)
     return FlushJob(
         journal_paths=tuple(str(file.path) for file in chosen),
         segment_path=str(rig.directory.segments / segment_name(segment_id)),
@@ -155,11 +161,11 @@ def flush_job(rig: Rig, *, files: int = 1) -> FlushJob:
 
 def merge_job(rig: Rig, *, own_bytes: int, target_bytes: int) -> MergeJob:
     """Order a merge of all segments."""
-    newest = max(each.segment_id for each in rig.segments)
+    first = next_id(rig)
     return MergeJob(
         inputs=tuple(rig.segments),
         directory=str(rig.directory.segments),
-        segment_ids=tuple(range(newest + 1, newest + 500)),
+        segment_ids=tuple(range(first, first + 500)),
         level=1,
         starts={each: known.start_offset for each, known in rig.ranges.items()},
         own_bytes=own_bytes,

@@ -3,15 +3,23 @@
 Producers write in and outside of transactions, markers end what is open or nothing, clocks jump,
 files are sealed and flushed, segments merged and cut, the process dies and starts anew, retention
 goes on.
+
 After every step stable end, aborted transactions, ends of epochs and searches by append time are
 what a naive reading of everything that is durable says.
 """
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
 
 from tests.log.ledger import (
     Ledger,
@@ -207,3 +215,12 @@ class TransactionMachine(RuleBasedStateMachine):
 
 TestTransactions = TransactionMachine.TestCase
 TestTransactions.settings = settings(max_examples=70, stateful_step_count=40, deadline=None)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(900)
+def test_many_histories_new_ones_each_time():
+    many = settings(
+        max_examples=1000, stateful_step_count=60, deadline=None, derandomize=False, database=None
+    )
+    run_state_machine_as_test(TransactionMachine, settings=many)
