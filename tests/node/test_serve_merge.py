@@ -1,0 +1,54 @@
+"""Merges of a running server, seen through the Kafka door: nothing is lost, whoever is killed."""
+
+from __future__ import annotations
+
+import pytest
+from tests.node.clients import consume, produce
+from tests.node.test_serve_flush import metrics, segments, values, wait_for
+from tests.server import start_server
+
+TINY = {
+    "journal.file-size": "64KiB",
+    "journal.file-age": "200ms",
+    "retention.check-every": "100ms",
+    "segments.grace": "100ms",
+}
+MERGES = 'trilogue_maintenance_jobs_total{kind="merge"}'
+
+
+def produce_many(server, sent, count=40):
+    """Bring about ten flushes' worth of messages, each call behind what was sent before."""
+    more = values(count, size=20_000)
+    assert produce(server, "t", more) == list(range(len(sent), len(sent) + count))
+    sent += more
+
+
+@pytest.mark.parametrize("merges", [0, 1])
+def test_a_kill_beside_merges_loses_nothing(tmp_path, merges):
+    sent = []
+    for _ in range(2):
+        with start_server(tmp_path / "data", settings=TINY) as server:
+            produce_many(server, sent)
+            while metrics(server)[MERGES] < merges:
+                produce_many(server, sent, 10)
+
+    with start_server(tmp_path / "data", settings=TINY) as server:
+        assert consume(server, "t", len(sent)) == sent
+        wait_for(lambda: metrics(server)["trilogue_tail_entries"] == 0, "never flushed")
+        assert consume(server, "t", len(sent)) == sent
+
+
+def test_a_served_log_ends_up_in_few_segments_and_says_what_that_cost(tmp_path):
+    sent = []
+    with start_server(tmp_path / "data", settings=TINY) as server:
+        while not sent or metrics(server)[MERGES] < 2:
+            produce_many(server, sent)
+        wait_for(lambda: metrics(server)["trilogue_tail_entries"] == 0, "never flushed")
+        wait_for(lambda: metrics(server)["trilogue_segments_leaving"] == 0, "never removed")
+
+        found = metrics(server)
+        assert found["trilogue_segments"] == len(segments(server)) <= 16
+        assert found["trilogue_flushes_total"] > 12
+        assert 1.0 < found["trilogue_segment_write_amplification"] <= 2.3
+        assert consume(server, "t", len(sent)) == sent
+        assert (server.data / "segments" / segments(server)[0]).stat().st_size > 200_000
