@@ -12,6 +12,7 @@ from trilogue.log.errors import CorruptLog, OffsetOutOfRange, SegmentMissing
 from trilogue.log.files import OsFileSystem
 from trilogue.log.manifest import Manifest, ManifestTopic, PartitionRange, write_manifest
 from trilogue.log.sealed import SealedLog, UnknownPartition
+from trilogue.log.segment import RECORD, TRAILER
 from trilogue.log.segment_info import SegmentInfo, without
 
 FILES = OsFileSystem()
@@ -215,6 +216,23 @@ def test_a_file_that_is_lost_is_no_end_of_the_data(directory: Directory):
         everything(sealed, 8)
     directory.publish()
     with pytest.raises(SegmentMissing, match=lost.name):
+        everything(sealed, 8)
+
+
+def test_a_damaged_line_of_a_directory_is_an_error_and_never_a_gap(directory: Directory):
+    """It costs the partition that it is about: what stands beside it says which that can be."""
+    info = directory.add(1, samples(7, 2), samples(8, 3), samples(9, 2))
+    directory.add(2, samples(8, 3, base=3))
+    path = directory.segments / info.name
+    data = bytearray(path.read_bytes())
+    data[len(data) - TRAILER.size - 2 * RECORD.size + 20] ^= 1
+    path.write_bytes(data)
+
+    sealed = directory.open()
+
+    assert everything(sealed, 7) == joined(samples(7, 2))
+    assert everything(sealed, 9) == joined(samples(9, 2))
+    with pytest.raises(CorruptLog):
         everything(sealed, 8)
 
 

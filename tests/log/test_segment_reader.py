@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -14,10 +15,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.log.samples import Sample, logs, samples, write_segment
+from trilogue.log import segment_footer
 from trilogue.log.errors import CorruptLog, NewerFormat
 from trilogue.log.files import OsFile, OsFileSystem
 from trilogue.log.segment import HEADER, HEADER_CHECKED, TRAILER, TRAILER_CHECKED, crc32c
-from trilogue.log.segment_info import SegmentInfo
+from trilogue.log.segment_info import SegmentInfo, segment_name
 from trilogue.log.segment_reader import SegmentReader, SegmentReaders
 
 FILES = OsFileSystem()
@@ -256,6 +258,19 @@ def test_every_byte_of_a_segment_is_under_some_checksum(tmp_path: Path):
         path.write_bytes(data[:at] + bytes([data[at] ^ (1 << at % 8)]) + data[at + 1 :])
 
         assert None in read_all(tmp_path, None, info.name).values(), at
+
+
+def test_of_many_partitions_only_some_indexes_stay_decoded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(segment_footer, "INDEXES_MAX", 2)
+    entries = [entry for each in range(1, 8) for entry in samples(each, 3)]
+    write_segment(FILES, tmp_path, entries, segment_id=1)
+    with closing(SegmentReader.open(FILES, tmp_path / segment_name(1))) as reader:
+        for each in (*range(1, 8), *range(1, 8)):
+            found = bytes(reader.read(each, 0, 1 << 20))
+            assert found == b"".join(entry.data for entry in samples(each, 3))
+            assert len(reader._footer._indexes) <= 2
 
 
 def test_a_damaged_block_leaves_the_partitions_other_blocks_readable(tmp_path: Path):

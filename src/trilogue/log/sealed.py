@@ -132,9 +132,8 @@ class SealedLog:
             if not asked:
                 continue
             with self._readers.lease(segment.info) as reader:
-                extents = reader.extents
-            for partition_id in asked:
-                extent = extents.get(partition_id)
+                extents = [reader.extent(each) for each in asked]
+            for partition_id, extent in zip(asked, extents, strict=True):
                 start, end = ranges[partition_id]
                 if extent is None or extent.end_offset <= start or extent.base_offset >= end:
                     continue

@@ -1,14 +1,17 @@
 """What a segment says about itself: header, trailer, directory, and each partition's block index.
 
-Read once when a segment is opened; the sections of partitions are verified and decoded when they
-are first needed. Layout: segment.py.
+Read once when a segment is opened, and every line of the directory verified; what lines and
+sections say is decoded when it is needed. A segment may hold ten thousand partitions and 64 are
+open: as objects their directories alone would be 400 MB. Layout: segment.py.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from array import array
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable
 from pathlib import Path
+from struct import Struct
 from typing import Final
 
 from trilogue.entry.checksum import crc32c
@@ -34,6 +37,9 @@ from trilogue.log.segment import (
 from trilogue.log.segment_info import SegmentInfo
 
 KNOWN_MAX: Final = 32  # places remembered per partition, one for each reader that goes on
+INDEXES_MAX: Final = 512  # decoded at a time; most are small, who is large has its own segments
+ANY_ID: Final = 1 << 64
+_LINE: Final = Struct(f">Q{RECORD_CHECKED - 8}xI")  # of the directory: partition id, crc
 
 
 class BlockIndex:
@@ -104,49 +110,79 @@ class Footer:
             path, trailer, size, self.header, info
         )
         self._data = memoryview(pread(length, self._position))
-        self.extents: dict[int, Extent] = {}
-        self._sections: dict[int, tuple[int, int, int, int, int]] = {}
         self._indexes: dict[int, BlockIndex] = {}
-        self._damaged = 0
         at = directory_position - self._position
         if not 0 <= at <= length or length - at != partitions * RECORD.size:
             raise self.corrupt("the directory is not where the trailer says", directory_position)
-        for row in range(at, length, RECORD.size):
-            self._read_record(self._data[row : row + RECORD.size])
+        self._directory = self._data[at:]
+        self._ids = array("Q")  # of the lines that match their checksum, in order
+        self._places = array("Q")  # where they are in the directory
+        self._damaged: list[tuple[int, int]] = []  # ids between which there are others
+        self._verify_directory()
 
     def index(self, partition_id: int) -> BlockIndex | None:
         """Decode a partition's section when it is first needed; None: there is none of it here."""
         index = self._indexes.get(partition_id)
         if index is not None:
             return index
-        where = self._sections.get(partition_id)
-        if where is None:
-            if self._damaged:
-                raise self.corrupt(f"partition {partition_id} may be in a damaged directory", None)
+        record = self._record(partition_id)
+        if record is None:
             return None
-        position, blocks, epochs, aborted, checksum = where
+        position, blocks, epochs, aborted, checksum = record[12:17]
         size = blocks * BLOCK.size + epochs * EPOCH.size + aborted * ABORTED.size
         at = position - self._position
         section = self._data[at : at + size]
         if at < 0 or len(section) != size or not blocks or crc32c(section) != checksum:
             raise self.corrupt(f"the index of partition {partition_id} is damaged", position)
+        if len(self._indexes) >= INDEXES_MAX:
+            self._indexes.clear()
         index = self._indexes[partition_id] = BlockIndex(section, blocks, epochs)
         return index
+
+    def extent(self, partition_id: int) -> Extent | None:
+        """Decode a partition's extent; None: there is none of it here."""
+        record = self._record(partition_id)
+        return None if record is None else Extent(*record[:7], *record[8:12])
+
+    @property
+    def ids(self) -> list[int]:
+        """The partitions that it has something of, in order, as far as they can be read."""
+        return self._ids.tolist()
 
     def corrupt(self, reason: str, position: int | None) -> CorruptLog:
         """Make the error that says where."""
         return CorruptLog(reason, self._path, position)
 
-    def _read_record(self, record: memoryview) -> None:
-        """Take in one line of the directory; a damaged one costs the partition it was about."""
-        *fields, checksum = RECORD.unpack(record)
-        if crc32c(record[:RECORD_CHECKED]) != checksum:
-            self._damaged += 1
-            return
-        extent = Extent(*fields[:7], *fields[8:12])
-        self.extents[extent.partition_id] = extent
-        position, blocks, epochs, aborted, section_checksum, _ = fields[12:]
-        self._sections[extent.partition_id] = (position, blocks, epochs, aborted, section_checksum)
+    def _verify_directory(self) -> None:
+        """Look at all lines of the directory; a damaged one costs the partition it was about."""
+        directory, size = self._directory, RECORD.size
+        before, is_damaged = -1, False
+        for at, (partition_id, checksum) in zip(
+            range(0, len(directory), size), _LINE.iter_unpack(directory), strict=True
+        ):
+            if crc32c(directory[at : at + RECORD_CHECKED]) != checksum:
+                is_damaged = True
+                continue
+            if is_damaged:
+                self._damaged.append((before, partition_id))
+                is_damaged = False
+            if partition_id <= before:
+                raise self.corrupt(f"partition {partition_id} stands behind {before}", None)
+            self._ids.append(partition_id)
+            self._places.append(at)
+            before = partition_id
+        if is_damaged:
+            self._damaged.append((before, ANY_ID))
+
+    def _record(self, partition_id: int) -> tuple[int, ...] | None:
+        """Decode a partition's line of the directory; None: there is none."""
+        ids = self._ids
+        at = bisect_left(ids, partition_id)
+        if at < len(ids) and ids[at] == partition_id:
+            return RECORD.unpack_from(self._directory, self._places[at])
+        if any(before < partition_id < after for before, after in self._damaged):
+            raise self.corrupt(f"partition {partition_id} may be in a damaged directory", None)
+        return None
 
 
 def read_header(path: Path, data: bytes, info: SegmentInfo | None) -> SegmentHeader:

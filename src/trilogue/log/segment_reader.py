@@ -71,12 +71,17 @@ class SegmentReader:
 
     @property
     def extents(self) -> dict[int, Extent]:
-        """What it has of which partition."""
-        return self._footer.extents
+        """What it has of which partition, as far as that can be read. There may be very many."""
+        found = map(self._footer.extent, self._footer.ids)
+        return {each.partition_id: each for each in found if each is not None}
+
+    def extent(self, partition_id: int) -> Extent | None:
+        """What it has of one partition; CorruptLog where damage may be all that says so."""
+        return self._footer.extent(partition_id)
 
     def end_of(self, partition_id: int) -> int:
         """Return where the entries of a partition end here; 0 when there are none."""
-        extent = self._footer.extents.get(partition_id)
+        extent = self._footer.extent(partition_id)
         return 0 if extent is None else extent.end_offset
 
     def epochs(self, partition_id: int) -> list[EpochStart]:
