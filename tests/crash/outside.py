@@ -123,8 +123,7 @@ class Outside:
         place = ("worn", 0) if number in ONLY_WORN else chance.choice(places())
         count = chance.choice((1, 1, 2, 5))
         made = [
-            self.ledger.next_value(1, self.numbers[place], chance.choice(SIZES))
-            for _ in range(count)
+            self.ledger.next_value(1, self.numbers[place], self.size(chance)) for _ in range(count)
         ]
         sequence = made[0][0].sequence
         now = wall_clock_ms()
@@ -142,6 +141,9 @@ class Outside:
         sent = Sent(place, sequence, count, data, tuple(origin for origin, _ in made))
         self.unacked.append(sent)
         return sent
+
+    def size(self, chance: Random) -> int:
+        return chance.choice(SIZES)
 
     def producer_of(self, node: Node, place: Place) -> int:
         if place not in self.producer_ids:

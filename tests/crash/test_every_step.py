@@ -3,8 +3,8 @@
 One deterministic life of 300 batches, with flushes, merges, compaction and retention, is cut short
 at its n-th step, by a kill or by a power cut that leaves any part of what was not synced, in any
 order. The next life finds what was promised, is sent again what was not, and goes on to the end.
-Nothing waits in it and nothing is left to chance: TRILOGUE_STEPS=every tries all of them (as the
-long run does), otherwise some, others each time.
+Nothing waits in it and nothing is left to chance: the long run tries every step, the quick one
+some, others each time (TRILOGUE_SEED repeats them).
 """
 
 from __future__ import annotations
@@ -85,11 +85,9 @@ def test_a_sync_that_was_left_out_is_found_out(steps: list[str], lies: str) -> N
 
 
 @pytest.mark.long
-@pytest.mark.timeout(1800)
-@pytest.mark.parametrize("direct", [False, True], ids=["cached", "direct"])
+@pytest.mark.timeout(3600)
 @pytest.mark.parametrize("how", HOW)
-def test_stopped_at_every_step_it_finds_everything(
-    steps: list[str], how: str, direct: bool
-) -> None:
+def test_stopped_at_every_step_it_finds_everything(steps: list[str], how: str) -> None:
+    """Past the page cache every other time: then all is written in whole blocks."""
     for stop_at in range(1, len(steps) + 1):
-        crash_and_go_on(stop_at, how, direct=direct)
+        crash_and_go_on(stop_at, how, direct=bool(stop_at % 2))
