@@ -94,6 +94,22 @@ def test_a_damaged_input_is_told_to_its_planner_and_nobody_waits(tmp_path):
         assert maintenance.counts["merge"].jobs == 1
 
 
+def test_a_planner_that_fails_keeps_nobody_from_work(tmp_path, caplog):
+    @scenario(tmp_path / "data")
+    async def _(node):
+        class Broken:
+            async def plan(self):
+                raise KeyError("a mistake")
+
+        done = []
+        maintenance = maintenance_of(node, Broken(), Planner("merge", done, [5]))
+
+        await run_until_idle(maintenance)
+
+        assert done == ["merge"]
+        assert "maintenance.plan_failed" in [each.message for each in caplog.records]
+
+
 def test_the_end_of_meta_is_the_end(tmp_path):
     @scenario(tmp_path / "data")
     async def _(node):

@@ -188,7 +188,13 @@ class Maintenance:
 
     async def _next(self) -> Job | None:
         for planner in self.planners:
-            job = await planner.plan()
+            try:
+                job = await planner.plan()
+            except (StorageFailed, Fenced):
+                raise
+            except Exception:  # a mistake of ours: the broker goes on without this kind of work
+                log.exception("maintenance.plan_failed", extra={"kind": type(planner).__name__})
+                continue
             if job is not None:
                 return job
         return None
