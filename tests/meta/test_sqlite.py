@@ -19,7 +19,7 @@ import pytest
 
 from tests.meta.samples import segment, topic
 from trilogue.log.errors import CorruptLog, DiskFull, NewerFormat, StorageFailed
-from trilogue.meta.errors import Fenced, MetaError, NoIdsLeft
+from trilogue.meta.errors import Fenced, NoIdsLeft, TooManyCommits
 from trilogue.meta.port import (
     ID_BLOCKS,
     AllocateIds,
@@ -355,7 +355,7 @@ def test_too_many_waiting_commits_are_refused(path: Path):
     refused = [each for each in asyncio.run(flood()) if isinstance(each, Exception)]
 
     assert {str(each) for each in refused} == {"too many commits are waiting"}
-    assert {type(each) for each in refused} == {MetaError}
+    assert {type(each) for each in refused} == {TooManyCommits}
     meta.close()
 
 

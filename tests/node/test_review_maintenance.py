@@ -15,6 +15,7 @@ from tests.node.test_merging import files, flush_many, merges, messages, read
 from trilogue.log.merge_plan import FIRST_LEVEL_DUE, FIRST_LEVEL_MAX
 from trilogue.log.objects import STORE
 from trilogue.log.segment_info import segment_name
+from trilogue.meta import sqlite
 from trilogue.node.jobs import HelperDiedError
 from trilogue.node.maintenance import Job
 from trilogue.node.retired import RetiredFiles
@@ -142,6 +143,32 @@ def test_a_flush_that_waits_for_a_plan_goes_ahead_when_something_else_is_begun(t
         await begun.wait()
 
         await until(lambda: not node.flusher.waiting)
+
+
+# -- meta that is busy -------------------------------------------------------------------------
+
+
+def test_a_flood_of_commits_ends_neither_flushes_nor_retention(tmp_path, monkeypatch, caplog):
+    """Clients make topics; on a slow disk their commits may fill the queue."""
+
+    @scenario(tmp_path / "data", "retention.check-every=100ms")
+    async def _(node):
+        topic = await make_topic(node)
+        await flush_many(node, topic, 1)
+        settings = {"retention.ms": "1"}
+        cluster = node.storage.broker.cluster
+        await node.commits.carry_out(cluster.plan_alter(topic.name, settings))
+        with monkeypatch.context() as patch:
+            patch.setattr(sqlite, "WAITING_MAX", 0)
+            await append(node, topic, b"message 1;")
+            node.storage.log.seal()
+            await until(lambda: node.flusher.counts.failures)
+            await until(lambda: "retention.failed" in [each.message for each in caplog.records])
+            assert len(files(node)) == 1
+
+        await until(lambda: node.flusher.counts.flushes == 2)
+        await until(lambda: topic.partitions[0].log.start_offset == 2)
+        assert not node.failed.is_set()
 
 
 # -- orphans -----------------------------------------------------------------------------------

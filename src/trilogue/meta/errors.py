@@ -22,5 +22,9 @@ class NoIdsLeft(MetaError):
     """The block of ids in memory is used up and the next is not durable yet; ask `reserve`."""
 
 
+class TooManyCommits(MetaError):
+    """The queue of commits is full, of clients' mostly; later there is room."""
+
+
 class Fenced(MetaError):
     """A newer owner of the data exists; this one may not write any more."""

@@ -33,7 +33,7 @@ import msgspec
 
 from trilogue.log.errors import CorruptLog, DiskFull, LogError, NewerFormat, StorageFailed
 from trilogue.log.manifest import Manifest
-from trilogue.meta.errors import Fenced, InvalidCommit, MetaError
+from trilogue.meta.errors import Fenced, InvalidCommit, MetaError, TooManyCommits
 from trilogue.meta.ids import Ids
 from trilogue.meta.port import (
     FORMAT_VERSION,
@@ -222,7 +222,7 @@ class SqliteMeta:
         if self.failed is not None:
             raise self._refusal()
         if self._queue.qsize() >= WAITING_MAX:
-            raise MetaError("too many commits are waiting")
+            raise TooManyCommits("too many commits are waiting")
         self._loop = loop
         self._queue.put(commit)
 

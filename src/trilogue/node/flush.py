@@ -33,6 +33,7 @@ from trilogue.log import jobs
 from trilogue.log.errors import DiskFull
 from trilogue.log.journal_files import SealedFile
 from trilogue.log.segment_info import FlushJob, FlushResult, segment_name
+from trilogue.meta.errors import TooManyCommits
 from trilogue.meta.port import (
     OPS_MAX,
     DeleteSnapshot,
@@ -189,7 +190,7 @@ class Flusher:
             cuts = [cut for cut, _ in zip(self._cuts, range(at_once), strict=False)]
             try:
                 await self._flush(cuts)
-            except (HelperDiedError, DiskFull, OSError) as error:
+            except (HelperDiedError, DiskFull, TooManyCommits, OSError) as error:
                 if isinstance(error, OSError) and error.errno not in _MAY_PASS:
                     raise
                 self.counts.failures += 1
@@ -198,7 +199,7 @@ class Flusher:
                 if tries >= REFUSE_AFTER:
                     self._storage.log.flush_stuck()
                 log.warning("flush.failed", extra={"reason": str(error), "again_in_s": wait_s})
-                if not isinstance(error, HelperDiedError):
+                if isinstance(error, DiskFull | OSError):
                     self._storage.give_up_reserve()
                 await asyncio.sleep(wait_s)
             else:
@@ -217,7 +218,7 @@ class Flusher:
             else:  # facts only, or the last word of an orderly end: there is nothing to sort
                 result = FlushResult(None, {}, job.last_sequence, 0, 0, 0)
             await self._record(job, result, cuts)
-        except (HelperDiedError, DiskFull):  # the next try makes another one: this must not stay
+        except (HelperDiedError, DiskFull, TooManyCommits):  # the next try has another name
             with contextlib.suppress(OSError):
                 storage.fs.unlink(Path(job.segment_path))
             raise

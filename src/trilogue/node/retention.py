@@ -14,6 +14,7 @@ from collections.abc import Callable, Collection, Sequence
 
 from trilogue.broker.retention import plan_retention
 from trilogue.log.errors import DiskFull
+from trilogue.meta.errors import TooManyCommits
 from trilogue.meta.port import DeleteSegment, Op, PutPartitionState
 from trilogue.node.manifests import Manifests
 from trilogue.node.retired import RetiredFiles
@@ -56,6 +57,8 @@ class Retention:
             await asyncio.sleep(self._every_s)
             try:
                 await self.look()
+            except TooManyCommits as error:
+                log.warning("retention.failed", extra={"reason": str(error)})
             except DiskFull as error:
                 log.warning("retention.failed", extra={"reason": str(error)})
                 self._storage.give_up_reserve()

@@ -77,6 +77,7 @@ CODES: dict[type[BaseException], ErrorCode] = {
     # meta
     meta.PreconditionFailed: ErrorCode.REQUEST_TIMED_OUT,  # somebody was faster: ask again
     meta.InvalidCommit: ErrorCode.UNKNOWN_SERVER_ERROR,
+    meta.TooManyCommits: ErrorCode.REQUEST_TIMED_OUT,  # the queue is full: ask again
     meta.NoIdsLeft: ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
     meta.Fenced: ErrorCode.NOT_LEADER_OR_FOLLOWER,
     TimeoutError: ErrorCode.REQUEST_TIMED_OUT,
