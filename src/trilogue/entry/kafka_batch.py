@@ -109,20 +109,21 @@ def iter_records(entry: Buffer, *, limit: int = DECOMPRESSED_LIMIT) -> Iterator[
 
 
 def first_record_at_or_after(
-    entry: Buffer, timestamp: int, *, limit: int = DECOMPRESSED_LIMIT
+    entry: Buffer, timestamp: int, from_offset: int = 0, *, limit: int = DECOMPRESSED_LIMIT
 ) -> tuple[int, int] | None:
     """Find the first record, in the order of offsets, with this time or a later one.
 
-    Returns its offset and time. The header's maximum is not trusted to rule a batch out: some
-    clients leave it unset, and then nothing but the records knows.
+    Those below `from_offset` do not count. Returns its offset and time. The header's maximum is not
+    trusted to rule a batch out: some clients leave it unset, and then only the records know.
     """
     header = read_header(entry)
     if header.log_append_time and header.max_timestamp < timestamp:
         return None
     walker = walk_records(entry, limit=limit, header=header)
-    if not walker.find_time(timestamp):
-        return None
-    return walker.offset, walker.timestamp
+    while walker.find_time(timestamp):
+        if walker.offset >= from_offset:
+            return walker.offset, walker.timestamp
+    return None
 
 
 def seal(

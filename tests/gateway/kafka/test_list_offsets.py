@@ -144,6 +144,23 @@ async def test_a_time_is_found_inside_an_entry_wherever_it_lies(flushed, codec):
         assert rig.executor.runs == (0 if not flushed else rig.executor.runs)
 
 
+@pytest.mark.parametrize("flushed", [False, True])
+@on_loop
+async def test_what_was_deleted_of_an_entry_has_no_time(flushed):
+    """Its offset would be out of range for who asks for it next."""
+    async with Rig() as rig:
+        topic = rig.topic("t")
+        await fill(rig, 1_000, values=("a", "b", "c"))
+        await fill(rig, 2_000)
+        if flushed:
+            await rig.flush()
+        topic.partitions[0].log.retain_from(2)
+
+        answer = await rig.peer().ask(ask("t", 0, 1_000, 1_001), 7)
+
+        assert found(answer) == [(0, 2, 1_000), (0, 2, 1_000), (0, 3, 2_000)]
+
+
 @on_loop
 async def test_a_large_entry_is_looked_into_elsewhere():
     async with Rig() as rig:

@@ -24,7 +24,7 @@ from trilogue.broker.topic import Topic
 from trilogue.entry.kafka_batch import first_record_at_or_after, read_header
 from trilogue.gateway.kafka.errors import EXPECTED, code_of
 from trilogue.gateway.kafka.shared import Call
-from trilogue.log.partition_log import Cold, PartitionLog
+from trilogue.log.partition_log import Cold, Hot, PartitionLog
 from trilogue.wire.kafka.errors import ErrorCode
 from trilogue.wire.kafka.list_offsets import (
     ListOffsetsPartition,
@@ -190,10 +190,9 @@ async def _find(
                 continue
         else:
             entry = b"".join(place.slices)
-        if isinstance(place, Cold) or len(entry) > INLINE_BYTES:
-            found = await elsewhere(partial(first_record_at_or_after, entry, timestamp))
-        else:
-            found = first_record_at_or_after(entry, timestamp)
+        look = partial(first_record_at_or_after, entry, timestamp, offset)
+        is_small = isinstance(place, Hot) and len(entry) <= INLINE_BYTES
+        found = look() if is_small else await elsewhere(look)
         if found is not None:
             return Found(*found)
         offset = read_header(entry).last_offset + 1
