@@ -17,6 +17,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from trilogue.broker.retention import EXTENTS_A_STEP, LOOKUP
 from trilogue.entry.entry import CorruptEntry, EntryHeader, InvalidEntry
 from trilogue.entry.kafka_batch import check_produced, walk_records
 from trilogue.log.transactions import stable_end_of
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
 
 KEYS_AT_ONCE: Final = 1_000
 TOPICS_A_STEP: Final = 2_000
-PARTITIONS_A_STEP: Final = 50
 
 
 def check_keyed(records: memoryview) -> EntryHeader:
@@ -75,14 +75,18 @@ def plan_compaction(
     while some := list(islice(rest, TOPICS_A_STEP)):
         compacted = [each for each in some if each.partitions[0].settings.compacts]
         partitions = (partition for topic in compacted for partition in topic.partitions)
-        while dirty := list(islice(_dirty(partitions, states), PARTITIONS_A_STEP)):
-            found = {}
-            for partition, state in dirty:
-                due = look(partition.log.extents, state, partition.settings, now_ms)
-                if due is not None:
-                    found[partition.partition_id] = due
-            yield found
-        yield {}
+        found: dict[int, Due] = {}
+        looked_at = 0
+        for partition, state in _dirty(partitions, states):
+            extents = partition.log.extents
+            due = look(extents, state, partition.settings, now_ms)
+            if due is not None:
+                found[partition.partition_id] = due
+            looked_at += LOOKUP + len(extents)
+            if looked_at >= EXTENTS_A_STEP:
+                yield found
+                found, looked_at = {}, 0
+        yield found
 
 
 def _dirty(
