@@ -10,6 +10,7 @@ import pytest
 from tests.node.objects_world import in_world
 from tests.node.test_background import append, make_topic, scenario, until
 from tests.node.test_compacting import scenario as compacting
+from tests.node.test_maintenance import Planner, maintenance_of
 from tests.node.test_merging import files, flush_many, merges, messages, read
 
 from trilogue.log.merge_plan import FIRST_LEVEL_DUE, FIRST_LEVEL_MAX
@@ -143,6 +144,24 @@ def test_a_flush_that_waits_for_a_plan_goes_ahead_when_something_else_is_begun(t
         await begun.wait()
 
         await until(lambda: not node.flusher.waiting)
+
+
+def test_a_job_that_fails_again_and_again_keeps_no_other_work_waiting(tmp_path):
+    """A merge may need more room than there is, and a compaction would make some."""
+
+    @scenario(tmp_path / "data")
+    async def _(node):
+        done = []
+        full = OSError(28, "no room")
+        merge, compaction = Planner("merge", done, [full] * 99), Planner("compaction", done, [5, 6])
+        maintenance = maintenance_of(node, merge, compaction)
+        task = asyncio.create_task(maintenance.run())
+
+        await until(lambda: len(done) > 4)
+
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        assert done[:5] == ["merge", "compaction", "merge", "compaction", "merge"]
 
 
 # -- meta that is busy -------------------------------------------------------------------------

@@ -93,6 +93,8 @@ class Maintenance:
         self.doing = ""  # its kind
         self.failures = 0  # in a row
         self._is_idle = True
+        self._asked: Planner | None = None  # the last one
+        self._failed: Planner | None = None  # whose job it was that failed last
         self._storage = storage
         self._retired = retired
         self._manifests = manifests
@@ -133,11 +135,11 @@ class Maintenance:
 
     async def _try(self, job: Job) -> None:
         if await self._do(job):
-            self.failures = 0
+            self.failures, self._failed = 0, None
             self._tell()
             return
         wait_s = self._retry_s[min(self.failures, len(self._retry_s) - 1)]
-        self.failures += 1
+        self.failures, self._failed = self.failures + 1, self._asked
         self._tell()
         await asyncio.sleep(wait_s)
 
@@ -187,7 +189,12 @@ class Maintenance:
             raise
 
     async def _next(self) -> Job | None:
-        for planner in self.planners:
+        """Ask the planners in their order; whose last job failed comes after the others.
+
+        What it lacks, room mostly, they may make.
+        """
+        for planner in sorted(self.planners, key=lambda each: each is self._failed):
+            self._asked = planner
             try:
                 job = await planner.plan()
             except (StorageFailed, Fenced):
