@@ -12,7 +12,7 @@ from tests.node.objects_world import (
 )
 from tests.node.test_background import append, make_topic
 
-from trilogue.log.errors import CorruptLog, StorageUnavailable
+from trilogue.log.errors import CorruptLog, ObjectDenied, StorageUnavailable
 from trilogue.log.merge_plan import Plan
 from trilogue.log.objects import STORE
 from trilogue.log.partition_log import Hot
@@ -294,6 +294,30 @@ def test_an_object_is_removed_when_the_store_lets_us(tmp_path):
 
         assert world.objects() == []
         assert world.keeper.counts.removed == 1
+
+
+def test_an_object_that_cannot_be_removed_keeps_no_other_from_going(tmp_path):
+    """One may be locked in the store, for years."""
+
+    @in_world(tmp_path)
+    async def _(world):
+        objects = world.storage.objects.objects
+        remove = objects.delete
+
+        def delete(name):
+            if name == "locked.segment":
+                raise ObjectDenied("locked")
+            remove(name)
+
+        objects.delete = delete
+        world.keeper._leaving = {"locked.segment": 0.0, "one.segment": 0.0, "two.segment": 0.0}
+        await world.keeper.look()
+        world.seconds += REST_S[0]
+
+        await world.keeper.look()
+
+        assert list(world.keeper._leaving) == ["locked.segment"]
+        assert world.keeper.counts.removed == 2
 
 
 def deny(tmp_path):

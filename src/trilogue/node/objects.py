@@ -304,6 +304,7 @@ class ObjectKeeper:
                 await self._ask(partial(self.cache.objects.delete, name))
             except FAILURES as error:
                 self.counts.remove_failures += 1
+                self._leaving[name] = self._leaving.pop(name)  # behind the others
                 rest_s = self._removing.failed()
                 extra = {"object": name, "reason": str(error), "again_in_s": rest_s}
                 log.warning("object.not_removed", extra=extra)
