@@ -13,7 +13,6 @@ import asyncio
 import errno
 import os
 import pickle
-from asyncio import Future
 from collections.abc import Callable, Coroutine, Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -21,6 +20,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from tests.fakes import FakeFile, FakeFileSystem, FakeLoop, PowerCut
+from tests.log.model_loop import InstantLoop
 from tests.log.rig import CLUSTER, DATA, SMALL
 from trilogue.broker.facts import SnapshotRow
 from trilogue.broker.settings import TopicSettings
@@ -35,6 +35,7 @@ from trilogue.log.segment_info import MergeJob, MergeResult, SegmentInfo, segmen
 from trilogue.meta.ids import Ids
 from trilogue.meta.memory import MemoryMeta
 from trilogue.meta.port import DeleteTopic, Fence, PutPartitionState, PutTopic, TopicRow
+from trilogue.node.compacting import Compacting
 from trilogue.node.flush import Flusher
 from trilogue.node.jobs import HelperDiedError
 from trilogue.node.maintenance import Job, Maintenance
@@ -45,6 +46,9 @@ from trilogue.node.retired import RetiredFiles
 
 GRACE_S = 60.0
 FACT_KIND = 7
+COMPACTED = TopicSettings(
+    retention_ms=-1, compacts=True, dirty_ratio_min=0, delete_retention_ms=100
+)
 
 
 @dataclass(frozen=True)
@@ -57,7 +61,7 @@ class Trouble:
 
 CALM = Trouble()
 ENDINGS = ("power", "kill")  # of the machine, of the process
-ERRORS = {"EIO": errno.EIO, "ENOSPC": errno.ENOSPC}
+ERRORS = {"EIO": errno.EIO, "ENOSPC": errno.ENOSPC, "meta": errno.ENOSPC}  # or: in meta only
 
 
 class HelperKilled(BaseException):
@@ -80,6 +84,8 @@ class Disk(FakeFileSystem):
         if operation == "read" or trouble.kind == "none":
             return
         if trouble.kind == "helper" and not self.in_helper:
+            return
+        if trouble.kind == "meta" and operation != "meta":
             return
         self.steps_left -= 1
         if self.steps_left >= 0:
@@ -142,8 +148,8 @@ class Facts:
     A fact is its own number and some bytes, so telling it again changes nothing.
     """
 
-    def __init__(self, rows: Iterator[tuple[bytes, bytes]]) -> None:
-        self.cluster = Topics()
+    def __init__(self, rows: Iterator[tuple[bytes, bytes]], compacted: set[int]) -> None:
+        self.cluster = Topics(compacted)
         self.known = dict(rows)
         self.changed: set[bytes] = set()
 
@@ -204,14 +210,25 @@ IN_PLACE: dict[Callable[..., object], Callable[..., object]] = {
 class Topics:
     """A broker's cluster, as far as retention and compaction ask: settings of all partitions."""
 
-    def __init__(self) -> None:
+    def __init__(self, compacted: set[int]) -> None:
         self.settings = TopicSettings()
         self.known: dict[int, SimpleNamespace] = {}
+        self.compacted = compacted
 
     def add(self, partition_id: int, log: PartitionLog) -> None:
-        partition = SimpleNamespace(partition_id=partition_id, log=log, deleted=False)
-        partition.settings = self.settings
-        self.known[partition_id] = partition
+        self.known[partition_id] = SimpleNamespace(
+            partition_id=partition_id,
+            log=log,
+            deleted=False,
+            producers=SimpleNamespace(last_entries=dict),
+            settings=COMPACTED if partition_id in self.compacted else self.settings,
+        )
+
+    def set(self, settings: TopicSettings) -> None:
+        self.settings = settings
+        for each in self.known.values():
+            if each.partition_id not in self.compacted:
+                each.settings = settings
 
     def __iter__(self) -> Iterator[Any]:
         for each in self.known.values():
@@ -232,6 +249,9 @@ class Node:
         self.random_bytes = _counting_bytes()
         self.loop = FakeLoop()
         self.next_topic = 0
+        self.job: Coroutine[Any, Any, Any] | None = None  # of maintenance, held
+        self.dead: list[object] = []  # jobs of processes that ended: they clean up nothing
+        self.compacted: set[int] = set()  # partitions of compacted topics
 
     def open(self) -> Log:
         """Start a process: as node/storage.py and node/node.py do, in their order."""
@@ -241,7 +261,7 @@ class Node:
         self.failures: list[Exception] = []
         self.directory = DataDirectory.open(fs, DATA)
         self.meta = Meta(fs, self.meta)
-        self.broker = Facts(self.meta.snapshots())
+        self.broker = Facts(self.meta.snapshots(), self.compacted)
         self.log = Log.open(
             self.directory,
             self.meta.manifest(),
@@ -271,7 +291,9 @@ class Node:
         helper: Any = InPlaceHelper(self.fs)
         slow_helper: Any = InPlaceHelper(self.fs)
         self.slow_helper = slow_helper
-        self.job: Coroutine[Any, Any, Any] | None = None  # of maintenance, held
+        if self.job is not None:
+            self.dead.append(self.job)
+        self.job = None
         clocks: Any = {"now_ms": loop.now_ms, "bytes_per_second": 0}
         self.manifests = Manifests(storage, executor=None)  # type: ignore[arg-type]
         self.retired = RetiredFiles(storage, monotonic=loop.monotonic, grace_s=GRACE_S)
@@ -286,7 +308,16 @@ class Node:
             rewrite_every_s=0,
             **clocks,
         )
-        self.maintenance.planners.append(self.merging)
+        self.compacting = Compacting(
+            storage,
+            self.maintenance,
+            slow_helper,
+            monotonic=loop.monotonic,
+            every_s=0,
+            map_bytes=1,
+            **clocks,
+        )
+        self.maintenance.planners += [self.merging, self.compacting]
         self.maintenance.wake()  # its task looks once at the start
         self.retention = Retention(
             storage,
@@ -362,10 +393,7 @@ class Node:
         self.manifests.changed()
 
     def retain(self, settings: TopicSettings) -> None:
-        cluster = self.broker.cluster
-        cluster.settings = settings
-        for each in cluster.known.values():
-            each.settings = settings
+        self.broker.cluster.set(settings)
         self.drive(self.retention.look())
 
     def flush(self) -> None:
@@ -374,11 +402,17 @@ class Node:
             self.maintain()
         self.drive(self.flusher._flush_with_retries())
 
-    def maintain(self, plan: Plan | None = None, *, hold: bool = False) -> bool:
-        """End the job that is held, or do what is due (or `plan`); whether there was anything."""
+    def maintain(
+        self, plan: Plan | None = None, *, compact: bool = False, hold: bool = False
+    ) -> bool:
+        """End the job that is held, or do what is due (or `plan`, or compact); was there any?"""
         work, self.job = self.job, None
         if work is None:
-            job = self.drive(self.maintenance._next()) if plan is None else self.job_of(plan)
+            self.drive(self.compacting.look_around())
+            due = self.compacting.plan() if compact else self.maintenance._next()
+            job = self.drive(due) if plan is None else self.job_of(plan)
+            if plan is not None:
+                due.close()
             if job is None:
                 self.maintenance._is_idle = True
                 return False
@@ -412,7 +446,7 @@ class Node:
 
     def drive(self, work: Coroutine[Any, Any, Any], *, may_hold: bool = False) -> Any:
         """Run a coroutine to its end: whatever it waits for has happened already."""
-        asyncio._set_running_loop(_InstantLoop(self.loop))  # type: ignore[arg-type]
+        asyncio._set_running_loop(InstantLoop(self.loop))  # type: ignore[arg-type]
         ended = True
         try:
             while True:
@@ -427,40 +461,6 @@ class Node:
             asyncio._set_running_loop(None)
             if ended:
                 work.close()
-
-
-class _InstantLoop:
-    """As much of an event loop as coroutines need that never have to wait."""
-
-    def __init__(self, loop: FakeLoop) -> None:
-        self.loop = loop
-
-    def create_future(self) -> Future[Any]:
-        return Future(loop=self)  # type: ignore[arg-type]
-
-    def call_later(self, delay: float, callback: Callable[..., object], *arguments: Any) -> Any:
-        self.loop.pass_time(delay)
-        callback(*arguments)
-        return _Handle()
-
-    def run_in_executor(self, _: object, work: Callable[..., object], *arguments: Any) -> Any:
-        done = self.create_future()
-        try:
-            done.set_result(work(*arguments))
-        except OSError as error:
-            done.set_exception(error)
-        return done
-
-    def get_debug(self) -> bool:
-        return False
-
-    def call_soon(self, *_: Any, **__: Any) -> None:
-        """Nobody waits."""
-
-
-class _Handle:
-    def cancel(self) -> None:
-        """It was called already."""
 
 
 def _counting_bytes() -> Callable[[int], bytes]:

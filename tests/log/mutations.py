@@ -17,7 +17,7 @@ from tests.fakes import FakeFile, FakeFileSystem
 from tests.log import model_node
 from tests.log.rig import DATA
 from trilogue.entry.entry import EntryHeader
-from trilogue.log import commit, frame, jobs, log, merge, recovery
+from trilogue.log import commit, compaction, frame, jobs, log, merge, recovery
 from trilogue.log.extents import Extents
 from trilogue.log.journal import Journal
 from trilogue.log.journal_files import JournalFiles, SealedFile
@@ -275,6 +275,41 @@ def an_output_is_not_recorded(patch: pytest.MonkeyPatch) -> None:
         return replace(made, added=made.added[:1])
 
     around(patch, MergeResult, "swap", less)
+
+
+@mutation
+def compaction_keeps_what_it_should_drop(patch: pytest.MonkeyPatch) -> None:
+    def inverted(flags: Any, rewrite: Any, found: Any, **named: Any) -> list[bool]:
+        return [not each for each in flags(rewrite, found, **named)]
+
+    around(patch, compaction._Rewrite, "_flags", inverted)
+
+
+@mutation
+def compaction_drops_tombstones_at_once(patch: pytest.MonkeyPatch) -> None:
+    def without(flags: Any, rewrite: Any, found: Any, **_: Any) -> list[bool]:
+        return flags(rewrite, found, without_tombstones=True)  # type: ignore[no-any-return]
+
+    around(patch, compaction._Rewrite, "_flags", without)
+
+
+@mutation
+def compaction_says_that_it_came_further(patch: pytest.MonkeyPatch) -> None:
+    def further(compact: Any, job: Any, fs: Any) -> Any:
+        return replace(compact(job, fs), compacted_end=job.end_offset)
+
+    def less(survey: Any, each: Any, source: Any) -> None:
+        survey(each, source)
+        each.end_offset = max(each._floor, each.end_offset - 1)
+
+    in_helper(patch, compaction.run, further)
+    around(patch, compaction._Survey, "read", less)
+
+
+@mutation
+def what_was_compacted_counts_twice(patch: pytest.MonkeyPatch) -> None:
+    """The partition is not taken out of the segments that others share with it."""
+    patch.setattr(compaction, "without", lambda segment, _ids: segment)
 
 
 @mutation

@@ -10,7 +10,8 @@ power fails, the process is killed, the helper dies or the disk refuses.
     model_node.py     a node on a fake disk, and how trouble comes to it
     model_machine.py  rules that write, make and delete partitions, end and restart
     model_reading.py  rules that look, and what must hold after each step
-    model_work.py     rules of the background: flush, retention
+    model_work.py     rules of the background: flush, merge, retention
+    model_compaction.py  compacted partitions, and what may be missing of them
     model_run.py      so many steps, and their seed
 
 TRILOGUE_MODEL_STEPS asks for more steps, TRILOGUE_MODEL_SEED for others (without it the quick test
@@ -21,17 +22,17 @@ from __future__ import annotations
 
 import pytest
 
+from tests.log.model_compaction import CompactingMachine
 from tests.log.model_run import first_seed, run_steps, wanted_steps
-from tests.log.model_work import WorkingMachine
 
-QUICK, LONG = 3_000, 30_000
+QUICK, LONG = 2_500, 30_000
 
 
 @pytest.mark.timeout(600)  # a failure is shrunk
 def test_log_keeps_its_promises() -> None:
     steps = wanted_steps(QUICK)
 
-    assert run_steps(WorkingMachine, steps, first_seed(1)) >= steps
+    assert run_steps(CompactingMachine, steps, first_seed(1)) >= steps
 
 
 @pytest.mark.long
@@ -39,4 +40,4 @@ def test_log_keeps_its_promises() -> None:
 def test_log_keeps_its_promises_for_long() -> None:
     steps = wanted_steps(LONG)
 
-    assert run_steps(WorkingMachine, steps, first_seed(None)) >= steps
+    assert run_steps(CompactingMachine, steps, first_seed(None)) >= steps

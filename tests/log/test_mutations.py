@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from hypothesis import Phase
 
+from tests.log.model_compaction import CompactingMachine
 from tests.log.model_machine import Steps
 from tests.log.model_run import REPORTS, run_steps
-from tests.log.model_work import WorkingMachine
 from tests.log.mutations import (
     MUTATIONS,
     Mutation,
@@ -26,7 +26,7 @@ def steps_until_found(mutation: Mutation, most: int) -> int:
     with pytest.MonkeyPatch.context() as patch:
         mutation(patch)
         try:
-            run_steps(WorkingMachine, most, 1, phases=(Phase.generate,))
+            run_steps(CompactingMachine, most, 1, phases=(Phase.generate,))
         except Exception:  # noqa: BLE001 -- whatever it is that fails
             found = Steps.count - before
             REPORTS.append(f"{mutation.__name__}: found within {found:,} steps")
