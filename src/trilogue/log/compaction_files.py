@@ -127,7 +127,7 @@ class Output:
         """Say which input the entries come from that are given from here on."""
         index = blocks.index
         aborted = [each for each in index.aborted if each.last_offset >= self._end_offset]
-        self._inputs.append(index._replace(aborted=aborted))
+        self._inputs.append(index._replace(rows=[], aborted=aborted))  # there may be very many
         info = self._job.inputs[index.number]
         self._sequences.append((info.first_sequence, info.last_sequence))
 

@@ -93,6 +93,7 @@ class Maintenance:
         self.doing = ""  # its kind
         self.failures = 0  # in a row
         self._is_idle = True
+        self._has_ended = False
         self._asked: Planner | None = None  # the last one
         self._failed: Planner | None = None  # whose job it was that failed last
         self._storage = storage
@@ -111,7 +112,7 @@ class Maintenance:
     @property
     def is_hopeful(self) -> bool:
         """Whether it is worth to wait for it: it has or may have something to do, and succeeds."""
-        return not self._is_idle and not self.failures
+        return not (self._is_idle or self._has_ended or self.failures)
 
     async def moved(self) -> None:
         """Wait until a job began or ended, well or not, or there is none any more."""
@@ -130,7 +131,7 @@ class Maintenance:
                     self._tell()
                     await _wait(self._wake, LOOK_EVERY_S)
         finally:
-            self._is_idle = True
+            self._has_ended = True
             self._tell()
 
     async def _try(self, job: Job) -> None:
