@@ -18,18 +18,13 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
-from pathlib import Path
-from struct import Struct
 from typing import Final
 
-from trilogue.entry.entry import TRANSACTIONAL, EntryHeader
-from trilogue.entry.walk import read_header
 from trilogue.log.catalog import Catalog
 from trilogue.log.chunks import Budget
 from trilogue.log.directory import DataDirectory
-from trilogue.log.errors import CorruptLog, StorageFailed
+from trilogue.log.errors import StorageFailed
 from trilogue.log.files import FileSystem
-from trilogue.log.frame import LOST, Frame, iter_entries, iter_facts
 from trilogue.log.journal import Journal, JournalLimits
 from trilogue.log.journal_files import JournalFiles, SealedFile
 from trilogue.log.manifest import Manifest, PartitionRange
@@ -37,6 +32,7 @@ from trilogue.log.object_cache import ObjectCache
 from trilogue.log.partition_log import PartitionLog
 from trilogue.log.ports import Background, Committer, Scheduler
 from trilogue.log.recovery import Recovered, recover, salvage
+from trilogue.log.replay import FrameReplay, OnEntry, OnFact
 from trilogue.log.segment_info import FlushResult, SegmentInfo, Swap
 from trilogue.log.segment_reader import SegmentReaders
 
@@ -44,11 +40,6 @@ log = logging.getLogger(__name__)
 
 UNLIMITED: Final = 1 << 62
 LET_GO_IN_A_TURN: Final = 1_000  # partitions
-# of an entry's header: base offset, attributes, last offset delta, max timestamp, producer id
-_REPLAYED: Final = Struct(">q13xhi8xqq")
-
-OnEntry = Callable[[int, EntryHeader], None]
-OnFact = Callable[[int, bytes], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +132,7 @@ class Log:
         if salvage_damage:
             salvage(fs, directory.journal, flushed_through=through, now_ms=around.now_ms())
         free_bytes = around.free_bytes or partial(fs.free_bytes, directory.path)
-        replay = _Replay(on_entry, on_fact)
+        replay = FrameReplay(on_entry, on_fact)
         recovered = recover(
             fs,
             directory.journal,
@@ -182,7 +173,7 @@ class Log:
         return opened
 
     def _restore(
-        self, manifest: Manifest, epoch: int, recovered: Recovered, replay: _Replay
+        self, manifest: Manifest, epoch: int, recovered: Recovered, replay: FrameReplay
     ) -> None:
         for partition_id, known in manifest.partitions.items():
             self._add_partition(partition_id, epoch, known)
@@ -419,80 +410,6 @@ class Log:
         self.journal.close()
         self.readers.close()
         self._relief.clear()  # readers may let go of tail memory when the loop is no more
-
-
-class _Replay:
-    """Puts replayed frames into partitions once those are known."""
-
-    def __init__(self, on_entry: OnEntry, on_fact: OnFact) -> None:
-        self._on_entry = on_entry
-        self._on_fact = on_fact
-        self._frames: list[tuple[memoryview, Frame, Path]] = []
-        self._ranges: Mapping[int, PartitionRange] = {}
-
-    def collect(self, data: memoryview, frame: Frame, path: Path) -> None:
-        """Keep a frame; `recover` may still find that the log cannot be used."""
-        self._frames.append((data, frame, path))
-
-    def run(
-        self, partitions: Mapping[int, PartitionLog], ranges: Mapping[int, PartitionRange]
-    ) -> None:
-        """Restore entries and facts, in order."""
-        frames, self._frames = self._frames, []
-        self._ranges = ranges
-        lost = False
-        for data, frame, path in frames:
-            lost = lost or bool(frame.flags & LOST)
-            try:
-                self._entries(data, frame, partitions, lost=lost)
-                for kind, payload in iter_facts(data, frame):
-                    self._on_fact(kind, bytes(payload))
-            except CorruptLog as error:
-                if error.path is None:
-                    raise CorruptLog(error.reason, path, error.position) from error
-                raise
-
-    def _entries(
-        self,
-        data: memoryview,
-        frame: Frame,
-        partitions: Mapping[int, PartitionLog],
-        *,
-        lost: bool,
-    ) -> None:
-        for partition_id, owner_epoch, position, length in iter_entries(data, frame):
-            partition = partitions.get(partition_id)
-            if partition is None:
-                continue  # deleted: meta knows a partition before its first frame
-            base_offset, attributes, delta, max_timestamp, producer_id = _REPLAYED.unpack_from(
-                data, position
-            )
-            end_offset = base_offset + delta + 1
-            expected = partition.end_offset
-            if attributes & TRANSACTIONAL and base_offset >= self._ranges[partition_id].flushed_end:
-                partition.restore_transaction(data[position : position + length])
-            if end_offset <= expected and expected == partition.flushed_end:
-                if producer_id >= 0 and base_offset >= self._ranges[partition_id].flushed_end:
-                    self._on_entry(partition_id, read_header(data[position : position + length]))
-                continue  # in a segment already, or below the start
-            if base_offset != expected and not (
-                lost or base_offset < expected == partition.flushed_end
-            ):
-                raise CorruptLog(
-                    f"partition {partition_id} goes on at {base_offset}, {expected} was next",
-                    position=position,
-                )
-            entry = data[position : position + length]
-            partition.restore(
-                entry,
-                base_offset,
-                end_offset,
-                owner_epoch,
-                max_timestamp,
-                append_ms=frame.append_time_ms,
-            )
-            if producer_id >= 0:
-                self._on_entry(partition_id, read_header(entry))
 
 
 def _ignore(_: object) -> None:
