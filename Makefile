@@ -45,6 +45,9 @@ test-long: setup ## also the long ones: kill, power loss, the whole demo
 test-conformance: setup jars ## only the real Kafka clients, all of their tests
 	$(BIN)/python -m pytest tests/conformance -m 'long or not long'
 
+test-model: setup ## only the log against its model: 30,000 steps (TRILOGUE_MODEL_STEPS asks for more), and mistakes it must find
+	$(BIN)/python -m pytest tests/log/test_model.py tests/log/test_mutations.py -m long
+
 test-crash: setup ## only kill, power loss, failing disks, all of their tests (some want root and strace)
 	$(BIN)/python -m pytest tests/crash -m 'long or not long'
 
@@ -80,4 +83,4 @@ clean: ## remove what was built, not .venv
 	rm -rf build dist demo-output src/*.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	rm -f src/trilogue/*/*.so
 
-.PHONY: help setup demo serve test test-long test-conformance test-crash lint types check fmt native jars bench bench-log clean
+.PHONY: help setup demo serve test test-long test-model test-conformance test-crash lint types check fmt native jars bench bench-log clean
