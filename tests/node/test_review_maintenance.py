@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from threading import current_thread, main_thread
 from types import SimpleNamespace
 
 import pytest
@@ -188,6 +189,32 @@ def test_a_flood_of_commits_ends_neither_flushes_nor_retention(tmp_path, monkeyp
         await until(lambda: node.flusher.counts.flushes == 2)
         await until(lambda: topic.partitions[0].log.start_offset == 2)
         assert not node.failed.is_set()
+
+
+# -- files that go -----------------------------------------------------------------------------
+
+
+def test_no_segment_is_removed_on_the_loop(tmp_path, monkeypatch):
+    """ext4 takes a fifth of a second for a gibibyte, and many may go at once."""
+
+    @in_world(tmp_path)
+    async def _(world):
+        topic = await make_topic(world.node)
+        kept = type(world.storage.fs).unlink
+        removed_by = []
+
+        def unlink(self, path):
+            removed_by.append((path.suffix, current_thread()))
+            kept(self, path)
+
+        monkeypatch.setattr(type(world.storage.fs), "unlink", unlink)
+        await world.merged(topic, b"one")  # a file retires
+        assert await world.move()
+        await world.settle()  # and a copy of what lies in objects
+
+        threads = [thread for suffix, thread in removed_by if suffix == ".segment"]
+        assert len(threads) == 2
+        assert main_thread() not in threads
 
 
 # -- orphans -----------------------------------------------------------------------------------

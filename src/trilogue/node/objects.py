@@ -18,7 +18,6 @@ one thread of its own.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 from collections.abc import Callable
 from concurrent.futures import Executor
@@ -38,7 +37,7 @@ from trilogue.log.segment_info import SegmentInfo, Swap
 from trilogue.log.uploads import UploadJob, UploadResult
 from trilogue.node.jobs import Helper, HelperDiedError
 from trilogue.node.maintenance import Job, Maintenance
-from trilogue.node.retired import EVERYTHING, MANIFEST_LATE_S
+from trilogue.node.retired import EVERYTHING, MANIFEST_LATE_S, unlink
 from trilogue.node.storage import Storage
 
 log = logging.getLogger(__name__)
@@ -267,7 +266,7 @@ class ObjectKeeper:
     async def look(self) -> None:
         """Do what is due now."""
         self.cache.trim()
-        self._remove_copies()
+        await self._remove_copies()
         if not self._is_listed and self._listing.is_over:
             await self._find_orphans()
         if self._removing.is_over:
@@ -315,23 +314,22 @@ class ObjectKeeper:
             self.counts.removed += 1
             log.info("object.removed", extra={"object": name})
 
-    def _remove_copies(self) -> None:
+    async def _remove_copies(self) -> None:
         now = self._monotonic()
         for name, copy in list(self._copies.items()):
             late = now >= copy.due + MANIFEST_LATE_S
             if now < copy.due or not (late or copy.generation <= self._published()):
                 continue
             del self._copies[name]
+            try:
+                await unlink(self._storage.fs, self._path(name))
+            except FileNotFoundError:
+                pass
+            except OSError as error:  # the next start finds it
+                log.warning("copy.not_removed", extra={"file": name, "reason": str(error)})
+            else:
+                log.info("copy.removed", extra={"file": name})
             self._storage.log.readers.forget(copy.segment_id)
-            with contextlib.suppress(FileNotFoundError):
-                try:
-                    self._storage.fs.unlink(self._path(name))
-                except FileNotFoundError:
-                    raise
-                except OSError as error:  # the next start finds it
-                    log.warning("copy.not_removed", extra={"file": name, "reason": str(error)})
-                else:
-                    log.info("copy.removed", extra={"file": name})
 
     # -- help ------------------------------------------------------------------------------
 
