@@ -43,6 +43,7 @@ async def in_node(data: Path, work: Callable[[Node], object], *, drain: bool = T
         await node.start()
         try:
             work(node)
+            await node._manifests.write()  # each start makes it anew, some time
             if drain:
                 await node.drain(asyncio.Event(), DEADLINE_S)
                 assert node.failure is None

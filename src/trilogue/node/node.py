@@ -128,6 +128,9 @@ class Node:
     def _open_storage(self) -> None:
         self._background = ThreadPoolExecutor(1, "background")
         self._stack.callback(self._background.shutdown, wait=False, cancel_futures=True)
+        # Of its own: removals wait for a manifest, and that must not wait for journal files.
+        self._publisher = ThreadPoolExecutor(1, "manifest")
+        self._stack.callback(self._publisher.shutdown, wait=False, cancel_futures=True)
         more = OBJECT_READER_THREADS if self.settings.text("objects.url") else 0
         self._readers = ThreadPoolExecutor(READER_THREADS + more, "reader")
         self._stack.callback(self._readers.shutdown, wait=False, cancel_futures=True)
@@ -144,7 +147,7 @@ class Node:
         settings = self.settings
         self.helper = Helper()
         self._stack.push_async_callback(self.helper.close)
-        self._manifests = Manifests(self.storage, self._background)
+        self._manifests = Manifests(self.storage, self._publisher)
         self.commits = Commits(self.storage, self._manifests)
         self.retired = RetiredFiles(
             self.storage, monotonic=time.monotonic, grace_s=settings.seconds("segments.grace")
