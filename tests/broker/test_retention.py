@@ -9,6 +9,7 @@ from tests.broker.test_cluster import Room
 from trilogue.broker import retention
 from trilogue.broker.retention import new_start, plan_retention
 from trilogue.broker.settings import DEFAULT_RETENTION_MS, TopicSettings
+from trilogue.log.errors import CorruptLog
 from trilogue.log.extents import Extents
 from trilogue.log.segment_info import SegmentInfo
 
@@ -177,6 +178,20 @@ def test_a_partition_that_was_deleted_is_passed_over():
     known.room.carry_out(known.room.cluster.plan_delete(topic.name))
 
     assert list(filter(None, steps)) == []
+
+
+def test_a_partition_whose_segments_contradict_each_other_costs_no_other():
+    """Its reads say so; the node must not end of it, again and again."""
+    known = Segments()
+    bad, good = known.topic("short", 2, retention_ms="1000")
+    known.add((bad, 0, 10, 0, 0), (good, 0, 10, 0, 0))
+
+    def contradict(_):
+        raise CorruptLog("segments 1 and 2 both have offset 5")
+
+    known.room.log.partition(bad).on_extents = contradict
+
+    assert list(filter(None, plan_retention(known.room.cluster, known.known, NOW))) == [{good: 10}]
 
 
 def test_a_plan_with_many_partitions_comes_in_steps(monkeypatch):

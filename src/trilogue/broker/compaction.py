@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from trilogue.broker.retention import EXTENTS_A_STEP, LOOKUP
+from trilogue.broker.retention import EXTENTS_A_STEP, LOOKUP, extents_of
 from trilogue.entry.entry import CorruptEntry, EntryHeader, InvalidEntry
 from trilogue.entry.kafka_batch import check_produced, walk_records
 from trilogue.log.transactions import stable_end_of
@@ -78,7 +78,7 @@ def plan_compaction(
         found: dict[int, Due] = {}
         looked_at = 0
         for partition, state in _dirty(partitions, states):
-            extents = partition.log.extents
+            extents = extents_of(partition)
             due = look(extents, state, partition.settings, now_ms)
             if due is not None:
                 found[partition.partition_id] = due

@@ -21,6 +21,7 @@ from itertools import chain
 from typing import TYPE_CHECKING, Final, Protocol
 
 from trilogue.broker.settings import FOREVER_MS, UNLIMITED_BYTES, TopicSettings
+from trilogue.log.errors import CorruptLog
 
 if TYPE_CHECKING:
     from trilogue.broker.partition import Partition
@@ -152,6 +153,17 @@ def _large(
     yield found
 
 
+def extents_of(partition: Partition) -> list[Extent]:
+    """Look up where a partition's entries are; nowhere if segments contradict each other.
+
+    Meta is damaged then. Reads of this partition say so; others must not suffer.
+    """
+    try:
+        return partition.log.extents
+    except CorruptLog:
+        return []
+
+
 def _starts(cluster: Topics, partition_ids: Iterable[int], now_ms: int) -> Iterator[dict[int, int]]:
     """Look these up; a partition may be in one segment or in hundreds."""
     starts: dict[int, int] = {}
@@ -160,7 +172,7 @@ def _starts(cluster: Topics, partition_ids: Iterable[int], now_ms: int) -> Itera
         partition = cluster.find_partition(partition_id)
         if partition is None:  # deleted meanwhile
             continue
-        log, extents = partition.log, partition.log.extents
+        log, extents = partition.log, extents_of(partition)
         start = new_start(
             extents, log.start_offset, partition.settings, now_ms, tail_bytes=log.tail_bytes
         )

@@ -17,6 +17,7 @@ from functools import partial
 
 from trilogue.broker.compaction import Due, look, plan_compaction
 from trilogue.broker.partition import Partition
+from trilogue.broker.retention import extents_of
 from trilogue.log import compaction
 from trilogue.log.compaction import CompactJob, CompactResult
 from trilogue.log.errors import CorruptLog
@@ -105,7 +106,7 @@ class Compacting:
         if partition is None or not partition.settings.compacts or self._is_hopeless(partition_id):
             return None
         state = self._storage.meta.state.partitions[partition_id]
-        return look(partition.log.extents, state, partition.settings, self._now_ms())
+        return look(extents_of(partition), state, partition.settings, self._now_ms())
 
     def _job(self, partition_id: int, due: Due) -> Job:
         inputs = self._inputs(partition_id, due.start_offset)
