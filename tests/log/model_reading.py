@@ -11,12 +11,12 @@ from tests.log.model import Part, base_of, end_of, epoch_of, split, time_of
 from tests.log.model_machine import WHICH, Machine, Steps, bytes_of
 from tests.log.model_node import Trouble
 from tests.log.rig import DATA
-from trilogue.log.errors import CorruptLog, OffsetOutOfRange
+from trilogue.log.errors import CorruptLog, OffsetOutOfRange, UnknownPartition
 from trilogue.log.files import FileSystem
 from trilogue.log.frame import decode_file_header, iter_frames
 from trilogue.log.manifest import MANIFEST_NAME
 from trilogue.log.partition_log import Cold, Hot
-from trilogue.log.sealed import SealedLog, UnknownPartition
+from trilogue.log.sealed import SealedLog
 from trilogue.log.segment_info import SegmentInfo
 from trilogue.log.segment_reader import SegmentReader
 

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from tests.log.samples import CLUSTER, Sample, samples, write_segment
-from trilogue.log.errors import CorruptLog, OffsetOutOfRange, SegmentMissing
+from trilogue.log.errors import CorruptLog, OffsetOutOfRange, SegmentMissing, UnknownPartition
 from trilogue.log.files import OsFileSystem
 from trilogue.log.manifest import Manifest, ManifestTopic, PartitionRange, write_manifest
-from trilogue.log.sealed import SealedLog, UnknownPartition
+from trilogue.log.sealed import SealedLog
 from trilogue.log.segment import RECORD, TRAILER
 from trilogue.log.segment_info import SegmentInfo, without
 

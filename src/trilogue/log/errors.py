@@ -51,6 +51,10 @@ class OffsetOutOfRange(LogError):
         self.end_offset = end_offset
 
 
+class UnknownPartition(LogError):
+    """The manifest knows no such topic or partition: never made, not flushed yet, or deleted."""
+
+
 class FrameTooLarge(LogError):
     """An entry or a fact that no frame can hold: whoever accepted it should have looked."""
 

@@ -26,10 +26,10 @@ from typing import Final
 from trilogue.entry.walk import walk_headers
 from trilogue.log.errors import (
     CorruptLog,
-    LogError,
     ObjectMissing,
     OffsetOutOfRange,
     SegmentMissing,
+    UnknownPartition,
 )
 from trilogue.log.extents import Extent
 from trilogue.log.files import FileSystem, OsFileSystem
@@ -41,10 +41,6 @@ from trilogue.log.segment_reader import HANDLES_MAX, SegmentReaders
 
 READ_BYTES: Final = 1 << 20
 SEGMENTS: Final = "segments"
-
-
-class UnknownPartition(LogError):
-    """The manifest knows no such topic or partition: never made, not flushed yet, or deleted."""
 
 
 @dataclass(frozen=True, slots=True)

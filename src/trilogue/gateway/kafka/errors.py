@@ -52,6 +52,7 @@ CODES: dict[type[BaseException], ErrorCode] = {
     storage.NewerFormat: ErrorCode.KAFKA_STORAGE_ERROR,
     storage.AlreadyLocked: ErrorCode.KAFKA_STORAGE_ERROR,
     storage.OffsetOutOfRange: ErrorCode.OFFSET_OUT_OF_RANGE,
+    storage.UnknownPartition: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
     storage.FrameTooLarge: ErrorCode.MESSAGE_TOO_LARGE,
     storage.DiskFull: ErrorCode.KAFKA_STORAGE_ERROR,
     storage.StorageUnavailable: ErrorCode.KAFKA_STORAGE_ERROR,
