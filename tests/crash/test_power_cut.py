@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import random
+import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -37,7 +38,13 @@ def disk(tmp_path: Path) -> Iterator[CutDisk]:
 
 
 def run(broker: Broker, disk: CutDisk, chance: random.Random, cuts: int) -> Verdict:
-    """Cut the power under load, `cuts` times."""
+    """Cut the power under load, `cuts` times.
+
+    The server stops just before: a machine without power sends nothing. Without that, a write
+    that extends a file while ext4 is told to shut down may come back as a success, and be acked,
+    although the shutdown threw its metadata away (seen in about one of ten cuts with small journal
+    files; everything that was acked before the cut began was there).
+    """
     broker.start()
     ledger = Ledger(chance.randbytes(8))
     create_topic(broker.address, "ledger", PARTITIONS)
@@ -45,6 +52,7 @@ def run(broker: Broker, disk: CutDisk, chance: random.Random, cuts: int) -> Verd
     with running(loads):
         for _ in range(cuts):
             ledger.wait_for_acks(2000 + chance.randrange(3000), PATIENCE)
+            os.kill(broker.pid, signal.SIGSTOP)
             disk.cut()
             broker.kill9()
             disk.reboot()
@@ -53,19 +61,23 @@ def run(broker: Broker, disk: CutDisk, chance: random.Random, cuts: int) -> Verd
     return judge(broker.address, "ledger", PARTITIONS, ledger)
 
 
+@pytest.mark.parametrize("settings", [{}, BUSY], ids=["quiet", "busy"])
 def test_nothing_acked_is_lost_when_the_power_goes(
-    disk: CutDisk, chance: random.Random, tell: Callable[[object], None]
+    disk: CutDisk,
+    chance: random.Random,
+    tell: Callable[[object], None],
+    settings: dict[str, object],
 ):
-    """Half of the cuts with the settings as they are, half with background work all the time."""
-    for name, settings, cuts in (("quiet", {}, CUTS // 2), ("busy", BUSY, CUTS // 2)):
-        server = Trilogue(disk.root / name, settings)
-        try:
-            verdict = run(server, disk, chance, cuts)
-            merges = server.output.count("merge.done")
-        finally:
-            server.kill9()
-        tell(f"{cuts} power cuts, {name}: {verdict}; {merges} merges since the last one")
-        assert verdict.bad == {}, verdict.examples
+    """With the settings as they are, and with background work all the time."""
+    server = Trilogue(disk.root / "data", settings)
+    try:
+        verdict = run(server, disk, chance, CUTS // 2)
+        merges = server.output.count("merge.done")
+    finally:
+        server.kill9()
+
+    tell(f"{CUTS // 2} power cuts: {verdict}; {merges} merges since the last one")
+    assert verdict.bad == {}, verdict.examples
 
 
 @pytest.mark.java
