@@ -219,6 +219,12 @@ class VirtualLoop(asyncio.SelectorEventLoop):
     def time(self) -> float:
         return self.now
 
+    def run_in_executor(
+        self, executor: object, work: Callable[..., object], *arguments: object
+    ) -> asyncio.Future[object]:
+        """No thread of any kind is there at another time."""
+        return asyncio.wrap_future(InlineExecutor().submit(work, *arguments), loop=self)
+
 
 class _Selector(selectors.SelectSelector):
     def __init__(self, loop: VirtualLoop) -> None:
