@@ -5,11 +5,17 @@ cdef extern from *:
     """
     #include <errno.h>
     #include <stdint.h>
+    #include <sys/stat.h>
     #include <sys/uio.h>
     #include <unistd.h>
 
-    /* All of it on disk, or an errno. A sync that failed is never tried again. */
+    /* All of it on disk, or an errno. A sync that failed is never tried again.
+       A write that makes the file longer is synced once more: Linux before 6.7 may return from a
+       direct synchronous one with the new length in memory only. */
     static int write_durably(int fd, char *base, ssize_t size, long long offset) {
+        struct stat before;
+        if (fstat(fd, &before) != 0) return errno;
+        int extends = offset + size > before.st_size;
         while (size > 0) {
             struct iovec part = {base, (size_t)size};
             ssize_t written = pwritev2(fd, &part, 1, offset, RWF_DSYNC);
@@ -20,6 +26,7 @@ cdef extern from *:
             if (written == 0) return EIO;
             base += written; size -= written; offset += written;
         }
+        if (extends && fdatasync(fd) != 0) return errno;
         return 0;
     }
 

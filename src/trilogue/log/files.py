@@ -141,8 +141,15 @@ class OsFile:
         self._write(data, offset, 0)
 
     def pwrite_durable(self, data: Buffer, offset: int) -> None:
-        """Write all of `data` with one synchronous call per piece."""
+        """Write all of `data` with one synchronous call per piece.
+
+        One that makes the file longer is synced once more: Linux before 6.7 may return from a
+        direct synchronous write with the new length in memory only.
+        """
+        extends = offset + memoryview(data).nbytes > self.size()
         self._write(data, offset, os.RWF_DSYNC)
+        if extends:
+            os.fdatasync(self._fd)
 
     def _write(self, data: Buffer, offset: int, flags: int) -> None:
         view = memoryview(data).cast("B")
