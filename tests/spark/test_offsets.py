@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from trilogue.spark.offsets import Range, admit, from_json, ranges, to_json, wanted
@@ -28,6 +28,7 @@ def test_ranges_cover_every_offset_once(start, end, minimum):
 
 
 @given(offset_maps, offset_maps, st.integers(1, 2000))
+@example({("a", 0): 0}, {("a", 0): 4, ("a", 1): 1, ("a", 2): 1}, 3)
 def test_admission_moves_forward_within_the_end(start, ends, rows):
     latest = {key: max(end, start.get(key, 0)) for key, end in ends.items()}
 

@@ -75,17 +75,19 @@ def wanted(name: str, bounds: Bounds, partitions: Iterable[Partition]) -> Offset
 
 
 def admit(start: Offsets, latest: Offsets, rows: int) -> Offsets:
-    """Move from `start` towards `latest` by about `rows` offsets, shared in proportion to lag.
+    """Move from `start` towards `latest` by up to `rows` offsets, shared in proportion to lag.
 
-    Every partition with lag moves by at least one offset, so that none starves, and none moves
-    beyond its end.
+    Every partition with lag moves by at least one offset, so that none starves, also where that is
+    more than `rows`; none moves beyond its end.
     """
     lags = {key: max(0, end - start.get(key, 0)) for key, end in latest.items()}
     total = sum(lags.values())
     if total <= rows:
         return dict(latest)
+    behind = sum(1 for lag in lags.values() if lag)
+    rest, share = max(0, rows - behind), max(1, total - behind)
     return {
-        key: start.get(key, 0) + (min(lag, max(1, rows * lag // total)) if lag else 0)
+        key: start.get(key, 0) + (1 + rest * (lag - 1) // share if lag else 0)
         for key, lag in lags.items()
     }
 
