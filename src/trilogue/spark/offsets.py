@@ -84,12 +84,18 @@ def admit(start: Offsets, latest: Offsets, rows: int) -> Offsets:
     total = sum(lags.values())
     if total <= rows:
         return dict(latest)
-    behind = sum(1 for lag in lags.values() if lag)
-    rest, share = max(0, rows - behind), max(1, total - behind)
-    return {
-        key: start.get(key, 0) + (1 + rest * (lag - 1) // share if lag else 0)
-        for key, lag in lags.items()
-    }
+    steps = {key: min(lag, 1) for key, lag in lags.items()}
+    many = {key: lag for key, lag in lags.items() if lag > 1}
+    while many:  # those whose share would be less than one get one, and the others share the rest
+        rest = max(0, rows - sum(1 for key, step in steps.items() if step and key not in many))
+        total = sum(many.values())
+        few = [key for key, lag in many.items() if rest * lag < total]
+        if not few:
+            steps |= {key: min(lag, rest * lag // total) for key, lag in many.items()}
+            break
+        for key in few:
+            del many[key]
+    return {key: start.get(key, 0) + step for key, step in steps.items()}
 
 
 def ranges(
