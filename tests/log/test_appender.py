@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.fakes import FakeFileSystem
-from trilogue.log.appender import PIECE, Appender
+from trilogue.log.appender import GENTLE_PIECE, PIECE, Appender
 from trilogue.log.files import BLOCK, OsFileSystem
 
 FOLDER = Path("/data")
@@ -78,3 +78,18 @@ def test_memory_that_is_used_again_leaves_no_trace_behind_the_end(tmp_path: Path
 
     assert (tmp_path / "f").read_bytes() == b"a" * PIECE + b"b" * 10
     assert mmap.PAGESIZE <= BLOCK
+
+
+def test_a_gentle_one_writes_smaller_pieces(tmp_path: Path) -> None:
+    fs = OsFileSystem()
+    for direct in (False, fs.takes_direct(tmp_path)):
+        path, sizes = tmp_path / f"gentle {direct}", list[int]()
+        file = fs.open(path, create=True, direct=direct)
+        appender = Appender(file, sizes.append, gently=True)
+        for _ in range(10):
+            appender.add(b"x" * 100_000)
+        appender.finish()
+        file.close()
+
+        assert max(sizes) < GENTLE_PIECE + 100_000
+        assert path.read_bytes() == b"x" * 1_000_000

@@ -15,16 +15,25 @@ from typing import Final
 from trilogue.log.files import BLOCK, File
 
 PIECE: Final = 1 << 20
+GENTLE_PIECE: Final = 256 << 10
+"""In a hurry large writes cost least; but a commit waits behind the one that is on its way."""
 
 
 class Appender:
-    """Gathers what is added and writes it in pieces of about `PIECE`; `finish` makes it durable."""
+    """Gathers what is added and writes it in large pieces; `finish` makes it durable."""
 
-    def __init__(self, file: File, on_write: Callable[[int], None] = lambda _: None) -> None:
+    def __init__(
+        self,
+        file: File,
+        on_write: Callable[[int], None] = lambda _: None,
+        *,
+        gently: bool = False,
+    ) -> None:
         self._file = file
         self._on_write = on_write
+        self._piece = GENTLE_PIECE if gently else PIECE
         self._written = 0
-        self._room = memoryview(mmap.mmap(-1, PIECE)) if file.direct else None
+        self._room = memoryview(mmap.mmap(-1, self._piece)) if file.direct else None
         self._used = 0
         self._waiting: list[bytes | bytearray | memoryview] = []
 
@@ -38,17 +47,17 @@ class Appender:
         if self._room is None:
             self._waiting.append(data)
             self._used += len(data)
-            if self._used >= PIECE:
+            if self._used >= self._piece:
                 self._write_waiting()
             return
-        view = memoryview(data)
+        view, piece = memoryview(data), self._piece
         while view:
-            part = view[: PIECE - self._used]
+            part = view[: piece - self._used]
             self._room[self._used : self._used + len(part)] = part
             self._used += len(part)
             view = view[len(part) :]
-            if self._used == PIECE:
-                self._write_room(PIECE)
+            if self._used == piece:
+                self._write_room(piece)
 
     def finish(self) -> None:
         """Write what is left and return when all of it survives a power cut."""

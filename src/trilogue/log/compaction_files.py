@@ -195,7 +195,7 @@ class Output:
             segment_id, job.level, job.node_id, job.node_epoch, job.cluster_id, job.now_ms
         )
         on_write = smoothly(self._file, Pace(None, _no_clock, _no_sleep))
-        self._writer = SegmentWriter(self._file, header, on_write)
+        self._writer = SegmentWriter(self._file, header, on_write, gently=True)
         self._writer.begin(job.partition_id, [EpochStart(0, base_offset)])
         self._range = (base_offset, base_offset)
         return self._writer

@@ -231,7 +231,9 @@ def _write(job: FlushJob, source: _Source, files: FileSystem, pace: Pace) -> Seg
     )
     file = files.open(path, create=True, direct=job.direct)
     try:
-        writer = SegmentWriter(file, header, smoothly(file, pace) if job.bytes_per_second else pace)
+        gently = bool(job.bytes_per_second)
+        on_write = smoothly(file, pace) if gently else pace
+        writer = SegmentWriter(file, header, on_write, gently=gently)
         for partition_id, notes in sorted(source.notes.items()):
             if notes.parts:
                 _write_partition(writer, partition_id, notes)

@@ -357,8 +357,9 @@ class _Outputs:
         path = Path(job.directory) / segment_name(segment_id)
         file = self._files.open(path, create=True, direct=job.direct)
         self._begun.append((path, file))
-        on_write = smoothly(file, self._pace) if job.bytes_per_second else self._pace
-        return _Output(path, file, SegmentWriter(file, header, on_write))
+        gently = bool(job.bytes_per_second)
+        on_write = smoothly(file, self._pace) if gently else self._pace
+        return _Output(path, file, SegmentWriter(file, header, on_write, gently=gently))
 
     def _end(self, output: _Output) -> None:
         inputs = self._job.inputs

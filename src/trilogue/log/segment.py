@@ -181,7 +181,8 @@ class _Partition:
 class SegmentWriter:
     """Writes one segment, front to back, holding one mebibyte and the index.
 
-    `on_write` is called with the number of bytes after each write; a paced job sleeps in it.
+    `on_write` is called with the number of bytes after each write; a paced job sleeps in it, and
+    writes `gently`, in smaller pieces.
     """
 
     def __init__(
@@ -189,10 +190,12 @@ class SegmentWriter:
         file: File,
         header: SegmentHeader,
         on_write: Callable[[int], None] = lambda _: None,
+        *,
+        gently: bool = False,
     ) -> None:
         self._header = header
         self._partitions: list[_Partition] = []
-        self._out = Appender(file, on_write)
+        self._out = Appender(file, on_write, gently=gently)
         self._put = self._out.add
         self._put(encode_header(header))
 
