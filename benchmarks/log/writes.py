@@ -12,7 +12,7 @@ import asyncio
 import os
 from pathlib import Path
 
-from benchmarks.log.loads import Load, drained
+from benchmarks.log.loads import Load, drained, merged
 from benchmarks.log.world import Figures, fresh, make_partitions, node_on, run, sample, say
 from benchmarks.measure import counted_syncs, have_strace, syncs_in
 from trilogue.node.node import Node
@@ -40,7 +40,7 @@ async def press(folder: Path, size: int, partitions: int) -> Figures:
         load.stop()
         await load.finish()
         await drained(node)
-        await merged(node, began + 2 * LIMIT_S)
+        await merged(node)
         acked = load.acked * size
         merges = sum(each.written_bytes for each in node.maintenance.counts.values())
         figures = {
@@ -56,13 +56,6 @@ async def press(folder: Path, size: int, partitions: int) -> Figures:
         if have_strace():
             figures |= await syncs(folder, node, load)
         return figures
-
-
-async def merged(node: Node, until: float) -> None:
-    """Return when no merge is due."""
-    now = asyncio.get_running_loop().time
-    while node.maintenance.is_hopeful and now() < until:  # noqa: ASYNC110 -- there is a bound
-        await asyncio.sleep(0.05)
 
 
 async def syncs(folder: Path, node: Node, load: Load) -> Figures:

@@ -5,7 +5,7 @@ One input is open at a time, and of its entries a mebibyte is in memory.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -15,6 +15,7 @@ from trilogue.entry.entry import EntryError, EntryHeader
 from trilogue.entry.walk import read_header, walk_headers
 from trilogue.log.errors import CorruptLog
 from trilogue.log.files import File, FileSystem
+from trilogue.log.lookups import epochs_within
 from trilogue.log.merge_input import DATA_WINDOW_MAX, Index, MergeInput, Row
 from trilogue.log.pace import Pace, smoothly
 from trilogue.log.segment import (
@@ -194,7 +195,7 @@ class Output:
         header = SegmentHeader(
             segment_id, job.level, job.node_id, job.node_epoch, job.cluster_id, job.now_ms
         )
-        on_write = smoothly(self._file, Pace(None, _no_clock, _no_sleep))
+        on_write = smoothly(self._file)  # the pace is kept where blocks are read
         self._writer = SegmentWriter(self._file, header, on_write, gently=True)
         self._writer.begin(job.partition_id, [EpochStart(0, base_offset)])
         self._range = (base_offset, base_offset)
@@ -214,27 +215,3 @@ class Output:
         self._made.append(writer.finish(self._paths[-1].name, first, last))
         self._writer = self._file = None
         file.close()
-
-
-def epochs_within(
-    inputs: Sequence[Sequence[EpochStart]], base_offset: int, end_offset: int
-) -> list[EpochStart]:
-    """Say where owner epochs begin in a part of what segments hold; `inputs` are by offset."""
-    found: list[EpochStart] = []
-    for starts in inputs:
-        for start in starts:
-            if start.start_offset >= end_offset:
-                break
-            if not found or start.start_offset <= base_offset:
-                found = [EpochStart(start.owner_epoch, base_offset)]
-            elif found[-1].owner_epoch != start.owner_epoch:
-                found.append(start)
-    return found
-
-
-def _no_clock() -> float:
-    return 0.0
-
-
-def _no_sleep(_: float) -> None:
-    pass

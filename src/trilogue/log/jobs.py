@@ -31,7 +31,7 @@ from trilogue.log.frame import (
     entry_checksum,
     iter_frames,
 )
-from trilogue.log.pace import Pace, smoothly
+from trilogue.log.pace import Pace, paced_writer
 from trilogue.log.segment import BLOCK_TARGET, Block, EpochStart, SegmentHeader, SegmentWriter
 from trilogue.log.segment_info import FlushJob, FlushResult, SegmentInfo
 from trilogue.log.transactions import OpenTransactions, Transactions, event_of
@@ -231,9 +231,7 @@ def _write(job: FlushJob, source: _Source, files: FileSystem, pace: Pace) -> Seg
     )
     file = files.open(path, create=True, direct=job.direct)
     try:
-        gently = bool(job.bytes_per_second)
-        on_write = smoothly(file, pace) if gently else pace
-        writer = SegmentWriter(file, header, on_write, gently=gently)
+        writer = paced_writer(file, header, pace)
         for partition_id, notes in sorted(source.notes.items()):
             if notes.parts:
                 _write_partition(writer, partition_id, notes)

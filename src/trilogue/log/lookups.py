@@ -59,6 +59,22 @@ def end_of_epoch(
     return below
 
 
+def epochs_within(
+    inputs: Sequence[Sequence[EpochStart]], base_offset: int, end_offset: int
+) -> list[EpochStart]:
+    """Say where owner epochs begin in a part of what segments hold; `inputs` are by offset."""
+    found: list[EpochStart] = []
+    for starts in inputs:
+        for start in starts:
+            if start.start_offset >= end_offset:
+                break
+            if not found or start.start_offset <= base_offset:
+                found = [EpochStart(start.owner_epoch, base_offset)]
+            elif found[-1].owner_epoch != start.owner_epoch:
+                found.append(start)
+    return found
+
+
 # -- append times ------------------------------------------------------------------------------
 
 

@@ -25,9 +25,10 @@ from typing import Final, NamedTuple, TypeAlias
 from trilogue.entry.checksum import combine, crc32c
 from trilogue.log.errors import CorruptLog
 from trilogue.log.files import File, FileSystem
+from trilogue.log.lookups import epochs_within
 from trilogue.log.merge_input import DATA_WINDOW_MAX, Found, Index, MergeInput, Row
 from trilogue.log.obstore_store import Reach
-from trilogue.log.pace import Pace, smoothly
+from trilogue.log.pace import Pace, paced_writer
 from trilogue.log.segment import (
     BLOCK_TARGET,
     AbortedTransaction,
@@ -158,20 +159,10 @@ class _Partition:
     def __init__(self, partition_id: int, indexes: list[Index]) -> None:
         self.partition_id = partition_id
         self.indexes = indexes
-        self._epochs: list[EpochStart] = []
-        for index in indexes:
-            for start in index.epochs:
-                if not self._epochs or self._epochs[-1].owner_epoch != start.owner_epoch:
-                    self._epochs.append(start)
 
     def epochs(self, base_offset: int, end_offset: int) -> list[EpochStart]:
         """Say where owner epochs begin in a range of offsets."""
-        starts = self._epochs
-        if len(starts) == 1:
-            return [EpochStart(starts[0].owner_epoch, base_offset)]
-        before = [each for each in starts if each.start_offset <= base_offset] or starts[:1]
-        within = [each for each in starts if base_offset < each.start_offset < end_offset]
-        return [EpochStart(before[-1].owner_epoch, base_offset), *within]
+        return epochs_within([index.epochs for index in self.indexes], base_offset, end_offset)
 
     def aborted(self, base_offset: int, end_offset: int) -> list[AbortedTransaction]:
         """Name the transactions that readers of a range of offsets have to know of."""
@@ -357,9 +348,7 @@ class _Outputs:
         path = Path(job.directory) / segment_name(segment_id)
         file = self._files.open(path, create=True, direct=job.direct)
         self._begun.append((path, file))
-        gently = bool(job.bytes_per_second)
-        on_write = smoothly(file, self._pace) if gently else self._pace
-        return _Output(path, file, SegmentWriter(file, header, on_write, gently=gently))
+        return _Output(path, file, paced_writer(file, header, self._pace))
 
     def _end(self, output: _Output) -> None:
         inputs = self._job.inputs

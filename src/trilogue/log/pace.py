@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Final
 
 from trilogue.log.files import File
+from trilogue.log.segment import SegmentHeader, SegmentWriter
 
 SYNC_SIZE: Final = 8 << 20  # a paced job syncs this often, so that no burst meets the journal
 
@@ -47,6 +48,11 @@ class Pace:
         self._start = monotonic()
         self._done = 0
 
+    @property
+    def has_rate(self) -> bool:
+        """Whether there is a rate to keep to."""
+        return bool(self._bytes_per_second)
+
     def __call__(self, size: int) -> None:
         """Count bytes that were written, and wait until that many are due."""
         if not self._bytes_per_second or _haste.is_set():
@@ -58,7 +64,7 @@ class Pace:
             early -= STEP_S
 
 
-def smoothly(file: File, pace: Pace) -> Callable[[int], None]:
+def smoothly(file: File, pace: Callable[[int], None] = lambda _: None) -> Callable[[int], None]:
     """Sync now and then while writing at a pace, so that no burst meets the journal's commits."""
     unsynced = 0
 
@@ -71,3 +77,9 @@ def smoothly(file: File, pace: Pace) -> Callable[[int], None]:
         pace(size)
 
     return on_write
+
+
+def paced_writer(file: File, header: SegmentHeader, pace: Pace) -> SegmentWriter:
+    """Begin a segment, smoothly and gently where there is a pace to keep to."""
+    on_write = smoothly(file, pace) if pace.has_rate else pace
+    return SegmentWriter(file, header, on_write, gently=pace.has_rate)

@@ -450,7 +450,7 @@ class PartitionLog:
         self.flushed_end = end_offset
         tail = self._tail
         position = self._visible if end_offset == self.high_watermark else tail.locate(end_offset)
-        tail.drop_before(position, end_offset)
+        tail.drop_before(position)
         self._append_times.drop_before(position, self._visible)
         if self._epoch_start <= end_offset:
             self._epochs = None
@@ -471,5 +471,5 @@ class PartitionLog:
     def drop(self) -> None:
         """The partition was deleted: whoever still holds this finds nothing, and holds nothing."""
         self.start_offset = self.flushed_end = self.high_watermark = self.end_offset
-        self._tail.drop_before(self._tail.end, self.end_offset)
+        self._tail.drop_before(self._tail.end)
         self.wake()

@@ -289,7 +289,7 @@ class Tail:
 
     # -- dropping --------------------------------------------------------------------------
 
-    def drop_before(self, position: int, _offset: int = 0) -> None:
+    def drop_before(self, position: int) -> None:
         """Forget everything before a position, which is where an entry starts."""
         if position <= self.start:
             return

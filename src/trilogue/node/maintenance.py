@@ -2,8 +2,6 @@
 
     planners, asked in their order ──► the first job ──► a helper process of its own, slowly
           │
-    the object store, where there is one (`place`)
-          │
     meta, one transaction: only if what was read is still there
           │
     log.apply_swap in one turn of the loop ──► old files retire ──► manifest
@@ -22,11 +20,11 @@ import logging
 import time
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Protocol
 
 from trilogue.log.errors import CorruptLog, DiskFull, LogError, StorageFailed
-from trilogue.log.segment_info import SegmentInfo, Swap, segment_name
+from trilogue.log.segment_info import Swap, segment_name
 from trilogue.meta.errors import Fenced, MetaError
 from trilogue.meta.port import DeleteSegment, Op, PutSegment, SegmentExists
 from trilogue.node.jobs import HelperDiedError
@@ -69,11 +67,6 @@ class Counts:
     seconds: float = 0.0
 
 
-async def stay_local(added: tuple[SegmentInfo, ...]) -> tuple[SegmentInfo, ...]:
-    """Leave new segments in the folder they were written to."""
-    return added
-
-
 class Maintenance:
     """Runs the planners' jobs for ever."""
 
@@ -87,7 +80,6 @@ class Maintenance:
         retry_s: Sequence[float] = RETRY_S,
     ) -> None:
         self.planners: list[Planner] = []
-        self.place = stay_local  # set by who keeps segments in an object store
         self.counts: defaultdict[str, Counts] = defaultdict(Counts)
         self.at_work: frozenset[int] = frozenset()  # segments that the job under way reads
         self.doing = ""  # its kind
@@ -151,12 +143,6 @@ class Maintenance:
     async def swap(self, swap: Swap, ops: Sequence[Op] = ()) -> None:
         """Put segments in the place of others: in meta, with `ops`, all or nothing; then here."""
         storage = self._storage
-        try:
-            added = await self.place(swap.added)
-        except Exception:
-            self._retired.discard(each.name for each in swap.added)
-            raise
-        swap = replace(swap, added=added)
         gone = [storage.meta.state.segments.get(each) for each in swap.removed]
         commit: list[Op] = [DeleteSegment(each) for each in swap.removed]
         commit += [PutSegment(each) for each in (*swap.changed, *swap.added)]
@@ -166,7 +152,7 @@ class Maintenance:
                 [*commit, *ops], [SegmentExists(each) for each in touched], storage.fence
             )
         except (MetaError, DiskFull):
-            self._retired.discard(each.name for each in added)
+            self._retired.discard(each.name for each in swap.added)
             raise
         try:
             storage.log.apply_swap(swap)
