@@ -13,7 +13,6 @@ from __future__ import annotations
 from collections.abc import Coroutine
 from typing import Any
 
-from trilogue.broker.errors import BrokerError
 from trilogue.broker.topic import Topic
 from trilogue.gateway.kafka.errors import EXPECTED, code_of
 from trilogue.gateway.kafka.shared import Call
@@ -46,15 +45,9 @@ def handle(
 def _topic(
     call: Call, asked: OffsetForLeaderTopic, searches: Searches, *, is_follower: bool
 ) -> OffsetForLeaderTopicResult:
-    code = ErrorCode.NONE
-    topic: Topic | None = None
-    try:
-        topic = call.door.topic(asked.topic)
-    except BrokerError:
-        code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    else:
-        if is_follower or not call.allowed(topic.name):
-            code, topic = ErrorCode.TOPIC_AUTHORIZATION_FAILED, None
+    topic, code = call.find_topic(asked.topic)
+    if topic is not None and is_follower:
+        topic, code = None, ErrorCode.TOPIC_AUTHORIZATION_FAILED
     answer = OffsetForLeaderTopicResult(topic=asked.topic)
     for each in asked.partitions:
         result = EpochEndOffset(partition=each.partition, error_code=code)

@@ -19,7 +19,6 @@ from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
-from trilogue.broker.errors import BrokerError
 from trilogue.broker.topic import Topic
 from trilogue.entry.kafka_batch import first_record_at_or_after, read_header
 from trilogue.gateway.kafka.errors import EXPECTED, code_of
@@ -81,15 +80,7 @@ def handle(
 def _topic(
     call: Call, asked: ListOffsetsTopic, searches: list[Search], *, is_committed: bool
 ) -> ListOffsetsTopicResponse:
-    code = ErrorCode.NONE
-    topic: Topic | None = None
-    try:
-        topic = call.door.topic(asked.name)
-    except BrokerError:
-        code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    else:
-        if not call.allowed(topic.name):
-            code, topic = ErrorCode.TOPIC_AUTHORIZATION_FAILED, None
+    topic, code = call.find_topic(asked.name)
     answer = ListOffsetsTopicResponse(name=asked.name)
     for each in asked.partitions:
         result = ListOffsetsPartitionResponse(partition_index=each.partition_index, error_code=code)

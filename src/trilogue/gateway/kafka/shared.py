@@ -30,6 +30,7 @@ from trilogue.broker.access import (
 )
 from trilogue.broker.broker import Broker
 from trilogue.broker.commit import Commit
+from trilogue.broker.errors import BrokerError
 from trilogue.broker.names import parse_kafka
 from trilogue.broker.promise import Promise
 from trilogue.broker.topic import Topic
@@ -159,6 +160,16 @@ class Call:
     def broker(self) -> Broker:
         """The broker behind the door."""
         return self.door.broker
+
+    def find_topic(self, spelled: str) -> tuple[Topic | None, ErrorCode]:
+        """Return the topic of a name, or None and why who asks does not get it."""
+        try:
+            topic = self.door.topic(spelled)
+        except BrokerError:
+            return None, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        if not self.allowed(topic.name):
+            return None, ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        return topic, ErrorCode.NONE
 
     def allowed(self, name: object) -> bool:
         """Whether the caller may do what the request's row says, to the thing of this name."""
