@@ -30,7 +30,7 @@ class KafkaAdmin:
         partitions: int = BROKERS_DEFAULT,
         settings: Mapping[str, str] | None = None,
     ) -> bool:
-        """Create a topic; False when it was there already."""
+        """Create a topic and wait until it can be used; False when it was there already."""
         connection = await self._cluster.any_connection()
         row = CreatableTopic(
             name=name,
@@ -49,6 +49,7 @@ class KafkaAdmin:
         if code == ErrorCode.TOPIC_ALREADY_EXISTS:
             return False
         refuse(code, f"create topic {name}: {answer.topics[0].error_message or ''}")
+        await self._cluster.refresh([name], is_new=True)
         return True
 
     async def delete_topic(self, name: str) -> bool:

@@ -84,12 +84,17 @@ class KafkaCluster:
                 problem = failed
         raise problem
 
-    async def refresh(self, topics: Iterable[str], *, create: bool = False) -> None:
-        """Ask for metadata of these topics until every one has all its leaders."""
+    async def refresh(
+        self, topics: Iterable[str], *, create: bool = False, is_new: bool = False
+    ) -> None:
+        """Ask for metadata of these topics until every one has all its leaders.
+
+        One that `is_new` was made a moment ago: not every node need know of it yet.
+        """
         wanted = list(topics)
         trouble: ClientError | None = None
         for pause in pauses(
-            total_s=min(self._timeout_s, CREATION_S) if create else self._timeout_s
+            total_s=min(self._timeout_s, CREATION_S) if create or is_new else self._timeout_s
         ):
             try:
                 answer = await self._ask(wanted, create)
@@ -97,7 +102,8 @@ class KafkaCluster:
             except ConnectionLost as lost:
                 trouble = lost
             except ServerRefused as refused:
-                if refused.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION and not create:
+                unknown = refused.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                if unknown and not (create or is_new):
                     refused.retriable = False  # the server knows its topics
                 if not refused.retriable:
                     raise
