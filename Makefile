@@ -70,6 +70,9 @@ fmt: setup ## format and fix what can be fixed
 native: | $(BIN)/python ## compile the hot modules in place (without a C compiler they stay Python)
 	@bash tools/build-native.sh $(BIN)/python
 
+proto: ## generate the protobuf modules from the .proto files
+	@bash tools/make-proto.sh
+
 jars: ## Java clients and the real Kafka, for tests and benchmarks (needs Maven)
 	tools/get-jars.sh
 
@@ -83,4 +86,4 @@ clean: ## remove what was built, not .venv
 	rm -rf build dist demo-output src/*.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	rm -f src/trilogue/*/*.so
 
-.PHONY: help setup demo serve test test-long test-model test-conformance test-crash lint types check fmt native jars bench bench-log clean
+.PHONY: help proto setup demo serve test test-long test-model test-conformance test-crash lint types check fmt native jars bench bench-log clean
