@@ -5,7 +5,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trilogue.broker.errors import InvalidName
-from trilogue.broker.names import Defaults, TopicName, parse_kafka, spelled_kafka
+from trilogue.broker.names import (
+    Defaults,
+    NamespaceName,
+    PulsarName,
+    TopicName,
+    kafka_can_spell,
+    parse_kafka,
+    parse_namespace,
+    parse_pulsar,
+    spelled_kafka,
+)
 
 SPELLINGS = [
     ("orders", TopicName("public", "default", "orders")),
@@ -81,3 +91,75 @@ def test_whatever_is_accepted_is_spelled_so_that_it_reads_back(text: str):
 
     assert parse_kafka(spelled_kafka(name)) == name
     assert parse_kafka(str(name)) == name
+
+
+PULSAR = [
+    ("t", PulsarName(TopicName("public", "default", "t"))),
+    ("tn/ns/t", PulsarName(TopicName("tn", "ns", "t"))),
+    ("persistent://tn/ns/t", PulsarName(TopicName("tn", "ns", "t"))),
+    ("persistent://tn/ns/t-partition-3", PulsarName(TopicName("tn", "ns", "t"), 3)),
+    ("t-partition-0", PulsarName(TopicName("public", "default", "t"), 0)),
+    ("non-persistent://tn/ns/t", PulsarName(TopicName("tn", "ns", "t"), None, False)),
+    ("persistent://tn/cl/ns/t", PulsarName(TopicName("tn", "cl/ns", "t"))),
+    ("persistent://tn/ns/a%2Fb", PulsarName(TopicName("tn", "ns", "a%2Fb"))),
+    ("größe 1", PulsarName(TopicName("public", "default", "größe 1"))),
+    ("t-partition-x", PulsarName(TopicName("public", "default", "t-partition-x"))),
+    ("x" * 1_024, PulsarName(TopicName("public", "default", "x" * 1_024))),
+]
+
+
+@pytest.mark.parametrize(("text", "name"), PULSAR)
+def test_pulsars_forms_of_a_name_are_read(text: str, name: PulsarName):
+    """Seed 000, "Topic names"; the computed table of forms."""
+    assert parse_pulsar(text) == name
+    assert parse_pulsar(str(name)) == name
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "tn/cl/ns/t",
+        "tn/t",
+        "persistent://t",
+        "persistent://tn/t",
+        "persistent://tn/cl/ns/a/b",
+        "persistant://tn/ns/t",
+        "://tn/ns/t",
+        "persistent://tn/ns/",
+        "persistent://tn//t",
+        "persistent://t\xfc/ns/t",
+        "-partition-1",
+        "t-partition-01",
+        "t-partition-1234567890",
+        "t-partition-1-partition-2",
+        "persistent://tn/ns/..",
+        "a\0b",
+        "a\nb",
+        "a\ud800b",
+        "\xfc" * 513,
+    ],
+)
+def test_what_pulsar_clients_cannot_mean_is_refused(text: str):
+    with pytest.raises(InvalidName):
+        parse_pulsar(text)
+
+
+@given(st.text(alphabet="ab/.-_ :=\xe90partion%", max_size=40), st.booleans())
+def test_whatever_pulsar_may_say_is_spelled_so_that_it_reads_back(text: str, domain: bool):
+    try:
+        name = parse_pulsar(f"persistent://{text}" if domain else text)
+    except InvalidName:
+        return
+
+    assert parse_pulsar(str(name)) == name
+    if kafka_can_spell(name.topic):
+        assert parse_kafka(str(name.topic)) == name.topic
+
+
+def test_a_namespace_is_read_in_both_forms():
+    assert parse_namespace("tn/ns") == NamespaceName("tn", "ns")
+    assert parse_namespace("tn/cl/ns") == NamespaceName("tn", "cl/ns")
+    for refused in ("tn", "tn/", "/ns", "a/b/c/d", "tn/n s"):
+        with pytest.raises(InvalidName):
+            parse_namespace(refused)

@@ -14,6 +14,20 @@ namespace, so that a client which allows no slash says just `orders`:
     orders-partition-3          refused                        it is how Pulsar spells partition 3
                                                                of `orders`, so no topic may be it
 
+Pulsar's doors spell the same names with a domain, and may use more characters:
+
+    orders                                          public/default/orders
+    acme/shop/orders                                acme/shop/orders
+    persistent://acme/shop/orders                   acme/shop/orders
+    persistent://acme/eu/shop/orders                acme / eu/shop / orders, as above
+    persistent://acme/shop/orders-partition-3       partition 3 of acme/shop/orders
+    non-persistent://acme/shop/orders               the same name, told apart by `persistent`
+    acme/eu/shop/orders, acme/orders                refused: short names have one or three parts
+    persistent://acme/eu/shop/a/b                   refused: a topic's own name has no slash
+    persistent://acme/shop/a%2Fb                    the topic `a%2Fb`: nothing is decoded
+    persistent://acme/shop/größe 1                  a topic that Kafka cannot spell: it is not
+                                                    shown to Kafka clients
+
 Names are for people and doors. They never become names of files, and nothing on disk but meta and
 snapshots of group positions holds them: everything else goes by ids.
 """
@@ -22,16 +36,22 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from trilogue.broker.errors import InvalidName
 
 LENGTH_MAX = 249
+PULSAR_BYTES_MAX = 1_024  # of a topic's own name, in UTF-8
 DEFAULT_TENANT = "public"
 DEFAULT_NAMESPACE = "default"
 
 _TOPIC = re.compile(r"[a-zA-Z0-9._-]+")
 _SPACE = re.compile(r"[a-zA-Z0-9._=:-]+")
-_PARTITION = re.compile(r"-partition-[0-9]+\Z")
+_PARTITION = re.compile(r"-partition-([0-9]+)\Z")
+_PULSAR_TOPIC = re.compile(r"[^/\x00-\x1f\x7f\ud800-\udfff]+")
+_INDEX_DIGITS = 9  # of a partition's number: more is no number of a partition
+
+PERSISTENT, NON_PERSISTENT = "persistent", "non-persistent"
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -44,6 +64,32 @@ class TopicName:
 
     def __str__(self) -> str:
         return f"{self.tenant}/{self.namespace}/{self.name}"
+
+    @property
+    def home(self) -> NamespaceName:
+        """The namespace that it is in."""
+        return NamespaceName(self.tenant, self.namespace)
+
+
+class NamespaceName(NamedTuple):
+    """A tenant and one of its namespaces; with old names the cluster is part of the latter."""
+
+    tenant: str
+    namespace: str
+
+    def __str__(self) -> str:
+        return f"{self.tenant}/{self.namespace}"
+
+
+class PulsarName(NamedTuple):
+    """What a Pulsar client means: a topic, perhaps one partition of it, kept or not."""
+
+    topic: TopicName
+    partition: int | None = None  # None: the bare name
+    persistent: bool = True
+
+    def __str__(self) -> str:
+        return spelled_pulsar(self.topic, self.partition, persistent=self.persistent)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +121,87 @@ def spelled_kafka(name: TopicName, defaults: Defaults = DEFAULTS) -> str:
     if name.tenant == defaults.tenant and name.namespace == defaults.namespace:
         return name.name
     return str(name)
+
+
+def kafka_can_spell(name: TopicName) -> bool:
+    """Whether Kafka clients can know this topic; Pulsar clients may use more characters."""
+    return len(name.name) <= LENGTH_MAX and _TOPIC.fullmatch(name.name) is not None
+
+
+def parse_pulsar(text: str, defaults: Defaults = DEFAULTS) -> PulsarName:
+    """Read a topic name as Pulsar clients send it, in any of its forms, or refuse it.
+
+    Seed 000, "Topic names"; seeds 001 and 004 for names with a cluster. Nothing is URL-decoded.
+    """
+    domain, separator, rest = text.partition("://")
+    if not separator:
+        domain, rest = PERSISTENT, text
+    elif domain not in {PERSISTENT, NON_PERSISTENT}:
+        raise InvalidName(f"a topic is {PERSISTENT}:// or {NON_PERSISTENT}://, not {domain[:40]}")
+    parts = rest.split("/")
+    if len(parts) == 1 and not separator:
+        parts = [defaults.tenant, defaults.namespace, rest]
+    if len(parts) not in ({3, 4} if separator else {3}):
+        raise InvalidName(
+            "a topic is `topic`, `tenant/namespace/topic` or "
+            "`persistent://tenant/[cluster/]namespace/topic`"
+        )
+    tenant, *namespace, name = parts
+    for part in (tenant, *namespace):
+        _check(part, _SPACE)
+    name, partition = split_partition(name)
+    check_pulsar_topic(name)
+    return PulsarName(TopicName(tenant, "/".join(namespace), name), partition, domain == PERSISTENT)
+
+
+def split_partition(text: str) -> tuple[str, int | None]:
+    """Take `-partition-<number>` off a topic's own name, where it has one."""
+    found = _PARTITION.search(text)
+    if found is None:
+        return text, None
+    digits = found[1]
+    if len(digits) > _INDEX_DIGITS or (digits[0] == "0" and digits != "0"):
+        raise InvalidName("-partition- is followed by the number of a partition")
+    return text[: found.start()], int(digits)
+
+
+def check_pulsar_topic(text: str) -> None:
+    """Refuse what cannot be the last part of a name that Pulsar clients use."""
+    if not text:
+        raise InvalidName("a name may not be empty")
+    if len(text) > PULSAR_BYTES_MAX or len(text.encode(errors="replace")) > PULSAR_BYTES_MAX:
+        raise InvalidName(f"a name has at most {PULSAR_BYTES_MAX} bytes")
+    if text in {".", ".."}:
+        raise InvalidName(f"a name may not be {text!r}")
+    if not _PULSAR_TOPIC.fullmatch(text):
+        raise InvalidName("a name has no slashes and no control characters")
+    if _PARTITION.search(text):
+        raise InvalidName("names ending in -partition-<number> mean a partition of another topic")
+
+
+def spelled_pulsar(
+    name: TopicName, partition: int | None = None, *, persistent: bool = True
+) -> str:
+    """Write a name as Pulsar clients are told it; `parse_pulsar` reads it back."""
+    domain = PERSISTENT if persistent else NON_PERSISTENT
+    suffix = "" if partition is None else f"-partition-{partition}"
+    return f"{domain}://{name}{suffix}"
+
+
+def parse_namespace(text: str) -> NamespaceName:
+    """Read `tenant/namespace`, or `tenant/cluster/namespace` as old Pulsar clients say it."""
+    tenant, *namespace = text.split("/")
+    if len(namespace) not in {1, 2}:
+        raise InvalidName("a namespace is `tenant/namespace`")
+    for part in (tenant, *namespace):
+        _check(part, _SPACE)
+    return NamespaceName(tenant, "/".join(namespace))
+
+
+def check_tenant(text: str) -> str:
+    """Return a tenant's name, or refuse it; clusters and roles of tenants follow the same rule."""
+    _check(text, _SPACE)
+    return text
 
 
 def _topic(text: str) -> str:

@@ -20,7 +20,7 @@ from typing import Any
 
 from trilogue.broker.access import Operation, ResourceKind
 from trilogue.broker.errors import BrokerError, InvalidName
-from trilogue.broker.names import TopicName, parse_kafka, spelled_kafka
+from trilogue.broker.names import TopicName, kafka_can_spell, parse_kafka, spelled_kafka
 from trilogue.broker.promise import Promise
 from trilogue.broker.topic import Topic
 from trilogue.gateway.kafka.access import NOT_ASKED, operations
@@ -49,7 +49,11 @@ def handle(call: Call, request: MetadataRequest) -> Said | Coroutine[Any, Any, S
     """Tell what is asked for; only making topics takes time."""
     every = request.topics is None or (call.version == 0 and not request.topics)
     if every:
-        topics = [topic for topic in call.broker.cluster if call.allowed(topic.name)]
+        topics = [
+            topic
+            for topic in call.broker.cluster
+            if call.allowed(topic.name) and kafka_can_spell(topic.name)
+        ]
         return _respond(
             call,
             request,
