@@ -73,7 +73,7 @@ native: | $(BIN)/python ## compile the hot modules in place (without a C compile
 proto: ## generate the protobuf modules from the .proto files
 	@bash tools/make-proto.sh
 
-jars: ## Java clients and the real Kafka, for tests and benchmarks (needs Maven)
+jars: ## Java clients, the real Kafka and the real Pulsar, for tests and benchmarks (needs Maven)
 	tools/get-jars.sh
 
 bench: setup jars ## measure beside a real Kafka, same machine, same run

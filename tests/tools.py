@@ -12,6 +12,8 @@ import shutil
 
 import pytest
 from tools.servers.kafka import have_jars
+from tools.servers.pulsar import VERSION as PULSAR_VERSION
+from tools.servers.pulsar import have_jars as have_pulsar_jars
 
 ALL = "all"
 
@@ -34,6 +36,12 @@ def require_jars(version: str) -> None:
     """Java and the jars of one Kafka version (`make jars`)."""
     require_program("java")
     require(f"kafka-{version}", found=have_jars(version))
+
+
+def require_pulsar_jars(version: str = PULSAR_VERSION) -> None:
+    """Java and the jars of one Pulsar version (`make jars`)."""
+    require_program("java")
+    require(f"pulsar-{version}", found=have_pulsar_jars(version))
 
 
 def require_root() -> None:
