@@ -205,6 +205,25 @@ class TooManyPositions(BrokerError):
     """The broker keeps as many positions as it may."""
 
 
+# -- subscriptions
+
+
+class SubscriptionBusy(BrokerError):
+    """Whoever is connected leaves no room for this member: it may try again when they go."""
+
+
+class KeyRangesTaken(BrokerError):
+    """The ranges of keys that a member asks for are no ranges, or somebody else's."""
+
+
+class UnknownSubscription(BrokerError):
+    """There is no such subscription of this partition."""
+
+
+class NotAllowed(BrokerError):
+    """A request that this kind of topic or subscription, or its policies, does not allow."""
+
+
 def _every() -> tuple[type[BrokerError], ...]:
     found: list[type[BrokerError]] = []
     waiting = [BrokerError]

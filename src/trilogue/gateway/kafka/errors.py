@@ -75,6 +75,11 @@ CODES: dict[type[BaseException], ErrorCode] = {
     # positions
     broker.MetadataTooLarge: ErrorCode.OFFSET_METADATA_TOO_LARGE,
     broker.TooManyPositions: ErrorCode.INVALID_COMMIT_OFFSET_SIZE,
+    # subscriptions: of other protocols
+    broker.SubscriptionBusy: ErrorCode.INVALID_REQUEST,
+    broker.KeyRangesTaken: ErrorCode.INVALID_REQUEST,
+    broker.UnknownSubscription: ErrorCode.GROUP_ID_NOT_FOUND,
+    broker.NotAllowed: ErrorCode.INVALID_REQUEST,
     # meta
     meta.PreconditionFailed: ErrorCode.REQUEST_TIMED_OUT,  # somebody was faster: ask again
     meta.InvalidCommit: ErrorCode.UNKNOWN_SERVER_ERROR,

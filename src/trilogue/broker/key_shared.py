@@ -1,0 +1,145 @@
+"""Which member of a key-shared subscription has which keys.
+
+A key's hash names one of 65,536 slots; slots belong to members by one of three rules:
+
+    Ring        every member has 100 points on a ring of slots; the next point to the right has it.
+                Who comes or goes moves only the keys of its own points.
+    Halves      every newcomer takes half of the largest range; who goes leaves its range to the
+                neighbour on the left.
+    Sticky      members say which ranges are theirs; a slot may be nobody's.
+
+Ring and Halves are told to nobody, so their slots are our affair. Those of Sticky are not: clients
+compute them, as hash mod 65,536, where 0 counts as 1.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right, insort
+from typing import Final, Protocol
+
+from trilogue.broker.errors import KeyRangesTaken
+from trilogue.broker.member import Member
+from trilogue.broker.murmur import key_hash
+
+SLOTS: Final = 65_536
+POINTS: Final = 100  # of one member on the ring
+RANGES_MAX: Final = 1_024  # that one member may ask for
+
+
+class Assigner(Protocol):
+    """One of the three rules."""
+
+    def add(self, member: Member) -> None:
+        """Give a new member its share; raises KeyRangesTaken where it cannot have it."""
+
+    def remove(self, member: Member) -> None:
+        """Give the share of a member that goes to others."""
+
+    def member_of(self, hashed: int) -> Member | None:
+        """Say who has the keys of this hash."""
+
+
+class Ring:
+    """Consistent hashing."""
+
+    def __init__(self) -> None:
+        self._points: list[tuple[int, int]] = []  # slot, and who: `joined`
+        self._members: dict[int, Member] = {}
+        self._named: dict[int, list[tuple[int, int]]] = {}
+
+    def add(self, member: Member) -> None:
+        """Put its points on the ring: by its name, so that a name finds its keys again."""
+        twins = sum(each.name == member.name for each in self._members.values())
+        self._members[member.joined] = member
+        points = [
+            (key_hash(f"{member.name}/{twins}/{number}".encode()) % SLOTS, member.joined)
+            for number in range(POINTS)
+        ]
+        self._named[member.joined] = points
+        for point in points:
+            insort(self._points, point)
+
+    def remove(self, member: Member) -> None:
+        """Take its points away."""
+        del self._members[member.joined]
+        gone = set(self._named.pop(member.joined))
+        self._points = [point for point in self._points if point not in gone]
+
+    def member_of(self, hashed: int) -> Member | None:
+        """Go to the right from the slot of the hash to the next point."""
+        points = self._points
+        if not points:
+            return None
+        at = bisect_left(points, (hashed % SLOTS, 0))
+        return self._members[points[at if at < len(points) else 0][1]]
+
+
+class Halves:
+    """Ranges that are halved for newcomers."""
+
+    def __init__(self) -> None:
+        self._starts: list[int] = []
+        self._members: list[Member] = []
+
+    def add(self, member: Member) -> None:
+        """Take the right half of the largest range, the leftmost of those that are largest."""
+        if not self._starts:
+            self._starts.append(0)
+            self._members.append(member)
+            return
+        ends = [*self._starts[1:], SLOTS]
+        sizes = [end - start for start, end in zip(self._starts, ends, strict=True)]
+        largest = max(range(len(sizes)), key=sizes.__getitem__)
+        self._starts.insert(largest + 1, self._starts[largest] + (sizes[largest] + 1) // 2)
+        self._members.insert(largest + 1, member)
+
+    def remove(self, member: Member) -> None:
+        """Leave its range to the neighbour on the left, the first one to the right."""
+        at = self._members.index(member)
+        del self._members[at]
+        del self._starts[at]
+        if self._starts:
+            self._starts[0] = 0
+
+    def member_of(self, hashed: int) -> Member | None:
+        """Find the range that the slot of the hash is in."""
+        if not self._starts:
+            return None
+        return self._members[bisect_right(self._starts, hashed % SLOTS) - 1]
+
+
+class Sticky:
+    """Ranges that members brought: both ends belong to them, as on the wire."""
+
+    def __init__(self) -> None:
+        self._ranges: list[tuple[int, int, Member]] = []  # by their starts; none overlap
+
+    def add(self, member: Member) -> None:
+        """Take the ranges it asks for, all or none; raises KeyRangesTaken."""
+        wanted = sorted(member.ranges or ())
+        if not 1 <= len(wanted) <= RANGES_MAX:
+            raise KeyRangesTaken(f"{len(wanted)} ranges: 1 to {RANGES_MAX} may be asked for")
+        before = -1
+        for start, end in wanted:
+            if not 0 <= start <= end < SLOTS:
+                raise KeyRangesTaken(f"{start} to {end} is no range of 0 to {SLOTS - 1}")
+            if start <= before:
+                raise KeyRangesTaken(f"the ranges up to {before} and from {start} on overlap")
+            before = end
+            for first, last, _ in self._ranges:
+                if start <= last and first <= end:
+                    raise KeyRangesTaken(f"{first} to {last} is taken: no room for {start}-{end}")
+        self._ranges += [(start, end, member) for start, end in wanted]
+        self._ranges.sort(key=lambda each: each[0])
+
+    def remove(self, member: Member) -> None:
+        """Leave its ranges to nobody."""
+        self._ranges = [each for each in self._ranges if each[2] is not member]
+
+    def member_of(self, hashed: int) -> Member | None:
+        """Find whose range the slot of the hash is in, if anybody's."""
+        slot = hashed % SLOTS or 1
+        at = bisect_right(self._ranges, slot, key=lambda each: each[0]) - 1
+        if at < 0 or slot > self._ranges[at][1]:
+            return None
+        return self._ranges[at][2]
