@@ -1,0 +1,49 @@
+"""The few functions that touch memory: plain Python here, their compiled twins in memory.pxd.
+
+What is compiled takes the twins instead of this module. They trust their arguments: the caller has
+checked that what is read or written is there.
+"""
+
+from __future__ import annotations
+
+
+def bytes_of(view: memoryview) -> memoryview:
+    """Make bytes addressable by index."""
+    if not view.c_contiguous or view.itemsize != 1:
+        raise BufferError("a contiguous view of bytes is needed")
+    return view if view.format == "B" else view.cast("B")
+
+
+def bytes_at(data: memoryview | bytearray, pos: int, size: int) -> bytes:
+    """Copy bytes out."""
+    return bytes(data[pos : pos + size])
+
+
+def new_bytes(size: int) -> bytearray:
+    """Make room whose content does not matter."""
+    return bytearray(size)
+
+
+def room_of(room: bytearray) -> bytearray:
+    """Make room addressable by index for writing."""
+    return room
+
+
+def signed32(value: int) -> int:
+    """Take the low 32 bits of a varint as protobuf's int32."""
+    return ((value & 0xFFFFFFFF) ^ 0x80000000) - 0x80000000
+
+
+def signed64(value: int) -> int:
+    """Take a varint as protobuf's int64."""
+    return (value ^ (1 << 63)) - (1 << 63)
+
+
+def unsigned64(value: int) -> int:
+    """Take an int64 as the varint that stands for it."""
+    return value & 0xFFFFFFFFFFFFFFFF
+
+
+def truncated32(value: int) -> int:
+    """Take the low 32 bits of a varint as protobuf's uint32."""
+    return value & 0xFFFFFFFF

@@ -1,0 +1,119 @@
+"""What hot.py reads: the commands and metadata that pass once per message, as plain values."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Send(NamedTuple):
+    """SEND: what it says about the section, which begins at `section_at` of the frame."""
+
+    producer_id: int
+    sequence_id: int
+    num_messages: int
+    highest_sequence_id: int
+    is_chunk: bool
+    marker: bool
+    txn_least: int
+    txn_most: int
+    section_at: int
+
+
+class Flow(NamedTuple):
+    """FLOW: how many messages more a consumer will take."""
+
+    consumer_id: int
+    permits: int
+
+
+class AckId(NamedTuple):
+    """What an ACK names. Bits that are set in `ack_set` are *not* acknowledged; () = all are."""
+
+    ledger_id: int
+    entry_id: int
+    batch_index: int
+    ack_set: tuple[int, ...]
+    batch_size: int
+
+
+class Ack(NamedTuple):
+    """ACK. `ack_type` 0 individual, 1 cumulative; -1 stands for what is not there."""
+
+    consumer_id: int
+    ack_type: int
+    ids: list[AckId]
+    validation_error: int
+    request_id: int
+    txn_least: int
+    txn_most: int
+    properties: tuple[tuple[str, int], ...]
+
+
+class Receipt(NamedTuple):
+    """SEND_RECEIPT: where the message lies; ids are 2**64 - 1 for one that was there before."""
+
+    producer_id: int
+    sequence_id: int
+    highest_sequence_id: int
+    ledger_id: int
+    entry_id: int
+
+
+class Delivery(NamedTuple):
+    """MESSAGE: the section begins at `section_at` of the frame; epoch -1 is none."""
+
+    consumer_id: int
+    ledger_id: int
+    entry_id: int
+    partition: int
+    batch_index: int
+    redelivery_count: int
+    ack_set: tuple[int, ...]
+    consumer_epoch: int
+    section_at: int
+
+
+class Metadata(NamedTuple):
+    """MessageMetadata without its lists (see `read_properties`). None and -1: not there.
+
+    `is_batch` is the presence of num_messages_in_batch, which alone decides how a payload is read.
+    """
+
+    producer_name: str
+    sequence_id: int
+    publish_time: int
+    event_time: int
+    compression: int
+    uncompressed_size: int
+    num_messages: int
+    is_batch: bool
+    highest_sequence_id: int
+    partition_key: str | None
+    key_is_b64: bool
+    null_key: bool
+    ordering_key: bytes | None
+    null_value: bool
+    uuid: str | None
+    chunk_id: int
+    num_chunks: int
+    total_chunk_size: int
+    has_txn: bool
+    txn_least: int
+    txn_most: int
+    marker_type: int
+    deliver_at_time: int
+    schema_version: bytes | None
+    schema_id: bytes | None
+    has_encryption: bool
+    replicated_from: str | None
+    has_properties: bool
+
+    @property
+    def is_chunk(self) -> bool:
+        """True when the payload is a piece of a message."""
+        return self.num_chunks > 1
+
+    @property
+    def last_sequence_id(self) -> int:
+        """The highest sequence id: absent and 0 mean the only one."""
+        return self.highest_sequence_id or self.sequence_id
