@@ -8,8 +8,10 @@ who mention a new topic at once make it once (`creating` lets the second wait fo
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from enum import Enum
 from typing import Protocol as Port
 
 from trilogue.broker.commit import Commit
@@ -22,8 +24,9 @@ from trilogue.broker.errors import (
     UnknownTopic,
     UnknownTopicId,
 )
-from trilogue.broker.names import TopicName
+from trilogue.broker.names import NamespaceName, TopicName
 from trilogue.broker.partition import Partition
+from trilogue.broker.policies import BROKER_POLICIES, Policies, terminated_partitions
 from trilogue.broker.producers import Producers
 from trilogue.broker.promise import Promise
 from trilogue.broker.settings import NODE_DEFAULTS, TopicSettings, check_settings, resolve
@@ -71,6 +74,17 @@ class NewTopic:
     partitioned: bool = True
 
 
+class Event(Enum):
+    """What has happened to a topic when its listeners are called."""
+
+    CREATED = "created"
+    ALTERED = "altered"  # settings, policies, more partitions, the end of some
+    DELETED = "deleted"
+
+
+Listener = Callable[[Event, Topic], None]
+
+
 class Cluster:
     """All topics. Partition ids are known from the first moment, topics once there is a log."""
 
@@ -84,7 +98,10 @@ class Cluster:
         producers: Producers,
         forget: Callable[[Sequence[int]], None],
         limits: ClusterLimits,
+        policies: Callable[[TopicName, Mapping[str, str]], Policies] | None = None,
     ) -> None:
+        self.listeners: list[Listener] = []  # called when it is true, in order; none may raise
+        self._policies = policies or (lambda _name, _settings: BROKER_POLICIES)
         self.cluster_id = state.cluster_id
         self.node_id = state.node_id
         self.node_epoch = state.node_epoch
@@ -106,6 +123,7 @@ class Cluster:
         self._deleting: dict[TopicName, Commit[None]] = {}
         self._altering: dict[TopicName, Commit[Topic]] = {}
         self.generation = 0  # moves when a topic is replaced by one with other settings
+        self._homes = Counter(NamespaceName(row.tenant, row.namespace) for row in self._rows)
 
     def attach(self, logs: PartitionLogs) -> None:
         """Take the log, which has recovered; from here on there are topics."""
@@ -159,6 +177,21 @@ class Cluster:
         """Partitions of all topics."""
         return len(self._partitions)
 
+    def topics_in(self, namespace: NamespaceName) -> list[Topic]:
+        """Return the topics of a namespace, in the order of their names."""
+        found = [each for each in self._topics.values() if each.name.home == namespace]
+        return sorted(found, key=lambda topic: topic.name)
+
+    def count_in(self, namespace: NamespaceName) -> int:
+        """How many topics a namespace has."""
+        return self._homes[namespace]
+
+    def refresh(self, namespace: NamespaceName) -> None:
+        """Let the topics of a namespace obey what was said for it."""
+        for topic in self.topics_in(namespace) if self._homes[namespace] else ():
+            self._obey(topic)
+            self._tell(Event.ALTERED, topic)
+
     # -- topics that come
 
     def creating(self, name: TopicName) -> Promise[Topic] | None:
@@ -174,6 +207,7 @@ class Cluster:
         replication_factor: int = DEFAULT,
         assignment: Mapping[int, Sequence[int]] | None = None,
         settings: Mapping[str, str | None] | None = None,
+        partitioned: bool = True,
     ) -> NewTopic:
         """Return the topic as it would be made, or say why it cannot be."""
         if name in self._topics or name in self._creating:
@@ -187,8 +221,10 @@ class Cluster:
             raise ReplicationFactor(f"{replication_factor} copies are not possible on 1 node")
         if partition_count == DEFAULT:
             partition_count = self.limits.default_partitions
+        if not partitioned:
+            partition_count = 1
         self._check_count(partition_count)
-        return NewTopic(name, partition_count, check_settings(settings or {}))
+        return NewTopic(name, partition_count, check_settings(settings or {}), partitioned)
 
     def plan_create(self, topic: NewTopic) -> Commit[Topic]:
         """Decide to make a topic that `check_create` has just found possible."""
@@ -262,6 +298,40 @@ class Cluster:
         commit.done.then(lambda _: self._altered(name))
         return commit
 
+    def plan_grow(self, name: TopicName, partition_count: int) -> Commit[Topic]:
+        """Decide to give a topic more partitions; those it has keep their numbers and messages."""
+        topic = self.topic(name)
+        if name in self._deleting:
+            raise UnknownTopic("the topic is being deleted")
+        if name in self._altering:
+            raise InvalidRequest("the topic is being changed")
+        if not topic.partitioned:
+            raise InvalidPartitions("a topic without numbered partitions does not grow")
+        more = partition_count - len(topic.partitions)
+        if more <= 0:
+            raise InvalidPartitions(
+                f"there are {len(topic.partitions)} partitions, {partition_count} is not more"
+            )
+        self._check_count(partition_count, more)
+        made: list[TopicRow] = []
+
+        def ops() -> list[Op]:
+            ids = (*topic.row.partitions, *(self._allocate("partition") for _ in range(more)))
+            made.append(replace(topic.row, partitions=ids, epoch=topic.row.epoch + 1))
+            return [PutTopic(made[0])]
+
+        commit = Commit(
+            ops,
+            (TopicIs(name.tenant, name.namespace, name.name, topic.topic_id, topic.row.epoch),),
+            lambda: self._grow(topic, made[0]),
+            outrun=UnknownTopic("the topic was changed or deleted meanwhile"),
+            partition_ids=more,
+        )
+        self._altering[name] = commit
+        self._coming += more
+        commit.done.then(lambda _: self._grown(name, more))
+        return commit
+
     # -- inside
 
     def _check_assignment(self, assignment: Mapping[int, Sequence[int]]) -> None:
@@ -271,11 +341,11 @@ class Cluster:
             if list(nodes) != [self.node_id]:
                 raise InvalidAssignment(f"node {self.node_id} is the only one")
 
-    def _check_count(self, count: int) -> None:
+    def _check_count(self, count: int, more: int | None = None) -> None:
         most = self.limits.topic_partitions_max
         if not 1 <= count <= most:
             raise InvalidPartitions(f"a topic has 1 to {most} partitions, not {count}")
-        total = self.partition_count + self._coming + count
+        total = self.partition_count + self._coming + (count if more is None else more)
         if total > self.limits.partitions_max:
             raise InvalidPartitions(
                 f"all topics together have {self.limits.partitions_max} at most"
@@ -297,7 +367,10 @@ class Cluster:
     def _create(self, row: TopicRow) -> Topic:
         logs, epoch = self._logs, self.node_epoch
         assert logs is not None, "no log yet"
-        return self._add(row, lambda partition_id: logs.create_partition(partition_id, epoch))
+        topic = self._add(row, lambda partition_id: logs.create_partition(partition_id, epoch))
+        self._homes[topic.name.home] += 1
+        self._tell(Event.CREATED, topic)
+        return topic
 
     def _created(self, topic: NewTopic) -> None:
         del self._creating[topic.name]
@@ -310,13 +383,44 @@ class Cluster:
         del self._altering[name]
 
     def _alter(self, topic: Topic, row: TopicRow) -> Topic:
-        settings = resolve(row.settings, self.limits.topic)
+        return self._replace(Topic(row, topic.name, topic.partitions))
+
+    def _replace(self, topic: Topic) -> Topic:
+        settings = resolve(topic.settings, self.limits.topic)
         for partition in topic.partitions:
             partition.obey(settings)
-        altered = Topic(row, topic.name, topic.partitions)
-        self._topics[topic.name] = self._by_id[row.topic_id] = altered
+        self._topics[topic.name] = self._by_id[topic.topic_id] = topic
         self.generation += 1
-        return altered
+        self._obey(topic)
+        self._tell(Event.ALTERED, topic)
+        return topic
+
+    def _grow(self, topic: Topic, row: TopicRow) -> Topic:
+        logs, epoch = self._logs, self.node_epoch
+        assert logs is not None, "no log yet"
+        settings = resolve(row.settings, self.limits.topic)
+        new = {
+            each: Partition(logs.create_partition(each, epoch), self._producers.of(each), settings)
+            for each in row.partitions[len(topic.partitions) :]
+        }
+        self._partitions.update(new)
+        return self._replace(Topic(row, topic.name, (*topic.partitions, *new.values())))
+
+    def _grown(self, name: TopicName, more: int) -> None:
+        del self._altering[name]
+        self._coming -= more
+
+    def _obey(self, topic: Topic) -> None:
+        """Put beside each partition's settings what the policies say, and whether it is over."""
+        policies = self._policies(topic.name, topic.settings)
+        over = terminated_partitions(topic.settings)
+        for index, partition in enumerate(topic.partitions):
+            partition.policies = policies
+            partition.terminated = index in over
+
+    def _tell(self, event: Event, topic: Topic) -> None:
+        for listener in self.listeners:
+            listener(event, topic)
 
     def _add(self, row: TopicRow, log_of: Callable[[int], PartitionLog]) -> Topic:
         settings = resolve(row.settings, self.limits.topic)
@@ -331,6 +435,7 @@ class Cluster:
         )
         self._partitions.update(zip(row.partitions, topic.partitions, strict=True))
         self._topics[name] = self._by_id[row.topic_id] = topic
+        self._obey(topic)
         return topic
 
     def _delete(self, topic: Topic) -> None:
@@ -341,6 +446,8 @@ class Cluster:
         for partition in topic.partitions:
             partition.deleted = True
             del self._partitions[partition.partition_id]
+        self._homes[topic.name.home] -= 1
         self._forget(ids)
         for partition_id in ids:
             self._logs.drop_partition(partition_id)
+        self._tell(Event.DELETED, topic)

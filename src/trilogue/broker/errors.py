@@ -31,6 +31,26 @@ class TopicExists(BrokerError):
     """The name is taken, by a topic or by one that is just being made."""
 
 
+class NeedsPartition(UnknownTopic):
+    """The topic has numbered partitions, and the bare name was used for one."""
+
+
+class UnknownNamespace(BrokerError):
+    """No such tenant or namespace."""
+
+
+class NamespaceExists(BrokerError):
+    """There is a tenant or a namespace of this name."""
+
+
+class InUse(BrokerError):
+    """It cannot go, or there can be no more, while others are there."""
+
+
+class Outrun(BrokerError):
+    """Somebody changed the same thing first: decide again on what is there now."""
+
+
 class InvalidName(BrokerError):
     """A name that no topic can have."""
 
@@ -77,6 +97,18 @@ class PolicyViolation(BrokerError):
 
 class OffsetOutOfRange(BrokerError):
     """An offset beyond the end of the partition."""
+
+
+class TopicTerminated(BrokerError):
+    """The topic was ended for good: it is read, and takes no more messages."""
+
+
+class BacklogExceeded(BrokerError):
+    """Too much waits for the topic's subscriptions, and its policy says: nobody begins to write."""
+
+
+class BacklogHold(BacklogExceeded):
+    """The same, where the policy says that writers wait: asking again may help."""
 
 
 class AccessDenied(BrokerError):
@@ -145,6 +177,18 @@ class StaleProducerEpoch(BrokerError):
 
 class ProducerIdsExhausted(BrokerError):
     """No producer id is at hand this moment; the next block is being allocated."""
+
+
+class ProducerBusy(BrokerError):
+    """Another producer has this name, or the topic to itself; it may go away."""
+
+
+class ProducerFenced(BrokerError):
+    """Another producer took the topic for itself: this one is out for good."""
+
+
+class NotReady(BrokerError):
+    """Something is being made or let go of this moment: asking again will help."""
 
 
 # -- groups

@@ -24,6 +24,7 @@ from trilogue.broker.errors import (
     UnsupportedCompression,
     failure,
 )
+from trilogue.broker.policies import BROKER_POLICIES
 from trilogue.broker.producers import PartitionProducers
 from trilogue.broker.settings import TopicSettings
 from trilogue.entry import entry as entries
@@ -62,9 +63,11 @@ class Partition:
         "log",
         "message_size_max",
         "patient",
+        "policies",
         "producers",
         "settings",
         "stamps",
+        "terminated",
     )
 
     def __init__(
@@ -73,10 +76,12 @@ class Partition:
         self.log = log
         self.producers = producers
         self.deleted = False
+        self.terminated = False  # it takes no more messages, and what is in it is all there is
+        self.policies = BROKER_POLICIES
         self.obey(settings)
 
     def obey(self, settings: TopicSettings) -> None:
-        """Take over what the topic's settings are from here on."""
+        """Take over what the topic's settings are from here on; `policies` go beside them."""
         self.settings = settings
         self.message_size_max = settings.message_size_max
         self.stamps = settings.log_append_time

@@ -24,6 +24,10 @@ CODES: dict[type[BaseException], ErrorCode] = {
     broker.UnknownTopic: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
     broker.UnknownTopicId: ErrorCode.UNKNOWN_TOPIC_ID,
     broker.TopicExists: ErrorCode.TOPIC_ALREADY_EXISTS,
+    broker.UnknownNamespace: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    broker.NamespaceExists: ErrorCode.INVALID_REQUEST,
+    broker.InUse: ErrorCode.POLICY_VIOLATION,
+    broker.Outrun: ErrorCode.REQUEST_TIMED_OUT,  # somebody was faster: ask again
     broker.InvalidName: ErrorCode.INVALID_TOPIC_EXCEPTION,
     broker.InvalidPartitions: ErrorCode.INVALID_PARTITIONS,
     broker.ReplicationFactor: ErrorCode.INVALID_REPLICATION_FACTOR,
@@ -33,6 +37,9 @@ CODES: dict[type[BaseException], ErrorCode] = {
     broker.NotServed: ErrorCode.INVALID_REQUEST,
     broker.PolicyViolation: ErrorCode.POLICY_VIOLATION,
     broker.OffsetOutOfRange: ErrorCode.OFFSET_OUT_OF_RANGE,
+    broker.TopicTerminated: ErrorCode.POLICY_VIOLATION,  # not to be tried again
+    broker.BacklogExceeded: ErrorCode.THROTTLING_QUOTA_EXCEEDED,
+    broker.BacklogHold: ErrorCode.THROTTLING_QUOTA_EXCEEDED,
     broker.NotOwner: ErrorCode.NOT_LEADER_OR_FOLLOWER,
     broker.StaleEpoch: ErrorCode.FENCED_LEADER_EPOCH,
     broker.UnknownEpoch: ErrorCode.UNKNOWN_LEADER_EPOCH,
@@ -61,6 +68,9 @@ CODES: dict[type[BaseException], ErrorCode] = {
     broker.DuplicateSequence: ErrorCode.DUPLICATE_SEQUENCE_NUMBER,
     broker.StaleProducerEpoch: ErrorCode.INVALID_PRODUCER_EPOCH,
     broker.ProducerIdsExhausted: ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+    broker.ProducerBusy: ErrorCode.CONCURRENT_TRANSACTIONS,  # this and the next: Pulsar's only
+    broker.ProducerFenced: ErrorCode.PRODUCER_FENCED,
+    broker.NotReady: ErrorCode.COORDINATOR_NOT_AVAILABLE,
     # groups
     broker.InvalidGroupName: ErrorCode.INVALID_GROUP_ID,
     broker.UnknownMember: ErrorCode.UNKNOWN_MEMBER_ID,
