@@ -104,7 +104,7 @@ class FakeLog:
     def drop_partition(self, partition_id: int) -> None:
         del self.partitions[partition_id]
 
-    def add_fact(self, kind: int, payload: bytes) -> None:
+    def add_fact(self, kind: int, payload: bytes, patient: bool = False) -> None:
         if self.refusal is not None:
             raise self.refusal
         self.facts.append((kind, payload))

@@ -66,7 +66,15 @@ def test_a_producer_mark_has_these_bytes():
 
 
 def test_numbers_on_disk_stay():
-    assert {kind.name: kind.value for kind in FactKind} == {"CURSOR_MOVE": 1, "PRODUCER_MARK": 2}
+    assert {kind.name: kind.value for kind in FactKind} == {
+        "CURSOR_MOVE": 1,
+        "PRODUCER_MARK": 2,
+        "SUBSCRIPTION_MADE": 3,
+        "SUBSCRIPTION_GONE": 4,
+        "SUBSCRIPTION_ACKED": 5,
+        "SUBSCRIPTION_MOVED": 6,
+        "SUBSCRIPTION_PROPERTIES": 7,
+    }
     assert {each.name: each.value for each in Protocol} == {"KAFKA": 0, "PULSAR": 1, "TUBEMQ": 2}
 
 

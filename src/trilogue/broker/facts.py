@@ -11,11 +11,25 @@ acknowledged position.
                     count x (i32 base sequence | i32 last offset delta | i64 base offset |
                              i64 append time)
 
+What durable subscriptions did (subscription_facts.py reads and writes these); all begin with
+u8 version 1 | u64 partition id | u16 length, name:
+
+    SUBSCRIPTION_MADE        ... i64 mark | i64 made_ms | properties
+    SUBSCRIPTION_GONE        ...
+    SUBSCRIPTION_ACKED       ... i64 acked until, or -1 | u32 count | count x (i64 start | i64 end)
+    SUBSCRIPTION_MOVED       ... i64 mark; everything above is not acked
+    SUBSCRIPTION_PROPERTIES  ... properties
+    properties =             u32 count | count x (u32 length, key | u32 length, value)
+
 At the flush cut the state that facts and entries have made is written to meta, one row for each
 position and producer that changed since the cut before:
 
     key  "c" | u8 protocol | u64 partition id | name       value  CURSOR_MOVE of that one position
     key  "p" | u64 partition id | i64 producer id          value  PRODUCER_MARK
+    key  "s" | u64 partition id | name                     value  SUBSCRIPTION_MADE, then
+                                                           u32 count | count x i64 start |
+                                                           count x i64 end
+    key  "q" | u64 partition id | u64 producer key         value  sequences.py
 """
 
 from __future__ import annotations
@@ -34,6 +48,8 @@ BATCHES_MAX = 5  # of one producer in a mark
 
 CURSOR_KEY = b"c"
 PRODUCER_KEY = b"p"
+SUBSCRIPTION_KEY = b"s"
+SEQUENCE_KEY = b"q"
 
 
 @unique
@@ -42,6 +58,16 @@ class FactKind(IntEnum):
 
     CURSOR_MOVE = 1
     PRODUCER_MARK = 2
+    SUBSCRIPTION_MADE = 3
+    SUBSCRIPTION_GONE = 4
+    SUBSCRIPTION_ACKED = 5
+    SUBSCRIPTION_MOVED = 6
+    SUBSCRIPTION_PROPERTIES = 7
+
+
+SUBSCRIPTION_KINDS = frozenset(
+    range(FactKind.SUBSCRIPTION_MADE, FactKind.SUBSCRIPTION_PROPERTIES + 1)
+)
 
 
 @unique
@@ -131,7 +157,7 @@ def encode_moves(moves: CursorMoves) -> bytes:
 
 def decode_moves(payload: bytes) -> CursorMoves:
     """Read a CURSOR_MOVE."""
-    with _Reading("CURSOR_MOVE", payload) as reading:
+    with Reading("CURSOR_MOVE", payload) as reading:
         version, protocol, committed_ms, name_size = reading.take(_MOVES)
         reading.known(version)
         name = reading.text(name_size)
@@ -161,7 +187,7 @@ def encode_mark(mark: ProducerMark) -> bytes:
 
 def decode_mark(payload: bytes) -> ProducerMark:
     """Read a PRODUCER_MARK."""
-    with _Reading("PRODUCER_MARK", payload) as reading:
+    with Reading("PRODUCER_MARK", payload) as reading:
         version, partition_id, producer_id, epoch, active_ms, written, count = reading.take(_MARK)
         reading.known(version)
         if count > BATCHES_MAX:
@@ -180,7 +206,7 @@ def producer_key(partition_id: int, producer_id: int) -> bytes:
     return _PRODUCER_KEY.pack(PRODUCER_KEY, partition_id, producer_id)
 
 
-class _Reading:
+class Reading:
     """A payload being read; whatever does not fit is CorruptLog, also bytes left over."""
 
     def __init__(self, kind: str, payload: bytes) -> None:
@@ -198,18 +224,25 @@ class _Reading:
             raise CorruptLog(f"a {self._kind} fact has bytes left over")
 
     def take(self, fields: Struct) -> tuple[int, ...]:
+        """Read the next numbers."""
         values = fields.unpack_from(self._payload, self._position)
         self._position += fields.size
         return values
 
     def text(self, size: int) -> str:
+        """Read a text of so many bytes."""
+        return self.data(size).decode()
+
+    def data(self, size: int) -> bytes:
+        """Read so many bytes."""
         end = self._position + size
         if end > len(self._payload):
             raise ValueError("cut inside a text")
-        text = self._payload[self._position : end].decode()
+        data = self._payload[self._position : end]
         self._position = end
-        return text
+        return data
 
     def known(self, version: int) -> None:
+        """Refuse a version that is not ours."""
         if version != VERSION:
             raise CorruptLog(f"a {self._kind} fact has version {version}; this program knows 1")

@@ -140,15 +140,14 @@ class Journal:
             checked_from = start + PREFIX_SIZE + CHECKED_FROM
             window.known.append((checked_from, end, entry_checksum(entry, 0)))
         if not self._armed:
-            if not patient:
-                self._arm()
-            elif not self._timed:
-                self._timed = True
-                self._scheduler.call_later(self.limits.interval_s, self._time_over)
+            self._arm_for(patient)
         return window
 
-    def add_fact(self, kind: int, payload: bytes) -> None:
-        """Add a small fact to the window that fills. It is allowed on a full disk: it frees."""
+    def add_fact(self, kind: int, payload: bytes, patient: bool = False) -> None:
+        """Add a small fact to the window that fills. It is allowed on a full disk: it frees.
+
+        A `patient` one, for which nobody waits, goes with whatever goes within `interval_s`.
+        """
         if self._failure is not None:
             self.refuse()
         if len(self._queue) > 2 * self.limits.queued_windows:
@@ -160,7 +159,7 @@ class Journal:
         window.facts.append((kind, payload))
         window.limit -= size
         if not self._armed:
-            self._arm()
+            self._arm_for(patient)
 
     def on_commit(self, callback: Waiter) -> None:
         """Call once everything added so far is durable, with None, or with why it never will be.
@@ -213,6 +212,13 @@ class Journal:
         return None if file is None or file.is_empty else file.first_append_ms
 
     # -- committing ------------------------------------------------------------------------
+
+    def _arm_for(self, patient: bool) -> None:
+        if not patient:
+            self._arm()
+        elif not self._timed:
+            self._timed = True
+            self._scheduler.call_later(self.limits.interval_s, self._time_over)
 
     def _arm(self) -> None:
         self._armed = True
