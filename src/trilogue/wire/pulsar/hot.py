@@ -215,10 +215,11 @@ def read_properties(view: Buffer, number: int = 4) -> Properties:
     fields = Fields(octets)
     fields.begin = 0
     fields.end = len(octets)
-    return _properties(fields, number)
+    return properties_of(fields, number)
 
 
-def _properties(fields: Fields, number: Int) -> Properties:
+def properties_of(fields: Fields, number: Int) -> Properties:
+    """Read the properties among fields that were scanned."""
     fields.pos = fields.begin
     inner = Fields(fields.view)
     found: list[tuple[str, str]] = []
@@ -244,13 +245,12 @@ def read_metadata(view: Buffer) -> Metadata:
     name = fields.text(1)
     if name is None:
         raise WireError("metadata without a producer name")
-    compression = fields.number(8, 0)
     values = (
         name,
         fields.needed(2),
         fields.needed(3),
         fields.number(12, 0),
-        compression if compression < 5 else 0,  # as the runtime takes a number it does not know
+        truncated32(fields.number(8, 0)),
         truncated32(fields.number(9, 0)),
         signed32(fields.number(11, 1)),
         fields.has_number(11) != 0,

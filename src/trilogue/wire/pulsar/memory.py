@@ -19,6 +19,11 @@ def bytes_at(data: memoryview | bytearray, pos: int, size: int) -> bytes:
     return bytes(data[pos : pos + size])
 
 
+def uint32_at(data: memoryview, pos: int) -> int:
+    """Read a big-endian number."""
+    return int.from_bytes(data[pos : pos + 4], "big")
+
+
 def new_bytes(size: int) -> bytearray:
     """Make room whose content does not matter."""
     return bytearray(size)

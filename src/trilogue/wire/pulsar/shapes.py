@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from base64 import b64decode
 from typing import NamedTuple
 
 
@@ -117,3 +118,35 @@ class Metadata(NamedTuple):
     def last_sequence_id(self) -> int:
         """The highest sequence id: absent and 0 mean the only one."""
         return self.highest_sequence_id or self.sequence_id
+
+
+class Single(NamedTuple):
+    """One message of a batch. A value of None is a null value; `sequence_id` -1 is none."""
+
+    batch_index: int
+    value: bytes | None
+    partition_key: str | None
+    key_is_b64: bool
+    null_key: bool
+    ordering_key: bytes | None
+    event_time: int
+    sequence_id: int
+    properties: tuple[tuple[str, str], ...]
+
+    @property
+    def key(self) -> bytes | None:
+        """The key as bytes: text in UTF-8, or what the base64 text stands for."""
+        return key_of(self.partition_key, is_b64=self.key_is_b64)
+
+
+def key_of(partition_key: str | None, *, is_b64: bool) -> bytes | None:
+    """Turn a key as it is written into bytes; text that is no base64 stays what it is."""
+    if partition_key is None:
+        return None
+    octets = partition_key.encode()
+    if is_b64:
+        try:
+            return b64decode(octets, validate=True)
+        except ValueError:
+            return octets
+    return octets

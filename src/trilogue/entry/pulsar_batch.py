@@ -1,0 +1,443 @@
+"""Pulsar's entries: what a SEND carried, byte for byte, behind a header of ours.
+
+     0            61            101                                                    length
+    +------------+-------------+------+--------+---------------+----------+-----------+
+    | header     | fixed block | 0e01 | crc32c | metadata size | metadata | payload   |
+    | (entry.py) | 40 bytes    | 2    | 4      | 4             |          |           |
+    +------------+-------------+------+--------+---------------+----------+-----------+
+                               |<--------- the section: MESSAGE sends it as it is --->|
+
+    fixed block, so that nobody needs protobuf to recover or to place an entry:
+    +---------+-------+------+---------------+-------------+----------+-------------+----------+
+    | version | flags | zero | metadata size | sequence id | highest  | broker time | producer |
+    | 1       | 1     | 2    | 4             | 8           | 8        | ms, 8       | 8        |
+    +---------+-------+------+---------------+-------------+----------+-------------+----------+
+
+The section is what the producer sent. Only where it sent no checksum (clients older than protocol
+version 6) there is one of ours, and broker entry metadata in front of it is not kept: that is the
+broker's to write. The layout in full: docs/reference/file-formats-pulsar.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from enum import IntFlag
+from functools import lru_cache
+from hashlib import blake2b
+from struct import Struct
+from typing import Final, NamedTuple
+
+from trilogue.entry.checksum import WORTH_COMBINING, combine, crc32c
+from trilogue.entry.compression import Buffer
+from trilogue.entry.entry import (
+    CHECKED_FROM,
+    CHECKSUM_AT,
+    FORMAT_SHIFT,
+    HEADER,
+    HEADER_SIZE,
+    LENGTH_PREFIX,
+    MAGIC,
+    NO_PRODUCER,
+    TRANSACTIONAL,
+    CorruptEntry,
+    EntryError,
+    EntryHeader,
+    Format,
+    InvalidEntry,
+)
+from trilogue.entry.pulsar_codecs import PulsarCodec, compress, decompress
+from trilogue.wire.errors import WireError
+from trilogue.wire.pulsar import hot
+from trilogue.wire.pulsar.pulsar_pb2 import MessageMetadata, SingleMessageMetadata
+from trilogue.wire.pulsar.shapes import Metadata, key_of
+from trilogue.wire.pulsar.shapes import Single as PulsarMessage
+from trilogue.wire.pulsar.singles import Singles
+
+__all__ = [
+    "DECOMPRESSED_LIMIT",
+    "MESSAGE_COUNT_LIMIT",
+    "METADATA_AT",
+    "PULSAR_SECTION_AT",
+    "ChunkedEntry",
+    "EncryptedEntry",
+    "Flag",
+    "Metadata",
+    "PulsarMessage",
+    "Stamp",
+    "broker_time",
+    "build_batch",
+    "build_entry",
+    "build_section",
+    "build_single",
+    "producer_key",
+    "read_metadata",
+    "read_properties",
+    "read_stamp",
+    "sticky_key",
+    "walk_messages",
+]
+
+PULSAR_SECTION_AT: Final = 101
+UNCHECKED_AT: Final = 107
+"""Where the section without its checksum begins, for clients older than protocol version 6."""
+METADATA_AT: Final = 111
+MESSAGE_COUNT_LIMIT: Final = 1_000_000
+DECOMPRESSED_LIMIT: Final = 32 * 1024 * 1024
+
+_VERSION: Final = 1
+_FIXED: Final = Struct(">BBHIqqqQ")  # version, flags, 0, metadata size, sequences, time, producer
+_SIZE: Final = Struct(">I")
+_CHECKED: Final = b"\x0e\x01"
+_BROKER_ENTRY: Final = b"\x0e\x02"
+_ATTRIBUTES: Final = int(Format.PULSAR) << FORMAT_SHIFT
+_SMALLEST_SINGLE: Final = 5  # bytes of a message in a batch: its size and at least a byte
+_INT64: Final = 1 << 63
+_AT_ONCE: Final = 1000  # messages turned into objects at a time
+
+
+class EncryptedEntry(EntryError):
+    """The payload is encrypted: only its own clients can read it."""
+
+
+class ChunkedEntry(EntryError):
+    """The payload is a piece of a message that lies in several entries."""
+
+
+class Flag(IntFlag):
+    """What the fixed block says about an entry."""
+
+    CHUNK = 1
+    OUR_CHECKSUM = 2
+    KEYED = 4
+    BATCH = 8
+    DELAYED = 16
+    ENCRYPTED = 32
+
+
+class Stamp(NamedTuple):
+    """What de-duplication and recovery need; sequence ids as int64, as brokers compare them."""
+
+    sequence_id: int
+    highest_sequence_id: int
+    producer_key: int
+    flags: int
+
+
+@lru_cache(maxsize=4096)
+def producer_key(name: str) -> int:
+    """Return the number that stands for a producer's name in entries and facts, 64 bits."""
+    digest = blake2b(name.encode(errors="surrogatepass"), digest_size=8).digest()
+    return int.from_bytes(digest, "big")
+
+
+def build_entry(
+    section: Buffer, *, broker_ms: int, message_count_limit: int = MESSAGE_COUNT_LIMIT
+) -> tuple[memoryview, EntryHeader, Stamp]:
+    """Make an entry of the section of a SEND; base offset and epoch are for who appends it.
+
+    CorruptEntry where the checksum is wrong, InvalidEntry for what nobody may send.
+    """
+    body, crc = _checked_body(memoryview(section))
+    metadata = _metadata_of(body)
+    metadata_size = _metadata_size(body)
+    count = _message_count(metadata, len(body) - 4 - metadata_size, message_count_limit)
+    flags = _flags(metadata)
+    if crc is None:
+        flags |= Flag.OUR_CHECKSUM
+        crc = crc32c(body)
+    stamp = _stamp(metadata, flags)
+    size = UNCHECKED_AT + len(body)
+    entry = bytearray(size)
+    fixed = (_VERSION, flags, 0, metadata_size, stamp.sequence_id, stamp.highest_sequence_id)
+    _FIXED.pack_into(entry, HEADER_SIZE, *fixed, broker_ms, stamp.producer_key)
+    entry[PULSAR_SECTION_AT:UNCHECKED_AT] = _CHECKED + _SIZE.pack(crc)
+    entry[UNCHECKED_AT:] = body
+    attributes = _ATTRIBUTES | TRANSACTIONAL if metadata.has_txn else _ATTRIBUTES
+    records = 0 if metadata.is_chunk and metadata.chunk_id + 1 < metadata.num_chunks else count
+    time = metadata.publish_time
+    fields = (0, size - LENGTH_PREFIX, -1, MAGIC, 0, attributes, count - 1, time, time)
+    HEADER.pack_into(entry, 0, *fields, NO_PRODUCER, -1, -1, records)
+    view = memoryview(entry)
+    entry_crc = _crc_around(view, crc)
+    _SIZE.pack_into(entry, CHECKSUM_AT, entry_crc)
+    producer = (NO_PRODUCER, -1, -1)
+    header = EntryHeader(
+        0, size, -1, entry_crc, attributes, count - 1, time, time, *producer, records
+    )
+    return view, header, stamp
+
+
+def _checked_body(section: memoryview) -> tuple[memoryview, int | None]:
+    """What is under the checksum, and the checksum if the producer sent one, which is right."""
+    if bytes(section[:2]) == _BROKER_ENTRY:
+        if len(section) < 6:
+            raise InvalidEntry("broker entry metadata is cut")
+        (size,) = _SIZE.unpack_from(section, 2)
+        if size > len(section) - 6:
+            raise InvalidEntry(
+                f"broker entry metadata of {size} bytes, {len(section) - 6} are there"
+            )
+        section = section[6 + size :]
+    if bytes(section[:2]) != _CHECKED:
+        return section, None
+    if len(section) < 6:
+        raise InvalidEntry("the checksum is cut")
+    (crc,) = _SIZE.unpack_from(section, 2)
+    body = section[6:]
+    computed = crc32c(body)
+    if computed != crc:
+        raise CorruptEntry(f"checksum {computed:08x}, the producer says {crc:08x}")
+    return body, crc
+
+
+def _metadata_size(body: memoryview) -> int:
+    if len(body) < 4:
+        raise InvalidEntry(f"no metadata in {len(body)} bytes")
+    (size,) = _SIZE.unpack_from(body)
+    if size > len(body) - 4:
+        raise InvalidEntry(f"metadata of {size} bytes, {len(body) - 4} are there")
+    return int(size)
+
+
+def _metadata_of(body: memoryview) -> Metadata:
+    size = _metadata_size(body)
+    try:
+        return hot.read_metadata(body[4 : 4 + size])
+    except WireError as error:
+        raise InvalidEntry(f"metadata: {error}") from error
+
+
+def _message_count(metadata: Metadata, payload_size: int, limit: int) -> int:
+    """How many offsets the entry takes, after a look at whether that can be."""
+    if metadata.publish_time >= _INT64:
+        raise InvalidEntry(f"publish time {metadata.publish_time}")
+    if metadata.marker_type != -1:
+        raise InvalidEntry(f"a marker ({metadata.marker_type}), which no producer may send")
+    if metadata.is_chunk:
+        if metadata.is_batch or not 0 <= metadata.chunk_id < metadata.num_chunks:
+            raise InvalidEntry(f"chunk {metadata.chunk_id} of {metadata.num_chunks}")
+        return 1
+    if not metadata.is_batch:
+        return 1
+    count = metadata.num_messages
+    compressed = metadata.compression != PulsarCodec.NONE
+    room = metadata.uncompressed_size if compressed else payload_size
+    if not 0 < count <= min(limit, 1 + room // _SMALLEST_SINGLE):
+        raise InvalidEntry(f"{count} messages in a payload of {room} bytes")
+    return count
+
+
+def _flags(metadata: Metadata) -> int:
+    flags = 0
+    if metadata.is_chunk:
+        flags |= Flag.CHUNK
+    if metadata.partition_key is not None or metadata.ordering_key is not None:
+        flags |= Flag.KEYED
+    if metadata.is_batch:
+        flags |= Flag.BATCH
+    if metadata.deliver_at_time > 0:
+        flags |= Flag.DELAYED
+    if metadata.has_encryption:
+        flags |= Flag.ENCRYPTED
+    return int(flags)
+
+
+def _stamp(metadata: Metadata, flags: int) -> Stamp:
+    sequence_id = (metadata.sequence_id ^ _INT64) - _INT64
+    highest = (metadata.highest_sequence_id ^ _INT64) - _INT64
+    if highest <= 0:
+        highest = sequence_id
+    elif sequence_id > highest:
+        raise InvalidEntry(f"invalid lowest or highest sequence id: {sequence_id}, {highest}")
+    return Stamp(sequence_id, highest, producer_key(metadata.producer_name), int(flags))
+
+
+def _crc_around(entry: memoryview, body_crc: int) -> int:
+    """The checksum of an entry whose body's checksum is known already."""
+    size = len(entry) - UNCHECKED_AT
+    if size < WORTH_COMBINING:
+        return crc32c(entry[CHECKED_FROM:])
+    return combine(crc32c(entry[CHECKED_FROM:UNCHECKED_AT]), body_crc, size)
+
+
+def read_stamp(entry: Buffer) -> Stamp:
+    """Return the sequence ids, the producer and the flags of an entry, without protobuf."""
+    fixed = _fixed_of(entry)
+    return Stamp(fixed[4], fixed[5], fixed[7], fixed[1])
+
+
+def broker_time(entry: Buffer) -> int:
+    """Return when the broker took the entry, ms since 1970."""
+    return int(_fixed_of(entry)[6])
+
+
+def _fixed_of(entry: Buffer) -> tuple[int, ...]:
+    if len(entry) < METADATA_AT:
+        raise CorruptEntry(f"a Pulsar entry of {len(entry)} bytes")
+    fixed = _FIXED.unpack_from(entry, HEADER_SIZE)
+    if fixed[0] != _VERSION:
+        raise InvalidEntry(f"version {fixed[0]} of a Pulsar entry")
+    if fixed[3] > len(entry) - METADATA_AT:
+        raise CorruptEntry(f"metadata of {fixed[3]} bytes in an entry of {len(entry)}")
+    return fixed
+
+
+def _metadata_view(entry: Buffer) -> memoryview:
+    return memoryview(entry)[METADATA_AT : METADATA_AT + _fixed_of(entry)[3]]
+
+
+def read_metadata(entry: Buffer) -> Metadata:
+    """Return what the producer said about the whole entry."""
+    try:
+        return hot.read_metadata(_metadata_view(entry))
+    except WireError as error:
+        raise CorruptEntry(f"metadata: {error}") from error
+
+
+def read_properties(entry: Buffer) -> tuple[tuple[str, str], ...]:
+    """Return the properties of an entry that is one message; those of a batch are its messages'."""
+    try:
+        return hot.read_properties(_metadata_view(entry))
+    except WireError as error:
+        raise CorruptEntry(f"metadata: {error}") from error
+
+
+def sticky_key(entry: Buffer) -> bytes:
+    """Return what decides which consumer of a key-shared subscription gets an entry.
+
+    The ordering key, else the key, else the producer's name and the sequence id, so that messages
+    without a key spread. A batch has the keys of its first message.
+    """
+    metadata = read_metadata(entry)
+    if metadata.ordering_key is not None:
+        return metadata.ordering_key
+    key = key_of(metadata.partition_key, is_b64=metadata.key_is_b64)
+    if key is not None:
+        return key
+    return f"{metadata.producer_name}-{metadata.sequence_id}".encode()
+
+
+def walk_messages(
+    entry: Buffer, header: EntryHeader, limit: int = DECOMPRESSED_LIMIT
+) -> Iterator[PulsarMessage]:
+    """Yield the messages of an entry; an offset is the base offset and the batch index.
+
+    Those that were compacted out are passed over. `limit` is of bytes after decompression.
+    EncryptedEntry, ChunkedEntry: nobody but its own clients can read it.
+    """
+    if header.format is not Format.PULSAR:
+        raise InvalidEntry(f"{header.format.name} where a Pulsar entry is expected")
+    metadata = read_metadata(entry)
+    if metadata.has_encryption:
+        raise EncryptedEntry(f"entry at {header.base_offset} is encrypted")
+    if metadata.is_chunk:
+        place = f"chunk {metadata.chunk_id} of {metadata.num_chunks}"
+        raise ChunkedEntry(f"entry at {header.base_offset} is {place}")
+    payload = decompress(
+        metadata.compression,
+        memoryview(entry)[METADATA_AT + _fixed_of(entry)[3] : header.length],
+        metadata.uncompressed_size,
+        limit,
+    )
+    if not metadata.is_batch:
+        yield _single(entry, metadata, payload)
+        return
+    if metadata.num_messages != header.span:
+        raise CorruptEntry(f"{metadata.num_messages} messages in a span of {header.span}")
+    try:
+        singles = Singles(payload, metadata.num_messages)
+        while found := singles.read(_AT_ONCE):
+            yield from found
+    except WireError as error:
+        raise CorruptEntry(f"{error}") from error
+
+
+def _single(entry: Buffer, metadata: Metadata, payload: Buffer) -> PulsarMessage:
+    return PulsarMessage(
+        0,
+        None if metadata.null_value else bytes(payload),
+        metadata.partition_key,
+        metadata.key_is_b64,
+        metadata.null_key,
+        metadata.ordering_key,
+        metadata.event_time,
+        metadata.sequence_id,
+        read_properties(entry) if metadata.has_properties else (),
+    )
+
+
+# ---- Building: sections, as a producer sends them and a consumer gets them.
+
+
+def build_section(metadata: MessageMetadata, payload: Buffer) -> bytes:
+    """Put metadata and a payload, as it is to be sent, under a checksum."""
+    octets = metadata.SerializeToString()
+    body = b"".join((_SIZE.pack(len(octets)), octets, payload))
+    return _CHECKED + _SIZE.pack(crc32c(body)) + body
+
+
+def build_single(
+    message: PulsarMessage, metadata: MessageMetadata, *, codec: int = PulsarCodec.NONE
+) -> bytes:
+    """Build the section of one message; `metadata` has what is not the message's own.
+
+    That is the producer's name, its sequence id and the publish time at least; it is filled in.
+    """
+    for key, value in message.properties:
+        metadata.properties.add(key=key, value=value)
+    _fill(metadata, message)
+    return build_section(metadata, _packed(metadata, message.value or b"", codec))
+
+
+def build_batch(
+    messages: Sequence[PulsarMessage | None],
+    metadata: MessageMetadata,
+    *,
+    codec: int = PulsarCodec.NONE,
+) -> bytes:
+    """Build the section of a batch, in which None is a message that was compacted out."""
+    parts: list[bytes] = []
+    for message in messages:
+        single = SingleMessageMetadata(payload_size=0)
+        if message is None:
+            single.compacted_out = True
+        else:
+            for key, value in message.properties:
+                single.properties.add(key=key, value=value)
+            _fill(single, message)
+            if message.sequence_id >= 0:
+                single.sequence_id = message.sequence_id
+            single.payload_size = len(message.value or b"")
+        octets = single.SerializeToString()
+        parts += (_SIZE.pack(len(octets)), octets, (message and message.value) or b"")
+    metadata.num_messages_in_batch = len(messages)
+    first = next((message for message in messages if message is not None), None)
+    if first is not None and first.partition_key is not None:
+        metadata.partition_key = first.partition_key
+        metadata.partition_key_b64_encoded = first.key_is_b64
+    if first is not None and first.ordering_key is not None:
+        metadata.ordering_key = first.ordering_key
+    return build_section(metadata, _packed(metadata, b"".join(parts), codec))
+
+
+def _fill(metadata: MessageMetadata | SingleMessageMetadata, message: PulsarMessage) -> None:
+    if message.partition_key is not None:
+        metadata.partition_key = message.partition_key
+        if message.key_is_b64:
+            metadata.partition_key_b64_encoded = True
+    if message.null_key:
+        metadata.null_partition_key = True
+    if message.ordering_key is not None:
+        metadata.ordering_key = message.ordering_key
+    if message.event_time:
+        metadata.event_time = message.event_time
+    if message.value is None:
+        metadata.null_value = True
+
+
+def _packed(metadata: MessageMetadata, payload: bytes, codec: int) -> bytes:
+    if codec == PulsarCodec.NONE:
+        return payload
+    metadata.compression = codec  # type: ignore[assignment]
+    metadata.uncompressed_size = len(payload)
+    return compress(codec, payload)
