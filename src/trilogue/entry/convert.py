@@ -15,61 +15,83 @@ decompressed and belongs off the loop.
 
 from __future__ import annotations
 
-from enum import StrEnum
-from typing import Final, NamedTuple
+from typing import Final
 
+from trilogue.entry import convert_kafka, convert_pulsar_read
 from trilogue.entry.compression import Buffer
-from trilogue.entry.entry import EntryHeader
+from trilogue.entry.convert_kafka import Placed, empty_batch
+from trilogue.entry.convert_result import Batch, CannotConvert, Reason, Section, Skipped
+from trilogue.entry.convert_sections import build_sections
+from trilogue.entry.entry import (
+    Codec,
+    EntryError,
+    EntryHeader,
+    EntryTooLarge,
+    Format,
+)
+
+__all__ = [
+    "CONVERTED_MAX",
+    "Batch",
+    "Reason",
+    "Section",
+    "Skipped",
+    "kafka_batch",
+    "pulsar_sections",
+]
 
 CONVERTED_MAX: Final = 16 * 1024 * 1024  # bytes of one entry after conversion, where nobody says
 
 
-class Reason(StrEnum):
-    """Why something of an entry does not reach readers of another protocol."""
-
-    ENCRYPTED = "encrypted"  # only its own clients have the key
-    CHUNKED = "chunked"  # a message in several entries
-    TRANSACTIONAL = "transactional"
-    TOO_LARGE = "too_large"  # larger than the reader's frame, or than we decompress
-    DAMAGED = "damaged"  # not what its format says
-    UNKNOWN = "unknown"  # of a format that has no conversion yet
-
-
-class Section(NamedTuple):
-    """What a Pulsar client gets: `0e01 | crc | size | metadata | payload`, for offsets in a row."""
-
-    offset: int  # the first one: the entry id
-    span: int  # offsets that it covers, which is also the number of items of a batch
-    data: bytes
-    is_batch: bool
-    holes: tuple[tuple[int, int], ...] = ()  # offsets [start, end) that hold nothing, acked by none
-
-
-class Skipped(NamedTuple):
-    """Offsets in a row of which the reader gets nothing; without a reason nothing was there."""
-
-    offset: int
-    span: int
-    reason: Reason | None = None
-    messages: int = 0  # that a reader misses
-    detail: str = ""
-
-
-class Batch(NamedTuple):
-    """What a Kafka client gets; empty, but with all its offsets, when something was skipped."""
-
-    data: bytes | Buffer
-    skipped: Skipped | None = None
-
-
-def pulsar_sections(entry: Buffer, header: EntryHeader, *, limit: int) -> list[Section | Skipped]:
+def pulsar_sections(
+    entry: Buffer, header: EntryHeader, *, limit: int = CONVERTED_MAX
+) -> list[Section | Skipped]:
     """Convert a whole entry for Pulsar clients; `limit` is of bytes of one section.
 
     The pieces come in the order of offsets and cover the entry without a gap.
     """
-    raise NotImplementedError
+    if header.is_control or not header.record_count:
+        return [Skipped(header.base_offset, header.span)]
+    try:
+        messages, codec = read_messages(entry, header)
+        return build_sections(messages, header, codec=codec, limit=limit)
+    except EntryError as error:
+        return [_skipped(header, error)]
 
 
 def kafka_batch(entry: Buffer, header: EntryHeader, *, limit: int = CONVERTED_MAX) -> Batch:
     """Convert a whole entry for Kafka clients into one batch with the same offsets."""
-    raise NotImplementedError
+    try:
+        messages, codec = read_messages(entry, header)
+        data = convert_kafka.build_messages(messages, header, codec=codec)
+        if len(data) > limit:
+            raise EntryTooLarge(f"{len(data)} bytes where {limit} are allowed")
+    except EntryError as error:
+        skipped = _skipped(header, error)
+        return Batch(empty_batch(header), skipped if skipped.messages else None)
+    return Batch(data)
+
+
+def read_messages(entry: Buffer, header: EntryHeader) -> tuple[list[Placed], Codec]:
+    """Read the messages of an entry, with their offsets, and how they were compressed.
+
+    Raises `CannotConvert` for what nobody but its own clients can read, other `EntryError`s for
+    what is damaged or too large.
+    """
+    match header.format:
+        case Format.KAFKA:
+            return convert_kafka.read_messages(entry, header), header.codec
+        case Format.PULSAR:
+            return convert_pulsar_read.read_messages(entry, header)
+        case Format.TUBEMQ:
+            raise CannotConvert(Reason.UNKNOWN, "TubeMQ's messages")
+
+
+def _skipped(header: EntryHeader, error: EntryError) -> Skipped:
+    if isinstance(error, CannotConvert):
+        reason = error.reason
+    elif isinstance(error, EntryTooLarge):
+        reason = Reason.TOO_LARGE
+    else:
+        reason = Reason.DAMAGED
+    return Skipped(header.base_offset, header.span, reason, header.record_count, f"{error}")

@@ -10,7 +10,6 @@ A name that begins with `trilogue.` is ours. As headers of a message (and so of 
     trilogue.pulsar.schema-version   bytes
     trilogue.pulsar.schema-id        bytes
     trilogue.pulsar.replicated-from  a cluster
-    trilogue.pulsar.replicate-to     a cluster; may repeat
     trilogue.pulsar.deliver-at       not before this time, ms
 
 As properties of a Pulsar message:
@@ -30,6 +29,7 @@ from __future__ import annotations
 import re
 from base64 import b64decode, b64encode
 from binascii import Error as Base64Error
+from contextlib import suppress
 from typing import Final, TypeAlias
 
 Headers: TypeAlias = tuple[tuple[str, bytes | None], ...]
@@ -44,7 +44,6 @@ NULL_KEY: Final = "trilogue.pulsar.null-key"
 SCHEMA_VERSION: Final = "trilogue.pulsar.schema-version"
 SCHEMA_ID: Final = "trilogue.pulsar.schema-id"
 REPLICATED_FROM: Final = "trilogue.pulsar.replicated-from"
-REPLICATE_TO: Final = "trilogue.pulsar.replicate-to"
 DELIVER_AT: Final = "trilogue.pulsar.deliver-at"
 
 KEY_IS_BASE64: Final = b"base64"
@@ -53,6 +52,7 @@ KEY_IS_BROKEN: Final = b"broken"
 _ESCAPED: Final = re.compile(
     r"trilogue\.header\.(?:0|[1-9][0-9]{0,8})\.(text|base64|null)\.(.*)", re.DOTALL
 )
+_NUMBER: Final = re.compile(r"0|-?[1-9][0-9]{0,18}", re.ASCII)
 
 
 def properties_of(headers: Headers) -> Properties:
@@ -64,11 +64,9 @@ def properties_of(headers: Headers) -> Properties:
         seen[name] = before + 1
         text = None
         if value is not None:
-            try:
+            with suppress(UnicodeDecodeError):
                 text = value.decode()
-            except UnicodeDecodeError:
-                pass
-        if text is not None and not before and not _ESCAPED.fullmatch(name):
+        if text is not None and not before and not _needs_escape(name):
             found.append((name, text))
         elif text is not None:
             found.append((f"trilogue.header.{before}.text.{name}", text))
@@ -78,6 +76,13 @@ def properties_of(headers: Headers) -> Properties:
             encoded = b64encode(value).decode()
             found.append((f"trilogue.header.{before}.base64.{name}", encoded))
     return found
+
+
+def _needs_escape(name: str) -> bool:
+    """Whether a property of this name would be read as something else."""
+    if not name.startswith(RESERVED):
+        return False
+    return name in {TIMESTAMP, TYPE} or _ESCAPED.fullmatch(name) is not None
 
 
 def header_of(name: str, value: str) -> tuple[str, bytes | None]:
@@ -103,3 +108,11 @@ def decode_base64(text: str) -> bytes | None:
     except (Base64Error, ValueError):
         return None
     return decoded if b64encode(decoded).decode() == text else None
+
+
+def parse_number(text: str) -> int | None:
+    """Read a number of 64 bits that is spelled as we would spell it, or return None."""
+    if not _NUMBER.fullmatch(text):
+        return None
+    number = int(text)
+    return number if -(2**63) <= number < 2**63 else None

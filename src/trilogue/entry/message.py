@@ -1,16 +1,16 @@
 """The neutral message: what a message is when no protocol is looking.
 
 Entries are kept as their producers sent them; only a reader that speaks another protocol gets them
-converted, and every conversion passes through this (docs: the table of what maps to what).
+converted, and every conversion passes through this (docs/reference/conversion.md: what maps to
+what). A tuple, since a conversion makes one per message.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Message:
+class Message(NamedTuple):
     """One message. A value of None is a tombstone; headers are ordered and may repeat."""
 
     value: bytes | None

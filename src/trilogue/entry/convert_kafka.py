@@ -1,0 +1,114 @@
+"""Kafka's record batches to neutral messages and back.
+
+A record says all that a message does but its ordering key and its type, which travel as headers
+with reserved names (convert_names.py). Offsets are kept, and so are holes between them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final, TypeAlias
+
+from trilogue.entry.compression import Buffer
+from trilogue.entry.convert_names import ORDERING_KEY, TYPE, Headers
+from trilogue.entry.entry import NO_TIMESTAMP, Codec, EntryHeader, Record
+from trilogue.entry.kafka_batch import DECOMPRESSED_LIMIT, seal, walk_records
+from trilogue.entry.message import Message
+from trilogue.entry.pack import RecordPacker
+
+Placed: TypeAlias = tuple[int, Message]  # a message and its offset
+
+_AT_ONCE: Final = 1000
+_INT64_MAX: Final = 2**63 - 1
+_INT64_MIN: Final = -(2**63)
+
+
+def read_messages(
+    entry: Buffer, header: EntryHeader, *, limit: int = DECOMPRESSED_LIMIT
+) -> list[Placed]:
+    """Read all messages of a batch. Raises `EntryError` where it is not in order."""
+    walker = walk_records(entry, limit=limit, header=header)
+    found: list[Placed] = []
+    while records := walker.read_records(_AT_ONCE):
+        found += [(record.offset, _message(record)) for record in records]
+    return found
+
+
+def _message(record: Record) -> Message:
+    _, timestamp, key, value, headers, _ = record
+    ordering_key = kind = None
+    if headers and any(name in _TAKEN_OUT for name, _ in headers):
+        headers, ordering_key, kind = _take_out(headers)
+    event_time_ms = None if timestamp == NO_TIMESTAMP else timestamp
+    return Message(value, key, ordering_key, headers, kind, event_time_ms)
+
+
+def build_messages(
+    messages: Iterable[Placed],
+    header: EntryHeader,
+    *,
+    codec: Codec,
+) -> bytes:
+    """Build the batch that has these messages at their offsets and covers all of `header`."""
+    packer = RecordPacker()
+    base_offset = header.base_offset
+    base_timestamp = latest = NO_TIMESTAMP
+    count = 0
+    for offset, message in messages:
+        time_ms = message.time_ms
+        timestamp = NO_TIMESTAMP if time_ms is None else min(time_ms, _INT64_MAX)
+        if not count:
+            base_timestamp = timestamp
+        delta = timestamp - base_timestamp
+        if not _INT64_MIN <= delta <= _INT64_MAX:  # times out of this world: what fits fits
+            timestamp, delta = base_timestamp, 0
+        latest = max(latest, timestamp)
+        headers = message.headers
+        if message.ordering_key is not None:
+            headers = (*headers, (ORDERING_KEY, message.ordering_key))
+        if message.type is not None:
+            headers = (*headers, (TYPE, message.type.encode()))
+        encoded = [(name.encode(), value) for name, value in headers] if headers else ()
+        packer.pack(offset - base_offset, delta, message.key, message.value, encoded)
+        count += 1
+    return seal(
+        packer.packed(),
+        record_count=count,
+        last_offset_delta=header.last_offset_delta,
+        base_timestamp=base_timestamp,
+        max_timestamp=latest if count else header.max_timestamp,
+        codec=codec if count else Codec.NONE,
+        base_offset=base_offset,
+        leader_epoch=header.leader_epoch,
+    )
+
+
+def empty_batch(header: EntryHeader) -> bytes:
+    """Build a batch without messages that covers the offsets of an entry, so that readers go on."""
+    return build_messages((), header, codec=Codec.NONE)
+
+
+_TAKEN_OUT: Final = {ORDERING_KEY, TYPE}
+
+
+def _take_out(headers: Headers) -> tuple[Headers, bytes | None, str | None]:
+    """Return the headers without those that are fields of a message, and these."""
+    ordering_key: bytes | None = None
+    kind: str | None = None
+    left = []
+    for name, value in headers:
+        if name == ORDERING_KEY and ordering_key is None and value is not None:
+            ordering_key = value
+        elif name == TYPE and kind is None and value is not None and _is_text(value):
+            kind = value.decode()
+        else:
+            left.append((name, value))
+    return tuple(left), ordering_key, kind
+
+
+def _is_text(value: bytes) -> bool:
+    try:
+        value.decode()
+    except UnicodeDecodeError:
+        return False
+    return True

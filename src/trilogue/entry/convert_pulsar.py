@@ -1,0 +1,225 @@
+"""Neutral messages to Pulsar's payload sections: batches, singles, and pieces of what is too large.
+
+    section   0e01 | crc32c u32 | metadata size u32 | MessageMetadata | payload
+    payload   of a batch, before compression: (size u32 | SingleMessageMetadata | value)*
+
+A batch has an item for every offset that it covers, so that a message's index in it is its offset
+minus the first; offsets that hold nothing are items that were compacted out. What stands once for a
+whole batch (schema version, origin, delivery time) is said there when its messages agree on it, and
+in properties of each otherwise.
+"""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+from trilogue.entry.convert_names import (
+    DELIVER_AT,
+    KEY_FORM,
+    KEY_IS_BASE64,
+    KEY_IS_BROKEN,
+    NULL_KEY,
+    REPLICATED_FROM,
+    RESERVED,
+    SCHEMA_ID,
+    SCHEMA_VERSION,
+    TIMESTAMP,
+    TYPE,
+    Headers,
+    parse_number,
+    properties_of,
+)
+from trilogue.entry.message import Message
+
+PRODUCER_NAME: Final = "trilogue.kafka"
+"""The producer that Pulsar clients see behind what Kafka clients wrote: there is no name there."""
+
+HOLE: Final = b"\0\0\0\4\x18\0\x20\1"  # an item of 4 bytes: payload_size 0, compacted_out
+_INT64_MAX: Final = 2**63 - 1
+
+
+class Shared(NamedTuple):
+    """What Pulsar's metadata says once for all messages of an entry."""
+
+    schema_version: bytes | None = None
+    schema_id: bytes | None = None
+    replicated_from: str | None = None
+    deliver_at: int | None = None
+
+
+class Item(NamedTuple):
+    """One message in Pulsar's words, without what its entry says for all."""
+
+    value: bytes | None
+    key: str | None = None
+    key_is_base64: bool = False
+    key_is_null: bool = False
+    ordering_key: bytes | None = None
+    properties: Sequence[tuple[str, str]] = ()
+    event_time: int = 0
+
+
+NOTHING_SHARED: Final = Shared()
+
+
+def item_of(message: Message, *, alone: bool = True) -> tuple[Item, Shared]:
+    """Say a message in Pulsar's words; what an entry says once stays in it unless it is `alone`."""
+    value, key, ordering_key, headers, kind, event_time, publish_time = message
+    shared = NOTHING_SHARED
+    form: bytes | None = None
+    key_is_null = False
+    if headers and any(name.startswith(RESERVED) for name, _ in headers):
+        headers, form, key_is_null = _take_key_form(headers, key)
+        if alone:
+            headers, shared = take_shared(headers)
+    properties = properties_of(headers) if headers else []
+    if kind is not None:
+        properties.append((TYPE, kind))
+    if event_time is None and publish_time is None:
+        event_time = -1
+    if event_time is not None and event_time <= 0:
+        properties.append((TIMESTAMP, str(event_time)))
+        event_time = 0
+    key_text: str | None = None
+    key_is_base64 = False
+    if key is not None:
+        key_text, key_is_base64 = _spelled(key, form)
+    item = Item(
+        value, key_text, key_is_base64, key_is_null, ordering_key, properties, event_time or 0
+    )
+    return item, shared
+
+
+def _spelled(key: bytes, form: bytes | None) -> tuple[str, bool]:
+    """Say a key as text, and whether that is its base64."""
+    if form != KEY_IS_BASE64:
+        try:
+            return key.decode(), form == KEY_IS_BROKEN
+        except UnicodeDecodeError:
+            pass
+    return b64encode(key).decode(), True
+
+
+def _take_key_form(headers: Headers, key: bytes | None) -> tuple[Headers, bytes | None, bool]:
+    """Take the reserved headers about a key out, where they make sense."""
+    form: bytes | None = None
+    is_null = False
+    left = []
+    for name, value in headers:
+        if name == KEY_FORM and value in {KEY_IS_BASE64, KEY_IS_BROKEN} and key is not None:
+            form = value
+        elif name == NULL_KEY and value == b"":
+            is_null = True
+        else:
+            left.append((name, value))
+    return tuple(left), form, is_null
+
+
+def take_shared(headers: Headers) -> tuple[Headers, Shared]:
+    """Take the reserved headers out that stand for what an entry says once."""
+    found = NOTHING_SHARED
+    left = []
+    for name, value in headers:
+        if value is None:
+            left.append((name, value))
+        elif name == SCHEMA_VERSION and found.schema_version is None:
+            found = found._replace(schema_version=value)
+        elif name == SCHEMA_ID and found.schema_id is None:
+            found = found._replace(schema_id=value)
+        elif name == REPLICATED_FROM and found.replicated_from is None and _text(value) is not None:
+            found = found._replace(replicated_from=_text(value))
+        elif name == DELIVER_AT and found.deliver_at is None and _number(value) is not None:
+            found = found._replace(deliver_at=_number(value))
+        else:
+            left.append((name, value))
+    return tuple(left), found
+
+
+def headers_of(shared: Shared) -> Headers:
+    """Say what an entry says once as headers of each of its messages."""
+    found: list[tuple[str, bytes | None]] = []
+    if shared.schema_version is not None:
+        found.append((SCHEMA_VERSION, shared.schema_version))
+    if shared.schema_id is not None:
+        found.append((SCHEMA_ID, shared.schema_id))
+    if shared.replicated_from is not None:
+        found.append((REPLICATED_FROM, shared.replicated_from.encode()))
+    if shared.deliver_at is not None:
+        found.append((DELIVER_AT, str(shared.deliver_at).encode()))
+    return tuple(found)
+
+
+def _text(value: bytes) -> str | None:
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        return None
+
+
+def _number(value: bytes) -> int | None:
+    text = _text(value)
+    return None if text is None else parse_number(text)
+
+
+# ---- bytes
+
+
+def put_item(out: bytearray, item: Item, sequence_id: int) -> None:
+    """Write one item of a batch: its size, metadata, value."""
+    value, key, key_is_base64, key_is_null, ordering_key, properties, event_time = item
+    meta = bytearray()
+    for name, text in properties:
+        _put_property(meta, name, text)
+    if key is not None:
+        _put_octets(meta, b"\x12", key.encode())
+    size = 0 if value is None else len(value)
+    meta += b"\x18"
+    meta += varint(size)
+    if event_time:
+        meta += b"\x28"
+        meta += varint(event_time)
+    if key_is_base64:
+        meta += b"\x30\1"
+    if ordering_key is not None:
+        _put_octets(meta, b"\x3a", ordering_key)
+    meta += b"\x40"
+    meta += varint(sequence_id)
+    if value is None:
+        meta += b"\x48\1"
+    if key_is_null:
+        meta += b"\x50\1"
+    out += len(meta).to_bytes(4, "big")
+    out += meta
+    if size:
+        assert value is not None
+        out += value
+
+
+def _put_property(out: bytearray, name: str, text: str) -> None:
+    pair = bytearray()
+    _put_octets(pair, b"\x0a", name.encode())
+    _put_octets(pair, b"\x12", text.encode())
+    _put_octets(out, b"\x0a", pair)
+
+
+def _put_octets(out: bytearray, tag: bytes, value: bytes | bytearray) -> None:
+    out += tag
+    out += varint(len(value))
+    out += value
+
+
+def varint(number: int) -> bytes:
+    """Write a number as protobuf does."""
+    if number < 128:
+        return _ONE[number]
+    out = bytearray()
+    while number >= 128:
+        out.append(number & 127 | 128)
+        number >>= 7
+    out.append(number)
+    return bytes(out)
+
+
+_ONE: Final = tuple(bytes((number,)) for number in range(128))
