@@ -94,6 +94,7 @@ class Node:
             node_epoch=self.meta.state.node_epoch,
             on_entry=self.broker.restore_entry,
             on_fact=self.broker.apply_fact,
+            on_foreign=self.broker.restore_foreign,
             limits=LIMITS,
         )
         self.broker.attach(self.log, self.log.journal)

@@ -4,8 +4,9 @@ How a node brings one to life (each step needs the one before):
 
     broker = Broker(meta.state, allocate=meta.allocate, timers=..., now_ms=..., ...)
     broker.restore_snapshot(meta.snapshots())       # what fast facts amounted to at the last cut
-    log = Log.open(...)                             # its recovery calls broker.restore_entry and
-                                                    # broker.apply_fact for what came after the cut
+    log = Log.open(...)                             # its recovery calls broker.restore_entry,
+                                                    # broker.restore_foreign and broker.apply_fact
+                                                    # for what came after the cut
     broker.attach(log, log.journal)                 # topics are served from here on
 
 and at every flush cut, in the callback of the journal, `broker.snapshot()` gives the rows that
@@ -14,16 +15,19 @@ changed since the cut before. They are handed out once: whoever takes them must 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from trilogue.broker.cluster import Cluster, ClusterLimits, PartitionLogs
+from trilogue.broker.cluster import Cluster, ClusterLimits, Event, PartitionLogs
 from trilogue.broker.cursor import CursorLimits, Cursors, FactJournal
 from trilogue.broker.errors import NotServed, ProducerIdsExhausted
 from trilogue.broker.facts import (
     CURSOR_KEY,
     PRODUCER_KEY,
+    SEQUENCE_KEY,
+    SUBSCRIPTION_KEY,
+    SUBSCRIPTION_KINDS,
     CursorMove,
     FactKind,
     Protocol,
@@ -32,9 +36,16 @@ from trilogue.broker.facts import (
 )
 from trilogue.broker.group_members import GroupSettings, Timers
 from trilogue.broker.groups import Groups
+from trilogue.broker.names import TopicName
+from trilogue.broker.namespaces import Namespaces
+from trilogue.broker.policies import Policies
 from trilogue.broker.producers import ProducerLimits, Producers
 from trilogue.broker.promise import Promise
-from trilogue.entry.entry import EntryHeader
+from trilogue.broker.subscriptions import Bounds, SubscriptionLimits, Subscriptions
+from trilogue.broker.subscriptions import Journal as SubscriptionJournal
+from trilogue.broker.topic import Topic
+from trilogue.entry.entry import EntryHeader, Format
+from trilogue.entry.pulsar_batch import read_stamp
 from trilogue.log.errors import CorruptLog
 from trilogue.meta.errors import NoIdsLeft
 from trilogue.meta.state import MetaState
@@ -48,6 +59,7 @@ class BrokerSettings:
     groups: GroupSettings = field(default_factory=GroupSettings)
     producers: ProducerLimits = field(default_factory=ProducerLimits)
     cursors: CursorLimits = field(default_factory=CursorLimits)
+    subscriptions: SubscriptionLimits = field(default_factory=SubscriptionLimits)
 
 
 class ProducerIdentity(NamedTuple):
@@ -58,7 +70,7 @@ class ProducerIdentity(NamedTuple):
 
 
 class Broker:
-    """Topics (`cluster`), readers (`groups`, `cursors`), writers (`producers`)."""
+    """Topics (`cluster`, `namespaces`), readers (`groups`, `cursors`), writers (`producers`)."""
 
     def __init__(
         self,
@@ -84,14 +96,24 @@ class Broker:
             producers=self.producers,
             forget=self._forget,
             limits=settings.cluster,
+            policies=self._policies,
+        )
+        self.namespaces = Namespaces(
+            state.settings, topics=self.cluster.count_in, changed=self.cluster.refresh
         )
         self.cursors = Cursors(self.cluster.has_partition, settings.cursors)
+        self.subscriptions = Subscriptions(
+            self.cluster.has_partition, self._bounds, now_ms, settings.subscriptions
+        )
         self.groups = Groups(settings.groups, timers, new_member_suffix)
 
-    def attach(self, logs: PartitionLogs, journal: FactJournal) -> None:
+    def attach(self, logs: PartitionLogs, journal: SubscriptionJournal) -> None:
         """Begin to serve, from a log that has recovered."""
         self._journal = journal
         self.cluster.attach(logs)
+        self.subscriptions.attach(journal)
+        self.producers.sequences.keep(self._deduplicates)
+        self.cluster.listeners.append(self._policies_changed)
 
     # -- what doors ask
 
@@ -116,9 +138,12 @@ class Broker:
 
     def snapshot(self) -> list[SnapshotRow]:
         """Return what changed since the last call and is durable, for meta."""
-        return self.cursors.snapshot() + self.producers.snapshot(
-            self._now_ms(), self.cluster.durable_end
-        )
+        return [
+            *self.cursors.snapshot(),
+            *self.subscriptions.snapshot(),
+            *self.producers.snapshot(self._now_ms(), self.cluster.durable_end),
+            *self.producers.sequences.snapshot(self._now_ms(), self.cluster.durable_end),
+        ]
 
     def restore_snapshot(self, rows: Iterable[tuple[bytes, bytes]]) -> None:
         """Take over what meta kept of the last cut."""
@@ -132,8 +157,13 @@ class Broker:
                     self.producers.load(mark)
                 else:
                     self.producers.disown(mark)
+            elif kind == SUBSCRIPTION_KEY:
+                self.subscriptions.load(value)
+            elif kind == SEQUENCE_KEY:
+                self.producers.sequences.load(key, value, self.cluster.has_partition)
             else:
                 raise CorruptLog(f"a snapshot of unknown kind {kind!r}")
+        self.producers.sequences.loaded()
 
     def apply_fact(self, kind: int, payload: bytes) -> None:
         """Take over a fact of a frame that is replayed."""
@@ -143,6 +173,8 @@ class Broker:
             mark = decode_mark(payload)
             if self.cluster.has_partition(mark.partition_id):
                 self.producers.replay(mark)
+        elif kind in SUBSCRIPTION_KINDS:
+            self.subscriptions.replay(kind, payload)
         else:
             raise CorruptLog(f"a fact of unknown kind {kind}")
 
@@ -151,7 +183,34 @@ class Broker:
         if header.producer_id >= 0 and self.cluster.has_partition(partition_id):
             self.producers.of(partition_id).restore(header, self._now_ms())
 
+    def restore_foreign(self, partition_id: int, header: EntryHeader, entry: memoryview) -> None:
+        """Take over what a replayed entry of another format says of its producer."""
+        if header.format is not Format.PULSAR or not header.record_count:
+            return
+        if self.cluster.has_partition(partition_id):
+            stamp, end = read_stamp(entry), header.last_offset + 1
+            self.producers.sequences.restore(partition_id, stamp, end, self._now_ms())
+
+    def _deduplicates(self, partition_id: int) -> bool:
+        partition = self.cluster.find_partition(partition_id)
+        return partition is not None and partition.policies.deduplication
+
+    def _policies_changed(self, event: Event, topic: Topic) -> None:
+        """What was remembered under a policy is forgotten with it: meanwhile it gets old."""
+        if event is Event.ALTERED:
+            for partition in topic.partitions:
+                if not partition.policies.deduplication:
+                    self.producers.sequences.drop(partition.partition_id)
+
+    def _bounds(self, partition_id: int) -> Bounds | None:
+        partition = self.cluster.find_partition(partition_id)
+        return None if partition is None else partition.log
+
+    def _policies(self, name: TopicName, settings: Mapping[str, str]) -> Policies:
+        return self.namespaces.policies(name, settings)
+
     def _forget(self, partition_ids: Sequence[int]) -> None:
         self.cursors.drop(partition_ids)
+        self.subscriptions.drop(partition_ids)
         for partition_id in partition_ids:
             self.producers.drop(partition_id)

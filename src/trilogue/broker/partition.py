@@ -4,6 +4,9 @@
 what is too large), then the bytes (checksum, format), then who writes (a repeated batch appends
 nothing), then the topic's time, then the log. All of it works on the header; no record is touched,
 unless the topic is compacted: then each needs a key.
+
+`append_entry` takes what is in another protocol's format and was checked by who built the entry:
+there the order is who may write at all, who writes what again, time, log.
 """
 
 from __future__ import annotations
@@ -19,6 +22,7 @@ from trilogue.broker.errors import (
     NotServed,
     StaleEpoch,
     TooLarge,
+    TopicTerminated,
     UnknownEpoch,
     UnknownTopic,
     UnsupportedCompression,
@@ -26,6 +30,7 @@ from trilogue.broker.errors import (
 )
 from trilogue.broker.policies import BROKER_POLICIES
 from trilogue.broker.producers import PartitionProducers
+from trilogue.broker.sequences import NO_SEQUENCE, Stamp
 from trilogue.broker.settings import TopicSettings
 from trilogue.entry import entry as entries
 from trilogue.entry.entry import (
@@ -36,6 +41,7 @@ from trilogue.entry.entry import (
     EntryHeader,
 )
 from trilogue.entry.kafka_batch import check_produced, read_header, set_log_append_time
+from trilogue.entry.pulsar_batch import PULSAR_SECTION_AT, producer_key
 from trilogue.log.errors import LogError
 from trilogue.log.partition_log import PartitionLog
 
@@ -45,7 +51,8 @@ _LENGTH, _LENGTH_AT = Struct(">i"), 8
 class Appended(NamedTuple):
     """Where a batch stands. It is not durable before the journal says so, repeated or not.
 
-    Of a `patient` topic it is acknowledged all the same; its readers wait.
+    Of a `patient` topic it is acknowledged all the same; its readers wait. Where a repeated entry
+    of a producer known by name stands is not remembered: its base offset is -1.
     """
 
     base_offset: int
@@ -114,8 +121,8 @@ class Partition:
             header = self.check_batch(records)
         except EntryError as error:
             raise _refusal(error, records) from error
-        if self.deleted:
-            raise UnknownTopic("the topic was deleted")
+        if self.deleted or self.terminated:
+            raise self._closed()
         if header.attributes & TRANSACTIONAL:
             raise NotServed("transactions are not served")
         idempotent = header.producer_id >= 0
@@ -136,9 +143,61 @@ class Partition:
             self.producers.write(header, base_offset, append_time_ms, now_ms, durable_end)
         return Appended(base_offset, append_time_ms, False, self.patient)
 
+    def append_entry(
+        self, entry: memoryview, header: EntryHeader, *, now_ms: int, sequence: Stamp | None
+    ) -> Appended:
+        """Append an entry of another format than Kafka's, which was checked when it was built.
+
+        `sequence` is what it says of its producer; where the topic's policy says so, what that
+        producer has written already is not written again. A compacted topic takes messages without
+        a key: they stay. A writable entry gets the broker's time in place.
+        """
+        if self.deleted or self.terminated:
+            raise self._closed()
+        if header.attributes & TRANSACTIONAL:
+            raise NotServed("transactions are not served")
+        policies = self.policies
+        if 0 < policies.max_message_size < len(entry) - PULSAR_SECTION_AT:
+            raise TooLarge(f"{len(entry)} bytes, the topic takes {policies.max_message_size}")
+        named = sequence if policies.deduplication else None
+        sequences = self.producers.sequences
+        if named is not None and sequences.repeats(self.log.partition_id, named):
+            return Appended(-1, -1, True, self.patient)
+        append_time_ms = -1
+        if self.stamps:
+            entry, header = _stamped(entry, now_ms)
+            append_time_ms = now_ms
+        log = self.log
+        try:
+            base_offset = log.append(entry, header)
+        except LogError as error:
+            raise failure(error) from error
+        if named is not None and header.record_count:  # none in a chunk that is not the last
+            sequences.write(log.partition_id, named, base_offset, now_ms, log.high_watermark)
+        return Appended(base_offset, append_time_ms, False, self.patient)
+
+    @property
+    def formats(self) -> int:
+        """Which formats entries in memory may have: bit 1 << Format for each."""
+        return self.log.tail_formats
+
+    def last_sequence_id(self, producer_name: str) -> int:
+        """Return the highest sequence id that a producer has written here, or -1.
+
+        It is true when the journal says that everything added so far is durable.
+        """
+        if not self.policies.deduplication:
+            return NO_SEQUENCE
+        return self.producers.sequences.last(self.log.partition_id, producer_key(producer_name))
+
+    def _closed(self) -> BrokerError:
+        if self.deleted:
+            return UnknownTopic("the topic was deleted")
+        return TopicTerminated("the topic was terminated")
+
 
 def _stamped(records: memoryview, now_ms: int) -> tuple[memoryview, EntryHeader]:
-    copy = bytearray(records)
+    copy = bytearray(records) if records.readonly else records
     set_log_append_time(copy, now_ms)
     return memoryview(copy), read_header(copy)
 

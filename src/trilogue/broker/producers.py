@@ -36,7 +36,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import OrderedDict
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from operator import attrgetter
 
 from trilogue.broker.errors import (
@@ -52,6 +52,7 @@ from trilogue.broker.facts import (
     encode_mark,
     producer_key,
 )
+from trilogue.broker.sequences import SequenceLimits, Sequences
 from trilogue.entry.entry import EntryHeader
 
 WINDOW = BATCHES_MAX  # five, whose repetition is answered with their offset
@@ -67,6 +68,7 @@ class ProducerLimits:
 
     expiration_ms: int = 86_400_000
     count_max: int = 100_000
+    sequences: SequenceLimits = field(default_factory=SequenceLimits)
 
 
 class _Producer:
@@ -187,6 +189,11 @@ class PartitionProducers:
     def __len__(self) -> int:
         return len(self._states)
 
+    @property
+    def sequences(self) -> Sequences:
+        """What producers that are known by name have written, to all partitions."""
+        return self._all.sequences
+
     def last_entries(self) -> dict[int, int]:
         """Return the base offset of the last entry of each producer that is known."""
         return {
@@ -286,6 +293,7 @@ class Producers:
 
     def __init__(self, limits: ProducerLimits | None = None) -> None:
         self.limits = limits or ProducerLimits()
+        self.sequences = Sequences(self.limits.sequences)
         self._partitions: dict[int, PartitionProducers] = {}
         self._by_use: OrderedDict[_Producer, None] = OrderedDict()  # the longest idle first
         self._dirty: list[_Producer] = []
@@ -316,6 +324,7 @@ class Producers:
 
     def drop(self, partition_id: int) -> None:
         """Forget the producers of a partition that was deleted."""
+        self.sequences.drop(partition_id)
         partition = self._partitions.pop(partition_id, None)
         for state in partition.clear() if partition else ():
             self._let_go(state)

@@ -32,7 +32,7 @@ from trilogue.log.object_cache import ObjectCache
 from trilogue.log.partition_log import PartitionLog
 from trilogue.log.ports import Background, Committer, Scheduler
 from trilogue.log.recovery import Recovered, recover, salvage
-from trilogue.log.replay import FrameReplay, OnEntry, OnFact
+from trilogue.log.replay import FrameReplay, OnEntry, OnFact, OnForeign
 from trilogue.log.segment_info import FlushResult, SegmentInfo, Swap
 from trilogue.log.segment_reader import SegmentReaders
 
@@ -116,15 +116,17 @@ class Log:
         node_epoch: int,
         on_entry: OnEntry = lambda _partition_id, _header: None,
         on_fact: OnFact = lambda _kind, _payload: None,
+        on_foreign: OnForeign = lambda _partition_id, _header, _entry: None,
         limits: LogLimits | None = None,
         salvage_damage: bool = False,
     ) -> Log:
         """Recover what the journal holds beyond the manifest, and begin to write.
 
         `on_entry` is told of replayed entries that have a producer id (also below their partition's
-        start: a retry must not bring deleted records back), `on_fact` of replayed facts; in the
-        order they were written. Facts may be known already from a snapshot that is newer than they
-        are (docs/decisions/0005): replaying them all must end in the same state.
+        start: a retry must not bring deleted records back), `on_foreign` likewise of entries that
+        are not Kafka's, `on_fact` of replayed facts; in the order they were written. Facts may be
+        known already from a snapshot that is newer than they are (docs/decisions/0005): replaying
+        them all must end in the same state.
         Raises `CorruptLog`, `NewerFormat`, `OSError`.
         """
         limits = limits or LogLimits()
@@ -132,7 +134,7 @@ class Log:
         if salvage_damage:
             salvage(fs, directory.journal, flushed_through=through, now_ms=around.now_ms())
         free_bytes = around.free_bytes or partial(fs.free_bytes, directory.path)
-        replay = FrameReplay(on_entry, on_fact)
+        replay = FrameReplay(on_entry, on_fact, on_foreign)
         recovered = recover(
             fs,
             directory.journal,

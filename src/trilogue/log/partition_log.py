@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
-from trilogue.entry.entry import TRANSACTIONAL, EntryHeader
+from trilogue.entry.entry import FORMAT_SHIFT, TRANSACTIONAL, EntryHeader, Format
 from trilogue.entry.walk import read_header
 from trilogue.log.catalog import Catalog, Runs
 from trilogue.log.chunks import Budget
@@ -43,6 +43,7 @@ from trilogue.log.window import Mark, Window
 log = logging.getLogger(__name__)
 
 NO_TIMESTAMP: Final = -1
+FORMAT_BITS: Final = tuple(1 << number for number in range(4))
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +115,7 @@ class PartitionLog:
         "partition_id",
         "patient",
         "start_offset",
+        "tail_formats",
     )
 
     def __init__(
@@ -137,6 +139,7 @@ class PartitionLog:
         self.flushed_end = end  # below it entries are in segments
         self.high_watermark = end  # the durable end: below it entries may be read
         self.end_offset = end  # the next offset to be given
+        self.tail_formats = 0  # a bit for each format of which entries may be in the tail
         self._journal = journal
         self._readers = readers
         self._runs = Runs(catalog, partition_id)  # what is in segments
@@ -176,7 +179,9 @@ class PartitionLog:
         if window is not self._window:
             self._window = window
             window.followers.append(self)
-        if header.attributes & TRANSACTIONAL:
+        attributes = header.attributes
+        self.tail_formats |= FORMAT_BITS[attributes >> FORMAT_SHIFT & 3]
+        if attributes & TRANSACTIONAL:
             self._note(event_of(entry, header, base_offset))
         return base_offset
 
@@ -195,8 +200,13 @@ class PartitionLog:
         max_time: int,
         *,
         append_ms: int,
+        formats: int = 1 << Format.KAFKA,
     ) -> None:
-        """Put an entry that is durable in the journal back into the tail; for recovery."""
+        """Put an entry that is durable in the journal back into the tail; for recovery.
+
+        `formats` has the bit of the entry's format.
+        """
+        self.tail_formats |= formats
         tail = self._tail
         tail.append(entry, len(entry), base_offset, epoch, max_time)
         self.end_offset = self.high_watermark = self._epoch_start = end_offset
@@ -452,6 +462,8 @@ class PartitionLog:
         position = self._visible if end_offset == self.high_watermark else tail.locate(end_offset)
         tail.drop_before(position)
         self._append_times.drop_before(position, self._visible)
+        if end_offset == self.end_offset:
+            self.tail_formats = 0
         if self._epoch_start <= end_offset:
             self._epochs = None
         if self._transactions is not None:

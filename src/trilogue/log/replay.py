@@ -7,7 +7,7 @@ from pathlib import Path
 from struct import Struct
 from typing import Final
 
-from trilogue.entry.entry import TRANSACTIONAL, EntryHeader
+from trilogue.entry.entry import FORMAT_MASK, FORMAT_SHIFT, TRANSACTIONAL, EntryHeader
 from trilogue.entry.walk import read_header
 from trilogue.log.errors import CorruptLog
 from trilogue.log.frame import LOST, Frame, iter_entries, iter_facts
@@ -18,14 +18,16 @@ from trilogue.log.partition_log import PartitionLog
 _REPLAYED: Final = Struct(">q13xhi8xqq")
 
 OnEntry = Callable[[int, EntryHeader], None]
+OnForeign = Callable[[int, EntryHeader, memoryview], None]
 OnFact = Callable[[int, bytes], None]
 
 
 class FrameReplay:
     """Puts replayed frames into partitions once those are known."""
 
-    def __init__(self, on_entry: OnEntry, on_fact: OnFact) -> None:
+    def __init__(self, on_entry: OnEntry, on_fact: OnFact, on_foreign: OnForeign) -> None:
         self._on_entry = on_entry
+        self._on_foreign = on_foreign
         self._on_fact = on_fact
         self._frames: list[tuple[memoryview, Frame, Path]] = []
         self._ranges: Mapping[int, PartitionRange] = {}
@@ -72,8 +74,9 @@ class FrameReplay:
             if attributes & TRANSACTIONAL and base_offset >= self._ranges[partition_id].flushed_end:
                 partition.restore_transaction(data[position : position + length])
             if end_offset <= expected and expected == partition.flushed_end:
-                if producer_id >= 0 and base_offset >= self._ranges[partition_id].flushed_end:
-                    self._on_entry(partition_id, read_header(data[position : position + length]))
+                if base_offset >= self._ranges[partition_id].flushed_end:
+                    entry = data[position : position + length]
+                    self._tell(partition_id, attributes, producer_id, entry)
                 continue  # in a segment already, or below the start
             if base_offset != expected and not (
                 lost or base_offset < expected == partition.flushed_end
@@ -90,6 +93,14 @@ class FrameReplay:
                 owner_epoch,
                 max_timestamp,
                 append_ms=frame.append_time_ms,
+                formats=1 << (attributes >> FORMAT_SHIFT & 3),
             )
-            if producer_id >= 0:
-                self._on_entry(partition_id, read_header(entry))
+            self._tell(partition_id, attributes, producer_id, entry)
+
+    def _tell(
+        self, partition_id: int, attributes: int, producer_id: int, entry: memoryview
+    ) -> None:
+        if producer_id >= 0:
+            self._on_entry(partition_id, read_header(entry))
+        elif attributes & FORMAT_MASK:
+            self._on_foreign(partition_id, read_header(entry), entry)

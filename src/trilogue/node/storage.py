@@ -169,6 +169,7 @@ def _open(
         node_epoch=meta.state.node_epoch,
         on_entry=broker.restore_entry,
         on_fact=broker.apply_fact,
+        on_foreign=broker.restore_foreign,
         limits=log_limits(settings),
         salvage_damage=settings.switch("salvage"),
     )
