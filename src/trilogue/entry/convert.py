@@ -29,6 +29,7 @@ from trilogue.entry.entry import (
     EntryTooLarge,
     Format,
 )
+from trilogue.entry.pulsar_batch import ChunkedEntry, EncryptedEntry
 
 __all__ = [
     "CONVERTED_MAX",
@@ -88,10 +89,15 @@ def read_messages(entry: Buffer, header: EntryHeader) -> tuple[list[Placed], Cod
 
 
 def _skipped(header: EntryHeader, error: EntryError) -> Skipped:
-    if isinstance(error, CannotConvert):
-        reason = error.reason
-    elif isinstance(error, EntryTooLarge):
-        reason = Reason.TOO_LARGE
-    else:
-        reason = Reason.DAMAGED
+    match error:
+        case CannotConvert():
+            reason = error.reason
+        case EncryptedEntry():
+            reason = Reason.ENCRYPTED
+        case ChunkedEntry():
+            reason = Reason.CHUNKED
+        case EntryTooLarge():
+            reason = Reason.TOO_LARGE
+        case _:
+            reason = Reason.DAMAGED
     return Skipped(header.base_offset, header.span, reason, header.record_count, f"{error}")

@@ -12,7 +12,6 @@ in properties of each otherwise.
 from __future__ import annotations
 
 from base64 import b64encode
-from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from trilogue.entry.convert_names import (
@@ -32,6 +31,7 @@ from trilogue.entry.convert_names import (
     properties_of,
 )
 from trilogue.entry.message import Message
+from trilogue.entry.pulsar_batch import PulsarMessage
 
 PRODUCER_NAME: Final = "trilogue.kafka"
 """The producer that Pulsar clients see behind what Kafka clients wrote: there is no name there."""
@@ -49,22 +49,12 @@ class Shared(NamedTuple):
     deliver_at: int | None = None
 
 
-class Item(NamedTuple):
-    """One message in Pulsar's words, without what its entry says for all."""
-
-    value: bytes | None
-    key: str | None = None
-    key_is_base64: bool = False
-    key_is_null: bool = False
-    ordering_key: bytes | None = None
-    properties: Sequence[tuple[str, str]] = ()
-    event_time: int = 0
-
-
 NOTHING_SHARED: Final = Shared()
 
 
-def item_of(message: Message, *, alone: bool = True) -> tuple[Item, Shared]:
+def item_of(
+    message: Message, offset: int, index: int, *, alone: bool = True
+) -> tuple[PulsarMessage, Shared]:
     """Say a message in Pulsar's words; what an entry says once stays in it unless it is `alone`."""
     value, key, ordering_key, headers, kind, event_time, publish_time = message
     shared = NOTHING_SHARED
@@ -86,8 +76,16 @@ def item_of(message: Message, *, alone: bool = True) -> tuple[Item, Shared]:
     key_is_base64 = False
     if key is not None:
         key_text, key_is_base64 = _spelled(key, form)
-    item = Item(
-        value, key_text, key_is_base64, key_is_null, ordering_key, properties, event_time or 0
+    item = PulsarMessage(
+        index,
+        value,
+        key_text,
+        key_is_base64,
+        key_is_null,
+        ordering_key,
+        event_time or 0,
+        offset,
+        tuple(properties),
     )
     return item, shared
 
@@ -166,9 +164,19 @@ def _number(value: bytes) -> int | None:
 # ---- bytes
 
 
-def put_item(out: bytearray, item: Item, sequence_id: int) -> None:
+def item_bytes(item: PulsarMessage) -> bytearray:
     """Write one item of a batch: its size, metadata, value."""
-    value, key, key_is_base64, key_is_null, ordering_key, properties, event_time = item
+    (
+        _,
+        value,
+        key,
+        key_is_base64,
+        key_is_null,
+        ordering_key,
+        event_time,
+        sequence_id,
+        properties,
+    ) = item
     meta = bytearray()
     for name, text in properties:
         _put_property(meta, name, text)
@@ -190,11 +198,11 @@ def put_item(out: bytearray, item: Item, sequence_id: int) -> None:
         meta += b"\x48\1"
     if key_is_null:
         meta += b"\x50\1"
-    out += len(meta).to_bytes(4, "big")
+    out = bytearray(len(meta).to_bytes(4, "big"))
     out += meta
-    if size:
-        assert value is not None
+    if value:
         out += value
+    return out
 
 
 def _put_property(out: bytearray, name: str, text: str) -> None:

@@ -25,17 +25,11 @@ from trilogue.entry.convert_names import (
 )
 from trilogue.entry.convert_pulsar import Shared, headers_of
 from trilogue.entry.convert_result import CannotConvert, Reason
-from trilogue.entry.entry import NO_TIMESTAMP, Codec, CorruptEntry, EntryHeader
+from trilogue.entry.entry import NO_TIMESTAMP, Codec, EntryHeader
 from trilogue.entry.kafka_batch import DECOMPRESSED_LIMIT
 from trilogue.entry.message import Message
-from trilogue.entry.pulsar_codecs import PulsarCodec, decompress
-from trilogue.wire.errors import WireError
-from trilogue.wire.pulsar.hot import Metadata, read_metadata, read_properties
-from trilogue.wire.pulsar.singles import Single, Singles
-
-SECTION_AT: Final = 101
-HEAD_SIZE: Final = 10  # magic, checksum, size of the metadata
-_AT_ONCE: Final = 1000
+from trilogue.entry.pulsar_batch import Metadata, PulsarMessage, read_metadata, walk_messages
+from trilogue.entry.pulsar_codecs import PulsarCodec
 
 CODECS: Final = {
     PulsarCodec.NONE: Codec.NONE,
@@ -54,63 +48,19 @@ def read_messages(
     Raises `CannotConvert` for what only its own clients can read, other `EntryError`s where it is
     not in order. What compaction took out, or only brokers are to see, is just not there.
     """
-    section = memoryview(entry)[SECTION_AT : header.length]
-    metadata_size = int.from_bytes(section[6:HEAD_SIZE], "big")
-    described = section[HEAD_SIZE : HEAD_SIZE + metadata_size]
-    try:
-        metadata = read_metadata(described)
-        if metadata.marker_type >= 0:
-            return [], Codec.NONE
-        _check(metadata)
-        packed = section[HEAD_SIZE + metadata_size :]
-        payload = decompress(metadata.compression, packed, metadata.uncompressed_size, limit)
-        codec = CODECS[PulsarCodec(metadata.compression)]
-        if metadata.is_batch:
-            return _batch(payload, metadata, header), codec
-        properties = read_properties(described) if metadata.has_properties else ()
-        return [(header.base_offset, _alone(payload, metadata, properties))], codec
-    except WireError as error:
-        raise CorruptEntry(f"{error}") from error
-
-
-def _check(metadata: Metadata) -> None:
-    if metadata.has_encryption:
-        raise CannotConvert(Reason.ENCRYPTED)
-    if metadata.is_chunk:
-        raise CannotConvert(
-            Reason.CHUNKED, f"chunk {metadata.chunk_id + 1} of {metadata.num_chunks}"
-        )
+    metadata = read_metadata(entry)
+    if metadata.marker_type >= 0:
+        return [], Codec.NONE
     if metadata.has_txn:
         raise CannotConvert(Reason.TRANSACTIONAL)
-
-
-def _batch(payload: Buffer, metadata: Metadata, header: EntryHeader) -> list[Placed]:
-    if metadata.num_messages != header.span:
-        raise CorruptEntry(f"{metadata.num_messages} messages over {header.span} offsets")
-    base_offset = header.base_offset
-    publish_time = metadata.publish_time
     shared = headers_of(_shared(metadata))
-    singles = Singles(payload, metadata.num_messages)
-    found: list[Placed] = []
-    while some := singles.read(_AT_ONCE):
-        found += [(base_offset + one[0], _message(one, shared, publish_time)) for one in some]
-    return found
-
-
-def _alone(payload: Buffer, metadata: Metadata, properties: tuple[tuple[str, str], ...]) -> Message:
-    """Read an entry that is one message, which the metadata describes itself."""
-    single = Single(
-        0,
-        None if metadata.null_value else bytes(payload),
-        metadata.partition_key,
-        metadata.key_is_b64,
-        metadata.null_key,
-        metadata.ordering_key,
-        metadata.event_time,
-        metadata.sequence_id,
-        properties,
-    )
-    return _message(single, headers_of(_shared(metadata)), metadata.publish_time)
+    publish_time = metadata.publish_time
+    base_offset = header.base_offset
+    found = [
+        (base_offset + single[0], _message(single, shared, publish_time))
+        for single in walk_messages(entry, header, limit)
+    ]
+    return found, CODECS[PulsarCodec(metadata.compression)]
 
 
 def _shared(metadata: Metadata) -> Shared:
@@ -123,7 +73,7 @@ def _shared(metadata: Metadata) -> Shared:
     )
 
 
-def _message(single: Single, shared: Headers, publish_time: int) -> Message:
+def _message(single: PulsarMessage, shared: Headers, publish_time: int) -> Message:
     _, value, key_text, is_base64, key_is_null, ordering_key, event_time, _, properties = single
     key = None if key_text is None else key_text.encode()
     kind: str | None = None

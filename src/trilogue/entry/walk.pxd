@@ -31,6 +31,9 @@ cpdef object set_base(object entry, int64_t base_offset, int32_t leader_epoch)
                room=Py_ssize_t, entry=tuple, found=list)
 cpdef object walk_headers(object buffer, Py_ssize_t pos=*, object end=*, bint cut_is_end=*)
 
+@cython.locals(data="const uint8_t *", length=int64_t, found=int, pos=Py_ssize_t, stop=Py_ssize_t)
+cpdef object formats_in(object buffer)
+
 
 @cython.final
 cdef class RecordWalker:

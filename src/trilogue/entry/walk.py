@@ -173,6 +173,25 @@ def walk_headers(
     return found
 
 
+def formats_in(buffer: Buffer) -> int:
+    """Say which formats the entries that follow each other in a buffer have: bit n for format n."""
+    view = buffer if type(buffer) is memoryview else memoryview(buffer)
+    data = bytes_of(view)
+    pos = found = 0
+    stop = len(view)
+    while pos < stop:
+        if stop - pos < 61:
+            raise CorruptEntry(f"no whole header in the {stop - pos} bytes at {pos}")
+        length = 12 + (
+            data[pos + 8] << 24 | data[pos + 9] << 16 | data[pos + 10] << 8 | data[pos + 11]
+        )
+        if length < 61 or length > stop - pos:
+            raise CorruptEntry(f"the entry at {pos} says it has {length} bytes, of {stop - pos}")
+        found |= 1 << (data[pos + 21] & 3)
+        pos += length
+    return found
+
+
 class RecordWalker:
     """Steps through the records of one entry; `records` are they, decompressed.
 
