@@ -39,6 +39,7 @@ from trilogue.broker.access import ANONYMOUS, Authorizer
 from trilogue.broker.broker import Broker
 from trilogue.broker.commit import Commit
 from trilogue.broker.promise import Promise
+from trilogue.gateway.conversions import Conversions
 from trilogue.gateway.kafka import apis, produce, replies
 from trilogue.gateway.kafka.apis import Api
 from trilogue.gateway.kafka.errors import code_of
@@ -329,6 +330,7 @@ class KafkaDoor(Shared):
         authorizer: Authorizer,
         now_ms: Callable[[], int],
         executor: Executor,
+        conversions: Conversions | None = None,
     ) -> None:
         super().__init__(
             broker=broker,
@@ -340,6 +342,7 @@ class KafkaDoor(Shared):
             now_ms=now_ms,
             executor=executor,
             versions=apis.advertised(),
+            conversions=conversions,
         )
         self._stack = AsyncExitStack()
         self._group: asyncio.TaskGroup

@@ -13,6 +13,10 @@ above the limits. Bytes near the end come as views of the tail and leave without
 are read, checked and decompressed nowhere near the loop: in the executor, all of a request at once.
 A damaged batch is an error of its partition alone.
 
+Entries of other protocols go out as batches with the same offsets, converted in the executor; what
+is in the way of that is an empty batch, counted and logged. In partitions that hold none nobody
+pays for that: one look at the tail's formats, or a walk over headers beside a read from a file.
+
 read_committed reads up to the last stable offset and is told which aborted transactions have
 something in just the batches that it gets; their markers may lie in segments far behind.
 
@@ -31,6 +35,7 @@ from trilogue.broker.errors import BrokerError, StaleEpoch, UnknownTopic, Unknow
 from trilogue.broker.partition import Partition
 from trilogue.broker.topic import Topic
 from trilogue.entry.walk import walk_headers
+from trilogue.gateway.conversions import KAFKA_ONLY, Conversions, is_kafka
 from trilogue.gateway.kafka import replies
 from trilogue.gateway.kafka.errors import EXPECTED, code_of
 from trilogue.gateway.kafka.shared import Call
@@ -60,7 +65,7 @@ log = logging.getLogger(__name__)
 IDS_SINCE, FLEXIBLE_SINCE, ENDPOINTS_SINCE = 13, 12, 16
 REPLICA_STATE_SINCE = 15
 READ_COMMITTED = 1
-Read: TypeAlias = tuple[Buffer, list[AbortedTransaction]]  # batches, and what to pass over in them
+Read: TypeAlias = tuple[list[Buffer], list[AbortedTransaction]]  # batches, what to pass over
 # A poll that wants more than one byte looks again at most this often, however fast bytes come.
 LOOK_AGAIN_S = 0.002
 
@@ -82,22 +87,40 @@ class Wanted(NamedTuple):
 
 
 class Reading(NamedTuple):
-    """What is to be read in the executor for one partition of the answer."""
+    """What is to be read, or converted, in the executor for one partition of the answer."""
 
     data: PartitionData
-    cold: Cold
+    source: Cold | Hot
     aborted: LaterAborted | list[AbortedTransaction] | None  # None: not asked for
+    partition_id: int
+    room: int  # bytes that the partition may have in the answer
 
-    def run(self) -> Read:
-        """Read the batches, then look for aborted transactions with something in just these."""
-        records = self.cold.run()
+    @property
+    def size_hint(self) -> int:
+        """Bytes of the answer that were set aside for it."""
+        return self.source.size if isinstance(self.source, Hot) else self.source.size_hint
+
+    def run(self, conversions: Conversions, spare: int) -> Read:
+        """Read the batches, then look for aborted transactions with something in just these.
+
+        Entries of other protocols are converted; what that makes larger may take `spare` bytes
+        beyond those that were set aside.
+        """
+        is_hot = isinstance(self.source, Hot)
+        parts: list[Buffer] = []
+        parts += self.source.slices if isinstance(self.source, Hot) else [self.source.run()]
         aborted = self.aborted
-        if not records or aborted is None:
-            return records, []
-        if not isinstance(aborted, LaterAborted):
-            return records, aborted
-        _, _, base_offset, last_offset_delta, *_ = walk_headers(records)[-1]
-        return records, aborted.run(base_offset + last_offset_delta + 1)
+        passed: list[AbortedTransaction] = []
+        if isinstance(aborted, LaterAborted):
+            if parts[-1]:
+                _, _, base_offset, last_offset_delta, *_ = walk_headers(parts[-1])[-1]
+                passed = aborted.run(base_offset + last_offset_delta + 1)
+        elif aborted is not None and parts[-1]:
+            passed = aborted
+        if not is_kafka(parts):
+            room = min(self.room, self.size_hint + spare)
+            parts = conversions.for_kafka(self.partition_id, parts, room, keep=is_hot)
+        return parts, passed
 
 
 class Look:
@@ -234,9 +257,12 @@ class Fetch(Place):
             return
         end = found.next_offset if until is None or isinstance(found, Hot) else until
         aborted = plog.aborted(offset, end) if is_committed else None
-        if isinstance(found, Cold):
-            look.cold.append(Reading(data, found, aborted))
-            look.size += max(1, found.size_hint)
+        if isinstance(found, Cold) or (
+            plog.tail_formats & ~KAFKA_ONLY and not is_kafka(found.slices)
+        ):
+            reading = Reading(data, found, aborted, plog.partition_id, room)
+            look.cold.append(reading)
+            look.size += max(1, reading.size_hint)
             return
         assert not isinstance(aborted, LaterAborted), "what is read from memory ended there"
         data.records = found.slices
@@ -302,7 +328,8 @@ class Fetch(Place):
 
     def _read_cold(self, look: Look) -> None:
         door = self._call.door
-        future = door.loop.run_in_executor(door.executor, _run, look.cold)
+        spare = max(0, min(self._request.max_bytes, door.settings.fetch_bytes_max) - look.size)
+        future = door.loop.run_in_executor(door.executor, _run, look.cold, door.conversions, spare)
         self._future = future
 
         def done(future: asyncio.Future[list[Read | Exception]]) -> None:
@@ -313,7 +340,7 @@ class Fetch(Place):
         future.add_done_callback(done)
 
     def _fill(self, look: Look, found: list[Read | Exception]) -> None:
-        for (data, _, _), result in zip(look.cold, found, strict=True):
+        for (data, *_), result in zip(look.cold, found, strict=True):
             if isinstance(result, Exception):
                 data.error_code = code_of(result)
                 log.error(
@@ -356,12 +383,14 @@ def _passed(aborted: list[AbortedTransaction]) -> list[Passed]:
     return [Passed(producer_id=row.producer_id, first_offset=row.first_offset) for row in aborted]
 
 
-def _run(readings: list[Reading]) -> list[Read | Exception]:
+def _run(readings: list[Reading], conversions: Conversions, spare: int) -> list[Read | Exception]:
     """In the executor: every read, each with its own outcome."""
     found: list[Read | Exception] = []
     for reading in readings:
         try:
-            found.append(reading.run())
+            read = reading.run(conversions, spare)
+            found.append(read)
+            spare = max(0, spare - max(0, sum(map(len, read[0])) - reading.size_hint))
         except (*EXPECTED, OSError) as problem:
             found.append(problem)
     return found

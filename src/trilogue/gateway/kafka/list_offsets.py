@@ -10,7 +10,9 @@ timeout for tiers (there are none) · v11 -6.
 
 A special time is served from the version on that defines it; before, and for other negative times,
 the answer is 35. To find a time one looks into entries: what lies in a file, or is large, is read
-and decompressed in the executor. v0 asked by time gets the first offset, which is before any time.
+and decompressed in the executor. What Pulsar clients wrote is found by its entry's publish time,
+and is the entry's first offset, as a Pulsar client's seek by time finds it. v0 asked by time gets
+the first offset, which is before any time.
 """
 
 from __future__ import annotations
@@ -20,6 +22,8 @@ from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
 from trilogue.broker.topic import Topic
+from trilogue.entry.compression import Buffer
+from trilogue.entry.entry import Format
 from trilogue.entry.kafka_batch import first_record_at_or_after, read_header
 from trilogue.gateway.kafka.errors import EXPECTED, code_of
 from trilogue.gateway.kafka.shared import Call
@@ -181,10 +185,23 @@ async def _find(
                 continue
         else:
             entry = b"".join(place.slices)
-        look = partial(first_record_at_or_after, entry, timestamp, offset)
+        look = partial(_look_into, entry, timestamp, offset)
         is_small = isinstance(place, Hot) and len(entry) <= INLINE_BYTES
         found = look() if is_small else await elsewhere(look)
         if found is not None:
             return Found(*found)
         offset = read_header(entry).last_offset + 1
     return NONE
+
+
+def _look_into(entry: Buffer, timestamp: int, from_offset: int) -> tuple[int, int] | None:
+    """Find the first message with this time or a later one in an entry.
+
+    Entries of other protocols have one time, when they were published, for all that is in them.
+    """
+    header = read_header(entry)
+    if header.format is Format.KAFKA:
+        return first_record_at_or_after(entry, timestamp, from_offset)
+    if header.max_timestamp < timestamp or header.last_offset < from_offset:
+        return None
+    return max(header.base_offset, from_offset), header.max_timestamp

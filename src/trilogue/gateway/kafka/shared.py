@@ -34,6 +34,7 @@ from trilogue.broker.errors import BrokerError
 from trilogue.broker.names import parse_kafka
 from trilogue.broker.promise import Promise
 from trilogue.broker.topic import Topic
+from trilogue.gateway.conversions import Conversions
 from trilogue.gateway.kafka.metadata_rows import Rows
 from trilogue.gateway.session import Place, Session
 from trilogue.log.log import Log
@@ -74,6 +75,7 @@ class Shared:
         now_ms: Callable[[], int],
         executor: Executor,
         versions: list[ApiVersion],
+        conversions: Conversions | None = None,
     ) -> None:
         self.broker = broker
         self.log = log
@@ -85,6 +87,7 @@ class Shared:
         self.now_ms = now_ms
         self.executor = executor
         self.versions = versions
+        self.conversions = conversions or Conversions()
         self.requests: Counter[int] = Counter()
         self.metadata_rows = Rows()
         self._topics: dict[str, Topic] = {}

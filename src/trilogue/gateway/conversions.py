@@ -1,0 +1,164 @@
+"""Entries for readers of another protocol: converted once near the tail, and what is missing told.
+
+One `Conversions` serves all doors of a node, from the loop and from threads. Readers of an entry's
+own protocol never come here. What was converted of entries in memory is kept, up to a number of
+bytes, for the next reader that is as far; of older ones nothing is kept, or one reader of
+everything would push out what the others share. What could not be converted is counted each time a
+reader passes it, and logged, at most once a second.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Iterable
+from typing import Final
+
+from trilogue.entry.compression import Buffer
+from trilogue.entry.convert import CONVERTED_MAX, Batch, Section, Skipped, kafka_batch
+from trilogue.entry.convert import pulsar_sections as convert_for_pulsar
+from trilogue.entry.entry import EntryHeader, Format
+from trilogue.entry.walk import formats_in, read_header, walk_headers
+
+log = logging.getLogger(__name__)
+
+CACHE_BYTES: Final = 32 << 20
+LOG_EVERY_S: Final = 1.0
+KAFKA_ONLY: Final = 1 << Format.KAFKA
+PULSAR_ONLY: Final = 1 << Format.PULSAR
+_KEPT_OVERHEAD: Final = 500  # bytes that keeping one conversion takes beside its own
+
+_Key = tuple[int, int, Format, int]  # partition id, base offset, for whom, limit
+_Value = Batch | list[Section | Skipped]
+
+
+class Conversions:
+    """Converts for all doors; may be called from any thread."""
+
+    def __init__(
+        self,
+        *,
+        cache_bytes: int = CACHE_BYTES,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.converted: Counter[str] = Counter()  # for which protocol -> entries
+        self.skipped: Counter[tuple[str, str]] = Counter()  # for which, why -> messages
+        self.hits = 0
+        self.cached_bytes = 0
+        self._room = cache_bytes
+        self._monotonic = monotonic
+        self._kept: OrderedDict[_Key, tuple[_Value, int]] = OrderedDict()
+        self._lock = threading.Lock()
+        self._log_after = 0.0
+        self._unlogged = 0
+
+    def for_kafka(
+        self, partition_id: int, parts: Iterable[Buffer], room: int, *, keep: bool
+    ) -> list[Buffer]:
+        """Convert whole entries that follow each other, up to `room` bytes, the first in any case.
+
+        Kafka's own go on as they are. `keep` says that they are near the tail.
+        """
+        found: list[Buffer] = []
+        size = 0
+        for part in parts:
+            view = memoryview(part)
+            for pos, length, *_ in walk_headers(view):
+                entry: Buffer = view[pos : pos + length]
+                if view[pos + 21] & 3:
+                    entry = self._batch(partition_id, entry, keep=keep)
+                size += len(entry)
+                if size > room and found:
+                    return found
+                found.append(entry)
+        return found
+
+    def for_pulsar(
+        self, partition_id: int, entry: Buffer, header: EntryHeader, limit: int, *, keep: bool
+    ) -> list[Section | Skipped]:
+        """Convert one entry of another format into sections of at most `limit` bytes."""
+        key = (partition_id, header.base_offset, Format.PULSAR, limit)
+        found = self._look_up(key)
+        if found is None:
+            found = convert_for_pulsar(entry, header, limit=limit)
+            self.converted["pulsar"] += 1
+            if keep:
+                size = sum(len(each.data) for each in found if isinstance(each, Section))
+                self._remember(key, found, size)
+        assert isinstance(found, list)
+        for each in found:
+            if isinstance(each, Skipped):
+                self._tell("pulsar", partition_id, header, each)
+        return found
+
+    def _batch(self, partition_id: int, entry: Buffer, *, keep: bool) -> Buffer:
+        header = read_header(entry)
+        key = (partition_id, header.base_offset, Format.KAFKA, CONVERTED_MAX)
+        found = self._look_up(key)
+        if found is None:
+            found = kafka_batch(entry, header)
+            self.converted["kafka"] += 1
+            if keep:
+                self._remember(key, found, len(found.data))
+        assert isinstance(found, Batch)
+        if found.skipped is not None:
+            self._tell("kafka", partition_id, header, found.skipped)
+        return found.data
+
+    # ---- what is kept
+
+    def _look_up(self, key: _Key) -> _Value | None:
+        with self._lock:
+            kept = self._kept.get(key)
+            if kept is None:
+                return None
+            self._kept.move_to_end(key)
+            self.hits += 1
+            return kept[0]
+
+    def _remember(self, key: _Key, value: _Value, size: int) -> None:
+        size += _KEPT_OVERHEAD
+        with self._lock:
+            if size > self._room or key in self._kept:
+                return
+            self._kept[key] = (value, size)
+            self.cached_bytes += size
+            while self.cached_bytes > self._room:
+                _, (_, dropped) = self._kept.popitem(last=False)
+                self.cached_bytes -= dropped
+
+    # ---- what is missing
+
+    def _tell(self, reader: str, partition_id: int, header: EntryHeader, skipped: Skipped) -> None:
+        """Count what a reader does not get, and say so once in a while."""
+        if skipped.reason is None or not skipped.messages:
+            return
+        now = self._monotonic()
+        with self._lock:
+            self.skipped[reader, skipped.reason] += skipped.messages
+            if now < self._log_after:
+                self._unlogged += skipped.messages
+                return
+            self._log_after = now + LOG_EVERY_S
+            unlogged, self._unlogged = self._unlogged, 0
+        log.warning(
+            "conversion.skipped",
+            extra={
+                "reader": reader,
+                "partition": partition_id,
+                "offset": skipped.offset,
+                "end_offset": skipped.offset + skipped.span,
+                "format": header.format.name.lower(),
+                "reason": skipped.reason,
+                "detail": skipped.detail,
+                "messages": skipped.messages,
+                "messages_since_the_last_line": unlogged,
+            },
+        )
+
+
+def is_kafka(parts: Iterable[Buffer]) -> bool:
+    """Whether all entries that follow each other in these bytes are Kafka's own."""
+    return all(formats_in(part) | KAFKA_ONLY == KAFKA_ONLY for part in parts)
