@@ -4,8 +4,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.stamp
-COMPILED := $(wildcard src/trilogue/*/*.pxd)
-COMPILED += $(filter $(wildcard src/trilogue/*/*.py),$(COMPILED:.pxd=.py))
+COMPILED := $(wildcard src/trilogue/*/*.pxd src/trilogue/*/*/*.pxd)
+COMPILED += $(filter $(wildcard src/trilogue/*/*.py src/trilogue/*/*/*.py),$(COMPILED:.pxd=.py))
 
 .DEFAULT_GOAL := help
 
@@ -84,6 +84,6 @@ bench-log: setup ## measure the log without sockets, beside what the disk can do
 
 clean: ## remove what was built, not .venv
 	rm -rf build dist demo-output src/*.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
-	rm -f src/trilogue/*/*.so
+	rm -f src/trilogue/*/*.so src/trilogue/*/*/*.so
 
 .PHONY: help proto setup demo serve test test-long test-model test-conformance test-crash lint types check fmt native jars bench bench-log clean

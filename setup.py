@@ -12,6 +12,9 @@ COMPILED = [
     "src/trilogue/entry/pack.py",
     "src/trilogue/entry/walk.py",
     "src/trilogue/log/commit.py",
+    "src/trilogue/wire/pulsar/fields.py",
+    "src/trilogue/wire/pulsar/hot.py",
+    "src/trilogue/wire/pulsar/singles.py",
 ]
 
 

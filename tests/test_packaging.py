@@ -17,7 +17,10 @@ from tests.tools import require_program
 
 ROOT = Path(__file__).resolve().parent.parent
 SHIPPED = ("src", "pyproject.toml", "setup.py", "README.md", "MANIFEST.in", "LICENSE")
-HOT = ("entry/columns", "entry/pack", "entry/walk", "log/commit")
+HOT = (
+    "entry/columns", "entry/pack", "entry/walk", "log/commit",
+    "wire/pulsar/fields", "wire/pulsar/hot", "wire/pulsar/singles",
+)  # fmt: skip
 PROBE = """
 import sys
 sys.path.insert(0, sys.argv[1])
@@ -89,7 +92,7 @@ def test_a_wheel_from_a_source_distribution_is_compiled(tmp_path):
 
     names = members(wheel)
     assert hot(names) == set(HOT)
-    assert {f"trilogue/{module}.pxd" for module in (*HOT, "entry/memory")} <= names
+    assert {f"trilogue/{module}.pxd" for module in (*HOT, "entry/memory", "wire/pulsar/memory")} <= names
     assert not any(name.endswith(".c") for name in names)
 
 

@@ -22,6 +22,9 @@ COMPILED = (
     "trilogue.entry.pack",
     "trilogue.entry.walk",
     "trilogue.log.commit",
+    "trilogue.wire.pulsar.fields",
+    "trilogue.wire.pulsar.hot",
+    "trilogue.wire.pulsar.singles",
 )
 LIBRARIES = ("uvloop", "crc32c", "cramjam", "msgspec", "cython", "starlette", "uvicorn")
 OPTIONAL = ("pyspark", "pyarrow", "obstore", "asyncpg")

@@ -16,8 +16,8 @@ from trilogue.wire.errors import WireError
 Int: TypeAlias = int  # the compiler would take a bare `int` for a Python object, and so on
 View: TypeAlias = memoryview
 
-KEPT = 64
-"""Field numbers below this are kept by `Fields.scan`, the others passed over."""
+KEPT = 34
+"""Field numbers below this are kept by `Fields.scan`: all that MessageMetadata has."""
 
 if not cython.compiled:  # fields.pxd takes the compiled twins
     from trilogue.wire.pulsar.memory import bytes_at, bytes_of, new_bytes, room_of
@@ -101,7 +101,7 @@ class Fields:
             if tag == 0:
                 return 0
             number = tag >> 3
-            if number >= 64:
+            if number >= 34:
                 continue
             bit = 1
             bit <<= number

@@ -3,8 +3,8 @@
 SEND, SEND_RECEIPT, MESSAGE, ACK, FLOW and MessageMetadata; all else goes through the protobuf
 runtime (frame.py). Compiled where there is a compiler, together with hot.pxd, which only adds
 types. What is read agrees with the runtime about any bytes but these, which nobody sends: a group,
-or an embedded message that comes twice, is refused here; and what stands in fields that nobody
-asks for is passed over unread.
+or an embedded message that comes twice, is refused here; of an enum's field the last number counts,
+known or not; and what stands in fields that nobody asks for is passed over unread.
 
 A frame is what follows totalSize:
 
@@ -33,12 +33,35 @@ from trilogue.wire.pulsar.shapes import (
     Send,
 )
 
+__all__ = [
+    "MAX_ACK_PARTS",
+    "Ack",
+    "AckId",
+    "Delivery",
+    "Flow",
+    "Metadata",
+    "Receipt",
+    "Send",
+    "command_type",
+    "message_head",
+    "read_ack",
+    "read_flow",
+    "read_message",
+    "read_metadata",
+    "read_properties",
+    "read_receipt",
+    "read_send",
+    "send_head",
+    "send_receipt",
+]
+
 Int: TypeAlias = int  # the compiler would take a bare `int` for a Python object, and so on
 View: TypeAlias = memoryview
 Buffer: TypeAlias = bytes | bytearray | memoryview
 Properties: TypeAlias = tuple[tuple[str, str], ...]
 LongProperties: TypeAlias = tuple[tuple[str, int], ...]
 Words: TypeAlias = tuple[int, ...]
+Octets: TypeAlias = bytes
 
 MAX_ACK_PARTS = 200_000
 """Message ids and words of ack sets in one ACK; clients send up to about a thousand ids."""
@@ -47,7 +70,14 @@ _tuple_new = tuple.__new__
 
 if not cython.compiled:  # hot.pxd takes the compiled twins
     from trilogue.wire.pulsar.fields import Fields, Room, size_of
-    from trilogue.wire.pulsar.memory import bytes_of, signed32, signed64, truncated32, unsigned64
+    from trilogue.wire.pulsar.memory import (
+        bytes_of,
+        signed32,
+        signed64,
+        truncated32,
+        uint32_at,
+        unsigned64,
+    )
 
 
 def _command_end(view: View) -> Int:
@@ -56,7 +86,7 @@ def _command_end(view: View) -> Int:
     data = bytes_of(view)
     if size < 4:
         raise WireError(f"a frame of {size} bytes")
-    command_size = data[0] << 24 | data[1] << 16 | data[2] << 8 | data[3]
+    command_size = uint32_at(data, 0)
     if command_size > size - 4:
         raise WireError(f"a command of {command_size} bytes in a frame of {size}")
     return 4 + command_size
@@ -72,7 +102,7 @@ def _command(view: View, kind: Int) -> Fields:
     return fields
 
 
-def command_type(frame: Buffer) -> int:
+def command_type(frame: Buffer) -> Int:
     """Peek at the type of the command in a frame; 0, which is no type, where there is none."""
     view = frame if type(frame) is memoryview else memoryview(frame)
     try:
@@ -205,7 +235,7 @@ def _long_properties(command: Fields, wanted: Int) -> LongProperties:
             found.append((key, inner.needed(2)))
 
 
-def read_properties(view: Buffer, number: int = 4) -> Properties:
+def read_properties(view: Buffer, number: Int = 4) -> Properties:
     """Read the properties of message metadata, in order, repeated ones too; `number` is the field.
 
     4 in MessageMetadata, 1 in SingleMessageMetadata. Text that is not UTF-8 gets replacement
@@ -321,7 +351,7 @@ def read_message(frame: Buffer) -> Delivery:
 
 def send_receipt(
     producer_id: Int, sequence_id: Int, highest_sequence_id: Int, ledger_id: Int, entry_id: Int
-) -> bytes:
+) -> Octets:
     """Write a whole frame that says where a message lies."""
     id_size = 2 + size_of(ledger_id) + size_of(entry_id)
     size = 5 + size_of(producer_id) + size_of(sequence_id) + id_size + size_of(highest_sequence_id)
@@ -343,7 +373,7 @@ def send_head(  # noqa: PLR0917 - once per message
     highest_sequence_id: Int,
     is_chunk: Int,
     section_size: Int,
-) -> bytes:
+) -> Octets:
     """Write what precedes the section in SEND; a highest sequence id of 0 is left out."""
     size = 2 + size_of(producer_id) + size_of(sequence_id)
     if num_messages != 1:
@@ -374,8 +404,8 @@ def message_head(  # noqa: PLR0917 - once per message
     ack_set: Words,
     consumer_epoch: object,
     section_size: Int,
-    broker_entry: bytes = b"",
-) -> bytes:
+    broker_entry: Octets = b"",
+) -> Octets:
     """Write all of a MESSAGE that stands before its section, `broker_entry` (0e02 ...) included.
 
     A redelivery count of 0 and a consumer epoch of -1 are left out, as the real broker does; a

@@ -17,6 +17,8 @@ import cython
 from trilogue.wire.errors import WireError
 from trilogue.wire.pulsar.shapes import Single
 
+__all__ = ["Single", "Singles"]
+
 Int: TypeAlias = int  # the compiler would take a bare `int` for a Python object, and so on
 Buffer: TypeAlias = bytes | bytearray | memoryview
 

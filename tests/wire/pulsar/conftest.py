@@ -1,0 +1,39 @@
+"""Runs the tests twice: on the modules as installed, perhaps compiled, and on their twins."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from types import ModuleType
+
+import pytest
+from hypothesis import settings
+
+from tests.pure import load_pure
+from trilogue.wire.pulsar import fields, hot, singles
+
+settings.register_profile("patient", deadline=None)  # other work shares the machine
+settings.load_profile("patient")
+
+
+@dataclass(frozen=True)
+class Room:
+    """The modules of the room that are compiled."""
+
+    fields: ModuleType
+    hot: ModuleType
+    singles: ModuleType
+
+
+def pure_room() -> Room:
+    beneath = {"trilogue__wire__pulsar__fields": load_pure("trilogue.wire.pulsar.fields")}
+    beneath["trilogue__wire__pulsar__hot"] = load_pure("trilogue.wire.pulsar.hot", **beneath)
+    return Room(*beneath.values(), singles=load_pure("trilogue.wire.pulsar.singles", **beneath))
+
+
+INSTALLED = Room(fields=fields, hot=hot, singles=singles)
+PURE = pure_room()
+
+
+@pytest.fixture(params=[INSTALLED, PURE], ids=["installed", "pure"], scope="session")
+def room(request: pytest.FixtureRequest) -> Room:
+    return request.param
