@@ -44,6 +44,7 @@ class Measures:
         )
         yield gauge("up", "Whether this node serves.", float(node.state == "serving"))
         yield from self._doors()
+        yield from self._conversions()
         yield from self._broker()
         yield from self._journal()
         yield from self._flushes()
@@ -77,6 +78,30 @@ class Measures:
                 for key, count in sorted(node.kafka.requests.items())
             ]
             yield Metric(f"{PREFIX}requests_total", "counter", "Requests taken.", requests)
+
+    def _conversions(self) -> Iterator[Metric]:
+        told = self._node.conversions
+        converted: list[tuple[Labels, float]] = [
+            ({"reader": reader}, count) for reader, count in sorted(told.converted.items())
+        ]
+        skipped: list[tuple[Labels, float]] = [
+            ({"reader": reader, "reason": reason}, count)
+            for (reader, reason), count in sorted(told.skipped.items())
+        ]
+        yield Metric(
+            f"{PREFIX}conversions_total",
+            "counter",
+            "Entries converted for readers of another protocol.",
+            converted,
+        )
+        yield Metric(
+            f"{PREFIX}messages_not_converted_total",
+            "counter",
+            "Messages that a reader of another protocol passed without getting them.",
+            skipped,
+        )
+        yield counter("conversion_cache_hits", "Conversions that were kept.", told.hits)
+        yield gauge("conversion_cache_bytes", "Bytes of conversions kept.", told.cached_bytes)
 
     def _broker(self) -> Iterator[Metric]:
         broker = self._node.storage.broker

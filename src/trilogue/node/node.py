@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 
 from trilogue import __version__
 from trilogue.broker.access import AllowAll
+from trilogue.gateway.conversions import Conversions
 from trilogue.gateway.kafka.connection import KafkaDoor
 from trilogue.gateway.kafka.shared import KafkaSettings
 from trilogue.gateway.listen import Listener
@@ -82,6 +83,7 @@ class Node:
         self.compacting: Compacting
         self.objects: ObjectKeeper | None = None
         self.commits: Commits
+        self.conversions = Conversions(cache_bytes=settings.number("conversion.cache"))
         self.kafka: KafkaDoor | None = None
         self.listener: Listener | None = None
         self.http: HttpDoor | None = None
@@ -277,6 +279,7 @@ class Node:
             authorizer=AllowAll(),
             now_ms=wall_clock_ms,
             executor=self._readers,
+            conversions=self.conversions,
         )
         await self._stack.enter_async_context(self.kafka)
         limits = Limits(

@@ -233,6 +233,14 @@ TABLE: tuple[Setting, ...] = (
         maximum=16 << 30,
     ),
     Setting(
+        "conversion.cache",
+        Kind.SIZE,
+        "32MiB",
+        "Memory for messages near the end of partitions that were converted for clients of another "
+        "protocol, so that it is done once for all of them; 0 = none.",
+        minimum=0,
+    ),
+    Setting(
         "disk.min-free",
         Kind.SIZE,
         "128MiB",
