@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.broker.fakes import batch
-from tests.broker.test_recovery import Node
+from tests.broker.node_room import Node
 from trilogue.broker.delete_records import delete_records
 from trilogue.broker.errors import OffsetOutOfRange, PolicyViolation, UnknownTopic
 from trilogue.broker.names import parse_kafka

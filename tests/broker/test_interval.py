@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import pytest
 
 from tests.broker.fakes import batch
-from tests.broker.test_recovery import Node
+from tests.broker.node_room import Node
 from trilogue.broker.errors import DuplicateSequence, OutOfOrderSequence
 from trilogue.broker.names import parse_kafka
 from trilogue.broker.partition import Appended
