@@ -8,7 +8,7 @@
 
 Settings go by name, `__` standing for a dot and `_` for a dash (`journal__file_size=65536` is
 `--set journal.file-size=65536`), or as a mapping in `settings`. Every door listens on a free
-port of 127.0.0.1. Nothing here sleeps: waiting is waiting for the ready file or for the exit.
+port of 127.0.0.1; with `listen` the Pulsar door does only if it is named. Nothing here sleeps: waiting is waiting for the ready file or for the exit.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+DOORS = ("kafka", "pulsar", "http")
 START_TIMEOUT = 30.0
 STOP_TIMEOUT = 30.0
 LOOK_EVERY = 0.005
@@ -60,6 +61,10 @@ class Server:
     @property
     def kafka(self) -> str:
         return self.doors["kafka"]
+
+    @property
+    def pulsar(self) -> str:
+        return f"pulsar://{self.doors['pulsar']}"
 
     @property
     def http(self) -> str:
@@ -169,7 +174,7 @@ def launch_server(
     number = f"{os.getpid()}-{next(_numbers)}"
     ready_file = data.parent / f"{data.name}.{number}.ready"
     log_file = data.parent / f"{data.name}.{number}.output"
-    doors = {"kafka": "127.0.0.1:0", "http": "127.0.0.1:0"} if listen is None else listen
+    doors = dict.fromkeys(DOORS, "127.0.0.1:0") if listen is None else {"pulsar": "off", **listen}
     command = [*wrapper, *command_line("serve"), "--data", str(data)]
     command += ["--ready-file", str(ready_file)]
     command += [f"--listen={door}={address}" for door, address in doors.items()]

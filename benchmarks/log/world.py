@@ -69,6 +69,7 @@ def settings_for(data: Path, **more: object):
     given = {
         "data": data,
         "listen.kafka": "127.0.0.1:0",
+        "listen.pulsar": "off",
         "listen.http": "off",
         "log.level": "warning",
     }

@@ -26,6 +26,7 @@ BALLAST = 256 << 20  # something else that takes room, and goes
 DEADLINE_S = 120
 SETTINGS = {
     "listen.kafka": "127.0.0.1:0",
+    "listen.pulsar": "off",
     "listen.http": "off",
     "journal.file-size": "2MiB",
     "disk.reserve": "16MiB",

@@ -23,6 +23,7 @@ SECONDS = 5.0
 DEADLINE_S = 60
 SETTINGS = {
     "listen.kafka": "127.0.0.1:0",
+    "listen.pulsar": "off",
     "listen.http": "off",
     "disk.reserve": "0",
     "journal.file-size": "64KiB",

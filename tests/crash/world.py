@@ -53,6 +53,7 @@ LIFE_S = 3600.0
 SETTINGS = {
     "data": str(DATA),
     "listen.kafka": "127.0.0.1:0",  # planned and never opened
+    "listen.pulsar": "off",
     "listen.http": "off",
     "disk.reserve": "0",
     "disk.min-free": "0",

@@ -24,7 +24,7 @@ DEADLINE_S = 20
 
 @contextlib.asynccontextmanager
 async def started(data, *assignments):
-    listen = ("listen.kafka=127.0.0.1:0", "listen.http=off")
+    listen = ("listen.kafka=127.0.0.1:0", "listen.pulsar=off", "listen.http=off")
     node = Node(load_settings(environment={}, assignments=[f"data={data}", *listen, *assignments]))
     await node.start()
     try:

@@ -20,11 +20,12 @@ def planned(*assignments):
 def test_by_default_every_door_is_for_this_machine_only():
     assert {door.literals for door in planned().values()} == {
         (Address("127.0.0.1", 9092),),
+        (Address("127.0.0.1", 6650),),
         (Address("127.0.0.1", 8080),),
     }
 
 
-@pytest.mark.parametrize("door", ["kafka", "http"])
+@pytest.mark.parametrize("door", ["kafka", "pulsar", "http"])
 @pytest.mark.parametrize("address", ["0.0.0.0:1", "[::]:1", "192.0.2.1:1", "[::ffff:192.0.2.1]:1"])
 def test_an_address_that_others_reach_needs_insecure(door, address):
     with pytest.raises(StartError, match="--insecure") as refusal:
@@ -35,7 +36,7 @@ def test_an_address_that_others_reach_needs_insecure(door, address):
 
 
 def test_a_door_that_is_off_is_not_planned():
-    assert set(planned("listen.http=off")) == {"kafka"}
+    assert set(planned("listen.http=off")) == {"kafka", "pulsar"}
 
 
 DOOR = PlannedDoor("kafka", Address("localhost", 0), (Address("127.0.0.1", 0), Address("::1", 0)))

@@ -14,14 +14,14 @@ import trilogue
 from trilogue.log.errors import StorageFailed
 from trilogue.node.errors import StartError
 from trilogue.node.node import Node
-from trilogue.node.settings import TABLE
+from trilogue.node.settings import DOORS, TABLE
 from trilogue.node.sources import load_settings
 
 SOURCE = Path(trilogue.__file__).parent
 
 
 def settings_of(data, *assignments):
-    listen = ("listen.kafka=127.0.0.1:0", "listen.http=127.0.0.1:0")
+    listen = (f"listen.{door}=127.0.0.1:0" for door in DOORS)
     return load_settings(environment={}, assignments=[f"data={data}", *listen, *assignments])
 
 
@@ -142,10 +142,12 @@ def test_every_setting_is_obeyed_somewhere(row):
         path.read_text()
         for room in rooms
         for path in room.glob("*.py")
-        if path.name not in {"settings.py", "sources.py"}
+        if path.name not in {"settings.py", "settings_pulsar.py", "sources.py"}
     ]
     wanted = {f'"{row.key}"'}
     if row.key.startswith("listen."):
         wanted.add('f"listen.{door}"')
+    if row.key.startswith("advertise."):
+        wanted.add('f"advertise.{planned.name}"')
 
     assert any(name in text for text in texts for name in wanted)

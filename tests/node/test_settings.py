@@ -89,9 +89,12 @@ def test_config_file_may_be_named_by_the_environment(tmp_path):
         ({"assignments": ["journal.file-age=1m"]}, "not 'm'"),
         ({"assignments": ["tail.limit=64MiB"]}, "at least twice"),
         ({"assignments": ["groups.session-timeout-max=5s"]}, "below"),
-        ({"assignments": ["listen.pulsar=127.0.0.1:6650"]}, "no pulsar door yet"),
+        ({"assignments": ["listen.tubemq-master=127.0.0.1:8715"]}, "no tubemq-master door"),
         ({"assignments": ["listen.kafka=localhost"]}, "is not HOST:PORT"),
-        ({"assignments": ["listen.kafka=off", "listen.http=off"]}, "every door is off"),
+        (
+            {"assignments": ["listen.kafka=off", "listen.pulsar=off", "listen.http=off"]},
+            "every door is off",
+        ),
         ({"environment": {"TRILOGUE_LOG_LEVL": "info"}}, "did you mean TRILOGUE_LOG_LEVEL"),
     ],
 )

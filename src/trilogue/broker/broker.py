@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 from trilogue.broker.cluster import Cluster, ClusterLimits, Event, PartitionLogs
 from trilogue.broker.cursor import CursorLimits, Cursors, FactJournal
-from trilogue.broker.errors import NotServed, ProducerIdsExhausted
+from trilogue.broker.errors import NotServed, ProducerIdsExhausted, UnknownTopic
 from trilogue.broker.facts import (
     CURSOR_KEY,
     PRODUCER_KEY,
@@ -44,6 +44,7 @@ from trilogue.broker.promise import Promise
 from trilogue.broker.subscriptions import Bounds, SubscriptionLimits, Subscriptions
 from trilogue.broker.subscriptions import Journal as SubscriptionJournal
 from trilogue.broker.topic import Topic
+from trilogue.broker.writers import Writers
 from trilogue.entry.entry import EntryHeader, Format
 from trilogue.entry.pulsar_batch import read_stamp
 from trilogue.log.errors import CorruptLog
@@ -105,6 +106,7 @@ class Broker:
         self.subscriptions = Subscriptions(
             self.cluster.has_partition, self._bounds, now_ms, settings.subscriptions
         )
+        self.writers = Writers(state.settings)
         self.groups = Groups(settings.groups, timers, new_member_suffix)
 
     def attach(self, logs: PartitionLogs, journal: SubscriptionJournal) -> None:
@@ -214,3 +216,4 @@ class Broker:
         self.subscriptions.drop(partition_ids)
         for partition_id in partition_ids:
             self.producers.drop(partition_id)
+            self.writers.drop(partition_id, UnknownTopic("the topic was deleted"))

@@ -31,6 +31,7 @@ def running(output: Path, work: Steps) -> Iterator[str]:
         sys.executable, "-m", "trilogue.cli.main", "serve",
         "--data", str(output / "data"),
         "--listen", "kafka=127.0.0.1:0",
+        "--listen", "pulsar=127.0.0.1:0",
         "--listen", "http=127.0.0.1:0",
         "--ready-file", str(ready),
     ]  # fmt: skip

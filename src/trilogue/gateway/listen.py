@@ -19,8 +19,7 @@ from collections.abc import Callable
 from contextlib import AsyncExitStack
 from typing import Protocol, Self
 
-from trilogue.gateway.session import Session
-from trilogue.gateway.stream import Limits, Stream
+from trilogue.gateway.stream import Limits, Stream, Taker
 
 log = logging.getLogger(__name__)
 
@@ -35,7 +34,7 @@ class Door(Protocol):
 
     name: str
 
-    def session(self) -> Session:
+    def session(self) -> Taker:
         """A session for a new connection."""
 
 
@@ -48,7 +47,7 @@ class Listener:
         self._limits = limits
         self._monotonic = monotonic
         self._sockets: list[socket.socket] = []
-        self._streams: dict[Stream, Session] = {}
+        self._streams: dict[Stream, Taker] = {}
         self._by_address: Counter[str] = Counter()
         self._stack = AsyncExitStack()
         self._tasks: asyncio.TaskGroup

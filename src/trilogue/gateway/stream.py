@@ -97,6 +97,9 @@ class Taker(Protocol):
     def closed(self) -> None:
         """The connection is gone: release everything."""
 
+    def drain(self) -> None:
+        """Take no more frames, answer what is in flight, then close."""
+
 
 class Stream(asyncio.BufferedProtocol):
     """A connection of the server: frames in, buffers out, fair and bounded."""
@@ -196,6 +199,10 @@ class Stream(asyncio.BufferedProtocol):
             transport.write(buffers[0])
         else:
             transport.writelines(buffers)
+
+    def limit_frames(self, size: int) -> None:
+        """Take frames up to this size from here on, now that more, or less, is known of the peer."""
+        self._frames.limit = size
 
     def stop(self, reason: int) -> None:
         """Take no more frames for this reason."""

@@ -13,8 +13,10 @@ from trilogue import __version__
 from trilogue.gateway.http.metrics import Histogram, Labels, Metric
 from trilogue.gateway.kafka import apis
 from trilogue.node.maintenance import Counts
+from trilogue.wire.pulsar.commands import BY_TYPE
 
 if TYPE_CHECKING:
+    from trilogue.gateway.pulsar.connection import PulsarDoor
     from trilogue.node.node import Node
 
 PREFIX = "trilogue_"
@@ -62,22 +64,48 @@ class Measures:
         node = self._node
         open_now: list[tuple[Labels, float]] = []
         refused: list[tuple[Labels, float]] = []
-        if node.listener is not None:
-            open_now.append(({"door": "kafka"}, node.listener.connections))
-            refused.append(({"door": "kafka"}, node.listener.refused))
+        for door, listener in node.listeners.items():
+            open_now.append(({"door": door}, listener.connections))
+            refused.append(({"door": door}, listener.refused))
         if node.http is not None:
             open_now.append(({"door": "http"}, node.http.connections))
         yield Metric(f"{PREFIX}connections", "gauge", "Open connections.", open_now)
         yield Metric(
             f"{PREFIX}connections_refused_total", "counter", "Connections over a limit.", refused
         )
+        requests: list[tuple[Labels, float]] = []
         if node.kafka is not None:
             names = {row.key: row.name for row in apis.TABLE}
-            requests: list[tuple[Labels, float]] = [
+            requests += [
                 ({"door": "kafka", "api": names[key]}, count)
                 for key, count in sorted(node.kafka.requests.items())
             ]
-            yield Metric(f"{PREFIX}requests_total", "counter", "Requests taken.", requests)
+        if node.pulsar is not None:
+            requests += [
+                ({"door": "pulsar", "api": BY_TYPE[kind].name}, count)
+                for kind, count in sorted(node.pulsar.commands.items())
+            ]
+        yield Metric(f"{PREFIX}requests_total", "counter", "Requests taken.", requests)
+        if node.pulsar is not None:
+            yield from self._pulsar(node.pulsar)
+
+    def _pulsar(self, door: PulsarDoor) -> Iterator[Metric]:
+        connections = door.connections
+        for name, doc, value in (
+            ("messages_in", "Messages that Pulsar clients sent.", door.messages_in),
+            ("bytes_in", "Their size.", door.bytes_in),
+            ("messages_out", "Messages sent to Pulsar clients.", door.messages_out),
+            ("bytes_out", "Their size.", door.bytes_out),
+        ):
+            yield counter(f"pulsar_{name}", doc, value)
+        yield gauge(
+            "pulsar_producers", "Producers of Pulsar clients.",
+            sum(len(each.producers) for each in connections),
+        )  # fmt: skip
+        yield gauge(
+            "pulsar_consumers", "Consumers of Pulsar clients.",
+            sum(len(each.consumers) for each in connections),
+        )  # fmt: skip
 
     def _conversions(self) -> Iterator[Metric]:
         told = self._node.conversions

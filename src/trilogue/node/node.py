@@ -14,7 +14,7 @@ import importlib
 import logging
 import socket
 import time
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING
@@ -24,7 +24,9 @@ from trilogue.broker.access import AllowAll
 from trilogue.gateway.conversions import Conversions
 from trilogue.gateway.kafka.connection import KafkaDoor
 from trilogue.gateway.kafka.shared import KafkaSettings
-from trilogue.gateway.listen import Listener
+from trilogue.gateway.listen import Door, Listener
+from trilogue.gateway.pulsar.connection import PulsarDoor
+from trilogue.gateway.pulsar.shared import PulsarSettings
 from trilogue.gateway.stream import Limits
 from trilogue.node.addresses import Address
 from trilogue.node.advertise import advertised
@@ -85,7 +87,8 @@ class Node:
         self.commits: Commits
         self.conversions = Conversions(cache_bytes=settings.number("conversion.cache"))
         self.kafka: KafkaDoor | None = None
-        self.listener: Listener | None = None
+        self.pulsar: PulsarDoor | None = None
+        self.listeners: dict[str, Listener] = {}  # by the name of their door
         self.http: HttpDoor | None = None
         self._manifests: Manifests
         self._exposition: Exposition | None = None
@@ -264,6 +267,8 @@ class Node:
     async def _open_doors(self, doors: dict[str, PlannedDoor]) -> None:
         if "kafka" in doors:
             await self._open_kafka(doors["kafka"])
+        if "pulsar" in doors:
+            await self._open_pulsar(doors["pulsar"])
         if "http" in doors:
             await self._open_http(doors["http"])
 
@@ -282,23 +287,42 @@ class Node:
             conversions=self.conversions,
         )
         await self._stack.enter_async_context(self.kafka)
+        told.append(await self._listen(door, self.kafka, settings.number("frames.limit")))
+
+    async def _open_pulsar(self, door: PlannedDoor) -> None:
+        settings = self.settings
+        told: list[Address] = []
+        self.pulsar = PulsarDoor(
+            broker=self.storage.broker,
+            log=self.storage.log,
+            commit=self.commits.carry_out,
+            advertised=lambda: (told[0].host, told[0].port),
+            settings=pulsar_settings(settings),
+            authorizer=AllowAll(),
+            now_ms=wall_clock_ms,
+            executor=self._readers,
+        )
+        await self._stack.enter_async_context(self.pulsar)
+        told.append(await self._listen(door, self.pulsar, self.pulsar.frame_bytes_max))
+
+    async def _listen(self, planned: PlannedDoor, door: Door, frame_bytes: int) -> Address:
+        """Let clients in; say where they are told to come back to."""
+        settings = self.settings
         limits = Limits(
-            frame_bytes=settings.number("frames.limit"),
+            frame_bytes=frame_bytes,
             connections=settings.number("connections.limit"),
             connections_per_address=settings.number("connections.per-address"),
         )
-        listener = Listener(self.kafka, limits, monotonic=time.monotonic)
-        self.listener = await self._stack.enter_async_context(listener)
-        bound = await bind_door(door, listener.open)
-        told.append(
-            advertised(
-                settings.text("advertise.kafka"),
-                listens=door.listens,
-                bound=bound,
-                machine_name=socket.gethostname,
-            )
+        listener = Listener(door, limits, monotonic=time.monotonic)
+        self.listeners[planned.name] = await self._stack.enter_async_context(listener)
+        bound = await bind_door(planned, listener.open)
+        self.addresses[planned.name] = str(bound)
+        return advertised(
+            settings.text(f"advertise.{planned.name}"),
+            listens=planned.listens,
+            bound=bound,
+            machine_name=socket.gethostname,
         )
-        self.addresses["kafka"] = str(bound)
 
     async def _open_http(self, door: PlannedDoor) -> None:
         from trilogue.gateway.http.app import build_app
@@ -351,8 +375,8 @@ class Node:
 
         if self._maintaining is not None:
             self._maintaining.cancel()  # what a merge wrote so far is an orphan
-        if self.listener is not None:
-            await within(self.listener.drain(limit_s), DOOR_DRAIN_SHARE)
+        drains = (listener.drain(limit_s) for listener in self.listeners.values())
+        await within(_all(drains), DOOR_DRAIN_SHARE)
         await within(self.commits.finish())
         flushed = await within(self.flusher.finish())
         await within(self._manifests.write())
@@ -361,6 +385,24 @@ class Node:
     async def close(self) -> None:
         """Let go of everything, in order; what was acknowledged is durable before and after."""
         await self._stack.aclose()
+
+
+def pulsar_settings(settings: Settings) -> PulsarSettings:
+    """What the settings of a process mean for its Pulsar door."""
+    tells = settings.text("pulsar.broker-entry-metadata")
+    return PulsarSettings(
+        cluster=settings.text("pulsar.cluster"),
+        protocol_min=settings.number("pulsar.min-protocol"),
+        keep_alive_s=settings.seconds("pulsar.keep-alive"),
+        message_bytes_max=settings.number("pulsar.max-message"),
+        tells_timestamp=tells in {"timestamp", "both"},
+        tells_index=tells in {"index", "both"},
+        auto_create_topics=settings.switch("topics.auto-create"),
+    )
+
+
+async def _all(works: Iterable[Coroutine[object, object, object]]) -> None:
+    await asyncio.gather(*works)
 
 
 def make_exposition(node: Node) -> Exposition:

@@ -14,10 +14,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from trilogue.node.values import Kind, Value, parse, spell
+from trilogue.node.setting import Setting
+from trilogue.node.settings_pulsar import PULSAR
+from trilogue.node.values import Kind, Value, parse
 
-DOORS = ("kafka", "http")
-LATER_DOORS = ("pulsar", "tubemq-master", "tubemq-broker")
+DOORS = ("kafka", "pulsar", "http")
+LATER_DOORS = ("tubemq-master", "tubemq-broker")
 
 FLUSH_CHOICES = ("commit", "interval")
 LOG_LEVELS = ("debug", "info", "warning", "error")
@@ -26,35 +28,6 @@ LOG_FORMATS = ("text", "json")
 
 class SettingsError(Exception):
     """A setting that cannot be used; the message names the key, where it came from and why."""
-
-
-@dataclass(frozen=True, slots=True)
-class Setting:
-    """One row of the table. `minimum`, `maximum` are inclusive; `choices` bound a text."""
-
-    key: str
-    kind: Kind
-    default: str
-    doc: str
-    minimum: int | None = None
-    maximum: int | None = None
-    choices: tuple[str, ...] = ()
-
-    @property
-    def environment_name(self) -> str:
-        """The variable that sets it: TRILOGUE_ and the key in capitals."""
-        return "TRILOGUE_" + self.key.upper().replace(".", "_").replace("-", "_")
-
-    @property
-    def bounds(self) -> str:
-        """What is accepted, as people read it."""
-        if self.choices:
-            return ", ".join(self.choices)
-        low = "" if self.minimum is None else spell(self.kind, self.minimum)
-        high = "" if self.maximum is None else spell(self.kind, self.maximum)
-        if low and high:
-            return f"{low} to {high}"
-        return f"at least {low}" if low else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +53,12 @@ TABLE: tuple[Setting, ...] = (
         "Where Kafka clients connect; port 0 takes a free one, `off` closes the door.",
     ),
     Setting(
+        "listen.pulsar",
+        Kind.ADDRESS,
+        "127.0.0.1:6650",
+        "Where Pulsar clients connect; port 0 takes a free one, `off` closes the door.",
+    ),
+    Setting(
         "listen.http",
         Kind.ADDRESS,
         "127.0.0.1:8080",
@@ -91,6 +70,12 @@ TABLE: tuple[Setting, ...] = (
         "",
         "What Kafka clients are told to connect to, when it is not what the door listens on "
         "(containers, other machines). Port 0 stands for the port the door listens on.",
+    ),
+    Setting(
+        "advertise.pulsar",
+        Kind.ADDRESS,
+        "",
+        "The same for Pulsar clients, whose lookups are answered with it.",
     ),
     Setting(
         "insecure",
@@ -368,6 +353,7 @@ TABLE: tuple[Setting, ...] = (
         "The longest session timeout a group member may ask for.",
         minimum=100,
     ),
+    *PULSAR,
     Setting(
         "shutdown.limit",
         Kind.DURATION,

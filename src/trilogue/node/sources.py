@@ -13,6 +13,7 @@ from pathlib import Path
 
 from trilogue.node.addresses import AddressError, parse_address
 from trilogue.node.object_settings import check_objects
+from trilogue.node.setting import Setting
 from trilogue.node.settings import (
     BY_ENVIRONMENT,
     BY_KEY,
@@ -20,7 +21,6 @@ from trilogue.node.settings import (
     LATER_DOORS,
     TABLE,
     Given,
-    Setting,
     Settings,
     SettingsError,
     read_value,

@@ -1,0 +1,50 @@
+"""Rows of the table of settings that are about the Pulsar door alone."""
+
+from __future__ import annotations
+
+from trilogue.node.setting import Setting
+from trilogue.node.values import Kind
+
+ENTRY_METADATA_CHOICES = ("off", "timestamp", "index", "both")
+
+PULSAR: tuple[Setting, ...] = (
+    Setting(
+        "pulsar.cluster",
+        Kind.TEXT,
+        "standalone",
+        "The name of the cluster that Pulsar clients and administrators see; names given to "
+        "producers begin with it.",
+    ),
+    Setting(
+        "pulsar.min-protocol",
+        Kind.INTEGER,
+        "0",
+        "The oldest version of Pulsar's protocol that a client may speak.",
+        minimum=0,
+        maximum=21,
+    ),
+    Setting(
+        "pulsar.keep-alive",
+        Kind.DURATION,
+        "30s",
+        "How often a Pulsar client is sent a PING; one that is silent for twice as long is cut.",
+        minimum=1_000,
+        maximum=3_600_000,
+    ),
+    Setting(
+        "pulsar.max-message",
+        Kind.SIZE,
+        "5MiB",
+        "The largest message, or batch of them, that Pulsar clients are told they may send.",
+        minimum=64 << 10,
+        maximum=15 << 20,
+    ),
+    Setting(
+        "pulsar.broker-entry-metadata",
+        Kind.TEXT,
+        "off",
+        "What Pulsar clients that ask for it are told of each entry: when it came, the index of "
+        "its last message, or both.",
+        choices=ENTRY_METADATA_CHOICES,
+    ),
+)
