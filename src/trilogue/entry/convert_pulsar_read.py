@@ -84,8 +84,8 @@ def _message(single: PulsarMessage, shared: Headers, publish_time: int) -> Messa
     if properties:
         headers, kind, named = _headers(properties)
         time = named if time is None else time
-    if is_base64:
-        key, form = _decoded(key_text or "")
+    if is_base64 and key_text is not None:
+        key, form = _decoded(key_text)
         if form is not None:
             headers = (*headers, (KEY_FORM, form))
     if key_is_null:

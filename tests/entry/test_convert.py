@@ -1,0 +1,469 @@
+"""Conversion between Kafka's batches and Pulsar's sections: what maps to what."""
+
+from __future__ import annotations
+
+from base64 import b64encode
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from trilogue.entry import convert
+from trilogue.entry.convert import Reason, Section, Skipped
+from trilogue.entry.entry import CONTROL, Codec, EntryHeader, Format, Record
+from trilogue.entry.kafka_batch import build_batch, check_crc, iter_records, read_header, set_base
+from trilogue.entry.pulsar_batch import (
+    PulsarMessage,
+    build_entry,
+    build_single,
+    read_metadata,
+    walk_messages,
+)
+from trilogue.entry.pulsar_batch import (
+    build_batch as build_pulsar_batch,
+)
+from trilogue.entry.pulsar_codecs import PulsarCodec
+from trilogue.wire.pulsar.pulsar_pb2 import EncryptionKeys, MessageMetadata, SingleMessageMetadata
+
+NOW_MS = 1_700_000_000_000
+LIMIT = 5 << 20
+CODECS = list(zip(Codec, (0, 2, 4, 1, 3), strict=True))  # Kafka's, and Pulsar's number for it
+
+
+def stored(section: bytes, base_offset: int = 0, epoch: int = 7) -> tuple[bytes, EntryHeader]:
+    """What the log has of a section that a producer sent."""
+    entry, _, _ = build_entry(memoryview(section), broker_ms=NOW_MS)
+    placed = bytearray(entry)
+    set_base(placed, base_offset, epoch)
+    return bytes(placed), read_header(placed)
+
+
+def to_pulsar(batch: bytes, limit: int = LIMIT) -> list[Section | Skipped]:
+    return convert.pulsar_sections(batch, read_header(batch), limit=limit)
+
+
+def one_section(batch: bytes) -> Section:
+    (section,) = to_pulsar(batch)
+    assert isinstance(section, Section)
+    return section
+
+
+def read_section(section: Section) -> tuple[MessageMetadata, list[PulsarMessage]]:
+    """What a client finds in a section, its metadata by the official runtime."""
+    entry, header = stored(section.data, section.offset)
+    size = int.from_bytes(section.data[6:10], "big")
+    metadata = MessageMetadata.FromString(section.data[10 : 10 + size])
+    return metadata, list(walk_messages(entry, header))
+
+
+def back_to_kafka(sections: list[Section | Skipped]) -> list[Record]:
+    found: list[Record] = []
+    for section in sections:
+        assert isinstance(section, Section), section
+        found += iter_records(convert.kafka_batch(*stored(section.data, section.offset)).data)
+    return found
+
+
+def metadata(**fields: object) -> MessageMetadata:
+    return MessageMetadata(
+        **{"producer_name": "p", "sequence_id": 3, "publish_time": NOW_MS, **fields}
+    )
+
+
+def message(value: bytes | None = b"v", **fields: object) -> PulsarMessage:
+    blank = PulsarMessage(0, value, None, False, False, None, 0, -1, ())
+    return blank._replace(**fields)
+
+
+def records_of(section: bytes, base_offset: int = 0) -> list[Record]:
+    found = convert.kafka_batch(*stored(section, base_offset))
+    assert found.skipped is None
+    return list(iter_records(found.data))
+
+
+# ---- Kafka to Pulsar
+
+
+@pytest.mark.parametrize(("codec", "number"), CODECS)
+def test_a_batch_index_is_the_distance_from_the_entrys_offset(codec, number):
+    records = [Record(100 + i, NOW_MS + i, b"k%d" % i, b"value" * 20) for i in range(9)]
+
+    section = one_section(build_batch(records, codec=codec))
+    described, messages = read_section(section)
+
+    assert (section.offset, section.span, section.is_batch) == (100, 9, True)
+    assert described.compression == number
+    assert described.num_messages_in_batch == 9
+    assert described.publish_time == NOW_MS + 8
+    assert (described.sequence_id, described.highest_sequence_id) == (100, 108)
+    assert [(m.batch_index, m.sequence_id, m.partition_key, m.event_time) for m in messages] == [
+        (i, 100 + i, f"k{i}", NOW_MS + i) for i in range(9)
+    ]
+    assert {m.value for m in messages} == {b"value" * 20}
+
+
+def test_holes_are_items_that_were_compacted_out():
+    records = [Record(12, NOW_MS, b"a", b"1"), Record(14, NOW_MS, b"b", b"2")]
+    batch = bytearray(build_batch(records, base_offset=10))
+    batch[23:27] = (6).to_bytes(4, "big")  # last offset delta: two more went at the end
+
+    section = one_section(bytes(batch))
+    described, messages = read_section(section)
+
+    assert described.num_messages_in_batch == section.span == 7
+    assert [(m.batch_index, m.value) for m in messages] == [(2, b"1"), (4, b"2")]
+    assert section.holes == ((10, 12), (13, 14), (15, 17))
+    size = int.from_bytes(section.data[6:10], "big")
+    payload = section.data[10 + size :]
+    assert payload[:4] == b"\0\0\0\4"
+    first = SingleMessageMetadata.FromString(payload[4:8])
+    assert first.compacted_out
+    assert first.payload_size == 0
+
+
+def test_one_message_alone_is_plain():
+    batch = build_batch([Record(7, NOW_MS, b"k", b"v", (("a", b"1"),))])
+
+    section = one_section(batch)
+    described, (only,) = read_section(section)
+
+    assert not section.is_batch
+    assert not described.HasField("num_messages_in_batch")
+    assert (described.event_time, described.partition_key) == (NOW_MS, "k")
+    assert only.properties == (("a", "1"),)
+
+
+@pytest.mark.parametrize(
+    ("key", "text", "is_base64"),
+    [
+        (None, None, False),
+        (b"", "", False),
+        ("schlüssel".encode(), "schlüssel", False),
+        (b"\xff\0", b64encode(b"\xff\0").decode(), True),
+    ],
+)
+def test_a_key_that_is_no_text_travels_in_base64(key, text, is_base64):
+    for count in (1, 2):
+        batch = build_batch([Record(i, NOW_MS, key, b"v") for i in range(count)])
+
+        _, messages = read_section(one_section(batch))
+
+        assert {(m.partition_key, m.key_is_b64) for m in messages} == {(text, is_base64)}
+
+
+def test_null_is_told_from_empty():
+    batch = build_batch([Record(0, NOW_MS, b"k", None), Record(1, NOW_MS, b"k", b"")])
+
+    _, messages = read_section(one_section(batch))
+
+    assert [m.value for m in messages] == [None, b""]
+
+
+def test_headers_that_properties_cannot_say_are_escaped():
+    headers = (("a", b"1"), ("a", b"2"), ("b", None), ("c", b"\xff"), ("a", None), ("d", b""))
+
+    _, (only,) = read_section(one_section(build_batch([Record(0, NOW_MS, None, b"", headers)])))
+
+    assert only.properties == (
+        ("a", "1"),
+        ("trilogue.header.1.text.a", "2"),
+        ("trilogue.header.0.null.b", ""),
+        ("trilogue.header.0.base64.c", "/w=="),
+        ("trilogue.header.2.null.a", ""),
+        ("d", ""),
+    )
+
+
+@pytest.mark.parametrize("flags", [CONTROL, 0])
+def test_what_holds_no_message_is_nothing_to_a_reader_and_no_loss(flags):
+    batch = build_batch([Record(5, NOW_MS, b"k", b"v")], control=bool(flags))
+    header = read_header(batch)
+    if not flags:
+        header = header._replace(record_count=0)
+
+    found = convert.pulsar_sections(batch, header, limit=LIMIT)
+
+    assert found == [Skipped(5, 1)]
+
+
+# ---- pieces
+
+
+def test_what_is_too_large_is_cut_into_pieces_with_ids_of_their_own():
+    records = [Record(50 + i, NOW_MS, b"k", bytes([i]) * 1000) for i in range(40)]
+    batch = build_batch(records)
+
+    pieces = to_pulsar(batch, limit=10_000)
+
+    assert len(pieces) > 4
+    assert pieces == to_pulsar(batch, limit=10_000)
+    assert [piece.offset for piece in pieces[1:]] == [p.offset + p.span for p in pieces[:-1]]
+    assert all(len(piece.data) <= 10_000 for piece in pieces)
+    for piece in pieces:
+        _, messages = read_section(piece)
+        assert [piece.offset + m.batch_index for m in messages] == list(
+            range(piece.offset, piece.offset + piece.span)
+        )
+    assert back_to_kafka(pieces) == records
+
+
+def test_a_message_that_no_frame_holds_is_skipped_alone():
+    values = [b"a" * 10, b"b" * 20_000, b"c" * 10, None]
+    batch = build_batch([Record(i, NOW_MS, b"k", value) for i, value in enumerate(values)])
+
+    first, missing, last = to_pulsar(batch, limit=10_000)
+
+    assert (first.offset, first.span) == (0, 1)
+    assert (missing.offset, missing.span, missing.reason) == (1, 1, Reason.TOO_LARGE)
+    assert missing.messages == 1
+    assert (last.offset, last.span) == (2, 2)
+
+
+def test_what_compresses_into_the_frame_is_not_cut():
+    batch = build_batch([Record(i, NOW_MS, None, b"a" * 9000) for i in range(5)], codec=Codec.ZSTD)
+
+    (section,) = to_pulsar(batch, limit=10_000)
+
+    assert section.span == 5
+
+
+def test_pieces_that_do_not_compress_stay_within_the_limit():
+    noise = bytes((i * i * 7919 >> 3) & 255 for i in range(4000))
+    batch = build_batch(
+        [Record(i, NOW_MS, None, noise[i:] + noise[:i]) for i in range(9)], codec=Codec.LZ4
+    )
+
+    pieces = to_pulsar(batch, limit=9_000)
+
+    assert all(isinstance(p, Section) and len(p.data) <= 9_000 for p in pieces)
+
+
+def test_a_bomb_is_skipped_and_not_unpacked():
+    batch = build_batch([Record(0, NOW_MS, None, bytes(33 << 20))], codec=Codec.ZSTD)
+
+    (missing,) = to_pulsar(batch)
+
+    assert missing.reason is Reason.TOO_LARGE
+
+
+# ---- Pulsar to Kafka
+
+
+@pytest.mark.parametrize(("codec", "number"), CODECS)
+def test_a_pulsar_batch_keeps_its_offsets_and_its_codec(codec, number):
+    messages = [
+        message(b"value" * 30, partition_key=f"k{i}", event_time=NOW_MS + i) if i % 3 else None
+        for i in range(10)
+    ]
+    section = build_pulsar_batch(messages, metadata(), codec=number)
+
+    entry, header = stored(section, base_offset=1000)
+    found = convert.kafka_batch(entry, header)
+    converted = check_crc(found.data)
+
+    assert converted.codec is codec
+    assert converted.format is Format.KAFKA
+    assert (converted.base_offset, converted.last_offset_delta) == (1000, 9)
+    assert converted.leader_epoch == 7
+    assert converted.record_count == 6
+    assert [(r.offset, r.timestamp, r.key) for r in iter_records(found.data)] == [
+        (1000 + i, NOW_MS + i, b"k%d" % i) for i in range(10) if i % 3
+    ]
+
+
+def test_a_message_without_an_event_time_has_its_publish_time():
+    for section in (
+        build_single(message(), metadata()),
+        build_pulsar_batch([message()], metadata()),
+    ):
+        (record,) = records_of(section)
+        assert record.timestamp == NOW_MS
+
+
+def test_what_only_pulsar_says_stands_in_reserved_headers():
+    section = build_single(
+        message(
+            ordering_key=b"order", partition_key="YWJj", key_is_b64=True, properties=(("a", "b"),)
+        ),
+        metadata(schema_version=b"\0\1", replicated_from="west", deliver_at_time=99),
+    )
+
+    (record,) = records_of(section)
+
+    assert record.key == b"abc"
+    assert record.headers == (
+        ("a", b"b"),
+        ("trilogue.pulsar.key-form", b"base64"),
+        ("trilogue.pulsar.schema-version", b"\0\1"),
+        ("trilogue.pulsar.replicated-from", b"west"),
+        ("trilogue.pulsar.deliver-at", b"99"),
+        ("trilogue.ordering-key", b"order"),
+    )
+
+
+@pytest.mark.parametrize(
+    ("fields", "reason"),
+    [
+        ({"encryption_keys": [EncryptionKeys(key="k", value=b"x")]}, Reason.ENCRYPTED),
+        ({"num_chunks_from_msg": 2, "chunk_id": 1, "uuid": "u"}, Reason.CHUNKED),
+        ({"txnid_least_bits": 1, "txnid_most_bits": 0}, Reason.TRANSACTIONAL),
+        ({"compression": 2, "uncompressed_size": 100}, Reason.DAMAGED),
+        ({"compression": 1, "uncompressed_size": 33 << 20}, Reason.TOO_LARGE),
+    ],
+)
+def test_what_cannot_be_converted_is_an_empty_batch_with_its_offsets(fields, reason):
+    entry, header = stored(build_single(message(), metadata(**fields)), base_offset=31)
+
+    found = convert.kafka_batch(entry, header)
+    converted = check_crc(found.data)
+
+    assert (converted.base_offset, converted.last_offset_delta) == (31, 0)
+    assert converted.record_count == 0
+    assert found.skipped is not None
+    assert (found.skipped.reason, found.skipped.messages) == (reason, 1)
+
+
+def test_only_the_last_chunk_counts_as_a_message_that_is_missed():
+    fields = {"num_chunks_from_msg": 2, "uuid": "u"}
+    first = stored(build_single(message(), metadata(chunk_id=0, **fields)))
+
+    assert convert.kafka_batch(*first).skipped is None
+
+
+def test_what_becomes_larger_than_the_limit_is_skipped():
+    entry, header = stored(build_single(message(bytes(5000)), metadata()))
+
+    found = convert.kafka_batch(entry, header, limit=4000)
+
+    assert found.skipped is not None
+    assert found.skipped.reason is Reason.TOO_LARGE
+
+
+# ---- there and back
+
+names = st.text(st.characters(codec="utf-8"), max_size=8) | st.sampled_from(
+    ["trilogue.header.0.text.a", "trilogue.header.0.null.", "trilogue.timestamp", "trilogue.x"]
+)
+octets = st.binary(max_size=20) | st.text(st.characters(codec="utf-8"), max_size=8).map(str.encode)
+times = st.integers(-3, 3) | st.integers(-(2**61), 2**61) | st.just(NOW_MS)
+
+
+@st.composite
+def kafka_batches(draw: st.DrawFn) -> tuple[bytes, list[Record]]:
+    offset = draw(st.integers(0, 2**40))
+    base_offset = offset
+    records = []
+    for _ in range(draw(st.integers(1, 6))):
+        headers = draw(st.lists(st.tuples(names, st.none() | octets), max_size=4))
+        fields = (draw(times), draw(st.none() | octets), draw(st.none() | octets))
+        records.append(Record(offset, *fields, tuple(headers)))
+        offset += draw(st.integers(1, 3))
+    codec = draw(st.sampled_from(list(Codec)))
+    base_offset = max(0, base_offset - draw(st.integers(0, 2)))
+    return build_batch(records, codec=codec, base_offset=base_offset), records
+
+
+@given(kafka_batches(), st.sampled_from([LIMIT, 700]))
+def test_kafka_to_pulsar_and_back_loses_nothing(made, limit):
+    batch, records = made
+
+    sections = to_pulsar(batch, limit)
+
+    assert back_to_kafka([each for each in sections if each != Skipped(*each[:2])]) == records
+
+
+keys = st.none() | st.tuples(st.text(st.characters(codec="utf-8"), max_size=8), st.booleans())
+
+
+@st.composite
+def pulsar_messages(draw: st.DrawFn) -> PulsarMessage:
+    key = draw(keys | st.binary(max_size=9).map(lambda raw: (b64encode(raw).decode(), True)))
+    properties = st.dictionaries(
+        st.text(st.characters(codec="utf-8"), max_size=8).filter(
+            lambda name: not name.startswith("trilogue.")
+        ),
+        st.text(st.characters(codec="utf-8"), max_size=8),
+        max_size=3,
+    )
+    return message(
+        draw(st.none() | octets),
+        partition_key=None if key is None else key[0],
+        key_is_b64=key is not None and key[1],
+        null_key=draw(st.booleans()),
+        ordering_key=draw(st.none() | octets),
+        event_time=draw(st.just(0) | st.integers(0, 2**63 - 1)),
+        properties=tuple(draw(properties).items()),
+    )
+
+
+@given(
+    st.lists(st.none() | pulsar_messages(), min_size=1, max_size=5),
+    st.sampled_from(list(PulsarCodec)),
+    st.fixed_dictionaries(
+        {},
+        optional={
+            "schema_version": st.binary(max_size=8),
+            "schema_id": st.binary(max_size=4),
+            "replicated_from": st.text(st.characters(codec="utf-8"), max_size=5),
+            "deliver_at_time": st.integers(0, 2**62),
+        },
+    ),
+    st.booleans(),
+)
+def test_pulsar_to_kafka_and_back_loses_nothing(messages, codec, fields, is_batch):
+    real = [each for each in messages if each is not None]
+    if not real:
+        return
+    if is_batch:
+        section = build_pulsar_batch(messages, metadata(**fields), codec=codec)
+    else:
+        messages = real = real[:1]
+        section = build_single(real[0], metadata(**fields), codec=codec)
+    entry, header = stored(section, base_offset=77)
+
+    converted = convert.kafka_batch(entry, header)
+    assert converted.skipped is None
+    found = one_section(bytes(converted.data))
+    described, again = read_section(found)
+
+    expected = [
+        each._replace(batch_index=at, event_time=each.event_time or NOW_MS, sequence_id=77 + at)
+        for at, each in enumerate(messages)
+        if each is not None
+    ]
+    assert [each[:8] for each in again] == [each[:8] for each in expected]
+    assert [each.properties for each in again] == [each.properties for each in expected]
+    before = read_metadata(entry)
+    assert described.schema_version == (before.schema_version or b"")
+    assert described.HasField("schema_version") == (before.schema_version is not None)
+    assert described.schema_id == (before.schema_id or b"")
+    assert described.replicated_from == (before.replicated_from or "")
+    assert described.deliver_at_time == max(0, before.deliver_at_time)
+
+
+@given(kafka_batches(), st.data())
+def test_what_is_damaged_is_told_and_never_more(made, data):
+    batch, _ = made
+    damaged = bytearray(batch)
+    for _ in range(data.draw(st.integers(1, 4))):
+        at = data.draw(st.integers(61, len(batch) - 1)) if len(batch) > 61 else 60
+        damaged[at] = data.draw(st.integers(0, 255))
+
+    sections = convert.pulsar_sections(bytes(damaged), read_header(batch), limit=LIMIT)
+
+    header = read_header(batch)
+    assert sections[0].offset == header.base_offset
+    assert sum(each.span for each in sections) == header.span
+
+
+@given(st.lists(pulsar_messages(), min_size=1, max_size=3), st.data())
+def test_a_damaged_section_is_a_batch_that_consumers_pass(messages, data):
+    entry, header = stored(build_pulsar_batch(messages, metadata()), base_offset=9)
+    damaged = bytearray(entry)
+    for _ in range(data.draw(st.integers(1, 4))):
+        damaged[data.draw(st.integers(61, len(entry) - 1))] = data.draw(st.integers(0, 255))
+
+    found = convert.kafka_batch(bytes(damaged), header)
+
+    converted = check_crc(found.data)
+    assert (converted.base_offset, converted.span) == (9, header.span)
