@@ -217,6 +217,15 @@ def test_a_topic_may_take_the_server_a_moment_to_make():
     assert on_scripted({("t", 0): Part()}, work) == [0]
 
 
+def test_a_node_may_learn_a_moment_later_of_a_topic_that_was_just_made():
+    async def work(kafka, cluster):
+        kafka.next_up[METADATA].extend([ErrorCode.UNKNOWN_TOPIC_OR_PARTITION] * 2)
+        await cluster.refresh(["t"], is_new=True)
+        return sorted(cluster.topics["t"].leaders)
+
+    assert on_scripted({("t", 0): Part()}, work) == [0]
+
+
 def test_the_cluster_s_own_topics_are_not_among_the_names():
     async def work(kafka, cluster):
         kafka.internal.add("__consumer_offsets")
