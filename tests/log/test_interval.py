@@ -53,6 +53,21 @@ def test_patient_entries_share_one_commit_when_their_time_is_over(rig: Rig) -> N
     assert (ends(rig), commits(rig)) == ((2, 2), 1)
 
 
+def test_a_fact_that_nobody_waits_for_goes_with_others_or_when_its_time_is_over(rig: Rig) -> None:
+    for _ in range(2):
+        rig.log.journal.add_fact(FACT, b"", patient=True)
+        rig.loop.run()
+    assert commits(rig) == 0
+    rig.loop.pass_time(INTERVAL_S)
+    rig.loop.run()
+    assert (commits(rig), rig.log.journal.counts.facts) == (1, 2)
+
+    rig.log.journal.add_fact(FACT, b"", patient=True)
+    rig.commit(DURABLE)
+
+    assert (commits(rig), rig.log.journal.counts.facts) == (2, 3)
+
+
 def test_each_window_has_its_own_time(rig: Rig) -> None:
     for number in range(1, 4):
         rig.append(PATIENT)

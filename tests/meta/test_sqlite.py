@@ -175,10 +175,10 @@ def test_create_leaves_what_is_there_alone(path: Path):
 
 
 def test_a_newer_format_is_refused_and_not_touched(path: Path):
-    alter(path, "PRAGMA user_version = 3")
+    alter(path, "PRAGMA user_version = 4")
     before = path.read_bytes()
 
-    with pytest.raises(NewerFormat, match="format 3"):
+    with pytest.raises(NewerFormat, match="format 4"):
         SqliteMeta.open(path)
 
     assert path.read_bytes() == before

@@ -24,7 +24,7 @@ from trilogue.log.segment_info import SegmentInfo
 if TYPE_CHECKING:
     from trilogue.meta.state import MetaState
 
-FORMAT_VERSION = 2
+FORMAT_VERSION = 3
 OPS_MAX = 250_000  # in one commit: a flush may move the end of every partition there is
 VALUE_SIZE_MAX = 16 << 20  # of one snapshot
 INT_MAX = (1 << 63) - 1  # of every number

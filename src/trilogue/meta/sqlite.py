@@ -416,7 +416,7 @@ def _upgrade(connection: sqlite3.Connection) -> None:
     if version == FORMAT_VERSION:
         return
     for older in range(version, FORMAT_VERSION):
-        for statement in UPGRADES[older].strip().rstrip(";").split(";\n"):
+        for statement in filter(None, UPGRADES[older].strip().rstrip(";").split(";\n")):
             connection.execute(statement)
     connection.execute(f"PRAGMA user_version = {FORMAT_VERSION}")
     log.info("meta.upgraded", extra={"from_format": version, "to_format": FORMAT_VERSION})

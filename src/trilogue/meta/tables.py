@@ -60,7 +60,8 @@ CREATE TABLE snapshots (key BLOB PRIMARY KEY, value BLOB NOT NULL);
 """
 
 # What brings a file of an older format to the next one, by the format it is in. `x'90'` is
-# MessagePack's empty list.
+# MessagePack's empty list. Format 3 has the tables of format 2: what is new are rows, facts and
+# entries of other protocols, which a program of format 2 would take for damage or for Kafka's.
 UPGRADES = {
     1: """
 ALTER TABLE partitions ADD COLUMN compacted_end INTEGER NOT NULL DEFAULT 0;
@@ -68,6 +69,7 @@ ALTER TABLE partitions ADD COLUMN open_transactions BLOB NOT NULL DEFAULT x'90';
 ALTER TABLE segments ADD COLUMN store TEXT NOT NULL DEFAULT '';
 ALTER TABLE segments ADD COLUMN hidden BLOB NOT NULL DEFAULT x'90';
 """,
+    2: "",
 }
 
 
