@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from struct import pack
+
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from hypothesis import strategies as st
 
@@ -59,6 +61,8 @@ def one_field(draw: st.DrawFn, field: FieldDescriptor) -> bytes:
     if field.type == FieldDescriptor.TYPE_ENUM:
         number = draw(st.sampled_from([value.number for value in field.enum_type.values]))
         return tagged(field.number, 0, varint(number, draw(st.integers(0, 9))))
+    if field.type == FieldDescriptor.TYPE_DOUBLE:
+        return tagged(field.number, 1, pack("<d", draw(st.floats(allow_nan=False))))
     if field.type in VARINTS:
         return tagged(field.number, 0, varint(draw(NUMBERS), draw(st.integers(0, 9))))
     if field.type == FieldDescriptor.TYPE_STRING:

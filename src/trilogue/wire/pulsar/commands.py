@@ -1,8 +1,9 @@
-"""Every command of the protocol: its number, its field, who sends it, since which version.
+"""Every command of a client and a broker: its number, its field, who sends it, since when.
 
 The number of a type is also the number of its field in BaseCommand. `since` is the protocol
 version of the peer from which on the command may be sent to it: nothing newer goes to an older
-peer. What a gateway does with each is its own table (gateway/pulsar/commands.py).
+peer. 58-61, of transactions, pass between brokers only and are not spoken here. What a gateway
+does with each is its own table (gateway/pulsar/commands.py).
 """
 
 from __future__ import annotations
@@ -19,7 +20,6 @@ class Sender(Enum):
     CLIENT = "client"
     BROKER = "broker"
     BOTH = "both"
-    BETWEEN_BROKERS = "between brokers"
 
 
 class Command(NamedTuple):
@@ -34,7 +34,6 @@ class Command(NamedTuple):
 
 
 _CLIENT, _BROKER, _BOTH = Sender.CLIENT, Sender.BROKER, Sender.BOTH
-_BETWEEN = Sender.BETWEEN_BROKERS
 
 COMMANDS: Final = (
     Command(2, "CONNECT", "connect", _CLIENT),
@@ -84,10 +83,6 @@ COMMANDS: Final = (
     Command(55, "ADD_SUBSCRIPTION_TO_TXN_RESPONSE", "addSubscriptionToTxnResponse", _BROKER),
     Command(56, "END_TXN", "endTxn", _CLIENT),
     Command(57, "END_TXN_RESPONSE", "endTxnResponse", _BROKER),
-    Command(58, "END_TXN_ON_PARTITION", "endTxnOnPartition", _BETWEEN),
-    Command(59, "END_TXN_ON_PARTITION_RESPONSE", "endTxnOnPartitionResponse", _BETWEEN),
-    Command(60, "END_TXN_ON_SUBSCRIPTION", "endTxnOnSubscription", _BETWEEN),
-    Command(61, "END_TXN_ON_SUBSCRIPTION_RESPONSE", "endTxnOnSubscriptionResponse", _BETWEEN),
     Command(62, "TC_CLIENT_CONNECT_REQUEST", "tcClientConnectRequest", _CLIENT, 19),
     Command(63, "TC_CLIENT_CONNECT_RESPONSE", "tcClientConnectResponse", _BROKER),
     Command(64, "WATCH_TOPIC_LIST", "watchTopicList", _CLIENT),  # by feature flag 4
