@@ -14,8 +14,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from itertools import compress as select
-from typing import Final, NamedTuple
+from typing import Final
 
+from trilogue.entry.compaction_pulsar import open_pulsar
+from trilogue.entry.compaction_record import EntryRecord, OpenEntry
 from trilogue.entry.compression import Buffer
 from trilogue.entry.control import MARKER, Outcome, read_marker
 from trilogue.entry.entry import (
@@ -38,19 +40,12 @@ _KEPT_FLAGS: Final = LOG_APPEND_TIME | TRANSACTIONAL | CONTROL
 _packer = RecordPacker()
 
 
-class EntryRecord(NamedTuple):
-    """What decides whether a record stays. `timestamp` is in ms; a tombstone has no value."""
-
-    offset: int
-    timestamp: int
-    key: bytes | None
-    is_tombstone: bool
-
-
 class KafkaEntry:
     """A Kafka batch, decompressed. Raises `EntryError` where its records are not in order."""
 
     __slots__ = ("_unpacked", "header", "records")
+
+    keeps_keyless: Final = False
 
     def __init__(self, entry: Buffer, header: EntryHeader, limit: int) -> None:
         self.header = header
@@ -87,7 +82,7 @@ class KafkaEntry:
 
 def open_entry(
     entry: Buffer, header: EntryHeader, *, limit: int = DECOMPRESSED_LIMIT
-) -> KafkaEntry | None:
+) -> OpenEntry | None:
     """Look into an entry; None when nobody can look into its format (yet).
 
     The checksum is not looked at. Raises `EntryError` when the bytes are not those of its format,
@@ -141,6 +136,7 @@ def _sealed(
     )
 
 
-_WAYS: Final[dict[Format, Callable[[Buffer, EntryHeader, int], KafkaEntry]]] = {
+_WAYS: Final[dict[Format, Callable[[Buffer, EntryHeader, int], OpenEntry | None]]] = {
     Format.KAFKA: KafkaEntry,
+    Format.PULSAR: open_pulsar,
 }

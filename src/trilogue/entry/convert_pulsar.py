@@ -118,7 +118,7 @@ def _take_key_form(headers: Headers, key: bytes | None) -> tuple[Headers, bytes 
 def take_shared(headers: Headers) -> tuple[Headers, Shared]:
     """Take the reserved headers out that stand for what an entry says once."""
     found = NOTHING_SHARED
-    left = []
+    left: list[tuple[str, bytes | None]] = []
     for name, value in headers:
         if value is None:
             left.append((name, value))

@@ -14,7 +14,8 @@ when its marker says so; one that nobody has decided yet is where compaction end
 every entry's base offset and span (entry/compaction.py) and never joins entries. The rules are
 those of Kafka's cleaner:
 
-- a message stays if no later one below the end has its key; one without a key goes;
+- a message stays if no later one below the end has its key; one without a key goes (where its
+  protocol refuses those for such topics: Pulsar's stay);
 - a tombstone stays until the horizon that the job which first met it has set;
 - what an aborted transaction wrote goes at once, its marker and any other one when nothing of its
   transaction is left and the horizon set then has passed;
@@ -34,13 +35,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from trilogue.entry.compaction import (
-    KafkaEntry,
-    delete_horizon,
-    emptied,
-    open_entry,
-    outcome_of,
-)
+from trilogue.entry.compaction import delete_horizon, emptied, open_entry, outcome_of
+from trilogue.entry.compaction_record import OpenEntry
 from trilogue.entry.control import Outcome
 from trilogue.entry.entry import NO_PRODUCER, EntryError, EntryHeader
 from trilogue.entry.walk import read_header
@@ -360,11 +356,12 @@ class _Rewrite:
         self.records_dropped += len(kept) - count
         return found.keeping(kept, self._horizon_ms if needs_horizon else None)
 
-    def _flags(self, found: KafkaEntry, *, without_tombstones: bool) -> list[bool]:
+    def _flags(self, found: OpenEntry, *, without_tombstones: bool) -> list[bool]:
         last_offset = self._last_offset
+        keeps_keyless = found.keeps_keyless
         return [
-            key is not None
-            and offset >= last_offset(digest_of(key))
-            and not (is_tombstone and without_tombstones)
+            keeps_keyless
+            if key is None
+            else offset >= last_offset(digest_of(key)) and not (is_tombstone and without_tombstones)
             for offset, _, key, is_tombstone in found.records
         ]
