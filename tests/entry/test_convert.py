@@ -11,7 +11,14 @@ from hypothesis import strategies as st
 from trilogue.entry import convert
 from trilogue.entry.convert import Reason, Section, Skipped
 from trilogue.entry.entry import CONTROL, Codec, EntryHeader, Format, Record
-from trilogue.entry.kafka_batch import build_batch, check_crc, iter_records, read_header, set_base
+from trilogue.entry.kafka_batch import (
+    build_batch,
+    check_crc,
+    iter_records,
+    read_header,
+    set_base,
+    set_log_append_time,
+)
 from trilogue.entry.pulsar_batch import (
     PulsarMessage,
     build_entry,
@@ -278,6 +285,17 @@ def test_a_message_without_an_event_time_has_its_publish_time():
     ):
         (record,) = records_of(section)
         assert record.timestamp == NOW_MS
+
+
+def test_where_time_is_that_of_the_append_all_messages_have_it():
+    entry, _ = stored(build_pulsar_batch([message(event_time=5), message()], metadata()))
+    stamped = bytearray(entry)
+    set_log_append_time(stamped, NOW_MS + 9)
+
+    found = convert.kafka_batch(bytes(stamped), read_header(stamped))
+
+    assert check_crc(found.data).log_append_time
+    assert [each.timestamp for each in iter_records(found.data)] == [NOW_MS + 9] * 2
 
 
 def test_what_only_pulsar_says_stands_in_reserved_headers():

@@ -11,7 +11,7 @@ from typing import Final, TypeAlias
 
 from trilogue.entry.compression import Buffer
 from trilogue.entry.convert_names import ORDERING_KEY, TYPE, Headers
-from trilogue.entry.entry import NO_TIMESTAMP, Codec, EntryHeader, Record
+from trilogue.entry.entry import LOG_APPEND_TIME, NO_TIMESTAMP, Codec, EntryHeader, Record
 from trilogue.entry.kafka_batch import DECOMPRESSED_LIMIT, seal, walk_records
 from trilogue.entry.message import Message
 from trilogue.entry.pack import RecordPacker
@@ -49,7 +49,10 @@ def build_messages(
     *,
     codec: Codec,
 ) -> bytes:
-    """Build the batch that has these messages at their offsets and covers all of `header`."""
+    """Build the batch that has these messages at their offsets and covers all of `header`.
+
+    Where the topic's time is that of the append, it is the time of them all.
+    """
     packer = RecordPacker()
     base_offset = header.base_offset
     base_timestamp = latest = NO_TIMESTAMP
@@ -76,8 +79,9 @@ def build_messages(
         record_count=count,
         last_offset_delta=header.last_offset_delta,
         base_timestamp=base_timestamp,
-        max_timestamp=latest if count else header.max_timestamp,
+        max_timestamp=latest if count and not header.log_append_time else header.max_timestamp,
         codec=codec if count else Codec.NONE,
+        flags=header.attributes & LOG_APPEND_TIME,
         base_offset=base_offset,
         leader_epoch=header.leader_epoch,
     )
