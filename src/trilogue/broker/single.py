@@ -61,10 +61,12 @@ class Single:
         assert end > self.position, "an entry that was offered before"
         self.position = end
         acked = self._acked
-        if not acked.acked_above and base >= acked.mark:
-            active.demand -= end - base
-        else:
-            active.demand -= sum(stop - start for start, stop in acked.missing(base, end))
+        left = end - base
+        if acked.acked_above or base < acked.mark:
+            left = sum(stop - start for start, stop in acked.missing(base, end))
+            if not left:
+                return None
+        active.demand -= left
         self.spans.note(base, end)
         return active
 

@@ -156,8 +156,7 @@ class Spread:
             assert member is not None, "nobody asked for this entry"
             assert self._order[self._stuck] == base, "nobody asked for this entry"
             self._take(base)
-            self._hand(member, base, entry)
-            return member
+            return self._hand(member, base, entry)
         assert end > self.position, "an entry that was offered before"
         self.position = end
         entry = Handed(end, key, 0)
@@ -168,9 +167,8 @@ class Spread:
         member = None if key in self._keys_again else self._member_for(key)
         if member is None:
             self._put(base, entry)
-        else:
-            self._hand(member, base, entry)
-        return member
+            return None
+        return self._hand(member, base, entry)
 
     def skip(self, start: int, end: int) -> None:
         """Nothing stands at these offsets: never ask for them again."""
@@ -279,8 +277,8 @@ class Spread:
             holder = self._holders.get(key) if key != KEYLESS else None
             if holder is None:
                 return next(iter(self._turns.values()))[0] if self._turns else None
-            member = self._members[holder[0]]
-            return member if member.ready else None
+            holding = self._members[holder[0]]
+            return holding if holding.ready else None
         member = self._assigner.member_of(key)
         if member is None or not member.ready:
             return None
@@ -290,9 +288,12 @@ class Spread:
                 return None
         return member
 
-    def _hand(self, member: Member, base: int, entry: Handed) -> None:
+    def _hand(self, member: Member, base: int, entry: Handed) -> Member | None:
         key = entry.key
         left = entry.left = self._left(base, entry.end)
+        if not left:  # acked from elsewhere meanwhile
+            self._redelivered.pop(base, None)
+            return None
         member.handed[base] = entry
         member.demand -= left
         member.unacked += left
@@ -316,6 +317,7 @@ class Spread:
                 self._streak = 0
         if limits.unacked and self.unacked >= limits.unacked:
             self.blocked = True
+        return member
 
     def _left(self, base: int, end: int) -> int:
         acked = self._acked
@@ -381,6 +383,14 @@ class Spread:
         for base in order[bisect_left(order, start) : bisect_left(order, end)]:
             self._take(base)
             self._redelivered.pop(base, None)
+
+    def set_limits(self, limits: SharedLimits) -> None:
+        """Obey other limits from here on."""
+        self.limits = limits
+        for member in self._members.values():
+            member.blocked = 0 < limits.member_unacked <= member.unacked
+            self.refresh(member)
+        self.blocked = 0 < limits.unacked <= self.unacked
 
     def _check_unblocked(self, member: Member) -> None:
         if member.blocked and member.unacked <= self.limits.member_unacked // 2:

@@ -80,6 +80,11 @@ class Subscription:
         """Who reads, where one at a time does."""
         return None if self._single is None else self._single.active
 
+    @property
+    def is_single(self) -> bool:
+        """Whether one member at a time reads."""
+        return self._single is not None
+
     def join(self, member: Member, kind: Kind) -> None:
         """Let a member take part; raises SubscriptionBusy or KeyRangesTaken."""
         self._check(member, kind)
@@ -210,6 +215,12 @@ class Subscription:
             self._spread.give_back(member, bases)
         elif self._single is not None and self._single.active is member:
             self._single.rewind()
+
+    def set_limits(self, limits: SharedLimits) -> None:
+        """Obey other limits from here on."""
+        self.limits = limits
+        if self._spread is not None:
+            self._spread.set_limits(limits)
 
     def reset(self) -> None:
         """The mark was put somewhere else: begin again there, nobody has anything."""

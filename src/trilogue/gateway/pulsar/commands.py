@@ -14,7 +14,16 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from trilogue.broker.access import Operation, ResourceKind
-from trilogue.gateway.pulsar import handshake, lookup, producers, send, topics
+from trilogue.gateway.pulsar import (
+    acks,
+    consumers,
+    handshake,
+    lookup,
+    producers,
+    seek,
+    send,
+    topics,
+)
 from trilogue.wire.pulsar.commands import COMMANDS, Sender
 from trilogue.wire.pulsar.pulsar_pb2 import BaseCommand
 
@@ -73,6 +82,29 @@ TABLE: tuple[Row, ...] = (
     # Who could create the producer may use it.
     Row(KIND.SEND, "send", send.take, TOPIC, WRITE, raw=True),
     Row(KIND.CLOSE_PRODUCER, "close_producer", producers.close, TOPIC, WRITE, answers_error=True),
+    Row(KIND.SUBSCRIBE, "subscribe", consumers.subscribe, TOPIC, READ, answers_error=True),
+    # Who could create the consumer may use it.
+    Row(KIND.FLOW, "flow", consumers.flow, TOPIC, READ, raw=True),
+    Row(KIND.ACK, "ack", acks.take, TOPIC, READ, raw=True),
+    Row(
+        KIND.REDELIVER_UNACKNOWLEDGED_MESSAGES,
+        "redeliverUnacknowledgedMessages",
+        consumers.redeliver,
+        TOPIC,
+        READ,
+    ),
+    Row(KIND.SEEK, "seek", seek.seek, TOPIC, READ, answers_error=True),
+    Row(
+        KIND.GET_LAST_MESSAGE_ID,
+        "getLastMessageId",
+        seek.last_message_id,
+        TOPIC,
+        READ,
+        answers_error=True,
+    ),
+    Row(KIND.CONSUMER_STATS, "consumerStats", consumers.stats, TOPIC, READ),
+    Row(KIND.UNSUBSCRIBE, "unsubscribe", consumers.unsubscribe, TOPIC, READ, answers_error=True),
+    Row(KIND.CLOSE_CONSUMER, "close_consumer", consumers.close, TOPIC, READ, answers_error=True),
 )
 
 TYPES: dict[str, int] = {command.field: command.type for command in COMMANDS}

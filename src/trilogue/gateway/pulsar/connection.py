@@ -492,6 +492,7 @@ class PulsarDoor(Shared):
 
     def _topic_changed(self, event: Event, topic: Topic) -> None:
         """Send the writers of a topic off that is over; those of a deleted one the broker sends."""
+        self.readers.topic_changed(event, topic)
         if event is not Event.ALTERED:
             return
         for partition in topic.partitions:

@@ -32,6 +32,7 @@ from trilogue.broker.naming import check_auto_create, find_partition
 from trilogue.broker.partition import Partition
 from trilogue.broker.promise import Promise
 from trilogue.broker.topic import Topic
+from trilogue.gateway.pulsar.readers import Readers
 from trilogue.log.log import Log
 from trilogue.wire.pulsar.frame import SLACK
 
@@ -60,6 +61,7 @@ class PulsarSettings:
     producers_max: int = 10_000  # of a connection; so for the next
     consumers_max: int = 10_000
     watchers_max: int = 100
+    key_shared_ring: bool = True  # consistent hashing of keys; else ranges that are halved
 
 
 class Attached(Protocol):
@@ -99,6 +101,8 @@ class Shared:
         self.commands: Counter[int] = Counter()  # handled, by type
         self.messages_in = self.bytes_in = 0
         self.messages_out = self.bytes_out = 0
+        self.bad_messages: Counter[str] = Counter()  # that consumers could not read, by reason
+        self.readers = Readers(self)
         cluster = broker.cluster
         self.name_prefix = f"{settings.cluster}-{cluster.node_id}-{cluster.node_epoch}"
         self._topics: dict[str, tuple[Topic, Partition]] = {}

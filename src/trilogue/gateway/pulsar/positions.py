@@ -1,0 +1,98 @@
+"""Message ids of Pulsar and offsets of ours, by the rules of docs/explanation/names.md.
+
+    ledger id    the partition's id
+    entry id     the offset of the entry's first message
+    batch index  offset - entry id
+
+An entry id from a client means the entry that contains that offset; -1 is before the first.
+A set of acks is a row of 64-bit words, bit i of the row for batch index i, 1 = not acked; zeros at
+the end are left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from struct import Struct
+from typing import Final
+
+from trilogue.gateway.stream import Buffer
+from trilogue.wire.pulsar.hot import read_metadata
+from trilogue.wire.pulsar.shapes import key_of
+
+UINT64: Final = 1 << 64
+INT64: Final = 1 << 63
+LATEST: Final = INT64 - 1  # as ledger id and as entry id
+EARLIEST: Final = -1
+_SIZE: Final = Struct(">I")
+_METADATA_AT: Final = 10  # in a section
+
+
+def signed(number: int) -> int:
+    """Read an id as it was meant: 2**64 - 1 is -1."""
+    return number - UINT64 if number >= INT64 else number
+
+
+def unsigned(number: int) -> int:
+    """Write an id as the wire has it."""
+    return number & UINT64 - 1
+
+
+def ack_set_of(base: int, end: int, missing: Iterable[tuple[int, int]]) -> tuple[int, ...]:
+    """Write which messages of an entry are not acked; () when all or none of them are."""
+    bits = 0
+    for start, stop in missing:
+        bits |= ((1 << stop - start) - 1) << start - base
+    if bits == (1 << end - base) - 1:
+        return ()
+    words = []
+    while bits:
+        word = bits & UINT64 - 1
+        words.append(signed(word))
+        bits >>= 64
+    return tuple(words)
+
+
+def acked_ranges(base: int, end: int, words: Sequence[int]) -> list[tuple[int, int]]:
+    """Read which offsets of an entry a set of acks says are acked."""
+    found: list[tuple[int, int]] = []
+    at = base  # the offsets before are told
+    for place, word in enumerate(words):
+        first = base + 64 * place
+        kept = word & UINT64 - 1
+        while kept:
+            zeros = (kept & -kept).bit_length() - 1
+            kept >>= zeros
+            ones = (~kept & kept + 1).bit_length() - 1
+            kept >>= ones
+            first += zeros
+            if first >= end:
+                break
+            if at < first:
+                found.append((at, first))
+            first += ones
+            at = first
+    if at < end:
+        found.append((at, end))
+    return found
+
+
+def first_kept(base: int, end: int, words: Sequence[int]) -> int:
+    """Return the first offset of an entry that a set of acks leaves; its end if it leaves none."""
+    for place, word in enumerate(words):
+        kept = word & UINT64 - 1
+        if kept:
+            return min(end, base + 64 * place + (kept & -kept).bit_length() - 1)
+    return end
+
+
+def section_key(section: Buffer | None) -> bytes:
+    """Return what decides who of a key-shared subscription gets a section that was converted."""
+    view = memoryview(section or b"")
+    (size,) = _SIZE.unpack_from(view, _METADATA_AT - 4)
+    metadata = read_metadata(view[_METADATA_AT : _METADATA_AT + size])
+    if metadata.ordering_key is not None:
+        return metadata.ordering_key
+    key = key_of(metadata.partition_key, is_b64=metadata.key_is_b64)
+    if key is not None:
+        return key
+    return f"{metadata.producer_name}-{metadata.sequence_id}".encode()

@@ -1,0 +1,225 @@
+"""What a dispatcher has read of the log: entries in a row, from memory or from a segment.
+
+    Read(start, end)    rows, each one item that a consumer may be given as one message
+
+A row is an entry of Pulsar's as it is stored; or a piece of a foreign one, converted; or nothing
+that anybody may see (a marker, an aborted or damaged entry): then it has no section. What lies
+between rows, or between `start` and the first, are holes.
+
+Entries in memory are walked at once, which is cheap; the bytes are views of the tail, not to be
+kept longer than a turn. Segments, large conversions and searches for aborted transactions are for
+the executor: `Later.run`.
+"""
+
+from __future__ import annotations
+
+import logging
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from typing import Final, NamedTuple
+
+from trilogue.entry.convert import Section, Skipped, pulsar_sections
+from trilogue.entry.entry import CONTROL, TRANSACTIONAL
+from trilogue.entry.pulsar_batch import PULSAR_SECTION_AT, Flag
+from trilogue.entry.walk import read_header, walk_headers
+from trilogue.gateway.stream import Buffer
+from trilogue.log.partition_log import Cold, Hot, LaterAborted, PartitionLog
+from trilogue.log.segment import AbortedTransaction
+
+log = logging.getLogger(__name__)
+
+READ_BYTES: Final = 64 << 10
+CONVERTED_ON_LOOP: Final = 64 << 10  # larger entries are converted in the executor
+FORMAT_AT, ATTRIBUTES_AT, FLAGS_AT = 21, 22, 62  # of an entry: bytes
+OURS: Final = 1  # the format, in bits 8-9 of the attributes
+skipped: Counter[str] = Counter()  # messages that could not be converted, by reason
+
+
+class Row(NamedTuple):
+    """One item: offsets, and where its section is; `entry` is what it was made of."""
+
+    base: int
+    end: int
+    section: Buffer | None  # None: nothing to be seen
+    entry: Buffer  # a stored one, or what was converted: the section itself
+    flags: int  # of a stored one (pulsar_batch.Flag); -1 of a converted one
+    is_batch: bool
+    holes: tuple[tuple[int, int], ...] = ()  # inside it: acked by nobody
+
+
+class Read:
+    """Rows in the order of offsets, of everything from `start` to `end`."""
+
+    __slots__ = ("_bases", "end", "rows", "start")
+
+    def __init__(self, start: int, end: int, rows: list[Row]) -> None:
+        self.start = min(start, rows[0].base) if rows else start
+        self.end = max(end, rows[-1].end) if rows else end
+        self.rows = rows
+        self._bases = [row.base for row in rows]
+
+    def at(self, offset: int) -> int:
+        """The place of the row with an offset, or of the next one."""
+        place = bisect_right(self._bases, offset) - 1
+        return place if place >= 0 and offset < self.rows[place].end else place + 1
+
+    def covers(self, offset: int) -> bool:
+        """Whether this tells what is at an offset."""
+        return self.start <= offset < self.end
+
+
+class Later(NamedTuple):
+    """A read for the executor; `run` may raise LogError, EntryError or OSError."""
+
+    run: Callable[[], Read]
+
+
+def read(
+    plog: PartitionLog, offset: int, section_bytes_max: int, max_bytes: int = READ_BYTES
+) -> Read | Later:
+    """Read what readers of committed messages may see from an offset on; OffsetOutOfRange."""
+    stable_end = plog.stable_end
+    found = plog.read(offset, max_bytes, until=stable_end)
+    if isinstance(found, Cold):
+        return Later(lambda: _cold(plog, found, offset, stable_end, section_bytes_max))
+    slices = [memoryview(each) for each in found.slices]
+    end = _hot_end(found, offset, stable_end)
+    return _rows(
+        slices,
+        offset,
+        end,
+        section_bytes_max,
+        lambda: plog.aborted(offset, end),
+        on_loop=True,
+    )
+
+
+def _hot_end(found: Hot, offset: int, stable_end: int) -> int:
+    return found.next_offset if found.next_offset >= 0 else max(offset, stable_end)
+
+
+def _cold(
+    plog: PartitionLog, cold: Cold, offset: int, stable_end: int, section_bytes_max: int
+) -> Read:
+    """In the executor. What is asked of the log here only looks at segments."""
+    view = cold.run()
+    end = cold.next_offset
+    if len(view):
+        _, _, base, last_offset_delta, *_ = walk_headers(view)[-1]
+        end = base + last_offset_delta + 1
+    end = min(end, max(stable_end, offset))
+    found = _rows(
+        [view],
+        offset,
+        end,
+        section_bytes_max,
+        lambda: plog.aborted(offset, end),
+        on_loop=False,
+    )
+    assert isinstance(found, Read), "everything can be done here"
+    return found
+
+
+def _rows(
+    slices: list[memoryview],
+    start: int,
+    end: int,
+    section_bytes_max: int,
+    aborted: Callable[[], list[AbortedTransaction] | LaterAborted],
+    *,
+    on_loop: bool,
+) -> Read | Later:
+    """Make rows of entries; on the loop as far as that is quick."""
+    rows: list[Row] = []
+    passed: list[AbortedTransaction] | None = None
+    size = 0
+    for at, length, base, delta, producer_id, view in _entries(slices, start):
+        low = view[at + ATTRIBUTES_AT]
+        entry = view[at : at + length]
+        if low & TRANSACTIONAL and passed is None:
+            found = aborted()
+            if isinstance(found, LaterAborted):
+                if on_loop:
+                    return _all_later(slices, start, end, section_bytes_max, found)
+                found = found.run(end)
+            passed = found
+        if low & CONTROL or (passed and _is_aborted(low, base, producer_id, passed)):
+            rows.append(Row(base, base + delta + 1, None, entry, -1, False))
+        elif view[at + FORMAT_AT] & 3 == OURS:
+            rows.append(_stored(entry, base, delta))
+        elif size + length <= CONVERTED_ON_LOOP or not on_loop:
+            size += length
+            rows += _converted(entry, section_bytes_max)
+        elif rows:  # these first
+            return Read(start, rows[-1].end, rows)
+        else:
+            return _all_later(slices, start, end, section_bytes_max, aborted())
+    return Read(start, end, rows)
+
+
+def _entries(
+    slices: list[memoryview], start: int
+) -> Iterator[tuple[int, int, int, int, int, memoryview]]:
+    """Where the entries are, from the one that contains `start` on."""
+    for view in slices:
+        for at, length, base, delta, _, producer_id, _, _ in walk_headers(view):
+            if base + delta >= start:
+                yield at, length, base, delta, producer_id, view
+
+
+def _stored(entry: memoryview, base: int, delta: int) -> Row:
+    flags = entry[FLAGS_AT]
+    is_batch = delta > 0 or bool(flags & Flag.BATCH)
+    return Row(base, base + delta + 1, entry[PULSAR_SECTION_AT:], entry, flags, is_batch)
+
+
+def _is_aborted(
+    attributes: int, base: int, producer_id: int, aborted: list[AbortedTransaction]
+) -> bool:
+    return bool(attributes & TRANSACTIONAL) and any(
+        each.producer_id == producer_id and each.first_offset <= base <= each.last_offset
+        for each in aborted
+    )
+
+
+def _all_later(
+    slices: list[memoryview],
+    start: int,
+    end: int,
+    section_bytes_max: int,
+    aborted: list[AbortedTransaction] | LaterAborted,
+) -> Later:
+    def run() -> Read:
+        found = _rows(slices, start, end, section_bytes_max, lambda: aborted, on_loop=False)
+        assert isinstance(found, Read), "everything can be done here"
+        return found
+
+    return Later(run)
+
+
+def _converted(entry: memoryview, section_bytes_max: int) -> Iterable[Row]:
+    """What Pulsar clients see of an entry of another protocol."""
+    header = read_header(entry)
+    for piece in pulsar_sections(entry, header, limit=section_bytes_max):
+        if isinstance(piece, Section):
+            end = piece.offset + piece.span
+            yield Row(piece.offset, end, piece.data, piece.data, -1, piece.is_batch, piece.holes)
+            continue
+        if piece.reason is not None:
+            _count(piece)
+        yield Row(piece.offset, piece.offset + piece.span, None, b"", -1, False)
+
+
+def _count(piece: Skipped) -> None:
+    assert piece.reason is not None, "nothing was there"
+    skipped[piece.reason] += piece.messages
+    log.warning(
+        "dispatch.not_converted",
+        extra={
+            "offset": piece.offset,
+            "messages": piece.messages,
+            "reason": piece.reason.value,
+            "problem": piece.detail,
+        },
+    )
