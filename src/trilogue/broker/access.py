@@ -16,6 +16,7 @@ class ResourceKind(Enum):
     """What can be protected."""
 
     TOPIC = "topic"
+    NAMESPACE = "namespace"
     GROUP = "group"
     CLUSTER = "cluster"
     TRANSACTION = "transaction"
@@ -45,7 +46,10 @@ class Principal(NamedTuple):
 
 
 class Resource(NamedTuple):
-    """One thing by its canonical name (`tenant/namespace/topic`, the group's name, the cluster)."""
+    """One thing by its canonical name.
+
+    That is `tenant/namespace/topic`, `tenant/namespace`, a tenant's or a group's name, `cluster`.
+    """
 
     kind: ResourceKind
     name: str

@@ -147,8 +147,18 @@ class QuotaValue(msgspec.Struct, rename="camel"):
     limit_size: Amount | None = None
     limit_time: Amount = -1
 
+    def __post_init__(self) -> None:
+        """Keep both words for one thing, as they are shown."""
+        if self.limit_size is None:
+            self.limit_size = -1 if self.limit is None else self.limit
+        self.limit = self.limit_size
 
-class QuotaMap(msgspec.Struct, rename={"storage": "destination_storage", "age": "message_age"}):
+
+class QuotaMap(
+    msgspec.Struct,
+    rename={"storage": "destination_storage", "age": "message_age"},
+    omit_defaults=True,
+):
     """Both kinds."""
 
     storage: QuotaValue | None = None
@@ -209,9 +219,8 @@ def _retention(value: RetentionValue) -> dict[str, object]:
 def _quota(value: QuotaMap) -> dict[str, object]:
     found: dict[str, object] = {}
     if value.storage is not None:
-        size = value.storage.limit_size
-        size = value.storage.limit if size is None else size
-        limit = -1 if size is None else size
+        limit = value.storage.limit_size
+        assert limit is not None
         found["size_quota"] = Quota(limit, -1, Overflow(value.storage.policy))
     if value.age is not None:
         found["age_quota"] = Quota(-1, value.age.limit_time, Overflow(value.age.policy))

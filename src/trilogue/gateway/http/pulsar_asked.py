@@ -1,0 +1,290 @@
+"""One administrative request on its way, and how what came of it is said: status and JSON.
+
+A handler is a function `(asked) -> answer`, or a coroutine, and answers with
+
+    a value         200 and its JSON
+    None            204
+    Reply           what it says
+    BrokerError     raised: the status of its class in STATUS, and {"reason": the message}
+    Problem         raised: a status and a reason of its own
+
+Bodies are bounded and read before the handler runs. Statuses and bodies are those of a real broker
+(4.0.7, asked path by path), except where we refuse what it would only pretend to do.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+import msgspec
+from starlette.requests import Request
+
+from trilogue.broker import errors as broker_errors
+from trilogue.broker.access import Operation, Principal, Resource, ResourceKind
+from trilogue.broker.broker import Broker
+from trilogue.broker.commit import Commit
+from trilogue.broker.errors import AccessDenied, BrokerError, Outrun, UnknownTopic
+from trilogue.broker.names import (
+    NamespaceName,
+    PulsarName,
+    TopicName,
+    parse_namespace,
+    parse_pulsar,
+)
+from trilogue.broker.naming import check_kept, find_partition
+from trilogue.broker.partition import Partition
+from trilogue.broker.promise import Promise
+from trilogue.broker.topic import Topic
+from trilogue.gateway.pulsar.shared import Shared
+
+BODY_MAX = 1 << 20
+TRIES = 20  # to decide again, when others change the same thing at the same time
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """An answer that says itself what it is; with neither content nor media type it is empty."""
+
+    status: int = 200
+    content: bytes = b""
+    media_type: str | None = None
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+
+NOTHING_SET = Reply(200)  # what a real broker says of a policy that was not set
+
+
+class Problem(Exception):
+    """A refusal with a status of its own."""
+
+    def __init__(self, status: int, reason: str) -> None:
+        super().__init__(reason)
+        self.status = status
+
+
+STATUS: dict[type[BrokerError], int] = {
+    broker_errors.BrokerError: 500,
+    broker_errors.UnknownTopic: 404,
+    broker_errors.UnknownTopicId: 404,
+    broker_errors.UnknownNamespace: 404,
+    broker_errors.UnknownSubscription: 404,
+    broker_errors.TopicExists: 409,
+    broker_errors.NamespaceExists: 409,
+    broker_errors.InUse: 409,
+    broker_errors.Outrun: 409,
+    broker_errors.InvalidName: 412,
+    broker_errors.InvalidPartitions: 412,
+    broker_errors.InvalidSetting: 412,
+    broker_errors.PolicyViolation: 412,
+    broker_errors.InvalidRequest: 400,
+    broker_errors.OffsetOutOfRange: 404,
+    broker_errors.NotServed: 405,
+    broker_errors.AccessDenied: 403,
+    broker_errors.DiskFull: 503,
+    broker_errors.TooManyPositions: 412,
+    broker_errors.MetadataTooLarge: 412,
+}
+
+
+def status_of(problem: BrokerError) -> int:
+    """The status of the nearest class that has one."""
+    for kind in type(problem).__mro__:
+        found = STATUS.get(kind)
+        if found is not None:
+            return found
+    return 500
+
+
+class Asked:
+    """One request: what it names, what it carries, and the broker it is about."""
+
+    __slots__ = ("body", "door", "operation", "params", "principal", "request")
+
+    def __init__(
+        self,
+        door: Shared,
+        request: Request,
+        body: bytes,
+        *,
+        operation: Operation,
+        principal: Principal,
+    ) -> None:
+        self.door = door
+        self.request = request
+        self.params: dict[str, str] = request.path_params
+        self.body = body
+        self.operation = operation
+        self.principal = principal
+
+    @property
+    def broker(self) -> Broker:
+        """The broker behind the door."""
+        return self.door.broker
+
+    # -- what it carries
+
+    def json(self, kind: type[T]) -> T:
+        """The body as JSON of a certain shape; Problem 400."""
+        try:
+            return msgspec.json.decode(self.body, type=kind)
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise Problem(400, f"the body cannot be read: {error}") from error
+
+    def any_json(self) -> Any:
+        """The body as any JSON."""
+        return self.json(object)
+
+    def flag(self, name: str, *, default: bool = False) -> bool:
+        """A query parameter that is true or false."""
+        said = self.request.query_params.get(name)
+        return default if said is None else said.lower() == "true"
+
+    def number(self, name: str) -> int:
+        """A number in the path; Problem 400."""
+        text = self.params[name]
+        if not (text.isascii() and text.removeprefix("-").isdigit() and len(text) <= 20):
+            raise Problem(400, f"{name} is a number")
+        return int(text)
+
+    # -- what it names
+
+    @property
+    def namespace(self) -> NamespaceName:
+        """The tenant and namespace in the path."""
+        parts = (self.params.get(each) for each in ("tenant", "cluster", "namespace"))
+        return parse_namespace("/".join(each for each in parts if each is not None))
+
+    @property
+    def name(self) -> PulsarName:
+        """The topic in the path; InvalidName."""
+        domain = self.params.get("domain", "persistent")
+        return parse_pulsar(f"{domain}://{self.namespace}/{self.params['topic']}")
+
+    @property
+    def topic(self) -> Topic:
+        """The topic, whichever of its partitions is named; UnknownTopic."""
+        name = self.name
+        check_kept(name)
+        found = self.broker.cluster.find(name.topic)
+        if found is None or (name.partition is not None and not found.partitioned):
+            raise UnknownTopic(f"Topic {name} not found")
+        if name.partition is not None and name.partition >= len(found.partitions):
+            raise UnknownTopic("Topic partitions were not yet created")
+        return found
+
+    @property
+    def partition(self) -> tuple[Topic, Partition]:
+        """The one partition that the path names; UnknownTopic."""
+        _ = self.topic
+        try:
+            return find_partition(self.broker.cluster, self.name)
+        except UnknownTopic as error:
+            raise UnknownTopic(f"Topic {self.name} not found") from error
+
+    @property
+    def partitions(self) -> list[tuple[int, Partition]]:
+        """The partitions that the path names, with the numbers clients know them by."""
+        topic, wanted = self.topic, self.name.partition
+        if not topic.partitioned:
+            return [(-1, topic.partitions[0])]
+        return [
+            (index, partition)
+            for index, partition in enumerate(topic.partitions)
+            if wanted in {None, index}
+        ]
+
+    # -- what it does
+
+    def allowed(self, kind: ResourceKind, name: object) -> bool:
+        """Whether who asks may do what the row says to another thing than the path's."""
+        resource = Resource(kind, str(name))
+        return self.door.authorizer.allowed(self.principal, self.operation, resource)
+
+    def check(self, kind: ResourceKind, name: object) -> None:
+        """The same; AccessDenied."""
+        if not self.allowed(kind, name):
+            raise AccessDenied(self.operation, Resource(kind, str(name)))
+
+    async def carry_out(self, decide: Callable[[], Commit[T]]) -> T:
+        """Do what is decided, deciding again when somebody else was faster."""
+        for _ in range(TRIES):
+            commit = decide()
+            try:
+                await self.door.commit(commit)
+            except Outrun:
+                continue
+            return commit.done.result()
+        raise Outrun("others change the same thing all the time")
+
+    async def delete_topic(self, name: TopicName) -> None:
+        """Delete a topic, when no change of it is under way."""
+        cluster = self.broker.cluster
+        while (pending := cluster.altering(name)) is not None:
+            await settled(pending)
+        commit = cluster.plan_delete(name)
+        await self.door.commit(commit)
+
+    async def alter_topic(self, change: Callable[[dict[str, str]], None]) -> Topic:
+        """Change what a topic's row keeps, when no other change of it is under way."""
+        cluster = self.broker.cluster
+        topic = self.topic
+        while (pending := cluster.altering(topic.name)) is not None:
+            await settled(pending)
+            topic = self.topic
+        settings = dict(topic.settings)
+        change(settings)
+        if settings == topic.settings:
+            return topic
+        commit = cluster.plan_alter(topic.name, settings)
+        await self.door.commit(commit)
+        return commit.done.result()
+
+
+async def settled(promise: Promise[T]) -> None:
+    """Return when a promise is kept or broken."""
+    loop = asyncio.get_running_loop()
+    future: asyncio.Future[None] = loop.create_future()
+    promise.then(lambda _: None if future.done() else future.set_result(None))
+    await future
+
+
+async def kept(promise: Promise[T]) -> T:
+    """Return what a promise came to, or raise why not."""
+    await settled(promise)
+    return promise.result()
+
+
+Handler = Callable[[Asked], Any | Coroutine[Any, Any, Any]]
+Answering = Callable[[Asked], Awaitable[Reply]]
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One path below a prefix: which methods, who answers, and what access it needs.
+
+    The thing that is protected is the topic, or the namespace, that the path names.
+    """
+
+    methods: str
+    path: str
+    handler: Handler
+    resource: ResourceKind
+    operation: Operation
+
+
+def encode(answer: object) -> Reply:
+    """Turn a handler's answer into what is sent."""
+    if answer is None:
+        return Reply(204)
+    if isinstance(answer, Reply):
+        return answer
+    return Reply(200, msgspec.json.encode(answer), "application/json")
+
+
+def refusal(status: int, reason: str) -> Reply:
+    """What is sent when it cannot be: {"reason": ...}, as Pulsar's clients read it."""
+    return Reply(status, msgspec.json.encode({"reason": reason}), "application/json")

@@ -1,0 +1,276 @@
+"""Policies over HTTP: one pair of handlers for all of them, of a namespace and of a topic.
+
+The tables say which path means which policy of broker/policies.py, and what a GET says of one that
+was not set. What a policy does not take, or what nobody would obey, is refused with 412 and the
+reason from the table there; a DELETE of what was never set is answered as if it had been.
+
+    GET     what was set here; with `applied=true` what holds: topic, namespace, broker
+    POST PUT  set it     DELETE  let go of it
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+import msgspec
+
+from trilogue.broker.access import Operation, ResourceKind
+from trilogue.broker.namespaces import Namespace
+from trilogue.broker.policies import (
+    BROKER_POLICIES,
+    POLICIES,
+    PREFIX,
+    Level,
+    check_policy,
+    own_policies,
+)
+from trilogue.gateway.http.pulsar_asked import NOTHING_SET, Asked, Problem, Row
+
+UNSET: Any = object()
+
+
+@dataclass(frozen=True, slots=True)
+class Path:
+    """What one path segment stands for; `unset` is what GET says before somebody sets it."""
+
+    segment: str
+    policy: str
+    unset: Any = UNSET
+
+
+def _same(*names: str) -> tuple[Path, ...]:
+    return tuple(Path(name, name) for name in names)
+
+
+NAMESPACE_PATHS = (
+    *_same(
+        "retention", "messageTTL", "deduplication", "persistence", "autoTopicCreation",
+        "autoSubscriptionCreation", "maxConsumersPerSubscription", "maxSubscriptionsPerTopic",
+        "delayedDelivery", "publishRate", "dispatchRate", "subscriptionDispatchRate",
+        "subscribeRate", "replicatorDispatchRate", "compactionThreshold", "inactiveTopicPolicies",
+        "subscriptionExpirationTime", "antiAffinity", "maxTopicsPerNamespace", "entryFilters",
+        "resourcegroup", "migrated", "dispatcherPauseOnAckStatePersistent",
+    ),
+    Path("backlogQuotaMap", "backlogQuota", {}),
+    Path("maxProducersPerTopic", "maxProducers"),
+    Path("maxConsumersPerTopic", "maxConsumers"),
+    Path("maxUnackedMessagesPerConsumer", "maxUnackedMessagesOnConsumer"),
+    Path("maxUnackedMessagesPerSubscription", "maxUnackedMessagesOnSubscription"),
+    Path("schemaCompatibilityStrategy", "schemaCompatibilityStrategy", "UNDEFINED"),
+    Path("schemaValidationEnforced", "schemaValidationEnforced", False),
+    Path("isAllowAutoUpdateSchema", "isAllowAutoUpdateSchema", True),
+    Path("subscriptionTypesEnabled", "subscriptionTypesEnabled", []),
+    Path("encryptionRequired", "encryptionRequired", False),
+    Path("deduplicationSnapshotInterval", "deduplicationSnapshotInterval"),
+    Path("offloadPolicies", "offloadPolicies"),
+    Path("offloadThreshold", "offloadThreshold", -1),
+    Path("offloadThresholdInSeconds", "offloadThresholdInSeconds", -1),
+    Path("offloadDeletionLagMs", "offloadDeletionLagMs"),
+    Path("subscriptionAuthMode", "subscriptionAuthMode", "None"),
+    Path("bookieAffinity", "bookieAffinityGroup"),
+)  # fmt: skip
+
+TOPIC_PATHS = (
+    *_same(
+        "retention", "messageTTL", "persistence", "autoSubscriptionCreation", "maxProducers",
+        "maxConsumers", "maxConsumersPerSubscription", "maxSubscriptionsPerTopic",
+        "maxUnackedMessagesOnConsumer", "maxUnackedMessagesOnSubscription", "delayedDelivery",
+        "publishRate", "maxMessageSize", "dispatchRate", "subscriptionDispatchRate",
+        "subscribeRate", "replicatorDispatchRate", "compactionThreshold", "inactiveTopicPolicies",
+        "deduplicationSnapshotInterval", "offloadPolicies", "entryFilters", "shadowTopics",
+        "dispatcherPauseOnAckStatePersistent",
+    ),
+    Path("deduplicationEnabled", "deduplication"),
+    Path("backlogQuotaMap", "backlogQuota", {}),
+    Path("schemaCompatibilityStrategy", "schemaCompatibilityStrategy"),
+    Path("schemaValidationEnforced", "schemaValidationEnforced"),
+    Path("subscriptionTypesEnabled", "subscriptionTypesEnabled"),
+)  # fmt: skip
+
+QUOTA = "backlogQuota"
+QUOTA_KINDS = ("destination_storage", "message_age")
+
+
+def _own(path: Path, said: dict[str, Any]) -> object:
+    value = said.get(path.policy, path.unset)
+    return NOTHING_SET if value is UNSET else value
+
+
+def _default(policy: str) -> object:
+    """What holds of a policy where nobody set it, if that is one value."""
+    meaning = POLICIES[policy].meaning
+    if not isinstance(meaning, str):
+        return NOTHING_SET
+    value = getattr(BROKER_POLICIES, meaning)
+    return value.value if isinstance(value, Enum) else value
+
+
+# -- of a namespace
+
+
+def get_of_namespace(path: Path) -> Callable[[Asked], object]:
+    """Make the handler that tells one policy of a namespace."""
+
+    def get(asked: Asked) -> object:
+        return _own(path, asked.broker.namespaces.find(asked.namespace).policies)
+
+    return get
+
+
+async def change_namespace(asked: Asked, change: Callable[[Namespace], Namespace]) -> None:
+    """Let a namespace be another one, made from what it is."""
+    known, name = asked.broker.namespaces, asked.namespace
+    await asked.carry_out(lambda: known.plan_alter(name, change(known.find(name))))
+
+
+async def set_namespace_policy(asked: Asked, policy: str, value: Any) -> None:
+    """Set one policy of a namespace, or let go of it (UNSET)."""
+    asked.broker.namespaces.find(asked.namespace)
+    if value is not UNSET:
+        value = check_policy(policy, Level.NAMESPACE, value)
+
+    def changed(before: Namespace) -> Namespace:
+        policies = {name: each for name, each in before.policies.items() if name != policy}
+        if value is not UNSET:
+            policies[policy] = value
+        return msgspec.structs.replace(before, policies=policies)
+
+    await change_namespace(asked, changed)
+
+
+def set_of_namespace(path: Path) -> Callable[[Asked], Any]:
+    """Make the handler that sets one policy of a namespace."""
+
+    async def set_policy(asked: Asked) -> None:
+        await set_namespace_policy(asked, path.policy, asked.any_json())
+
+    return set_policy
+
+
+def drop_of_namespace(path: Path) -> Callable[[Asked], Any]:
+    """Make the handler that lets go of one policy of a namespace."""
+
+    async def drop(asked: Asked) -> None:
+        await set_namespace_policy(asked, path.policy, UNSET)
+
+    return drop
+
+
+async def set_namespace_quota(asked: Asked) -> None:
+    """Set one kind of backlog quota, or let go of it."""
+    kind = _quota_kind(asked)
+    quota = None if asked.request.method == "DELETE" else asked.any_json()
+    before = asked.broker.namespaces.find(asked.namespace).policies.get(QUOTA, {})
+    await set_namespace_policy(asked, QUOTA, _with_quota(before, kind, quota))
+
+
+def _quota_kind(asked: Asked) -> str:
+    kind: str = asked.request.query_params.get("backlogQuotaType", QUOTA_KINDS[0])
+    if kind not in QUOTA_KINDS:
+        raise Problem(400, f"backlogQuotaType is one of {', '.join(QUOTA_KINDS)}")
+    return kind
+
+
+def _with_quota(before: dict[str, Any], kind: str, quota: Any) -> Any:
+    after = {name: each for name, each in before.items() if name != kind}
+    if quota is not None:
+        after[kind] = quota
+    return after or UNSET
+
+
+# -- of a topic
+
+
+def get_of_topic(path: Path) -> Callable[[Asked], object]:
+    """Make the handler that tells one policy of a topic."""
+
+    def get(asked: Asked) -> object:
+        topic = asked.topic
+        said = own_policies(topic.settings)
+        if path.policy in said or not asked.flag("applied"):
+            return _own(path, said)
+        namespace = asked.broker.namespaces.find(topic.name.home).policies
+        if path.policy in namespace:
+            return namespace[path.policy]
+        return _default(path.policy) if path.unset is UNSET else path.unset
+
+    return get
+
+
+async def set_topic_policy(asked: Asked, policy: str, value: Any) -> None:
+    """Set one policy of a topic, or let go of it (UNSET)."""
+    if value is not UNSET:
+        value = check_policy(policy, Level.TOPIC, value)
+
+    def change(settings: dict[str, str]) -> None:
+        settings.pop(PREFIX + policy, None)
+        if value is not UNSET:
+            settings[PREFIX + policy] = msgspec.json.encode(value).decode()
+
+    await asked.alter_topic(change)
+
+
+def set_of_topic(path: Path) -> Callable[[Asked], Any]:
+    """Make the handler that sets one policy of a topic."""
+
+    async def set_policy(asked: Asked) -> None:
+        said = asked.request.query_params.get(path.segment)  # messageTTL comes so
+        if said is not None and not asked.body:
+            try:
+                value: Any = msgspec.json.decode(said)
+            except msgspec.DecodeError as error:
+                raise Problem(400, f"{path.segment} cannot be read") from error
+        else:
+            value = asked.any_json()
+        await set_topic_policy(asked, path.policy, value)
+
+    return set_policy
+
+
+def drop_of_topic(path: Path) -> Callable[[Asked], Any]:
+    """Make the handler that lets go of one policy of a topic."""
+
+    async def drop(asked: Asked) -> None:
+        await set_topic_policy(asked, path.policy, UNSET)
+
+    return drop
+
+
+async def set_topic_quota(asked: Asked) -> None:
+    """Set one kind of backlog quota, or let go of it."""
+    kind = _quota_kind(asked)
+    quota = None if asked.request.method == "DELETE" else asked.any_json()
+    before = own_policies(asked.topic.settings).get(QUOTA, {})
+    await set_topic_policy(asked, QUOTA, _with_quota(before, kind, quota))
+
+
+DESCRIBE, ALTER = Operation.DESCRIBE_SETTINGS, Operation.ALTER_SETTINGS
+
+
+def namespace_rows() -> list[Row]:
+    """The rows of all policies, below a namespace's path."""
+    kind = ResourceKind.NAMESPACE
+    rows = [Row("POST DELETE", "/" + QUOTA, set_namespace_quota, kind, ALTER)]
+    for path in NAMESPACE_PATHS:
+        rows += [
+            Row("GET", f"/{path.segment}", get_of_namespace(path), kind, DESCRIBE),
+            Row("POST PUT", f"/{path.segment}", set_of_namespace(path), kind, ALTER),
+            Row("DELETE", f"/{path.segment}", drop_of_namespace(path), kind, ALTER),
+        ]
+    return rows
+
+
+def topic_rows() -> list[Row]:
+    """The rows of all policies, below a topic's path."""
+    kind = ResourceKind.TOPIC
+    rows = [Row("POST DELETE", "/" + QUOTA, set_topic_quota, kind, ALTER)]
+    for path in TOPIC_PATHS:
+        rows += [
+            Row("GET", f"/{path.segment}", get_of_topic(path), kind, DESCRIBE),
+            Row("POST PUT", f"/{path.segment}", set_of_topic(path), kind, ALTER),
+            Row("DELETE", f"/{path.segment}", drop_of_topic(path), kind, ALTER),
+        ]
+    return rows
