@@ -38,6 +38,15 @@ class FrameConnection(asyncio.BufferedProtocol):
         """Whether the transport is there and not closing."""
         return self._transport is not None and not self._transport.is_closing()
 
+    @property
+    def frame_limit(self) -> int:
+        """The longest frame that is accepted; may be raised once the server is known."""
+        return self._frames.limit
+
+    @frame_limit.setter
+    def frame_limit(self, limit: int) -> None:
+        self._frames.limit = limit
+
     async def open(self, host: str, port: int, timeout_s: float) -> None:
         """Connect; ConnectionLost when nobody answers in time."""
         loop = asyncio.get_running_loop()

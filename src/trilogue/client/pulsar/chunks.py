@@ -1,0 +1,81 @@
+"""Messages that are too large for one entry: splitting them, and joining what comes back.
+
+The chunks of a message come in order, but those of different messages may come mixed. How many
+messages are kept half received, and how large one may become, is bounded.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Final
+
+from trilogue.client.pulsar.decode import Opened
+
+MOST_CHUNKS: Final = 100_000
+
+
+@dataclass(slots=True)
+class _Half:
+    """A message of which chunks are still to come."""
+
+    count: int
+    total: int
+    parts: list[bytes] = field(default_factory=list)
+    ids: list[tuple[int, int]] = field(default_factory=list)
+    size: int = 0
+
+
+class Chunks:
+    """Joins chunks into payloads."""
+
+    def __init__(self, most_halves: int, size_limit: int) -> None:
+        self._most_halves = most_halves
+        self._size_limit = size_limit
+        self._halves: dict[str, _Half] = {}
+
+    def __len__(self) -> int:
+        return len(self._halves)
+
+    def clear(self) -> None:
+        """Forget what is half received: it will be sent again from its beginning."""
+        self._halves.clear()
+
+    def add(
+        self, place: tuple[int, int], opened: Opened
+    ) -> tuple[bytes, tuple[tuple[int, int], ...]] | None:
+        """Take a chunk; the whole payload and the places of all its chunks with the last one.
+
+        A chunk that does not follow the one before is not taken, and its message forgotten: the
+        broker sends it again, from the first chunk, to whoever gets what nobody acknowledged.
+        """
+        metadata, payload = opened.metadata, opened.payload
+        uuid = metadata.uuid or ""
+        half = self._halves.get(uuid)
+        if metadata.chunk_id == 0:
+            half = self._begin(uuid, metadata.num_chunks, metadata.total_chunk_size)
+        if half is None:
+            return None
+        fits = (
+            metadata.chunk_id == len(half.parts)
+            and metadata.num_chunks == half.count
+            and half.size + len(payload) <= half.total
+        )
+        if not fits:
+            del self._halves[uuid]
+            return None
+        half.parts.append(bytes(payload))
+        half.ids.append(place)
+        half.size += len(payload)
+        if len(half.parts) < half.count:
+            return None
+        del self._halves[uuid]
+        return (b"".join(half.parts), tuple(half.ids)) if half.size == half.total else None
+
+    def _begin(self, uuid: str, count: int, total: int) -> _Half | None:
+        self._halves.pop(uuid, None)
+        if not (uuid and 1 < count <= MOST_CHUNKS and 0 <= total <= self._size_limit):
+            return None
+        if len(self._halves) >= self._most_halves:  # the one that waited longest goes
+            self._halves.pop(next(iter(self._halves)))
+        half = self._halves[uuid] = _Half(count, total)
+        return half

@@ -1,0 +1,198 @@
+"""The client: makes producers, consumers and readers, which share its connections.
+
+async with PulsarClient("pulsar://127.0.0.1:6650") as client:
+producer = await client.producer("orders")
+message_id = await producer.send(b"one")
+async with await client.subscribe("orders", "billing") as consumer:
+async for message in consumer:
+await consumer.ack(message)
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Iterable
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+from trilogue.client.errors import ClientError
+from trilogue.client.pulsar.attached import Attached, Core
+from trilogue.client.pulsar.consumer import Consumer
+from trilogue.client.pulsar.errors import ClosedError
+from trilogue.client.pulsar.inbox import Inbox
+from trilogue.client.pulsar.lookup import BinaryLookup, HttpLookup, Lookup
+from trilogue.client.pulsar.message import EARLIEST, MessageId
+from trilogue.client.pulsar.options import ClientOptions, ConsumerOptions, ProducerOptions
+from trilogue.client.pulsar.patterns import Pattern, PatternConsumer
+from trilogue.client.pulsar.pool import Pool
+from trilogue.client.pulsar.producer import Producer
+from trilogue.client.pulsar.reader import Reader
+from trilogue.client.pulsar.routing import Router
+from trilogue.client.pulsar.topic_consumer import TopicConsumer
+from trilogue.client.pulsar.topic_producer import TopicProducer
+from trilogue.client.pulsar.topics import full_name, partition_name
+
+Part = TypeVar("Part", bound=Attached)
+ATTACHED_AT_ONCE = 100
+
+
+class PulsarClient:
+    """Connections to the brokers of one cluster.
+
+    `url` is `pulsar://host:port` (several hosts with commas), or `http://host:port` to look topics
+    up over HTTP. Options: see `ClientOptions`.
+    """
+
+    def __init__(self, url: str, *, dice: random.Random | None = None, **options: Any) -> None:
+        self.options = ClientOptions(**options)
+        self._pool = Pool(self.options)
+        over_http = url.startswith(("http://", "https://"))
+        lookup: Lookup = (HttpLookup if over_http else BinaryLookup)(self._pool, url, self.options)
+        self._core = Core(
+            self.options,
+            lookup,
+            dice or random.Random(),  # noqa: S311 - spreads retries, guards nothing
+        )
+        self._made: list[Producer | Consumer] = []
+        self._closed = False
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    async def partitions(self, topic: str) -> int:
+        """How many partitions a topic has; 0 is one without."""
+        self._check()
+        return await self._core.lookup.partitions(full_name(topic))
+
+    async def topics(self, namespace: str = "public/default") -> list[str]:
+        """The persistent topics of a namespace, partitions one by one."""
+        self._check()
+        return await self._core.lookup.topics(namespace)
+
+    async def producer(self, topic: str, **options: Any) -> Producer:
+        """Make a producer. Options: see `ProducerOptions`.
+
+        A topic with partitions gets one producer for each (seed 001, partitioned topics).
+        """
+        self._check()
+        chosen = ProducerOptions(**options)
+        full = full_name(topic)
+        count = await self._core.lookup.partitions(full)
+        names = [partition_name(full, number) for number in range(count)] or [full]
+        parts = [TopicProducer(self._core, name, chosen) for name in names]
+        router = Router(count, chosen.routing, chosen.hashing, self._core.dice) if count else None
+        made = Producer(full, await self._attached(parts), router)
+        self._made.append(made)
+        return made
+
+    async def subscribe(
+        self, topics: str | Iterable[str], subscription: str, **options: Any
+    ) -> Consumer:
+        """Make a consumer of a topic, or of several. Options: see `ConsumerOptions`."""
+        self._check()
+        chosen = ConsumerOptions(subscription=subscription, **options)
+        names = await self._names([topics] if isinstance(topics, str) else topics)
+        if len(names) > 1 and not chosen.queue_size:
+            raise ClientError("a queue of 0 is for one topic without partitions")
+        inbox = Inbox()
+        parts = [TopicConsumer(self._core, name, chosen, inbox) for name in names]
+        made = Consumer(await self._attached(parts), inbox)
+        self._made.append(made)
+        return made
+
+    async def subscribe_pattern(
+        self, pattern: str, subscription: str, *, period_s: float = 60.0, **options: Any
+    ) -> PatternConsumer:
+        """Make a consumer of all topics of a namespace that match, looked for every `period_s`."""
+        self._check()
+        chosen = ConsumerOptions(subscription=subscription, **options)
+        if not chosen.queue_size:
+            raise ClientError("a queue of 0 is for one topic without partitions")
+        inbox = Inbox()
+
+        def make(topic: str) -> TopicConsumer:
+            return TopicConsumer(self._core, topic, chosen, inbox)
+
+        made = PatternConsumer(self._core, Pattern(pattern), inbox, make, period_s)
+        self._made.append(made)
+        await made.begin()
+        return made
+
+    async def reader(
+        self,
+        topic: str,
+        start: MessageId = EARLIEST,
+        *,
+        inclusive: bool = False,
+        **options: Any,
+    ) -> Reader:
+        """Read from a message on: after it, or with it (`inclusive`); EARLIEST, LATEST."""
+        self._check()
+        options.setdefault("subscription", f"reader-{self._core.dice.getrandbits(40):010x}")
+        chosen = ConsumerOptions(durable=False, **options)
+        names = await self._names([topic])
+        if len(names) > 1 and start.entry_id >= 0 and start.partition < 0 and not start.topic:
+            raise ClientError(f"{topic} has partitions: begin at EARLIEST, LATEST or a whole id")
+        inbox = Inbox()
+        parts = [
+            TopicConsumer(self._core, name, chosen, inbox, start, inclusive=inclusive)
+            for name in names
+        ]
+        made = Reader(await self._attached(parts), inbox)
+        self._made.append(made)
+        return made
+
+    async def _names(self, topics: Iterable[str]) -> list[str]:
+        """The topics in full; instead of one with partitions, its partitions."""
+        found: dict[str, None] = {}
+        for full in map(full_name, topics):
+            count = await self._core.lookup.partitions(full)
+            names = [partition_name(full, number) for number in range(count)] or [full]
+            found.update(dict.fromkeys(names))
+        if not found:
+            raise ClientError("subscribe to at least one topic")
+        return list(found)
+
+    async def _attached(self, parts: list[Part]) -> list[Part]:
+        """Attach all, or close those that were and raise."""
+        try:
+            for at in range(0, len(parts), ATTACHED_AT_ONCE):
+                some = parts[at : at + ATTACHED_AT_ONCE]
+                results = await asyncio.gather(
+                    *(part.attach() for part in some), return_exceptions=True
+                )
+                for result in results:
+                    if isinstance(result, BaseException):
+                        raise result
+        except BaseException:
+            await asyncio.gather(*(part.detach() for part in parts), return_exceptions=True)
+            raise
+        return parts
+
+    def _check(self) -> None:
+        if self._closed:
+            raise ClosedError("the client is closed")
+
+    async def close(self) -> None:
+        """Close what was made, then the connections; messages under way get their receipts."""
+        if self._closed:
+            return
+        self._closed = True
+        made, self._made = self._made, []
+        try:
+            await asyncio.gather(*(one.close() for one in made), return_exceptions=True)
+        finally:
+            tasks = list(self._core.tasks)
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            await self._pool.close()

@@ -1,0 +1,177 @@
+"""What the application receives with: one consumer for each topic and partition, one queue."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from types import TracebackType
+from typing import Any, Self
+
+from trilogue.client.errors import ClientError
+from trilogue.client.pulsar.errors import ClosedError, EndOfTopic, TimedOut
+from trilogue.client.pulsar.inbox import Inbox
+from trilogue.client.pulsar.message import EARLIEST, LATEST, Message, MessageId
+from trilogue.client.pulsar.topic_consumer import TopicConsumer
+
+
+class Consumer:
+    """Receives the messages of a subscription; made by `PulsarClient.subscribe`."""
+
+    def __init__(self, parts: list[TopicConsumer], inbox: Inbox) -> None:
+        self._parts = {part.topic: part for part in parts}
+        self._inbox = inbox
+        self._closed = False
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    def __aiter__(self) -> AsyncIterator[Message]:
+        return self
+
+    async def __anext__(self) -> Message:
+        """The next message; the iteration ends with the topic, or when the consumer is closed."""
+        try:
+            return await self.receive()
+        except (EndOfTopic, ClosedError):
+            raise StopAsyncIteration from None
+
+    @property
+    def topics(self) -> list[str]:
+        """The topics and partitions it receives from, in full."""
+        return sorted(self._parts)
+
+    @property
+    def is_active(self) -> bool:
+        """Whether a Failover subscription sends its messages to this consumer, in any topic."""
+        return any(part.is_active for part in self._parts.values())
+
+    @property
+    def at_end(self) -> bool:
+        """Whether every topic was terminated and all of it acknowledged."""
+        return bool(self._parts) and all(part.at_end for part in self._parts.values())
+
+    async def receive(self, timeout_s: float | None = None) -> Message:
+        """The next message. TimedOut, EndOfTopic, ClosedError, or why a topic failed for good."""
+        inbox = self._inbox
+        if not inbox.messages:
+            try:
+                async with asyncio.timeout(timeout_s):
+                    while not inbox.messages:
+                        self._look()
+                        await inbox.wait()
+            except TimeoutError:
+                if not inbox.messages:
+                    raise TimedOut(f"no message in {timeout_s} s") from None
+        message = inbox.messages.popleft()
+        message.owner.taken(message)
+        return message
+
+    async def receive_many(self, most: int, timeout_s: float | None = None) -> list[Message]:
+        """The messages that are there, at most so many; waits for the first one only."""
+        found = [await self.receive(timeout_s)]
+        messages = self._inbox.messages
+        while messages and len(found) < most:
+            message = messages.popleft()
+            message.owner.taken(message)
+            found.append(message)
+        return found
+
+    def _look(self) -> None:
+        """Nothing is there: whether anything will come."""
+        if self._closed:
+            raise ClosedError("the consumer is closed")
+        if self.at_end:
+            raise EndOfTopic(f"all of {', '.join(self.topics)} is received")
+        for part in self._parts.values():
+            if part.failure is not None:
+                raise part.failure
+            part.want()
+
+    def _part(self, what: Message | MessageId) -> TopicConsumer:
+        if isinstance(what, Message):
+            return what.owner
+        if what.topic in self._parts:
+            return self._parts[what.topic]
+        if len(self._parts) == 1:
+            return next(iter(self._parts.values()))
+        found = [part for topic, part in self._parts.items() if topic.endswith(
+            f"-partition-{what.partition}")]  # fmt: skip
+        if what.topic or len(found) != 1:
+            raise ClientError(f"which of {len(self._parts)} topics is {what} of?")
+        return found[0]
+
+    async def ack(self, what: Message | MessageId) -> None:
+        """Acknowledge one message. Waits for the broker only where `ack_receipts` was asked for."""
+        await _confirmed(self._part(what).ack(_id(what)))
+
+    async def ack_through(self, what: Message | MessageId) -> None:
+        """Acknowledge a message and all before it in its topic (not in SHARED, KEY_SHARED)."""
+        await _confirmed(self._part(what).ack_through(_id(what)))
+
+    def nack(self, what: Message | MessageId) -> None:
+        """Have a message sent again, to whichever consumer, after `nack_delay_s`."""
+        self._part(what).nack(_id(what))
+
+    def redeliver(self) -> None:
+        """Have everything sent again that this consumer has not acknowledged."""
+        for part in self._parts.values():
+            part.redeliver()
+
+    async def seek(
+        self,
+        where: MessageId | None = None,
+        *,
+        time_ms: int | None = None,
+        inclusive: bool = False,
+    ) -> None:
+        """Move the subscription: after a message (at it: `inclusive`), or to a publish time."""
+        if (where is None) == (time_ms is None):
+            raise ClientError("seek to a message id or to a time")
+        parts = list(self._parts.values())
+        if where is not None and where[:2] not in {EARLIEST[:2], LATEST[:2]}:
+            parts = [self._part(where)]
+        await asyncio.gather(*(part.seek(where, time_ms, inclusive=inclusive) for part in parts))
+
+    async def last_message_ids(self) -> list[MessageId]:
+        """The id of the last message of each topic; entry id -1 where there is none."""
+        found = await asyncio.gather(*(part.last_message_id() for part in self._parts.values()))
+        return [last for last, _ in found]
+
+    async def has_message_available(self) -> bool:
+        """Whether a message is there after the last one received."""
+        if self._inbox.messages:
+            return True
+        return any(await asyncio.gather(*(part.has_next() for part in self._parts.values())))
+
+    async def stats(self) -> dict[str, Any]:
+        """What the broker counts about this consumer: CONSUMER_STATS_RESPONSE by topic."""
+        return {topic: await part.stats() for topic, part in self._parts.items()}
+
+    async def unsubscribe(self) -> None:
+        """Remove the subscription, everywhere; the consumer is closed by that."""
+        for part in self._parts.values():
+            await part.unsubscribe()
+        await self.close()
+
+    async def close(self) -> None:
+        """Tell what was acknowledged and close; what is not acknowledged goes to others."""
+        self._closed = True
+        await asyncio.gather(*(part.close() for part in self._parts.values()))
+        self._inbox.wake_all()
+
+
+def _id(what: Message | MessageId) -> MessageId:
+    return what.id if isinstance(what, Message) else what
+
+
+async def _confirmed(receipt: asyncio.Future[None] | None) -> None:
+    if receipt is not None:
+        await asyncio.shield(receipt)  # others of the same turn wait for it too

@@ -1,0 +1,226 @@
+"""Which broker serves a topic, how many partitions it has, what topics there are.
+
+Asked over the binary protocol or over HTTP (seed 000, "topic lookup": a REST call, or a command
+since Pulsar 1.16). A redirect is followed with the `authoritative` that came with it, a bounded
+number of times.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import http.client
+import json
+from typing import Any, Final, Protocol
+from urllib.parse import urlsplit
+
+from trilogue.client.errors import ClientError, ConnectionLost
+from trilogue.client.pulsar.connection import PulsarConnection
+from trilogue.client.pulsar.errors import PulsarError, TimedOut
+from trilogue.client.pulsar.options import ClientOptions
+from trilogue.client.pulsar.pool import Address, Pool, address, addresses
+from trilogue.client.pulsar.topics import http_path
+from trilogue.wire.pulsar.errors import ServerError
+from trilogue.wire.pulsar.pulsar_pb2 import (
+    BaseCommand,
+    CommandGetTopicsOfNamespace,
+    CommandLookupTopic,
+    CommandLookupTopicResponse,
+    CommandPartitionedTopicMetadata,
+)
+
+MOST_PARTITIONS: Final = 100_000
+MOST_HTTP_BYTES: Final = 16 << 20
+CONNECT: Final = CommandLookupTopicResponse.Connect
+REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
+HTTP_ERRORS: Final = {
+    400: ServerError.InvalidTopicName,
+    401: ServerError.AuthenticationError,
+    403: ServerError.AuthorizationError,
+    404: ServerError.TopicNotFound,
+    409: ServerError.NotAllowedError,
+    412: ServerError.InvalidTopicName,
+    429: ServerError.TooManyRequests,
+}
+"""What a refusal over HTTP would have been in the binary protocol; others are ServiceNotReady."""
+
+
+class Lookup(Protocol):
+    """How a client finds things."""
+
+    async def partitions(self, topic: str) -> int:
+        """The number of partitions; 0 is a topic without."""
+
+    async def broker(self, topic: str) -> PulsarConnection:
+        """A connection to the broker that serves a topic, or a partition."""
+
+    async def topics(self, namespace: str) -> list[str]:
+        """The full names of the persistent topics of a namespace, partitions one by one."""
+
+    async def service(self) -> PulsarConnection | None:
+        """A connection for requests that any broker answers; None where there is none."""
+
+
+def counted(partitions: int, topic: str) -> int:
+    """A number of partitions that may be believed."""
+    if not 0 <= partitions <= MOST_PARTITIONS:
+        raise ClientError(f"{topic} with {partitions} partitions")
+    return partitions
+
+
+class BinaryLookup:
+    """By commands to any of the service's addresses."""
+
+    def __init__(self, pool: Pool, url: str, options: ClientOptions) -> None:
+        self._pool = pool
+        self._options = options
+        self._addresses = addresses(url)
+        self._next = 0
+
+    async def service(self) -> PulsarConnection:
+        """A connection to one of the addresses: the one used last, or the next that answers."""
+        problem: ClientError = ConnectionLost("no address")
+        for _ in self._addresses:
+            try:
+                return await self._pool.get(self._addresses[self._next])
+            except (ConnectionLost, TimedOut) as failed:
+                problem = failed
+                self._next = (self._next + 1) % len(self._addresses)
+        raise problem
+
+    async def partitions(self, topic: str) -> int:
+        """Ask with PARTITIONED_METADATA."""
+        connection = await self.service()
+        asked = CommandPartitionedTopicMetadata(topic=topic, request_id=connection.new_request_id())
+        command = BaseCommand(type=BaseCommand.PARTITIONED_METADATA, partitionMetadata=asked)
+        answer = await connection.request(asked.request_id, command, f"partitions of {topic}")
+        return counted(answer.partitions, topic)
+
+    async def broker(self, topic: str) -> PulsarConnection:
+        """Ask with LOOKUP, and go where it says."""
+        connection, authoritative = await self.service(), False
+        where = self._addresses[self._next]
+        for _ in range(self._options.max_redirects + 1):
+            asked = CommandLookupTopic(
+                topic=topic, request_id=connection.new_request_id(), authoritative=authoritative
+            )
+            if self._options.listener:
+                asked.advertised_listener_name = self._options.listener
+            command = BaseCommand(type=BaseCommand.LOOKUP, lookupTopic=asked)
+            answer = await connection.request(asked.request_id, command, f"lookup of {topic}")
+            led_to = self._led_to(answer.brokerServiceUrl, topic)
+            if answer.response == CONNECT:
+                if answer.proxy_through_service_url:
+                    return await self._pool.get(where, "{}:{}".format(*led_to))
+                return await self._pool.get(led_to)
+            where, authoritative = led_to, answer.authoritative
+            connection = await self._pool.get(where)
+        raise ClientError(f"lookup of {topic}: more than {self._options.max_redirects} redirects")
+
+    def _led_to(self, url: str, topic: str) -> Address:
+        if not url:
+            raise ClientError(f"lookup of {topic}: an answer without an address")
+        return addresses(url)[0]
+
+    async def topics(self, namespace: str) -> list[str]:
+        """Ask with GET_TOPICS_OF_NAMESPACE."""
+        connection = await self.service()
+        asked = CommandGetTopicsOfNamespace(
+            request_id=connection.new_request_id(), namespace=namespace
+        )
+        command = BaseCommand(type=BaseCommand.GET_TOPICS_OF_NAMESPACE, getTopicsOfNamespace=asked)
+        answer = await connection.request(asked.request_id, command, f"topics of {namespace}")
+        return sorted(answer.topics)
+
+
+class HttpLookup:
+    """By requests to the service's HTTP address, each in a thread of its own."""
+
+    def __init__(self, pool: Pool, url: str, options: ClientOptions) -> None:
+        self._pool = pool
+        self._options = options
+        self._base = url.rstrip("/")
+        if urlsplit(self._base).scheme != "http":
+            raise ClientError(f"not an http:// address: {url!r}")
+
+    async def service(self) -> None:
+        """No broker speaks HTTP only, but none is known before a topic is."""
+        return
+
+    async def partitions(self, topic: str) -> int:
+        """Ask the administration."""
+        path = f"/admin/v2/{http_path(topic)}/partitions?checkAllowAutoCreation=true"
+        answer = await self._get(path, f"partitions of {topic}")
+        return counted(_field(answer, "partitions", int), topic)
+
+    async def broker(self, topic: str) -> PulsarConnection:
+        """Ask /lookup/v2 and connect to what it names."""
+        path = f"/lookup/v2/topic/{http_path(topic)}"
+        if self._options.listener:
+            path += f"?listenerName={self._options.listener}"
+        answer = await self._get(path, f"lookup of {topic}")
+        return await self._pool.get(addresses(_field(answer, "brokerUrl", str))[0])
+
+    async def topics(self, namespace: str) -> list[str]:
+        """Ask the administration."""
+        path = f"/admin/v2/namespaces/{namespace}/topics?mode=PERSISTENT"
+        answer = await self._get(path, f"topics of {namespace}")
+        if not isinstance(answer, list):
+            raise ClientError(f"topics of {namespace}: no list")
+        return sorted(str(one) for one in answer)
+
+    async def _get(self, path: str, about: str) -> Any:
+        token = self._options.token
+        headers = {"Accept": "application/json"}
+        if token is not None:
+            headers["Authorization"] = f"Bearer {token() if callable(token) else token}"
+        try:
+            async with asyncio.timeout(self._options.operation_timeout_s):
+                return await asyncio.to_thread(self._follow, self._base + path, headers, about)
+        except TimeoutError:
+            raise TimedOut(f"{about}: no answer over HTTP") from None
+
+    def _follow(self, url: str, headers: dict[str, str], about: str) -> Any:
+        """GET, redirects included; runs in a thread."""
+        for _ in range(self._options.max_redirects + 1):
+            try:
+                status, location, body = _get_once(url, headers, self._options)
+            except (OSError, http.client.HTTPException) as problem:
+                raise ConnectionLost(f"{about}: {url}: {problem}") from problem
+            if status in REDIRECTS and location:
+                url = location
+                continue
+            if status != http.HTTPStatus.OK:
+                code = HTTP_ERRORS.get(status, ServerError.ServiceNotReady)
+                raise PulsarError(code, about, f"HTTP {status} {body[:200]!r}")
+            try:
+                return json.loads(body)
+            except ValueError as problem:
+                raise ClientError(f"{about}: no JSON: {body[:80]!r}") from problem
+        raise ClientError(f"{about}: more than {self._options.max_redirects} redirects")
+
+
+def _field(answer: Any, name: str, kind: type) -> Any:
+    value = answer.get(name) if isinstance(answer, dict) else None
+    if not isinstance(value, kind):
+        raise ClientError(f"an answer over HTTP without {name}: {answer!r}")
+    return value
+
+
+def _get_once(
+    url: str, headers: dict[str, str], options: ClientOptions
+) -> tuple[int, str | None, bytes]:
+    parts = urlsplit(url)
+    if parts.scheme != "http" or not parts.hostname:
+        raise ConnectionLost(f"led to {url!r}")
+    host, port = address(f"{parts.hostname}:{parts.port or 80}")
+    connection = http.client.HTTPConnection(host, port, timeout=options.connect_timeout_s)
+    try:
+        path = parts.path + (f"?{parts.query}" if parts.query else "")
+        connection.request("GET", path, headers=headers)
+        response = connection.getresponse()
+        body = response.read(MOST_HTTP_BYTES + 1)
+        if len(body) > MOST_HTTP_BYTES:
+            raise ConnectionLost(f"{url}: more than {MOST_HTTP_BYTES} bytes")
+        return response.status, response.getheader("Location"), body
+    finally:
+        connection.close()

@@ -1,0 +1,126 @@
+"""What the application sends with: one producer for each partition, and the choice among them."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import time
+from collections.abc import Iterable, Mapping
+from types import TracebackType
+from typing import Self
+
+from trilogue.client.pulsar.message import MessageId
+from trilogue.client.pulsar.routing import Router
+from trilogue.client.pulsar.topic_producer import TopicProducer
+from trilogue.wire.pulsar.shapes import Single
+
+Properties = Mapping[str, str] | Iterable[tuple[str, str]]
+
+
+class Producer:
+    """Sends messages to one topic; made by `PulsarClient.producer`."""
+
+    def __init__(self, topic: str, parts: list[TopicProducer], router: Router | None) -> None:
+        self.topic = topic
+        self._parts = parts
+        self._router = router
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    @property
+    def name(self) -> str:
+        """The name it sends under: the one it was given, or the broker's invention."""
+        return self._parts[0].name
+
+    @property
+    def partitions(self) -> int:
+        """How many partitions the topic had when the producer was made; 0 is one without."""
+        return 0 if self._router is None else len(self._parts)
+
+    @property
+    def last_sequence_id(self) -> int:
+        """The highest sequence id that is known to be stored; -1 is none."""
+        return max(part.last_sequence_id for part in self._parts)
+
+    async def send(
+        self,
+        value: bytes | None,
+        *,
+        key: str | bytes | None = None,
+        properties: Properties = (),
+        ordering_key: bytes | None = None,
+        event_time_ms: int = 0,
+        sequence_id: int | None = None,
+        deliver_at_ms: int = 0,
+        deliver_after_ms: int = 0,
+    ) -> MessageId:
+        """Send a message and wait for its receipt: it is stored now, and this is where.
+
+        A value of None is a tombstone. A key of bytes travels as base64, as in other clients.
+        Concurrent sends share batches. TimedOut, PulsarError, MessageTooLarge, ClosedError.
+        """
+        future = await self.submit(
+            value, key=key, properties=properties, ordering_key=ordering_key,
+            event_time_ms=event_time_ms, sequence_id=sequence_id,
+            deliver_at_ms=deliver_at_ms, deliver_after_ms=deliver_after_ms,
+        )  # fmt: skip
+        return await future
+
+    async def submit(
+        self,
+        value: bytes | None,
+        *,
+        key: str | bytes | None = None,
+        properties: Properties = (),
+        ordering_key: bytes | None = None,
+        event_time_ms: int = 0,
+        sequence_id: int | None = None,
+        deliver_at_ms: int = 0,
+        deliver_after_ms: int = 0,
+    ) -> asyncio.Future[MessageId]:
+        """Hand a message over and go on: waits only for room, the receipt is in the future."""
+        single = Single(
+            -1,
+            None if value is None else bytes(value),
+            base64.b64encode(key).decode() if isinstance(key, bytes) else key,
+            isinstance(key, bytes),
+            False,
+            ordering_key,
+            event_time_ms,
+            -1 if sequence_id is None else sequence_id,
+            tuple(properties.items() if isinstance(properties, Mapping) else properties),
+        )
+        if deliver_after_ms:
+            deliver_at_ms = int(time.time() * 1000) + deliver_after_ms
+        part = self._part(single)
+        if part.waiting >= part.options.max_pending:
+            part.send_batch()
+            await part.room()
+        future, sent = part.put(single, deliver_at_ms)
+        if sent and self._router is not None and single.partition_key is None:
+            self._router.turn()
+        return future
+
+    def _part(self, single: Single) -> TopicProducer:
+        if self._router is None:
+            return self._parts[0]
+        if single.partition_key is not None:
+            return self._parts[self._router.by_key(single.partition_key)]
+        return self._parts[self._router.without_key]
+
+    async def flush(self) -> None:
+        """Send what waits, and wait until everything submitted has its receipt or its error."""
+        await asyncio.gather(*(part.flush() for part in self._parts))
+
+    async def close(self) -> None:
+        """Wait for what is under way, then close."""
+        await asyncio.gather(*(part.close() for part in self._parts))

@@ -1,0 +1,28 @@
+"""Reads a topic from a place on, without a subscription that outlives the reader."""
+
+from __future__ import annotations
+
+from trilogue.client.errors import ClientError
+from trilogue.client.pulsar.consumer import Consumer
+from trilogue.client.pulsar.message import Message
+
+
+class Reader(Consumer):
+    """Made by `PulsarClient.reader`; what was read is acknowledged by reading on."""
+
+    async def receive(self, timeout_s: float | None = None) -> Message:
+        """The next message; there is nothing to acknowledge."""
+        message = await super().receive(timeout_s)
+        message.owner.ack_through(message.id)
+        return message
+
+    async def receive_many(self, most: int, timeout_s: float | None = None) -> list[Message]:
+        """The messages that are there, at most so many."""
+        found = await super().receive_many(most, timeout_s)
+        for message in {one.owner: one for one in found}.values():
+            message.owner.ack_through(message.id)
+        return found
+
+    async def unsubscribe(self) -> None:
+        """A reader has no subscription of its own."""
+        raise ClientError("a reader is closed, it has nothing to unsubscribe from")
