@@ -48,6 +48,8 @@ from trilogue.node.settings import Settings
 from trilogue.node.storage import Storage, open_storage, wall_clock_ms
 
 if TYPE_CHECKING:
+    from starlette.types import ASGIApp
+
     from trilogue.gateway.http.app import Health, State
     from trilogue.gateway.http.door import HttpDoor
     from trilogue.gateway.http.metrics import Exposition
@@ -328,7 +330,9 @@ class Node:
         from trilogue.gateway.http.app import build_app
         from trilogue.gateway.http.door import HttpDoor, HttpLimits
 
-        app = build_app(self.health, self.metrics_page)
+        app = build_app(
+            self.health, self.metrics_page, None if self.pulsar is None else self._administration
+        )
         most = min(HTTP_CONNECTIONS_MAX, self.settings.number("connections.limit"))
         http = HttpDoor(app, HttpLimits(connections=most))
         self._stack.push_async_callback(http.close)
@@ -340,6 +344,13 @@ class Node:
         await http.serve()
         self.http = http
         self.addresses["http"] = str(bound)
+
+    def _administration(self) -> ASGIApp:
+        """What Pulsar's administrators and clients ask over HTTP."""
+        from trilogue.gateway.http.pulsar_admin import build_pulsar_app
+
+        assert self.pulsar is not None
+        return build_pulsar_app(self.pulsar)
 
     def metrics_page(self) -> bytes:
         """What /metrics shows now."""

@@ -1,10 +1,12 @@
 """What the HTTP door answers: /healthz for whoever restarts or routes, /metrics for Prometheus.
 
-Both are read-only and say nothing about messages, users or names of topics.
+Both are read-only and say nothing about messages, users or names of topics. What Pulsar has beyond them
+is mounted beside them, when it is first asked for (pulsar_admin.py).
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
@@ -12,7 +14,8 @@ from typing import Literal
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
-from starlette.routing import Route
+from starlette.routing import BaseRoute, Mount, Route
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -29,8 +32,15 @@ class Health:
     node_id: int
 
 
-def build_app(health: Callable[[], Health], metrics_page: Callable[[], bytes]) -> Starlette:
-    """Make the application; everything it says is asked for at the time of the request."""
+def build_app(
+    health: Callable[[], Health],
+    metrics_page: Callable[[], bytes],
+    more: Callable[[], ASGIApp] | None = None,
+) -> Starlette:
+    """Make the application; everything it says is asked for at the time of the request.
+
+    `more` makes what answers at all other paths, when the first request comes that is not for us.
+    """
 
     async def healthz(_request: Request) -> Response:
         now = health()
@@ -45,12 +55,27 @@ def build_app(health: Callable[[], Health], metrics_page: Callable[[], bytes]) -
     async def metrics(_request: Request) -> Response:
         return Response(metrics_page(), headers={**_FRESH, "content-type": METRICS_TYPE})
 
-    return Starlette(
-        routes=[
-            Route("/healthz", healthz, methods=["GET"]),
-            Route("/metrics", metrics, methods=["GET"]),
-        ]
-    )
+    routes: list[BaseRoute] = [
+        Route("/healthz", healthz, methods=["GET"]),
+        Route("/metrics", metrics, methods=["GET"]),
+    ]
+    if more is not None:
+        routes.append(Mount("/", _Later(more)))
+    return Starlette(routes=routes)
+
+
+class _Later:
+    """An application that is made when it is first asked: its modules cost the start nothing."""
+
+    def __init__(self, make: Callable[[], ASGIApp]) -> None:
+        self._make = make
+        self._app: ASGIApp | None = None
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if self._app is None:
+            made = await asyncio.to_thread(self._make)
+            self._app = self._app or made
+        await self._app(scope, receive, send)
 
 
 _FRESH = {"cache-control": "no-store", "x-content-type-options": "nosniff"}
