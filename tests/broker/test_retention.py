@@ -7,7 +7,8 @@ import pytest
 from tests.broker.fakes import extents
 from tests.broker.test_cluster import Room
 from trilogue.broker import retention
-from trilogue.broker.retention import new_start, plan_retention
+from trilogue.broker.policies import Retention
+from trilogue.broker.retention import new_start, plan_retention, rules_of
 from trilogue.broker.settings import DEFAULT_RETENTION_MS, TopicSettings
 from trilogue.log.errors import CorruptLog
 from trilogue.log.extents import Extents
@@ -42,7 +43,7 @@ STARTS = [
 
 @pytest.mark.parametrize(("settings", "runs", "before", "after"), STARTS)
 def test_whole_runs_go_when_their_newest_message_is_too_old(settings, runs, before, after):
-    assert new_start(extents(*runs), before, settings, NOW) == after
+    assert new_start(extents(*runs), before, rules_of(settings), NOW) == after
 
 
 SMALL, LARGE, TINY = (0, 10, NOW, NOW, 10), (10, 20, NOW, NOW, 80), (20, 30, NOW, NOW, 5)
@@ -67,7 +68,8 @@ def test_the_oldest_runs_go_while_the_rest_is_no_smaller_than_the_limit(limit, t
     """Kafka: a log keeps at least retention.bytes, the active segment included."""
     settings = TopicSettings(retention_ms=-1, retention_bytes=limit)
 
-    start = new_start(extents(SMALL, LARGE, TINY), before, settings, NOW, tail_bytes=tail)
+    runs, rules = extents(SMALL, LARGE, TINY), rules_of(settings)
+    start = new_start(runs, before, rules, NOW, tail_bytes=tail)
 
     assert start == after
 
@@ -76,8 +78,9 @@ def test_what_is_too_old_goes_first_and_counts_no_more_for_the_size():
     old = (0, 10, NOW - 5_000, NOW - 5_000, 10)
     settings = TopicSettings(retention_ms=1_000, retention_bytes=85)
 
-    assert new_start(extents(old, LARGE, TINY), 0, settings, NOW) == 10
-    assert new_start(extents(LARGE, old, TINY), 0, settings, NOW) == 0
+    rules = rules_of(settings)
+    assert new_start(extents(old, LARGE, TINY), 0, rules, NOW) == 10
+    assert new_start(extents(LARGE, old, TINY), 0, rules, NOW) == 0
 
 
 # -- the plan ------------------------------------------------------------------------------------
@@ -108,11 +111,11 @@ class Segments:
         for extent in made:
             self.room.log.partition(extent.partition_id).extents.append(extent)
 
-    def plan(self, now_ms: int = NOW) -> dict[int, int]:
+    def plan(self, now_ms: int = NOW, **needs) -> dict[int, int]:
         for partition in self.room.log.partitions.values():
             partition.on_extents = self.looked_up.append
         starts: dict[int, int] = {}
-        for some in plan_retention(self.room.cluster, self.known, now_ms):
+        for some in plan_retention(self.room.cluster, self.known, now_ms, **needs):
             starts |= some
         return starts
 
@@ -217,3 +220,73 @@ def test_a_partition_in_many_segments_is_a_step_of_its_own(monkeypatch):
     steps = list(plan_retention(known.room.cluster, known.known, NOW))
 
     assert [step for step in steps if step] == [{each: 50} for each in ids]
+
+
+# -- a topic that is shared: durable subscriptions, Kafka's settings, Pulsar's policies ------------
+
+EARLY = (0, 10, NOW - 90_000, NOW - 90_000, 1 << 20)
+LATE = (10, 20, NOW - 30_000, NOW - 30_000, 1 << 20)
+DEFAULT = TopicSettings(retention_ms=60_000)
+SET = TopicSettings(retention_ms=60_000, retention_by_record_time=True)
+SIZED = TopicSettings(retention_ms=-1, retention_bytes=1 << 20)
+COMPACTED = TopicSettings(retention_ms=-1, deletes=False, compacts=True)
+SHARED = [
+    # settings, policy (minutes, megabytes), needed from, start after: docs/reference/retention.md
+    (DEFAULT, None, None, 10),  # nobody subscribes: the node's default time
+    (DEFAULT, None, 10, 10),
+    (DEFAULT, None, 9, 0),  # what is not acked stays
+    (SET, None, 0, 10),  # set by hand: as in Kafka
+    (SIZED, None, 0, 10),
+    (DEFAULT, Retention(0, 0), None, 20),  # nothing is kept that is acked by all
+    (DEFAULT, Retention(0, 0), 20, 20),
+    (DEFAULT, Retention(0, 0), 15, 10),
+    (DEFAULT, Retention(0, 0), 5, 0),
+    (DEFAULT, Retention(1, -1), None, 10),
+    (DEFAULT, Retention(1, -1), 5, 0),
+    (DEFAULT, Retention(-1, 1), None, 10),  # acked, and the rest is no smaller than a megabyte
+    (DEFAULT, Retention(-1, 1), 5, 0),
+    (DEFAULT, Retention(-1, 2), None, 0),
+    (DEFAULT, Retention(-1, -1), None, 0),  # instead of the default
+    (DEFAULT, Retention(100, -1), None, 0),
+    (SET, Retention(-1, -1), 0, 10),  # both were set by hand, and both act
+    (SET, Retention(0, 0), 20, 20),
+    (COMPACTED, None, None, 0),
+    (COMPACTED, Retention(0, 0), None, 0),
+]
+
+
+@pytest.mark.parametrize(("settings", "policy", "needed", "after"), SHARED)
+def test_each_system_keeps_what_it_would_keep(settings, policy, needed, after):
+    rules = rules_of(settings, policy)
+
+    assert new_start(extents(EARLY, LATE), 0, rules, NOW, needed=needed) == after
+
+
+def test_what_a_subscription_needs_is_not_even_looked_up():
+    known = Segments()
+    (slow,) = known.topic("slow")
+    (by_hand,) = known.topic("by.hand", retention_ms="1000")
+    now_ms = NOW + DEFAULT_RETENTION_MS
+    known.add((slow, 0, 10, 0, NOW - 1), (by_hand, 0, 10, 0, NOW))
+
+    assert known.plan(now_ms, needed=lambda _: 0) == {by_hand: 10}
+    assert known.looked_up == [by_hand]
+    assert known.plan(now_ms, needed=lambda _: 10) == {slow: 10, by_hand: 10}
+
+
+def test_retention_of_a_policy_is_obeyed():
+    known = Segments()
+    ids = known.topic("policies", 2)
+    known.add(*((each, 0, 10, NOW, NOW - 61_000, 1 << 20) for each in ids))
+    known.add(*((each, 10, 20, NOW, NOW - 61_000, 1 << 20) for each in ids))
+    (topic,) = known.room.cluster
+    for partition, policy in zip(
+        topic.partitions, (Retention(1, -1), Retention(1, -1)), strict=True
+    ):
+        partition.policies = replace(partition.policies, retention=policy)
+
+    assert known.plan(needed={ids[0]: 20, ids[1]: 10}.get) == {ids[0]: 20, ids[1]: 10}
+
+    for partition in topic.partitions:
+        partition.policies = replace(partition.policies, retention=Retention(-1, 1))
+    assert known.plan() == dict.fromkeys(ids, 10)

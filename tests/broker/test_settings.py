@@ -194,6 +194,7 @@ def test_settings_of_compaction_mean_what_they_say():
 
     assert settings == TopicSettings(
         retention_ms=-1,
+        deletes=False,
         compacts=True,
         dirty_ratio_min=0.25,
         compaction_lag_min_ms=3,

@@ -1,10 +1,18 @@
 """Which messages have had their time: new start offsets for partitions, decided from extents alone.
 
-A partition loses whole extents (its runs of entries in segments), the oldest first, as long as
-their newest message is older than the topic's retention, or as long as the rest is still no smaller
-than `retention.bytes`. What is still in the journal counts for the size and stays. By default the
-time of the append counts; an explicit `retention.ms` counts what the records say, and an extent
-whose records say nothing falls back to the append.
+A partition loses whole extents (its runs of entries in segments), the oldest first, as long as some
+rule says so. What is still in the journal counts for the size and stays. A topic has up to three
+rules, and each acts as in its own system (docs/reference/retention.md):
+
+    set by                 goes when                                          waits for readers
+    nobody                 appended so long ago (the node's topics.retention)       yes
+    retention.ms           its newest record is older; replaces the one above       no
+    retention.bytes        the rest is no smaller than that                         no
+    a retention policy     appended so long ago, or the rest is no smaller;         yes
+                           replaces the first
+
+"Waits for readers": what a durable subscription has not acked stays. An extent whose records say no
+time falls back to the append. Topics that are only compacted have no rule.
 
 Looking up one partition's extents has its price, in time and memory, and mostly nothing is due. So
 the segments are gone through first, by their columns: a segment in which everything is young enough
@@ -16,15 +24,17 @@ start that was shown to a reader must not move back by a crash.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import lru_cache
 from itertools import chain
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from trilogue.broker.settings import FOREVER_MS, UNLIMITED_BYTES, TopicSettings
 from trilogue.log.errors import CorruptLog
 
 if TYPE_CHECKING:
     from trilogue.broker.partition import Partition
+    from trilogue.broker.policies import Retention
     from trilogue.broker.topic import Topic
     from trilogue.log.extents import Extent
     from trilogue.log.segment_info import SegmentInfo
@@ -33,6 +43,49 @@ TOPICS_A_STEP: Final = 2_000
 PLACES_A_STEP: Final = 5_000
 EXTENTS_A_STEP: Final = 1_000  # each takes two microseconds or three
 LOOKUP: Final = 20  # extents' worth: to find where a partition's extents are
+
+
+MINUTE_MS: Final = 60_000
+MEGABYTE: Final = 1 << 20
+
+
+class Rule(NamedTuple):
+    """How long a partition keeps its messages, or how many bytes of them."""
+
+    keep_ms: int  # -1: for ever
+    by_record_time: bool
+    keep_bytes: int  # -1: no limit
+    waits: bool  # for durable subscriptions
+
+
+Rules = tuple[Rule, ...]
+
+
+@lru_cache(maxsize=1_024)
+def rules_of(settings: TopicSettings, policy: Retention | None = None) -> Rules:
+    """Say what a topic's settings and its retention policy, if there is one, come to."""
+    if not settings.deletes:
+        return ()
+    rules: list[Rule] = []
+    is_set = settings.retention_by_record_time
+    if is_set or policy is None:
+        rules.append(Rule(settings.retention_ms, is_set, UNLIMITED_BYTES, waits=not is_set))
+    if settings.retention_bytes != UNLIMITED_BYTES:
+        rules.append(Rule(FOREVER_MS, False, settings.retention_bytes, waits=False))
+    if policy is not None:
+        keep_ms = FOREVER_MS if policy.minutes < 0 else policy.minutes * MINUTE_MS
+        keep_bytes = UNLIMITED_BYTES if policy.megabytes < 0 else policy.megabytes * MEGABYTE
+        rules.append(Rule(keep_ms, False, keep_bytes, waits=True))
+    return tuple(rules)
+
+
+Needed = Callable[[int], "int | None"]
+"""Of a partition, by its id: from which offset on durable subscriptions need it; None: not at all.
+"""
+
+
+def _nobody(_partition_id: int) -> int | None:
+    return None
 
 
 class Topics(Protocol):
@@ -46,7 +99,10 @@ class Topics(Protocol):
 
 
 def plan_retention(
-    cluster: Topics, segments: Iterable[SegmentInfo], now_ms: int
+    cluster: Topics,
+    segments: Iterable[SegmentInfo],
+    now_ms: int,
+    needed: Needed = _nobody,
 ) -> Iterator[dict[int, int]]:
     """Yield the new start offsets of partitions whose start moves, by partition id.
 
@@ -54,44 +110,55 @@ def plan_retention(
     """
     segments, topics = list(segments), list(cluster)
     due: dict[int, None] = {}
-    for some in chain(_old(cluster, topics, segments, now_ms), _large(cluster, topics, segments)):
+    for some in chain(
+        _old(cluster, topics, segments, now_ms, needed), _large(cluster, topics, segments)
+    ):
         due.update(dict.fromkeys(some))
         yield {}
-    yield from _starts(cluster, due, now_ms)
+    yield from _starts(cluster, due, now_ms, needed)
 
 
 def new_start(
     extents: Sequence[Extent],
     start_offset: int,
-    settings: TopicSettings,
+    rules: Rules,
     now_ms: int,
     *,
     tail_bytes: int = 0,
+    needed: int | None = None,
 ) -> int:
     """Return where a partition starts when everything that is too old or too much has gone."""
-    too_much = -1
-    if settings.retention_bytes != UNLIMITED_BYTES:
-        too_much = sum(each.size for each in extents) + tail_bytes - settings.retention_bytes
+    rest = tail_bytes
+    if any(rule.keep_bytes != UNLIMITED_BYTES for rule in rules):
+        rest += sum(each.size for each in extents)
     start = start_offset
     for extent in extents:
-        if extent.size > too_much and not _is_old(
-            settings, now_ms, extent.max_event_ms, extent.max_append_ms
+        rest -= extent.size
+        is_needed = needed is not None and extent.end_offset > needed
+        times = extent.max_event_ms, extent.max_append_ms
+        if not any(
+            _is_old(rule, now_ms, *times) or 0 <= rule.keep_bytes <= rest
+            for rule in rules
+            if not (is_needed and rule.waits)
         ):
             break
-        too_much -= extent.size
         start = max(start, extent.end_offset)
     return start
 
 
-def _is_old(settings: TopicSettings, now_ms: int, event_ms: int, append_ms: int) -> bool:
-    if settings.retention_ms == FOREVER_MS:
+def _is_old(rule: Rule, now_ms: int, event_ms: int, append_ms: int) -> bool:
+    if rule.keep_ms == FOREVER_MS:
         return False
-    newest_ms = event_ms if settings.retention_by_record_time and event_ms >= 0 else append_ms
-    return newest_ms < now_ms - settings.retention_ms
+    newest_ms = event_ms if rule.by_record_time and event_ms >= 0 else append_ms
+    return newest_ms < now_ms - rule.keep_ms
 
 
-def _settings(topic: Topic) -> TopicSettings:
-    return topic.partitions[0].settings  # the same for the whole topic
+def _rules(topic: Topic) -> Rules:
+    return _rules_of(topic.partitions[0])  # the same for the whole topic
+
+
+def _rules_of(partition: Partition) -> Rules:
+    return rules_of(partition.settings, partition.policies.retention)
 
 
 def _columns(
@@ -106,15 +173,19 @@ def _columns(
 
 
 def _old(
-    cluster: Topics, topics: Sequence[Topic], segments: Sequence[SegmentInfo], now_ms: int
+    cluster: Topics,
+    topics: Sequence[Topic],
+    segments: Sequence[SegmentInfo],
+    now_ms: int,
+    needed: Needed,
 ) -> Iterator[list[int]]:
     """Find the partitions with an extent that is too old; each list ends a step."""
     shortest_ms, by_record = now_ms, False
     for number, topic in enumerate(topics, 1):
-        settings = _settings(topic)
-        if settings.retention_ms != FOREVER_MS:
-            shortest_ms = min(shortest_ms, settings.retention_ms)
-            by_record = by_record or settings.retention_by_record_time
+        for rule in _rules(topic):
+            if rule.keep_ms != FOREVER_MS:
+                shortest_ms = min(shortest_ms, rule.keep_ms)
+                by_record = by_record or rule.by_record_time
         if number % TOPICS_A_STEP == 0:
             yield []
     horizon_ms = now_ms - shortest_ms
@@ -123,9 +194,18 @@ def _old(
         if min(appends) < horizon_ms or (by_record and min(events) < horizon_ms):
             for partition_id, event_ms, append_ms in zip(ids, events, appends, strict=True):
                 partition = cluster.find_partition(partition_id)
-                if partition and _is_old(partition.settings, now_ms, event_ms, append_ms):
+                if partition and _may_go(partition, now_ms, (event_ms, append_ms), needed):
                     found.append(partition_id)
         yield found
+
+
+def _may_go(partition: Partition, now_ms: int, times: tuple[int, int], needed: Needed) -> bool:
+    for rule in _rules_of(partition):
+        if _is_old(rule, now_ms, *times):
+            first = needed(partition.partition_id) if rule.waits else None
+            if first is None or first > partition.log.start_offset:
+                return True
+    return False
 
 
 def _large(
@@ -134,7 +214,7 @@ def _large(
     """Find the partitions that may be larger than they should; each list ends a step."""
     sizes: dict[int, int] = {}
     for number, topic in enumerate(topics, 1):
-        if _settings(topic).retention_bytes != UNLIMITED_BYTES:
+        if _least_bytes(_rules(topic)) != UNLIMITED_BYTES:
             sizes |= dict.fromkeys((each.partition_id for each in topic.partitions), 0)
         if number % TOPICS_A_STEP == 0:
             yield []
@@ -148,9 +228,18 @@ def _large(
     found: list[int] = []
     for partition_id, size in sizes.items():
         partition = cluster.find_partition(partition_id)
-        if partition and size + partition.log.tail_bytes > partition.settings.retention_bytes:
+        if partition and _is_large(partition, size):
             found.append(partition_id)
     yield found
+
+
+def _is_large(partition: Partition, size: int) -> bool:
+    return 0 <= _least_bytes(_rules_of(partition)) < size + partition.log.tail_bytes
+
+
+def _least_bytes(rules: Rules) -> int:
+    limits = [rule.keep_bytes for rule in rules if rule.keep_bytes != UNLIMITED_BYTES]
+    return min(limits, default=UNLIMITED_BYTES)
 
 
 def extents_of(partition: Partition) -> list[Extent]:
@@ -164,7 +253,9 @@ def extents_of(partition: Partition) -> list[Extent]:
         return []
 
 
-def _starts(cluster: Topics, partition_ids: Iterable[int], now_ms: int) -> Iterator[dict[int, int]]:
+def _starts(
+    cluster: Topics, partition_ids: Iterable[int], now_ms: int, needed: Needed
+) -> Iterator[dict[int, int]]:
     """Look these up; a partition may be in one segment or in hundreds."""
     starts: dict[int, int] = {}
     looked_at = 0
@@ -174,7 +265,12 @@ def _starts(cluster: Topics, partition_ids: Iterable[int], now_ms: int) -> Itera
             continue
         log, extents = partition.log, extents_of(partition)
         start = new_start(
-            extents, log.start_offset, partition.settings, now_ms, tail_bytes=log.tail_bytes
+            extents,
+            log.start_offset,
+            _rules_of(partition),
+            now_ms,
+            tail_bytes=log.tail_bytes,
+            needed=needed(partition_id),
         )
         if start > log.start_offset:
             starts[partition_id] = start

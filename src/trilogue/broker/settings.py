@@ -74,6 +74,7 @@ class TopicSettings:
     message_size_max: int = DEFAULT_MESSAGE_SIZE_MAX
     log_append_time: bool = False
     patient: bool = False  # acknowledged from memory, durable a little later
+    deletes: bool = True  # what is too old or too much goes
     compacts: bool = False  # of messages with one key the last one is kept
     dirty_ratio_min: float = 0.5  # from which share of new bytes on it is worth compacting
     delete_retention_ms: int = DAY_MS  # of tombstones, after they were first compacted
@@ -323,6 +324,7 @@ def resolve(kept: Mapping[str, str], defaults: TopicSettings = NODE_DEFAULTS) ->
         message_size_max=int(kept.get("max.message.bytes", defaults.message_size_max)),
         log_append_time=kept.get("message.timestamp.type") == LOG_APPEND_TIME,
         patient=kept["flush"] == FLUSH_INTERVAL if "flush" in kept else defaults.patient,
+        deletes=deletes,
         compacts=COMPACT in policy,
         dirty_ratio_min=float(own["min.cleanable.dirty.ratio"]),
         delete_retention_ms=int(own["delete.retention.ms"]),

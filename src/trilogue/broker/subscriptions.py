@@ -179,6 +179,11 @@ class Subscriptions:
         """Return a subscription if there is one; one that is being made is not there yet."""
         return self.of(partition_id).get(name)
 
+    def needed(self, partition_id: int) -> int | None:
+        """Return the lowest mark of a partition's subscriptions; None where there are none."""
+        cursors = self._partitions.get(partition_id, _NONE)
+        return min((cursor.acked.mark for cursor in cursors.values()), default=None)
+
     def backlog(self, cursor: Cursor) -> int:
         """Count the offsets that may be read and are not acked.
 
