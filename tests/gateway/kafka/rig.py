@@ -125,7 +125,12 @@ class Rig:
             limits=self._log_limits,
         )
         self.broker.attach(self.log, self.log.journal)
-        self.door = KafkaDoor(
+        self.door = self.make_door()
+        await self._stack.enter_async_context(self.door)
+        return self
+
+    def make_door(self) -> KafkaDoor:
+        return KafkaDoor(
             broker=self.broker,
             log=self.log,
             commit=self.commit,
@@ -135,8 +140,6 @@ class Rig:
             now_ms=lambda: self.now_ms,
             executor=self.executor,
         )
-        await self._stack.enter_async_context(self.door)
-        return self
 
     async def __aexit__(self, *_problem: object) -> None:
         await self._stack.aclose()

@@ -23,6 +23,7 @@ from trilogue.gateway.pulsar import (
     seek,
     send,
     topics,
+    transactions,
 )
 from trilogue.wire.pulsar.commands import COMMANDS, Sender
 from trilogue.wire.pulsar.pulsar_pb2 import BaseCommand
@@ -105,6 +106,16 @@ TABLE: tuple[Row, ...] = (
     Row(KIND.CONSUMER_STATS, "consumerStats", consumers.stats, TOPIC, READ),
     Row(KIND.UNSUBSCRIBE, "unsubscribe", consumers.unsubscribe, TOPIC, READ, answers_error=True),
     Row(KIND.CLOSE_CONSUMER, "close_consumer", consumers.close, TOPIC, READ, answers_error=True),
+    *(
+        Row(kind, field, transactions.refuse, ResourceKind.TRANSACTION, WRITE, answers_error=True)
+        for kind, field in (
+            (KIND.NEW_TXN, "newTxn"),
+            (KIND.ADD_PARTITION_TO_TXN, "addPartitionToTxn"),
+            (KIND.ADD_SUBSCRIPTION_TO_TXN, "addSubscriptionToTxn"),
+            (KIND.END_TXN, "endTxn"),
+            (KIND.TC_CLIENT_CONNECT_REQUEST, "tcClientConnectRequest"),
+        )
+    ),
 )
 
 TYPES: dict[str, int] = {command.field: command.type for command in COMMANDS}

@@ -445,6 +445,7 @@ class PulsarDoor(Shared):
 
     async def __aexit__(self, *_problem: object) -> None:
         self.broker.cluster.listeners.remove(self._topic_changed)
+        await asyncio.sleep(0)  # what was spawned in this turn begins, so that it can end
         for task in list(self._tasks):
             task.cancel()
         await self._stack.aclose()

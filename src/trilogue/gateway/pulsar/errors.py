@@ -89,6 +89,11 @@ CODES: dict[type[BaseException], ServerError] = {
     broker.FencedInstance: ServerError.ConsumerBusy,
     broker.GroupMaxSize: ServerError.ConsumerBusy,
     broker.GroupUnavailable: ServerError.ServiceNotReady,
+    # subscriptions
+    broker.SubscriptionBusy: ServerError.ConsumerBusy,
+    broker.KeyRangesTaken: ServerError.ConsumerAssignError,
+    broker.UnknownSubscription: ServerError.SubscriptionNotFound,
+    broker.NotAllowed: ServerError.NotAllowedError,
     # positions
     broker.MetadataTooLarge: ServerError.NotAllowedError,
     broker.TooManyPositions: ServerError.NotAllowedError,

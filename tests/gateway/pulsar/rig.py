@@ -1,0 +1,197 @@
+"""A whole Pulsar door over a real broker and a real log, on a fake disk and a loop that jumps."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import struct
+from typing import Any, NamedTuple
+
+from tests.gateway.fakes import FakeTransport
+from tests.gateway.kafka.rig import LIMITS, NOW_MS, settle
+from tests.gateway.kafka.rig import Rig as KafkaRig
+from trilogue.broker.names import parse_pulsar
+from trilogue.broker.topic import Topic
+from trilogue.entry.pulsar_batch import build_section
+from trilogue.gateway.pulsar.connection import PulsarConnection, PulsarDoor
+from trilogue.gateway.pulsar.shared import PulsarSettings
+from trilogue.gateway.stream import Stream
+from trilogue.wire.pulsar.commands import BY_TYPE, COMMANDS
+from trilogue.wire.pulsar.frame import simple
+from trilogue.wire.pulsar.pulsar_pb2 import BaseCommand, MessageMetadata
+
+__all__ = ["LIMITS", "NOW_MS", "Answer", "Peer", "Rig", "frame_of", "section", "settle"]
+
+TYPES = {row.field: row.type for row in COMMANDS}
+
+
+class Answer(NamedTuple):
+    """One frame of the door: the name of its command's field, the command, what follows it."""
+
+    field: str
+    command: Any
+    section: bytes
+
+
+class Rig(KafkaRig):
+    """What a node is to the door; `topic` makes unpartitioned topics unless partitions are said."""
+
+    def __init__(self, *, pulsar: PulsarSettings | None = None, **how: Any) -> None:
+        super().__init__(**how)
+        self._pulsar = pulsar or PulsarSettings()
+
+    def make_door(self) -> PulsarDoor:
+        return PulsarDoor(
+            broker=self.broker,
+            log=self.log,
+            commit=self.commit,
+            advertised=lambda: ("broker.example", 6650),
+            settings=self._pulsar,
+            authorizer=self.rules,
+            now_ms=lambda: self.now_ms,
+            executor=self.executor,
+        )
+
+    def topic(self, name: str, partitions: int = 0, **settings: str) -> Topic:
+        """Make a topic without a client; values of policies go by `pulsar_<name>`."""
+        cluster = self.broker.cluster
+        given = {key.replace("_", ".", 1): value for key, value in settings.items()}
+        plan = cluster.plan_create(
+            cluster.check_create(
+                parse_pulsar(name).topic,
+                partition_count=max(1, partitions),
+                settings=given,
+                partitioned=partitions > 0,
+            )
+        )
+        self.meta.commit_now(plan.ops(), plan.preconditions)
+        return plan.apply()
+
+    def peer(self) -> Peer:
+        return Peer(self)
+
+    async def connected(self, version: int = 21, **fields: Any) -> Peer:
+        """A client that has said CONNECT and read the answer."""
+        peer = Peer(self)
+        await peer.connect(version, **fields)
+        return peer
+
+
+class Peer:
+    """A client of the door, by hand: bytes in, frames out."""
+
+    def __init__(self, rig: Rig) -> None:
+        self.rig = rig
+        self.connection: PulsarConnection = rig.door.session()
+        self.gone: list[Stream] = []
+        self.stream = Stream(
+            self.connection, rig.limits, call_soon=rig.loop.call_soon, on_gone=self.gone.append
+        )
+        self.transport = FakeTransport(self.stream)
+        self.stream.connection_made(self.transport)
+        self._numbers = itertools.count(1)
+        self._read = 0
+
+    # ---- what it sends
+
+    def give(self, data: bytes, piece: int | None = None) -> None:
+        self.transport.receive(data, piece)
+
+    def say(self, field: str, **fields: Any) -> None:
+        """Send a command by the name of its field."""
+        self.give(frame_of(field, **fields))
+
+    def number(self) -> int:
+        """A request id that was not used yet."""
+        return next(self._numbers)
+
+    def send(
+        self, producer_id: int, sequence_id: int, payload: bytes = b"hello", **fields: Any
+    ) -> None:
+        """SEND one message; fields of the command, or of its metadata (`metadata_...`)."""
+        self.give(send_frame(producer_id, sequence_id, payload, **fields))
+
+    # ---- what it gets
+
+    @property
+    def answered(self) -> int:
+        """How many frames there are that were not looked at."""
+        return len(self.transport.frames()) - self._read
+
+    def next(self) -> Answer:
+        """The next frame."""
+        frame = self.transport.frames()[self._read]
+        self._read += 1
+        (size,) = struct.unpack_from(">I", frame)
+        command = BaseCommand.FromString(frame[4 : 4 + size])
+        field = BY_TYPE[command.type].field
+        return Answer(field, getattr(command, field), frame[4 + size :])
+
+    async def answer(self, field: str) -> Any:
+        """The next frame, which must be of this kind; waits for it, a virtual minute at most."""
+        await self.wait()
+        found = self.next()
+        assert found.field == field, found
+        return found.command
+
+    async def ask(self, field: str, answer: str, **fields: Any) -> Any:
+        """Send a command with a request id and read its answer."""
+        number = self.number()
+        self.say(field, request_id=number, **fields)
+        command = await self.answer(answer)
+        assert command.request_id == number
+        return command
+
+    async def connect(self, version: int = 21, **fields: Any) -> Any:
+        self.say("connect", client_version="rig", protocol_version=version, **fields)
+        return await self.answer("connected")
+
+    async def producer(self, topic: str, producer_id: int = 1, **fields: Any) -> Any:
+        """Make a producer; gives PRODUCER_SUCCESS."""
+        return await self.ask(
+            "producer", "producer_success", topic=topic, producer_id=producer_id, **fields
+        )
+
+    async def wait(self) -> None:
+        for _ in range(60_000):
+            if self.answered > 0 or self.transport.closed:
+                break
+            await asyncio.sleep(0.001)
+        assert self.answered > 0, "no answer" + (", cut" if self.is_cut else " within a minute")
+
+    @property
+    def is_cut(self) -> bool:
+        return self.transport.closed
+
+
+def frame_of(field: str, **fields: Any) -> bytes:
+    """A whole frame of a simple command."""
+    made: dict[str, Any] = {"type": TYPES[field], field: fields}
+    return simple(BaseCommand(**made))
+
+
+def section(payload: bytes = b"hello", **metadata: Any) -> bytes:
+    """What follows the command of SEND: magic, checksum, metadata, payload."""
+    given = {"producer_name": "rig", "sequence_id": 0, "publish_time": NOW_MS, **metadata}
+    return build_section(MessageMetadata(**given), payload)
+
+
+def send_frame(
+    producer_id: int,
+    sequence_id: int,
+    payload: bytes = b"hello",
+    *,
+    body: bytes | None = None,
+    **fields: Any,
+) -> bytes:
+    """A whole SEND; `metadata_...` are fields of the message's metadata."""
+    metadata = {
+        key.removeprefix("metadata_"): fields.pop(key)
+        for key in list(fields)
+        if key.startswith("metadata_")
+    }
+    made: dict[str, Any] = {"producer_id": producer_id, "sequence_id": sequence_id, **fields}
+    command = BaseCommand(type=BaseCommand.SEND, send=made).SerializeToString()
+    if body is None:
+        body = section(payload, **{"sequence_id": sequence_id, **metadata})
+    return struct.pack(">II", 4 + len(command) + len(body), len(command)) + command + body

@@ -1,0 +1,515 @@
+"""Sessions: what comes before CONNECT, what keeps them alive, what ends them, and back-pressure."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+import pytest
+from google.protobuf.descriptor import FieldDescriptor
+
+from tests.gateway.loop import on_loop
+from tests.gateway.pulsar.rig import Rig, frame_of, send_frame, settle
+from trilogue.gateway.pulsar.commands import SINCE, TABLE
+from trilogue.gateway.pulsar.shared import NO_REQUEST, PulsarSettings
+from trilogue.gateway.stream import STOP_BROKER, STOP_SESSION
+from trilogue.wire.pulsar.commands import COMMANDS, Sender
+from trilogue.wire.pulsar.errors import ServerError
+from trilogue.wire.pulsar.frame import simple
+from trilogue.wire.pulsar.pulsar_pb2 import BaseCommand
+
+VERSIONS = list(range(22))
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_the_session_speaks_the_smaller_version(version):
+    """Seed 000, Connected: "protocol_version: protocol version supported by the broker"."""
+
+    @on_loop
+    async def scenario():
+        async with Rig() as rig:
+            peer = rig.peer()
+
+            connected = await peer.connect(version)
+
+            assert connected.protocol_version == version
+            assert connected.max_message_size == 5 << 20
+            assert connected.server_version.startswith("Trilogue ")
+            assert connected.feature_flags.supports_topic_watchers
+            assert not connected.feature_flags.supports_auth_refresh
+
+    scenario()
+
+
+@on_loop
+async def test_a_newer_client_is_answered_with_what_we_know():
+    async with Rig() as rig:
+        assert (await rig.peer().connect(99)).protocol_version == 21
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_client_below_the_minimum_is_told_and_cut(version):
+    """Seed 001, Connect: "Broker might be enforcing a minimum version"."""
+
+    @on_loop
+    async def scenario():
+        async with Rig(pulsar=PulsarSettings(protocol_min=12)) as rig:
+            peer = rig.peer()
+            peer.say("connect", client_version="rig", protocol_version=version)
+
+            answer = peer.next()
+
+            if version >= 12:
+                assert answer.field == "connected"
+                assert not peer.is_cut
+            else:
+                assert answer.command.error == ServerError.UnsupportedVersionError
+                assert answer.command.request_id == NO_REQUEST
+                assert peer.is_cut
+
+    scenario()
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_commands_that_a_client_does_not_know_are_not_sent_to_it(version):
+    """Seed 001, Connect: "Broker will not send commands introduced in newer revisions"."""
+
+    @on_loop
+    async def scenario():
+        async with Rig() as rig:
+            peer = await rig.connected(version)
+            connection = peer.connection
+
+            sent = {
+                "ping": connection.say("ping"),
+                "reachedEndOfTopic": connection.say("reachedEndOfTopic", consumer_id=1),
+                "active_consumer_change": connection.say(
+                    "active_consumer_change", consumer_id=1, is_active=True
+                ),
+            }
+            await settle()
+
+            assert sent == {
+                "ping": version >= 1,
+                "reachedEndOfTopic": version >= 9,
+                "active_consumer_change": version >= 12,
+            }
+            assert peer.answered == sum(sent.values())
+
+    scenario()
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_producer_that_the_broker_closes_is_told_so_or_loses_the_connection(version):
+    """Seed 001, CloseProducer: clients since protocol version 5 keep the TCP connection."""
+
+    @on_loop
+    async def scenario():
+        async with Rig() as rig:
+            rig.topic("t")
+            peer = await rig.connected(version)
+            await peer.producer("t")
+
+            peer.connection.close_producer(1)
+            await settle()
+
+            assert peer.is_cut == (version < 5)
+            if version >= 5:
+                closed = await peer.answer("close_producer")
+                assert (closed.producer_id, closed.request_id) == (1, NO_REQUEST)
+
+    scenario()
+
+
+@pytest.mark.parametrize("kind", [row.field for row in COMMANDS if row.field != "connect"])
+def test_anything_before_connect_ends_the_connection(kind, caplog):
+    """Seed 000, Connection: "the client is responsible to initiate the session"."""
+
+    @on_loop
+    async def scenario():
+        async with Rig() as rig:
+            peer = rig.peer()
+            peer.give(anything(kind))
+
+            assert peer.is_cut
+            assert peer.answered == 0
+            assert len(caplog.records) == 1
+
+    caplog.set_level(logging.WARNING)
+    scenario()
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [row.field for row in COMMANDS if row.sender is Sender.BROKER],
+)
+def test_what_only_brokers_say_ends_the_connection(kind, caplog):
+    @on_loop
+    async def scenario():
+        async with Rig() as rig:
+            peer = await rig.connected()
+            peer.give(anything(kind))
+
+            assert peer.is_cut
+            assert len(caplog.records) == 1
+
+    caplog.set_level(logging.WARNING)
+    scenario()
+
+
+@pytest.mark.parametrize(
+    "frame",
+    [
+        b"",
+        b"\0\0\0\0",
+        b"\0\0\0\x04\x08\x02",
+        b"\0\0\0\x02\x08\x63",
+        b"\xff\xff\xff\xff",
+        b"\0\0\0\x02\x08\x05",
+        frame_of("ping")[4:] + b"more",
+    ],
+    ids=["empty", "no command", "cut", "unknown", "long", "no message", "trailing"],
+)
+def test_bytes_that_are_no_command_end_the_connection(frame, caplog):
+    @on_loop
+    async def scenario():
+        async with Rig() as rig:
+            peer = await rig.connected()
+            peer.give(len(frame).to_bytes(4, "big") + frame)
+
+            assert peer.is_cut
+            assert len(caplog.records) == 1
+
+    caplog.set_level(logging.WARNING)
+    scenario()
+
+
+@on_loop
+async def test_a_second_connect_ends_the_connection():
+    async with Rig() as rig:
+        peer = await rig.connected()
+        peer.say("connect", client_version="rig", protocol_version=21)
+
+        assert peer.is_cut
+
+
+@on_loop
+async def test_whoever_says_no_connect_for_half_a_minute_is_cut():
+    async with Rig() as rig:
+        peer = rig.peer()
+
+        await asyncio.sleep(28)
+        assert not peer.is_cut
+        await asyncio.sleep(4)
+
+        assert peer.is_cut
+
+
+@on_loop
+async def test_frames_are_small_before_connect_and_as_large_as_messages_after():
+    async with Rig() as rig:
+        peer = rig.peer()
+        peer.give((rig.limits.unauthenticated_frame_bytes + 1).to_bytes(4, "big"))
+        assert peer.is_cut
+
+        rig.topic("t")
+        peer = await rig.connected()
+        await peer.producer("t")
+        peer.give(send_frame(1, 0, b"x" * ((5 << 20) + 10_000)))
+        assert (await peer.answer("send_receipt")).sequence_id == 0
+
+        peer.give(((5 << 20) + 10_241).to_bytes(4, "big"))
+        assert peer.is_cut
+
+
+@on_loop
+async def test_a_ping_is_answered_at_once():
+    """Seed 001, Keep Alive: "required to promptly reply"."""
+    async with Rig() as rig:
+        peer = await rig.connected()
+        peer.say("ping")
+
+        assert peer.next().field == "pong"
+
+
+@on_loop
+async def test_a_client_is_pinged_and_cut_after_a_minute_of_silence():
+    """Seed 001, Keep Alive: "they will close the socket if a Pong response is not received"."""
+    async with Rig() as rig:
+        peer = await rig.connected()
+
+        await asyncio.sleep(32)
+        assert peer.next().field == "ping"
+        await asyncio.sleep(26)
+        assert not peer.is_cut
+        await asyncio.sleep(5)
+
+        assert peer.is_cut
+
+
+@on_loop
+async def test_any_frame_is_a_sign_of_life():
+    async with Rig() as rig:
+        peer = await rig.connected()
+        for kind in ("pong", "ping", "pong"):
+            await asyncio.sleep(45)
+            peer.say(kind)
+
+        assert not peer.is_cut
+
+
+@on_loop
+async def test_a_client_too_old_for_ping_is_left_alone():
+    async with Rig() as rig:
+        peer = await rig.connected(0)
+
+        await asyncio.sleep(120)
+
+        assert peer.answered == 0
+        assert not peer.is_cut
+
+
+@on_loop
+async def test_a_connection_that_we_do_not_read_from_is_not_cut_for_its_silence():
+    async with Rig() as rig:
+        peer = await rig.connected()
+        peer.stream.stop(STOP_BROKER)
+
+        await asyncio.sleep(300)
+        assert not peer.is_cut
+        peer.stream.go_on(STOP_BROKER)
+        await asyncio.sleep(62)
+
+        assert peer.is_cut
+
+
+@on_loop
+async def test_receipts_leave_only_when_the_messages_are_durable():
+    """Seed 000, SendReceipt: after the message "has been persisted"."""
+    async with Rig() as rig:
+        rig.topic("t")
+        peer = await rig.connected()
+        await peer.producer("t")
+        durable = rig.log.journal.durable_through
+
+        peer.send(1, 0)
+        assert peer.answered == 0
+        await settle()
+
+        assert (await peer.answer("send_receipt")).message_id.entryId == 0
+        assert rig.log.journal.durable_through == durable + 1
+
+
+@on_loop
+async def test_the_sends_of_a_turn_share_one_commit_and_one_write():
+    async with Rig() as rig:
+        rig.topic("t")
+        peer = await rig.connected()
+        await peer.producer("t")
+        commits, writes = rig.log.journal.counts.commits, peer.transport.writes
+
+        peer.give(b"".join(send_frame(1, number) for number in range(50)))
+        await settle()
+
+        assert [peer.next().command.sequence_id for _ in range(50)] == list(range(50))
+        assert rig.log.journal.counts.commits == commits + 1
+        assert peer.transport.writes == writes + 1
+
+
+@on_loop
+async def test_after_a_failed_write_nothing_is_confirmed():
+    async with Rig() as rig:
+        rig.topic("t")
+        peer = await rig.connected()
+        await peer.producer("t")
+        rig.fs.fail("write")
+
+        peer.send(1, 7)
+        error = await peer.answer("send_error")
+
+        assert (error.producer_id, error.sequence_id) == (1, 7)
+        assert error.error == ServerError.PersistenceError
+        peer.send(1, 8)
+        assert (await peer.answer("send_error")).error == ServerError.PersistenceError
+
+
+@on_loop
+async def test_with_much_in_flight_a_connection_is_not_read():
+    async with Rig(pulsar=PulsarSettings(sends_in_flight_max=10)) as rig:
+        rig.topic("t")
+        peer = await rig.connected()
+        await peer.producer("t")
+
+        peer.give(b"".join(send_frame(1, number) for number in range(10)))
+        assert peer.stream.stops & STOP_SESSION
+        await settle()
+
+        assert not peer.stream.stops
+        assert peer.answered == 10
+
+
+@on_loop
+async def test_producers_wait_while_the_log_is_under_pressure():
+    async with Rig() as rig:
+        rig.topic("t")
+        peer = await rig.connected()
+        await peer.producer("t")
+        peer.stream.stop(STOP_BROKER)
+        rig.door.wait_for_relief(peer.connection)
+        assert peer.stream.stops & STOP_BROKER
+
+        await settle()
+
+        assert not peer.stream.stops
+
+
+@on_loop
+async def test_a_peer_that_does_not_read_gets_no_more_and_is_not_read():
+    async with Rig() as rig:
+        peer = await rig.connected()
+        peer.transport.stuck = True
+        connection = peer.connection
+        connection.write(b"\0\0\0\1x" * 100_000)
+        connection.flush()
+        written = len(peer.transport.written)
+
+        connection.say("ping")
+        connection.flush()
+        assert connection.write_paused
+        assert not peer.transport.reading
+        assert len(peer.transport.written) == written
+        peer.transport.unstick()
+
+        assert not connection.write_paused
+        assert len(peer.transport.written) > written
+        await settle()
+        assert peer.transport.reading
+
+
+@on_loop
+async def test_consumers_are_told_when_there_is_room_again():
+    async with Rig() as rig:
+        peer = await rig.connected()
+        told = []
+
+        class Attached:
+            def gone(self):
+                told.append("gone")
+
+            def writable(self):
+                told.append("writable")
+
+        peer.connection.consumers[1] = Attached()
+        peer.transport.stuck = True
+        peer.connection.write(b"\0\0\0\1x" * 100_000)
+        peer.connection.flush()
+        peer.transport.unstick()
+        peer.transport.close()
+
+        assert told == ["writable", "gone"]
+
+
+@on_loop
+async def test_a_drain_confirms_what_is_in_flight_and_sends_clients_elsewhere():
+    """Seed 001, CloseProducer: sent by a broker that "is being restarted"."""
+    async with Rig() as rig:
+        rig.topic("t")
+        peer = await rig.connected()
+        await peer.producer("t")
+        peer.send(1, 0)
+
+        peer.connection.drain()
+        assert not peer.is_cut
+        await settle()
+
+        assert [peer.next().field for _ in range(2)] == ["send_receipt", "close_producer"]
+        assert peer.is_cut
+
+
+@on_loop
+async def test_any_method_of_authentication_is_accepted_while_there_is_none():
+    async with Rig() as rig:
+        await rig.connected(auth_method_name="none", auth_data=b"")
+        await rig.connected(auth_method_name="token", auth_data=b"secret")
+        await rig.connected(auth_method=1)
+
+
+@on_loop
+async def test_fields_of_a_proxy_are_for_anybody_while_there_is_no_authentication():
+    """Seed 000, Connect: `proxy_version` is for proxyRoles only "when authentication and
+    authorization are enabled in the broker"; `original_principal` likewise."""
+    async with Rig() as rig:
+        await rig.connected(proxy_version="4", original_principal="someone")
+
+
+TRANSACTIONS = {
+    "newTxn": "newTxnResponse",
+    "addPartitionToTxn": "addPartitionToTxnResponse",
+    "addSubscriptionToTxn": "addSubscriptionToTxnResponse",
+    "endTxn": "endTxnResponse",
+    "tcClientConnectRequest": "tcClientConnectResponse",
+}
+
+
+@pytest.mark.parametrize("kind", list(TRANSACTIONS))
+def test_transactions_are_refused_in_their_own_answers(kind):
+    @on_loop
+    async def scenario():
+        async with Rig() as rig:
+            peer = await rig.connected()
+            peer.give(anything(kind))
+
+            answer = peer.next()
+
+            assert answer.field == TRANSACTIONS[kind]
+            assert answer.command.error == ServerError.NotAllowedError
+
+    scenario()
+
+
+def test_every_row_names_its_resource_and_operation():
+    for row in TABLE:
+        assert row.resource
+        assert row.operation
+        assert row.field == {each.type: each.field for each in COMMANDS}[row.type]
+
+
+def test_what_clients_may_send_is_served():
+    """What is left out is named, with its reason."""
+    later = {"authResponse": "we never challenge", "getSchema": "", "getOrCreateSchema": ""}
+    sent = {row.field for row in COMMANDS if row.sender in {Sender.CLIENT, Sender.BOTH}}
+
+    assert sent - {row.field for row in TABLE} <= set(later)
+
+
+def test_close_is_sent_since_version_5():
+    assert {BY_FIELD[name]: 5 for name in ("close_producer", "close_consumer")}.items() <= (
+        SINCE.items()
+    )
+
+
+BY_FIELD = {row.field: row.type for row in COMMANDS}
+
+
+def anything(kind: str) -> bytes:
+    """A frame of a command with all its required fields."""
+    command = BaseCommand(type=BY_FIELD[kind])
+
+    def fill(message):
+        for field in message.DESCRIPTOR.fields:
+            if not field.is_required:
+                continue
+            if field.type == FieldDescriptor.TYPE_MESSAGE:
+                fill(getattr(message, field.name))
+            elif field.type == FieldDescriptor.TYPE_STRING:
+                setattr(message, field.name, "x")
+            elif field.type == FieldDescriptor.TYPE_BYTES:
+                setattr(message, field.name, b"x")
+            elif field.type == FieldDescriptor.TYPE_ENUM:
+                setattr(message, field.name, field.enum_type.values[0].number)
+            else:
+                setattr(message, field.name, 1)
+
+    getattr(command, kind).SetInParent()
+    fill(getattr(command, kind))
+    return simple(command)
