@@ -87,19 +87,6 @@ class AutoCreation:
 
 
 @dataclass(frozen=True, slots=True)
-class Rate:
-    """How much may be written in a second; 0 or below: as much as there is."""
-
-    messages: int = 0
-    bytes: int = 0
-
-    @property
-    def limits(self) -> bool:
-        """Whether it is a limit at all."""
-        return self.messages > 0 or self.bytes > 0
-
-
-@dataclass(frozen=True, slots=True)
 class Policies:
     """What holds for one topic."""
 
@@ -123,7 +110,6 @@ class Policies:
     encryption_required: bool = False
     delayed_delivery: bool = True
     max_message_size: int = 0  # 0: what the door says
-    publish_rate: Rate = field(default_factory=Rate)
 
 
 BROKER_POLICIES = Policies()
@@ -187,13 +173,6 @@ class DelayedValue(msgspec.Struct, rename="camel"):
     max_delivery_delay_in_millis: Amount = 0
 
 
-class PublishRateValue(msgspec.Struct, rename="camel"):
-    """A limit of writing."""
-
-    publish_throttling_rate_in_msg: Amount = -1
-    publish_throttling_rate_in_byte: Amount = -1
-
-
 class PersistenceValue(msgspec.Struct, rename="camel"):
     """How many copies; we have one."""
 
@@ -234,11 +213,6 @@ def _auto_creation(value: AutoCreationValue) -> dict[str, object]:
     elif value.default_num_partitions not in {None, 1}:
         raise InvalidSetting("autoTopicCreation: only partitioned topics have partitions")
     return {"auto_creation": AutoCreation(value.allow_auto_topic_creation, partitions)}
-
-
-def _publish_rate(value: PublishRateValue) -> dict[str, object]:
-    messages, size = value.publish_throttling_rate_in_msg, value.publish_throttling_rate_in_byte
-    return {"publish_rate": Rate(max(0, messages), max(0, size))}
 
 
 def _types(value: list[Literal["Exclusive", "Shared", "Failover", "Key_Shared"]]) -> Json:
@@ -356,8 +330,7 @@ POLICIES: dict[str, Policy] = {
              "test_a_message_waits_for_its_time"),
         _row("maxMessageSize", Count, "max_message_size",
              "test_messages_above_the_topics_size_are_refused", TOPIC_ONLY),
-        _row("publishRate", PublishRateValue, _publish_rate,
-             "test_publishing_is_held_to_its_rate"),
+        _refused("publishRate", "writers are slowed down by how fast the disk is, not by a rate"),
         _row("persistence", PersistenceValue, _persistence,
              "test_more_copies_than_there_are_is_refused"),
         _refused("dispatchRate", _RATES),

@@ -1,7 +1,7 @@
 """What the HTTP door answers: /healthz for whoever restarts or routes, /metrics for Prometheus.
 
-Both are read-only and say nothing about messages, users or names of topics. What Pulsar has beyond them
-is mounted beside them, when it is first asked for (pulsar_admin.py).
+Both are read-only and say nothing about messages, users or names of topics. Pulsar's administration
+(pulsar_admin.py) is mounted beside them, when it is first asked for.
 """
 
 from __future__ import annotations
@@ -72,10 +72,10 @@ class _Later:
         self._app: ASGIApp | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if self._app is None:
-            made = await asyncio.to_thread(self._make)
-            self._app = self._app or made
-        await self._app(scope, receive, send)
+        app = self._app
+        if app is None:  # two who ask at once make two that are alike
+            app = self._app = await asyncio.to_thread(self._make)
+        await app(scope, receive, send)
 
 
 _FRESH = {"cache-control": "no-store", "x-content-type-options": "nosniff"}
