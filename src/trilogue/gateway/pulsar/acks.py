@@ -212,12 +212,9 @@ def _answer(
     """Say what became of it, where the client wants to know."""
     if ack.request_id < 0 or connection.is_gone:
         return
-    more = {} if error is None else {"error": error, "message": message}
-    connection.say(
-        "ackResponse",
-        consumer_id=ack.consumer_id,
-        request_id=ack.request_id,
-        txnid_least_bits=ack.txn_least,
-        txnid_most_bits=ack.txn_most,
-        **more,
-    )
+    more: dict[str, object] = {}
+    if error is not None:
+        more = {"error": error, "message": message}
+    if ack.txn_least or ack.txn_most:
+        more |= {"txnid_least_bits": ack.txn_least, "txnid_most_bits": ack.txn_most}
+    connection.say("ackResponse", consumer_id=ack.consumer_id, request_id=ack.request_id, **more)

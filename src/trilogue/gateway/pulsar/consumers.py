@@ -9,7 +9,7 @@ so a SUBSCRIBE right behind it is served in order (seed 000, "CloseConsumer": a 
 for the answer).
 
 Durable subscriptions begin where `initialPosition` says when they are made and never again; those
-that are not durable (readers) begin where each first consumer wants: after `start_message_id`, or
+that are not durable (readers) begin where their first consumer wants: with `start_message_id`, or
 with the first message published within `start_message_rollback_duration_sec`.
 """
 
@@ -94,7 +94,7 @@ def _consumer_of(connection: PulsarConnection, command: CommandSubscribe) -> Con
     if by_key and meta.keySharedMode == KeySharedMode.STICKY:
         ranges = tuple((each.start, each.end) for each in meta.hashRanges)
     return Consumer(
-        name or f"consumer-{command.consumer_id}-{id(connection):x}",
+        name,
         priority=command.priority_level,
         ranges=ranges,
         out_of_order=by_key and meta.allowOutOfOrderDelivery,
@@ -305,12 +305,10 @@ def redeliver(
 
 
 def close(connection: PulsarConnection, command: CommandCloseConsumer, _frame: memoryview) -> None:
-    """A consumer goes, be it made or not."""
+    """A consumer goes, be it made, still being made, or gone already."""
     consumer = connection.consumers.pop(command.consumer_id, None)
-    if consumer is None:
-        connection.error(command.request_id, ServerError.MetadataError, "no such consumer")
-        return
-    consumer.gone()
+    if consumer is not None:
+        consumer.gone()
     connection.say("success", request_id=command.request_id)
 
 

@@ -2,7 +2,7 @@
 
 SEEK to an id puts a subscription *at* the entry that contains it; its consumers pass over what they
 were told to, themselves. To a time: at the first entry published then or later. All consumers of
-the subscription are sent off after the answer and come again, as with a real broker.
+the subscription are sent off, then it is answered, as by a real broker; they come again.
 
 The last message id is that of the last entry which a consumer could get: below the stable end, no
 marker, nothing aborted.
@@ -77,14 +77,13 @@ async def place_of(
 
 
 async def start_of(door: Shared, partition: Partition, message_id: MessageIdData) -> int:
-    """Return where a reader begins that wants what comes after a message.
+    """Return where a reader begins that names a message: with its entry.
 
-    Inside of a batch: at the entry, since only the client knows whether it wants that message too.
+    A real broker does so too (seen with 4.0.7). Whether the message itself is wanted, and which
+    ones of a batch, is known to the client alone, which passes over the others.
     """
-    if signed(message_id.ledgerId) == partition.partition_id and signed(message_id.entryId) == -1:
-        return partition.log.start_offset
-    base, end = await place_of(door, partition, message_id)
-    return base if message_id.batch_index >= 0 else end
+    base, _ = await place_of(door, partition, message_id)
+    return base
 
 
 async def offset_for_publish_time(door: Shared, partition: Partition, time_ms: int) -> int:
@@ -129,9 +128,9 @@ async def seek(connection: PulsarConnection, command: CommandSeek, _frame: memor
     else:
         raise InvalidRequest("a seek names a message or a time")
     await door.readers.seek(partition, name, mark, ranges)
+    door.readers.end_move(partition, name)
     if not connection.is_gone:
         connection.say("success", request_id=command.request_id)
-    door.readers.end_move(partition, name)
 
 
 # ---- GET_LAST_MESSAGE_ID
@@ -159,7 +158,7 @@ async def last_message_id(
         "getLastMessageIdResponse",
         request_id=command.request_id,
         last_message_id=id_of_row(partition_id, index, last),
-        consumer_mark_delete_position=_id(partition_id, mark - 1, index),
+        consumer_mark_delete_position={"ledgerId": partition_id, "entryId": unsigned(mark - 1)},
     )
 
 
