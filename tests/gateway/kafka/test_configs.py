@@ -183,6 +183,23 @@ async def test_a_change_holds_for_partitions_that_live_and_for_known_shapes():
 
 
 @on_loop
+async def test_what_other_doors_keep_at_a_topic_is_not_shown_and_stays():
+    async with Rig() as rig:
+        topic = rig.topic("t", retention_ms="5")
+        theirs = {"pulsar.maxProducers": "2"}
+        await rig.commit(rig.broker.cluster.plan_alter(topic.name, {**topic.settings, **theirs}))
+        peer = rig.peer()
+
+        (shown,) = (await peer.ask(describe("t"), 1)).results
+        replaced = await peer.ask(replace("t", max_message_bytes="1000"), 1)
+        changed = await peer.ask(change("t", ("pulsar.maxProducers", SET, "3")), 1)
+
+        assert "pulsar.maxProducers" not in [each.name for each in shown.configs]
+        assert (code(replaced), code(changed)) == (0, 40)
+        assert rig.door.topic("t").settings == {"max.message.bytes": "1000", **theirs}
+
+
+@on_loop
 async def test_lists_are_changed_item_by_item():
     async with Rig() as rig:
         rig.topic("t")

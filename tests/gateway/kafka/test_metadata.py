@@ -7,6 +7,8 @@ import pytest
 from tests.gateway.kafka.rig import Rig, settle, versions
 from tests.gateway.loop import on_loop
 from trilogue.broker.access import Operation, ResourceKind
+from trilogue.broker.names import parse_namespace, parse_pulsar
+from trilogue.broker.namespaces import Namespace
 from trilogue.gateway.kafka.shared import KafkaSettings
 from trilogue.wire.kafka.metadata import MetadataRequest, MetadataRequestTopic
 
@@ -88,6 +90,31 @@ async def test_old_clients_always_allow_it_and_newer_ones_may_not(version):
 async def test_a_node_may_be_set_not_to_make_topics():
     async with Rig(settings=KafkaSettings(auto_create_topics=False)) as rig:
         assert codes(await rig.peer().ask(ask("new"), 12)) == {"new": 3}
+
+
+@on_loop
+async def test_a_namespace_may_say_that_topics_are_not_made_by_mentioning_them():
+    async with Rig() as rig:
+        said = Namespace(policies={"autoTopicCreation": {"allowAutoTopicCreation": False}})
+        home = parse_namespace("public/default")
+        await rig.commit(rig.broker.namespaces.plan_alter(home, said))
+
+        answer = await rig.peer().ask(ask("new", "acme/shop/new"), 12)
+
+        assert codes(answer) == {"new": 3, "acme/shop/new": 0}
+
+
+@on_loop
+async def test_what_kafka_cannot_spell_is_not_listed():
+    async with Rig() as rig:
+        rig.topic("t")
+        cluster = rig.broker.cluster
+        new = cluster.check_create(parse_pulsar("größe 1").topic)
+        await rig.commit(cluster.plan_create(new))
+
+        answer = await rig.peer().ask(MetadataRequest(topics=None), 12)
+
+        assert codes(answer) == {"t": 0}
 
 
 @pytest.mark.parametrize("name", ["", "..", "a b", "x" * 250, "t-partition-0", "a/b", "ü"])

@@ -5,7 +5,8 @@ v2 flexible; it replaces all settings. Incremental: v1 flexible; it sets, resets
 
 Only topics have settings here: for brokers, loggers and groups the answer is 42. A change becomes
 true when meta has recorded it; changes of one topic follow each other. What we would not enforce is
-refused (40), as when a topic is made.
+refused (40), as when a topic is made. What other protocols' administration keeps at a topic
+(`pulsar.…`) is not shown, cannot be changed here, and stays.
 """
 
 from __future__ import annotations
@@ -107,8 +108,10 @@ def _setting(
 async def alter(call: Call, request: wire.AlterConfigsRequest) -> wire.AlterConfigsResponse:
     """Let topics have the settings that the request names, and no others."""
 
-    def settings(asked: wire.AlterConfigsResource, _: Topic) -> dict[str, str]:
-        return change_settings({}, [(each.name, Change.SET, each.value) for each in asked.configs])
+    def settings(asked: wire.AlterConfigsResource, topic: Topic) -> dict[str, str]:
+        others = {key: value for key, value in topic.settings.items() if key not in TABLE}
+        changes = [(each.name, Change.SET, each.value) for each in asked.configs]
+        return change_settings(others, changes)
 
     found = await _alter(call, request.resources, settings, validate_only=request.validate_only)
     return wire.AlterConfigsResponse(responses=found)

@@ -79,6 +79,7 @@ def _missing(call: Call, request: MetadataRequest) -> dict[str, TopicName]:
             continue
         if (
             call.broker.cluster.find(name) is None
+            and call.broker.namespaces.policies_of(name.home).auto_creation.allowed
             and call.allowed(name)
             and _may_create(call, name)
         ):
