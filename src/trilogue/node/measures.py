@@ -16,7 +16,7 @@ from trilogue.node.maintenance import Counts
 from trilogue.wire.pulsar.commands import BY_TYPE
 
 if TYPE_CHECKING:
-    from trilogue.gateway.pulsar.connection import PulsarDoor
+    from trilogue.gateway.pulsar.door import PulsarDoor
     from trilogue.node.node import Node
 
 PREFIX = "trilogue_"

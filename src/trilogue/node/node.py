@@ -25,7 +25,7 @@ from trilogue.gateway.conversions import Conversions
 from trilogue.gateway.kafka.connection import KafkaDoor
 from trilogue.gateway.kafka.shared import KafkaSettings
 from trilogue.gateway.listen import Door, Listener
-from trilogue.gateway.pulsar.connection import PulsarDoor
+from trilogue.gateway.pulsar.door import PulsarDoor
 from trilogue.gateway.pulsar.shared import PulsarSettings
 from trilogue.gateway.stream import Limits
 from trilogue.node.addresses import Address
@@ -303,6 +303,7 @@ class Node:
             authorizer=AllowAll(),
             now_ms=wall_clock_ms,
             executor=self._readers,
+            conversions=self.conversions,
         )
         await self._stack.enter_async_context(self.pulsar)
         told.append(await self._listen(door, self.pulsar, self.pulsar.frame_bytes_max))

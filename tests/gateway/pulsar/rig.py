@@ -13,7 +13,8 @@ from tests.gateway.kafka.rig import Rig as KafkaRig
 from trilogue.broker.names import parse_pulsar
 from trilogue.broker.topic import Topic
 from trilogue.entry.pulsar_batch import build_section
-from trilogue.gateway.pulsar.connection import PulsarConnection, PulsarDoor
+from trilogue.gateway.pulsar.connection import PulsarConnection
+from trilogue.gateway.pulsar.door import PulsarDoor
 from trilogue.gateway.pulsar.shared import PulsarSettings
 from trilogue.gateway.stream import Stream
 from trilogue.wire.pulsar.commands import BY_TYPE, COMMANDS

@@ -1,9 +1,4 @@
-"""The Pulsar door and one of its connections: frame, row of the table, handler, frames back.
-
-How a node opens the door is said in `kafka/connection.py`; this one is opened in the same way:
-
-    door = PulsarDoor(broker=..., log=..., commit=..., advertised=..., settings=PulsarSettings(),
-                      authorizer=..., now_ms=..., executor=...)
+"""One connection of the Pulsar door: frame, row of the table, handler, frames back.
 
 There is no queue of answers: a command that wants one has a request id, and may be answered before
 others that came first. What must keep its order are the receipts of a producer. They are made when
@@ -21,17 +16,12 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable, Coroutine
-from contextlib import AsyncExitStack
-from functools import partial
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 from trilogue.broker.access import ANONYMOUS, Operation, Resource, ResourceKind
-from trilogue.broker.cluster import Event
-from trilogue.broker.errors import TopicTerminated
-from trilogue.broker.topic import Topic
 from trilogue.gateway.pulsar import commands, send
 from trilogue.gateway.pulsar.errors import EXPECTED, code_of
-from trilogue.gateway.pulsar.shared import NO_REQUEST, Attached, Shared
+from trilogue.gateway.pulsar.shared import NO_REQUEST, Attached
 from trilogue.gateway.stream import STOP_BROKER, STOP_DRAIN, STOP_SESSION, STOP_WORK, Buffer, Close
 from trilogue.wire.pulsar.errors import ServerError
 from trilogue.wire.pulsar.frame import parse_command, simple
@@ -39,13 +29,13 @@ from trilogue.wire.pulsar.hot import command_type
 from trilogue.wire.pulsar.pulsar_pb2 import BaseCommand, FeatureFlags
 
 if TYPE_CHECKING:
+    from trilogue.gateway.pulsar.door import PulsarDoor
     from trilogue.gateway.pulsar.producers import Producer
     from trilogue.gateway.stream import Stream
 
 log = logging.getLogger(__name__)
 
 SEND = BaseCommand.SEND
-TICK_S = 1.0
 GATHERED_MAX = 64 << 10  # smaller writes are joined: one system call, one copy
 CLOSED_IDS_MAX = 1_000
 PAUSED_BY_US = STOP_SESSION | STOP_BROKER | STOP_WORK | STOP_DRAIN
@@ -245,11 +235,19 @@ class PulsarConnection:
     def close_producer(self, producer_id: int) -> None:
         """Tell the client that one of its producers is closed; it looks up and comes again.
 
-        Seed 000, "CloseProducer". Clients below protocol version 5 lose the connection instead.
+        Seed 000, "CloseProducer". What it sent before is confirmed first: after that it would be
+        sent again. Clients below protocol version 5 lose the connection instead.
         """
         self.forget_producer(producer_id)
-        if not self.say("close_producer", producer_id=producer_id, request_id=NO_REQUEST):
-            self.end()
+
+        def durable(_problem: BaseException | None) -> None:
+            if not self.say("close_producer", producer_id=producer_id, request_id=NO_REQUEST):
+                self.end()
+
+        if self.sends or self.in_flight:
+            self.on_commit(durable)
+        else:
+            durable(None)
 
     def close_consumer(self, consumer_id: int) -> None:
         """The same for a consumer, whose owner has let go of it."""
@@ -412,92 +410,3 @@ class PulsarConnection:
         ):
             self._full = False
             self.stream.go_on(STOP_SESSION)
-
-
-async def _contained(work: Coroutine[Any, Any, None]) -> None:
-    """A mistake in one task must not end the group, which is to say the door."""
-    try:
-        await work
-    except Exception:
-        log.exception("task.failed")
-
-
-class PulsarDoor(Shared):
-    """Where Pulsar clients come in: makes connections, owns their tasks, keeps their time."""
-
-    name = "pulsar"
-
-    def __init__(self, **around: Any) -> None:
-        super().__init__(**around)
-        self._stack = AsyncExitStack()
-        self._group: asyncio.TaskGroup
-        self._tasks: set[asyncio.Task[None]] = set()
-        self._connections: dict[PulsarConnection, None] = {}
-        self._pressed: list[PulsarConnection] = []
-        self.call_soon: Callable[[Callable[[], None]], object]
-
-    async def __aenter__(self) -> Self:
-        self.call_soon = self.loop.call_soon
-        self._group = await self._stack.enter_async_context(asyncio.TaskGroup())
-        self.spawn(self._tick())
-        self.broker.cluster.listeners.append(self._topic_changed)
-        return self
-
-    async def __aexit__(self, *_problem: object) -> None:
-        self.broker.cluster.listeners.remove(self._topic_changed)
-        await asyncio.sleep(0)  # what was spawned in this turn begins, so that it can end
-        for task in list(self._tasks):
-            task.cancel()
-        await self._stack.aclose()
-
-    def session(self) -> PulsarConnection:
-        """What stands behind a new connection."""
-        return PulsarConnection(self)
-
-    @property
-    def connections(self) -> list[PulsarConnection]:
-        """All that are open."""
-        return list(self._connections)
-
-    def joined(self, connection: PulsarConnection) -> None:
-        """A connection is open."""
-        self._connections[connection] = None
-
-    def left(self, connection: PulsarConnection) -> None:
-        """A connection is gone."""
-        self._connections.pop(connection, None)
-
-    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        """Run something long as a task of the door."""
-        task = self._group.create_task(_contained(work))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-
-    def wait_for_relief(self, connection: PulsarConnection) -> None:
-        """Let a connection go on when the log has room again."""
-        if not self._pressed:
-            self.log.on_relief(self._relieved)
-        self._pressed.append(connection)
-
-    def _relieved(self) -> None:
-        pressed, self._pressed = self._pressed, []
-        for connection in pressed:
-            connection.stream.go_on(STOP_BROKER)
-
-    async def _tick(self) -> None:
-        while True:
-            await asyncio.sleep(min(TICK_S, self.settings.keep_alive_s / 4))
-            now_s = self.loop.time()
-            for connection in list(self._connections):
-                connection.guarded(partial(connection.tick, now_s))
-
-    def _topic_changed(self, event: Event, topic: Topic) -> None:
-        """Send the writers of a topic off that is over; those of a deleted one the broker sends."""
-        self.readers.topic_changed(event, topic)
-        if event is not Event.ALTERED:
-            return
-        for partition in topic.partitions:
-            if partition.terminated:
-                writers = self.broker.writers.find(partition.partition_id)
-                if writers is not None and not writers.is_idle:
-                    writers.expel(TopicTerminated("the topic was terminated"))

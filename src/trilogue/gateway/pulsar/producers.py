@@ -16,7 +16,8 @@ from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any
 
 from trilogue.broker.access import Operation
-from trilogue.broker.errors import NotReady, TopicTerminated
+from trilogue.broker.backlog import check_backlog
+from trilogue.broker.errors import NotAllowed, NotReady, TopicTerminated
 from trilogue.broker.partition import Partition
 from trilogue.broker.writers import NO_EPOCH, Access, Admission, Writer
 from trilogue.gateway.pulsar.errors import EXPECTED, Refusal
@@ -199,9 +200,39 @@ async def _prepare(producer: Producer, command: CommandProducer) -> None:
     if partition.terminated:
         raise TopicTerminated("the topic was terminated")
     if partition.policies.encryption_required and not command.encrypted:
-        raise Refusal(
-            ServerError.MetadataError, "messages must be encrypted here"
-        )
+        raise Refusal(ServerError.MetadataError, "messages must be encrypted here")
+    check_backlog(partition, door.broker.subscriptions, door.now_ms())
+    if command.initial_subscription_name:
+        await _subscribe(producer, command.initial_subscription_name)
+    if producer.name and partition.policies.deduplication:
+        await durable(connection)  # what it sent before it lost its connection counts
+        producer.last_sequence_id = partition.last_sequence_id(producer.name)
+
+
+async def _subscribe(producer: Producer, name: str) -> None:
+    """Make a subscription that holds messages from the first one on, if it is not there."""
+    partition, door = producer.partition, producer.connection.door
+    subscriptions = door.broker.subscriptions
+    if subscriptions.find(partition.partition_id, name) is not None:
+        return
+    if not partition.policies.auto_subscription:
+        raise NotAllowed("no subscription is made here by mentioning it")
+    log = partition.log
+    await door.kept(subscriptions.create(partition.partition_id, name, log.start_offset))
+
+
+async def durable(connection: PulsarConnection) -> None:
+    """Return when all that was done so far is durable, or raise why it never will be."""
+    future: asyncio.Future[BaseException | None] = connection.door.loop.create_future()
+
+    def settle(problem: BaseException | None) -> None:
+        if not future.done():
+            future.set_result(problem)
+
+    connection.door.journal.on_commit(settle)
+    problem = await future
+    if problem is not None:
+        raise problem
 
 
 async def enter(producer: Producer, *, record: bool = True) -> None:

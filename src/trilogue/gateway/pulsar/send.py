@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 
 from trilogue.broker.errors import BrokerError, NotServed
 from trilogue.entry.entry import EntryError
-from trilogue.entry.pulsar_batch import build_entry
-from trilogue.gateway.pulsar.errors import code_of
+from trilogue.entry.pulsar_batch import build_entry, read_metadata
+from trilogue.gateway.pulsar.errors import Refusal, code_of
 from trilogue.gateway.stream import Close
 from trilogue.wire.pulsar.errors import ServerError
 from trilogue.wire.pulsar.frame import simple
@@ -47,8 +47,10 @@ def take(connection: PulsarConnection, _command: None, frame: memoryview) -> Non
         if sent.txn_least or sent.txn_most:
             raise NotServed("transactions are not served")
         entry, header, stamp = build_entry(section, broker_ms=now_ms)
+        if partition.policies.encryption_required and not read_metadata(entry).has_encryption:
+            raise Refusal(ServerError.MetadataError, "Messages must be encrypted")
         appended = partition.append_entry(entry, header, now_ms=now_ms, sequence=stamp)
-    except (BrokerError, EntryError) as problem:
+    except (BrokerError, EntryError, Refusal) as problem:
         connection.sends.append(refusal(producer_id, sequence_id, problem))
         producer.turn = connection.turn
         return

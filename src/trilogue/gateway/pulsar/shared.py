@@ -32,6 +32,7 @@ from trilogue.broker.naming import check_auto_create, find_partition
 from trilogue.broker.partition import Partition
 from trilogue.broker.promise import Promise
 from trilogue.broker.topic import Topic
+from trilogue.gateway.conversions import Conversions
 from trilogue.gateway.pulsar.readers import Readers
 from trilogue.log.log import Log
 from trilogue.wire.pulsar.frame import SLACK
@@ -88,6 +89,7 @@ class Shared:
         authorizer: Authorizer,
         now_ms: Callable[[], int],
         executor: Executor,
+        conversions: Conversions | None = None,
     ) -> None:
         self.broker = broker
         self.log = log
@@ -98,6 +100,7 @@ class Shared:
         self.authorizer = authorizer
         self.now_ms = now_ms
         self.executor = executor
+        self.conversions = conversions or Conversions()
         self.commands: Counter[int] = Counter()  # handled, by type
         self.messages_in = self.bytes_in = 0
         self.messages_out = self.bytes_out = 0

@@ -1,0 +1,116 @@
+"""The Pulsar door: makes connections, owns the tasks of their requests, keeps their time.
+
+A node opens it as it opens the Kafka door (`kafka/connection.py` says how):
+
+    door = PulsarDoor(broker=..., log=..., commit=..., advertised=..., settings=PulsarSettings(),
+                      authorizer=..., now_ms=..., executor=...)
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine
+from contextlib import AsyncExitStack
+from functools import partial
+from typing import Any, Self
+
+from trilogue.broker.cluster import Event
+from trilogue.broker.errors import TopicTerminated
+from trilogue.broker.topic import Topic
+from trilogue.gateway.pulsar.connection import PulsarConnection
+from trilogue.gateway.pulsar.shared import Shared
+from trilogue.gateway.stream import STOP_BROKER
+
+log = logging.getLogger(__name__)
+
+TICK_S = 1.0
+
+
+async def _contained(work: Coroutine[Any, Any, None]) -> None:
+    """A mistake in one task must not end the group, which is to say the door."""
+    try:
+        await work
+    except Exception:
+        log.exception("task.failed")
+
+
+class PulsarDoor(Shared):
+    """Where Pulsar clients come in: makes connections, owns their tasks, keeps their time."""
+
+    name = "pulsar"
+
+    def __init__(self, **around: Any) -> None:
+        super().__init__(**around)
+        self._stack = AsyncExitStack()
+        self._group: asyncio.TaskGroup
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._connections: dict[PulsarConnection, None] = {}
+        self._pressed: list[PulsarConnection] = []
+        self.call_soon: Callable[[Callable[[], None]], object]
+
+    async def __aenter__(self) -> Self:
+        self.call_soon = self.loop.call_soon
+        self._group = await self._stack.enter_async_context(asyncio.TaskGroup())
+        self.spawn(self._tick())
+        self.broker.cluster.listeners.append(self._topic_changed)
+        return self
+
+    async def __aexit__(self, *_problem: object) -> None:
+        self.broker.cluster.listeners.remove(self._topic_changed)
+        await asyncio.sleep(0)  # what was spawned in this turn begins, so that it can end
+        for task in list(self._tasks):
+            task.cancel()
+        await self._stack.aclose()
+
+    def session(self) -> PulsarConnection:
+        """What stands behind a new connection."""
+        return PulsarConnection(self)
+
+    @property
+    def connections(self) -> list[PulsarConnection]:
+        """All that are open."""
+        return list(self._connections)
+
+    def joined(self, connection: PulsarConnection) -> None:
+        """A connection is open."""
+        self._connections[connection] = None
+
+    def left(self, connection: PulsarConnection) -> None:
+        """A connection is gone."""
+        self._connections.pop(connection, None)
+
+    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        """Run something long as a task of the door."""
+        task = self._group.create_task(_contained(work))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def wait_for_relief(self, connection: PulsarConnection) -> None:
+        """Let a connection go on when the log has room again."""
+        if not self._pressed:
+            self.log.on_relief(self._relieved)
+        self._pressed.append(connection)
+
+    def _relieved(self) -> None:
+        pressed, self._pressed = self._pressed, []
+        for connection in pressed:
+            connection.stream.go_on(STOP_BROKER)
+
+    async def _tick(self) -> None:
+        while True:
+            await asyncio.sleep(min(TICK_S, self.settings.keep_alive_s / 4))
+            now_s = self.loop.time()
+            for connection in list(self._connections):
+                connection.guarded(partial(connection.tick, now_s))
+
+    def _topic_changed(self, event: Event, topic: Topic) -> None:
+        """Send the writers of a topic off that is over; those of a deleted one the broker sends."""
+        self.readers.topic_changed(event, topic)
+        if event is not Event.ALTERED:
+            return
+        for partition in topic.partitions:
+            if partition.terminated:
+                writers = self.broker.writers.find(partition.partition_id)
+                if writers is not None and not writers.is_idle:
+                    writers.expel(TopicTerminated("the topic was terminated"))
