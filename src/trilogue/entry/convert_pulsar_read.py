@@ -25,11 +25,12 @@ from trilogue.entry.convert_names import (
 )
 from trilogue.entry.convert_pulsar import Shared, headers_of
 from trilogue.entry.convert_result import CannotConvert, Reason
-from trilogue.entry.entry import NO_TIMESTAMP, Codec, EntryHeader
+from trilogue.entry.entry import NO_TIMESTAMP, Codec, EntryError, EntryHeader
 from trilogue.entry.kafka_batch import DECOMPRESSED_LIMIT
 from trilogue.entry.message import Message
 from trilogue.entry.pulsar_batch import Metadata, PulsarMessage, read_metadata, walk_messages
 from trilogue.entry.pulsar_codecs import PulsarCodec
+from trilogue.entry.walk import read_header
 
 CODECS: Final = {
     PulsarCodec.NONE: Codec.NONE,
@@ -61,6 +62,24 @@ def read_messages(
         for single in walk_messages(entry, header, limit)
     ]
     return found, CODECS[PulsarCodec(metadata.compression)]
+
+
+def holes_of(entry: Buffer) -> tuple[tuple[int, int], ...]:
+    """List the offsets [start, end) of a batch that compaction took out; of a damaged one none."""
+    header = read_header(entry)
+    found: list[tuple[int, int]] = []
+    next_offset = header.base_offset
+    try:
+        for single in walk_messages(entry, header):
+            offset = header.base_offset + single.batch_index
+            if offset > next_offset:
+                found.append((next_offset, offset))
+            next_offset = offset + 1
+    except EntryError:
+        return ()
+    if next_offset <= header.last_offset:
+        found.append((next_offset, header.last_offset + 1))
+    return tuple(found)
 
 
 def _shared(metadata: Metadata) -> Shared:

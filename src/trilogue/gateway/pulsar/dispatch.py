@@ -277,7 +277,13 @@ class Dispatcher:
             self._wait()
             return False
         try:
-            found = read(plog, offset, self.door.settings.message_bytes_max, READ_BYTES)
+            found = read(
+                plog,
+                offset,
+                self.door.settings.message_bytes_max,
+                READ_BYTES,
+                self.door.conversions,
+            )
         except OffsetOutOfRange:
             if offset >= plog.start_offset:
                 raise

@@ -13,27 +13,26 @@ the executor: `Later.run`.
 
 from __future__ import annotations
 
-import logging
 from bisect import bisect_right
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from typing import Final, NamedTuple
 
 from trilogue.entry.convert import Section, Skipped, pulsar_sections
-from trilogue.entry.entry import CONTROL, TRANSACTIONAL
+from trilogue.entry.convert_pulsar_read import holes_of
+from trilogue.entry.entry import CONTROL, HEADER_SIZE, TRANSACTIONAL
 from trilogue.entry.pulsar_batch import PULSAR_SECTION_AT, Flag
 from trilogue.entry.walk import read_header, walk_headers
+from trilogue.gateway.conversions import Conversions
 from trilogue.gateway.stream import Buffer
 from trilogue.log.partition_log import Cold, Hot, LaterAborted, PartitionLog
 from trilogue.log.segment import AbortedTransaction
-
-log = logging.getLogger(__name__)
 
 READ_BYTES: Final = 64 << 10
 CONVERTED_ON_LOOP: Final = 64 << 10  # larger entries are converted in the executor
 FORMAT_AT, ATTRIBUTES_AT, FLAGS_AT = 21, 22, 62  # of an entry: bytes
 OURS: Final = 1  # the format, in bits 8-9 of the attributes
-skipped: Counter[str] = Counter()  # messages that could not be converted, by reason
+COUNT_AT: Final = 57  # of an entry: how many messages it has
+Convert = Callable[[memoryview], list[Section | Skipped]]
 
 
 class Row(NamedTuple):
@@ -76,20 +75,37 @@ class Later(NamedTuple):
 
 
 def read(
-    plog: PartitionLog, offset: int, section_bytes_max: int, max_bytes: int = READ_BYTES
+    plog: PartitionLog,
+    offset: int,
+    section_bytes_max: int,
+    max_bytes: int = READ_BYTES,
+    conversions: Conversions | None = None,
 ) -> Read | Later:
-    """Read what readers of committed messages may see from an offset on; OffsetOutOfRange."""
+    """Read what readers of committed messages may see from an offset on; OffsetOutOfRange.
+
+    `conversions` keeps what is converted, and counts what cannot be, for who hands it on.
+    """
     stable_end = plog.stable_end
     found = plog.read(offset, max_bytes, until=stable_end)
+    is_cold = isinstance(found, Cold)
+
+    def convert(entry: memoryview) -> list[Section | Skipped]:
+        header = read_header(entry)
+        if conversions is None:
+            return pulsar_sections(entry, header, limit=section_bytes_max)
+        return conversions.for_pulsar(
+            plog.partition_id, entry, header, section_bytes_max, keep=not is_cold
+        )
+
     if isinstance(found, Cold):
-        return Later(lambda: _cold(plog, found, offset, stable_end, section_bytes_max))
+        return Later(lambda: _cold(plog, found, offset, stable_end, convert))
     slices = [memoryview(each) for each in found.slices]
     end = _hot_end(found, offset, stable_end)
     return _rows(
         slices,
         offset,
         end,
-        section_bytes_max,
+        convert,
         lambda: plog.aborted(offset, end),
         on_loop=True,
     )
@@ -99,9 +115,7 @@ def _hot_end(found: Hot, offset: int, stable_end: int) -> int:
     return found.next_offset if found.next_offset >= 0 else max(offset, stable_end)
 
 
-def _cold(
-    plog: PartitionLog, cold: Cold, offset: int, stable_end: int, section_bytes_max: int
-) -> Read:
+def _cold(plog: PartitionLog, cold: Cold, offset: int, stable_end: int, convert: Convert) -> Read:
     """In the executor. What is asked of the log here only looks at segments."""
     view = cold.run()
     end = cold.next_offset
@@ -113,7 +127,7 @@ def _cold(
         [view],
         offset,
         end,
-        section_bytes_max,
+        convert,
         lambda: plog.aborted(offset, end),
         on_loop=False,
     )
@@ -125,7 +139,7 @@ def _rows(
     slices: list[memoryview],
     start: int,
     end: int,
-    section_bytes_max: int,
+    convert: Convert,
     aborted: Callable[[], list[AbortedTransaction] | LaterAborted],
     *,
     on_loop: bool,
@@ -141,7 +155,7 @@ def _rows(
             found = aborted()
             if isinstance(found, LaterAborted):
                 if on_loop:
-                    return _all_later(slices, start, end, section_bytes_max, found)
+                    return _all_later(slices, start, end, convert, found)
                 found = found.run(end)
             passed = found
         if low & CONTROL or (passed and _is_aborted(low, base, producer_id, passed)):
@@ -150,11 +164,11 @@ def _rows(
             rows.append(_stored(entry, base, delta))
         elif size + length <= CONVERTED_ON_LOOP or not on_loop:
             size += length
-            rows += _converted(entry, section_bytes_max)
+            rows += _converted(convert(entry))
         elif rows:  # these first
             return Read(start, rows[-1].end, rows)
         else:
-            return _all_later(slices, start, end, section_bytes_max, aborted())
+            return _all_later(slices, start, end, convert, aborted())
     return Read(start, end, rows)
 
 
@@ -171,7 +185,10 @@ def _entries(
 def _stored(entry: memoryview, base: int, delta: int) -> Row:
     flags = entry[FLAGS_AT]
     is_batch = delta > 0 or bool(flags & Flag.BATCH)
-    return Row(base, base + delta + 1, entry[PULSAR_SECTION_AT:], entry, flags, is_batch)
+    holes: tuple[tuple[int, int], ...] = ()
+    if is_batch and int.from_bytes(entry[COUNT_AT:HEADER_SIZE], "big") <= delta:
+        holes = holes_of(entry)  # compaction made them, so it lies in a segment
+    return Row(base, base + delta + 1, entry[PULSAR_SECTION_AT:], entry, flags, is_batch, holes)
 
 
 def _is_aborted(
@@ -187,39 +204,22 @@ def _all_later(
     slices: list[memoryview],
     start: int,
     end: int,
-    section_bytes_max: int,
+    convert: Convert,
     aborted: list[AbortedTransaction] | LaterAborted,
 ) -> Later:
     def run() -> Read:
-        found = _rows(slices, start, end, section_bytes_max, lambda: aborted, on_loop=False)
+        found = _rows(slices, start, end, convert, lambda: aborted, on_loop=False)
         assert isinstance(found, Read), "everything can be done here"
         return found
 
     return Later(run)
 
 
-def _converted(entry: memoryview, section_bytes_max: int) -> Iterable[Row]:
+def _converted(pieces: list[Section | Skipped]) -> Iterable[Row]:
     """What Pulsar clients see of an entry of another protocol."""
-    header = read_header(entry)
-    for piece in pulsar_sections(entry, header, limit=section_bytes_max):
+    for piece in pieces:
         if isinstance(piece, Section):
             end = piece.offset + piece.span
             yield Row(piece.offset, end, piece.data, piece.data, -1, piece.is_batch, piece.holes)
-            continue
-        if piece.reason is not None:
-            _count(piece)
-        yield Row(piece.offset, piece.offset + piece.span, None, b"", -1, False)
-
-
-def _count(piece: Skipped) -> None:
-    assert piece.reason is not None, "nothing was there"
-    skipped[piece.reason] += piece.messages
-    log.warning(
-        "dispatch.not_converted",
-        extra={
-            "offset": piece.offset,
-            "messages": piece.messages,
-            "reason": piece.reason.value,
-            "problem": piece.detail,
-        },
-    )
+        else:
+            yield Row(piece.offset, piece.offset + piece.span, None, b"", -1, False)
