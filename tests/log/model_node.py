@@ -23,7 +23,9 @@ from tests.fakes import FakeFile, FakeFileSystem, FakeLoop, PowerCut
 from tests.log.model_loop import InstantLoop
 from tests.log.rig import CLUSTER, DATA, SMALL
 from trilogue.broker.facts import SnapshotRow
+from trilogue.broker.policies import BROKER_POLICIES
 from trilogue.broker.settings import TopicSettings
+from trilogue.broker.subscriptions import Subscriptions
 from trilogue.log import compaction, jobs, merge
 from trilogue.log.commit import InlineCommitter
 from trilogue.log.directory import DataDirectory
@@ -150,6 +152,8 @@ class Facts:
 
     def __init__(self, rows: Iterator[tuple[bytes, bytes]], compacted: set[int]) -> None:
         self.cluster = Topics(compacted)
+        self.subscriptions = Subscriptions(lambda _: False, lambda _: None, lambda: 0)
+        self.writers = ()
         self.known = dict(rows)
         self.changed: set[bytes] = set()
 
@@ -221,6 +225,7 @@ class Topics:
             log=log,
             deleted=False,
             producers=SimpleNamespace(last_entries=dict),
+            policies=BROKER_POLICIES,
             settings=COMPACTED if partition_id in self.compacted else self.settings,
         )
 

@@ -152,6 +152,8 @@ class Subscriptions:
         self._count = 0
         self._coming: dict[SubscriptionKey, Promise[Cursor]] = {}
         self._dirty: dict[SubscriptionKey, None] = {}
+        self.listeners: list[Callable[[int, str], object]] = []
+        """Told (partition id, name) when a mark was moved, but not by whoever reads there."""
 
     def attach(self, journal: Journal) -> None:
         """Begin to serve: the log has recovered, so positions can be compared with it."""
@@ -178,6 +180,10 @@ class Subscriptions:
     def find(self, partition_id: int, name: str) -> Cursor | None:
         """Return a subscription if there is one; one that is being made is not there yet."""
         return self.of(partition_id).get(name)
+
+    def partition_ids(self) -> list[int]:
+        """Return the ids of the partitions that have subscriptions."""
+        return list(self._partitions)
 
     def needed(self, partition_id: int) -> int | None:
         """Return the lowest mark of a partition's subscriptions; None where there are none."""
@@ -293,13 +299,32 @@ class Subscriptions:
 
     # -- partitions whose messages go
 
-    def follow_start(self, partition_id: int) -> None:
-        """Move marks up that are below the partition's start."""
+    def skip_until(self, partition_id: int, end: int) -> int:
+        """Move all marks that are below an offset, on nobody's behalf; how many there were."""
+        moved = 0
+        for cursor in list(self.of(partition_id).values()):
+            if self.ack_until(cursor, end):
+                moved += 1
+                self._tell_listeners(cursor)
+        return moved
+
+    def started_later(self, partition_ids: Iterable[int]) -> None:
+        """Let marks follow the starts of partitions, which have moved up."""
+        for partition_id in partition_ids:
+            for cursor in self.follow_start(partition_id):
+                self._tell_listeners(cursor)
+
+    def follow_start(self, partition_id: int) -> list[Cursor]:
+        """Move marks up that are below the partition's start, and say whose."""
         cursors = self._partitions.get(partition_id)
         log = self._bounds(partition_id) if cursors else None
-        if cursors and log is not None:
-            for cursor in cursors.values():
-                self._raise(cursor, log.start_offset)
+        if not cursors or log is None:
+            return []
+        return [each for each in cursors.values() if self._raise(each, log.start_offset)]
+
+    def _tell_listeners(self, cursor: Cursor) -> None:
+        for listener in self.listeners:
+            listener(cursor.partition_id, cursor.name)
 
     def drop(self, partition_ids: Collection[int]) -> None:
         """Forget the subscriptions of partitions that were deleted."""
@@ -439,10 +464,11 @@ class Subscriptions:
             return True
         return acked.contains(start - 1) or acked.contains(end)
 
-    def _raise(self, cursor: Cursor, start_offset: int) -> None:
-        if cursor.acked.mark < start_offset:
-            cursor.acked.ack_until(start_offset)
-            self._dirty[cursor.key] = None
+    def _raise(self, cursor: Cursor, start_offset: int) -> bool:
+        if not cursor.acked.ack_until(start_offset):
+            return False
+        self._dirty[cursor.key] = None
+        return True
 
     def _fit(self, cursor: Cursor, start_offset: int, end: int) -> None:
         """Move a cursor between the start and the end of what a recovery found."""

@@ -1,5 +1,6 @@
 """The retention loop: messages whose time is over go, and then the files that held only such.
 
+marks of subscriptions move over what is too old or too much for them (expiry.py)
 broker: which partitions start later now ──► meta ──► log shows nothing below
                                                           │
 segments in which nothing is left ◄────────────────────────┘
@@ -16,6 +17,7 @@ from trilogue.broker.retention import plan_retention
 from trilogue.log.errors import DiskFull
 from trilogue.meta.errors import TooManyCommits
 from trilogue.meta.port import DeleteSegment, Op, PutPartitionState
+from trilogue.node.expiry import Expiry
 from trilogue.node.manifests import Manifests
 from trilogue.node.retired import RetiredFiles
 from trilogue.node.storage import Storage
@@ -43,6 +45,7 @@ class Retention:
         at_work: Callable[[], Collection[int]] = frozenset,
         on_moved: Callable[[], object] = lambda: None,
     ) -> None:
+        self.expiry = Expiry(storage, now_ms)
         self._storage = storage
         self._manifests = manifests
         self._retired = retired
@@ -65,6 +68,7 @@ class Retention:
 
     async def look(self) -> None:
         """Do what is due now."""
+        await self.expiry.look()
         starts = await self._plan()
         if starts:
             ops = [PutPartitionState(each, start_offset=start) for each, start in starts.items()]
@@ -72,6 +76,7 @@ class Retention:
             log.info("retention.moved", extra={"partitions": len(starts)})
         at_work = self._at_work()
         dead = [each for each in self._storage.log.apply_retention(starts) if each not in at_work]
+        self._storage.broker.subscriptions.started_later(starts)
         if dead:
             known = self._storage.meta.state.segments  # a disk that ran full may have taken a part
             await self._commit([DeleteSegment(each) for each in dead if each in known])
@@ -89,7 +94,9 @@ class Retention:
         """Ask the broker step by step: with many partitions, the loop must not wait."""
         starts: dict[int, int] = {}
         broker, engine = self._storage.broker, self._storage.log
-        for some in plan_retention(broker.cluster, engine.segments.values(), self._now_ms()):
+        needed = broker.subscriptions.needed
+        segments = engine.segments.values()
+        for some in plan_retention(broker.cluster, segments, self._now_ms(), needed):
             starts |= some
             await asyncio.sleep(0)
         return starts

@@ -1,0 +1,192 @@
+"""What durable subscriptions leave unread: how much it is, what is too old, what is too much.
+
+Three policies of a topic act on it. None deletes anything: marks move, or nobody begins to write,
+and retention takes what no subscription needs any more (retention.py).
+
+    messageTTL                                 marks move over what was appended so long ago
+    backlogQuota, consumer_backlog_eviction    marks move until nine tenths of the limit are left,
+                                               or over what is older than the limit
+    backlogQuota, producer_request_hold or     no producer begins, and those that are there are
+    producer_exception                         sent off and hear it when they come again
+
+The size of a backlog is that of the slowest subscription, in bytes as stored; inside an extent it
+is taken to be spread evenly. Its age is that of the oldest message the slowest has not acked.
+
+Times are those of the append. Segments and the tail know them by the block; entries of Pulsar's
+format say their own, so that of these each goes when it is its time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from trilogue.broker.errors import BacklogExceeded, BacklogHold
+from trilogue.broker.policies import Overflow, Policies, Quota
+from trilogue.broker.retention import extents_of
+from trilogue.entry.entry import Format
+from trilogue.entry.pulsar_batch import broker_time
+from trilogue.entry.walk import read_header
+
+if TYPE_CHECKING:
+    from trilogue.broker.partition import Partition
+    from trilogue.broker.retention import Topics
+    from trilogue.broker.subscriptions import Subscriptions
+    from trilogue.log.extents import Extent
+
+PARTITIONS_A_STEP: Final = 500
+LEFT_TENTHS: Final = 9  # of a limit, after an eviction
+SECOND_MS: Final = 1_000
+NEVER_MS: Final = -1
+
+
+class Due(NamedTuple):
+    """A partition whose marks may have to move."""
+
+    partition: Partition
+    until: int  # over everything below this offset; too much
+    before_ms: int  # over everything appended before this time; NEVER_MS: over nothing
+
+
+class _Run(NamedTuple):
+    """Offsets and how many bytes they have."""
+
+    base: int
+    end: int
+    size: int
+
+
+def plan_moves(cluster: Topics, subscriptions: Subscriptions, now_ms: int) -> Iterator[list[Due]]:
+    """Yield what time to live and evictions demand, in steps of some milliseconds."""
+    found: list[Due] = []
+    for number, partition_id in enumerate(subscriptions.partition_ids(), 1):
+        partition = cluster.find_partition(partition_id)
+        due = None if partition is None else _due(partition, subscriptions, now_ms)
+        if due is not None:
+            found.append(due)
+        if number % PARTITIONS_A_STEP == 0:
+            yield found
+            found = []
+    yield found
+
+
+def _due(partition: Partition, subscriptions: Subscriptions, now_ms: int) -> Due | None:
+    policies, log = partition.policies, partition.log
+    mark = subscriptions.needed(log.partition_id)
+    if mark is None or mark >= log.high_watermark:
+        return None
+    ages = [each for each in (policies.ttl_s, _age_limit(policies, evicts=True)) if each > 0]
+    limit = _size_limit(policies, evicts=True)
+    until = 0
+    if limit >= 0:
+        runs = _runs(partition)
+        if _size_from(runs, mark) >= limit:
+            until = _leaving(runs, limit * LEFT_TENTHS // 10)
+    before_ms = now_ms - min(ages) * SECOND_MS if ages else NEVER_MS
+    return Due(partition, until, before_ms) if until or ages else None
+
+
+def check_backlog(partition: Partition, subscriptions: Subscriptions, now_ms: int) -> None:
+    """Refuse a producer where a quota says so: BacklogExceeded, or BacklogHold."""
+    policies, log = partition.policies, partition.log
+    size, age = policies.size_quota, policies.age_quota
+    if size is None and age is None:
+        return
+    mark = subscriptions.needed(log.partition_id)
+    if mark is None or mark >= log.high_watermark:
+        return
+    limit = _size_limit(policies, evicts=False)
+    if size is not None and 0 <= limit <= (there := _size_from(_runs(partition), mark)):
+        raise _refusal(size, f"a subscription leaves {there} bytes unacked")
+    limit = _age_limit(policies, evicts=False)
+    if age is not None and limit > 0 and _is_older(partition, mark, now_ms - limit * SECOND_MS):
+        raise _refusal(age, f"a subscription leaves messages unacked for {limit} s")
+
+
+def _size_limit(policies: Policies, *, evicts: bool) -> int:
+    """Return the limit of a quota that evicts, or of one that does not; -1: there is none."""
+    quota = policies.size_quota
+    return quota.limit_bytes if quota is not None and _evicts(quota) is evicts else -1
+
+
+def _age_limit(policies: Policies, *, evicts: bool) -> int:
+    quota = policies.age_quota
+    return quota.limit_s if quota is not None and _evicts(quota) is evicts else -1
+
+
+def _evicts(quota: Quota) -> bool:
+    return quota.overflow is Overflow.EVICTION
+
+
+def _refusal(quota: Quota, reason: str) -> BacklogExceeded:
+    kind = BacklogHold if quota.overflow is Overflow.REQUEST_HOLD else BacklogExceeded
+    return kind(f"the backlog quota is exceeded: {reason}")
+
+
+# -- how much
+
+
+def backlog_size(partition: Partition, mark: int) -> int:
+    """Return how many bytes there are from an offset on, about."""
+    return _size_from(_runs(partition), mark)
+
+
+def _runs(partition: Partition) -> Sequence[_Run]:
+    log = partition.log
+    extents: list[Extent] = extents_of(partition)
+    runs = [_Run(each.base_offset, each.end_offset, each.size) for each in extents]
+    runs.append(_Run(log.flushed_end, log.high_watermark, log.tail_bytes))
+    return runs
+
+
+def _size_from(runs: Sequence[_Run], offset: int) -> int:
+    size = 0
+    for base, end, bytes_here in runs:
+        if offset <= base:
+            size += bytes_here
+        elif offset < end:
+            size += bytes_here * (end - offset) // (end - base)
+    return size
+
+
+def _leaving(runs: Sequence[_Run], most: int) -> int:
+    """Return the first offset from which on there are no more bytes than that."""
+    for base, end, bytes_here in reversed(runs):
+        if bytes_here > most:
+            return end - (end - base) * most // bytes_here
+        most -= bytes_here
+    return 0
+
+
+# -- how old
+
+
+def _is_older(partition: Partition, mark: int, before_ms: int) -> bool:
+    """Whether something from an offset on was surely appended before a time."""
+    for extent in extents_of(partition):
+        if extent.end_offset > mark:
+            return extent.max_append_ms < before_ms
+    found = partition.log.offset_for_append_time(before_ms, mark)
+    return found is None or (isinstance(found, int) and found > mark)
+
+
+def end_of_older(entries: memoryview, offset: int, before_ms: int) -> tuple[int, bool]:
+    """Say how far whole entries, from an offset on, are surely older than a time.
+
+    The second is whether all of them are. Only entries that say when they were appended count.
+    """
+    at = 0
+    while at < len(entries):
+        header = read_header(entries[at:])
+        entry = entries[at : at + header.length]
+        if header.log_append_time:
+            appended_ms = header.max_timestamp
+        elif header.format is Format.PULSAR:
+            appended_ms = broker_time(entry)
+        else:
+            return offset, False
+        if appended_ms >= before_ms:
+            return offset, False
+        offset = max(offset, header.last_offset + 1)
+        at += header.length
+    return offset, True
