@@ -2,8 +2,8 @@
 
 One `Conversions` serves all doors of a node, from the loop and from threads. Readers of an entry's
 own protocol never come here. What was converted of entries in memory is kept, up to a number of
-bytes, for the next reader that is as far; of older ones nothing is kept, or one reader of
-everything would push out what the others share. What could not be converted is counted each time a
+bytes, for the next reader that is as far. Of older ones nothing is: one reader of everything would
+push out what the others share, and in segments compaction puts other entries in their places. What could not be converted is counted each time a
 reader passes it, and logged, at most once a second.
 """
 
@@ -59,7 +59,7 @@ class Conversions:
     ) -> list[Buffer]:
         """Convert whole entries that follow each other, up to `room` bytes, the first in any case.
 
-        Kafka's own go on as they are. `keep` says that they are near the tail.
+        Kafka's own go on as they are. `keep` says that they are in memory, where none changes.
         """
         found: list[Buffer] = []
         size = 0
@@ -80,7 +80,7 @@ class Conversions:
     ) -> list[Section | Skipped]:
         """Convert one entry of another format into sections of at most `limit` bytes."""
         key = (partition_id, header.base_offset, Format.PULSAR, limit)
-        found = self._look_up(key)
+        found = self._look_up(key) if keep else None
         if found is None:
             found = convert_for_pulsar(entry, header, limit=limit)
             self.converted["pulsar"] += 1
@@ -96,7 +96,7 @@ class Conversions:
     def _batch(self, partition_id: int, entry: Buffer, *, keep: bool) -> Buffer:
         header = read_header(entry)
         key = (partition_id, header.base_offset, Format.KAFKA, CONVERTED_MAX)
-        found = self._look_up(key)
+        found = self._look_up(key) if keep else None
         if found is None:
             found = kafka_batch(entry, header)
             self.converted["kafka"] += 1

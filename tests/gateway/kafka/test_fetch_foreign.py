@@ -211,3 +211,17 @@ async def test_a_time_is_found_by_what_pulsar_published(is_flushed):
             (0, 0, -1),
             (0, 7, -1),
         ]
+
+
+@on_loop
+async def test_what_lies_in_segments_is_not_kept_since_compaction_may_change_it():
+    async with Rig() as rig:
+        rig.topic("t")
+        await write(rig, "t", single(), single())
+        await read(rig)
+        await rig.flush()
+
+        await read(rig)
+
+        assert rig.door.conversions.converted == {"kafka": 4}
+        assert rig.door.conversions.hits == 0

@@ -1,0 +1,82 @@
+"""The cache of conversions and what it says about what is missing."""
+
+from __future__ import annotations
+
+import logging
+
+from tests.entry.test_convert import NOW_MS, message, metadata, stored
+from trilogue.entry.convert import Section
+from trilogue.entry.entry import Record
+from trilogue.entry.kafka_batch import build_batch, read_header
+from trilogue.entry.pulsar_batch import build_single
+from trilogue.gateway.conversions import Conversions
+
+
+class Clock:
+    now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def kafka(offset: int, size: int = 1000) -> tuple[bytes, object]:
+    batch = build_batch([Record(offset, NOW_MS, None, bytes(size))])
+    return batch, read_header(batch)
+
+
+def test_it_keeps_no_more_than_its_room():
+    conversions = Conversions(cache_bytes=5_000)
+
+    for offset in range(10):
+        conversions.for_pulsar(1, *kafka(offset), 1 << 20, keep=True)
+
+    assert 0 < conversions.cached_bytes <= 5_000
+    conversions.for_pulsar(1, *kafka(9), 1 << 20, keep=True)
+    conversions.for_pulsar(1, *kafka(0), 1 << 20, keep=True)
+    assert conversions.hits == 1  # the newest is there, the oldest is not
+    assert conversions.converted == {"pulsar": 11}
+
+
+def test_what_is_larger_than_all_of_it_is_not_kept_and_pushes_nothing_out():
+    conversions = Conversions(cache_bytes=2_000)
+    conversions.for_pulsar(1, *kafka(0, 100), 1 << 20, keep=True)
+    before = conversions.cached_bytes
+
+    conversions.for_pulsar(1, *kafka(1, 9_000), 1 << 20, keep=True)
+
+    assert conversions.cached_bytes == before
+
+
+def test_partitions_limits_and_readers_are_told_apart():
+    conversions = Conversions()
+    entry, header = stored(build_single(message(b"pulsar"), metadata()))
+    batch = kafka(0, 600)
+
+    first = conversions.for_pulsar(1, *batch, 1 << 20, keep=True)
+    other = conversions.for_pulsar(2, *batch, 1 << 20, keep=True)
+    small = conversions.for_pulsar(1, *batch, 100, keep=True)
+    conversions.for_kafka(1, [entry], 1 << 20, keep=True)
+
+    assert first == other
+    assert isinstance(first[0], Section)
+    assert not isinstance(small[0], Section)
+    assert conversions.hits == 0
+    assert conversions.converted == {"pulsar": 3, "kafka": 1}
+    assert header.base_offset == 0
+
+
+def test_one_line_a_second_tells_what_was_not_converted(caplog):
+    clock = Clock()
+    conversions = Conversions(monotonic=clock)
+    batch = kafka(7, 600)
+
+    with caplog.at_level(logging.WARNING):
+        for _ in range(5):
+            conversions.for_pulsar(3, *batch, 100, keep=True)
+        clock.now += 1.5
+        conversions.for_pulsar(3, *batch, 100, keep=True)
+
+    assert conversions.skipped == {("pulsar", "too_large"): 6}
+    first, second = caplog.records
+    assert (first.partition, first.offset, first.end_offset, first.reason) == (3, 7, 8, "too_large")
+    assert (first.messages_since_the_last_line, second.messages_since_the_last_line) == (0, 4)
