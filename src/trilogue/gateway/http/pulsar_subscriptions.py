@@ -1,8 +1,8 @@
 """Subscriptions of topics over HTTP: made, deleted, moved, looked into.
 
 Each path names a topic, and does what it says to every partition of it, or to the one it names.
-Ids and times mean what they mean to SEEK: a position by id begins behind the entry unless it is
-excluded, a position by time with the first message of that time.
+Ids and times mean what they mean to SEEK: a position by id begins with the entry that contains it,
+or behind it where it is excluded; a position by time begins with the first entry of that time.
 
 `skip/N` counts messages, as consumers do; `expireMessages/S` acks what was published more than S
 seconds ago.
@@ -93,9 +93,9 @@ async def create(asked: Asked) -> None:
 
 
 async def _mark_of(asked: Asked, partition: Partition, said: CreateBody | MessageId) -> int:
-    """Where a subscription stands that is put behind, or with `is_excluded` at, an id.
+    """The offset of the first message that a subscription has not acked which is put at an id.
 
-    The offset of the first message it has not acked.
+    With `is_excluded` it is put behind it.
     """
     log, ledger, entry = partition.log, said.ledger_id, said.entry_id
     at = not said.is_excluded
