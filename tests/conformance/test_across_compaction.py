@@ -1,4 +1,4 @@
-"""A compacted topic that clients of both protocols write and read; the server compacts by itself."""
+"""A compacted topic that clients of both protocols write and read."""
 
 from __future__ import annotations
 

@@ -3,8 +3,10 @@
 One `Conversions` serves all doors of a node, from the loop and from threads. Readers of an entry's
 own protocol never come here. What was converted of entries in memory is kept, up to a number of
 bytes, for the next reader that is as far. Of older ones nothing is: one reader of everything would
-push out what the others share, and in segments compaction puts other entries in their places. What could not be converted is counted each time a
-reader passes it, and logged, at most once a second.
+push out what the others share, and in segments compaction puts other entries in their places.
+
+What could not be converted is counted each time a reader passes it, and logged, at most once a
+second.
 """
 
 from __future__ import annotations
