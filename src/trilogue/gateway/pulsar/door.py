@@ -54,10 +54,12 @@ class PulsarDoor(Shared):
         self._group = await self._stack.enter_async_context(asyncio.TaskGroup())
         self.spawn(self._tick())
         self.broker.cluster.listeners.append(self._topic_changed)
+        self.broker.subscriptions.listeners.append(self.readers.moved)
         return self
 
     async def __aexit__(self, *_problem: object) -> None:
         self.broker.cluster.listeners.remove(self._topic_changed)
+        self.broker.subscriptions.listeners.remove(self.readers.moved)
         await asyncio.sleep(0)  # what was spawned in this turn begins, so that it can end
         for task in list(self._tasks):
             task.cancel()
