@@ -41,6 +41,7 @@ from trilogue.broker.namespaces import Namespaces
 from trilogue.broker.policies import Policies
 from trilogue.broker.producers import ProducerLimits, Producers
 from trilogue.broker.promise import Promise
+from trilogue.broker.schemas import Schemas
 from trilogue.broker.subscriptions import Bounds, SubscriptionLimits, Subscriptions
 from trilogue.broker.subscriptions import Journal as SubscriptionJournal
 from trilogue.broker.topic import Topic
@@ -107,6 +108,9 @@ class Broker:
             self.cluster.has_partition, self._bounds, now_ms, settings.subscriptions
         )
         self.writers = Writers(state.settings)
+        self.schemas = Schemas(state.settings, now_ms)
+        self.cluster.leaves.append(self.schemas.left)
+        self.cluster.leaves.append(self.writers.leaves)
         self.groups = Groups(settings.groups, timers, new_member_suffix)
 
     def attach(self, logs: PartitionLogs, journal: SubscriptionJournal) -> None:
@@ -199,6 +203,8 @@ class Broker:
 
     def _policies_changed(self, event: Event, topic: Topic) -> None:
         """What was remembered under a policy is forgotten with it: meanwhile it gets old."""
+        if event is Event.DELETED:
+            self.schemas.forget(topic)
         if event is Event.ALTERED:
             for partition in topic.partitions:
                 if not partition.policies.deduplication:

@@ -83,6 +83,7 @@ class Event(Enum):
 
 
 Listener = Callable[[Event, Topic], None]
+Leaves = Callable[[Topic], Sequence[Op]]  # what else of meta goes with a topic
 
 
 class Cluster:
@@ -100,6 +101,7 @@ class Cluster:
         limits: ClusterLimits,
         policies: Callable[[TopicName, Mapping[str, str]], Policies] | None = None,
     ) -> None:
+        self.leaves: list[Leaves] = []
         self.listeners: list[Listener] = []  # called when it is true, in order; none may raise
         self._policies = policies or (lambda _name, _settings: BROKER_POLICIES)
         self.cluster_id = state.cluster_id
@@ -261,7 +263,10 @@ class Cluster:
             raise UnknownTopic("the topic is being deleted")
         row = topic.row
         commit: Commit[None] = Commit(
-            lambda: [DeleteTopic(name.tenant, name.namespace, name.name)],
+            lambda: [
+                DeleteTopic(name.tenant, name.namespace, name.name),
+                *(op for leaves in self.leaves for op in leaves(topic)),
+            ],
             (TopicIs(name.tenant, name.namespace, name.name, row.topic_id, row.epoch),),
             lambda: self._delete(topic),
             outrun=UnknownTopic("the topic was changed or deleted meanwhile"),

@@ -26,7 +26,8 @@ from enum import Enum, unique
 
 from trilogue.broker.commit import Commit
 from trilogue.broker.errors import NotReady, ProducerBusy, ProducerFenced
-from trilogue.meta.port import PartitionExists, PutSetting
+from trilogue.broker.topic import Topic
+from trilogue.meta.port import DeleteSetting, Op, PartitionExists, PutSetting
 
 EPOCH_KEY = "writers/"  # of meta's settings, with the partition id behind it
 NO_EPOCH = -1
@@ -116,6 +117,10 @@ class PartitionWriters:
 
     def __len__(self) -> int:
         return len(self._by_name)
+
+    def find(self, name: str) -> Writer | None:
+        """The writer that holds a name."""
+        return self._by_name.get(name)
 
     def has(self, name: str) -> bool:
         """Whether a writer of this name is there or waits."""
@@ -250,6 +255,11 @@ class Writers:
     def find(self, partition_id: int) -> PartitionWriters | None:
         """The writers of a partition that has, or had, some."""
         return self._partitions.get(partition_id)
+
+    def leaves(self, topic: Topic) -> list[Op]:
+        """What of meta goes with a topic: the epochs of its partitions."""
+        keys = (epoch_key(each) for each in topic.row.partitions)
+        return [DeleteSetting(key) for key in keys if key in self._settings]
 
     def tidy(self, partition_id: int) -> None:
         """Forget a partition whose writers are gone; meta knows its epoch."""

@@ -10,7 +10,9 @@ from typing import Any, NamedTuple
 from tests.gateway.fakes import FakeTransport
 from tests.gateway.kafka.rig import LIMITS, NOW_MS, settle
 from tests.gateway.kafka.rig import Rig as KafkaRig
-from trilogue.broker.names import parse_pulsar
+from trilogue.broker.commit import Commit
+from trilogue.broker.names import TopicName, parse_namespace, parse_pulsar
+from trilogue.broker.namespaces import Namespace
 from trilogue.broker.topic import Topic
 from trilogue.entry.pulsar_batch import build_section
 from trilogue.gateway.pulsar.connection import PulsarConnection
@@ -57,6 +59,7 @@ class Rig(KafkaRig):
         """Make a topic without a client; values of policies go by `pulsar_<name>`."""
         cluster = self.broker.cluster
         given = {key.replace("_", ".", 1): value for key, value in settings.items()}
+        own = {key: given.pop(key) for key in list(given) if key.startswith("pulsar.")}
         plan = cluster.plan_create(
             cluster.check_create(
                 parse_pulsar(name).topic,
@@ -66,7 +69,36 @@ class Rig(KafkaRig):
             )
         )
         self.meta.commit_now(plan.ops(), plan.preconditions)
-        return plan.apply()
+        topic = plan.apply()
+        if own:
+            plan = cluster.plan_alter(topic.name, {**topic.settings, **own})
+            self.meta.commit_now(plan.ops(), plan.preconditions)
+            topic = plan.apply()
+        return topic
+
+    async def commit(self, commit: Commit[Any]) -> None:
+        await super().commit(commit)
+        if not commit.done.done:  # held
+            waiting = self.loop.create_future()
+            commit.done.then(lambda _: waiting.set_result(None))
+            await waiting
+
+    async def release(self) -> None:
+        """Carry out what was held."""
+        self.hold_commits = False
+        for commit in self.commits:
+            await super().commit(commit)
+
+    def name(self, text: str) -> TopicName:
+        """A topic's canonical name."""
+        return parse_pulsar(text).topic
+
+    async def policies(self, namespace: str, **policies: Any) -> None:
+        """Say what holds for a namespace."""
+        plan = self.broker.namespaces.plan_alter(
+            parse_namespace(namespace), Namespace(policies=policies)
+        )
+        await self.commit(plan)
 
     def peer(self) -> Peer:
         return Peer(self)

@@ -378,7 +378,7 @@ class PulsarConnection:
     def check_alive(self) -> None:
         """Somebody wants what this connection holds: ask at once whether it is still there."""
         settings, now_s = self.door.settings, self.door.loop.time()
-        self._pinged_s = now_s
+        self._heard, self._pinged_s = False, now_s
         self._heard_s = min(self._heard_s, now_s - 2 * settings.keep_alive_s + settings.alive_s)
         self.say("ping")
 

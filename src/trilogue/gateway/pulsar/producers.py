@@ -177,6 +177,9 @@ async def _create(producer: Producer, command: CommandProducer) -> None:
         writers = connection.door.broker.writers.of(producer.partition.partition_id)
         if not producer.name:
             producer.name = connection.door.new_producer_name(producer.partition)
+        holder = writers.find(producer.name)
+        if isinstance(holder, Producer) and not producer.replaces(holder):
+            holder.connection.check_alive()
         admission = writers.admit(producer, most=producer.partition.policies.max_producers)
         producer.admitted = True
         if admission is Admission.WAITS:
