@@ -268,6 +268,21 @@ class NotAllowed(BrokerError):
     """A request that this kind of topic or subscription, or its policies, does not allow."""
 
 
+# -- schemas
+
+
+class InvalidSchema(BrokerError):
+    """A definition that is none, or a type of schema that is not kept."""
+
+
+class IncompatibleSchema(BrokerError):
+    """A schema that does not go with those of the topic, or none where there must be one."""
+
+
+class UnknownSchema(BrokerError):
+    """The topic has no such schema."""
+
+
 def _every() -> tuple[type[BrokerError], ...]:
     found: list[type[BrokerError]] = []
     waiting = [BrokerError]

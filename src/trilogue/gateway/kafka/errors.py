@@ -90,6 +90,10 @@ CODES: dict[type[BaseException], ErrorCode] = {
     broker.KeyRangesTaken: ErrorCode.INVALID_REQUEST,
     broker.UnknownSubscription: ErrorCode.GROUP_ID_NOT_FOUND,
     broker.NotAllowed: ErrorCode.INVALID_REQUEST,
+    # schemas: of other protocols
+    broker.InvalidSchema: ErrorCode.INVALID_REQUEST,
+    broker.IncompatibleSchema: ErrorCode.INVALID_REQUEST,
+    broker.UnknownSchema: ErrorCode.RESOURCE_NOT_FOUND,
     # meta
     meta.PreconditionFailed: ErrorCode.REQUEST_TIMED_OUT,  # somebody was faster: ask again
     meta.InvalidCommit: ErrorCode.UNKNOWN_SERVER_ERROR,

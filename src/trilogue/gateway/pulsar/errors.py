@@ -97,6 +97,10 @@ CODES: dict[type[BaseException], ServerError] = {
     # positions
     broker.MetadataTooLarge: ServerError.NotAllowedError,
     broker.TooManyPositions: ServerError.NotAllowedError,
+    # schemas
+    broker.InvalidSchema: ServerError.IncompatibleSchema,
+    broker.IncompatibleSchema: ServerError.IncompatibleSchema,
+    broker.UnknownSchema: ServerError.TopicNotFound,
     # meta
     meta.PreconditionFailed: ServerError.ServiceNotReady,  # somebody was faster: ask again
     meta.TooManyCommits: ServerError.TooManyRequests,

@@ -1,0 +1,213 @@
+"""The schemas of topics: numbered from 0, never changed, kept with the topic.
+
+Each version stands in meta as one setting:
+
+    schemas/<topic id, hex>/<version>      {"kind", "data", "properties", "name", "time", "deleted"}
+
+Deleting a topic's schema adds a version that says so; what came before it counts no more, but can
+still be asked for by number: messages on disk name it. All of them go with the topic.
+
+Changes are decided here and returned as a `Commit`; two who add a schema at the same time both take
+the next number, and who was outrun (`Outrun`) decides again on what is there now.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+import msgspec
+
+from trilogue.broker.commit import Commit
+from trilogue.broker.errors import IncompatibleSchema, InvalidSchema, Outrun, UnknownSchema
+from trilogue.broker.policies import Strategy
+from trilogue.broker.schema_check import (
+    TRANSITIVE,
+    Definition,
+    check_compatible,
+    check_definition,
+    is_same,
+)
+from trilogue.broker.topic import Topic
+from trilogue.log.errors import CorruptLog
+from trilogue.meta.port import DeleteSetting, Op, PutSetting, SettingIs, TopicIs
+
+KEY = "schemas/"
+VERSIONS_MAX = 1_000  # of a topic, deletions included
+SIZE_MAX = 8 << 20  # of all versions of a topic
+NAME_MAX = 1_024
+
+
+class Schema(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One version. `time_ms` is when it was added."""
+
+    kind: str
+    data: bytes = b""
+    properties: dict[str, str] = {}
+    name: str = ""
+    time_ms: int = 0
+    deleted: bool = False
+
+    @property
+    def definition(self) -> Definition:
+        """What is compared."""
+        return Definition(self.kind, self.data, tuple(self.properties.items()))
+
+
+class Schemas:
+    """All versions of all topics' schemas, in memory as in meta."""
+
+    def __init__(self, settings: Mapping[str, str], now_ms: Callable[[], int]) -> None:
+        self._now_ms = now_ms
+        self._versions: dict[bytes, dict[int, Schema]] = {}
+        self._coming: dict[bytes, set[int]] = {}  # versions that are being recorded
+        for key, text in settings.items():
+            if key.startswith(KEY):
+                topic_id, _, version = key.removeprefix(KEY).partition("/")
+                try:
+                    schema = msgspec.json.decode(text, type=Schema)
+                    self._take(bytes.fromhex(topic_id), int(version), schema)
+                except ValueError as error:
+                    raise CorruptLog(f"what meta keeps of {key} cannot be read") from error
+
+    # -- what there is
+
+    def all(self, topic: Topic) -> list[tuple[int, Schema]]:
+        """All versions, in order; also deletions and what came before them."""
+        return sorted(self._versions.get(topic.topic_id, {}).items())
+
+    def current(self, topic: Topic) -> list[tuple[int, Schema]]:
+        """The versions since the last deletion, in order."""
+        found: list[tuple[int, Schema]] = []
+        for version, schema in self.all(topic):
+            if schema.deleted:
+                found.clear()
+            else:
+                found.append((version, schema))
+        return found
+
+    def newest(self, topic: Topic) -> tuple[int, Schema]:
+        """The schema that holds; UnknownSchema."""
+        current = self.current(topic)
+        if not current:
+            raise UnknownSchema("the topic has no schema")
+        return current[-1]
+
+    def version(self, topic: Topic, version: int) -> Schema:
+        """One version, also one from before a deletion; UnknownSchema."""
+        found = self._versions.get(topic.topic_id, {}).get(version)
+        if found is None or found.deleted:
+            raise UnknownSchema(f"the topic has no schema of version {version}")
+        return found
+
+    def find(self, topic: Topic, definition: Definition) -> int | None:
+        """The version that a schema has."""
+        for version, schema in self.current(topic):
+            if is_same(definition, schema.definition):
+                return version
+        return None
+
+    def left(self, topic: Topic) -> list[Op]:
+        """What of a topic stands in meta and goes with it, also what is just being recorded."""
+        there = {*self._versions.get(topic.topic_id, {}), *self._coming.get(topic.topic_id, ())}
+        return [DeleteSetting(_key(topic, version)) for version in sorted(there)]
+
+    # -- what fits
+
+    def check_new(self, topic: Topic, definition: Definition, strategy: Strategy) -> None:
+        """InvalidSchema, or IncompatibleSchema where it does not go with those there are."""
+        check_definition(definition)
+        olds = [schema.definition for _, schema in self.current(topic)]
+        check_compatible(definition, olds, strategy)
+
+    def check_reader(self, topic: Topic, definition: Definition, strategy: Strategy) -> None:
+        """The same for a reader's schema, which is not kept: it must read what there is.
+
+        A strategy that looks at all versions is taken as it is, any other means: reads the newest.
+        """
+        check_definition(definition)
+        olds = [schema.definition for _, schema in self.current(topic)]
+        if not olds:
+            raise IncompatibleSchema("the topic does not have a schema to check")
+        every = TRANSITIVE - {Strategy.FORWARD_TRANSITIVE}
+        always = {Strategy.ALWAYS_COMPATIBLE, Strategy.ALWAYS_INCOMPATIBLE}
+        if strategy not in every | always:
+            strategy = Strategy.BACKWARD
+        check_compatible(definition, olds, strategy)
+
+    # -- changes
+
+    def plan_add(
+        self, topic: Topic, definition: Definition, strategy: Strategy, name: str = ""
+    ) -> int | Commit[int]:
+        """Return the version that a schema has, or decide to add it as the next one."""
+        check_definition(definition)
+        version = self.find(topic, definition)
+        if version is not None:
+            return version
+        self.check_new(topic, definition, strategy)
+        return self._plan_next(
+            topic,
+            Schema(
+                definition.kind,
+                definition.data,
+                dict(definition.properties),
+                name[:NAME_MAX],
+                self._now_ms(),
+            ),
+        )
+
+    def plan_delete(self, topic: Topic) -> Commit[int]:
+        """Decide that the topic has no schema from here on."""
+        self.newest(topic)
+        return self._plan_next(topic, Schema("NONE", time_ms=self._now_ms(), deleted=True))
+
+    def forget(self, topic: Topic) -> None:
+        """The topic is gone."""
+        self._versions.pop(topic.topic_id, None)
+
+    # -- inside
+
+    def _plan_next(self, topic: Topic, schema: Schema) -> Commit[int]:
+        there = self.all(topic)
+        version = there[-1][0] + 1 if there else 0
+        text = msgspec.json.encode(schema).decode()
+        if len(there) >= VERSIONS_MAX:
+            raise InvalidSchema(f"a topic has at most {VERSIONS_MAX} versions of its schema")
+        if sum(_size(each) for _, each in there) + _size(schema) > SIZE_MAX:
+            raise InvalidSchema(f"all schemas of a topic have at most {SIZE_MAX} bytes")
+
+        def apply() -> int:
+            self._take(topic.topic_id, version, schema)
+            return version
+
+        key, name, row = _key(topic, version), topic.name, topic.row
+        commit = Commit(
+            lambda: [PutSetting(key, text)],
+            (
+                SettingIs(key, None),
+                TopicIs(name.tenant, name.namespace, name.name, row.topic_id, row.epoch),
+            ),
+            apply,
+            outrun=Outrun("the topic or its schema was changed meanwhile"),
+        )
+        self._coming.setdefault(topic.topic_id, set()).add(version)
+        commit.done.then(lambda _: self._came(topic.topic_id, version))
+        return commit
+
+    def _came(self, topic_id: bytes, version: int) -> None:
+        coming = self._coming.get(topic_id, set())
+        coming.discard(version)  # two may have wanted it
+        if not coming:
+            self._coming.pop(topic_id, None)
+
+    def _take(self, topic_id: bytes, version: int, schema: Schema) -> None:
+        self._versions.setdefault(topic_id, {})[version] = schema
+
+
+def _key(topic: Topic, version: int) -> str:
+    return f"{KEY}{topic.topic_id.hex()}/{version}"
+
+
+def _size(schema: Schema) -> int:
+    pairs: Sequence[tuple[str, str]] = tuple(schema.properties.items())
+    return len(schema.data) + sum(len(key) + len(value) for key, value in pairs)
