@@ -8,7 +8,7 @@ import struct
 from typing import Any, NamedTuple
 
 from tests.gateway.fakes import FakeTransport
-from tests.gateway.kafka.rig import LIMITS, NOW_MS, settle
+from tests.gateway.kafka.rig import LIMITS, LOG_LIMITS, NOW_MS, settle
 from tests.gateway.kafka.rig import Rig as KafkaRig
 from trilogue.broker.commit import Commit
 from trilogue.broker.names import TopicName, parse_namespace, parse_pulsar
@@ -23,7 +23,17 @@ from trilogue.wire.pulsar.commands import BY_TYPE, COMMANDS
 from trilogue.wire.pulsar.frame import simple
 from trilogue.wire.pulsar.pulsar_pb2 import BaseCommand, MessageMetadata
 
-__all__ = ["LIMITS", "NOW_MS", "Answer", "Peer", "Rig", "frame_of", "section", "settle"]
+__all__ = [
+    "LIMITS",
+    "LOG_LIMITS",
+    "NOW_MS",
+    "Answer",
+    "Peer",
+    "Rig",
+    "frame_of",
+    "section",
+    "settle",
+]
 
 TYPES = {row.field: row.type for row in COMMANDS}
 

@@ -1,0 +1,190 @@
+"""LOOKUP and PARTITIONED_METADATA: always here, and how many partitions."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.gateway.loop import on_loop
+from tests.gateway.pulsar.rig import Rig, settle
+from trilogue.broker.access import Operation, ResourceKind
+from trilogue.gateway.pulsar.shared import PulsarSettings
+from trilogue.wire.pulsar.errors import ServerError
+from trilogue.wire.pulsar.pulsar_pb2 import (
+    CommandLookupTopicResponse as Found,
+)
+from trilogue.wire.pulsar.pulsar_pb2 import (
+    CommandPartitionedTopicMetadataResponse as Counted,
+)
+
+
+async def found(peer, topic: str, **fields):
+    return await peer.ask("lookupTopic", "lookupTopicResponse", topic=topic, **fields)
+
+
+async def counted(peer, topic: str, **fields):
+    return await peer.ask("partitionMetadata", "partitionMetadataResponse", topic=topic, **fields)
+
+
+@pytest.mark.parametrize(
+    "topic",
+    [
+        "t",
+        "public/default/t",
+        "persistent://public/default/t",
+        "persistent://my-property/my-cluster/my-namespace/my-topic",
+        "p-partition-1",
+        "not-there-yet",
+    ],
+)
+@pytest.mark.parametrize("authoritative", [False, True])
+def test_every_topic_is_here(topic, authoritative):
+    """Seed 000, LookupTopicResponse: "response": "Connect", "authoritative": true."""
+
+    @on_loop
+    async def scenario():
+        async with Rig() as rig:
+            rig.topic("t")
+            peer = await rig.connected()
+
+            answer = await found(peer, topic, authoritative=authoritative)
+
+            assert answer.response == Found.Connect
+            assert answer.brokerServiceUrl == "pulsar://broker.example:6650"
+            assert answer.authoritative
+            assert not answer.proxy_through_service_url
+            assert not rig.meta.state.topics.get(("public", "default", "not-there-yet"))
+
+    scenario()
+
+
+@pytest.mark.parametrize(
+    ("topic", "code"),
+    [
+        ("a/b", ServerError.InvalidTopicName),
+        ("persistent://a/b", ServerError.InvalidTopicName),
+        ("http://a/b/c", ServerError.InvalidTopicName),
+        ("", ServerError.InvalidTopicName),
+        ("non-persistent://public/default/t", ServerError.NotAllowedError),
+    ],
+)
+def test_what_is_no_name_is_told_inside_the_answers(topic, code):
+    @on_loop
+    async def scenario():
+        async with Rig() as rig:
+            peer = await rig.connected()
+
+            looked, count = await found(peer, topic), await counted(peer, topic)
+
+            assert (looked.response, looked.error) == (Found.Failed, code)
+            assert (count.response, count.error) == (Counted.Failed, code)
+            assert looked.message
+            assert count.message
+
+    scenario()
+
+
+@on_loop
+async def test_a_listener_that_is_not_there_is_refused():
+    async with Rig() as rig:
+        peer = await rig.connected()
+
+        answer = await found(peer, "t", advertised_listener_name="internal")
+
+        assert (answer.response, answer.error) == (Found.Failed, ServerError.NotAllowedError)
+        assert "internal" in answer.message
+
+
+@on_loop
+async def test_who_may_not_know_of_a_topic_is_told_so():
+    async with Rig() as rig:
+        rig.rules.deny(Operation.DESCRIBE, ResourceKind.TOPIC, "public/default/t")
+        peer = await rig.connected()
+
+        assert (await found(peer, "t")).error == ServerError.AuthorizationError
+        assert (await counted(peer, "t")).error == ServerError.AuthorizationError
+
+
+@on_loop
+async def test_partitions_are_counted_and_a_bare_topic_has_none():
+    """Seed 000, PartitionedTopicMetadata: "response": "Success", "partitions": 32."""
+    async with Rig() as rig:
+        rig.topic("t")
+        rig.topic("p", 32)
+        peer = await rig.connected()
+
+        assert (await counted(peer, "p")).partitions == 32
+        assert (await counted(peer, "t")).partitions == 0
+        assert (await counted(peer, "p-partition-3")).partitions == 0
+
+
+@on_loop
+async def test_a_topic_that_kafka_made_with_one_partition_has_one():
+    async with Rig() as rig:
+        rig.topic("p", 1)
+        peer = await rig.connected()
+
+        assert (await counted(peer, "p")).partitions == 1
+
+
+@on_loop
+async def test_asking_for_a_topic_makes_it_unless_the_client_only_looks():
+    async with Rig() as rig:
+        peer = await rig.connected()
+
+        answer = await counted(peer, "new", metadata_auto_creation_enabled=False)
+        assert (answer.response, answer.error) == (Counted.Failed, ServerError.TopicNotFound)
+        answer = await counted(peer, "new")
+
+        assert (answer.response, answer.partitions) == (Counted.Success, 0)
+        assert rig.broker.cluster.find(rig.name("new")) is not None
+
+
+@on_loop
+async def test_a_topic_is_made_by_mentioning_it_as_the_namespace_says():
+    async with Rig() as rig:
+        await rig.policies(
+            "public/default",
+            autoTopicCreation={
+                "allowAutoTopicCreation": True,
+                "topicType": "partitioned",
+                "defaultNumPartitions": 4,
+            },
+        )
+        peer = await rig.connected()
+
+        assert (await counted(peer, "new")).partitions == 4
+        await peer.producer("other-partition-3")
+
+        assert len(rig.broker.cluster.topic(rig.name("other")).partitions) == 4
+
+
+@on_loop
+async def test_nothing_is_made_where_the_node_does_not_allow_it():
+    async with Rig(pulsar=PulsarSettings(auto_create_topics=False)) as rig:
+        peer = await rig.connected()
+
+        assert (await counted(peer, "new")).error == ServerError.TopicNotFound
+
+
+@on_loop
+async def test_lookups_are_answered_while_others_wait_for_a_topic():
+    """Answers carry request ids: nobody waits behind another's slow request."""
+    async with Rig() as rig:
+        peer = await rig.connected()
+        rig.hold_commits = True
+        peer.say("partitionMetadata", topic="new", request_id=100)
+        await settle()
+
+        await found(peer, "t")
+        await rig.release()
+
+        assert (await peer.answer("partitionMetadataResponse")).request_id == 100
+
+
+@on_loop
+async def test_an_address_of_ipv6_is_written_in_brackets():
+    async with Rig() as rig:
+        rig.door.advertised = lambda: ("::1", 6650)
+        peer = await rig.connected()
+
+        assert (await found(peer, "t")).brokerServiceUrl == "pulsar://[::1]:6650"
