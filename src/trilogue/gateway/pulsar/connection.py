@@ -145,8 +145,9 @@ class PulsarConnection:
             self.flush()
 
     def writable(self) -> None:
-        """The peer reads again."""
-        self.flush()
+        """The peer reads again: what waits to be sent first, then who waits to send."""
+        self._send_out()
+        self._tell_writable()
 
     @property
     def busy(self) -> bool:
@@ -189,28 +190,26 @@ class PulsarConnection:
             self._flush_due = True
             self.door.call_soon(self.flush)
 
-    def flush(self) -> None:
-        """Let what was gathered go, if the peer reads."""
+    def flush(self, *, resumed: bool = False) -> None:
+        """Let what was gathered go, if the peer reads; `resumed`: it did not until now."""
+        was_full = self._out_bytes >= self.stream.limits.write_high_bytes
+        self._send_out()
+        if was_full:
+            self._tell_writable()
+
+    def _send_out(self) -> None:
         self._flush_due = False
-        stream = self.stream
-        if self.is_gone or stream.write_paused:
-            return
-        out = self._out
-        if out:
-            was_full = self._out_bytes >= stream.limits.write_high_bytes
+        out, stream = self._out, self.stream
+        if out and not self.is_gone and not stream.write_paused:
             self._out = []
             stream.send([b"".join(out)] if self._out_bytes <= GATHERED_MAX else out)
             self._out_bytes = 0
-            if not was_full:
-                return
-        if not stream.write_paused:
-            self.guarded(self._tell_writable)
 
     def _tell_writable(self) -> None:
         for each in [*self.consumers.values(), *self.watchers.values()]:
             if self.write_paused or self.is_gone:
                 return
-            each.writable()
+            self.guarded(each.writable)
 
     def reply(self, command: BaseCommand) -> bool:
         """Send a command, unless the client is too old to know it; whether it was sent.
