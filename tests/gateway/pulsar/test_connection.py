@@ -386,8 +386,9 @@ async def test_a_peer_that_does_not_read_gets_no_more_and_is_not_read():
         assert peer.transport.reading
 
 
+@pytest.mark.parametrize("waiting", [False, True])
 @on_loop
-async def test_consumers_are_told_when_there_is_room_again():
+async def test_consumers_are_told_when_there_is_room_again(waiting):
     async with Rig() as rig:
         peer = await rig.connected()
         told = []
@@ -403,6 +404,8 @@ async def test_consumers_are_told_when_there_is_room_again():
         peer.transport.stuck = True
         peer.connection.write(b"\0\0\0\1x" * 100_000)
         peer.connection.flush()
+        if waiting:  # a receipt, say
+            peer.connection.say("ping")
         peer.transport.unstick()
         peer.transport.close()
 
