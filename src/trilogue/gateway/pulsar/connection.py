@@ -190,8 +190,8 @@ class PulsarConnection:
             self._flush_due = True
             self.door.call_soon(self.flush)
 
-    def flush(self, *, resumed: bool = False) -> None:
-        """Let what was gathered go, if the peer reads; `resumed`: it did not until now."""
+    def flush(self) -> None:
+        """Let what was gathered go, if the peer reads."""
         was_full = self._out_bytes >= self.stream.limits.write_high_bytes
         self._send_out()
         if was_full:

@@ -59,7 +59,7 @@ class TopicPattern:
                 start = len(name) - length
                 return start >= at + before and piece.match(name, start) is not None
             else:
-                found = piece.search(name, at + before)
+                found = piece.search(name, at + before) if at + before <= len(name) else None
                 if found is None:
                     return False
                 at = found.end()
