@@ -1,0 +1,179 @@
+"""Killed, stopped or frozen under Pulsar's own client: checks.md 1, 2, 3, 15 and 28 for its door.
+
+Where the topic de-duplicates, what a named producer sends again is stored once: nothing is lost,
+repeated, moved or changed. Where it does not, a kill may leave messages twice, as on a real broker,
+but none is lost.
+"""
+
+from __future__ import annotations
+
+import random
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pulsar
+import pytest
+from tests import brokers
+from tests.brokers import TrilogueForPulsar
+from tests.conformance.pulsar_admin import Admin
+from tests.crash.ledger import Ledger
+from tests.crash.load import running
+from tests.crash.pulsar_load import client, closing, judge, pulsar_load
+
+PARTITIONS = 4
+BACK_WITHIN = 6.0  # seconds from the start to the first receipt: three, and the client tries late
+ACKS_WITHIN = 60.0
+ON_DISK = {"journal.file-age": "1s"}  # many flushes, so that kills meet them
+
+Tell = Callable[[object], None]
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[TrilogueForPulsar]:
+    made = brokers.TrilogueForPulsar(tmp_path / "data", ON_DISK)
+    made.start()
+    yield made
+    made.kill9()
+
+
+def kill(server: TrilogueForPulsar) -> None:
+    server.kill9()
+
+
+def stop(server: TrilogueForPulsar) -> None:
+    assert server.stop() == 0, server.output
+
+
+def run(
+    server: TrilogueForPulsar,
+    end: Callable[[TrilogueForPulsar], None],
+    chance: random.Random,
+    *,
+    rounds: int,
+    acks_a_round: int,
+    deduplicates: bool,
+) -> tuple[Ledger, list[float]]:
+    """End the server `rounds` times under load; the ledger and the times to the first receipt."""
+    ledger = Ledger(chance.randbytes(8))
+    admin = Admin(server.http)
+    admin.deduplicate("public/default", on=deduplicates)
+    admin.make_partitioned("ledger", PARTITIONS)
+    seed = chance.randrange(10**6)
+    back: list[float] = []
+    with running(pulsar_load(server.address, "ledger", PARTITIONS, ledger, seed=seed)):
+        for _ in range(rounds):
+            ledger.wait_for_acks(acks_a_round + chance.randrange(acks_a_round), ACKS_WITHIN)
+            end(server)
+            began = time.monotonic()
+            server.start()
+            back.append(ledger.wait_for_acks(1, ACKS_WITHIN) - began)
+        ledger.wait_for_acks(acks_a_round, ACKS_WITHIN)
+    return ledger, back
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize(
+    ("end", "rounds", "acks"),
+    [
+        pytest.param(kill, 3, 2_000, id="kill9"),
+        pytest.param(stop, 2, 2_000, id="sigterm"),
+        pytest.param(kill, 12, 20_000, id="kill9-long", marks=pytest.mark.long),
+        pytest.param(stop, 6, 20_000, id="sigterm-long", marks=pytest.mark.long),
+    ],
+)
+def test_nothing_pulsar_clients_sent_is_lost_repeated_or_moved(
+    *,
+    server: TrilogueForPulsar,
+    chance: random.Random,
+    tell: Tell,
+    end: Callable[[TrilogueForPulsar], None],
+    rounds: int,
+    acks: int,
+):
+    ledger, back = run(server, end, chance, rounds=rounds, acks_a_round=acks, deduplicates=True)
+
+    verdict, _ = judge(server.address, "ledger", PARTITIONS, ledger)
+    tell(f"{verdict}; first receipt after {', '.join(f'{each:.2f}' for each in back)} s")
+    assert verdict.bad == {}, verdict.examples
+    assert verdict.acked >= rounds * acks
+    assert max(back) <= BACK_WITHIN
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize(
+    ("rounds", "acks"),
+    [
+        pytest.param(2, 2_000, id="quick"),
+        pytest.param(12, 20_000, id="long", marks=pytest.mark.long),
+    ],
+)
+def test_without_deduplication_nothing_is_lost_either(
+    server: TrilogueForPulsar, chance: random.Random, tell: Tell, rounds: int, acks: int
+):
+    ledger, _ = run(server, kill, chance, rounds=rounds, acks_a_round=acks, deduplicates=False)
+
+    verdict, again = judge(server.address, "ledger", PARTITIONS, ledger, repeats=True)
+    tell(f"{verdict}; {again} came twice")
+    assert verdict.bad == {}, verdict.examples
+    assert verdict.acked >= rounds * acks
+
+
+@pytest.mark.parametrize("flushed", [False, True], ids=["in the journal", "in a segment"])
+def test_what_a_name_sent_is_stored_once_also_over_a_kill(tmp_path: Path, flushed: bool):
+    """check 15: told again, it is answered without a place, and not stored again."""
+    age = "200ms" if flushed else "60s"
+    server = TrilogueForPulsar(tmp_path / "data", {"journal.file-age": age}).start()
+    Admin(server.http).deduplicate("public/default")
+    with closing(client(server.address)) as writing:
+        producer = writing.create_producer("orders", producer_name="writer")
+        ids = [producer.send(b"%d" % each, sequence_id=each * 10 + 10) for each in range(5)]
+        assert [each.entry_id() for each in ids] == [0, 1, 2, 3, 4]
+        if flushed:
+            wait_for_flush(server)
+    server.kill9()
+    server.start()
+
+    with closing(client(server.address)) as writing:
+        producer = writing.create_producer("orders", producer_name="writer")
+        assert producer.last_sequence_id() == 50
+        again = [producer.send(b"again", sequence_id=each) for each in (50, 10, 45)]
+        new = producer.send(b"5", sequence_id=51)
+        assert [(each.ledger_id(), each.entry_id()) for each in again] == [(-1, -1)] * 3
+        assert new.entry_id() == 5
+        other = writing.create_producer("orders", producer_name="other")
+        assert other.last_sequence_id() == -1
+        assert other.send(b"6", sequence_id=1).entry_id() == 6
+        reader = writing.create_reader("orders", pulsar.MessageId.earliest)
+        found = [reader.read_next(10_000).data() for _ in range(7)]
+        assert found == [b"%d" % each for each in range(7)]
+        assert not reader.has_message_available()
+    assert server.stop() == 0
+
+
+def wait_for_flush(server: TrilogueForPulsar) -> None:
+    began = time.monotonic()
+    while "flush.done" not in server.output:
+        assert time.monotonic() - began < 30, server.output
+        threading.Event().wait(0.05)
+
+
+@pytest.mark.parametrize("seconds", [3, pytest.param(15, marks=pytest.mark.long)])
+def test_a_server_that_was_frozen_goes_on_as_if_nothing_had_been(
+    server: TrilogueForPulsar, chance: random.Random, tell: Tell, seconds: int
+):
+    """check 28."""
+    ledger = Ledger(chance.randbytes(8))
+    Admin(server.http).make_partitioned("ledger", PARTITIONS)
+    with running(pulsar_load(server.address, "ledger", PARTITIONS, ledger, seed=1)):
+        ledger.wait_for_acks(1_000, ACKS_WITHIN)
+        server.running.signal(signal.SIGSTOP)
+        threading.Event().wait(seconds)
+        server.running.signal(signal.SIGCONT)
+        ledger.wait_for_acks(1_000, ACKS_WITHIN)
+
+    verdict, _ = judge(server.address, "ledger", PARTITIONS, ledger)
+    tell(verdict)
+    assert verdict.bad == {}, verdict.examples
