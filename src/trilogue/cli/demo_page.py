@@ -7,7 +7,7 @@ from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from trilogue.cli.demo_report import MONTHS, Report, count
+from trilogue.cli.demo_report import MONTHS, Report, count, moment, temperature
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -89,6 +89,7 @@ def write_page(report: Report, picture: Path, page: Path) -> Path:
             verdict=_verdict(report.wrong),
             figures="".join(f"<div><b>{number}</b>{what}</div>" for number, what in figures),
             picture=shown,
+            across=_across(report),
             carriers=_carriers(report),
             steps=_steps(report),
             alerts=_alerts(report),
@@ -133,6 +134,19 @@ def _steps(report: Report) -> str:
     return "\n".join(rows)
 
 
+def _across(report: Report) -> str:
+    """What one protocol's client wrote and the other's has read."""
+    found = report.across
+    if found is None:
+        return ""
+    rows = "\n".join(
+        f"<tr><td>{escape(one.message_id)}<td>{one.place.partition}<td>{one.place.offset}"
+        f"<td>{escape(one.key)}<td>{moment(one.time_ms)}<td>{escape(temperature(one.value))}</tr>"
+        for one in found.samples
+    )
+    return ACROSS.format(topic=escape(found.topic), messages=count(found.messages), rows=rows)
+
+
 def _alerts(report: Report) -> str:
     rows = (
         f"<tr><td>{time:%d %b %H:%M}<td>{escape(str(airline))} {flight}"
@@ -142,6 +156,14 @@ def _alerts(report: Report) -> str:
     return "\n".join(rows)
 
 
+ACROSS = """<h2>Written by Pulsar, read by Kafka</h2>
+<p>All {messages} messages of the topic {topic} were written by an unmodified Pulsar client. The
+Kafka client found each one where the Pulsar client was told it is: the offset is the entry of the
+message id plus the index in its batch. So did Spark, which knows nothing of Pulsar.</p>
+<div class="scroll"><table class="left">
+<tr><th>message id (Pulsar)<th>partition<th>offset (Kafka)<th>key<th>observed<th>temperature</tr>
+{rows}</table></div>
+"""
 PAGE = """<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><title>Trilogue demo: a year of flights</title>
 <meta name="viewport" content="width=device-width,initial-scale=1">
@@ -162,14 +184,14 @@ td:first-child,th:first-child{{text-align:left}}.left td,.left th{{text-align:le
 .bar i{{position:absolute;left:0;top:.35rem;bottom:.35rem;background:#b2182b55}}
 img{{max-width:100%;background:#fff;border-radius:.5rem}}.scroll{{overflow-x:auto}}
 </style></head><body>
-<h1>A year of flights through Kafka, Trilogue and Spark</h1>
-<p>Every flight that left New York in 2013, and the weather of every hour, were replayed into topics
-by an unmodified Kafka client, joined and counted by a streaming Spark pipeline, and written to
-Parquet and to topics.</p>
+<h1>A year of flights through Kafka, Pulsar, Trilogue and Spark</h1>
+<p>Every flight that left New York in 2013 was replayed into topics by an unmodified Kafka client,
+the weather of every hour by an unmodified Pulsar client; both were joined and counted by a
+streaming Spark pipeline, and written to Parquet and to topics.</p>
 {verdict}
 <div class="figures">{figures}</div>
 <img src="data:image/png;base64,{picture}" alt="Mean delays; cancellations">
-<h2>Carriers</h2><div class="scroll"><table>
+{across}<h2>Carriers</h2><div class="scroll"><table>
 <tr><th>carrier<th>flights<th>cancelled<th>late<th>of all<th>mean<th>worst<th>in poor weather</tr>
 {carriers}</table></div>
 <h2>Steps</h2><div class="scroll"><table>

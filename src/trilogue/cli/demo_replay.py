@@ -141,7 +141,15 @@ def read_all(
             for message in consumer.consume(1000, timeout=1.0):
                 if message.error() is not None:
                     raise DemoFailed(f"{topic}: {message.error()}")
-                found.append(Message(message.key(), message.value(), message.timestamp()[1]))
+                found.append(
+                    Message(
+                        message.key(),
+                        message.value(),
+                        message.timestamp()[1],
+                        message.partition(),
+                        message.offset(),
+                    )
+                )
                 left -= 1
             progress(len(found))
     finally:

