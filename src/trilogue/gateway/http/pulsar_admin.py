@@ -26,6 +26,7 @@ from trilogue.gateway.http import (
     pulsar_clusters,
     pulsar_lookup,
     pulsar_namespaces,
+    pulsar_schemas,
     pulsar_subscriptions,
     pulsar_topics,
 )
@@ -67,6 +68,7 @@ def every_row() -> list[Row]:
         *pulsar_lookup.rows("/lookup/v2"),
         *pulsar_topics.rows(f"{V2}/persistent/{PLACE}/{{topic}}"),
         *pulsar_subscriptions.rows(f"{V2}/persistent/{PLACE}/{{topic}}"),
+        *pulsar_schemas.rows(f"{V2}/schemas/{PLACE}/{{topic}}"),
         *pulsar_namespaces.rows(V2, PLACE),
         *pulsar_topics.rows_not_kept(f"{V2}/non-persistent/{PLACE}/{{topic}}"),
         Row("GET", f"{V2}/namespaces/{{tenant}}", pulsar_namespaces.namespaces,

@@ -238,6 +238,23 @@ def unload(asked: Asked) -> None:
         unload_partition(asked.door, partition)
 
 
+# -- compacted on request
+
+
+def compact(asked: Asked) -> None:
+    """Begin to make the view that has of each key the last message only."""
+    topic = asked.topic
+    for index, _ in asked.partitions:
+        asked.door.compacted.trigger(topic, max(0, index))
+
+
+def compaction(asked: Asked) -> object:
+    """Tell how that stands."""
+    topic, partition = asked.partition
+    status, problem = asked.door.compacted.status(topic, topic.partitions.index(partition))
+    return {"status": status, "lastError": problem}
+
+
 # -- messages
 
 
@@ -344,6 +361,8 @@ PATHS = (
     ("POST", "/terminate/partitions", terminate_partitions, ALTER),
     ("DELETE", "/truncate", truncate, DELETE),
     ("PUT", "/unload", unload, ALTER),
+    ("GET", "/compaction", compaction, DESCRIBE),
+    ("PUT", "/compaction", compact, ALTER),
     ("GET PUT", "/offload", no_offload, ALTER),
     ("GET", "/properties", properties, SHOW),
     ("PUT", "/properties", put_properties, SET),

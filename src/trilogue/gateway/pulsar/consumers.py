@@ -16,7 +16,7 @@ with the first message published within `start_message_rollback_duration_sec`.
 from __future__ import annotations
 
 import logging
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Iterable
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
@@ -35,6 +35,7 @@ from trilogue.broker.naming import find_partition, partition_index
 from trilogue.broker.partition import Partition
 from trilogue.broker.subscription import Kind
 from trilogue.broker.subscriptions import Cursor
+from trilogue.gateway.pulsar import schemas
 from trilogue.gateway.pulsar.consumer import Consumer
 from trilogue.gateway.pulsar.dispatch import Dispatcher
 from trilogue.gateway.pulsar.errors import EXPECTED
@@ -104,6 +105,7 @@ def _consumer_of(connection: PulsarConnection, command: CommandSubscribe) -> Con
         consumer_id=command.consumer_id,
         durable=command.durable,
         read_compacted=command.read_compacted,
+        takes_any_schema=schemas.takes_any(command),
         connected_ms=connection.door.now_ms(),
         metadata=metadata,
     )
@@ -138,6 +140,8 @@ async def _attached(
         raise UnknownTopic("there is no such topic")
     kind = Kind(command.subType)
     _check(connection, command, partition, kind)
+    others = _with_schema(door.readers.of(partition.partition_id).values())
+    await schemas.for_consumer(door, topic, partition, command, others=others)
     cursor = None
     acked = None
     if command.durable:
@@ -145,6 +149,7 @@ async def _attached(
         acked = cursor.acked
     elif door.readers.find(partition.partition_id, command.subscription) is None:
         acked = Acked(await _start(connection, command, partition))
+    spared = await door.compacted.spared(topic, partition, wanted=consumer.read_compacted)
     # From here on nothing waits, so that nobody comes between.
     if consumer.closed or connection.is_gone:
         return None
@@ -168,6 +173,7 @@ async def _attached(
             for each in dispatcher.consumers:
                 each.connection.check_alive()
         raise
+    dispatcher.spare(spared)
     return dispatcher
 
 
@@ -191,6 +197,11 @@ def _check(
     known = connection.door.readers.find(partition_id, command.subscription)
     if command.durable and known is not None and known.cursor is None:
         raise NotAllowed("a subscription of this name that is not durable exists")
+
+
+def _with_schema(dispatchers: Iterable[Dispatcher]) -> int:
+    """How many consumers do not take whatever schema comes."""
+    return sum(not one.takes_any_schema for each in dispatchers for one in each.consumers)
 
 
 def _check_limits(

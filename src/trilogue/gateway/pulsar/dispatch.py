@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Final, cast
 
 from trilogue.broker.acks import Acked
@@ -174,6 +174,11 @@ class Dispatcher:
                 consumer.connection.say("reachedEndOfTopic", consumer_id=consumer.consumer_id)
 
     # ---- acks
+
+    def spare(self, ranges: Iterable[tuple[int, int]]) -> None:
+        """Count as acked what nobody here will be sent; told to no journal, as it comes again."""
+        for start, end in ranges:
+            self.acked.ack(start, end)
 
     def ack(self, ranges: Sequence[tuple[int, int]]) -> None:
         """Note that offsets are acked; durable when the journal says so."""

@@ -33,6 +33,7 @@ from trilogue.broker.partition import Partition
 from trilogue.broker.promise import Promise
 from trilogue.broker.topic import Topic
 from trilogue.gateway.conversions import Conversions
+from trilogue.gateway.pulsar.compacted import Compacted
 from trilogue.gateway.pulsar.readers import Readers
 from trilogue.log.log import Log
 from trilogue.wire.pulsar.frame import SLACK
@@ -106,6 +107,7 @@ class Shared:
         self.messages_out = self.bytes_out = 0
         self.bad_messages: Counter[str] = Counter()  # that consumers could not read, by reason
         self.readers = Readers(self)
+        self.compacted = Compacted(self)
         cluster = broker.cluster
         self.name_prefix = f"{settings.cluster}-{cluster.node_id}-{cluster.node_epoch}"
         self._topics: dict[str, tuple[Topic, Partition]] = {}
