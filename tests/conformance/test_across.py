@@ -8,6 +8,7 @@ of it lies in segments).
 from __future__ import annotations
 
 import itertools
+import random
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -201,6 +202,7 @@ def world(
         made.server = start_server(data)
     elif request.param == "flushed":
         assert made.server.stop() == 0
+        assert list((data / "segments").glob("*.segment"))
         made.server = start_server(data)
     yield made
     made.server.stop()
@@ -320,20 +322,63 @@ def test_kafka_goes_to_a_time_of_what_pulsar_wrote(world: World, client: pulsar.
     consumer.close()
 
 
-def test_pulsar_goes_to_an_id_amid_a_kafka_batch(world: World, client: pulsar.Client):
-    consumer = client.subscribe("kafka-zstd", f"seek-{next(_groups)}")
-    reader = client.create_reader("kafka-zstd", pulsar.MessageId.earliest)
+@pytest.mark.parametrize("topic", ["kafka-zstd", "pulsar-zstd"])
+def test_pulsar_goes_to_an_id_amid_a_batch_whoever_wrote_it(
+    world: World, client: pulsar.Client, topic: str
+):
+    reader = client.create_reader(topic, pulsar.MessageId.earliest)
     ids = [each.message_id() for each in read_by_pulsar(reader, COUNT)]
 
-    for index in (3, 25):
+    for is_inclusive, index in itertools.product((False, True), (3, 25)):
+        consumer = client.subscribe(
+            topic, f"seek-{next(_groups)}", start_message_id_inclusive=is_inclusive
+        )
         consumer.seek(ids[index])
         found = [offset_of(each.message_id()) for each in read_by_pulsar(consumer, 5)]
-        assert found[0] in {index, index + 1}  # whether an id is inclusive is its client's affair
-        assert found == list(range(found[0], found[0] + 5))
+        first = index if is_inclusive else index + 1
+        assert found == list(range(first, first + 5))
 
-    reader = client.create_reader("kafka-zstd", ids[5])
+    reader = client.create_reader(topic, ids[5])
     found = [offset_of(each.message_id()) for each in read_by_pulsar(reader, 3)]
     assert found == [6, 7, 8]
+
+
+@pytest.mark.parametrize("kind", ["shared", "exclusive"])
+def test_a_kafka_batch_larger_than_pulsars_frame_comes_in_pieces(
+    world: World, client: pulsar.Client, kind: str
+):
+    topic = f"large-{next(_groups)}"
+    admin = AdminClient({"bootstrap.servers": world.server.kafka})
+    settings = {"max.message.bytes": "15000000"}
+    admin.create_topics([NewTopic(topic, 1, config=settings)])[topic].result(WAIT_S)
+    producer = world.producer(
+        **{"message.max.bytes": 15_000_000, "batch.size": 14_000_000, "linger.ms": 500}
+    )
+    values = [random.Random(index).randbytes(400_000) for index in range(30)]
+    for value in values:
+        producer.produce(topic, value, partition=0)
+    assert producer.flush(WAIT_S) == 0
+    how = pulsar.ConsumerType.Shared if kind == "shared" else pulsar.ConsumerType.Exclusive
+
+    consumer = client.subscribe(
+        topic, "s", consumer_type=how, initial_position=pulsar.InitialPosition.Earliest
+    )
+    found = read_by_pulsar(consumer, 30)
+    for message in found[:20]:
+        consumer.acknowledge(message)
+    consumer.close()
+
+    assert [each.data() for each in found] == values
+    ids = [each.message_id() for each in found]
+    assert [offset_of(each) for each in ids] == list(range(30))
+    pieces = sorted({each.entry_id() for each in ids})
+    assert len(pieces) >= 3  # twelve megabytes in frames of five
+    consumer = client.subscribe(topic, "s", consumer_type=how)
+    first = offset_of(consumer.receive(int(WAIT_S * 1000)).message_id())
+    assert first in pieces  # clients ack batches whole: of a piece that is not, all comes again
+    assert first == max(each for each in pieces if each <= 20)
+    reader = client.create_reader(topic, ids[17])
+    assert offset_of(reader.read_next(int(WAIT_S * 1000)).message_id()) == 18
 
 
 def test_pulsar_goes_to_a_time_of_what_kafka_wrote(world: World, client: pulsar.Client):
