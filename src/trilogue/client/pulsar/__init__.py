@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from trilogue.client.pulsar.client import PulsarClient
+from trilogue.client.pulsar.consumer import Consumer
 from trilogue.client.pulsar.errors import (
     BadMessage,
     ClosedError,
@@ -12,7 +13,7 @@ from trilogue.client.pulsar.errors import (
     QueueFull,
     TimedOut,
 )
-from trilogue.client.pulsar.message import Message, MessageId
+from trilogue.client.pulsar.message import EARLIEST, LATEST, Message, MessageId
 from trilogue.client.pulsar.options import (
     AccessMode,
     Batching,
@@ -24,22 +25,29 @@ from trilogue.client.pulsar.options import (
     SchemaType,
     SubscriptionType,
 )
+from trilogue.client.pulsar.producer import Producer
+from trilogue.client.pulsar.reader import Reader
 
 __all__ = [
+    "EARLIEST",
+    "LATEST",
     "AccessMode",
     "BadMessage",
     "Batching",
     "ClosedError",
     "Compression",
+    "Consumer",
     "EndOfTopic",
     "Hashing",
     "InitialPosition",
     "Message",
     "MessageId",
     "MessageTooLarge",
+    "Producer",
     "PulsarClient",
     "PulsarError",
     "QueueFull",
+    "Reader",
     "Routing",
     "Schema",
     "SchemaType",

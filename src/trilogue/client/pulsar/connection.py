@@ -93,6 +93,7 @@ class PulsarConnection:
         self._proxied_to = proxied_to
         self._frames = FrameConnection(self._on_frame, self._on_lost, MAX_FRAME_SIZE)
         self._waiting: dict[int, asyncio.Future[Any]] = {}
+        self._second: dict[int, asyncio.Future[Any]] = {}
         self._connected: asyncio.Future[Any] | None = None
         self._request_ids = itertools.count(1)
         self._heard = True
@@ -249,7 +250,8 @@ class PulsarConnection:
             if waiting is None or waiting.done():
                 return
             if kind == BaseCommand.PRODUCER_SUCCESS and not message.producer_ready:
-                self.expect(message.request_id)  # a second one says that it is our turn
+                # A second answer says that it is our turn; it may be in the bytes read with this.
+                self._second[message.request_id] = self.expect(message.request_id)
             waiting.set_result(command)
         elif kind in PUSHED:
             PUSHED[kind](self, message)
@@ -258,7 +260,7 @@ class PulsarConnection:
 
     def second_answer(self, request_id: int) -> asyncio.Future[Any]:
         """The answer after a PRODUCER_SUCCESS that said "not ready"."""
-        return self._waiting.get(request_id) or self.expect(request_id)
+        return self._second.pop(request_id)
 
     def _on_greeted(self, command: BaseCommand) -> None:
         assert self._connected is not None

@@ -47,6 +47,8 @@ from trilogue.wire.pulsar.shapes import Delivery, Metadata, Single
 
 RECEIPTS_SINCE, KEY_SHARED_SINCE = 17, 14
 IDS_IN_ONE_ACK: Final = 1000
+MOST_UNASKED: Final = 1_000_000
+"""Messages that may wait beyond the queue: a batch is never split, and a broker may miscount."""
 ORDERED = frozenset({SubscriptionType.EXCLUSIVE, SubscriptionType.FAILOVER})
 
 
@@ -101,7 +103,7 @@ class TopicConsumer(Attached):
         """Take an entry apart; a bad one is acknowledged with what is wrong with it."""
         if self.connection is None:
             return  # of a consumer that was before: it will come again
-        if len(self._inbox.messages) > 2 * self.options.queue_size + 1_000_000:
+        if len(self._inbox.messages) > 2 * self.options.queue_size + MOST_UNASKED:
             raise WireError("more messages than were asked for")
         octets = memoryview(bytes(section))
         place = signed(delivery.ledger_id), signed(delivery.entry_id)
@@ -157,8 +159,8 @@ class TopicConsumer(Attached):
         if self._skip is not None:
             found = self._skipped(place, size, found)
         self._wanted = False
-        self._used(permits - len(found))
         if not found:
+            self._used(permits)
             if size:  # all of it was acknowledged, or compacted away
                 self._acks.add_entry(place)
                 self._soon()
@@ -171,6 +173,7 @@ class TopicConsumer(Attached):
             )
             for one in found
         )  # fmt: skip
+        self._used(permits - len(found))
 
     def _skipped(self, place: Place, size: int, found: list[Single]) -> list[Single]:
         """Leave out what is before the start; acknowledge it, or it would come for ever."""

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from trilogue.client.errors import ClientError
+from trilogue.client.errors import ClientError, Unsupported
 from trilogue.client.pulsar.attached import Attached, Core
 from trilogue.client.pulsar.batching import Draft, Sections
 from trilogue.client.pulsar.connection import PulsarConnection, checked
@@ -170,8 +170,9 @@ class TopicProducer(Attached):
             self._send_many(batch.drafts, batch.futures)
 
     def _send_many(self, drafts: list[Draft], futures: list[asyncio.Future[MessageId]]) -> None:
-        if len(drafts) == 1:
-            self._send_one(drafts[0], futures[0])
+        if len(drafts) == 1 or self._version < BATCHES_SINCE:
+            for draft, future in zip(drafts, futures, strict=True):
+                self._send_one(draft, future)
             return
         section = self._sections.batch(self.name, drafts, self._now_ms())
         if len(section) > self._max_message_size:
@@ -362,8 +363,12 @@ class TopicProducer(Attached):
     def _on_attached(self, connection: PulsarConnection) -> None:
         self._max_message_size = connection.max_message_size
         self._version = connection.protocol_version
-        for op in self._ops:
-            connection.send_buffers(self._buffers(op, connection))
+        for op in list(self._ops):
+            if op.count > 1 and self._version < BATCHES_SINCE:
+                self._ops.remove(op)
+                self._settle(op.futures, Unsupported(f"{connection.address} takes no batches"))
+            else:
+                connection.send_buffers(self._buffers(op, connection))
 
     def _on_failed(self, problem: ClientError) -> None:
         if self.connection is not None:
