@@ -98,6 +98,8 @@ def is_same(one: Definition, other: Definition) -> bool:
     """Whether two schemas are the same one; documentation and aliases in Avro do not matter."""
     if one.kind != other.kind:
         return False
+    if one.kind == KEY_VALUE:  # the types of key and value stand in the properties
+        return all(map(is_same, key_and_value(one), key_and_value(other)))
     if one.data == other.data:
         return True
     if one.kind not in AVRO_LIKE or _is_json_schema(one.data) or _is_json_schema(other.data):
@@ -229,9 +231,17 @@ def _is_json_schema(data: bytes) -> bool:
 # ---- Avro
 
 
-@lru_cache(maxsize=128)
 def _avro(data: bytes) -> tuple[Any, Any]:
     """Read an Avro definition: what it comes to, to be compared, and as Avro's library has it."""
+    return _read_avro(data) if len(data) > _LONG else _read_short(data)
+
+
+@lru_cache(maxsize=256)
+def _read_short(data: bytes) -> tuple[Any, Any]:
+    return _read_avro(data)
+
+
+def _read_avro(data: bytes) -> tuple[Any, Any]:
     import avro.schema
 
     found = _json(data)

@@ -14,6 +14,7 @@ the next number, and who was outrun (`Outrun`) decides again on what is there no
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import TypeAlias
 
 import msgspec
 
@@ -21,7 +22,6 @@ from trilogue.broker.commit import Commit
 from trilogue.broker.errors import IncompatibleSchema, InvalidSchema, Outrun, UnknownSchema
 from trilogue.broker.policies import Strategy
 from trilogue.broker.schema_check import (
-    TRANSITIVE,
     Definition,
     check_compatible,
     check_definition,
@@ -53,6 +53,46 @@ class Schema(msgspec.Struct, frozen=True, omit_defaults=True):
         return Definition(self.kind, self.data, tuple(self.properties.items()))
 
 
+Numbered: TypeAlias = tuple[int, Schema]  # with its version
+
+
+def judge(definition: Definition, current: Sequence[Numbered], strategy: Strategy) -> int | None:
+    """Return the version that a schema has already, or None for one that may be added.
+
+    InvalidSchema, or IncompatibleSchema where it does not go with those there are. Depends on
+    nothing but its arguments: one that `is_long` is for another thread.
+    """
+    check_definition(definition)
+    for version, schema in current:
+        if is_same(definition, schema.definition):
+            return version
+    check_compatible(definition, [schema.definition for _, schema in current], strategy)
+    return None
+
+
+def judge_reader(definition: Definition, current: Sequence[Numbered], strategy: Strategy) -> None:
+    """The same for a reader's schema, which is not kept: it must read what there is.
+
+    A strategy that looks at all versions is taken as it is, any other means: reads the newest.
+    """
+    check_definition(definition)
+    if not current:
+        raise IncompatibleSchema("the topic does not have a schema to check")
+    if strategy not in _TAKEN_AS_IT_IS:
+        strategy = Strategy.BACKWARD
+    check_compatible(definition, [schema.definition for _, schema in current], strategy)
+
+
+_TAKEN_AS_IT_IS = frozenset(
+    {
+        Strategy.ALWAYS_COMPATIBLE,
+        Strategy.ALWAYS_INCOMPATIBLE,
+        Strategy.BACKWARD_TRANSITIVE,
+        Strategy.FULL_TRANSITIVE,
+    }
+)
+
+
 class Schemas:
     """All versions of all topics' schemas, in memory as in meta."""
 
@@ -71,13 +111,13 @@ class Schemas:
 
     # -- what there is
 
-    def all(self, topic: Topic) -> list[tuple[int, Schema]]:
+    def all(self, topic: Topic) -> list[Numbered]:
         """All versions, in order; also deletions and what came before them."""
         return sorted(self._versions.get(topic.topic_id, {}).items())
 
-    def current(self, topic: Topic) -> list[tuple[int, Schema]]:
+    def current(self, topic: Topic) -> list[Numbered]:
         """The versions since the last deletion, in order."""
-        found: list[tuple[int, Schema]] = []
+        found: list[Numbered] = []
         for version, schema in self.all(topic):
             if schema.deleted:
                 found.clear()
@@ -85,7 +125,7 @@ class Schemas:
                 found.append((version, schema))
         return found
 
-    def newest(self, topic: Topic) -> tuple[int, Schema]:
+    def newest(self, topic: Topic) -> Numbered:
         """The schema that holds; UnknownSchema."""
         current = self.current(topic)
         if not current:
@@ -99,61 +139,27 @@ class Schemas:
             raise UnknownSchema(f"the topic has no schema of version {version}")
         return found
 
-    def find(self, topic: Topic, definition: Definition) -> int | None:
-        """The version that a schema has."""
-        for version, schema in self.current(topic):
-            if is_same(definition, schema.definition):
-                return version
-        return None
-
     def left(self, topic: Topic) -> list[Op]:
         """What of a topic stands in meta and goes with it, also what is just being recorded."""
         there = {*self._versions.get(topic.topic_id, {}), *self._coming.get(topic.topic_id, ())}
         return [DeleteSetting(_key(topic, version)) for version in sorted(there)]
 
-    # -- what fits
-
-    def check_new(self, topic: Topic, definition: Definition, strategy: Strategy) -> None:
-        """InvalidSchema, or IncompatibleSchema where it does not go with those there are."""
-        check_definition(definition)
-        olds = [schema.definition for _, schema in self.current(topic)]
-        check_compatible(definition, olds, strategy)
-
-    def check_reader(self, topic: Topic, definition: Definition, strategy: Strategy) -> None:
-        """The same for a reader's schema, which is not kept: it must read what there is.
-
-        A strategy that looks at all versions is taken as it is, any other means: reads the newest.
-        """
-        check_definition(definition)
-        olds = [schema.definition for _, schema in self.current(topic)]
-        if not olds:
-            raise IncompatibleSchema("the topic does not have a schema to check")
-        every = TRANSITIVE - {Strategy.FORWARD_TRANSITIVE}
-        always = {Strategy.ALWAYS_COMPATIBLE, Strategy.ALWAYS_INCOMPATIBLE}
-        if strategy not in every | always:
-            strategy = Strategy.BACKWARD
-        check_compatible(definition, olds, strategy)
-
     # -- changes
 
     def plan_add(
-        self, topic: Topic, definition: Definition, strategy: Strategy, name: str = ""
-    ) -> int | Commit[int]:
-        """Return the version that a schema has, or decide to add it as the next one."""
-        check_definition(definition)
-        version = self.find(topic, definition)
-        if version is not None:
-            return version
-        self.check_new(topic, definition, strategy)
+        self, topic: Topic, definition: Definition, judged: Sequence[Numbered], name: str = ""
+    ) -> Commit[int]:
+        """Decide to add a schema that `judge` found to be new beside `judged`, and to fit.
+
+        Outrun where the topic has other schemas by now.
+        """
+        if [version for version, _ in judged] != [version for version, _ in self.current(topic)]:
+            raise Outrun("the topic's schema was changed meanwhile")
+        properties = dict(definition.properties)
+        now_ms = self._now_ms()
         return self._plan_next(
             topic,
-            Schema(
-                definition.kind,
-                definition.data,
-                dict(definition.properties),
-                name[:NAME_MAX],
-                self._now_ms(),
-            ),
+            Schema(definition.kind, definition.data, properties, name[:NAME_MAX], now_ms),
         )
 
     def plan_delete(self, topic: Topic) -> Commit[int]:

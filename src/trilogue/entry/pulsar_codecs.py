@@ -69,6 +69,7 @@ def decompress(codec: int, data: Buffer, uncompressed_size: int, limit: int) -> 
         return data
     if uncompressed_size > limit:
         raise EntryTooLarge(f"{uncompressed_size} bytes where {limit} are allowed")
+    out: Buffer
     match codec:
         case PulsarCodec.LZ4:
             out = _lz4(data, uncompressed_size)

@@ -20,6 +20,7 @@ from trilogue.gateway.pulsar import (
     handshake,
     lookup,
     producers,
+    schemas,
     seek,
     send,
     topics,
@@ -106,6 +107,8 @@ TABLE: tuple[Row, ...] = (
     Row(KIND.CONSUMER_STATS, "consumerStats", consumers.stats, TOPIC, READ),
     Row(KIND.UNSUBSCRIBE, "unsubscribe", consumers.unsubscribe, TOPIC, READ, answers_error=True),
     Row(KIND.CLOSE_CONSUMER, "close_consumer", consumers.close, TOPIC, READ, answers_error=True),
+    Row(KIND.GET_SCHEMA, "getSchema", schemas.get, TOPIC, DESCRIBE),
+    Row(KIND.GET_OR_CREATE_SCHEMA, "getOrCreateSchema", schemas.get_or_create, TOPIC, WRITE),
     *(
         Row(kind, field, transactions.refuse, ResourceKind.TRANSACTION, WRITE, answers_error=True)
         for kind, field in (

@@ -34,6 +34,7 @@ class Consumer(Member):
     durable: bool = True
     connected_ms: int = 0
     read_compacted: bool = False
+    takes_any_schema: bool = False
     metadata: dict[str, str] = field(default_factory=dict)
     end_told: bool = False  # that no more messages will come
     was_active: bool | None = None  # what it was told last

@@ -20,6 +20,7 @@ from trilogue.broker.backlog import check_backlog
 from trilogue.broker.errors import NotAllowed, NotReady, TopicTerminated
 from trilogue.broker.partition import Partition
 from trilogue.broker.writers import NO_EPOCH, Access, Admission, Writer
+from trilogue.gateway.pulsar import schemas
 from trilogue.gateway.pulsar.errors import EXPECTED, Refusal
 from trilogue.gateway.pulsar.lookup import named
 from trilogue.wire.pulsar.errors import ServerError
@@ -198,13 +199,14 @@ async def _prepare(producer: Producer, command: CommandProducer) -> None:
     connection = producer.connection
     door = connection.door
     name = named(connection, command.topic, Operation.WRITE)
-    _, partition = await door.made(name)
+    topic, partition = await door.made(name)
     producer.partition = partition
     if partition.terminated:
         raise TopicTerminated("the topic was terminated")
     if partition.policies.encryption_required and not command.encrypted:
         raise Refusal(ServerError.MetadataError, "messages must be encrypted here")
     check_backlog(partition, door.broker.subscriptions, door.now_ms())
+    producer.schema_version = await schemas.for_producer(door, topic, partition, command)
     if command.initial_subscription_name:
         await _subscribe(producer, command.initial_subscription_name)
     if producer.name and partition.policies.deduplication:
