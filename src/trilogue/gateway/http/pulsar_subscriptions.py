@@ -83,6 +83,12 @@ async def create(asked: Asked) -> None:
     known, partitions = asked.broker.subscriptions, asked.partitions
     if any(known.find(each.partition_id, name) for _, each in partitions):
         raise Problem(409, "Subscription already exists for topic")
+    for _, partition in partitions:
+        most = partition.policies.max_subscriptions
+        there = {*known.of(partition.partition_id), *asked.door.readers.of(partition.partition_id)}
+        if most and len(there) >= most:
+            reason = f"Exceed the maximum number of subscriptions of the topic: {most}"
+            raise Problem(412, reason)
     marks = {partition: await _mark_of(asked, partition, body) for _, partition in partitions}
     made = [
         known.create(partition.partition_id, name, mark, body.properties)
