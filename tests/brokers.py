@@ -1,8 +1,10 @@
-"""The servers that foreign clients are pointed at: ours, and the real Kafka where it is asked for.
+"""The servers that foreign clients are pointed at: ours, and the real one where it is asked for.
 
 Every test of a foreign client runs on Trilogue; with TRILOGUE_TEST_REAL=1 it also runs on a real
-Kafka (a version number instead of 1 picks another than 3.9.1), which proves the test itself.
-TRILOGUE_TEST_BOOTSTRAP=host:port points the tests at a server that runs already.
+Kafka (a version number instead of 1 picks another than 3.9.1) or a real Pulsar, which proves the
+test itself.
+TRILOGUE_TEST_BOOTSTRAP=host:port points the tests at a server that runs already, and
+TRILOGUE_TEST_PULSAR=host:port,host:port (binary, HTTP) those of Pulsar's clients.
 """
 
 from __future__ import annotations
@@ -13,9 +15,11 @@ from pathlib import Path
 from typing import Protocol
 
 from tools.servers.kafka import RealKafka
+from tools.servers.pulsar import VERSION as PULSAR_VERSION
+from tools.servers.pulsar import RealPulsar
 
 from tests.server import Server, start_server
-from tests.tools import require_jars
+from tests.tools import require_jars, require_pulsar_jars
 
 DEFAULT_VERSION = "3.9.1"
 
@@ -84,6 +88,69 @@ class Trilogue:
             self.server.kill9()
 
 
+class PulsarBroker(Protocol):
+    """A Pulsar address with a life; `http` is the URL of its administration."""
+
+    name: str
+
+    @property
+    def address(self) -> str: ...
+    @property
+    def http(self) -> str: ...
+    @property
+    def pid(self) -> int: ...
+    @property
+    def output(self) -> str: ...
+    def start(self) -> object: ...
+    def stop(self) -> int: ...
+    def kill9(self) -> None: ...
+
+
+class TrilogueForPulsar:
+    """Our server as a PulsarBroker: all doors keep their ports through restarts."""
+
+    name = "trilogue"
+
+    def __init__(self, data: Path, settings: Mapping[str, object] | None = None) -> None:
+        self.data = data
+        self.settings = dict(settings or {})
+        self.doors = dict.fromkeys(("pulsar", "http", "kafka"), "127.0.0.1:0")
+        self.server: Server | None = None
+
+    def start(self) -> TrilogueForPulsar:
+        self.server = start_server(self.data, listen=self.doors, settings=self.settings)
+        self.doors = {name: self.server.doors[name] for name in self.doors}
+        return self
+
+    @property
+    def running(self) -> Server:
+        assert self.server is not None, "not started"
+        return self.server
+
+    @property
+    def address(self) -> str:
+        return self.doors["pulsar"]
+
+    @property
+    def http(self) -> str:
+        return f"http://{self.doors['http']}"
+
+    @property
+    def pid(self) -> int:
+        return self.running.pid
+
+    @property
+    def output(self) -> str:
+        return self.running.output
+
+    def stop(self) -> int:
+        return self.running.stop()
+
+    def kill9(self) -> None:
+        if self.server is not None:
+            self.server.kill9()
+
+
 class Elsewhere:
     """A server somebody else started: it can be talked to and nothing more."""
 
@@ -91,8 +158,9 @@ class Elsewhere:
     pid = 0
     output = ""
 
-    def __init__(self, address: str) -> None:
+    def __init__(self, address: str, http: str = "") -> None:
         self.address = address
+        self.http = f"http://{http}"
 
     def start(self) -> Elsewhere:
         return self
@@ -124,3 +192,22 @@ def make(name: str, root: Path, settings: Mapping[str, object] | None = None) ->
         case "elsewhere":
             return Elsewhere(os.environ["TRILOGUE_TEST_BOOTSTRAP"])
     raise ValueError(name)
+
+
+def pulsar_names() -> list[str]:
+    """Which servers the tests of Pulsar's clients meet."""
+    if os.environ.get("TRILOGUE_TEST_PULSAR"):
+        return ["elsewhere"]
+    return ["trilogue", "pulsar"] if os.environ.get("TRILOGUE_TEST_REAL") else ["trilogue"]
+
+
+def make_pulsar(
+    name: str, root: Path, settings: Mapping[str, object] | None = None
+) -> PulsarBroker:
+    """A server of that name, not started; `settings` are ours and mean nothing to the other."""
+    if name == "trilogue":
+        return TrilogueForPulsar(root / "data", settings)
+    if name == "elsewhere":
+        return Elsewhere(*os.environ["TRILOGUE_TEST_PULSAR"].split(","))
+    require_pulsar_jars(PULSAR_VERSION)
+    return RealPulsar(root)

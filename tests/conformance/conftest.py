@@ -6,10 +6,14 @@ import itertools
 import re
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from tests import brokers
-from tests.brokers import Broker
+from tests.brokers import Broker, PulsarBroker
+from tests.conformance.clients.pulsar import Connection, PulsarLibrary, connect
+from tests.conformance.clients.pulsar_libraries import ALL as PULSAR_LIBRARIES
+from tests.conformance.pulsar_admin import Admin
 
 SETTINGS: dict[str, object] = {}
 RUN = f"{time.time_ns() // 1_000_000:x}"[-7:]  # a server that runs already saw earlier runs
@@ -75,3 +79,62 @@ def topic(request: pytest.FixtureRequest) -> str:
 
 def unique(name: str) -> str:
     return f"{re.sub('[^a-z0-9]+', '-', name.lower())[:80].strip('-')}.{RUN}.{next(_numbers)}"
+
+
+@pytest.fixture(scope="session")
+def pulsar_of_the_session() -> Iterator[list[PulsarBroker]]:
+    """The real Pulsar takes ten seconds to start: one for all modules, made when first wanted."""
+    made: list[PulsarBroker] = []
+    yield made
+    for broker in made:
+        broker.kill9()
+
+
+@pytest.fixture(scope="module", params=brokers.pulsar_names())
+def pulsar(
+    request: pytest.FixtureRequest,
+    tmp_path_factory: pytest.TempPathFactory,
+    pulsar_of_the_session: list[PulsarBroker],
+) -> Iterator[PulsarBroker]:
+    """A running server that the tests of one module share and leave running."""
+    root = tmp_path_factory.mktemp(request.param)
+    if request.param == "pulsar":
+        if not pulsar_of_the_session:
+            real = brokers.make_pulsar("pulsar", root)
+            real.start()
+            pulsar_of_the_session.append(real)
+        yield pulsar_of_the_session[0]
+        return
+    made = brokers.make_pulsar(request.param, root, SETTINGS)
+    made.start()
+    yield made
+    made.kill9()
+
+
+@pytest.fixture(params=[name for name in brokers.pulsar_names() if name != "elsewhere"])
+def own_pulsar(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[PulsarBroker]:
+    """A running server that one test has for itself: it may be killed and restarted."""
+    made = brokers.make_pulsar(request.param, tmp_path, SETTINGS)
+    made.start()
+    yield made
+    made.kill9()
+
+
+@pytest.fixture
+def admin(pulsar: PulsarBroker) -> Admin:
+    return Admin(pulsar.http)
+
+
+@pytest.fixture
+def connection(pulsar: PulsarBroker, library: PulsarLibrary) -> Iterator[Connection]:
+    """A client object of the library that the test is about (its parameter `library`)."""
+    made = connect(library, f"pulsar://{pulsar.address}")
+    yield made
+    made.close()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _libraries_end_with_the_session() -> Iterator[None]:
+    yield
+    for library in PULSAR_LIBRARIES:
+        library.stop()
