@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 
-from tools.docs import kafka, limits, spark
+from tools.docs import kafka, limits, pulsar, spark
 from tools.docs.blocks import ROOT, Maker, fill, pages
 from tools.docs.decisions import decisions
 from tools.docs.numbers import numbers
@@ -17,9 +17,13 @@ MAKERS: dict[str, Maker] = {
     "kafka-apis": kafka.apis,
     "topic-settings": kafka.topic_settings,
     "kafka-errors": kafka.errors,
+    "pulsar-commands": pulsar.commands,
+    "pulsar-sent": pulsar.sent,
+    "pulsar-errors": pulsar.errors,
     "spark-read-options": spark.read_options,
     "spark-write-options": spark.write_options,
     "limits-doors": limits.doors,
+    "limits-pulsar": pulsar.bounds,
     "limits-topics": limits.topics,
     "limits-storage": limits.storage,
     "decisions": decisions,

@@ -1,0 +1,91 @@
+"""What the Pulsar door serves, its bounds, and the errors that it tells: from the code."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator
+
+from tools.docs.blocks import ROOT, table
+from tools.docs.limits import Bound, render, size
+from trilogue.gateway.pulsar import patterns
+from trilogue.gateway.pulsar.commands import SINCE, TABLE, Row
+from trilogue.gateway.pulsar.errors import CODES
+from trilogue.gateway.pulsar.shared import PulsarSettings
+from trilogue.gateway.stream import Limits
+from trilogue.wire.pulsar.commands import BY_TYPE
+from trilogue.wire.pulsar.frame import SLACK
+
+TESTS = "tests/gateway/pulsar"
+UNDER_ANOTHER_NAME = {"handshake": "connection", "transactions": "connection"}
+
+
+def commands() -> str:
+    """One row for each command that clients may send."""
+    return table(("no.", "command", "access", "tests"), (_command(row) for row in TABLE))
+
+
+def _command(row: Row) -> tuple[object, ...]:
+    room = inspect.getmodule(row.handler)
+    assert room is not None
+    stem = room.__name__.rpartition(".")[2]
+    tests = f"{TESTS}/test_{UNDER_ANOTHER_NAME.get(stem, stem)}.py"
+    access = f"{row.operation.value} on {row.resource.value}"
+    return int(row.type), BY_TYPE[row.type].name, access, _link(tests)
+
+
+def _link(path: str) -> str:
+    name = path.rpartition("/")[2]
+    return f"[{name}](../../{path})" if (ROOT / path).exists() else ""
+
+
+def sent() -> str:
+    """What is kept from clients that are too old to know it."""
+    rows = sorted((version, BY_TYPE[kind].name) for kind, version in SINCE.items() if version)
+    return table(("since version", "command"), rows)
+
+
+def errors() -> str:
+    """One row for each reason that a room below the door may have to say no."""
+    rows = [
+        (_room(kind), f"`{kind.__name__}`", f"`{code.name}`", int(code), _first_line(kind))
+        for kind, code in CODES.items()
+        if kind.__module__.startswith("trilogue.")
+    ]
+    return table(("room", "reason", "Pulsar's error", "code", "meaning"), rows)
+
+
+def _room(kind: type) -> str:
+    return kind.__module__.split(".")[1]
+
+
+def _first_line(kind: type) -> str:
+    return (inspect.getdoc(kind) or "").partition("\n\n")[0]
+
+
+def bounds() -> str:
+    """Every bound of a connection of Pulsar's."""
+    return render(_bounds())
+
+
+def _bounds() -> Iterator[Bound]:
+    limits, pulsar = Limits(), PulsarSettings()
+    cut, refused = "its connection is closed", "`NotAllowedError`"
+    count: Callable[[int], str] = "{:,}".format
+    yield Bound("a message of a Pulsar client", size(pulsar.message_bytes_max),
+                f"{cut}, from {size(SLACK)} above it on", "pulsar.max-message")  # fmt: skip
+    yield Bound("a frame of a Pulsar client before CONNECT",
+                size(limits.unauthenticated_frame_bytes), cut)  # fmt: skip
+    yield Bound("a frame of a Pulsar client without a message", size(pulsar.command_bytes_max),
+                cut)  # fmt: skip
+    yield Bound("a Pulsar client that says no CONNECT", f"{pulsar.connect_s:.0f} s", cut)
+    yield Bound("a Pulsar client that is silent", f"{2 * pulsar.keep_alive_s:.0f} s", cut,
+                "pulsar.keep-alive")  # fmt: skip
+    yield Bound("messages of one Pulsar connection that are not durable yet",
+                count(pulsar.sends_in_flight_max), "is not read until half of them are")  # fmt: skip
+    yield Bound("requests of one Pulsar connection at work", count(pulsar.requests_in_flight_max),
+                "is not read until half of them are done")  # fmt: skip
+    yield Bound("producers of one connection", count(pulsar.producers_max), refused)
+    yield Bound("consumers of one connection", count(pulsar.consumers_max), refused)
+    yield Bound("watches of one connection", count(pulsar.watchers_max), refused)
+    yield Bound("a pattern of topics that is evaluated here",
+                f"{patterns.LENGTH_MAX} characters", "its client evaluates it")  # fmt: skip
