@@ -73,6 +73,17 @@ def test_a_topic_is_made_once_by_its_bare_name(admin: Admin, name: str):
     assert admin("DELETE", topic) == (404, {"reason": f"Topic persistent://{name}/t not found"})
 
 
+def test_the_number_of_partitions_may_stand_in_a_string(admin: Admin, name: str):
+    topic = f"persistent/{name}/t"
+
+    assert admin("PUT", f"{topic}/partitions", "2") == (204, None)
+    assert admin("POST", f"{topic}/partitions", "3") == (204, None)
+
+    assert admin.get(f"{topic}/partitions") == {"partitions": 3, "deleted": False}
+    for wrong in ("", "x", "-1", "1" * 20, True, None):
+        assert admin("POST", f"{topic}/partitions", wrong)[0] == 400
+
+
 def test_a_topic_has_as_many_partitions_as_are_asked_for(admin: Admin, name: str):
     topic = f"persistent/{name}/t"
 

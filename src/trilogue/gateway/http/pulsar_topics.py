@@ -41,6 +41,7 @@ from trilogue.gateway.http.pulsar_stats import (
 
 EXISTS = "This topic already exists"
 PROPERTIES_MAX, PERMISSIONS_MAX = 1_000, 1_000
+DIGITS_MAX = 9
 
 
 # -- made
@@ -54,13 +55,19 @@ async def put_topic(asked: Asked) -> None:
 async def put_partitioned(asked: Asked) -> None:
     """Make a topic with numbered partitions."""
     body = asked.any_json()
-    if isinstance(body, dict):  # with properties
-        body = body.get("partitions", 0)
+    count = _count(body.get("partitions", 0) if isinstance(body, dict) else body)
+    if count <= 0:
+        raise Problem(406, "Number of partitions should be more than 0")
+    await _make(asked, count)
+
+
+def _count(body: object) -> int:
+    """Partitions, as a number or as its digits in a string (pulsar-rs writes them so)."""
+    if isinstance(body, str) and body.isascii() and body.isdigit() and len(body) <= DIGITS_MAX:
+        return int(body)
     if not isinstance(body, int) or isinstance(body, bool):
         raise Problem(400, "the number of partitions is a number")
-    if body <= 0:
-        raise Problem(406, "Number of partitions should be more than 0")
-    await _make(asked, body)
+    return body
 
 
 async def _make(asked: Asked, partitions: int) -> None:
@@ -119,9 +126,7 @@ async def get_partitions(asked: Asked) -> object:
 
 async def post_partitions(asked: Asked) -> None:
     """Add partitions."""
-    body = asked.any_json()
-    if not isinstance(body, int) or isinstance(body, bool):
-        raise Problem(400, "the number of partitions is a number")
+    body = _count(asked.any_json())
     topic, cluster = asked.topic, asked.broker.cluster
     if not topic.partitioned:
         raise Problem(409, f"Topic {asked.name} is not the partitioned topic.")
