@@ -80,10 +80,10 @@ def _bounds() -> Iterator[Bound]:
     yield Bound("a Pulsar client that says no CONNECT", f"{pulsar.connect_s:.0f} s", cut)
     yield Bound("a Pulsar client that is silent", f"{2 * pulsar.keep_alive_s:.0f} s", cut,
                 "pulsar.keep-alive")  # fmt: skip
-    yield Bound("messages of one Pulsar connection that are not durable yet",
-                count(pulsar.sends_in_flight_max), "is not read until half of them are")  # fmt: skip
-    yield Bound("requests of one Pulsar connection at work", count(pulsar.requests_in_flight_max),
-                "is not read until half of them are done")  # fmt: skip
+    yield Bound("messages of a Pulsar connection that are not durable yet",
+                count(pulsar.sends_in_flight_max), "is not read until half are")  # fmt: skip
+    yield Bound("requests of a Pulsar connection at work", count(pulsar.requests_in_flight_max),
+                "is not read until half are done")  # fmt: skip
     yield Bound("producers of one connection", count(pulsar.producers_max), refused)
     yield Bound("consumers of one connection", count(pulsar.consumers_max), refused)
     yield Bound("watches of one connection", count(pulsar.watchers_max), refused)
