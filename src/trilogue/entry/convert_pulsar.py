@@ -32,6 +32,7 @@ from trilogue.entry.convert_names import (
 )
 from trilogue.entry.message import Message
 from trilogue.entry.pulsar_batch import PulsarMessage
+from trilogue.wire.pulsar.pulsar_pb2 import KeyValue, SingleMessageMetadata
 
 PRODUCER_NAME: Final = "trilogue.kafka"
 """The producer that Pulsar clients see behind what Kafka clients wrote: there is no name there."""
@@ -164,70 +165,22 @@ def _number(value: bytes) -> int | None:
 # ---- bytes
 
 
-def item_bytes(item: PulsarMessage) -> bytearray:
+def item_bytes(item: PulsarMessage) -> bytes:
     """Write one item of a batch: its size, metadata, value."""
-    (
-        _,
-        value,
-        key,
-        key_is_base64,
-        key_is_null,
-        ordering_key,
-        event_time,
-        sequence_id,
-        properties,
-    ) = item
-    meta = bytearray()
-    for name, text in properties:
-        _put_property(meta, name, text)
-    if key is not None:
-        _put_octets(meta, b"\x12", key.encode())
-    size = 0 if value is None else len(value)
-    meta += b"\x18"
-    meta += varint(size)
-    if event_time:
-        meta += b"\x28"
-        meta += varint(event_time)
-    if key_is_base64:
-        meta += b"\x30\1"
-    if ordering_key is not None:
-        _put_octets(meta, b"\x3a", ordering_key)
-    meta += b"\x40"
-    meta += varint(sequence_id)
-    if value is None:
-        meta += b"\x48\1"
-    if key_is_null:
-        meta += b"\x50\1"
-    out = bytearray(len(meta).to_bytes(4, "big"))
-    out += meta
-    if value:
-        out += value
-    return out
-
-
-def _put_property(out: bytearray, name: str, text: str) -> None:
-    pair = bytearray()
-    _put_octets(pair, b"\x0a", name.encode())
-    _put_octets(pair, b"\x12", text.encode())
-    _put_octets(out, b"\x0a", pair)
-
-
-def _put_octets(out: bytearray, tag: bytes, value: bytes | bytearray) -> None:
-    out += tag
-    out += varint(len(value))
-    out += value
-
-
-def varint(number: int) -> bytes:
-    """Write a number as protobuf does."""
-    if number < 128:
-        return _ONE[number]
-    out = bytearray()
-    while number >= 128:
-        out.append(number & 127 | 128)
-        number >>= 7
-    out.append(number)
-    return bytes(out)
-
-
-_ONE: Final = tuple(bytes((number,)) for number in range(128))
+    value = item.value or b""
+    described = SingleMessageMetadata(
+        properties=[KeyValue(key=name, value=text) for name, text in item.properties],
+        partition_key=item.partition_key,
+        payload_size=len(value),
+        event_time=item.event_time or None,
+        ordering_key=item.ordering_key,
+        sequence_id=item.sequence_id,
+    )
+    if item.key_is_b64:
+        described.partition_key_b64_encoded = True
+    if item.value is None:
+        described.null_value = True
+    if item.null_key:
+        described.null_partition_key = True
+    octets = described.SerializeToString()
+    return b"".join((len(octets).to_bytes(4, "big"), octets, value))

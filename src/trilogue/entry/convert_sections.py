@@ -37,7 +37,7 @@ PULSAR_CODECS: Final = {
 }
 
 
-Rows = list[tuple[bytes | bytearray, PulsarMessage | None]]
+Rows = list[tuple[bytes, PulsarMessage | None]]
 """An item as bytes for every offset in a row, and what it says; None is a hole."""
 
 

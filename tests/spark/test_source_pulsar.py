@@ -1,0 +1,74 @@
+"""What Pulsar clients write, as a table and as a stream: the source knows nothing of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pulsar
+import pytest
+from pyspark.sql import functions as f
+
+from tests.server import Server
+from tests.spark.rooms import BEGAN_MS, make_topic, numbered, produce, reader, run_to_table, stream
+
+COUNT = 300
+
+
+@pytest.fixture
+def client(server: Server) -> Iterator[pulsar.Client]:
+    quiet = pulsar.ConsoleLogger(pulsar.LoggerLevel.Error)
+    made = pulsar.Client(server.pulsar, logger=quiet)
+    yield made
+    made.close()
+
+
+def write(client: pulsar.Client, topic: str, count: int) -> None:
+    producer = client.create_producer(
+        topic, compression_type=pulsar.CompressionType.ZSTD, batching_max_publish_delay_ms=20
+    )
+    for index in range(count):
+        producer.send_async(
+            b"pulsar %d" % index,
+            lambda *_: None,
+            partition_key=f"k{index % 5}",
+            event_timestamp=BEGAN_MS + index,
+            properties={"a": "1"},
+        )
+    producer.flush()
+    producer.close()
+
+
+def test_a_table_holds_what_both_kinds_of_clients_wrote(spark, server, client):
+    topic = make_topic(server, 2)
+    produce(server, topic, numbered(COUNT))
+    write(client, topic, COUNT)
+
+    rows = reader(spark, server, includeHeaders="true").load(topic)
+    found = (
+        rows.where(f.expr("string(value) LIKE 'pulsar %'"))
+        .withColumn("at", f.unix_millis("timestamp"))
+        .orderBy("at")
+        .collect()
+    )
+
+    assert rows.count() == 2 * COUNT
+    assert [bytes(row.value) for row in found] == [b"pulsar %d" % one for one in range(COUNT)]
+    assert [row.at for row in found] == [BEGAN_MS + one for one in range(COUNT)]
+    assert {bytes(row.key) for row in found} == {b"k%d" % one for one in range(5)}
+    assert {row.headers[0].key for row in found} == {"a"}
+    places = {(row.partition, row.offset) for row in rows.select("partition", "offset").collect()}
+    assert len(places) == 2 * COUNT
+
+
+def test_a_stream_goes_on_with_what_a_pulsar_client_writes(spark, server, client, tmp_path):
+    topic = make_topic(server, 1)
+    write(client, topic, 20)
+
+    def run() -> int:
+        rows = stream(spark, server, subscribe=topic, startingOffsets="earliest")
+        run_to_table(rows, tmp_path)
+        return int(spark.read.parquet(str(tmp_path / "table")).count())
+
+    assert run() == 20
+    write(client, topic, 15)
+    assert run() == 35
