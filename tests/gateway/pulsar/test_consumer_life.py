@@ -1,0 +1,320 @@
+"""FLOW, REDELIVER, CLOSE_CONSUMER, UNSUBSCRIBE, CONSUMER_STATS and the end of a topic."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.gateway.loop import on_loop
+from tests.gateway.pulsar.readers import (
+    ABSENT,
+    EXCLUSIVE,
+    FAILOVER,
+    KEY_SHARED,
+    LATEST,
+    SHARED,
+    ack,
+    fill,
+    fill_batch,
+    ids,
+    mark,
+    messages,
+    offsets,
+    received,
+    subscribe,
+)
+from tests.gateway.pulsar.rig import Rig, settle
+from trilogue.broker.policies import TERMINATED
+from trilogue.broker.subscriptions import Cursor
+from trilogue.wire.pulsar.errors import ServerError
+from trilogue.wire.pulsar.pulsar_pb2 import KeySharedMode
+
+KINDS = {"Exclusive": EXCLUSIVE, "Shared": SHARED, "Failover": FAILOVER, "Key_Shared": KEY_SHARED}
+STICKY = KeySharedMode.STICKY
+
+
+def cursor(rig: Rig, topic: str = "t", name: str = "s") -> Cursor | None:
+    partition = rig.broker.cluster.topic(rig.name(topic)).partitions[0]
+    return rig.broker.subscriptions.find(partition.partition_id, name)
+
+
+# ---- FLOW
+
+
+@on_loop
+async def test_messages_come_as_far_as_they_were_asked_for():
+    """Seed 000, flow control: "the client needs to give permission to the broker"."""
+    async with Rig() as rig:
+        rig.topic("t")
+        await fill(rig, *[b"x"] * 5)
+        peer = await rig.connected()
+        await subscribe(peer, asks=0)
+
+        assert await offsets(peer) == []
+        for entry in (0, 1):  # a queue of size 0 asks for each
+            peer.say("flow", consumer_id=1, messagePermits=1)
+            assert [entry] == await offsets(peer)
+        peer.say("flow", consumer_id=1, messagePermits=2)
+        assert await offsets(peer) == [2, 3]
+
+
+@pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
+@on_loop
+async def test_permits_count_the_messages_of_a_batch(kind):
+    async with Rig() as rig:
+        rig.topic("t")
+        for _ in range(3):
+            await fill_batch(rig, b"a", b"b", b"c")
+        peer = await rig.connected()
+        await subscribe(peer, kind=kind, asks=4)
+        await received(peer)
+
+        peer.say("flow", consumer_id=1, messagePermits=2)
+        assert await offsets(peer) == []
+        peer.say("flow", consumer_id=1, messagePermits=1)
+        assert await offsets(peer) == [6]
+
+
+@pytest.mark.parametrize("permits", [0, 2**31, 2**32 - 1])
+@on_loop
+async def test_permits_of_any_size_do_no_harm(permits):
+    async with Rig() as rig:
+        rig.topic("t")
+        await fill(rig, b"a")
+        peer = await rig.connected()
+        await subscribe(peer, asks=1)
+        for _ in range(3):
+            peer.say("flow", consumer_id=1, messagePermits=permits)
+
+        assert await offsets(peer) == [0]
+        assert peer.connection.consumers[1].demand < 2**31
+
+
+@on_loop
+async def test_a_flow_for_a_consumer_that_is_gone_is_passed_over():
+    async with Rig() as rig:
+        peer = await rig.connected()
+
+        peer.say("flow", consumer_id=9, messagePermits=1)
+
+        assert not peer.is_cut
+
+
+# ---- REDELIVER
+
+
+@on_loop
+async def test_messages_given_back_come_again_and_say_how_often():
+    async with Rig() as rig:
+        rig.topic("t")
+        await fill(rig, b"0", b"1", b"2")
+        peer = await rig.connected()
+        await subscribe(peer, kind=SHARED)
+        await messages(peer)
+
+        peer.say("redeliverUnacknowledgedMessages", consumer_id=1, message_ids=ids(rig, 1))
+        (found,) = await messages(peer)
+        assert (found.command.message_id.entryId, found.command.redelivery_count) == (1, 1)
+        peer.say("redeliverUnacknowledgedMessages", consumer_id=1)
+        again = await messages(peer)
+
+        assert [
+            (each.command.message_id.entryId, each.command.redelivery_count) for each in again
+        ] == [(0, 1), (1, 2), (2, 1)]
+
+
+@on_loop
+async def test_an_epoch_is_echoed_and_raised():
+    """pulsar-messages, MESSAGE field 5: only to consumers that said an epoch."""
+    async with Rig() as rig:
+        rig.topic("t")
+        await fill(rig, b"0")
+        peer, silent = await rig.connected(), await rig.connected()
+        await subscribe(peer, consumer_epoch=0)
+        await subscribe(silent, name="other")
+
+        (found,) = await messages(peer)
+        assert found.command.HasField("consumer_epoch")
+        assert found.command.consumer_epoch == 0
+        peer.say("redeliverUnacknowledgedMessages", consumer_id=1, consumer_epoch=3)
+        (again,) = await messages(peer)
+        assert again.command.consumer_epoch == 3
+        (plain,) = await messages(silent)
+        assert not plain.command.HasField("consumer_epoch")
+
+
+@on_loop
+async def test_what_a_lost_consumer_had_goes_to_the_others_first():
+    async with Rig() as rig:
+        rig.topic("t")
+        await fill(rig, *[b"x"] * 4)
+        lost, other = await rig.connected(), await rig.connected()
+        await subscribe(lost, kind=SHARED, asks=3)
+        await messages(lost)
+        ack(lost, ids(rig, 1))
+        await subscribe(other, kind=SHARED, asks=0)
+
+        lost.transport.close()
+        other.say("flow", consumer_id=1, messagePermits=10)
+
+        assert await offsets(other) == [0, 2, 3]
+
+
+# ---- the end of a consumer
+
+
+@on_loop
+async def test_closing_a_consumer_is_answered_and_ends_its_messages():
+    async with Rig() as rig:
+        rig.topic("t")
+        peer = await rig.connected()
+        await subscribe(peer)
+
+        await peer.ask("close_consumer", "success", consumer_id=1)
+        await fill(rig, b"0")
+
+        assert await received(peer) == []
+        assert cursor(rig) is not None
+
+
+@on_loop
+async def test_closing_what_is_not_there_succeeds():
+    """As on a real broker."""
+    async with Rig() as rig:
+        peer = await rig.connected()
+
+        await peer.ask("close_consumer", "success", consumer_id=9)
+
+
+@on_loop
+async def test_unsubscribing_deletes_the_subscription():
+    async with Rig() as rig:
+        rig.topic("t")
+        peer = await rig.connected()
+        await subscribe(peer)
+
+        await peer.ask("unsubscribe", "success", consumer_id=1)
+
+        assert cursor(rig) is None
+        assert not peer.connection.consumers
+
+
+@on_loop
+async def test_nobody_unsubscribes_others_unless_by_force():
+    async with Rig() as rig:
+        rig.topic("t")
+        peer, other = await rig.connected(), await rig.connected()
+        await subscribe(peer, kind=SHARED)
+        await subscribe(other, kind=SHARED)
+
+        refused = await peer.ask("unsubscribe", "error", consumer_id=1)
+        assert refused.error == ServerError.MetadataError
+        await peer.ask("unsubscribe", "success", consumer_id=1, force=True)
+        told = await other.answer("close_consumer")
+
+        assert told.request_id == ABSENT
+        assert cursor(rig) is None
+
+
+@on_loop
+async def test_unsubscribing_nobody_is_an_error():
+    async with Rig() as rig:
+        peer = await rig.connected()
+
+        refused = await peer.ask("unsubscribe", "error", consumer_id=9)
+
+        assert refused.error == ServerError.MetadataError
+
+
+@on_loop
+async def test_a_topic_that_is_deleted_sends_its_consumers_off():
+    async with Rig() as rig:
+        topic = rig.topic("t")
+        peer, old = await rig.connected(), await rig.connected(4)
+        await subscribe(peer, kind=SHARED)
+        await subscribe(old, kind=SHARED)
+
+        await rig.commit(rig.broker.cluster.plan_delete(topic.name))
+        await peer.answer("close_consumer")
+        await settle()
+
+        assert old.is_cut, "it does not know CLOSE_CONSUMER from a broker"
+
+
+@on_loop
+async def test_the_end_of_a_terminated_topic_is_told_when_all_is_acked():
+    """Seed 000, ReachedEndOfTopic: the topic was terminated and everything was acked."""
+    async with Rig() as rig:
+        topic = rig.topic("t")
+        await fill(rig, b"0", b"1")
+        peer, old = await rig.connected(), await rig.connected(8)
+        await subscribe(peer)
+        await subscribe(old, name="old")
+        await messages(peer)
+        await messages(old)
+
+        await rig.commit(rig.broker.cluster.plan_alter(topic.name, {TERMINATED: "[0]"}))
+        ack(peer, ids(rig, 0))
+        ack(old, ids(rig, 1), ack_type=1)
+        assert await received(peer) == []
+        ack(peer, ids(rig, 1))
+        assert (await peer.answer("reachedEndOfTopic")).consumer_id == 1
+
+        assert await received(old) == [], "it does not know the command"
+        late = await rig.connected()
+        await subscribe(late, name="late", initialPosition=LATEST)
+        await late.answer("reachedEndOfTopic")
+
+
+# ---- CONSUMER_STATS
+
+
+@on_loop
+async def test_stats_tell_what_a_consumer_is_doing():
+    """Seed 000, ConsumerStats."""
+    async with Rig() as rig:
+        rig.topic("t")
+        await fill(rig, *[b"x"] * 5)
+        peer = await rig.connected()
+        await subscribe(peer, kind=SHARED, asks=3, consumer_name="mine")
+        await messages(peer)
+        ack(peer, ids(rig, 0))
+
+        found = await peer.ask("consumerStats", "consumerStatsResponse", consumer_id=1)
+
+        assert not found.HasField("error_code")
+        assert (found.consumerName, found.type) == ("mine", "Shared")
+        assert (found.availablePermits, found.unackedMessages, found.msgBacklog) == (0, 2, 4)
+        assert not found.blockedConsumerOnUnackedMsgs
+        assert found.address == "/192.0.2.1:40000"
+
+
+@on_loop
+async def test_stats_of_nobody_are_an_error_in_their_own_answer():
+    """Seed 000, ConsumerStatsResponse: error_code and error_message."""
+    async with Rig() as rig:
+        peer = await rig.connected()
+
+        found = await peer.ask("consumerStats", "consumerStatsResponse", consumer_id=9)
+
+        assert found.error_code == ServerError.ConsumerNotFound
+        assert found.error_message
+
+
+@on_loop
+async def test_administration_sees_subscriptions_and_consumers():
+    async with Rig() as rig:
+        topic = rig.topic("t")
+        await fill(rig, b"0", b"1")
+        peer = await rig.connected()
+        await subscribe(peer, name="a", kind=SHARED, consumer_name="one")
+        await messages(peer)
+        await subscribe(peer, name="b", consumer_id=2)
+        await settle()
+        peer.say("close_consumer", request_id=7, consumer_id=2)
+
+        a, b = rig.door.readers.stats(topic.partitions[0])
+
+        assert a[:5] == ("a", "Shared", True, 2, 2)
+        assert [each.name for each in a.consumers] == ["one"]
+        assert b[:5] == ("b", "", True, 2, 0)
+        assert mark(rig, name="a") == 0

@@ -1,0 +1,176 @@
+"""What policies say of consumers and subscriptions is obeyed."""
+
+from __future__ import annotations
+
+import asyncio
+
+from tests.gateway.loop import on_loop
+from tests.gateway.pulsar.readers import (
+    EXCLUSIVE,
+    FAILOVER,
+    KEY_SHARED,
+    SHARED,
+    ack,
+    fill,
+    ids,
+    offsets,
+    payloads,
+    received,
+    subscribe,
+)
+from tests.gateway.pulsar.rig import Rig
+from trilogue.broker.subscriptions import Cursor
+from trilogue.wire.pulsar.errors import ServerError
+from trilogue.wire.pulsar.pulsar_pb2 import KeySharedMode
+
+KINDS = {"Exclusive": EXCLUSIVE, "Shared": SHARED, "Failover": FAILOVER, "Key_Shared": KEY_SHARED}
+STICKY = KeySharedMode.STICKY
+
+
+def cursor(rig: Rig, topic: str = "t", name: str = "s") -> Cursor | None:
+    partition = rig.broker.cluster.topic(rig.name(topic)).partitions[0]
+    return rig.broker.subscriptions.find(partition.partition_id, name)
+
+
+@on_loop
+async def test_consumers_of_a_topic_are_limited():
+    async with Rig() as rig:
+        await rig.policies("public/default", maxConsumers=2)
+        rig.topic("t")
+        peer = await rig.connected()
+        for number in (1, 2):
+            await subscribe(peer, name=f"s{number}", consumer_id=number)
+
+        refused = await subscribe(peer, name="s3", consumer_id=3, answer="error")
+
+        assert refused.error == ServerError.ConsumerBusy
+
+
+@on_loop
+async def test_consumers_of_a_subscription_are_limited():
+    async with Rig() as rig:
+        await rig.policies("public/default", maxConsumersPerSubscription=2)
+        rig.topic("t")
+        peer = await rig.connected()
+        for number in (1, 2):
+            await subscribe(peer, kind=SHARED, consumer_id=number)
+
+        refused = await subscribe(peer, kind=SHARED, consumer_id=3, answer="error")
+
+        assert refused.error == ServerError.ConsumerBusy
+
+
+@on_loop
+async def test_subscriptions_of_a_topic_are_limited():
+    async with Rig() as rig:
+        await rig.policies("public/default", maxSubscriptionsPerTopic=2)
+        rig.topic("t")
+        peer = await rig.connected()
+        await subscribe(peer, name="s1", consumer_id=1)
+        await subscribe(peer, name="s2", consumer_id=2, durable=False)
+
+        for durable in (True, False):
+            refused = await subscribe(
+                peer, name="s3", consumer_id=3, durable=durable, answer="error"
+            )
+            assert refused.error == ServerError.NotAllowedError
+        assert cursor(rig, name="s3") is None
+
+
+@on_loop
+async def test_types_of_subscriptions_that_are_not_enabled_are_refused():
+    async with Rig() as rig:
+        await rig.policies("public/default", subscriptionTypesEnabled=["Shared"])
+        rig.topic("t")
+        peer = await rig.connected()
+
+        refused = await subscribe(peer, kind=EXCLUSIVE, answer="error")
+        assert refused.error == ServerError.NotAllowedError
+        await subscribe(peer, kind=SHARED)
+
+
+@on_loop
+async def test_a_subscription_is_made_by_mentioning_it_only_where_allowed():
+    async with Rig() as rig:
+        await rig.policies(
+            "public/default", autoSubscriptionCreation={"allowAutoSubscriptionCreation": False}
+        )
+        rig.topic("t")
+        peer = await rig.connected()
+
+        refused = await subscribe(peer, answer="error")
+        assert refused.error == ServerError.SubscriptionNotFound
+        await subscribe(peer, durable=False)
+
+
+@on_loop
+async def test_a_consumer_with_too_much_unacked_waits():
+    async with Rig() as rig:
+        await rig.policies("public/default", maxUnackedMessagesOnConsumer=4)
+        rig.topic("t")
+        await fill(rig, *[b"x"] * 8)
+        peer = await rig.connected()
+        await subscribe(peer, kind=SHARED)
+
+        assert await offsets(peer) == [0, 1, 2, 3]
+        ack(peer, ids(rig, 0))
+        assert await offsets(peer) == []
+        ack(peer, ids(rig, 1))
+        assert await offsets(peer) == [4, 5]
+
+
+@on_loop
+async def test_a_subscription_with_too_much_unacked_waits():
+    async with Rig() as rig:
+        await rig.policies("public/default", maxUnackedMessagesOnSubscription=4)
+        rig.topic("t")
+        await fill(rig, *[b"x"] * 8)
+        peer = await rig.connected()
+        await subscribe(peer, kind=SHARED, consumer_id=1, asks=0)
+        await subscribe(peer, kind=SHARED, consumer_id=2)
+        peer.say("flow", consumer_id=1, messagePermits=100)
+
+        assert len(await received(peer)) == 4
+        ack(peer, ids(rig, 0, 1))
+        assert len(await received(peer)) == 2
+
+
+@on_loop
+async def test_limits_that_change_hold_for_who_is_connected():
+    async with Rig() as rig:
+        rig.topic("t")
+        peer = await rig.connected()
+        await subscribe(peer, kind=SHARED)
+
+        await rig.policies("public/default", maxUnackedMessagesOnConsumer=2)
+        await fill(rig, *[b"x"] * 5)
+
+        assert await offsets(peer) == [0, 1]
+
+
+@on_loop
+async def test_a_message_waits_for_its_time():
+    async with Rig() as rig:
+        rig.topic("t")
+        peer = await rig.connected()
+        await subscribe(peer, kind=SHARED)
+        await fill(rig, b"later", deliver_at_time=rig.now_ms + 5_000)
+        await fill(rig, b"now")
+
+        assert await payloads(peer) == [b"now"]
+        rig.now_ms += 5_001
+        await asyncio.sleep(5.1)
+        assert await payloads(peer) == [b"later"]
+
+
+@on_loop
+async def test_messages_do_not_wait_where_the_policy_says_so():
+    async with Rig() as rig:
+        await rig.policies("public/default", delayedDelivery={"active": False, "tickTime": 1000})
+        rig.topic("t")
+        peer = await rig.connected()
+        await subscribe(peer, kind=SHARED)
+
+        await fill(rig, b"later", deliver_at_time=rig.now_ms + 5_000)
+
+        assert await payloads(peer) == [b"later"]
