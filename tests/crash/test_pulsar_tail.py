@@ -1,7 +1,7 @@
 """The journal of Pulsar's messages after a kill, torn, followed by garbage, or chopped.
 
-checks.md 5 and 6. A test of its own beside test_journal_tail.py because what is found there comes back by other ways:
-sequence ids from the stamps of entries, acks from facts.
+checks.md 5 and 6. A test of its own beside test_journal_tail.py because what is found there comes
+back by other ways: sequence ids from the stamps of entries, acks from facts.
 """
 
 from __future__ import annotations
