@@ -29,6 +29,8 @@ from trilogue.broker.policies import Strategy
 SIZE_MAX: Final = 512 << 10
 """Bytes of a definition; what compares two of them need not be long on the loop (`is_long`)."""
 DEPTH_MAX: Final = 64  # types within types
+BRANCHES_MAX: Final = 100  # of a union: those of two schemas are compared each with each
+TYPES_MAX: Final = 4_000  # in one definition
 _LONG: Final = 4 << 10
 
 PRIMITIVES: Final = frozenset(
@@ -117,7 +119,7 @@ def check_compatible(new: Definition, olds: Sequence[Definition], strategy: Stra
                 f"Incompatible schema: exists schema type {old.kind}, new schema type {new.kind}"
             )
     asked = olds if strategy in TRANSITIVE else olds[-1:]
-    if all(old.data == new.data for old in asked) and new.kind not in AVRO_LIKE:
+    if all(is_same(new, old) for old in asked):
         return
     if strategy is Strategy.ALWAYS_INCOMPATIBLE:
         raise IncompatibleSchema("the strategy here is that no schema goes with another")
@@ -244,6 +246,8 @@ def _read_short(data: bytes) -> tuple[Any, Any]:
 def _read_avro(data: bytes) -> tuple[Any, Any]:
     import avro.schema
 
+    if data.count(b"{") > TYPES_MAX:
+        raise InvalidSchema(f"a schema of more than {TYPES_MAX} types and fields")
     found = _json(data)
     canonical = _canonical(found, "", 0)
     try:
@@ -259,6 +263,8 @@ def _canonical(schema: Any, space: str, depth: int) -> Any:
     if isinstance(schema, str):
         return schema if schema in _AVRO_PRIMITIVES or "." in schema else _full(schema, space)
     if isinstance(schema, list):
+        if len(schema) > BRANCHES_MAX:
+            raise InvalidSchema(f"a union of more than {BRANCHES_MAX} types")
         return [_canonical(each, space, depth + 1) for each in schema]
     if not isinstance(schema, dict):
         raise InvalidSchema("a type is a name, a list or an object")

@@ -1,0 +1,188 @@
+"""GET_SCHEMA and GET_OR_CREATE_SCHEMA by hand, and the schemas of producers and consumers."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+import pytest
+
+from tests.gateway.loop import on_loop
+from tests.gateway.pulsar.rig import Peer, Rig
+from trilogue.gateway.pulsar.schemas import KINDS, NUMBERS
+from trilogue.wire.pulsar.errors import ServerError
+from trilogue.wire.pulsar.pulsar_pb2 import Schema
+
+INT, LONG, STRING = "int", "long", "string"
+
+
+def version(number: int) -> bytes:
+    return number.to_bytes(8, "big")
+
+
+def avro(kind: str = INT, **more: Any) -> dict[str, Any]:
+    record = {"type": "record", "name": "R", "fields": [{"name": "a", "type": kind}]} | more
+    return {"name": "R", "type": Schema.Avro, "schema_data": json.dumps(record).encode()}
+
+
+async def got(peer: Peer, topic: str = "t", **fields: Any) -> Any:
+    return await peer.ask("getSchema", "getSchemaResponse", topic=topic, **fields)
+
+
+async def created(peer: Peer, schema: dict[str, Any], topic: str = "t") -> Any:
+    return await peer.ask(
+        "getOrCreateSchema", "getOrCreateSchemaResponse", topic=topic, schema=schema
+    )
+
+
+async def refused(peer: Peer, **fields: Any) -> ServerError:
+    return ServerError((await peer.ask("producer", "error", topic="t", **fields)).error)
+
+
+@on_loop
+async def test_a_schema_is_given_back_as_it_came():
+    """pulsar-messages.md §9: a version is 8 bytes, big-endian, 0 first."""
+    async with Rig() as rig:
+        rig.topic("t")
+        peer = await rig.connected()
+        schema = avro() | {"properties": [{"key": "k", "value": "v"}]}
+
+        success = await peer.producer("t", 1, schema=schema)
+
+        assert success.schema_version == version(0)
+        for asked in ({}, {"schema_version": version(0)}):
+            answer = await got(peer, **asked)
+            assert answer.schema_version == version(0)
+            assert answer.schema.name == "t"
+            assert answer.schema.type == Schema.Avro
+            assert answer.schema.schema_data == schema["schema_data"]
+            assert [(each.key, each.value) for each in answer.schema.properties] == [("k", "v")]
+            assert not answer.HasField("error_code")
+
+
+@on_loop
+async def test_what_is_not_there_is_said_in_the_answer():
+    async with Rig() as rig:
+        rig.topic("t")
+        peer = await rig.connected()
+
+        for asked in (
+            {"topic": "none"}, {}, {"schema_version": version(0)}, {"schema_version": b"\1"},
+            {"schema_version": b"\xff" * 8},
+        ):  # fmt: skip
+            answer = await got(peer, **asked)
+            assert ServerError(answer.error_code) is ServerError.TopicNotFound
+        answer = await got(peer, topic="a/b")
+        assert ServerError(answer.error_code) is ServerError.InvalidTopicName
+        answer = await created(peer, avro(), "none")
+        assert ServerError(answer.error_code) is ServerError.TopicNotFound
+
+
+@on_loop
+async def test_a_schema_is_created_once():
+    async with Rig() as rig:
+        rig.topic("t")
+        peer = await rig.connected()
+
+        assert (await created(peer, avro())).schema_version == version(0)
+        assert (await created(peer, avro(doc="same"))).schema_version == version(0)
+        answer = await created(peer, avro(STRING))
+        assert ServerError(answer.error_code) is ServerError.IncompatibleSchema
+        assert not answer.HasField("schema_version")
+
+
+@on_loop
+async def test_many_who_create_at_once_get_versions_of_their_own():
+    async with Rig() as rig:
+        rig.topic("t", pulsar_schemaCompatibilityStrategy='"ALWAYS_COMPATIBLE"')
+        peers = [await rig.connected() for _ in range(5)]
+
+        answers = await asyncio.gather(
+            *(created(peer, avro(name=f"R{number}")) for number, peer in enumerate(peers))
+        )
+
+        assert sorted(each.schema_version for each in answers) == [version(i) for i in range(5)]
+
+
+@on_loop
+async def test_what_does_not_fit_is_incompatible_schema():
+    async with Rig() as rig:
+        rig.topic("t")
+        peer = await rig.connected()
+        await peer.producer("t", 1, schema=avro())
+
+        for schema in (
+            avro(STRING), {"name": "", "type": Schema.String, "schema_data": b""},
+            avro() | {"type": Schema.Json}, avro() | {"schema_data": b"{"},
+            {"name": "", "type": Schema.External, "schema_data": b""},
+            {"name": "", "type": Schema.AutoConsume, "schema_data": b""},
+        ):  # fmt: skip
+            assert await refused(peer, producer_id=2, schema=schema) is (
+                ServerError.IncompatibleSchema
+            )
+        assert (await peer.producer("t", 2, schema=avro())).schema_version == version(0)
+
+
+@on_loop
+async def test_bytes_are_no_schema():
+    async with Rig() as rig:
+        rig.topic("t")
+        peer = await rig.connected()
+        nothing = {"name": "", "type": Schema.NoSchema, "schema_data": b""}
+
+        assert (await peer.producer("t", 1, schema=nothing)).schema_version == b""
+        assert (await peer.producer("t", 2)).schema_version == b""
+        assert ServerError((await got(peer)).error_code) is ServerError.TopicNotFound
+
+
+@on_loop
+async def test_who_takes_any_schema_is_not_checked():
+    """AUTO_CONSUME, sent since protocol version 21, is no schema of its own."""
+    async with Rig() as rig:
+        rig.topic("t")
+        peer = await rig.connected()
+        anything = {"name": "", "type": Schema.AutoConsume, "schema_data": b""}
+        place = {"topic": "t", "subscription": "s", "subType": 1}
+
+        await peer.ask("subscribe", "success", consumer_id=1, schema=anything, **place)
+        assert ServerError((await got(peer)).error_code) is ServerError.TopicNotFound
+        await peer.ask("subscribe", "success", consumer_id=2, schema=avro(), **place)
+
+        assert (await got(peer)).schema_version == version(0)
+
+
+@on_loop
+async def test_a_consumer_is_checked_where_the_topic_is_used():
+    async with Rig() as rig:
+        rig.topic("t")
+        peer = await rig.connected()
+        place = {"topic": "t", "subscription": "s", "subType": 1}
+        await peer.ask("subscribe", "success", consumer_id=1, **place)
+
+        error = await peer.ask("subscribe", "error", consumer_id=2, schema=avro(), **place)
+        assert ServerError(error.error) is ServerError.IncompatibleSchema
+        await peer.producer("t", 1, schema=avro())
+        await peer.ask("subscribe", "success", consumer_id=2, schema=avro(LONG), **place)
+        error = await peer.ask("subscribe", "error", consumer_id=3, schema=avro(STRING), **place)
+
+        assert ServerError(error.error) is ServerError.IncompatibleSchema
+
+
+@on_loop
+async def test_a_long_schema_is_compared_beside_the_loop():
+    async with Rig() as rig:
+        rig.topic("t")
+        peer = await rig.connected()
+        long = avro(doc="x" * 100_000)
+
+        assert (await peer.producer("t", 1, schema=long)).schema_version == version(0)
+        assert (await peer.producer("t", 2, schema=long)).schema_version == version(0)
+        assert await refused(peer, producer_id=3, schema=avro(STRING, doc="x" * 9_000)) is (
+            ServerError.IncompatibleSchema
+        )
+
+
+@pytest.mark.parametrize("number", [number for number in Schema.Type.values() if number])
+def test_every_type_has_its_word(number: int):
+    assert NUMBERS[KINDS[number]] == number
