@@ -99,8 +99,10 @@ def build_pulsar_app(door: Shared) -> Starlette:
 
 
 def _response(reply: Reply) -> Response:
-    headers = {**HEADERS, **reply.headers}
-    return Response(reply.content, reply.status, headers, reply.media_type)
+    response = Response(reply.content, reply.status, HEADERS, reply.media_type)
+    # As they are written: Java's client looks for `X-Pulsar-PROPERTY` in just these letters.
+    response.raw_headers += [(k.encode(), v.encode()) for k, v in reply.headers.items()]
+    return response
 
 
 def _endpoint(door: Shared, row: Row) -> Callable[[Request], Awaitable[Response]]:

@@ -87,13 +87,19 @@ def id_json(partition: Partition, entry_id: int, index: int) -> dict[str, int]:
 
 
 class MessageId(msgspec.Struct, rename="camel"):
-    """An id as administration sends it."""
+    """An id as administration sends it; Java says `excluded`, its documentation `isExcluded`."""
 
     ledger_id: int = -1
     entry_id: int = -1
     partition_index: int = -1
     batch_index: int = -1
     is_excluded: bool = False
+    excluded: bool = False
+
+    @property
+    def behind(self) -> bool:
+        """Whether what is meant begins behind the message."""
+        return self.is_excluded or self.excluded
 
 
 async def entry_of_id(asked: Asked) -> object:

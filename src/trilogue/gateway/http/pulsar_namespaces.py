@@ -323,6 +323,38 @@ async def put_properties(asked: Asked) -> None:
     await change_namespace(asked, changed)
 
 
+def one_property(asked: Asked) -> object:
+    """Tell one of them."""
+    value = find(asked).properties.get(asked.params["key"])
+    if value is None:
+        raise Problem(404, "there is no such property")
+    return value
+
+
+async def put_property(asked: Asked) -> None:
+    """Add one."""
+    find(asked)
+    added = {asked.params["key"]: asked.params["value"]}
+
+    def changed(before: Namespace) -> Namespace:
+        after = _properties({**before.properties, **added})
+        return msgspec.structs.replace(before, properties=after)
+
+    await change_namespace(asked, changed)
+
+
+async def delete_property(asked: Asked) -> object:
+    """Forget one; tell what it was."""
+    found = one_property(asked)
+
+    def changed(before: Namespace) -> Namespace:
+        after = {k: v for k, v in before.properties.items() if k != asked.params["key"]}
+        return msgspec.structs.replace(before, properties=after)
+
+    await change_namespace(asked, changed)
+    return found
+
+
 async def delete_properties(asked: Asked) -> None:
     """Forget them."""
     find(asked)
@@ -362,6 +394,9 @@ def rows(prefix: str, place: str) -> list[Row]:
         Row("GET", f"{one}/properties", properties, KIND, DESCRIBE),
         Row("PUT", f"{one}/properties", put_properties, KIND, SETTINGS),
         Row("DELETE", f"{one}/properties", delete_properties, KIND, SETTINGS),
+        Row("GET", f"{one}/property/{{key}}", one_property, KIND, DESCRIBE),
+        Row("PUT", f"{one}/property/{{key}}/{{value}}", put_property, KIND, SETTINGS),
+        Row("DELETE", f"{one}/property/{{key}}", delete_property, KIND, SETTINGS),
         Row("GET", f"{one}/replication", replication, KIND, DESCRIBE),
         Row("POST", f"{one}/replication", set_replication, KIND, SETTINGS),
         Row("PUT", f"{one}/unload", unload, KIND, ALTER),

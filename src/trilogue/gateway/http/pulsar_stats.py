@@ -11,7 +11,7 @@ from typing import Any
 from trilogue.broker.partition import Partition
 from trilogue.gateway.http.pulsar_asked import Asked, Problem
 from trilogue.gateway.http.pulsar_live import iso, producer_stats, producers
-from trilogue.gateway.http.pulsar_messages import last_row
+from trilogue.gateway.http.pulsar_messages import MessageId, last_row
 from trilogue.gateway.pulsar.readers import ConsumerStats
 
 RATES = {"msgRateOut": 0.0, "msgThroughputOut": 0.0}
@@ -154,6 +154,32 @@ def _sum(parts: list[dict[str, Any]]) -> dict[str, Any]:
 async def internal_stats(asked: Asked) -> object:
     """How a partition's messages lie, in the words of ledgers: it is one."""
     _, partition = asked.partition
+    return await _internal(asked, partition)
+
+
+async def partitioned_internal_stats(asked: Asked) -> object:
+    """The same of all partitions of a topic."""
+    topic = asked.topic
+    if not topic.partitioned or asked.name.partition is not None:
+        raise Problem(404, f"Partitioned Topic {asked.name} not found")
+    each = {
+        f"{asked.name}-partition-{index}": await _internal(asked, partition)
+        for index, partition in enumerate(topic.partitions)
+    }
+    return {"metadata": {"partitions": len(topic.partitions)}, "partitions": each}
+
+
+async def backlog_size(asked: Asked) -> object:
+    """Tell how many bytes there are from an entry on, by its share of the offsets."""
+    _, partition = asked.partition
+    said, log = asked.json(MessageId), partition.log
+    first = said.entry_id if said.ledger_id == partition.partition_id else log.start_offset
+    kept = max(1, log.high_watermark - log.start_offset)
+    behind = max(0, log.high_watermark - max(first, log.start_offset))
+    return log.size_bytes * behind // kept
+
+
+async def _internal(asked: Asked, partition: Partition) -> dict[str, Any]:
     log, ledger = partition.log, partition.partition_id
     last = await last_row(asked, partition)
     last_entry = -1 if last is None else last.base

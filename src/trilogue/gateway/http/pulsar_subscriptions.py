@@ -13,8 +13,6 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from urllib.parse import unquote
 
-import msgspec
-
 from trilogue.broker.access import Operation, ResourceKind
 from trilogue.broker.partition import Partition
 from trilogue.broker.subscriptions import Cursor
@@ -64,14 +62,11 @@ def _cursors(asked: Asked) -> list[tuple[Partition, Cursor]]:
     return found
 
 
-class CreateBody(msgspec.Struct, rename="camel"):
+class CreateBody(MessageId):
     """Where a new subscription begins, and its texts."""
 
     ledger_id: int = LATEST
     entry_id: int = LATEST
-    partition_index: int = -1
-    batch_index: int = -1
-    is_excluded: bool = False
     properties: dict[str, str] | None = None
 
 
@@ -98,13 +93,13 @@ async def create(asked: Asked) -> None:
         await kept(promise)
 
 
-async def _mark_of(asked: Asked, partition: Partition, said: CreateBody | MessageId) -> int:
+async def _mark_of(asked: Asked, partition: Partition, said: MessageId) -> int:
     """The offset of the first message that a subscription has not acked which is put at an id.
 
-    With `is_excluded` it is put behind it.
+    If it is excluded that is behind it.
     """
     log, ledger, entry = partition.log, said.ledger_id, said.entry_id
-    at = not said.is_excluded
+    at = not said.behind
     if LATEST in {ledger, entry} or ledger > partition.partition_id:
         return log.high_watermark
     if ledger < partition.partition_id or entry < 0:
@@ -158,8 +153,7 @@ def skip(asked: Asked) -> None:
     count = asked.number("count")
     if not 0 <= count <= SKIP_MAX:
         raise Problem(400, "how many to skip is a number from 0 on")
-    if asked.topic.partitioned and asked.name.partition is None:
-        raise Problem(405, "Skip messages on a partitioned topic is not allowed")
+    _one_partition(asked, "Skip messages")
     for partition, cursor in _cursors(asked):
         _ack_until(asked, partition, cursor, _after(cursor, partition, count))
 
@@ -205,6 +199,24 @@ async def _expire(asked: Asked, cursors: list[tuple[Partition, Cursor]]) -> None
         _ack_until(asked, partition, cursor, end)
 
 
+async def expire_to_id(asked: Asked) -> None:
+    """Ack what one subscription did not ack up to an entry."""
+    said = asked.json(MessageId)
+    _one_partition(asked, "Expire message at position")
+    for partition, cursor in _cursors(asked):
+        end = await _mark_of(asked, partition, MessageId(*_id(said), excluded=not said.behind))
+        _ack_until(asked, partition, cursor, end)
+
+
+def _id(said: MessageId) -> tuple[int, int, int, int]:
+    return said.ledger_id, said.entry_id, said.partition_index, said.batch_index
+
+
+def _one_partition(asked: Asked, what: str) -> None:
+    if asked.topic.partitioned and asked.name.partition is None:
+        raise Problem(405, f"{what} on a partitioned topic is not allowed")
+
+
 async def reset_to_time(asked: Asked) -> None:
     """Begin again with the first message of a time, or after all when there is none."""
     timestamp = asked.number("timestamp")
@@ -243,8 +255,7 @@ async def peek(asked: Asked) -> object:
     position = asked.number("position")
     if not 1 <= position <= ENTRIES_MAX:
         raise Problem(400, f"the position is a number from 1 to {ENTRIES_MAX}")
-    if asked.topic.partitioned and asked.name.partition is None:
-        raise Problem(405, "Peek messages on a partitioned topic is not allowed")
+    _one_partition(asked, "Peek messages")
     (partition, cursor), *_ = _cursors(asked)
     async for found in _unacked(asked, partition, cursor):
         position -= 1
@@ -298,6 +309,7 @@ PATHS = (
     ("POST", ONE + "/resetcursor/{timestamp}", reset_to_time, READ),
     ("POST", ONE + "/resetcursor", reset_to_id, READ),
     ("POST", ONE + "/expireMessages/{seconds}", expire, READ),
+    ("POST", ONE + "/expireMessages", expire_to_id, READ),
     ("POST", "/all_subscription/expireMessages/{seconds}", expire_all, READ),
     ("GET", ONE + "/position/{position}", peek, READ),
     ("GET", ONE + "/properties", properties, DESCRIBE),

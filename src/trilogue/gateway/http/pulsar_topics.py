@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -33,8 +34,10 @@ from trilogue.gateway.http.pulsar_messages import (
 from trilogue.gateway.http.pulsar_namespaces import check_actions
 from trilogue.gateway.http.pulsar_policies import topic_rows
 from trilogue.gateway.http.pulsar_stats import (
+    backlog_size,
     internal_info,
     internal_stats,
+    partitioned_internal_stats,
     partitioned_stats,
     stats,
 )
@@ -48,17 +51,28 @@ DIGITS_MAX = 9
 
 
 async def put_topic(asked: Asked) -> None:
-    """Make a topic without numbered partitions."""
-    await _make(asked, 0)
+    """Make a topic without numbered partitions; the body may be its properties."""
+    await _make(asked, 0, _texts(asked.any_json() if asked.body else {}))
+
+
+def _texts(value: Any) -> dict[str, str]:
+    """A topic's own notes; Problem 400 if they are none."""
+    try:
+        return msgspec.convert(value or {}, dict[str, str])
+    except msgspec.ValidationError as error:
+        raise Problem(400, f"properties are texts: {error}") from error
 
 
 async def put_partitioned(asked: Asked) -> None:
     """Make a topic with numbered partitions."""
     body = asked.any_json()
-    count = _count(body.get("partitions", 0) if isinstance(body, dict) else body)
+    texts: object = None
+    if isinstance(body, dict):  # with properties
+        texts, body = body.get("properties"), body.get("partitions", 0)
+    count = _count(body)
     if count <= 0:
         raise Problem(406, "Number of partitions should be more than 0")
-    await _make(asked, count)
+    await _make(asked, count, _texts(texts))
 
 
 def _count(body: object) -> int:
@@ -70,7 +84,7 @@ def _count(body: object) -> int:
     return body
 
 
-async def _make(asked: Asked, partitions: int) -> None:
+async def _make(asked: Asked, partitions: int, texts: dict[str, str]) -> None:
     name, cluster = asked.name, asked.broker.cluster
     check_kept(name)
     if not asked.broker.namespaces.exists(name.topic.home):
@@ -90,6 +104,10 @@ async def _make(asked: Asked, partitions: int) -> None:
         )
     except TopicExists as error:
         raise Problem(409, EXISTS) from error
+    if texts:
+        kept: dict[str, str] = {}
+        _changing(PROPERTIES, lambda there: there.update(texts), PROPERTIES_MAX)(kept)
+        new = replace(new, settings={**new.settings, **kept})
     await asked.door.commit(cluster.plan_create(new))
 
 
@@ -357,6 +375,8 @@ PATHS = (
     ("GET", "/stats", stats, DESCRIBE),
     ("GET", "/partitioned-stats", partitioned_stats, DESCRIBE),
     ("GET", "/internalStats", internal_stats, DESCRIBE),
+    ("GET", "/partitioned-internalStats", partitioned_internal_stats, DESCRIBE),
+    ("PUT", "/backlogSize", backlog_size, DESCRIBE),
     ("GET", "/internal-info", internal_info, DESCRIBE),
     ("GET", "/lastMessageId", last_message, DESCRIBE),
     ("GET", "/ledger/{ledger}/entry/{entry}", entry_of_id, READ),
