@@ -177,7 +177,9 @@ def test_a_producer_goes_on_after_a_restart_without_loss_or_repeats(own_pulsar, 
 
 def test_a_stop_confirms_what_is_in_flight(own_pulsar, topic):
     client = connect(own_pulsar)
-    producer = client.create_producer(topic, batching_enabled=False, send_timeout_millis=0)
+    producer = client.create_producer(
+        topic, batching_enabled=False, send_timeout_millis=0, max_pending_messages=3_000
+    )
     confirmed: list[object] = []
     done = threading.Event()
 
