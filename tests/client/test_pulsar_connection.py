@@ -215,11 +215,8 @@ def test_bytes_that_are_no_frames_cost_the_connection_and_nothing_else(name: str
     work()
 
 
-@pytest.mark.parametrize("name", BROKEN)
+@pytest.mark.parametrize("name", sorted(BROKEN.keys() - {"a second greeting"}))
 def test_a_greeting_that_is_no_frame_is_a_lost_connection(name: str):
-    if name == "a second greeting":
-        pytest.skip("it is a first one here")
-
     @on_broker(operation_timeout_s=1)
     async def work(broker: ScriptedPulsar, client: PulsarClient):
         broker.next_up["CONNECT"].append(lambda peer, _connect: peer.raw(BROKEN[name]))

@@ -331,6 +331,29 @@ async def test_an_ack_with_a_receipt_waits_for_the_broker(
 
 
 @on_broker
+async def test_a_closed_consumer_acknowledges_nothing(broker: ScriptedPulsar, client: PulsarClient):
+    consumer = await client.subscribe("t", "s", ack_receipts=True)
+    broker.peers[0].message(single(b"x"), 1)
+    message = await consumer.receive()
+    broker.next_up["LOOKUP"].append(SILENCE)
+    broker.peers[0].hang_up()
+    await broker.saw("LOOKUP", 2)
+    waiting = asyncio.ensure_future(consumer.ack(message))
+    await asyncio.sleep(0)
+    await consumer.close()
+
+    with pytest.raises(ClosedError):
+        await waiting
+    with pytest.raises(ClosedError):
+        await consumer.ack(message)
+    with pytest.raises(ClosedError):
+        await consumer.ack_through(message.id)
+    again = await client.subscribe("t", "s")
+    await again.ack(message)  # it is the place that counts, not who received it
+    assert (await broker.saw("ACK"))[0].consumer_id == 1
+
+
+@on_broker
 async def test_receipts_need_a_broker_that_knows_them(broker: ScriptedPulsar, client: PulsarClient):
     broker.version = 16
     with pytest.raises(Unsupported, match="ack receipts need protocol 17"):

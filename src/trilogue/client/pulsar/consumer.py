@@ -97,7 +97,9 @@ class Consumer:
 
     def _part(self, what: Message | MessageId) -> TopicConsumer:
         if isinstance(what, Message):
-            return what.owner
+            if self._parts.get(what.topic) is what.owner:
+                return what.owner
+            what = what.id  # received by another consumer, or by this one in another life
         if what.topic in self._parts:
             return self._parts[what.topic]
         if len(self._parts) == 1:

@@ -7,12 +7,12 @@ that nobody acknowledged comes again, so what waits in the queue is dropped.
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any, Final, NamedTuple
 
 from trilogue.client.errors import ClientError, ConnectionLost, Unsupported
-from trilogue.client.pulsar.acks import Acks, Place, mask_of
-from trilogue.client.pulsar.attached import LASTING_S, Attached, Core, log
+from trilogue.client.pulsar.acknowledging import ORDERED, Acknowledging
+from trilogue.client.pulsar.acks import Place, mask_of
+from trilogue.client.pulsar.attached import LASTING_S, Core, log
 from trilogue.client.pulsar.chunks import Chunks
 from trilogue.client.pulsar.connection import PulsarConnection
 from trilogue.client.pulsar.decode import (
@@ -24,7 +24,7 @@ from trilogue.client.pulsar.decode import (
     open_section,
     singles,
 )
-from trilogue.client.pulsar.errors import BadMessage
+from trilogue.client.pulsar.errors import BadMessage, ClosedError
 from trilogue.client.pulsar.inbox import Inbox
 from trilogue.client.pulsar.message import EARLIEST, LATEST, Message, MessageId, signed
 from trilogue.client.pulsar.options import ConsumerOptions, SubscriptionType
@@ -33,23 +33,19 @@ from trilogue.client.pulsar.topics import partition_number
 from trilogue.wire.errors import WireError
 from trilogue.wire.pulsar.pulsar_pb2 import (
     BaseCommand,
-    CommandAck,
     CommandCloseConsumer,
     CommandConsumerStats,
     CommandFlow,
     CommandGetLastMessageId,
-    CommandRedeliverUnacknowledgedMessages,
     CommandSeek,
     CommandUnsubscribe,
-    MessageIdData,
 )
 from trilogue.wire.pulsar.shapes import Delivery, Metadata, Single
 
 RECEIPTS_SINCE, KEY_SHARED_SINCE = 17, 14
-IDS_IN_ONE_ACK: Final = 1000
+
 MOST_UNASKED: Final = 1_000_000
 """Messages that may wait beyond the queue: a batch is never split, and a broker may miscount."""
-ORDERED = frozenset({SubscriptionType.EXCLUSIVE, SubscriptionType.FAILOVER})
 
 
 class Entry(NamedTuple):
@@ -63,7 +59,7 @@ class Entry(NamedTuple):
     first_chunk: Place | None
 
 
-class TopicConsumer(Attached):
+class TopicConsumer(Acknowledging):
     """A consumer as the broker knows it; what it receives goes into an inbox."""
 
     def __init__(
@@ -76,8 +72,7 @@ class TopicConsumer(Attached):
         *,
         inclusive: bool = False,
     ) -> None:
-        super().__init__(core, topic)
-        self.options = options
+        super().__init__(core, topic, options)
         self.name = options.name or f"{core.dice.getrandbits(20):05x}"
         self.at_end = False
         self.is_active = options.type is not SubscriptionType.FAILOVER
@@ -86,15 +81,9 @@ class TopicConsumer(Attached):
         self.start = Start(start, inclusive=inclusive) if start is not None else None
         self._skip = self.start
         self._taken: MessageId | None = None
-        self._acks = Acks(batch_index=options.batch_index_acks)
         self._chunks = Chunks(options.max_pending_chunked, core.options.max_decompressed_size)
-        self._epoch = 0
         self._owed = 0
         self._wanted = False
-        self._ack_handle: asyncio.Handle | None = None
-        self._receipt: asyncio.Future[None] | None = None
-        self._nacked: dict[Place, None] = {}
-        self._nack_timer: asyncio.TimerHandle | None = None
         self._first_time = True
 
     # Receiving.
@@ -112,7 +101,7 @@ class TopicConsumer(Attached):
             opened = open_section(octets)
             if opened.metadata.is_batch:
                 count = opened.metadata.num_messages
-            if 0 <= delivery.consumer_epoch < self._epoch:
+            if 0 <= delivery.consumer_epoch < self.epoch:
                 self._used(count)  # sent before we asked for everything again
                 return
             self._on_entry(place, delivery, opened)
@@ -188,21 +177,6 @@ class TopicConsumer(Attached):
             self._skip = None
         return kept
 
-    def _ack_quietly(self, id: MessageId) -> None:  # noqa: A002 - as everywhere
-        self._acks.add(id)
-        self._soon()
-
-    def _refuse(self, place: Place, validation_error: int) -> None:
-        """Acknowledge an entry that we throw away, and say why (seed 000, ACK)."""
-        if self.connection is None:
-            return
-        id_data = MessageId(*place).data()
-        ack = CommandAck(
-            consumer_id=self.id, ack_type=CommandAck.Individual, message_id=[id_data],
-            validation_error=validation_error,  # type: ignore[arg-type]
-        )  # fmt: skip
-        self.connection.send(BaseCommand(type=BaseCommand.ACK, ack=ack))
-
     def taken(self, message: Message) -> None:
         """The application has a message: its permit goes back, with others."""
         self._taken = message.id
@@ -240,97 +214,12 @@ class TopicConsumer(Attached):
         """It is, or is no longer, this consumer's turn."""
         self.is_active = active
 
-    # Acknowledging.
-
-    def ack(self, id: MessageId) -> asyncio.Future[None] | None:  # noqa: A002 - as everywhere
-        """Acknowledge one message, with the others of this turn; a future where receipts are."""
-        self._acks.add(id)
-        return self._soon()
-
-    def ack_through(self, id: MessageId) -> asyncio.Future[None] | None:  # noqa: A002
-        """Acknowledge a message and all before it."""
-        if self.options.type not in ORDERED:
-            raise ClientError(f"{self.options.type.name} subscriptions have no order to ack by")
-        self._acks.add_through(id)
-        return self._soon()
-
-    def _soon(self) -> asyncio.Future[None] | None:
-        loop = asyncio.get_running_loop()
-        if self.options.ack_receipts and self._receipt is None:
-            self._receipt = loop.create_future()
-        if self._ack_handle is None:
-            self._ack_handle = loop.call_soon(self.flush_acks)
-        return self._receipt
-
-    def flush_acks(self) -> None:
-        """Tell the broker now; without a connection it is told after the next reconnection."""
-        self._ack_handle = None
-        connection = self.connection
-        if connection is None or not connection.is_open or not self._acks.has_news:
-            return
-        acks = [
-            CommandAck(consumer_id=self.id, ack_type=CommandAck.Individual, message_id=ids)
-            for ids in self._acks.take_single(IDS_IN_ONE_ACK)
-        ]
-        through = self._acks.take_through()
-        if through is not None:
-            acks.append(
-                CommandAck(
-                    consumer_id=self.id, ack_type=CommandAck.Cumulative, message_id=[through]
-                )
-            )
-        receipt, self._receipt = self._receipt, None
-        if receipt is not None:
-            self.core.spawn(self._confirmed(connection, acks, receipt))
-            return
-        for ack in acks:
-            connection.send(BaseCommand(type=BaseCommand.ACK, ack=ack))
-
-    async def _confirmed(
-        self, connection: PulsarConnection, acks: list[CommandAck], receipt: asyncio.Future[None]
-    ) -> None:
-        """Send, and wait for what the broker says to each (since protocol 17)."""
-        try:
-            for ack in acks:
-                ack.request_id = connection.new_request_id()
-                command = BaseCommand(type=BaseCommand.ACK, ack=ack)
-                await connection.request(ack.request_id, command, f"ack on {self.topic}")
-        except ClientError as problem:
-            if not receipt.done():
-                receipt.set_exception(problem)
-        else:
-            if not receipt.done():
-                receipt.set_result(None)
-
-    def nack(self, id: MessageId) -> None:  # noqa: A002 - as everywhere
-        """Have a message sent again, after a while."""
-        self._nacked.update(dict.fromkeys(self._acks.places_of(id)))
-        if self._nack_timer is None:
-            loop = asyncio.get_running_loop()
-            self._nack_timer = loop.call_later(self.options.nack_delay_s, self._send_nacks)
-
-    def _send_nacks(self) -> None:
-        self._nack_timer = None
-        places, self._nacked = list(self._nacked), {}
-        if self.connection is None or not self.connection.is_open:
-            return  # they come again by themselves
-        for at in range(0, len(places), IDS_IN_ONE_ACK):
-            self._redeliver([MessageId(*place).data() for place in places[at : at + 1000]])
-
-    def _redeliver(self, ids: list[MessageIdData]) -> None:
-        command = CommandRedeliverUnacknowledgedMessages(consumer_id=self.id, message_ids=ids)
-        if not ids and self.options.type in ORDERED:
-            command.consumer_epoch = self._epoch
-        if self.connection is not None:
-            kind = BaseCommand.REDELIVER_UNACKNOWLEDGED_MESSAGES
-            self.connection.send(BaseCommand(type=kind, redeliverUnacknowledgedMessages=command))
-
     def redeliver(self) -> None:
         """Have everything sent again that is not acknowledged."""
         if self.options.type in ORDERED:
-            self._epoch += 1
+            self.epoch += 1
         self._chunks.clear()
-        self._nacked.clear()
+        self.forget_nacks()
         dropped = self._inbox.drop(self)
         self._redeliver([])
         self._used(dropped)
@@ -407,7 +296,7 @@ class TopicConsumer(Attached):
 
     def _forget_all(self) -> None:
         self._acks.clear()
-        self._nacked.clear()
+        self.forget_nacks()
         self._chunks.clear()
         self._inbox.drop(self)
         self._taken = None
@@ -427,10 +316,10 @@ class TopicConsumer(Attached):
         if self.closed:
             return
         self.flush_acks()
-        if self._nack_timer is not None:
-            self._nack_timer.cancel()
+        self.forget_nacks()
         await self.detach()
         self._inbox.drop(self)
+        self._leave(ClosedError(f"consumer of {self.topic} was closed"))
         self._inbox.wake_all()
 
     # The hold on the broker.
@@ -456,7 +345,7 @@ class TopicConsumer(Attached):
         command.request_id = request_id
         command.consumer_name = self.name
         if options.type in ORDERED:
-            command.consumer_epoch = self._epoch
+            command.consumer_epoch = self.epoch
         return BaseCommand(type=BaseCommand.SUBSCRIBE, subscribe=command)
 
     def _closing(self, request_id: int) -> BaseCommand:
@@ -476,11 +365,12 @@ class TopicConsumer(Attached):
     def _on_detached(self) -> None:
         self._inbox.drop(self)
         self._chunks.clear()
-        self._nacked.clear()
+        self.forget_nacks()
 
     def _on_failed(self, problem: ClientError) -> None:
         log.warning("pulsar.consumer-failed topic=%s problem=%s", self.topic, problem)
         if self.connection is not None:
             self._strike(self.connection)
             self.connection = None
+        self._leave(problem)
         self._inbox.wake_all()
