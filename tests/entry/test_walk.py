@@ -47,6 +47,27 @@ def test_batches_of_other_clients_are_taken(room: Room, codec: int):
         assert header.length == len(batch)
 
 
+def test_which_formats_a_read_holds_is_told_by_one_look(room: Room):
+    pulsar = patched(BATCH, attributes=1 << 8)
+    tubemq = patched(BATCH, attributes=2 << 8 | 4)
+
+    assert room.walk.formats_in(b"") == 0
+    assert room.walk.formats_in(BATCH + IDEMPOTENT) == 0b001
+    assert room.walk.formats_in(memoryview(BATCH + pulsar + BATCH)) == 0b011
+    assert room.walk.formats_in(pulsar + tubemq) == 0b110
+
+
+@pytest.mark.parametrize("length", [-(2**31), -1, 0, 48, 2**31 - 1])
+def test_formats_are_not_looked_for_beyond_the_bytes(room: Room, length: int):
+    damaged = bytearray(BATCH + BATCH)
+    damaged[8:12] = length.to_bytes(4, "big", signed=True)
+
+    with pytest.raises(CorruptEntry):
+        room.walk.formats_in(damaged)
+    with pytest.raises(CorruptEntry):
+        room.walk.formats_in(BATCH + BATCH[:-1])
+
+
 def test_header_is_read_where_it_stands(room: Room):
     second = patched(IDEMPOTENT, base_offset=2**62, leader_epoch=5)
     buffer = b"123" + second + b"rest"

@@ -1,0 +1,107 @@
+"""Java and Go clients of Pulsar beside a Kafka client: each reads what the other wrote."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+
+import pytest
+from tests.conformance.clients.pulsar import Connection, Out, PulsarLibrary, connect
+from tests.conformance.clients.pulsar_libraries import GO_CLIENT, JAVA, each
+from tests.conformance.test_across import EVENT_MS, WAIT_S, World, read_by_kafka
+from tests.server import start_server
+
+CODECS = {"none": "none", "gzip": "zlib", "snappy": "snappy", "lz4": "lz4", "zstd": "zstd"}
+LIBRARIES = pytest.mark.parametrize("library", each(of=[JAVA, GO_CLIENT]))
+_numbers = itertools.count(1)
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    with start_server(tmp_path_factory.mktemp("across") / "data") as server:
+        yield World(server)
+
+
+@pytest.fixture
+def connection(world: World, library: PulsarLibrary) -> Iterator[Connection]:
+    library.require()
+    made = connect(library, world.server.pulsar)
+    yield made
+    made.close()
+
+
+@LIBRARIES
+def test_it_reads_what_kafka_wrote(world: World, connection: Connection, library: PulsarLibrary):
+    """Batches and singles, in every codec, null told from empty where the library can tell."""
+    topic = f"kafka-{next(_numbers)}"
+    sent: list[tuple[object, ...]] = []
+    for codec in CODECS:
+        producer = world.producer(**{"compression.type": codec, "linger.ms": 50})
+        for index in range(20):
+            value = None if index == 5 else b"" if index == 6 else b"value %d " % index * 20
+            key = None if index % 3 == 0 else f"k{index}"
+            headers = {"a": "1", "ü": "zwei"} if index % 2 else {}
+            producer.produce(
+                topic, value, key, 0, timestamp=EVENT_MS + index, headers=list(headers.items())
+            )
+            can_tell = "null" not in library.cannot
+            sent.append((value if can_tell else value or b"", key, headers, EVENT_MS + index))
+            if index >= 10:
+                producer.flush(WAIT_S)
+        assert producer.flush(WAIT_S) == 0
+    consumer = connection.consumer(topic, "s", earliest=True)
+
+    found = consumer.receive(len(sent))
+    consumer.ack(found[-1], cumulative=True)
+
+    assert [
+        (each.value if "null" not in library.cannot else each.value or b"", *each.content[1:])
+        for each in found
+    ] == sent
+    assert [each.offset for each in found] == list(range(len(sent)))
+    assert len({each.ledger for each in found}) == 1
+    assert {each.producer for each in found} == {"trilogue.kafka"}
+    consumer.close()
+    again = connection.consumer(topic, "s")
+    kafka = world.producer()
+    kafka.produce(topic, b"after", partition=0)
+    kafka.flush(WAIT_S)
+    assert again.receive(1)[0].value == b"after"  # the cumulative ack was kept
+
+
+@LIBRARIES
+@pytest.mark.parametrize("batching", [False, True], ids=["single", "batched"])
+def test_kafka_reads_what_it_wrote(
+    world: World, connection: Connection, library: PulsarLibrary, batching: bool
+):
+    topic = f"pulsar-{next(_numbers)}"
+    sent: list[Out] = []
+    for codec in CODECS.values():
+        some = [
+            Out(
+                b"value %d " % index * 20,
+                key=f"k{index}" if index % 3 else None,
+                properties={"a": "1"} if index % 2 else {},
+                event_time=EVENT_MS + index,
+            )
+            for index in range(10)
+        ]
+        if "null" not in library.cannot:
+            some.append(Out(None, key="gone", event_time=EVENT_MS))
+        producer = connection.producer(topic, batching=batching, compression=codec)
+        producer.send(*some)
+        producer.close()
+        sent += some
+
+    found = read_by_kafka(world, topic, len(sent))
+
+    assert [(each.value, each.key, dict(each.headers), each.time_ms) for each in found] == [
+        (
+            each.value,
+            None if each.key is None else each.key.encode(),
+            {name: text.encode() for name, text in each.properties.items()},
+            each.event_time,
+        )
+        for each in sent
+    ]
+    assert [each.offset for each in found] == list(range(len(sent)))
