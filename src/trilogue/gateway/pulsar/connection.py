@@ -22,7 +22,7 @@ from trilogue.broker.access import ANONYMOUS, Operation, Resource, ResourceKind
 from trilogue.gateway.pulsar import commands, send
 from trilogue.gateway.pulsar.errors import EXPECTED, code_of
 from trilogue.gateway.pulsar.shared import NO_REQUEST, Attached
-from trilogue.gateway.stream import STOP_BROKER, STOP_DRAIN, STOP_SESSION, STOP_WORK, Buffer, Close
+from trilogue.gateway.stream import STOP_BROKER, STOP_SESSION, Buffer, Close
 from trilogue.wire.pulsar.errors import ServerError
 from trilogue.wire.pulsar.frame import parse_command, simple
 from trilogue.wire.pulsar.hot import command_type
@@ -38,7 +38,6 @@ log = logging.getLogger(__name__)
 SEND = BaseCommand.SEND
 GATHERED_MAX = 64 << 10  # smaller writes are joined: one system call, one copy
 CLOSED_IDS_MAX = 1_000
-PAUSED_BY_US = STOP_SESSION | STOP_BROKER | STOP_WORK | STOP_DRAIN
 
 
 class PulsarConnection:
@@ -90,7 +89,7 @@ class PulsarConnection:
         """Take one frame; False when the broker has no room for what it brings."""
         kind = command_type(frame)
         if kind == SEND:
-            if self.door.log.under_pressure:
+            if not self.sends and self.door.log.under_pressure:  # asked once a turn
                 self.stream.stop(STOP_BROKER)
                 self.door.wait_for_relief(self)
                 return False
@@ -361,8 +360,8 @@ class PulsarConnection:
     def tick(self, now_s: float) -> None:
         """Once a second: has the client said CONNECT, is it there? Seed 000, "Keep alive"."""
         settings = self.door.settings
-        if self._heard or self.stream.stops & PAUSED_BY_US:
-            self._heard = False  # a connection that we do not read from cannot be heard
+        if self._heard or self.stream.stops:  # what we do not read from cannot be heard
+            self._heard = False
             self._heard_s = now_s
         if not self.connected:
             if now_s - self._opened_s >= settings.connect_s:

@@ -175,6 +175,8 @@ async def _create(producer: Producer, command: CommandProducer) -> None:
         await _prepare(producer, command)
         if not producer.is_current:  # closed meanwhile: nobody waits for an answer
             return
+        if producer.partition.deleted:
+            raise NotReady("the topic was deleted this moment")
         writers = connection.door.broker.writers.of(producer.partition.partition_id)
         if not producer.name:
             producer.name = connection.door.new_producer_name(producer.partition)
