@@ -21,6 +21,7 @@ from trilogue.broker.errors import BrokerError, InvalidRequest, NotAllowed, NotS
 from trilogue.gateway.pulsar.consumer import Consumer
 from trilogue.gateway.pulsar.dispatch import Dispatcher
 from trilogue.gateway.pulsar.errors import EXPECTED, code_of
+from trilogue.gateway.pulsar.old_clients import BATCHES_SINCE
 from trilogue.gateway.pulsar.positions import acked_ranges, first_kept, signed
 from trilogue.gateway.pulsar.seek import locate
 from trilogue.gateway.stream import Close
@@ -34,7 +35,6 @@ log = logging.getLogger(__name__)
 
 CUMULATIVE: Final = 1
 RANGES_MAX: Final = 100_000  # of one ACK
-BATCHES_SINCE: Final = 4
 VALIDATION_ERRORS = (
     "UncompressedSizeCorruption",
     "DecompressionError",

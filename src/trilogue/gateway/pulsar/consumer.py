@@ -7,7 +7,10 @@ from typing import TYPE_CHECKING
 
 from trilogue.broker.member import NO_EPOCH, Member
 from trilogue.entry.pulsar_batch import broker_time
+from trilogue.gateway.pulsar.old_clients import BATCHES_SINCE, send_singles
+from trilogue.gateway.pulsar.positions import ack_set_of
 from trilogue.gateway.pulsar.reading import Row
+from trilogue.gateway.stream import Buffer
 from trilogue.wire.pulsar.frame import BROKER_ENTRY_MAGIC
 from trilogue.wire.pulsar.hot import message_head
 from trilogue.wire.pulsar.pulsar_pb2 import BrokerEntryMetadata
@@ -62,24 +65,49 @@ class Consumer(Member):
     # ---- sending
 
     def send(
-        self, row: Row, partition_id: int, index: int, redeliveries: int, ack_set: tuple[int, ...]
+        self,
+        row: Row,
+        redeliveries: int,
+        missing: list[tuple[int, int]] | None,
     ) -> int:
-        """Send an item as one message; returns the bytes of its section."""
-        connection = self.connection
-        section = row.section
-        assert section is not None, "nothing to be seen"
-        size = len(section)
+        """Send an item as one message; returns the bytes of its section.
+
+        `missing` is which offsets of it are not acked; None: all of them.
+        """
+        version = self.connection.protocol_version
+        if version < BATCHES_SINCE and row.is_batch:
+            left = [(row.base, row.end)] if missing is None else missing
+            return send_singles(self, row, redeliveries, left)
+        ack_set: tuple[int, ...] = ()
+        if missing is not None and row.is_batch:
+            ack_set = ack_set_of(row.base, row.end, missing)
         front = b""
+        if self.connection.features.supports_broker_entry_metadata:
+            front = self._broker_entry(row)
+        assert row.section is not None, "nothing to be seen"
+        return self.send_section(row.section, row.base, redeliveries, ack_set, front)
+
+    def send_section(
+        self,
+        section: Buffer,
+        offset: int,
+        redeliveries: int,
+        ack_set: tuple[int, ...] = (),
+        front: bytes = b"",
+    ) -> int:
+        """Send a section under an id; returns its bytes."""
+        connection, dispatcher = self.connection, self.dispatcher
+        assert dispatcher is not None, "who takes part is sent something"
+        size = len(section)
         if connection.protocol_version < CHECKSUM_SINCE:
             section = memoryview(section)[CHECKSUM_BYTES:]
             size -= CHECKSUM_BYTES
-        elif connection.features.supports_broker_entry_metadata:
-            front = self._broker_entry(row)
+            front = b""
         head = message_head(
             self.consumer_id,
-            partition_id,
-            row.base,
-            index,
+            dispatcher.partition.partition_id,
+            offset,
+            dispatcher.index,
             redeliveries,
             ack_set,
             self.epoch if self.sends_epoch else NO_EPOCH,

@@ -29,7 +29,7 @@ from trilogue.broker.topic import Topic
 from trilogue.entry.entry import EntryError
 from trilogue.entry.pulsar_batch import Flag, read_metadata, sticky_key
 from trilogue.gateway.pulsar.consumer import ACTIVE_CHANGE_SINCE, Consumer
-from trilogue.gateway.pulsar.positions import ack_set_of, section_key
+from trilogue.gateway.pulsar.positions import section_key
 from trilogue.gateway.pulsar.reading import READ_BYTES, Later, Read, Row, read
 from trilogue.log.errors import LogError, OffsetOutOfRange
 
@@ -323,12 +323,10 @@ class Dispatcher:
             return 0
         consumer = cast("Consumer", member)
         acked = self.acked
-        ack_set: tuple[int, ...] = ()
-        if row.is_batch and (acked.acked_above or base < acked.mark):
-            ack_set = ack_set_of(base, end, acked.missing(base, end))
-        size = consumer.send(
-            row, self.partition.partition_id, self.index, subscription.redeliveries(base), ack_set
-        )
+        missing = None
+        if acked.acked_above or base < acked.mark:
+            missing = acked.missing(base, end)
+        size = consumer.send(row, subscription.redeliveries(base), missing)
         self._count(consumer, end - base, size)
         if consumer.connection.write_paused:
             subscription.set_waits(consumer, waits=True)
