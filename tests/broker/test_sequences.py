@@ -130,6 +130,14 @@ def test_producers_go_with_their_partition_and_with_the_policy():
     assert (len(room.sequences), room.rows) == (0, {})
 
 
+def test_what_never_was_in_meta_is_not_deleted_there():
+    room = Room()
+    room.write(1, 5, 0)
+    room.sequences.drop(1)
+
+    assert room.flush() == 0
+
+
 def test_one_that_comes_back_after_it_was_forgotten_keeps_its_row():
     room = Room()
     room.end = 9

@@ -64,7 +64,7 @@ class SequenceLimits:
 class _Sender:
     """What is known of one producer in one partition."""
 
-    __slots__ = ("active_ms", "dirty", "durable", "gone", "highest", "key", "pending")
+    __slots__ = ("active_ms", "dirty", "durable", "gone", "highest", "key", "pending", "saved")
 
     def __init__(self, key: tuple[int, int]) -> None:
         self.key = key  # partition id, producer key
@@ -74,6 +74,7 @@ class _Sender:
         self.pending: deque[tuple[int, int]] = deque()  # base offset, highest: not durable yet
         self.dirty = False
         self.gone = False
+        self.saved = False  # whether meta has a row, or is about to have one
 
     def settle(self, end: int) -> None:
         """Everything below this offset is durable."""
@@ -163,6 +164,7 @@ class Sequences:
             if sender.durable != NO_SEQUENCE:
                 value = _ROW.pack(VERSION, sender.durable, sender.active_ms)
                 rows.append(SnapshotRow(_KEY.pack(SEQUENCE_KEY, *sender.key), value))
+                sender.saved = True
             sender.dirty = bool(sender.pending)
             if sender.dirty:
                 self._dirty.append(sender)
@@ -182,6 +184,7 @@ class Sequences:
         sender = _Sender((partition_id, producer_key))
         sender.highest = sender.durable = highest
         sender.active_ms = active_ms
+        sender.saved = True
         self._partitions.setdefault(partition_id, OrderedDict())[producer_key] = sender
 
     def loaded(self) -> None:
@@ -214,4 +217,5 @@ class Sequences:
         if not senders:
             del self._partitions[partition_id]
         sender.gone = True
-        self._gone[sender.key] = None
+        if sender.saved:
+            self._gone[sender.key] = None

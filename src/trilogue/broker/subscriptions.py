@@ -179,7 +179,11 @@ class Subscriptions:
 
     def find(self, partition_id: int, name: str) -> Cursor | None:
         """Return a subscription if there is one; one that is being made is not there yet."""
-        return self.of(partition_id).get(name)
+        cursor = self._partitions.get(partition_id, _NONE).get(name)
+        log = None if cursor is None else self._bounds(partition_id)
+        if cursor is not None and log is not None:
+            self._raise(cursor, log.start_offset)
+        return cursor
 
     def partition_ids(self) -> list[int]:
         """Return the ids of the partitions that have subscriptions."""
