@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import urllib.request
 from collections.abc import Iterator
 
 import pulsar as library
@@ -91,6 +92,30 @@ def test_a_message_above_the_limit_is_refused_by_the_client_that_was_told_it(cli
     with pytest.raises(library.MessageTooBig):
         producer.send(b"x" * ((5 << 20) + 1))
     producer.send(b"x" * ((5 << 20) - 1_000))
+
+
+def test_what_was_sent_is_counted(pulsar, client, topic):
+    if pulsar.name != "trilogue":
+        pytest.skip("metrics of ours")
+    before = counted(pulsar)
+    producer = client.create_producer(topic, batching_enabled=False)
+    for _ in range(3):
+        producer.send(b"x")
+
+    after = counted(pulsar)
+
+    name = "trilogue_pulsar_messages_in_total"
+    assert after[name] - before[name] == 3
+    assert after["trilogue_pulsar_producers"] == before["trilogue_pulsar_producers"] + 1
+    assert after['trilogue_requests_total{api="PRODUCER",door="pulsar"}'] >= 1
+    assert after['trilogue_connections{door="pulsar"}'] >= 1
+
+
+def counted(pulsar: PulsarBroker) -> dict[str, float]:
+    with urllib.request.urlopen(f"{pulsar.http}/metrics") as answer:
+        lines = answer.read().decode().splitlines()
+    pairs = (line.rpartition(" ") for line in lines if not line.startswith("#"))
+    return {name: float(value) for name, _, value in pairs}
 
 
 def test_exclusive_producers_keep_others_out(client, topic):
