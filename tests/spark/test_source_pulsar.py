@@ -10,6 +10,9 @@ from pyspark.sql import functions as f
 
 from tests.server import Server
 from tests.spark.rooms import BEGAN_MS, make_topic, numbered, produce, reader, run_to_table, stream
+from trilogue.spark.offsets import Range
+from trilogue.spark.options import ReadOptions
+from trilogue.spark.reader import read_range
 
 COUNT = 300
 
@@ -72,3 +75,19 @@ def test_a_stream_goes_on_with_what_a_pulsar_client_writes(spark, server, client
     assert run() == 20
     write(client, topic, 15)
     assert run() == 35
+
+
+def test_a_range_ends_behind_what_is_not_converted(server, client):
+    """Nothing is lost that the source could have had, and it does not wait for it."""
+    topic = make_topic(server, 1)
+    producer = client.create_producer(topic, chunking_enabled=True, batching_enabled=False)
+    for value in (b"first", bytes(6 << 20), b"last", bytes(6 << 20)):
+        producer.send(value)
+    options = ReadOptions(servers=server.kafka, topics=(topic,), columns=("offset", "value"))
+
+    batches = list(read_range(options, Range(topic, 0, 0, 6)))
+
+    assert [row for batch in batches for row in batch.to_pylist()] == [
+        {"offset": 0, "value": b"first"},
+        {"offset": 3, "value": b"last"},
+    ]
