@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 
-from tools.docs import kafka, limits, pulsar, spark
+from tools.docs import administration, kafka, limits, pulsar, spark
 from tools.docs.blocks import ROOT, Maker, fill, pages
 from tools.docs.decisions import decisions
 from tools.docs.numbers import numbers
@@ -20,6 +20,9 @@ MAKERS: dict[str, Maker] = {
     "pulsar-commands": pulsar.commands,
     "pulsar-sent": pulsar.sent,
     "pulsar-errors": pulsar.errors,
+    "pulsar-policies": administration.policies,
+    "pulsar-policies-refused": administration.refused,
+    "pulsar-paths": administration.paths,
     "spark-read-options": spark.read_options,
     "spark-write-options": spark.write_options,
     "limits-doors": limits.doors,

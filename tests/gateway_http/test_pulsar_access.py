@@ -1,0 +1,63 @@
+"""Who may not do something over HTTP is told so, and nothing happens: the whole table."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from types import SimpleNamespace
+from typing import Any
+
+import httpx
+
+from trilogue.broker.access import Operation, Principal, Resource, ResourceKind
+from trilogue.gateway.http.pulsar_admin import build_pulsar_app, every_row
+
+VALUES = {
+    "tenant": "acme",
+    "cluster": "eu",
+    "namespace": "shop",
+    "topic": "orders",
+    "domain": "persistent",
+}
+NAMES = {
+    ResourceKind.TOPIC: {"acme/shop/orders", "acme/eu/shop/orders"},
+    ResourceKind.NAMESPACE: {"acme/shop", "acme/eu/shop", "acme"},
+    ResourceKind.CLUSTER: {"cluster"},
+}
+
+
+class Nobody:
+    """Says no to everything, and remembers what it was asked."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[Operation, Resource]] = []
+
+    def allowed(self, _principal: Principal, operation: Operation, resource: Resource) -> bool:
+        self.asked.append((operation, resource))
+        return False
+
+
+def test_who_may_not_is_told_so_and_nothing_happens():
+    nobody = Nobody()
+    door: Any = SimpleNamespace(authorizer=nobody)  # any use of the broker would be an error
+    app = build_pulsar_app(door)
+
+    async def ask_all() -> None:
+        transport = httpx.ASGITransport(app)
+        async with httpx.AsyncClient(transport=transport, base_url="http://node") as client:
+            for row in every_row():
+                path = re.sub(
+                    r"\{(\w+)(:\w+)?\}", lambda found: VALUES.get(found[1], "1"), row.path
+                )
+                for method in row.methods.split():
+                    answer = await client.request(method, path, content=b"{}")
+                    assert answer.status_code == 403, (method, path, answer.text)
+                    assert list(answer.json()) == ["reason"]
+                    operation, resource = nobody.asked[-1]
+                    assert resource.kind is row.resource
+                    assert resource.name in NAMES[resource.kind], (path, resource)
+                    if "{rest:path}" not in row.path:
+                        assert operation is row.operation
+
+    asyncio.run(ask_all())
+    assert len(nobody.asked) == sum(len(row.methods.split()) for row in every_row())

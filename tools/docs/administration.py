@@ -1,0 +1,52 @@
+"""What Pulsar's administration serves: policies and paths, from the tables in the code."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tools.docs.blocks import table
+from trilogue.broker.policies import POLICIES, Policy
+from trilogue.gateway.http.pulsar_admin import OLD_PLACE, every_row
+from trilogue.gateway.http.pulsar_policies import NAMESPACE_PATHS, TOPIC_PATHS
+
+
+def policies() -> str:
+    """One row for each policy that is served."""
+    rows = (_served(row) for row in POLICIES.values() if not row.refused)
+    return table(("policy", "of", "at a namespace", "at a topic", "held by"), rows)
+
+
+def _served(row: Policy) -> tuple[object, ...]:
+    levels = " and ".join(sorted(each.value for each in row.levels))
+    at = [
+        ", ".join(f"`{path.segment}`" for path in paths if path.policy == row.name)
+        for paths in (NAMESPACE_PATHS, TOPIC_PATHS)
+    ]
+    return f"`{row.name}`", levels, *at, f"`{row.test}`"
+
+
+def refused() -> str:
+    """One row for each policy that is not."""
+    rows = ((f"`{row.name}`", row.refused) for row in POLICIES.values() if row.refused)
+    return table(("policy", "why"), rows)
+
+
+def paths() -> str:
+    """One row for each path but those of policies."""
+    return table(("methods", "path", "access"), _paths())
+
+
+def _paths() -> Iterator[tuple[object, ...]]:
+    policies = {f"/{path.segment}" for path in (*NAMESPACE_PATHS, *TOPIC_PATHS)}
+    policies |= {"/backlogQuota"}
+    found: dict[tuple[str, str], list[str]] = {}
+    for row in every_row():
+        end = row.path[row.path.rfind("/") :]
+        is_policy = end in policies and row.operation.value.endswith("settings")
+        if OLD_PLACE in row.path and not row.path.startswith("/lookup"):
+            continue  # the same with a cluster
+        if not is_policy:
+            access = f"{row.operation.value} on {row.resource.value}"
+            found.setdefault((row.path, access), []).append(row.methods)
+    for (path, access), methods in found.items():
+        yield " ".join(methods), f"`{path}`", access
