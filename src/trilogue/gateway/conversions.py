@@ -85,10 +85,8 @@ class Conversions:
         found = self._look_up(key) if keep else None
         if found is None:
             found = convert_for_pulsar(entry, header, limit=limit)
-            self.converted["pulsar"] += 1
-            if keep:
-                size = sum(len(each.data) for each in found if isinstance(each, Section))
-                self._remember(key, found, size)
+            size = sum(len(each.data) for each in found if isinstance(each, Section))
+            self._made(key, found, size, keep=keep)
         assert isinstance(found, list)
         for each in found:
             if isinstance(each, Skipped):
@@ -101,9 +99,7 @@ class Conversions:
         found = self._look_up(key) if keep else None
         if found is None:
             found = kafka_batch(entry, header)
-            self.converted["kafka"] += 1
-            if keep:
-                self._remember(key, found, len(found.data))
+            self._made(key, found, len(found.data), keep=keep)
         assert isinstance(found, Batch)
         if found.skipped is not None:
             self._tell("kafka", partition_id, header, found.skipped)
@@ -120,10 +116,11 @@ class Conversions:
             self.hits += 1
             return kept[0]
 
-    def _remember(self, key: _Key, value: _Value, size: int) -> None:
+    def _made(self, key: _Key, value: _Value, size: int, *, keep: bool) -> None:
         size += _KEPT_OVERHEAD
         with self._lock:
-            if size > self._room or key in self._kept:
+            self.converted[key[2].name.lower()] += 1
+            if not keep or size > self._room or key in self._kept:
                 return
             self._kept[key] = (value, size)
             self.cached_bytes += size
