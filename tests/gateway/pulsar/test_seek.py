@@ -13,6 +13,7 @@ from tests.gateway.loop import on_loop
 from tests.gateway.pulsar.readers import (
     ABSENT,
     FAILOVER,
+    LATEST,
     SHARED,
     ack,
     fill,
@@ -275,6 +276,19 @@ async def test_the_mark_delete_position_is_before_the_entry_with_the_mark():
             found.append((await last(peer))[3])
 
         assert found == [1, 2, 6, 7]
+
+
+@on_loop
+async def test_where_all_is_acked_the_mark_delete_position_is_that_of_the_last_message():
+    """Readers of the latest message, inclusive, ask for that before they go back to it."""
+    async with Rig() as rig:
+        rig.topic("t")
+        await fill_batch(rig, b"1", b"2", b"3")
+        peer = await rig.connected()
+
+        await subscribe(peer, initialPosition=LATEST)
+
+        assert await last(peer) == (0, 2, -1, 0)
 
 
 @on_loop

@@ -149,8 +149,12 @@ async def last_message_id(
     last = await last_row(door, partition)
     mark = dispatcher.acked.mark
     plog = partition.log
-    if plog.start_offset <= mark < plog.stable_end:
-        mark, _ = await locate(door, plog, mark)
+    if last is not None and mark >= last.end:
+        mark_delete = last.base  # clients ask whether it is that of the last message
+    else:
+        if plog.start_offset <= mark < plog.stable_end:
+            mark, _ = await locate(door, plog, mark)
+        mark_delete = mark - 1
     partition_id, index = partition.partition_id, dispatcher.index
     if connection.is_gone:
         return
@@ -158,7 +162,7 @@ async def last_message_id(
         "getLastMessageIdResponse",
         request_id=command.request_id,
         last_message_id=id_of_row(partition_id, index, last),
-        consumer_mark_delete_position={"ledgerId": partition_id, "entryId": unsigned(mark - 1)},
+        consumer_mark_delete_position={"ledgerId": partition_id, "entryId": unsigned(mark_delete)},
     )
 
 
