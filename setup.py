@@ -10,6 +10,7 @@ from setuptools import setup
 COMPILED = [
     "src/trilogue/entry/columns.py",
     "src/trilogue/entry/pack.py",
+    "src/trilogue/entry/pulsar_entry.py",
     "src/trilogue/entry/walk.py",
     "src/trilogue/log/commit.py",
     "src/trilogue/wire/pulsar/fields.py",

@@ -18,7 +18,7 @@ from tests.tools import require_program
 ROOT = Path(__file__).resolve().parent.parent
 SHIPPED = ("src", "pyproject.toml", "setup.py", "README.md", "MANIFEST.in", "LICENSE")
 HOT = (
-    "entry/columns", "entry/pack", "entry/walk", "log/commit",
+    "entry/columns", "entry/pack", "entry/pulsar_entry", "entry/walk", "log/commit",
     "wire/pulsar/fields", "wire/pulsar/hot", "wire/pulsar/singles",
 )  # fmt: skip
 PROBE = """

@@ -8,12 +8,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.pure import load_pure
 from tests.wire.pulsar.messages import encoded
 from trilogue.entry import pulsar_batch
 from trilogue.entry.checksum import crc32c
 from trilogue.entry.entry import (
     CorruptEntry,
     EntryError,
+    EntryHeader,
     EntryTooLarge,
     Format,
     InvalidEntry,
@@ -40,6 +42,8 @@ from trilogue.entry.pulsar_codecs import PulsarCodec
 from trilogue.wire.pulsar.frame import broker_entry
 from trilogue.wire.pulsar.pulsar_pb2 import MessageMetadata
 
+_FIELDS = {"trilogue__wire__pulsar__fields": load_pure("trilogue.wire.pulsar.fields")}
+PURE = load_pure("trilogue.entry.pulsar_entry", **_FIELDS)
 TIME, NOW = 1_700_000_000_123, 1_700_000_000_999
 CODECS = tuple(PulsarCodec)
 PROPERTIES = (("a", "1"), ("b", ""), ("a", "2"))
@@ -61,7 +65,20 @@ def section(payload: bytes = b"payload", **more: object) -> bytes:
 
 
 def entry_of(octets: bytes, **more: object):
-    return build_entry(memoryview(octets), broker_ms=NOW, **more)
+    """Build an entry by both twins, which say the same."""
+    said = [outcome(twin, octets, **more) for twin in (build_entry, PURE.build_entry)]
+    assert said[0] == said[1]
+    if isinstance(said[0][0], type):
+        raise said[0][0](said[0][1])
+    return said[0]
+
+
+def outcome(build, octets: bytes, **more: object):
+    try:
+        entry, header, stamp = build(memoryview(octets), broker_ms=NOW, **more)
+    except EntryError as error:
+        return type(error), str(error)
+    return entry, EntryHeader(*header), Stamp(*stamp)
 
 
 def batch(count: int = 3, codec: int = 0, **more: object) -> bytes:
@@ -397,3 +414,8 @@ def test_damaged_entries_are_read_or_refused(data: st.DataObject):
     except EntryError:
         return
     assert len(found) <= 3
+
+
+def test_pure_twin_is_pure():
+    assert PURE.__file__.endswith(".py")
+    assert PURE.Fields is _FIELDS["trilogue__wire__pulsar__fields"].Fields

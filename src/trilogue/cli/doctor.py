@@ -20,6 +20,7 @@ from trilogue.cli.options import ConfigOption, DataOption, settings_from
 COMPILED = (
     "trilogue.entry.columns",
     "trilogue.entry.pack",
+    "trilogue.entry.pulsar_entry",
     "trilogue.entry.walk",
     "trilogue.log.commit",
     "trilogue.wire.pulsar.fields",

@@ -22,23 +22,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from enum import IntFlag
-from functools import lru_cache
-from hashlib import blake2b
 from struct import Struct
-from typing import Final, NamedTuple
+from typing import Final
 
-from trilogue.entry.checksum import WORTH_COMBINING, combine, crc32c
+from trilogue.entry.checksum import crc32c
 from trilogue.entry.compression import Buffer
 from trilogue.entry.entry import (
-    CHECKED_FROM,
-    CHECKSUM_AT,
     FORMAT_SHIFT,
-    HEADER,
     HEADER_SIZE,
-    LENGTH_PREFIX,
-    MAGIC,
-    NO_PRODUCER,
-    TRANSACTIONAL,
     CorruptEntry,
     EntryError,
     EntryHeader,
@@ -46,6 +37,17 @@ from trilogue.entry.entry import (
     InvalidEntry,
 )
 from trilogue.entry.pulsar_codecs import PulsarCodec, compress, decompress
+from trilogue.entry.pulsar_entry import (
+    BATCH,
+    CHUNK,
+    DELAYED,
+    ENCRYPTED,
+    KEYED,
+    OUR_CHECKSUM,
+    Stamp,
+    build_entry,
+    producer_key,
+)
 from trilogue.wire.errors import WireError
 from trilogue.wire.pulsar import hot
 from trilogue.wire.pulsar.pulsar_pb2 import MessageMetadata, SingleMessageMetadata
@@ -106,158 +108,12 @@ class ChunkedEntry(EntryError):
 class Flag(IntFlag):
     """What the fixed block says about an entry."""
 
-    CHUNK = 1
-    OUR_CHECKSUM = 2
-    KEYED = 4
-    BATCH = 8
-    DELAYED = 16
-    ENCRYPTED = 32
-
-
-class Stamp(NamedTuple):
-    """What de-duplication and recovery need; sequence ids as int64, as brokers compare them."""
-
-    sequence_id: int
-    highest_sequence_id: int
-    producer_key: int
-    flags: int
-
-
-@lru_cache(maxsize=4096)
-def producer_key(name: str) -> int:
-    """Return the number that stands for a producer's name in entries and facts, 64 bits."""
-    digest = blake2b(name.encode(errors="surrogatepass"), digest_size=8).digest()
-    return int.from_bytes(digest, "big")
-
-
-def build_entry(
-    section: Buffer, *, broker_ms: int, message_count_limit: int = MESSAGE_COUNT_LIMIT
-) -> tuple[memoryview, EntryHeader, Stamp]:
-    """Make an entry of the section of a SEND; base offset and epoch are for who appends it.
-
-    CorruptEntry where the checksum is wrong, InvalidEntry for what nobody may send.
-    """
-    body, crc = _checked_body(memoryview(section))
-    metadata = _metadata_of(body)
-    metadata_size = _metadata_size(body)
-    count = _message_count(metadata, len(body) - 4 - metadata_size, message_count_limit)
-    flags = _flags(metadata)
-    if crc is None:
-        flags |= Flag.OUR_CHECKSUM
-        crc = crc32c(body)
-    stamp = _stamp(metadata, flags)
-    size = UNCHECKED_AT + len(body)
-    entry = bytearray(size)
-    fixed = (_VERSION, flags, 0, metadata_size, stamp.sequence_id, stamp.highest_sequence_id)
-    _FIXED.pack_into(entry, HEADER_SIZE, *fixed, broker_ms, stamp.producer_key)
-    entry[PULSAR_SECTION_AT:UNCHECKED_AT] = _CHECKED + _SIZE.pack(crc)
-    entry[UNCHECKED_AT:] = body
-    attributes = _ATTRIBUTES | TRANSACTIONAL if metadata.has_txn else _ATTRIBUTES
-    records = 0 if metadata.is_chunk and metadata.chunk_id + 1 < metadata.num_chunks else count
-    time = metadata.publish_time
-    fields = (0, size - LENGTH_PREFIX, -1, MAGIC, 0, attributes, count - 1, time, time)
-    HEADER.pack_into(entry, 0, *fields, NO_PRODUCER, -1, -1, records)
-    view = memoryview(entry)
-    entry_crc = _crc_around(view, crc)
-    _SIZE.pack_into(entry, CHECKSUM_AT, entry_crc)
-    producer = (NO_PRODUCER, -1, -1)
-    header = EntryHeader(
-        0, size, -1, entry_crc, attributes, count - 1, time, time, *producer, records
-    )
-    return view, header, stamp
-
-
-def _checked_body(section: memoryview) -> tuple[memoryview, int | None]:
-    """What is under the checksum, and the checksum if the producer sent one, which is right."""
-    if bytes(section[:2]) == _BROKER_ENTRY:
-        if len(section) < 6:
-            raise InvalidEntry("broker entry metadata is cut")
-        (size,) = _SIZE.unpack_from(section, 2)
-        if size > len(section) - 6:
-            raise InvalidEntry(
-                f"broker entry metadata of {size} bytes, {len(section) - 6} are there"
-            )
-        section = section[6 + size :]
-    if bytes(section[:2]) != _CHECKED:
-        return section, None
-    if len(section) < 6:
-        raise InvalidEntry("the checksum is cut")
-    (crc,) = _SIZE.unpack_from(section, 2)
-    body = section[6:]
-    computed = crc32c(body)
-    if computed != crc:
-        raise CorruptEntry(f"checksum {computed:08x}, the producer says {crc:08x}")
-    return body, crc
-
-
-def _metadata_size(body: memoryview) -> int:
-    if len(body) < 4:
-        raise InvalidEntry(f"no metadata in {len(body)} bytes")
-    (size,) = _SIZE.unpack_from(body)
-    if size > len(body) - 4:
-        raise InvalidEntry(f"metadata of {size} bytes, {len(body) - 4} are there")
-    return int(size)
-
-
-def _metadata_of(body: memoryview) -> Metadata:
-    size = _metadata_size(body)
-    try:
-        return hot.read_metadata(body[4 : 4 + size])
-    except WireError as error:
-        raise InvalidEntry(f"metadata: {error}") from error
-
-
-def _message_count(metadata: Metadata, payload_size: int, limit: int) -> int:
-    """How many offsets the entry takes, after a look at whether that can be."""
-    if metadata.publish_time >= _INT64:
-        raise InvalidEntry(f"publish time {metadata.publish_time}")
-    if metadata.marker_type != -1:
-        raise InvalidEntry(f"a marker ({metadata.marker_type}), which no producer may send")
-    if metadata.is_chunk:
-        if metadata.is_batch or not 0 <= metadata.chunk_id < metadata.num_chunks:
-            raise InvalidEntry(f"chunk {metadata.chunk_id} of {metadata.num_chunks}")
-        return 1
-    if not metadata.is_batch:
-        return 1
-    count = metadata.num_messages
-    compressed = metadata.compression != PulsarCodec.NONE
-    room = metadata.uncompressed_size if compressed else payload_size
-    if not 0 < count <= min(limit, 1 + room // _SMALLEST_SINGLE):
-        raise InvalidEntry(f"{count} messages in a payload of {room} bytes")
-    return count
-
-
-def _flags(metadata: Metadata) -> int:
-    flags = 0
-    if metadata.is_chunk:
-        flags |= Flag.CHUNK
-    if metadata.partition_key is not None or metadata.ordering_key is not None:
-        flags |= Flag.KEYED
-    if metadata.is_batch:
-        flags |= Flag.BATCH
-    if metadata.deliver_at_time > 0:
-        flags |= Flag.DELAYED
-    if metadata.has_encryption:
-        flags |= Flag.ENCRYPTED
-    return int(flags)
-
-
-def _stamp(metadata: Metadata, flags: int) -> Stamp:
-    sequence_id = (metadata.sequence_id ^ _INT64) - _INT64
-    highest = (metadata.highest_sequence_id ^ _INT64) - _INT64
-    if highest <= 0:
-        highest = sequence_id
-    elif sequence_id > highest:
-        raise InvalidEntry(f"invalid lowest or highest sequence id: {sequence_id}, {highest}")
-    return Stamp(sequence_id, highest, producer_key(metadata.producer_name), int(flags))
-
-
-def _crc_around(entry: memoryview, body_crc: int) -> int:
-    """The checksum of an entry whose body's checksum is known already."""
-    size = len(entry) - UNCHECKED_AT
-    if size < WORTH_COMBINING:
-        return crc32c(entry[CHECKED_FROM:])
-    return combine(crc32c(entry[CHECKED_FROM:UNCHECKED_AT]), body_crc, size)
+    CHUNK = CHUNK
+    OUR_CHECKSUM = OUR_CHECKSUM
+    KEYED = KEYED
+    BATCH = BATCH
+    DELAYED = DELAYED
+    ENCRYPTED = ENCRYPTED
 
 
 def read_stamp(entry: Buffer) -> Stamp:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from struct import pack
 
 import pytest
@@ -11,7 +12,9 @@ from hypothesis import strategies as st
 
 from tests.wire.pulsar.conftest import INSTALLED, PURE, Room
 from tests.wire.pulsar.messages import NUMBERS, encoded, sized, tagged, varint
+from trilogue.entry import pulsar_entry
 from trilogue.wire.errors import WireError
+from trilogue.wire.pulsar import fields, hot, singles
 from trilogue.wire.pulsar.frame import simple
 from trilogue.wire.pulsar.pulsar_pb2 import (
     BaseCommand,
@@ -403,3 +406,12 @@ def test_pure_twin_is_pure():
     assert all(module.__file__.endswith(".py") for module in (PURE.hot, PURE.fields, PURE.singles))
     assert PURE.hot.Fields is PURE.fields.Fields
     assert PURE.singles.Fields is PURE.fields.Fields
+
+
+def test_compiled_modules_are_those_of_the_present_source():
+    for module in (fields, hot, singles, pulsar_entry):
+        built = Path(module.__file__)
+        sources = [built.parent / f"{built.name.split('.')[0]}{kind}" for kind in (".py", ".pxd")]
+        newest = max(path.stat().st_mtime for path in sources)
+
+        assert built.suffix == ".py" or built.stat().st_mtime >= newest, "run `make native`"
