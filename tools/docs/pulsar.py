@@ -10,6 +10,7 @@ from tools.docs.limits import Bound, render, size
 from trilogue.gateway.pulsar import patterns
 from trilogue.gateway.pulsar.commands import SINCE, TABLE, Row
 from trilogue.gateway.pulsar.errors import CODES
+from trilogue.gateway.pulsar.producers import METADATA_MAX
 from trilogue.gateway.pulsar.shared import PulsarSettings
 from trilogue.gateway.stream import Limits
 from trilogue.wire.pulsar.commands import BY_TYPE
@@ -82,8 +83,10 @@ def _bounds() -> Iterator[Bound]:
                 "pulsar.keep-alive")  # fmt: skip
     yield Bound("messages of a Pulsar connection that are not durable yet",
                 count(pulsar.sends_in_flight_max), "is not read until half are")  # fmt: skip
-    yield Bound("requests of a Pulsar connection at work", count(pulsar.requests_in_flight_max),
+    yield Bound("requests of a Pulsar connection at work",
+                f"{pulsar.requests_in_flight_max:,}, {size(pulsar.requests_bytes_max)}",
                 "is not read until half are done")  # fmt: skip
+    yield Bound("what a producer may say about itself", f"{METADATA_MAX:,} characters", refused)
     yield Bound("producers of one connection", count(pulsar.producers_max), refused)
     yield Bound("consumers of one connection", count(pulsar.consumers_max), refused)
     yield Bound("watches of one connection", count(pulsar.watchers_max), refused)

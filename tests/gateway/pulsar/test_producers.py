@@ -106,12 +106,30 @@ async def test_whoever_wants_a_taken_name_has_its_holder_asked_whether_it_is_ali
         peer, other = await rig.connected(), await rig.connected()
         await peer.producer("t", producer_name="mine")
 
+        await asyncio.sleep(6)
         assert await refused(other, producer_name="mine") == ServerError.ProducerBusy
 
         assert (await peer.answer("ping")) is not None
         await asyncio.sleep(7)
         assert peer.is_cut
         await other.producer("t", 2, producer_name="mine")
+
+
+@on_loop
+async def test_a_holder_that_is_alive_keeps_its_name_however_often_it_is_asked():
+    async with Rig() as rig:
+        rig.topic("t")
+        peer, other = await rig.connected(), await rig.connected()
+        await peer.producer("t", producer_name="mine")
+
+        for number in range(40):
+            await asyncio.sleep(0.4)
+            await refused(other, producer_id=number, producer_name="mine")
+            while peer.answered:
+                assert peer.next().field == "ping"
+                peer.say("pong")
+
+        assert not peer.is_cut
 
 
 @on_loop
@@ -312,6 +330,34 @@ async def test_producers_of_a_topic_are_limited():
         await peer.producer("t", 1)
 
         assert await refused(peer, producer_id=2) == ServerError.ProducerBusy
+
+
+@on_loop
+async def test_what_producers_say_about_themselves_is_limited():
+    async with Rig() as rig:
+        rig.topic("t")
+        peer = await rig.connected()
+        long = [{"key": "k", "value": "v" * 20_000}]
+
+        assert await refused(peer, metadata=long) == ServerError.NotAllowedError
+        assert await refused(peer, producer_name="n" * 2_000) == ServerError.NotAllowedError
+
+
+@on_loop
+async def test_large_requests_at_work_stop_the_connection():
+    async with Rig(pulsar=PulsarSettings(requests_bytes_max=1_000)) as rig:
+        peer = await rig.connected()
+        rig.hold_commits = True
+        name = "n" * 900
+
+        for number in (1, 2):
+            peer.say("partitionMetadata", topic=name, request_id=number)
+        assert peer.stream.stops
+        await rig.release()
+        await settle()
+
+        assert not peer.stream.stops
+        assert peer.answered == 2
 
 
 @on_loop

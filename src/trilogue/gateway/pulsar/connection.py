@@ -67,7 +67,7 @@ class PulsarConnection:
         self._out: list[Buffer] = []
         self._out_bytes = 0
         self._in_turn = self._flush_due = False
-        self._requests = 0  # coroutines at work
+        self._requests = self._requests_bytes = 0  # coroutines at work, and what they hold
         self._full = self._draining = self._opened = False
         self._heard = True
         self._opened_s = self._heard_s = self._pinged_s = 0.0
@@ -119,7 +119,7 @@ class PulsarConnection:
             self._answer_problem(row, message, problem)
         else:
             if work is not None:
-                self.spawn(self._worked(row, message, work))
+                self.spawn(self._worked(row, message, work), len(frame))
 
     async def _worked(
         self, row: commands.Row, message: Any, work: Coroutine[Any, Any, None]
@@ -321,14 +321,20 @@ class PulsarConnection:
             log.exception("connection.failed", extra={"address": self.stream.peer[0]})
             self.stream.abort("connection.cut")
 
-    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        """Run a request to its end, whether or not somebody still waits for its answer."""
-        self._requests += 1
-        if self._requests >= self.door.settings.requests_in_flight_max:
-            self._stop()
-        self.door.spawn(self._finish(work))
+    def spawn(self, work: Coroutine[Any, Any, None], size: int = 0) -> None:
+        """Run a request to its end, whether or not somebody still waits for its answer.
 
-    async def _finish(self, work: Coroutine[Any, Any, None]) -> None:
+        `size` is about how many bytes it keeps of the peer's meanwhile.
+        """
+        settings = self.door.settings
+        self._requests += 1
+        self._requests_bytes += size
+        too_much = self._requests_bytes >= settings.requests_bytes_max
+        if too_much or self._requests >= settings.requests_in_flight_max:
+            self._stop()
+        self.door.spawn(self._finish(work, size))
+
+    async def _finish(self, work: Coroutine[Any, Any, None], size: int) -> None:
         try:
             await work
         except Close as order:
@@ -338,6 +344,7 @@ class PulsarConnection:
             self.stream.abort("connection.cut")
         finally:
             self._requests -= 1
+            self._requests_bytes -= size
             if self._full and not self.is_gone:
                 self._go_on()
 
@@ -376,6 +383,8 @@ class PulsarConnection:
     def check_alive(self) -> None:
         """Somebody wants what this connection holds: ask at once whether it is still there."""
         settings, now_s = self.door.settings, self.door.loop.time()
+        if now_s - self._pinged_s < settings.alive_s:
+            return  # it was asked a moment ago: time for its answer
         self._heard, self._pinged_s = False, now_s
         self._heard_s = min(self._heard_s, now_s - 2 * settings.keep_alive_s + settings.alive_s)
         self.say("ping")
@@ -405,6 +414,7 @@ class PulsarConnection:
             not self._draining
             and self.in_flight <= settings.sends_in_flight_max // 2
             and self._requests <= settings.requests_in_flight_max // 2
+            and self._requests_bytes <= settings.requests_bytes_max // 2
         ):
             self._full = False
             self.stream.go_on(STOP_SESSION)

@@ -56,6 +56,7 @@ def connect(connection: PulsarConnection, command: CommandConnect, _frame: memor
         return
     connection.protocol_version = min(max(command.protocol_version, 0), PROTOCOL_VERSION)
     connection.features.CopyFrom(command.feature_flags)
+    connection.features.DiscardUnknownFields()  # nobody bounds what may stand there
     connection.client_version = command.client_version[:TEXT_MAX]
     connection.established()
     connection.say(

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 NO_SEQUENCE = -1
 NO_SCHEMA = b""
 NAME_BYTES_MAX = 1_024
+METADATA_MAX = 16 << 10  # characters that a producer may say about itself
 
 
 class Producer(Writer):
@@ -153,6 +154,10 @@ def create(
         return None
     if len(connection.producers) >= connection.door.settings.producers_max:
         raise Refusal(ServerError.NotAllowedError, "the connection has as many producers as it may")
+    if sum(len(each.key) + len(each.value) for each in command.metadata) > METADATA_MAX:
+        raise Refusal(
+            ServerError.NotAllowedError, f"metadata of more than {METADATA_MAX} characters"
+        )
     if len(command.producer_name.encode()) > NAME_BYTES_MAX:
         raise Refusal(ServerError.NotAllowedError, f"a name of more than {NAME_BYTES_MAX} bytes")
     producer = connection.producers[producer_id] = Producer(connection, command)

@@ -60,9 +60,10 @@ class PulsarSettings:
     command_bytes_max: int = 2 * MIB  # of a frame without a payload
     sends_in_flight_max: int = 5_000  # of a connection, not durable yet
     requests_in_flight_max: int = 1_000  # of a connection, being worked on
+    requests_bytes_max: int = 8 * MIB  # of their frames
     producers_max: int = 10_000  # of a connection; so for the next
     consumers_max: int = 10_000
-    watchers_max: int = 100
+    watchers_max: int = 32
     key_shared_ring: bool = True  # consistent hashing of keys; else ranges that are halved
 
 

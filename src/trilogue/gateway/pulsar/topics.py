@@ -10,7 +10,9 @@ There are no topics that are not persistent, so that mode has none.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable
+from functools import partial
 from typing import TYPE_CHECKING
 
 from crc32c import crc32c
@@ -19,6 +21,7 @@ from trilogue.broker.access import Operation, ResourceKind
 from trilogue.broker.cluster import Event
 from trilogue.broker.errors import InvalidRequest, NotServed
 from trilogue.broker.names import NamespaceName, TopicName, parse_namespace, spelled_pulsar
+from trilogue.broker.naming import partitions_told
 from trilogue.broker.topic import Topic
 from trilogue.gateway.pulsar.patterns import TopicPattern, Unreadable
 from trilogue.wire.pulsar.pulsar_pb2 import (
@@ -30,14 +33,19 @@ from trilogue.wire.pulsar.pulsar_pb2 import (
 if TYPE_CHECKING:
     from trilogue.gateway.pulsar.connection import PulsarConnection
 
+GATHER_S = 0.1  # what changes within it is told at once: each time all names are hashed
 NON_PERSISTENT = CommandGetTopicsOfNamespace.NON_PERSISTENT
 
 
 def spelled(topic: Topic) -> list[str]:
     """A topic's names as clients list them."""
-    if not topic.partitioned:
-        return [spelled_pulsar(topic.name)]
-    return [spelled_pulsar(topic.name, index) for index in range(len(topic.partitions))]
+    return _spelled(topic.name, partitions_told(topic))
+
+
+def _spelled(name: TopicName, count: int) -> list[str]:
+    if not count:
+        return [spelled_pulsar(name)]
+    return [spelled_pulsar(name, index) for index in range(count)]
 
 
 def hash_of(names: Iterable[str]) -> str:
@@ -120,21 +128,27 @@ class Watcher:
         self._watcher_id = watcher_id
         self._namespace = namespace
         self._pattern = pattern
-        self._known: dict[TopicName, list[str]] = {}
+        self._known: dict[TopicName, int] = {}  # topics, and how many partitions (0: unnumbered)
+        self._due: asyncio.TimerHandle | None = None
         self._came: dict[str, None] = {}  # what changed while the peer did not read
         self._went: dict[str, None] = {}
 
     def begin(self) -> tuple[list[str], str]:
         """What there is now, and its hash."""
         for topic in _seen(self._connection, self._namespace, self._pattern):
-            self._known[topic.name] = spelled(topic)
+            self._known[topic.name] = partitions_told(topic)
         self._connection.door.broker.cluster.listeners.append(self._changed)
-        found = [name for names in self._known.values() for name in names]
+        found = self._names()
         return found, hash_of(found)
+
+    def _names(self) -> list[str]:
+        return [each for name, count in self._known.items() for each in _spelled(name, count)]
 
     def gone(self) -> None:
         """Nobody watches any more."""
         self._connection.door.broker.cluster.listeners.remove(self._changed)
+        if self._due is not None:
+            self._due.cancel()
 
     def writable(self) -> None:
         """Tell what has changed meanwhile."""
@@ -143,19 +157,25 @@ class Watcher:
     def _changed(self, event: Event, topic: Topic) -> None:
         if topic.name.home != self._namespace:
             return
-        before = self._known.pop(topic.name, [])
+        count = self._known.pop(topic.name, None)
+        before = [] if count is None else _spelled(topic.name, count)
         after: list[str] = []
         if event is not Event.DELETED and _is_seen(self._connection, topic, self._pattern):
-            after = self._known[topic.name] = spelled(topic)
+            self._known[topic.name] = partitions_told(topic)
+            after = spelled(topic)
         for name in after[len(before) :]:
             self._went.pop(name, None)
             self._came[name] = None
         for name in before[len(after) :]:
             self._came.pop(name, None)
             self._went[name] = None
-        self._connection.guarded(self._tell)
+        if self._due is None and (self._came or self._went):
+            connection = self._connection
+            tell = partial(connection.guarded, self._tell)
+            self._due = connection.door.loop.call_later(GATHER_S, tell)
 
     def _tell(self) -> None:
+        self._due = None
         if not (self._came or self._went) or self._connection.write_paused:
             return
         self._connection.say(
@@ -163,7 +183,7 @@ class Watcher:
             watcher_id=self._watcher_id,
             new_topics=list(self._came),
             deleted_topics=list(self._went),
-            topics_hash=hash_of(name for names in self._known.values() for name in names),
+            topics_hash=hash_of(self._names()),
         )
         self._came.clear()
         self._went.clear()
