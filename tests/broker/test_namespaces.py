@@ -191,6 +191,10 @@ def test_a_namespace_that_nobody_made_exists_while_a_topic_is_in_it():
 
     assert house.again().namespaces.exists(SHOP)
     assert house.namespaces.find(SHOP) == Namespace()
+    assert house.namespaces.tenants == ["acme", "public"]
+    assert (house.namespaces.tenant("acme"), house.namespaces.names("acme")) == (Tenant(), [SHOP])
+    with pytest.raises(InUse):
+        house.namespaces.plan_delete_tenant("acme")
     house.carry_out(house.cluster.plan_delete(topic.name))
     assert not house.namespaces.exists(SHOP)
 

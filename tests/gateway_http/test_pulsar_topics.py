@@ -315,6 +315,49 @@ def test_texts_of_a_subscription_are_kept(admin: Admin, name: str):
     assert admin("POST", f"{one}/analyzeBacklog")[1]["entries"] == 0
 
 
+def test_a_subscription_may_have_any_name(admin: Admin, client: pulsar.Client, name: str):
+    topic, path = f"persistent://{name}/t", f"persistent/{name}/t"
+    for spelled in ("a/b", "a%2Fb", "größe 1"):
+        client.subscribe(topic, spelled).close()
+
+    assert admin.get(f"{path}/subscriptions") == ["a%2Fb", "a/b", "größe 1"]
+    admin.do("DELETE", f"{path}/subscription/a%2Fb")
+    assert admin.get(f"{path}/subscriptions") == ["a%2Fb", "größe 1"]
+    admin.do("DELETE", f"{path}/subscription/a%252Fb")
+    admin.do("POST", f"{path}/subscription/gr%C3%B6%C3%9Fe%201/skip_all")
+    assert admin.get(f"{path}/subscriptions") == ["größe 1"]
+    assert admin("PUT", f"persistent/{name}/a%2Fb")[0] == 412
+
+
+def test_messages_expire_up_to_an_entry(admin: Admin, client: pulsar.Client, name: str):
+    topic, path = f"persistent://{name}/t", f"persistent/{name}/t"
+    for each in ("with", "without"):
+        admin.do("PUT", f"{path}/subscription/{each}")
+    fill(client, topic)
+    at = {"ledgerId": admin.get(f"{path}/lastMessageId")["ledgerId"], "entryId": 0}
+
+    admin.do("POST", f"{path}/subscription/with/expireMessages", at)
+    admin.do("POST", f"{path}/subscription/without/expireMessages", {**at, "excluded": True})
+
+    assert read(client, topic, "with") == [b"single"]
+    assert len(read(client, topic, "without")) == BATCH + 1
+    status, whole = admin("PUT", f"{path}/backlogSize", {"ledgerId": -1, "entryId": -1})
+    _, last = admin("PUT", f"{path}/backlogSize", {**at, "entryId": BATCH})
+    assert (status, 0 < last < whole) == (200, True)
+
+
+def test_a_topic_is_made_with_its_properties(admin: Admin, name: str):
+    path = f"persistent/{name}"
+
+    admin.do("PUT", f"{path}/bare", {"a": "b"})
+    admin.do("PUT", f"{path}/many/partitions", {"partitions": 2, "properties": {"c": "d"}})
+
+    assert admin.get(f"{path}/bare/properties") == {"a": "b"}
+    assert admin.get(f"{path}/many/properties") == {"c": "d"}
+    assert len(admin.get(f"{path}/many/partitioned-internalStats")["partitions"]) == 2
+    assert admin("PUT", f"{path}/wrong", {"a": 5})[0] == 400
+
+
 def test_a_topic_with_partitions_has_its_subscriptions_in_each(
     admin: Admin, client: pulsar.Client, name: str
 ):

@@ -101,7 +101,10 @@ class Broker:
             policies=self._policies,
         )
         self.namespaces = Namespaces(
-            state.settings, topics=self.cluster.count_in, changed=self.cluster.refresh
+            state.settings,
+            topics=self.cluster.count_in,
+            homes=self.cluster.homes,
+            changed=self.cluster.refresh,
         )
         self.cursors = Cursors(self.cluster.has_partition, settings.cursors)
         self.subscriptions = Subscriptions(

@@ -188,6 +188,10 @@ class Cluster:
         """How many topics a namespace has."""
         return self._homes[namespace]
 
+    def homes(self) -> list[NamespaceName]:
+        """Return the namespaces that have topics."""
+        return [name for name, count in self._homes.items() if count]
+
     def refresh(self, namespace: NamespaceName) -> None:
         """Let the topics of a namespace obey what was said for it."""
         for topic in self.topics_in(namespace) if self._homes[namespace] else ():

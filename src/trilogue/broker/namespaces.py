@@ -6,8 +6,9 @@ and its namespace `default`. All others are made, each kept in meta as one setti
     tenant/acme            {"admin_roles": [...], "allowed_clusters": [...]}
     namespace/acme/shop    {"policies": {...}, "permissions": {...}, "properties": {...}, ...}
 
-A namespace that nobody made *exists* all the same while a topic is in it: Kafka clients make topics
-anywhere, as they always could. It has no policies then, and the first one that is set makes it.
+A namespace that nobody made *exists* all the same while a topic is in it, and so does its tenant:
+Kafka clients make topics anywhere, as they always could. It has no policies then, and the first one
+that is set makes it.
 
 Changes are decided here and returned as a `Commit`. Each expects the setting to be as it was when
 it was decided; who was outrun (`Outrun`) decides again on what is there now.
@@ -15,7 +16,7 @@ it was decided; who was outrun (`Outrun`) decides again on what is there now.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import msgspec
@@ -70,11 +71,13 @@ class Namespaces:
         settings: Mapping[str, str],
         *,
         topics: Callable[[NamespaceName], int],
+        homes: Callable[[], Iterable[NamespaceName]],
         changed: Callable[[NamespaceName], None],
         defaults: Policies = BROKER_POLICIES,
     ) -> None:
         self.defaults = defaults
         self._topics = topics  # how many are in a namespace
+        self._homes = homes  # namespaces with topics
         self._changed = changed
         self._texts: dict[str, str] = {}
         self._tenants: dict[str, Tenant] = {DEFAULT_TENANT: Tenant()}
@@ -88,18 +91,23 @@ class Namespaces:
     @property
     def tenants(self) -> list[str]:
         """Names of all tenants, in order."""
-        return sorted(self._tenants)
+        found = {*self._tenants}
+        found.update(each.tenant for each in (*self._namespaces, *self._homes()))
+        return sorted(found)
 
     def tenant(self, name: str) -> Tenant:
         """Return a tenant, or say that there is none."""
         found = self._tenants.get(name)
-        if found is None:
-            raise UnknownNamespace(f"there is no tenant {name}")
-        return found
+        if found is not None:
+            return found
+        if self.names(name):
+            return Tenant()
+        raise UnknownNamespace(f"there is no tenant {name}")
 
     def names(self, tenant: str) -> list[NamespaceName]:
-        """Return the namespaces that were made for a tenant, in order."""
-        return sorted(each for each in self._namespaces if each.tenant == tenant)
+        """Return the namespaces of a tenant, in order."""
+        every = {*self._namespaces, *self._homes()}
+        return sorted(each for each in every if each.tenant == tenant)
 
     def __iter__(self) -> Iterator[NamespaceName]:
         return iter(list(self._namespaces))
@@ -143,7 +151,7 @@ class Namespaces:
             raise NamespaceExists(f"there is a tenant {name}")
         if not new:
             self.tenant(name)
-        if len(self._tenants) >= TENANTS_MAX:
+        if len(self._tenants) >= TENANTS_MAX and name not in self._tenants:
             raise InUse(f"there may be {TENANTS_MAX} tenants")
         return self._put(TENANT_KEY + name, tenant)
 

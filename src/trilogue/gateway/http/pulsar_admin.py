@@ -12,13 +12,16 @@ from __future__ import annotations
 
 import inspect
 import logging
+import re
 from collections.abc import Awaitable, Callable
+from urllib.parse import unquote
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from trilogue.broker.access import ANONYMOUS, Operation, ResourceKind
 from trilogue.broker.errors import BrokerError
@@ -48,6 +51,7 @@ log = logging.getLogger(__name__)
 
 V1, V2, V3 = "/admin", "/admin/v2", "/admin/v3"
 PLACE, OLD_PLACE = "{tenant}/{namespace}", "{tenant}/{cluster}/{namespace}"
+ESCAPED_SLASH = re.compile("%2[fF]")
 HEADERS = {"cache-control": "no-store", "x-content-type-options": "nosniff"}
 
 
@@ -81,8 +85,22 @@ def every_row() -> list[Row]:
     ]  # fmt: skip
 
 
-def build_pulsar_app(door: Shared) -> Starlette:
+def build_pulsar_app(door: Shared) -> ASGIApp:
     """Make the application; it has no state of its own."""
+    app = _build(door)
+
+    async def with_slashes(scope: Scope, receive: Receive, send: Send) -> None:
+        """A part of a path may have a slash in it, as `%2F`: names of subscriptions do."""
+        raw = scope.get("raw_path") or b""
+        if b"%2f" in raw.lower() and b"%00" not in raw:
+            path = ESCAPED_SLASH.sub("%00", raw.decode("ascii", "replace"))
+            scope = {**scope, "path": unquote(path)}
+        await app(scope, receive, send)
+
+    return with_slashes
+
+
+def _build(door: Shared) -> Starlette:
 
     async def nothing_here(request: Request, error: Exception) -> Response:
         status = error.status_code if isinstance(error, HTTPException) else 404

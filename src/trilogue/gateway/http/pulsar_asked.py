@@ -26,7 +26,7 @@ from trilogue.broker import errors as broker_errors
 from trilogue.broker.access import Operation, Principal, Resource, ResourceKind
 from trilogue.broker.broker import Broker
 from trilogue.broker.commit import Commit
-from trilogue.broker.errors import AccessDenied, BrokerError, Outrun, UnknownTopic
+from trilogue.broker.errors import AccessDenied, BrokerError, InvalidName, Outrun, UnknownTopic
 from trilogue.broker.names import (
     NamespaceName,
     PulsarName,
@@ -41,6 +41,7 @@ from trilogue.broker.topic import Topic
 from trilogue.gateway.pulsar.shared import Shared
 
 BODY_MAX = 1 << 20
+SLASH = "\0"  # stands for a slash that was escaped, inside a part of a path
 TRIES = 20  # to decide again, when others change the same thing at the same time
 T = TypeVar("T")
 
@@ -118,7 +119,9 @@ class Asked:
     ) -> None:
         self.door = door
         self.request = request
-        self.params: dict[str, str] = request.path_params
+        self.params: dict[str, str] = {
+            name: text.replace(SLASH, "/") for name, text in request.path_params.items()
+        }
         self.body = body
         self.operation = operation
         self.principal = principal
@@ -158,13 +161,18 @@ class Asked:
     @property
     def namespace(self) -> NamespaceName:
         """The tenant and namespace in the path."""
-        parts = (self.params.get(each) for each in ("tenant", "cluster", "namespace"))
-        return parse_namespace("/".join(each for each in parts if each is not None))
+        every = (self.params.get(each) for each in ("tenant", "cluster", "namespace"))
+        parts = [each for each in every if each is not None]
+        if any("/" in each for each in parts):
+            raise InvalidName("tenants and namespaces have no slashes")
+        return parse_namespace("/".join(parts))
 
     @property
     def name(self) -> PulsarName:
         """The topic in the path; InvalidName."""
         domain = self.params.get("domain", "persistent")
+        if "/" in self.params["topic"]:
+            raise InvalidName("a topic's own name has no slash")
         return parse_pulsar(f"{domain}://{self.namespace}/{self.params['topic']}")
 
     @property

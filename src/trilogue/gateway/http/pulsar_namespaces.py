@@ -62,7 +62,8 @@ SHOWN_UNSET: dict[str, Any] = {
     "encryption_required": False,
 }
 PASSED_OVER = frozenset({"bundles", "deleted", "latency_stats_sample_rate"})
-HARMLESS: tuple[Any, ...] = (None, {}, [], -1, False, "None", "UNDEFINED", "")
+NOT_SAID: tuple[Any, ...] = (None, {}, [], -1, "UNDEFINED")  # of what is a policy
+HARMLESS: tuple[Any, ...] = (*NOT_SAID, False, "None", "")  # of what is none
 
 
 def namespaces(asked: Asked) -> object:
@@ -72,9 +73,7 @@ def namespaces(asked: Asked) -> object:
         known.tenant(tenant)
     except UnknownNamespace as error:
         raise Problem(404, "Tenant not found") from error
-    names = {*known.names(tenant)}
-    names |= {each.name.home for each in asked.broker.cluster if each.name.tenant == tenant}
-    return sorted(map(str, names))
+    return [str(each) for each in known.names(tenant)]
 
 
 def find(asked: Asked) -> Namespace:
@@ -134,7 +133,8 @@ def read_namespace(body: Any, cluster: str) -> Namespace:
     permissions: dict[str, list[str]] = {}
     properties: dict[str, str] = {}
     for field, value in body.items():
-        if field in PASSED_OVER or value in HARMLESS:
+        unsaid = NOT_SAID if field in SAID_AS else HARMLESS
+        if field in PASSED_OVER or value in unsaid:
             continue
         if field in {"replication_clusters", "allowed_clusters"}:
             if value != [cluster]:

@@ -11,7 +11,6 @@ seconds ago.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from urllib.parse import unquote
 
 from trilogue.broker.access import Operation, ResourceKind
 from trilogue.broker.partition import Partition
@@ -46,7 +45,7 @@ def subscriptions(asked: Asked) -> object:
 
 
 def _named(asked: Asked) -> str:
-    return unquote(asked.params["subscription"])
+    return asked.params["subscription"]
 
 
 def _cursors(asked: Asked) -> list[tuple[Partition, Cursor]]:
