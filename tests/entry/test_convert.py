@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from base64 import b64encode
 
 import pytest
@@ -243,6 +244,44 @@ def test_pieces_that_do_not_compress_stay_within_the_limit():
     pieces = to_pulsar(batch, limit=9_000)
 
     assert all(isinstance(p, Section) and len(p.data) <= 9_000 for p in pieces)
+
+
+def test_many_holes_are_pieces_of_nothing():
+    batch = bytearray(
+        build_batch([Record(0, NOW_MS, b"k", b"v"), Record(5_000, NOW_MS, None, b"w")])
+    )
+    batch[23:27] = (60_000).to_bytes(4, "big")  # last offset delta
+
+    pieces = to_pulsar(bytes(batch), limit=10_000)
+
+    assert pieces[0].offset == 0
+    assert [piece.offset for piece in pieces[1:]] == [p.offset + p.span for p in pieces[:-1]]
+    assert pieces[-1].offset + pieces[-1].span == 60_001
+    told = [each for each in pieces if isinstance(each, Section)]
+    assert [
+        each.offset + message.batch_index for each in told for message in read_section(each)[1]
+    ] == [0, 5_000]
+    assert {each.reason for each in pieces if isinstance(each, Skipped)} == {None}
+    assert all(start >= each.offset and end <= each.offset + each.span
+               for each in told for start, end in each.holes)  # fmt: skip
+    assert all(len(each.data) <= 10_000 for each in told)
+
+
+@pytest.mark.parametrize("way", ["to pulsar", "to kafka"])
+def test_a_conversion_takes_few_times_the_bytes_of_its_messages(way):
+    """Not one object a message: those of a batch of empty ones would be hundreds of times it."""
+    batch = build_batch([Record(each, NOW_MS, None, b"") for each in range(8_000)])
+    section = one_section(batch)
+    entry, header = stored(section.data)
+    tracemalloc.start()
+    if way == "to pulsar":
+        to_pulsar(batch)
+    else:
+        convert.kafka_batch(entry, header)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+
+    assert peak < 5 * len(section.data)
 
 
 def test_a_bomb_is_skipped_and_not_unpacked():

@@ -15,6 +15,7 @@ decompressed and belongs off the loop.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Final
 
 from trilogue.entry import convert_kafka, convert_pulsar_read
@@ -54,8 +55,7 @@ def pulsar_sections(
     if header.is_control or not header.record_count:
         return [Skipped(header.base_offset, header.span)]
     try:
-        messages, codec = read_messages(entry, header)
-        return build_sections(messages, header, codec=codec, limit=limit)
+        return build_sections(lambda: read_messages(entry, header), header, limit=limit)
     except EntryError as error:
         return [_skipped(header, error)]
 
@@ -73,11 +73,12 @@ def kafka_batch(entry: Buffer, header: EntryHeader, *, limit: int = CONVERTED_MA
     return Batch(data)
 
 
-def read_messages(entry: Buffer, header: EntryHeader) -> tuple[list[Placed], Codec]:
-    """Read the messages of an entry, with their offsets, and how they were compressed.
+def read_messages(entry: Buffer, header: EntryHeader) -> tuple[Iterator[Placed], Codec]:
+    """Return what yields the messages of an entry, and how they were compressed.
 
-    Raises `CannotConvert` for what nobody but its own clients can read, other `EntryError`s for
-    what is damaged or too large.
+    Raises, then or on the way, `CannotConvert` for what nobody but its own clients can read, other
+    `EntryError`s for what is damaged or too large. Never all messages at once: as objects they take
+    many times the bytes they come from.
     """
     match header.format:
         case Format.KAFKA:

@@ -6,7 +6,7 @@ with reserved names (convert_names.py). Offsets are kept, and so are holes betwe
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Final, TypeAlias
 
 from trilogue.entry.compression import Buffer
@@ -25,13 +25,12 @@ _INT64_MIN: Final = -(2**63)
 
 def read_messages(
     entry: Buffer, header: EntryHeader, *, limit: int = DECOMPRESSED_LIMIT
-) -> list[Placed]:
-    """Read all messages of a batch. Raises `EntryError` where it is not in order."""
+) -> Iterator[Placed]:
+    """Yield all messages of a batch. Raises `EntryError` where it is not in order."""
     walker = walk_records(entry, limit=limit, header=header)
-    found: list[Placed] = []
     while records := walker.read_records(_AT_ONCE):
-        found += [(record.offset, _message(record)) for record in records]
-    return found
+        for record in records:
+            yield record.offset, _message(record)
 
 
 def _message(record: Record) -> Message:

@@ -7,6 +7,7 @@ time of its own. What else Kafka cannot say becomes headers with reserved names 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Final
 
 from trilogue.entry.compression import Buffer
@@ -25,14 +26,20 @@ from trilogue.entry.convert_names import (
 )
 from trilogue.entry.convert_pulsar import Shared, headers_of
 from trilogue.entry.convert_result import CannotConvert, Reason
-from trilogue.entry.entry import NO_TIMESTAMP, Codec, EntryError, EntryHeader
+from trilogue.entry.entry import (
+    NO_TIMESTAMP,
+    Codec,
+    EntryError,
+    EntryHeader,
+    UnsupportedCompression,
+)
 from trilogue.entry.kafka_batch import DECOMPRESSED_LIMIT
 from trilogue.entry.message import Message
 from trilogue.entry.pulsar_batch import Metadata, PulsarMessage, read_metadata, walk_messages
 from trilogue.entry.pulsar_codecs import PulsarCodec
 from trilogue.entry.walk import read_header
 
-CODECS: Final = {
+CODECS: Final[dict[int, Codec]] = {
     PulsarCodec.NONE: Codec.NONE,
     PulsarCodec.LZ4: Codec.LZ4,
     PulsarCodec.ZLIB: Codec.GZIP,
@@ -43,25 +50,28 @@ CODECS: Final = {
 
 def read_messages(
     entry: Buffer, header: EntryHeader, *, limit: int = DECOMPRESSED_LIMIT
-) -> tuple[list[Placed], Codec]:
-    """Read all messages of an entry, and how they were compressed.
+) -> tuple[Iterator[Placed], Codec]:
+    """Return what yields all messages of an entry, and how they were compressed.
 
     Raises `CannotConvert` for what only its own clients can read, other `EntryError`s where it is
     not in order. What compaction took out, or only brokers are to see, is just not there.
     """
     metadata = read_metadata(entry)
     if metadata.marker_type >= 0:
-        return [], Codec.NONE
+        return iter(()), Codec.NONE
     if metadata.has_txn:
         raise CannotConvert(Reason.TRANSACTIONAL)
+    codec = CODECS.get(metadata.compression)
+    if codec is None:
+        raise UnsupportedCompression(f"compression type {metadata.compression} does not exist")
     shared = headers_of(_shared(metadata))
     publish_time = metadata.publish_time
     base_offset = header.base_offset
-    found = [
+    found = (
         (base_offset + single[0], _message(single, shared, publish_time))
         for single in walk_messages(entry, header, limit)
-    ]
-    return found, CODECS[PulsarCodec(metadata.compression)]
+    )
+    return found, codec
 
 
 def holes_of(entry: Buffer) -> tuple[tuple[int, int], ...]:

@@ -4,11 +4,16 @@ A section covers offsets in a row. It is tried whole first; what is then larger 
 frame is cut where the items reach the limit before compression, each piece as large as may be. So
 the cuts depend on the stored entry and the limit alone, and a reader that comes again finds the
 same ids. A message that does not fit by itself is skipped, alone.
+
+    payload   | item 0 | hole | hole | item 3 | item 4 | item 5 |
+    cuts      ^ from 0                        ^ from 4
+
+Items are written as they are read, once for both: the payload as a whole and the cuts.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator
 from typing import Final
 
 from trilogue.entry.convert_kafka import Placed
@@ -21,11 +26,15 @@ from trilogue.entry.convert_pulsar import (
     item_of,
 )
 from trilogue.entry.convert_result import Reason, Section, Skipped
-from trilogue.entry.entry import Codec, EntryHeader
+from trilogue.entry.entry import Codec, EntryHeader, EntryTooLarge
+from trilogue.entry.kafka_batch import DECOMPRESSED_LIMIT
 from trilogue.entry.pulsar_batch import PulsarMessage, build_section, build_single
 from trilogue.entry.pulsar_codecs import PulsarCodec, compress
 from trilogue.wire.pulsar.pulsar_pb2 import MessageMetadata
 
+Read = Callable[[], tuple[Iterator[Placed], Codec]]
+
+PAYLOAD_MAX: Final = 2 * DECOMPRESSED_LIMIT  # of tiny messages an item is larger than a record
 LEFT_FOR_METADATA: Final = 512  # of a batch, beside the key that it repeats
 
 PULSAR_CODECS: Final = {
@@ -37,61 +46,122 @@ PULSAR_CODECS: Final = {
 }
 
 
-Rows = list[tuple[bytes, PulsarMessage | None]]
-"""An item as bytes for every offset in a row, and what it says; None is a hole."""
+def build_sections(read: Read, header: EntryHeader, *, limit: int) -> list[Section | Skipped]:
+    """Build what covers all offsets of `header`, of sections of at most `limit` bytes.
+
+    `read` may be called twice: when messages do not agree on what an entry says once for all.
+    """
+    messages, codec = read()
+    items = _Items(header.base_offset, limit)
+    times = [header.max_timestamp]
+    shared = _put_all(messages, items, times, alone=True)
+    if shared is None:
+        items = _Items(header.base_offset, limit)
+        _put_all(read()[0], items, times, alone=False)
+        shared = NOTHING_SHARED
+    items.put_holes(header.span - items.count)
+    publish_time = max(0, header.max_timestamp if header.max_timestamp >= 0 else max(times))
+    return _Maker(shared, publish_time, codec, limit).sections(items)
 
 
-def build_sections(
-    messages: Sequence[Placed], header: EntryHeader, *, codec: Codec, limit: int
-) -> list[Section | Skipped]:
-    """Build what covers all offsets of `header`, of sections of at most `limit` bytes."""
-    if not messages:
-        return [Skipped(header.base_offset, header.span)]
-    times = max((message.time_ms or 0 for _, message in messages), default=0)
-    publish_time = max(0, header.max_timestamp, times if header.max_timestamp < 0 else 0)
-    items, shared = _items(messages, header.base_offset)
-    maker = _Maker(shared, publish_time, codec, limit)
-    rows = _rows(items, header.span)
-    whole = maker.section(header.base_offset, rows)
-    if len(whole.data) <= limit:
-        return [whole]
-    return maker.pieces(header.base_offset, rows)
-
-
-def _items(messages: Sequence[Placed], base_offset: int) -> tuple[list[PulsarMessage], Shared]:
-    """Say messages in Pulsar's words; what all of them have in common is said apart."""
-    items: list[PulsarMessage] = []
+def _put_all(
+    messages: Iterator[Placed], items: _Items, times: list[int], *, alone: bool
+) -> Shared | None:
+    """Write all items; returns what is said once for all, None where they do not agree on it."""
     common: Shared | None = None
+    base_offset = items.base_offset
+    latest = times[0]
     for offset, message in messages:
-        item, shared = item_of(message, offset, offset - base_offset)
-        items.append(item)
+        index = offset - base_offset
+        item, shared = item_of(message, offset, index, alone=alone)
         if common is None:
             common = shared
         elif shared is not common and shared != common:
-            return [
-                item_of(each, offset, offset - base_offset, alone=False)[0]
-                for offset, each in messages
-            ], NOTHING_SHARED
-    return items, common or NOTHING_SHARED
+            return None
+        if index > items.count:
+            items.put_holes(index - items.count)
+        items.put(item)
+        time_ms = message.time_ms
+        if time_ms is not None and time_ms > latest:
+            latest = time_ms
+    times[0] = latest
+    return common or NOTHING_SHARED
 
 
-def _rows(items: list[PulsarMessage], span: int) -> Rows:
-    """Give every offset of the entry its row."""
-    rows: Rows = []
-    for item in items:
-        if item.batch_index > len(rows):
-            rows += [_HOLE] * (item.batch_index - len(rows))
-        rows.append((item_bytes(item), item))
-    if len(rows) < span:
-        rows += [_HOLE] * (span - len(rows))
-    return rows
+class _Cut:
+    """Where a piece begins: the index of its first offset, the place of its first byte."""
+
+    __slots__ = ("at", "first", "index", "messages", "overhead")
+
+    def __init__(self, index: int, at: int) -> None:
+        self.index = index
+        self.at = at
+        self.first: PulsarMessage | None = None
+        self.messages = 0
+        self.overhead = LEFT_FOR_METADATA
 
 
-_HOLE: Final = (HOLE, None)
+class _Items:
+    """The items of a batch one after the other, and where it would be cut."""
+
+    __slots__ = ("_limit", "base_offset", "count", "cuts", "holes", "payload")
+
+    def __init__(self, base_offset: int, limit: int) -> None:
+        self.base_offset = base_offset
+        self.count = 0
+        self.payload = bytearray()
+        self.cuts = [_Cut(0, 0)]
+        self.holes: list[tuple[int, int]] = []
+        self._limit = limit
+
+    def put(self, item: PulsarMessage) -> None:
+        """Write the next item."""
+        data = item_bytes(item)
+        cut = self.cuts[-1]
+        used = len(self.payload) - cut.at + cut.overhead
+        if self.count > cut.index and used + len(data) + _repeated(item) > self._limit:
+            cut = _Cut(self.count, len(self.payload))
+            self.cuts.append(cut)
+        if cut.first is None:
+            cut.first = item
+            cut.overhead += _repeated(item)
+        cut.messages += 1
+        self.payload += data
+        self.count += 1
+        self._check()
+
+    def put_holes(self, count: int) -> None:
+        """Write so many offsets that hold nothing."""
+        if not count:
+            return
+        start = self.base_offset + self.count
+        self.holes.append((start, start + count))
+        while count:
+            cut = self.cuts[-1]
+            room = self._limit - (len(self.payload) - cut.at + cut.overhead)
+            some = min(count, room // len(HOLE))
+            if some <= 0 and self.count > cut.index:
+                self.cuts.append(_Cut(self.count, len(self.payload)))
+                continue
+            some = max(1, some)
+            self.payload += HOLE * some
+            self.count += some
+            count -= some
+            self._check()
+
+    def _check(self) -> None:
+        if len(self.payload) > PAYLOAD_MAX:
+            raise EntryTooLarge(f"more than {PAYLOAD_MAX} bytes as a batch of Pulsar's")
+
+
+def _repeated(item: PulsarMessage) -> int:
+    """Bytes that the metadata of a batch repeats of its first message."""
+    key_size = 0 if item.partition_key is None else 4 * len(item.partition_key)
+    return key_size + (0 if item.ordering_key is None else len(item.ordering_key))
 
 
 class _Maker:
-    """Makes sections of one entry's rows."""
+    """Makes sections of one entry's items."""
 
     __slots__ = ("_codec", "_limit", "_publish_time", "_shared")
 
@@ -101,30 +171,69 @@ class _Maker:
         self._codec = codec
         self._limit = limit
 
-    def section(self, offset: int, rows: Rows) -> Section:
-        """Make one section, of a single message plain, of several a batch."""
-        first = next(item for _, item in rows if item is not None)
+    def sections(self, items: _Items) -> list[Section | Skipped]:
+        """Make one section, or as few as the limit allows."""
+        base_offset, count = items.base_offset, items.count
+        first = next((cut.first for cut in items.cuts if cut.first is not None), None)
+        if first is None:
+            return [Skipped(base_offset, count)]
+        whole = self._section(base_offset, count, first, items.payload, items.holes)
+        if len(whole.data) <= self._limit:
+            return [whole]
+        view = memoryview(items.payload)
+        ends = [*((cut.index, cut.at) for cut in items.cuts[1:]), (count, len(view))]
+        return [
+            self._piece(base_offset + cut.index, end - cut.index, cut, view[cut.at : at], items)
+            for cut, (end, at) in zip(items.cuts, ends, strict=True)
+        ]
+
+    def _piece(
+        self, offset: int, span: int, cut: _Cut, payload: memoryview, items: _Items
+    ) -> Section | Skipped:
+        if cut.first is None:
+            return Skipped(offset, span)
+        end = offset + span
+        holes = [
+            (max(first, offset), min(last, end))
+            for first, last in items.holes
+            if first < end and last > offset
+        ]
+        section = self._section(offset, span, cut.first, payload, holes)
+        if len(section.data) <= self._limit:
+            return section
+        detail = f"{len(section.data)} bytes where {self._limit} are allowed"
+        return Skipped(offset, span, Reason.TOO_LARGE, cut.messages, detail)
+
+    def _section(
+        self,
+        offset: int,
+        span: int,
+        first: PulsarMessage,
+        payload: bytearray | memoryview,
+        holes: list[tuple[int, int]],
+    ) -> Section:
+        """Make a section: of a single message plain, of several a batch."""
         metadata = self._metadata(offset)
-        if len(rows) == 1:
+        if span == 1:
             codec = PULSAR_CODECS[self._codec] if first.value else PulsarCodec.NONE
             data = build_single(first, metadata, codec=codec)
             if len(data) > self._limit:  # what cannot be compressed grows a little
                 data = build_single(first, self._metadata(offset))
             return Section(offset, 1, data, is_batch=False)
-        metadata.num_messages_in_batch = len(rows)
-        metadata.highest_sequence_id = offset + len(rows) - 1
+        metadata.num_messages_in_batch = span
+        metadata.highest_sequence_id = offset + span - 1
         if first.partition_key is not None:
             metadata.partition_key = first.partition_key
             if first.key_is_b64:
                 metadata.partition_key_b64_encoded = True
         if first.ordering_key is not None:
             metadata.ordering_key = first.ordering_key
-        payload = b"".join([data for data, _ in rows])
-        packed = self._packed(metadata, payload)
-        data = build_section(metadata, packed)
-        return Section(offset, len(rows), data, is_batch=True, holes=_holes(offset, rows))
+        data = build_section(metadata, self._packed(metadata, payload))
+        return Section(offset, span, data, is_batch=True, holes=tuple(holes))
 
-    def _packed(self, metadata: MessageMetadata, payload: bytes) -> bytes:
+    def _packed(
+        self, metadata: MessageMetadata, payload: bytearray | memoryview
+    ) -> bytes | bytearray | memoryview:
         """Compress a payload, if that makes it smaller."""
         if self._codec is Codec.NONE:
             return payload
@@ -147,47 +256,3 @@ class _Maker:
             schema_id=shared.schema_id,
             deliver_at_time=shared.deliver_at,
         )
-
-    def pieces(self, offset: int, rows: Rows) -> list[Section | Skipped]:
-        """Make as few sections as the limit allows."""
-        found: list[Section | Skipped] = []
-        start = size = 0
-        for at, (data, item) in enumerate(rows):
-            overhead = LEFT_FOR_METADATA + _overhead(item)
-            if at > start and size + len(data) + overhead > self._limit:
-                found.append(self._piece(offset + start, rows[start:at]))
-                start, size = at, 0
-            size += len(data) + (overhead if at == start else 0)
-        found.append(self._piece(offset + start, rows[start:]))
-        return found
-
-    def _piece(self, offset: int, rows: Rows) -> Section | Skipped:
-        count = sum(item is not None for _, item in rows)
-        if not count:
-            return Skipped(offset, len(rows))
-        section = self.section(offset, rows)
-        if len(section.data) <= self._limit:
-            return section
-        detail = f"{len(section.data)} bytes where {self._limit} are allowed"
-        return Skipped(offset, len(rows), Reason.TOO_LARGE, count, detail)
-
-
-def _overhead(item: PulsarMessage | None) -> int:
-    """Bytes that the metadata of a batch repeats of its first message."""
-    if item is None:
-        return 0
-    key_size = 0 if item.partition_key is None else 4 * len(item.partition_key)
-    return key_size + (0 if item.ordering_key is None else len(item.ordering_key))
-
-
-def _holes(offset: int, rows: Rows) -> tuple[tuple[int, int], ...]:
-    """List the runs of offsets that hold nothing."""
-    found: list[tuple[int, int]] = []
-    for at, (_, item) in enumerate(rows, offset):
-        if item is not None:
-            continue
-        if found and found[-1][1] == at:
-            found[-1] = (found[-1][0], at + 1)
-        else:
-            found.append((at, at + 1))
-    return tuple(found)
