@@ -106,3 +106,29 @@ def test_shared_consumers_do_not_read_compacted_topics(client: pulsar.Client, ad
             f"persistent://{name}/t", "s", pulsar.ConsumerType.Shared, is_read_compacted=True
         )
     assert admin("PUT", f"persistent/{name}/none/compaction")[0] == 404
+
+
+def test_messages_in_segments_are_shown_moved_to_and_compacted_too(tmp_path):
+    topic, path = "persistent://public/default/t", "persistent/public/default/t"
+    with start_server(tmp_path / "data") as server, Admin(server) as admin:
+        client = connect(admin)
+        admin.do("PUT", f"{path}/subscription/s")
+        write(client, topic, ("a", b"a1"), ("b", b"b1"), ("a", b"a2"), batching=True)
+        write(client, topic, ("c", b"c1"), batching=False)
+        client.close()
+        assert server.stop() == 0
+    with start_server(tmp_path / "data") as server, Admin(server) as admin:
+        client = connect(admin)
+        last = admin.get(f"{path}/lastMessageId")
+        assert last["entryId"] == 3
+        assert admin.ask("GET", f"{path}/subscription/s/position/2").content == b"c1"
+        entry = f"{path}/ledger/{last['ledgerId']}/entry/0"
+        assert admin.ask("GET", entry).headers["X-Pulsar-num-batch-message"] == "3"
+        assert admin.get(f"{path}/messageid/0")["entryId"] == 0
+        assert admin.get(f"{path}/stats")["subscriptions"]["s"]["msgBacklog"] == 4
+        compact(admin, path)
+        assert read(client, topic, "compacted", compacted=True) == [b"b1", b"a2", b"c1"]
+        admin.do("POST", f"{path}/subscription/s/skip_all")
+        admin.do("POST", f"{path}/subscription/s/resetcursor/0")
+        assert read(client, topic, "s", compacted=False) == [b"a1", b"b1", b"a2", b"c1"]
+        client.close()
