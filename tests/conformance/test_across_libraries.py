@@ -1,4 +1,4 @@
-"""Java and Go clients of Pulsar beside a Kafka client: each reads what the other wrote."""
+"""Java and Go clients of Pulsar beside a Kafka client, every Kafka client beside a Pulsar one."""
 
 from __future__ import annotations
 
@@ -6,9 +6,12 @@ import itertools
 from collections.abc import Iterator
 
 import pytest
+from tests.conformance.clients import CLIENTS as KAFKA_CLIENTS
+from tests.conformance.clients import Client
+from tests.conformance.clients import each as each_kafka
 from tests.conformance.clients.pulsar import Connection, Out, PulsarLibrary, connect
 from tests.conformance.clients.pulsar_libraries import GO_CLIENT, JAVA, each
-from tests.conformance.test_across import EVENT_MS, WAIT_S, World, read_by_kafka
+from tests.conformance.test_across import EVENT_MS, TO_PULSAR, WAIT_S, World, read_by_kafka
 from tests.server import start_server
 
 CODECS = {"none": "none", "gzip": "zlib", "snappy": "snappy", "lz4": "lz4", "zstd": "zstd"}
@@ -105,3 +108,46 @@ def test_kafka_reads_what_it_wrote(
         for each in sent
     ]
     assert [each.offset for each in found] == list(range(len(sent)))
+
+
+@pytest.fixture(scope="module")
+def by_pulsar(world: World) -> tuple[str, list[tuple[int, bytes | None, bytes]]]:
+    """A topic in every codec, with messages in it, and before its end, that Kafka cannot get."""
+    topic = "with-chunks"
+    client = world.pulsar()
+    sent: list[tuple[int, bytes | None, bytes]] = []
+    offset = 0
+
+    def chunked() -> int:
+        producer = client.create_producer(topic, chunking_enabled=True, batching_enabled=False)
+        producer.send(bytes(6 << 20))
+        producer.close()
+        return 2
+
+    for number, (codec, kind) in enumerate(TO_PULSAR.items()):
+        producer = client.create_producer(
+            topic, compression_type=kind, batching_max_publish_delay_ms=50
+        )
+        for index in range(10):
+            key = f"k{index}" if index % 2 else None
+            value = f"{codec} {index} ".encode() * 20
+            producer.send_async(value, lambda *_: None, partition_key=key)
+            sent.append((offset, None if key is None else key.encode(), value))
+            offset += 1
+        producer.flush()
+        producer.close()
+        if number in {1, 3}:
+            offset += chunked()
+    client.close()
+    return topic, sent
+
+
+@pytest.mark.parametrize("client", each_kafka(KAFKA_CLIENTS))
+def test_every_kafka_client_reads_what_pulsar_wrote(
+    world: World, by_pulsar: tuple[str, list[tuple[int, bytes | None, bytes]]], client: Client
+):
+    topic, sent = by_pulsar
+
+    reads = client.read(world.server.kafka, topic, len(sent))
+
+    assert [(each.offset, each.key, each.value) for each in reads] == sent
