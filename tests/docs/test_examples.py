@@ -27,9 +27,10 @@ from tests.docs.page import ROOT, blocks
 from tests.server import Server, clean_environment, start_server
 from tests.tools import require, require_program
 
-KAFKA, HTTP = "127.0.0.1:9092", "127.0.0.1:8080"
+KAFKA, HTTP, PULSAR = "127.0.0.1:9092", "127.0.0.1:8080", "127.0.0.1:6650"
 ARCHIVE = "/srv/archive"
 QUICK = ["docs/tutorial/first-topic.md", "docs/how-to/debug.md", "docs/how-to/object-storage.md"]
+QUICK += ["docs/how-to/use-the-pulsar-client.md"]
 SPARK = ["README.md", "docs/tutorial/first-pipeline.md", "docs/how-to/read-from-spark.md"]
 
 
@@ -40,7 +41,7 @@ class Typist:
         self.directory = directory
         self.server: Server | None = None
         self.printed = ""
-        self._listen = {door: f"127.0.0.1:{free_port()}" for door in ("kafka", "http")}
+        self._listen = {door: f"127.0.0.1:{free_port()}" for door in ("kafka", "http", "pulsar")}
         self._python: subprocess.Popen[str] | None = None
 
     def type(self, page: Path) -> None:
@@ -76,6 +77,7 @@ class Typist:
 
     def _here(self, text: str) -> str:
         text = text.replace(ARCHIVE, f"{self.directory}/archive")
+        text = text.replace(PULSAR, self._listen["pulsar"])
         return text.replace(KAFKA, self._listen["kafka"]).replace(HTTP, self._listen["http"])
 
     def _environment(self) -> dict[str, str]:
