@@ -27,7 +27,9 @@ COMPILED = (
     "trilogue.wire.pulsar.hot",
     "trilogue.wire.pulsar.singles",
 )
-LIBRARIES = ("uvloop", "crc32c", "cramjam", "msgspec", "cython", "starlette", "uvicorn")
+LIBRARIES = (
+    "uvloop", "crc32c", "cramjam", "msgspec", "cython", "protobuf", "avro", "starlette", "uvicorn",
+)  # fmt: skip
 OPTIONAL = ("pyspark", "pyarrow", "obstore", "asyncpg")
 FORMAT_SIZE_LIMIT = 1_000
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from struct import pack
 
@@ -346,6 +347,38 @@ def test_a_number_that_its_enum_does_not_have_counts_as_absent(room: Room, numbe
     assert room.hot.read_ack(ack).validation_error == -1
     with pytest.raises(WireError):
         room.hot.read_ack(frame_of(10, b"\x08\1" + tagged(2, 0, varint(number))))
+
+
+@pytest.mark.parametrize("one", [b"\x60\1", b"\xf8\xff\xff\xff\x0f\1", sized(4, b"\x0a\0\x12\0")])
+def test_a_frame_of_tiny_fields_costs_a_moment(one: bytes):
+    """5 MiB of them: what the largest frame may hold."""
+    if hot.__file__.endswith(".py"):
+        pytest.skip("uncompiled it takes seconds")
+    octets = sized(1, b"p") + b"\x10\1\x18\1" + one * (5_000_000 // len(one))
+    before = time.process_time()
+
+    hot.read_metadata(octets)
+    outcome(hot.read_properties, octets)
+
+    assert time.process_time() - before < 1
+
+
+def test_a_message_has_a_bounded_number_of_properties(room: Room):
+    one = sized(4, b"\x0a\0\x12\0")
+    limit = room.hot.MAX_PROPERTIES
+
+    assert len(room.hot.read_properties(one * limit)) == limit
+    with pytest.raises(WireError, match="properties"):
+        room.hot.read_properties(one * (limit + 1))
+
+
+def test_a_batch_has_a_bounded_number_of_properties():
+    octets = sized(1, b"\x0a\0\x12\0") * 90_000 + b"\x18\0"
+    one = pack(">I", len(octets)) + octets
+
+    assert len(INSTALLED.singles.Singles(one * 11, 11).read(99)) == 11
+    with pytest.raises(WireError, match="properties"):
+        INSTALLED.singles.Singles(one * 12, 12).read(99)
 
 
 def test_text_that_is_not_utf8_is_refused(room: Room):

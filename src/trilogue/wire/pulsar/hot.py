@@ -35,6 +35,7 @@ from trilogue.wire.pulsar.shapes import (
 
 __all__ = [
     "MAX_ACK_PARTS",
+    "MAX_PROPERTIES",
     "Ack",
     "AckId",
     "Delivery",
@@ -65,6 +66,9 @@ Octets: TypeAlias = bytes
 
 MAX_ACK_PARTS = 200_000
 """Message ids and words of ack sets in one ACK; clients send up to about a thousand ids."""
+
+MAX_PROPERTIES = 100_000
+"""Properties of one message; each takes some hundred bytes once it is read, and six on the wire."""
 
 _tuple_new = tuple.__new__
 
@@ -265,6 +269,8 @@ def properties_of(fields: Fields, number: Int) -> Properties:
             if key is None or value is None:
                 raise WireError("a property without its key or value")
             found.append((str(key, "utf-8", "replace"), str(value, "utf-8", "replace")))
+            if len(found) > MAX_PROPERTIES:
+                raise WireError(f"a message with more than {MAX_PROPERTIES} properties")
 
 
 def read_metadata(view: Buffer) -> Metadata:

@@ -12,11 +12,12 @@ cdef class Singles:
     cdef object view
     cdef const uint8_t *data
     cdef Py_ssize_t pos, end
-    cdef int64_t index, count
+    cdef int64_t index, count, budget
     cdef Fields fields
 
     @cython.locals(found=list)
     cpdef list read(self, Py_ssize_t limit)
 
-    @cython.locals(fields=Fields, size=int64_t, at=Py_ssize_t, index=int64_t, values=tuple)
+    @cython.locals(fields=Fields, size=int64_t, at=Py_ssize_t, index=int64_t, properties=tuple,
+                   values=tuple)
     cdef object _next(self)

@@ -17,10 +17,13 @@ import cython
 from trilogue.wire.errors import WireError
 from trilogue.wire.pulsar.shapes import Single
 
-__all__ = ["Single", "Singles"]
+__all__ = ["MAX_PROPERTIES", "Single", "Singles"]
 
 Int: TypeAlias = int  # the compiler would take a bare `int` for a Python object, and so on
 Buffer: TypeAlias = bytes | bytearray | memoryview
+
+MAX_PROPERTIES = 1_000_000
+"""Properties of all messages of a batch together."""
 
 _tuple_new = tuple.__new__
 
@@ -41,6 +44,7 @@ class Singles:
         self.end = len(view)
         self.index = 0
         self.count = count
+        self.budget = MAX_PROPERTIES
         self.fields = Fields(view)
 
     def read(self, limit: Int) -> list[Single]:
@@ -73,6 +77,10 @@ class Singles:
         self.index = index + 1
         if fields.number(4, 0):
             return None
+        properties = properties_of(fields, 1) if fields.has_span(1) else ()
+        self.budget -= len(properties)
+        if self.budget < 0:
+            raise WireError(f"a batch with more than {MAX_PROPERTIES} properties")
         sequence_id: object = fields.number(8, 0) if fields.has_number(8) else -1
         values = (
             index,
@@ -83,7 +91,7 @@ class Singles:
             fields.octets(7),
             fields.number(5, 0),
             sequence_id,
-            properties_of(fields, 1) if fields.has_span(1) else (),
+            properties,
         )
         single: Single = _tuple_new(Single, values)
         return single
