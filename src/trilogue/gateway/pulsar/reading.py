@@ -7,8 +7,8 @@ that anybody may see (a marker, an aborted or damaged entry): then it has no sec
 between rows, or between `start` and the first, are holes.
 
 Entries in memory are walked at once, which is cheap; the bytes are views of the tail, not to be
-kept longer than a turn. Segments, large conversions and searches for aborted transactions are for
-the executor: `Later.run`.
+kept longer than a turn. For the executor (`Later.run`) are segments, searches for aborted
+transactions, and conversions that are large or have to decompress, which nobody knows the size of.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Final, NamedTuple
 
 from trilogue.entry.convert import Section, Skipped, pulsar_sections
 from trilogue.entry.convert_pulsar_read import holes_of
-from trilogue.entry.entry import CONTROL, HEADER_SIZE, TRANSACTIONAL
+from trilogue.entry.entry import CODEC_MASK, CONTROL, HEADER_SIZE, TRANSACTIONAL
 from trilogue.entry.pulsar_batch import PULSAR_SECTION_AT, Flag
 from trilogue.entry.walk import read_header, walk_headers
 from trilogue.gateway.conversions import Conversions
@@ -28,7 +28,8 @@ from trilogue.log.partition_log import Cold, Hot, LaterAborted, PartitionLog
 from trilogue.log.segment import AbortedTransaction
 
 READ_BYTES: Final = 64 << 10
-CONVERTED_ON_LOOP: Final = 64 << 10  # larger entries are converted in the executor
+CONVERTED_ON_LOOP: Final = 64 << 10  # what is more is converted in the executor
+MESSAGE_WEIGHT: Final = 128  # bytes: a message more takes as long, however small it is
 FORMAT_AT, ATTRIBUTES_AT, FLAGS_AT = 21, 22, 62  # of an entry: bytes
 OURS: Final = 1  # the format, in bits 8-9 of the attributes
 COUNT_AT: Final = 57  # of an entry: how many messages it has
@@ -147,7 +148,7 @@ def _rows(
     """Make rows of entries; on the loop as far as that is quick."""
     rows: list[Row] = []
     passed: list[AbortedTransaction] | None = None
-    size = 0
+    weight = 0
     for at, length, base, delta, producer_id, view in _entries(slices, start):
         low = view[at + ATTRIBUTES_AT]
         entry = view[at : at + length]
@@ -162,8 +163,7 @@ def _rows(
             rows.append(Row(base, base + delta + 1, None, entry, -1, False))
         elif view[at + FORMAT_AT] & 3 == OURS:
             rows.append(_stored(entry, base, delta))
-        elif size + length <= CONVERTED_ON_LOOP or not on_loop:
-            size += length
+        elif not on_loop or (weight := weight + _weight(entry)) <= CONVERTED_ON_LOOP:
             rows += _converted(convert(entry))
         elif rows:  # these first
             return Read(start, rows[-1].end, rows)
@@ -180,6 +180,13 @@ def _entries(
         for at, length, base, delta, _, producer_id, _, _ in walk_headers(view):
             if base + delta >= start:
                 yield at, length, base, delta, producer_id, view
+
+
+def _weight(entry: memoryview) -> int:
+    """Say how much a conversion is, in bytes; of compressed messages nobody knows before."""
+    if entry[ATTRIBUTES_AT] & CODEC_MASK:
+        return CONVERTED_ON_LOOP + 1
+    return len(entry) + MESSAGE_WEIGHT * int.from_bytes(entry[COUNT_AT:HEADER_SIZE], "big")
 
 
 def _stored(entry: memoryview, base: int, delta: int) -> Row:

@@ -1,0 +1,34 @@
+"""Where entries of another protocol are converted: on the loop, or away from it."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.gateway.kafka.rig import batch, settle
+from tests.gateway.loop import on_loop
+from tests.gateway.pulsar.rig import Rig
+from trilogue.gateway.pulsar.reading import Later, Read, read
+
+
+@pytest.mark.parametrize(
+    ("written", "leaves"),
+    [
+        (batch("a", "b", "c"), False),
+        (batch(*["v"] * 2_000), True),  # small, and many
+        (batch("a", "b", codec=4), True),  # who knows how much that will be
+        (batch("x" * 70_000), True),
+    ],
+    ids=["small", "many", "compressed", "large"],
+)
+@on_loop
+async def test_only_what_is_quick_is_converted_on_the_loop(written, leaves):
+    async with Rig() as rig:
+        partition = rig.topic("t").partitions[0]
+        partition.append(memoryview(written), now_ms=rig.now_ms)
+        await settle()
+
+        found = read(partition.log, 0, 5 << 20)
+
+        assert isinstance(found, Later if leaves else Read)
+        rows = (found.run() if isinstance(found, Later) else found).rows
+        assert [row.base for row in rows] == [0]
