@@ -151,8 +151,15 @@ def test_brokers_are_this_one(admin: Admin):
 def test_a_lookup_tells_where_pulsar_is_served(admin: Admin):
     url = f"pulsar://{admin.server.doors['pulsar']}"
 
-    for name in ("persistent/public/default/t", "persistent/public/default/a%2520b%2Bc"):
-        told = admin.get(f"/lookup/v2/topic/{name}")
+    admin("PUT", "tenants/acme", {"allowedClusters": ["standalone"]})
+    admin.do("PUT", "/admin/namespaces/acme/eu/old")
+    for name in (
+        "topic/persistent/public/default/t",
+        "topic/persistent/public/default/a%2520b%2Bc",
+        "topic/persistent/acme/eu/old/t",
+        "destination/persistent/acme/eu/old/t",
+    ):
+        told = admin.get(f"/lookup/v2/{name}")
         assert (told["brokerUrl"], told["nativeUrl"]) == (url, url)
     assert admin.ask("GET", "/lookup/v2/topic/persistent/public/default/t/bundle").text == (
         "0x00000000_0xffffffff"

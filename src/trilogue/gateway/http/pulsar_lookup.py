@@ -12,6 +12,9 @@ from trilogue.gateway.http.pulsar_asked import Asked, Problem, Reply, Row
 from trilogue.gateway.http.pulsar_clusters import web_url
 from trilogue.gateway.http.pulsar_namespaces import BUNDLE
 
+OLD = "{tenant}/{cluster}/{namespace}"
+PLACES = (("topic", "{tenant}/{namespace}"), ("topic", OLD), ("destination", OLD))
+
 
 def lookup(asked: Asked) -> object:
     """Tell the address of the door."""
@@ -41,7 +44,7 @@ def rows(prefix: str) -> list[Row]:
     """The rows of lookups."""
     kind, describe = ResourceKind.TOPIC, Operation.DESCRIBE
     return [
-        Row("GET", f"{prefix}/topic/{{domain}}/{place}/{{topic}}{end}", handler, kind, describe)
-        for place in ("{tenant}/{namespace}", "{tenant}/{cluster}/{namespace}")
+        Row("GET", f"{prefix}/{word}/{{domain}}/{place}/{{topic}}{end}", handler, kind, describe)
+        for word, place in PLACES
         for end, handler in (("", lookup), ("/bundle", bundle))
     ]
