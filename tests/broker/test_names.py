@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -163,3 +166,21 @@ def test_a_namespace_is_read_in_both_forms():
     for refused in ("tn", "tn/", "/ns", "a/b/c/d", "tn/n s"):
         with pytest.raises(InvalidName):
             parse_namespace(refused)
+
+
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "reference" / "names.md"
+
+
+def test_the_page_of_spellings_tells_the_truth():
+    rows = re.findall(r"^\| ([\w, ]+) \| `([^`]+)` \| (.+) \|$", PAGE.read_text(), re.MULTILINE)
+    told = [row for row in rows if {*row[0].split(", ")} <= {"Kafka", "Pulsar"}]
+
+    for doors, spelled, meant in told:
+        canonical = "/".join(re.findall(r"`([^`]+)`", meant)[-3:]) if " / " in meant else meant
+        for door in doors.split(", "):
+            name = parse_kafka(spelled) if door == "Kafka" else parse_pulsar(spelled).topic
+            if meant.startswith("understood and refused"):
+                assert not parse_pulsar(spelled).persistent
+            else:
+                assert f"{name!s}" in canonical.replace("`", ""), (door, spelled)
+    assert len(told) == 9
