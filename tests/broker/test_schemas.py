@@ -127,9 +127,11 @@ def test_schemas_go_with_their_topic():
     under_way = room.plan(topic, avro("B"))
     late = room.plan(topic, avro("C"))
     delete = room.cluster.plan_delete(topic.name)
-    room.carry_out(under_way)
+    room.meta.commit_now(under_way.ops(), under_way.preconditions)  # durable, and not true yet
 
-    room.carry_out(delete)
+    room.meta.commit_now(delete.ops(), delete.preconditions)
+    under_way.apply()
+    delete.apply()
     room.schemas.forget(topic)
 
     assert room.kept == [f"{KEY}{other.topic_id.hex()}/0"]

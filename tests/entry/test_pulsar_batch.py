@@ -188,6 +188,8 @@ def test_what_a_transaction_sent_says_so_in_the_header():
     entry, header, _ = entry_of(section(txnid_least_bits=0, txnid_most_bits=0))
 
     assert header.is_transactional
+    for one in ("txnid_least_bits", "txnid_most_bits"):
+        assert entry_of(section(**{one: 0}))[1].is_transactional
     assert (read_metadata(entry).txn_least, read_metadata(entry).txn_most) == (0, 0)
 
 

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
+from contextlib import suppress
 from typing import Any
 
 import pytest
 
 from tests.gateway.loop import on_loop
-from tests.gateway.pulsar.rig import Peer, Rig
+from tests.gateway.pulsar.rig import Peer, Rig, settle
+from trilogue.broker.errors import Outrun
 from trilogue.gateway.pulsar.schemas import KINDS, NUMBERS
 from trilogue.wire.pulsar.errors import ServerError
 from trilogue.wire.pulsar.pulsar_pb2 import Schema
@@ -97,12 +98,22 @@ async def test_many_who_create_at_once_get_versions_of_their_own():
     async with Rig() as rig:
         rig.topic("t", pulsar_schemaCompatibilityStrategy='"ALWAYS_COMPATIBLE"')
         peers = [await rig.connected() for _ in range(5)]
+        rig.hold_commits = True
+        for number, peer in enumerate(peers):
+            schema = avro(name=f"R{number % 4}")  # two of them have the same
+            peer.say("getOrCreateSchema", request_id=1, topic="t", schema=schema)
+        await settle()
+        assert len(rig.commits) == 5
 
-        answers = await asyncio.gather(
-            *(created(peer, avro(name=f"R{number}")) for number, peer in enumerate(peers))
-        )
+        rig.hold_commits = False
+        for commit in rig.commits:
+            with suppress(Outrun):
+                await rig.commit(commit)
 
-        assert sorted(each.schema_version for each in answers) == [version(i) for i in range(5)]
+        answers = [await peer.answer("getOrCreateSchemaResponse") for peer in peers]
+        assert sorted(each.schema_version for each in answers) == [
+            version(number) for number in (0, 0, 1, 2, 3)
+        ]
 
 
 @on_loop

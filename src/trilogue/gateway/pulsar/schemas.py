@@ -176,9 +176,9 @@ async def added(
         try:
             commit = schemas.plan_add(topic, definition, current, schema_name)
             await door.commit(commit)
+            return commit.done.result()
         except Outrun:
             continue
-        return commit.done.result()
     raise Outrun("others change the topic's schema all the time")
 
 
