@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.entry.test_convert import message, metadata, pulsar_messages, stored
+from tests.entry.converted import message, metadata, pulsar_messages, stored
 from trilogue.entry.compaction import emptied, open_entry
 from trilogue.entry.convert import kafka_batch, pulsar_sections
 from trilogue.entry.entry import DELETE_HORIZON, Format

@@ -6,88 +6,37 @@ import tracemalloc
 from base64 import b64encode
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
+from tests.entry.converted import (
+    CODECS,
+    LIMIT,
+    NOW_MS,
+    back_to_kafka,
+    message,
+    metadata,
+    one_section,
+    read_section,
+    records_of,
+    stored,
+    to_pulsar,
+)
 from trilogue.entry import convert
 from trilogue.entry.convert import Reason, Section, Skipped
-from trilogue.entry.entry import CONTROL, Codec, EntryHeader, Format, Record
+from trilogue.entry.entry import CONTROL, Codec, Format, Record
 from trilogue.entry.kafka_batch import (
     build_batch,
     check_crc,
     iter_records,
     read_header,
-    set_base,
     set_log_append_time,
-)
-from trilogue.entry.pulsar_batch import (
-    PulsarMessage,
-    build_entry,
-    build_single,
-    read_metadata,
-    walk_messages,
 )
 from trilogue.entry.pulsar_batch import (
     build_batch as build_pulsar_batch,
 )
-from trilogue.entry.pulsar_codecs import PulsarCodec
-from trilogue.wire.pulsar.pulsar_pb2 import EncryptionKeys, MessageMetadata, SingleMessageMetadata
-
-NOW_MS = 1_700_000_000_000
-LIMIT = 5 << 20
-CODECS = list(zip(Codec, (0, 2, 4, 1, 3), strict=True))  # Kafka's, and Pulsar's number for it
-
-
-def stored(section: bytes, base_offset: int = 0, epoch: int = 7) -> tuple[bytes, EntryHeader]:
-    """What the log has of a section that a producer sent."""
-    entry, _, _ = build_entry(memoryview(section), broker_ms=NOW_MS)
-    placed = bytearray(entry)
-    set_base(placed, base_offset, epoch)
-    return bytes(placed), read_header(placed)
-
-
-def to_pulsar(batch: bytes, limit: int = LIMIT) -> list[Section | Skipped]:
-    return convert.pulsar_sections(batch, read_header(batch), limit=limit)
-
-
-def one_section(batch: bytes) -> Section:
-    (section,) = to_pulsar(batch)
-    assert isinstance(section, Section)
-    return section
-
-
-def read_section(section: Section) -> tuple[MessageMetadata, list[PulsarMessage]]:
-    """What a client finds in a section, its metadata by the official runtime."""
-    entry, header = stored(section.data, section.offset)
-    size = int.from_bytes(section.data[6:10], "big")
-    metadata = MessageMetadata.FromString(section.data[10 : 10 + size])
-    return metadata, list(walk_messages(entry, header))
-
-
-def back_to_kafka(sections: list[Section | Skipped]) -> list[Record]:
-    found: list[Record] = []
-    for section in sections:
-        assert isinstance(section, Section), section
-        found += iter_records(convert.kafka_batch(*stored(section.data, section.offset)).data)
-    return found
-
-
-def metadata(**fields: object) -> MessageMetadata:
-    return MessageMetadata(
-        **{"producer_name": "p", "sequence_id": 3, "publish_time": NOW_MS, **fields}
-    )
-
-
-def message(value: bytes | None = b"v", **fields: object) -> PulsarMessage:
-    blank = PulsarMessage(0, value, None, False, False, None, 0, -1, ())
-    return blank._replace(**fields)
-
-
-def records_of(section: bytes, base_offset: int = 0) -> list[Record]:
-    found = convert.kafka_batch(*stored(section, base_offset))
-    assert found.skipped is None
-    return list(iter_records(found.data))
-
+from trilogue.entry.pulsar_batch import (
+    build_single,
+)
+from trilogue.wire.pulsar.pulsar_pb2 import EncryptionKeys, SingleMessageMetadata
 
 # ---- Kafka to Pulsar
 
@@ -394,133 +343,3 @@ def test_what_becomes_larger_than_the_limit_is_skipped():
 
     assert found.skipped is not None
     assert found.skipped.reason is Reason.TOO_LARGE
-
-
-# ---- there and back
-
-names = st.text(st.characters(codec="utf-8"), max_size=8) | st.sampled_from(
-    ["trilogue.header.0.text.a", "trilogue.header.0.null.", "trilogue.timestamp", "trilogue.x"]
-)
-octets = st.binary(max_size=20) | st.text(st.characters(codec="utf-8"), max_size=8).map(str.encode)
-times = st.integers(-3, 3) | st.integers(-(2**61), 2**61) | st.just(NOW_MS)
-
-
-@st.composite
-def kafka_batches(draw: st.DrawFn) -> tuple[bytes, list[Record]]:
-    offset = draw(st.integers(0, 2**40))
-    base_offset = offset
-    records = []
-    for _ in range(draw(st.integers(1, 6))):
-        headers = draw(st.lists(st.tuples(names, st.none() | octets), max_size=4))
-        fields = (draw(times), draw(st.none() | octets), draw(st.none() | octets))
-        records.append(Record(offset, *fields, tuple(headers)))
-        offset += draw(st.integers(1, 3))
-    codec = draw(st.sampled_from(list(Codec)))
-    base_offset = max(0, base_offset - draw(st.integers(0, 2)))
-    return build_batch(records, codec=codec, base_offset=base_offset), records
-
-
-@given(kafka_batches(), st.sampled_from([LIMIT, 700]))
-def test_kafka_to_pulsar_and_back_loses_nothing(made, limit):
-    batch, records = made
-
-    sections = to_pulsar(batch, limit)
-
-    assert back_to_kafka([each for each in sections if each != Skipped(*each[:2])]) == records
-
-
-keys = st.none() | st.tuples(st.text(st.characters(codec="utf-8"), max_size=8), st.booleans())
-
-
-@st.composite
-def pulsar_messages(draw: st.DrawFn) -> PulsarMessage:
-    key = draw(keys | st.binary(max_size=9).map(lambda raw: (b64encode(raw).decode(), True)))
-    properties = st.dictionaries(
-        st.text(st.characters(codec="utf-8"), max_size=8).filter(
-            lambda name: not name.startswith("trilogue.")
-        ),
-        st.text(st.characters(codec="utf-8"), max_size=8),
-        max_size=3,
-    )
-    return message(
-        draw(st.none() | octets),
-        partition_key=None if key is None else key[0],
-        key_is_b64=key is not None and key[1],
-        null_key=draw(st.booleans()),
-        ordering_key=draw(st.none() | octets),
-        event_time=draw(st.just(0) | st.integers(0, 2**63 - 1)),
-        properties=tuple(draw(properties).items()),
-    )
-
-
-@given(
-    st.lists(st.none() | pulsar_messages(), min_size=1, max_size=5),
-    st.sampled_from(list(PulsarCodec)),
-    st.fixed_dictionaries(
-        {},
-        optional={
-            "schema_version": st.binary(max_size=8),
-            "schema_id": st.binary(max_size=4),
-            "replicated_from": st.text(st.characters(codec="utf-8"), max_size=5),
-            "deliver_at_time": st.integers(0, 2**62),
-        },
-    ),
-    st.booleans(),
-)
-def test_pulsar_to_kafka_and_back_loses_nothing(messages, codec, fields, is_batch):
-    real = [each for each in messages if each is not None]
-    if not real:
-        return
-    if is_batch:
-        section = build_pulsar_batch(messages, metadata(**fields), codec=codec)
-    else:
-        messages = real = real[:1]
-        section = build_single(real[0], metadata(**fields), codec=codec)
-    entry, header = stored(section, base_offset=77)
-
-    converted = convert.kafka_batch(entry, header)
-    assert converted.skipped is None
-    found = one_section(bytes(converted.data))
-    described, again = read_section(found)
-
-    expected = [
-        each._replace(batch_index=at, event_time=each.event_time or NOW_MS, sequence_id=77 + at)
-        for at, each in enumerate(messages)
-        if each is not None
-    ]
-    assert [each[:8] for each in again] == [each[:8] for each in expected]
-    assert [each.properties for each in again] == [each.properties for each in expected]
-    before = read_metadata(entry)
-    assert described.schema_version == (before.schema_version or b"")
-    assert described.HasField("schema_version") == (before.schema_version is not None)
-    assert described.schema_id == (before.schema_id or b"")
-    assert described.replicated_from == (before.replicated_from or "")
-    assert described.deliver_at_time == max(0, before.deliver_at_time)
-
-
-@given(kafka_batches(), st.data())
-def test_what_is_damaged_is_told_and_never_more(made, data):
-    batch, _ = made
-    damaged = bytearray(batch)
-    for _ in range(data.draw(st.integers(1, 4))):
-        at = data.draw(st.integers(61, len(batch) - 1)) if len(batch) > 61 else 60
-        damaged[at] = data.draw(st.integers(0, 255))
-
-    sections = convert.pulsar_sections(bytes(damaged), read_header(batch), limit=LIMIT)
-
-    header = read_header(batch)
-    assert sections[0].offset == header.base_offset
-    assert sum(each.span for each in sections) == header.span
-
-
-@given(st.lists(pulsar_messages(), min_size=1, max_size=3), st.data())
-def test_a_damaged_section_is_a_batch_that_consumers_pass(messages, data):
-    entry, header = stored(build_pulsar_batch(messages, metadata()), base_offset=9)
-    damaged = bytearray(entry)
-    for _ in range(data.draw(st.integers(1, 4))):
-        damaged[data.draw(st.integers(61, len(entry) - 1))] = data.draw(st.integers(0, 255))
-
-    found = convert.kafka_batch(bytes(damaged), header)
-
-    converted = check_crc(found.data)
-    assert (converted.base_offset, converted.span) == (9, header.span)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 
-from tests.entry.test_convert import NOW_MS, message, metadata, stored
+from tests.entry.converted import NOW_MS, message, metadata, stored
 from trilogue.entry.convert import Section
 from trilogue.entry.entry import Record
 from trilogue.entry.kafka_batch import build_batch, read_header

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.entry.test_convert import message, metadata, stored
+from tests.entry.converted import message, metadata, stored
 from tests.log.compacted import World
 from trilogue.entry.convert import read_messages
 from trilogue.entry.pulsar_batch import build_batch, build_single

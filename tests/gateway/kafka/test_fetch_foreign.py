@@ -6,7 +6,7 @@ import logging
 
 import pytest
 
-from tests.entry.test_convert import message, metadata, stored
+from tests.entry.converted import message, metadata, stored
 from tests.gateway.kafka.rig import NOW_MS, Rig, batch, settle
 from tests.gateway.kafka.test_fetch import bases, fetch, partitions
 from tests.gateway.kafka.test_list_offsets import ask as list_offsets
