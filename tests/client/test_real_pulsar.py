@@ -9,7 +9,8 @@ from collections.abc import Iterator
 import pytest
 from tools.servers.pulsar import RealPulsar
 
-from tests.client.pulsar_cases import CASES, Case, Service, name, numbers, receive
+from tests.client.pulsar_cases import Case, Service, name, numbers, receive
+from tests.client.pulsar_cases_more import ALL
 from tests.tools import require_pulsar_jars
 
 pytestmark = [pytest.mark.java, pytest.mark.filterwarnings("ignore::DeprecationWarning")]
@@ -24,7 +25,7 @@ def real(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealPulsar]:
     server.kill9()
 
 
-@pytest.mark.parametrize("case", CASES, ids=name)
+@pytest.mark.parametrize("case", ALL, ids=name)
 def test_the_real_broker(real: RealPulsar, case: Case):
     topic = f"{name(case).replace('_', '-')}.{next(_numbers)}"
     asyncio.run(case(Service(real.address, real.http, topic)))

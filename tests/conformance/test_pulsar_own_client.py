@@ -10,9 +10,10 @@ import asyncio
 
 import pytest
 from tests.brokers import PulsarBroker
-from tests.client.pulsar_cases import CASES, Case, Service, name
+from tests.client.pulsar_cases import Case, Service, name
+from tests.client.pulsar_cases_more import ALL
 
 
-@pytest.mark.parametrize("case", CASES, ids=name)
+@pytest.mark.parametrize("case", ALL, ids=name)
 def test_our_door(pulsar: PulsarBroker, topic: str, case: Case):
     asyncio.run(case(Service(pulsar.address, pulsar.http, topic)))
