@@ -3,12 +3,12 @@
     python -m tools.make_fixture 1      # tests/fixtures/data-v1-{closed,killed}.tar.xz and .json
 
 The number is the next free one; run it again, with the next number, when a version of anything on
-disk changes, before a release. What was kept is never made anew. A real server is written to by a
-foreign client and by raw requests: topics with several partitions, every codec, headers, nulls, an
-idempotent producer, positions, messages that retention took, a deleted topic; several segments, and
-journal frames that no segment has. Once it is killed, once it ends in order. The JSON says, in
-words of the protocol, what a reader must find: nothing in it comes from reading our own files but
-the versions.
+disk changes, before a release. What was kept is never made anew. A real server is written to by
+foreign clients and by raw requests: topics with several partitions, every codec, headers, nulls, an
+idempotent producer, positions, messages that retention took, a deleted topic; what Pulsar's clients
+leave (fixture_pulsar.py); several segments, and journal frames that no segment has. Once it is
+killed, once it ends in order. The JSON says, in words of the protocols, what a reader must find:
+nothing in it comes from reading our own files but the versions.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 from tests.server import Server, start_server
 
+from tools import fixture_pulsar
 from trilogue.client.kafka.cluster import KafkaCluster
 from trilogue.client.kafka.consumer import EARLIEST, LATEST, KafkaConsumer
 from trilogue.entry.kafka_batch import iter_records, read_header
@@ -99,17 +100,22 @@ def make(number: int) -> None:
         data = Path(folder) / "data"
         with start_server(data, settings=QUICK) as server:
             write_oldest(Writer(server, 1))
+            fixture_pulsar.deduplicate(server)
+            fixture_pulsar.write(server, "dawn")
             assert server.stop() == 0
         with start_server(data, settings=QUICK) as server:
             write_old(Writer(server, 4))
+            fixture_pulsar.write(server, "noon")
             assert server.stop() == 0
         with start_server(data, settings={**SMALL, "retention.check-every": "1h"}) as server:
             write_new(Writer(server, 2), 20)
+            fixture_pulsar.write(server, "evening")
             found = asyncio.run(read(server))
             server.kill9()
         keep(data, f"data-v{number}-killed", found)
         with start_server(data, settings={**SMALL, "retention.check-every": "1h"}) as server:
             write_new(Writer(server, 3), 7)
+            fixture_pulsar.write(server, "night")
             found = asyncio.run(read(server))
             assert server.stop() == 0
         keep(data, f"data-v{number}-closed", found)
@@ -186,7 +192,11 @@ async def read(server: Server) -> dict[str, Any]:
         for number in sorted(view.leaders)
     ]
     cluster.close()
-    return {"partitions": partitions, "positions": positions(server)}
+    return {
+        "partitions": partitions,
+        "positions": positions(server),
+        "pulsar": fixture_pulsar.read(server),
+    }
 
 
 async def read_partition(consumer: KafkaConsumer, topic: str, number: int) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from trilogue.broker.facts import Protocol
 from trilogue.broker.names import parse_kafka
 from trilogue.broker.partition import Partition
 from trilogue.entry.kafka_batch import check_crc, iter_records
+from trilogue.entry.pulsar_batch import walk_messages
 from trilogue.entry.walk import walk_headers
 from trilogue.log.partition_log import Cold
 from trilogue.node.node import Node
@@ -86,6 +87,31 @@ def messages_of(data: memoryview, first: int) -> list[list[object]]:
     return found
 
 
+def check_pulsar(node: Node, expected: dict[str, Any]) -> None:
+    """What Pulsar's clients wrote and acked, and what is known of who wrote it."""
+    where = partition(node, expected["topic"], 0)
+    log = where.log
+    offset, found = log.start_offset, []
+    while offset < log.high_watermark:
+        read = log.read(offset, 1)
+        data = read.run() if isinstance(read, Cold) else memoryview(b"".join(read.slices))
+        header = check_crc(data)
+        for each in walk_messages(data, header):
+            row = [
+                offset + each.batch_index,
+                each.partition_key or "",
+                (each.value or b"").decode(),
+            ]
+            found.append([*row, dict(sorted(each.properties))])
+        offset += header.span
+    assert found == [json.loads(row) for row in expected["messages"]]
+    cursor = node.storage.broker.subscriptions.find(where.partition_id, expected["subscription"])
+    assert cursor is not None
+    missing = cursor.acked.missing(log.start_offset, log.high_watermark)
+    assert [at for start, end in missing for at in range(start, end)] == expected["unacked"]
+    assert where.last_sequence_id(expected["producer"]) == expected["last_sequence_id"]
+
+
 def spell(data: bytes | None) -> str | None:
     return None if data is None else data.decode("latin-1")
 
@@ -98,7 +124,10 @@ def check(node: Node, expected: dict[str, Any]) -> None:
         assert where.log.high_watermark == row["end_offset"]
         assert messages(where) == row["messages"]
     topics = {str(topic.name.name) for topic in node.storage.broker.cluster}
-    assert topics == {row["topic"] for row in expected["partitions"]}
+    others = {expected["pulsar"]["topic"]} if "pulsar" in expected else set()
+    assert topics == {row["topic"] for row in expected["partitions"]} | others
+    if others:
+        check_pulsar(node, expected["pulsar"])
     for group, topic, number, offset, metadata in expected["positions"]:
         partition_id = partition(node, topic, number).partition_id
         found = node.storage.broker.cursors.position(Protocol.KAFKA, group, partition_id)
