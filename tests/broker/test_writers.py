@@ -137,6 +137,40 @@ def test_those_who_wait_have_their_turn_in_order(writers):
     assert second.told == ["promoted"]
 
 
+def test_a_holder_that_reconnects_keeps_the_partition_from_the_line(writers):
+    holder = Noted("a", EXCLUSIVE, generated=True)
+    epoch = taken(writers, holder)
+    waiting = Noted("b", WAITING)
+    writers.admit(waiting)
+    again = Noted("a", EXCLUSIVE, generated=True, incarnation=1, epoch=epoch)
+
+    assert taken(writers, again) == epoch
+
+    assert holder.told == ["replaced"]
+    assert waiting.told == []
+
+
+def test_who_is_replaced_for_nothing_makes_room_for_the_line(writers):
+    holder = Noted("a", EXCLUSIVE, generated=True)
+    taken(writers, holder)
+    waiting = Noted("b", WAITING)
+    writers.admit(waiting)
+
+    with pytest.raises(ProducerBusy):
+        writers.admit(Noted("a", SHARED, generated=True, incarnation=1))
+
+    assert (holder.told, waiting.told) == (["replaced"], ["promoted"])
+
+
+def test_the_line_is_bounded(writers, monkeypatch):
+    monkeypatch.setattr("trilogue.broker.writers.WAITING_MAX", 1)
+    for name in ("a", "b"):
+        writers.admit(Noted(name, WAITING))
+
+    with pytest.raises(ProducerBusy):
+        writers.admit(Noted("c", WAITING))
+
+
 def test_nobody_is_let_in_beside_the_line(writers):
     holder = Noted("a")
     writers.admit(holder)

@@ -25,12 +25,13 @@ from collections.abc import Iterator, Mapping
 from enum import Enum, unique
 
 from trilogue.broker.commit import Commit
-from trilogue.broker.errors import NotReady, ProducerBusy, ProducerFenced
+from trilogue.broker.errors import BrokerError, NotReady, ProducerBusy, ProducerFenced
 from trilogue.broker.topic import Topic
 from trilogue.meta.port import DeleteSetting, Op, PartitionExists, PutSetting
 
 EPOCH_KEY = "writers/"  # of meta's settings, with the partition id behind it
 NO_EPOCH = -1
+WAITING_MAX = 1_000  # in the line of one partition
 
 
 def epoch_key(partition_id: int) -> str:
@@ -149,22 +150,35 @@ class PartitionWriters:
         older = self._by_name.get(writer.name)
         if older is not None and not writer.replaces(older):
             raise ProducerBusy(f"a producer with the name {writer.name!r} is connected")
+        held = older is not None and older is self._exclusive
         if older is not None:
             self.leave(older, promote=False)
             older.replaced()
-        if writer.access is Access.SHARED:
+        try:
+            return self._admit(writer, most, held=held)
+        except BrokerError:
+            self._promote()  # the one it replaced is gone all the same
+            raise
+
+    def _admit(self, writer: Writer, most: int, *, held: bool) -> Admission:
+        """Decide; `held`: the writer is a newer incarnation of who had the partition."""
+        access, taken = writer.access, bool(self._by_name or self._waiting)
+        if access is Access.SHARED:
             if self._exclusive is not None or self._waiting:
                 raise ProducerBusy("another producer has the topic to itself, or waits for that")
-            self._check_room(most)
+            if 0 < most <= len(self._by_name):
+                raise ProducerBusy(f"the topic has {most} producers, as many as it may have")
             self._by_name[writer.name] = writer
             return Admission.LET_IN
         self._check_epoch(writer)
-        if writer.access is Access.WAIT_FOR_EXCLUSIVE and (self._by_name or self._waiting):
+        if taken and not held and access is not Access.EXCLUSIVE_WITH_FENCING:
+            if access is Access.EXCLUSIVE:
+                raise ProducerFenced("the topic has other producers")
+            if len(self._waiting) >= WAITING_MAX:
+                raise ProducerBusy(f"{WAITING_MAX} producers wait for the topic already")
             self._waiting.append(writer)
             return Admission.WAITS
-        if writer.access is Access.EXCLUSIVE and (self._by_name or self._waiting):
-            raise ProducerFenced("the topic has other producers")
-        if writer.access is Access.EXCLUSIVE_WITH_FENCING:
+        if access is Access.EXCLUSIVE_WITH_FENCING:
             self.expel(ProducerFenced("another producer took the topic for itself"))
         self._take(writer)
         return Admission.TAKES
@@ -177,16 +191,20 @@ class PartitionWriters:
             del self._by_name[writer.name]
         if self._exclusive is writer:
             self._exclusive = None
-        if promote and not self._by_name and self._waiting:
+        if promote:
+            self._promote()
+
+    def _promote(self) -> None:
+        """Let the next one in the line have its turn, if there is room for it."""
+        while not self._by_name and self._waiting:
             following = self._waiting.pop(0)
             try:
                 self._check_epoch(following)
             except ProducerFenced as problem:
                 following.refused(problem)
-                self.leave(following)
-                return
-            self._take(following)
-            following.promoted()
+            else:
+                self._take(following)
+                following.promoted()
 
     def expel(self, problem: Exception) -> None:
         """Send everybody off, also those who wait."""
@@ -228,10 +246,6 @@ class PartitionWriters:
             raise ProducerFenced(
                 f"the epoch of the topic is {self.epoch}, the producer's was {writer.epoch}"
             )
-
-    def _check_room(self, most: int) -> None:
-        if 0 < most <= len(self._by_name):
-            raise ProducerBusy(f"the topic has {most} producers, which is as many as it may have")
 
 
 class Writers:

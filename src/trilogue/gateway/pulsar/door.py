@@ -25,6 +25,7 @@ from trilogue.gateway.stream import STOP_BROKER
 log = logging.getLogger(__name__)
 
 TICK_S = 1.0
+TICKS_A_TURN = 500  # more would be felt by who waits for the loop
 
 
 async def _contained(work: Coroutine[Any, Any, None]) -> None:
@@ -103,7 +104,9 @@ class PulsarDoor(Shared):
         while True:
             await asyncio.sleep(min(TICK_S, self.settings.keep_alive_s / 4))
             now_s = self.loop.time()
-            for connection in list(self._connections):
+            for number, connection in enumerate(list(self._connections), 1):
+                if number % TICKS_A_TURN == 0:
+                    await asyncio.sleep(0)
                 connection.guarded(partial(connection.tick, now_s))
 
     def _topic_changed(self, event: Event, topic: Topic) -> None:
