@@ -1,218 +1,204 @@
-"""What producers of PyPI's pulsar-client (C++ inside) may count on."""
+"""Names, access, sequences and schemas of producers: for every Pulsar library."""
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Iterator
-
-import pulsar as library
 import pytest
-from tests.brokers import PulsarBroker
+from tests.conformance.clients.base import Deadline
+from tests.conformance.clients.pulsar import ClientError, Connection, Out, PulsarLibrary
+from tests.conformance.clients.pulsar_libraries import JAVA, each
+from tests.conformance.conftest import unique
 from tests.conformance.pulsar_admin import Admin
+from tests.conformance.test_pulsar_clients import LIBRARIES, numbers, values
 
-Mode = library.ProducerAccessMode
-QUIET = library.ConsoleLogger(library.LoggerLevel.Error)
-PATIENCE_S = 30
-
-
-@pytest.fixture
-def client(pulsar: PulsarBroker) -> Iterator[library.Client]:
-    made = connect(pulsar)
-    yield made
-    made.close()
-
-
-def connect(broker: PulsarBroker) -> library.Client:
-    return library.Client(
-        f"pulsar://{broker.address}", operation_timeout_seconds=PATIENCE_S, logger=QUIET
-    )
-
-
-def read(client: library.Client, topic: str, count: int) -> list[bytes]:
-    reader = client.create_reader(topic, library.MessageId.earliest)
-    found = [reader.read_next(PATIENCE_S * 1_000).data() for _ in range(count)]
-    assert not reader.has_message_available()
-    reader.close()
-    return found
+RECORD = {
+    "type": "record",
+    "name": "Person",
+    "fields": [
+        {"name": "age", "type": ["null", "int"], "default": None},
+        {"name": "name", "type": ["null", "string"], "default": None},
+    ],
+}
+OTHER = {
+    "type": "record",
+    "name": "Person",
+    "fields": [{"name": "age", "type": "string"}, {"name": "height", "type": "int"}],
+}
+PEOPLE = [{"age": 3 * number, "name": f"n{number}"} for number in range(5)]
 
 
-def test_names_are_given_once_and_kept_for_one(client, topic):
-    first = client.create_producer(topic)
-    second = client.create_producer(topic)
-    assert first.producer_name() != second.producer_name()
+@LIBRARIES
+def test_producers_without_a_name_get_names_of_their_own(connection: Connection, topic: str):
+    names = {connection.producer(topic).name for _ in range(3)}
 
-    client.create_producer(topic, producer_name="mine")
-    with pytest.raises(library.ProducerBusy):
-        client.create_producer(topic, producer_name="mine")
+    assert len(names) == 3
+    assert all(names)
 
 
-def test_one_connection_has_hundreds_of_producers(client, topic):
-    """The gate of 500 producers in a second is a benchmark; here they all work."""
-    producers = [client.create_producer(f"{topic}-{number % 50}") for number in range(200)]
+@LIBRARIES
+def test_an_exclusive_producer_keeps_others_out(connection: Connection, topic: str):
+    first = connection.producer(topic, access="exclusive")
+    first.send(Out(b"1"))
 
-    for producer in producers:
-        producer.send(b"x")
+    with pytest.raises(ClientError, match=r"(?i)fenced|exclusive|busy"):
+        connection.producer(topic, access="exclusive")
+    with pytest.raises(ClientError, match=r"(?i)fenced|exclusive|busy"):
+        connection.producer(topic)
 
-    assert len({producer.producer_name() for producer in producers}) == 200
-
-
-def test_receipts_come_in_order_and_name_what_is_stored(client, topic):
-    producer = client.create_producer(topic, batching_enabled=False)
-    done = threading.Event()
-    ids: list[tuple[int, int]] = []
-
-    def confirmed(result, message_id):
-        assert result == library.Result.Ok
-        ids.append((message_id.ledger_id(), message_id.entry_id()))
-        if len(ids) == 500:
-            done.set()
-
-    for number in range(500):
-        producer.send_async(b"%d" % number, confirmed)
-    assert done.wait(PATIENCE_S)
-
-    assert ids == sorted(ids)
-    assert len(set(ids)) == 500
-    assert read(client, topic, 500) == [b"%d" % number for number in range(500)]
+    first.close()
+    connection.producer(topic, access="exclusive").send(Out(b"2"))
+    assert values(connection.reader(topic).receive(2)) == [1, 2]
 
 
-def test_a_large_message_goes_in_chunks(client, topic):
-    producer = client.create_producer(topic, chunking_enabled=True, batching_enabled=False)
-    large = bytes(range(256)) * 50_000
+@LIBRARIES
+def test_a_producer_waits_for_its_turn(connection: Connection, topic: str):
+    first = connection.producer(topic, access="wait")
+    first.send(Out(b"1"))
+    waiting = connection.start("producer", topic=topic, access="wait")
+    with pytest.raises(TimeoutError):
+        waiting.result(1.0)
 
-    producer.send(large)
+    first.close()
 
-    assert read(client, topic, 1) == [large]
-
-
-def test_a_message_above_the_limit_is_refused_by_the_client_that_was_told_it(client, topic):
-    producer = client.create_producer(topic, batching_enabled=False)
-
-    with pytest.raises(library.MessageTooBig):
-        producer.send(b"x" * ((5 << 20) + 1))
-    producer.send(b"x" * ((5 << 20) - 1_000))
+    second = connection.made_producer(waiting)
+    second.send(Out(b"2"))
+    assert values(connection.reader(topic).receive(2)) == [1, 2]
 
 
-def test_exclusive_producers_keep_others_out(client, topic):
-    holder = client.create_producer(topic, access_mode=Mode.Exclusive)
+@pytest.mark.parametrize("library", each(can="fencing"))
+def test_a_producer_can_push_others_out(connection: Connection, topic: str):
+    first = connection.producer(topic, access="exclusive", send_timeout_ms=5_000)
+    first.send(Out(b"1"))
 
-    with pytest.raises(library.ProducerFenced):
-        client.create_producer(topic, access_mode=Mode.Exclusive)
-    with pytest.raises(library.ProducerBusy):
-        client.create_producer(topic)
-    holder.send(b"mine")
-    holder.close()
+    second = connection.producer(topic, access="fencing")
 
-    client.create_producer(topic).send(b"ours")
-
-
-def test_who_waits_for_exclusive_has_its_turn(client, topic):
-    holder = client.create_producer(topic, access_mode=Mode.Exclusive)
-    made: list[library.Producer] = []
-
-    def wait() -> None:
-        made.append(client.create_producer(topic, access_mode=Mode.WaitForExclusive))
-
-    waiting = threading.Thread(target=wait)
-    waiting.start()
-    holder.send(b"first")
-    holder.close()
-    waiting.join(PATIENCE_S)
-
-    made[0].send(b"second")
-    assert read(client, topic, 2) == [b"first", b"second"]
+    second.send(Out(b"2"))
+    with pytest.raises(ClientError):
+        first.send(Out(b"late"))
+    assert values(connection.reader(topic).receive(2)) == [1, 2]
 
 
-def test_fencing_takes_the_topic_from_its_holder(client, topic):
-    holder = client.create_producer(topic, access_mode=Mode.Exclusive, send_timeout_millis=5_000)
-    taker = client.create_producer(topic, access_mode=Mode.ExclusiveWithFencing)
+@pytest.mark.parametrize("batching", [False, True], ids=["single", "batched"])
+@LIBRARIES
+def test_what_was_sent_before_is_not_stored_again(
+    connection: Connection, library: PulsarLibrary, admin: Admin, batching: bool
+):
+    """A new producer of the name says old sequence ids again: only the new ones are stored."""
+    if batching and library is not JAVA:
+        pytest.skip("names the first sequence id of a batch alone")
+    namespace = f"public/{unique('dedup').replace('.', '-')}"
+    admin.make_namespace(namespace)
+    admin.deduplicate(namespace)
+    topic = f"persistent://{namespace}/t"
+    producer = connection.producer(topic, name="p", batching=batching)
+    producer.send(*(Out(b"%d" % n, sequence=n) for n in range(10)))
+    producer.close()
 
-    taker.send(b"mine")
-    with pytest.raises(library.PulsarException):
-        holder.send(b"not any more")
+    again = connection.producer(topic, name="p", batching=batching)
+    if library is JAVA:  # the others do not say, or not always
+        assert again.sequence == 9
+    again.send(*(Out(b"%d" % n, sequence=n) for n in range(5, 10)))
+    again.send(*(Out(b"%d" % n, sequence=n) for n in range(10, 15)))
 
-    assert read(client, topic, 1) == [b"mine"]
-
-
-def test_a_terminated_topic_takes_no_more(client, admin: Admin, topic):
-    producer = client.create_producer(topic, send_timeout_millis=5_000)
-    producer.send(b"last")
-    admin.terminate(topic)
-
-    with pytest.raises(library.PulsarException):
-        producer.send(b"too late")
-    assert read(client, topic, 1) == [b"last"]
-
-
-def test_an_unloaded_topic_is_found_again(client, admin: Admin, topic):
-    """Seed 000, CloseProducer from the broker: look up again; the TCP connection stays."""
-    producer = client.create_producer(topic, batching_enabled=False)
-    producer.send(b"before")
-
-    admin.ask("PUT", f"{admin.path(topic)}/unload")
-    producer.send(b"after")
-
-    assert read(client, topic, 2) == [b"before", b"after"]
+    reader = connection.reader(topic)
+    assert values(reader.receive(15)) == [*range(15)]
+    assert reader.nothing_comes()
 
 
-def test_a_producer_goes_on_after_a_restart_without_loss_or_repeats(own_pulsar, topic):
-    """Unacknowledged messages are sent again; receipts of what was durable are not lost."""
-    client = connect(own_pulsar)
-    producer = client.create_producer(topic, batching_enabled=False, send_timeout_millis=0)
-    name = producer.producer_name()
-    for number in range(50):
-        producer.send(b"%d" % number)
+@LIBRARIES
+def test_without_the_policy_everything_is_stored(connection: Connection, topic: str):
+    for _ in range(2):
+        producer = connection.producer(topic, name="p")
+        producer.send(*(Out(b"%d" % n, sequence=n) for n in range(3)))
+        producer.close()
 
-    own_pulsar.kill9()
-    done = threading.Event()
-    producer.send_async(b"50", lambda *_: done.set())
-    own_pulsar.start()
-
-    assert done.wait(PATIENCE_S)
-    assert read(client, topic, 51) == [b"%d" % number for number in range(51)]
-    assert producer.producer_name() == name
-    assert client.create_producer(topic).producer_name() != name
-    client.close()
+    assert values(connection.reader(topic).receive(6)) == [0, 1, 2, 0, 1, 2]
 
 
-def test_a_stop_confirms_what_is_in_flight(own_pulsar, topic):
-    client = connect(own_pulsar)
-    producer = client.create_producer(topic, batching_enabled=False, send_timeout_millis=0)
-    confirmed: list[object] = []
-    done = threading.Event()
+@LIBRARIES
+def test_properties_of_producers_and_consumers_are_kept(
+    connection: Connection, admin: Admin, topic: str
+):
+    connection.producer(topic, name="p", properties={"who": "writer"})
+    connection.consumer(topic, "s", properties={"who": "reader"}, name="c")
 
-    def count(result, _message_id):
-        confirmed.append(result)
-        if len(confirmed) == 2_000:
-            done.set()
+    stats = admin.stats(topic)
 
-    for number in range(1_000):
-        producer.send_async(b"%d" % number, count)
-    assert own_pulsar.stop() == 0
-    for number in range(1_000, 2_000):
-        producer.send_async(b"%d" % number, count)
-    own_pulsar.start()
-
-    assert done.wait(PATIENCE_S)
-    assert set(confirmed) == {library.Result.Ok}
-    assert read(client, topic, 2_000) == [b"%d" % number for number in range(2_000)]
-    client.close()
+    (publisher,) = stats["publishers"]  # type: ignore[misc]
+    (consumer,) = stats["subscriptions"]["s"]["consumers"]  # type: ignore[index]
+    assert (publisher["producerName"], publisher["metadata"]) == ("p", {"who": "writer"})
+    assert (consumer["consumerName"], consumer["metadata"]) == ("c", {"who": "reader"})
 
 
-def test_an_epoch_is_not_given_twice_after_a_restart(own_pulsar, topic):
-    """PIP-68: the one that was fenced before the restart is fenced after it."""
-    client = connect(own_pulsar)
-    holder = client.create_producer(topic, access_mode=Mode.Exclusive, send_timeout_millis=5_000)
-    holder.send(b"first")
+@LIBRARIES
+@pytest.mark.parametrize("batching", [False, True], ids=["single", "batched"])
+@pytest.mark.parametrize("kind", ["json", "avro"])
+def test_records_come_back_by_their_schema(
+    connection: Connection, library: PulsarLibrary, topic: str, kind: str, batching: bool
+):
+    if kind in library.cannot:
+        pytest.skip("no words for it")
+    schema = {"type": kind, "definition": RECORD}
+    consumer = connection.consumer(topic, "s", earliest=True, schema=schema)
+    producer = connection.producer(topic, schema=schema, batching=batching)
 
-    own_pulsar.kill9()
-    own_pulsar.start()
-    other = connect(own_pulsar)
-    taker = other.create_producer(topic, access_mode=Mode.ExclusiveWithFencing)
-    taker.send(b"taken")
+    producer.send(*(Out(record=person) for person in PEOPLE))
 
-    with pytest.raises(library.PulsarException):
-        holder.send(b"fenced")
-    assert read(other, topic, 2) == [b"first", b"taken"]
-    client.close()
-    other.close()
+    assert [read.record for read in consumer.receive(5)] == PEOPLE
+
+
+@LIBRARIES
+def test_a_schema_that_does_not_fit_is_refused(connection: Connection, topic: str):
+    connection.producer(topic, schema={"type": "json", "definition": RECORD})
+
+    with pytest.raises(ClientError, match=r"(?i)incompatible|schema"):
+        connection.producer(topic, schema={"type": "json", "definition": OTHER})
+    with pytest.raises(ClientError, match=r"(?i)incompatible|schema"):
+        connection.producer(topic, schema={"type": "string"})
+
+
+@pytest.mark.parametrize("library", each(of=[JAVA]))
+@pytest.mark.parametrize("kind", ["json", "avro"])
+def test_java_learns_the_schema_of_a_topic(connection: Connection, topic: str, kind: str):
+    """AUTO_CONSUME asks for the schema of each version it meets."""
+    producer = connection.producer(topic, schema={"type": kind, "definition": RECORD})
+    producer.send(*(Out(record=person) for person in PEOPLE))
+
+    consumer = connection.consumer(topic, "s", earliest=True, schema={"type": "auto"})
+
+    assert [read.record for read in consumer.receive(5)] == PEOPLE
+
+
+@pytest.mark.parametrize("library", each(can="ack timeout"))
+def test_what_is_not_acked_in_time_comes_again(
+    connection: Connection, library: PulsarLibrary, topic: str
+):
+    """The client asks for it: ours counts and sends again."""
+    words = {
+        "ack_timeout_ms": 10_000 if connection.driver.__class__.__name__ == "InProcess" else 1000
+    }
+    consumer = connection.consumer(topic, "s", type="shared", earliest=True, **words)
+    connection.producer(topic).send(*numbers(0, 2))
+    reads = consumer.receive(2)
+    consumer.ack(reads[0])
+
+    again = consumer.receive(1)
+
+    assert [(read.value, read.redelivery) for read in again] == [(b"1", 1)]
+
+
+@LIBRARIES
+def test_a_partitioned_topic_can_grow(connection: Connection, admin: Admin, topic: str):
+    admin.make_partitioned(topic, 1)
+    connection.producer(topic).send(*numbers(0, 3))
+
+    admin.grow(topic, 3)
+
+    producer = connection.producer(topic)
+    producer.send(*numbers(3, 12))
+    reader = connection.consumer(topic, "s", earliest=True)
+    reads = reader.receive(12)
+    assert sorted(values(reads)) == [*range(12)]
+    assert len({read.topic for read in reads}) == 3
+    deadline = Deadline("partitions")
+    while len(connection.partitions(topic)) != 3:
+        deadline.check()

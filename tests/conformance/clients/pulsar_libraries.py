@@ -107,7 +107,19 @@ class PulsarGo(Program):
     """github.com/apache/pulsar-client-go, built from go-pulsar/ with the sums checked in."""
 
     name = "go"
-    cannot = frozenset({"redeliver", "sequence", "ack timeout", "fencing", "auto", "null", "ended"})
+    cannot = frozenset(
+        {
+            "redeliver",
+            "sequence",
+            "ack timeout",
+            "fencing",
+            "auto",
+            "null",
+            "ended",
+            "ends",
+            "late views",
+        }
+    )
 
     def require(self) -> None:
         require("go", found=go())
