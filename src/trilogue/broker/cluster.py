@@ -181,8 +181,13 @@ class Cluster:
 
     def topics_in(self, namespace: NamespaceName) -> list[Topic]:
         """Return the topics of a namespace, in the order of their names."""
-        found = [each for each in self._topics.values() if each.name.home == namespace]
-        return sorted(found, key=lambda topic: topic.name)
+        tenant, home = namespace
+        found = [
+            each
+            for each in self._topics.values()
+            if each.name.namespace == home and each.name.tenant == tenant
+        ]
+        return sorted(found, key=lambda topic: topic.name.name)
 
     def count_in(self, namespace: NamespaceName) -> int:
         """How many topics a namespace has."""

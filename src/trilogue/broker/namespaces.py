@@ -80,6 +80,7 @@ class Namespaces:
         self._homes = homes  # namespaces with topics
         self._changed = changed
         self._texts: dict[str, str] = {}
+        self._resolved: dict[NamespaceName, Policies] = {}  # of topics that set nothing themselves
         self._tenants: dict[str, Tenant] = {DEFAULT_TENANT: Tenant()}
         self._namespaces: dict[NamespaceName, Namespace] = {DEFAULT_NAME: Namespace()}
         for key, text in settings.items():
@@ -132,15 +133,21 @@ class Namespaces:
 
         Kept at each partition by the cluster; ask `Partition.policies` where there is one.
         """
-        said = self._namespaces.get(name.home)
-        return resolve_policies(
-            own_policies(settings), said.policies if said else {}, self.defaults
-        )
+        own, home = own_policies(settings), name.home
+        if not own:
+            return self.policies_of(home)
+        said = self._namespaces.get(home)
+        return resolve_policies(own, said.policies if said else {}, self.defaults)
 
     def policies_of(self, name: NamespaceName) -> Policies:
         """Return what holds for a topic in this namespace that sets nothing itself."""
-        said = self._namespaces.get(name)
-        return resolve_policies({}, said.policies if said else {}, self.defaults)
+        found = self._resolved.get(name)
+        if found is None:
+            said = self._namespaces.get(name)
+            if said is None:
+                return self.defaults
+            found = self._resolved[name] = resolve_policies({}, said.policies, self.defaults)
+        return found
 
     # -- changes
 
@@ -222,11 +229,13 @@ class Namespaces:
         except msgspec.DecodeError as error:
             raise CorruptLog(f"what meta keeps of {kind} {name} cannot be read") from error
         self._texts[key] = text
+        self._resolved.clear()
         if key.startswith(NAMESPACE_KEY):
             self._changed(NamespaceName(tenant, rest))
 
     def _forget(self, key: str) -> None:
         self._texts.pop(key, None)
+        self._resolved.clear()
         _, _, name = key.partition("/")
         if key.startswith(TENANT_KEY):
             self._tenants.pop(name, None)
