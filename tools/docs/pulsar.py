@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterator
 
 from tools.docs.blocks import ROOT, table
 from tools.docs.limits import Bound, render, size
+from trilogue.broker import schema_check, schemas
+from trilogue.entry.pulsar_batch import MESSAGE_COUNT_LIMIT
 from trilogue.gateway.pulsar import patterns
 from trilogue.gateway.pulsar.commands import SINCE, TABLE, Row
 from trilogue.gateway.pulsar.errors import CODES
@@ -15,6 +17,7 @@ from trilogue.gateway.pulsar.shared import PulsarSettings
 from trilogue.gateway.stream import Limits
 from trilogue.wire.pulsar.commands import BY_TYPE
 from trilogue.wire.pulsar.frame import SLACK
+from trilogue.wire.pulsar.hot import MAX_ACK_PARTS, MAX_PROPERTIES
 
 TESTS = "tests/gateway/pulsar"
 UNDER_ANOTHER_NAME = {"handshake": "connection", "transactions": "connection"}
@@ -92,3 +95,12 @@ def _bounds() -> Iterator[Bound]:
     yield Bound("watches of one connection", count(pulsar.watchers_max), refused)
     yield Bound("a pattern of topics that is evaluated here",
                 f"{patterns.LENGTH_MAX} characters", "its client evaluates it")  # fmt: skip
+    yield Bound("messages in one batch", count(MESSAGE_COUNT_LIMIT), "`MetadataError`")
+    yield Bound("ids and words of sets in one ACK", count(MAX_ACK_PARTS), cut)
+    yield Bound("properties of one message, where it is converted", count(MAX_PROPERTIES),
+                "is skipped by the other protocols' readers")  # fmt: skip
+    yield Bound("a definition of a schema", f"{size(schema_check.SIZE_MAX)}, "
+                f"{schema_check.TYPES_MAX:,} types", "`IncompatibleSchema`")  # fmt: skip
+    yield Bound("schemas of one topic",
+                f"{schemas.VERSIONS_MAX:,} versions, {size(schemas.SIZE_MAX)}",
+                "`IncompatibleSchema`")  # fmt: skip
