@@ -177,3 +177,24 @@ def test_a_server_that_was_frozen_goes_on_as_if_nothing_had_been(
     verdict, _ = judge(server.address, "ledger", PARTITIONS, ledger)
     tell(verdict)
     assert verdict.bad == {}, verdict.examples
+
+
+def test_a_fenced_producer_stays_out_also_over_a_kill(server: TrilogueForPulsar):
+    """check 21: who was fenced writes nothing any more, whoever else comes and goes."""
+    fencing = pulsar.ProducerAccessMode.ExclusiveWithFencing
+    with closing(client(server.address)) as one, closing(client(server.address)) as other:
+        old = one.create_producer("orders", access_mode=fencing, send_timeout_millis=3_000)
+        old.send(b"0")
+        new = other.create_producer("orders", access_mode=fencing)
+        new.send(b"1")
+        with pytest.raises(pulsar.PulsarException):
+            old.send(b"from a zombie")
+        server.kill9()
+        server.start()
+        new.send(b"2")
+        with pytest.raises(pulsar.PulsarException):
+            old.send(b"from a zombie")
+        reader = other.create_reader("orders", pulsar.MessageId.earliest)
+        found = [reader.read_next(10_000).data() for _ in range(3)]
+        assert found == [b"0", b"1", b"2"]
+        assert not reader.has_message_available()
