@@ -137,7 +137,7 @@ class Asked:
         """The body as JSON of a certain shape; Problem 400."""
         try:
             return msgspec.json.decode(self.body, type=kind)
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise Problem(400, f"the body cannot be read: {error}") from error
 
     def any_json(self) -> Any:
