@@ -28,7 +28,7 @@ from typing import Protocol
 
 from tests.conformance.clients.base import DEADLINE
 
-QUIET_S = 1.0  # how long nothing must come before it is believed that nothing comes
+QUIET_S = 0.5  # how long nothing must come before it is believed that nothing comes
 CALL_S = 100.0
 
 
