@@ -206,6 +206,10 @@ def test_single_messages_are_shown(admin: Admin, client: pulsar.Client, name: st
     first = f"{path}/examinemessage?initialPosition=earliest&messagePosition=1"
     assert admin.ask("GET", first).headers["X-Pulsar-Message-ID"] == f"{ledger}:0"
     assert admin.ask("GET", f"{path}/examinemessage").content == b"single"
+    second = admin.ask("GET", f"{path}/examinemessage?messagePosition=2")
+    assert second.headers["X-Pulsar-Message-ID"] == f"{ledger}:0"
+    assert admin("GET", f"{path}/examinemessage?messagePosition=3")[0] == 404
+    assert admin("GET", f"{path}/examinemessage?messagePosition=0")[0] == 412
     assert admin.get(f"{path}/messageid/0")["entryId"] == 0
     assert admin("GET", f"{path}/messageid/9999999999999")[0] == 404
 

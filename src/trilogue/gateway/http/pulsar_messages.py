@@ -27,6 +27,7 @@ from trilogue.wire.pulsar.pulsar_pb2 import MessageMetadata
 
 METADATA_AT = 10  # in a section: behind 0e01, the checksum and the size
 ENTRIES_MAX = 10_000  # that one request walks over
+EXAMINED_MAX = 1_000  # how far from an end an entry may be asked for
 PAYLOAD_MAX = 16 << 20
 _SIZE = Struct(">I").unpack_from
 
@@ -54,10 +55,10 @@ async def rows_from(asked: Asked, partition: Partition, offset: int) -> AsyncIte
         offset = found.end
 
 
-async def last_row(asked: Asked, partition: Partition) -> Row | None:
-    """The last entry that can be seen."""
+async def last_row(asked: Asked, partition: Partition, below: int | None = None) -> Row | None:
+    """The last entry that can be seen, of all or of those that begin below an offset."""
     log = partition.log
-    offset = log.stable_end - 1
+    offset = (log.stable_end if below is None else below) - 1
     for _ in range(ENTRIES_MAX):
         if offset < log.start_offset:
             return None
@@ -123,22 +124,24 @@ async def examine(asked: Asked) -> object:
     _, partition = asked.partition
     query = asked.request.query_params
     text, begin = query.get("messagePosition", "1"), query.get("initialPosition", "latest")
-    if not text.isascii() or not text.isdigit() or not 1 <= int(text[:9]) <= ENTRIES_MAX:
+    if not text.isascii() or not text.isdigit() or not 1 <= int(text[:9]) <= EXAMINED_MAX:
         raise Problem(412, "messagePosition is a number from 1 on")
     if begin not in {"earliest", "latest"}:
         raise Problem(412, "initialPosition is earliest or latest")
-    if begin == "latest" and text == "1":
-        last = await last_row(asked, partition)
-        if last is not None:
-            return message(partition, last)
-    seen: list[Row] = []
-    async for row in rows_from(asked, partition, partition.log.start_offset):
-        seen.append(row)
-        if begin == "earliest" and len(seen) == int(text):
-            break
-    if len(seen) < int(text):
+    number = int(text)
+    if begin == "earliest":
+        async for row in rows_from(asked, partition, partition.log.start_offset):
+            number -= 1
+            if number == 0:
+                return message(partition, row)
         raise Problem(404, "Message not found")
-    return message(partition, seen[-1] if begin == "earliest" else seen[-int(text)])
+    last = await last_row(asked, partition)
+    while last is not None and number > 1:
+        number -= 1
+        last = await last_row(asked, partition, last.base)
+    if last is None:
+        raise Problem(404, "Message not found")
+    return message(partition, last)
 
 
 async def id_of_time(asked: Asked) -> object:

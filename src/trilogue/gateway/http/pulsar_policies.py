@@ -221,7 +221,7 @@ def set_of_topic(path: Path) -> Callable[[Asked], Any]:
         if said is not None and not asked.body:
             try:
                 value: Any = msgspec.json.decode(said)
-            except msgspec.DecodeError as error:
+            except (msgspec.DecodeError, RecursionError) as error:
                 raise Problem(400, f"{path.segment} cannot be read") from error
         else:
             value = asked.any_json()

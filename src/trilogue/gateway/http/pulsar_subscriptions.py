@@ -25,6 +25,7 @@ from trilogue.gateway.http.pulsar_messages import (
 )
 from trilogue.gateway.http.pulsar_topics import topic_or_made
 from trilogue.gateway.pulsar.positions import LATEST
+from trilogue.gateway.pulsar.reading import Row as StoredRow
 
 SKIP_MAX = 2**31 - 1
 
@@ -242,11 +243,11 @@ async def _seek(asked: Asked, partition: Partition, name: str, mark: int) -> Non
 # -- looked into
 
 
-async def _unacked(asked: Asked, partition: Partition, cursor: Cursor) -> AsyncIterator[object]:
+async def _unacked(asked: Asked, partition: Partition, cursor: Cursor) -> AsyncIterator[StoredRow]:
     offset = max(cursor.acked.mark, partition.log.start_offset)
     async for row in rows_from(asked, partition, offset):
         if cursor.acked.missing(row.base, row.end):
-            yield message(partition, row)
+            yield row
 
 
 async def peek(asked: Asked) -> object:
@@ -256,10 +257,10 @@ async def peek(asked: Asked) -> object:
         raise Problem(400, f"the position is a number from 1 to {ENTRIES_MAX}")
     _one_partition(asked, "Peek messages")
     (partition, cursor), *_ = _cursors(asked)
-    async for found in _unacked(asked, partition, cursor):
+    async for row in _unacked(asked, partition, cursor):
         position -= 1
         if position == 0:
-            return found
+            return message(partition, row)
     raise Problem(404, "Message not found")
 
 
@@ -281,8 +282,8 @@ async def analyze(asked: Asked) -> object:
     entries = messages = 0
     for partition, cursor in _cursors(asked):
         messages += asked.broker.subscriptions.backlog(cursor)
-        async for row in rows_from(asked, partition, max(cursor.mark, partition.log.start_offset)):
-            entries += bool(cursor.acked.missing(row.base, row.end))
+        async for _ in _unacked(asked, partition, cursor):
+            entries += 1
     return {
         "entries": entries,
         "messages": messages,
@@ -292,7 +293,7 @@ async def analyze(asked: Asked) -> object:
         "filterRejectedMessages": 0,
         "filterAcceptedMessages": messages,
         "filterRescheduledMessages": 0,
-        "aborted": False,
+        "aborted": entries >= ENTRIES_MAX,
     }
 
 
