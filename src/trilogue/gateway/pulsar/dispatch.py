@@ -40,7 +40,8 @@ log = logging.getLogger(__name__)
 
 TURN_BYTES: Final = 64 << 10
 TURN_ENTRIES: Final = 100
-SPECIAL: Final = int(Flag.CHUNK | Flag.DELAYED)
+CHUNK: Final = int(Flag.CHUNK)  # plain numbers: this is a hot path
+SPECIAL: Final = CHUNK | int(Flag.DELAYED)
 FAILED_WAIT_S: Final = 1.0  # after a read that failed
 DUE_WAIT_MAX_S: Final = 3_600.0
 
@@ -254,8 +255,13 @@ class Dispatcher:
                 entries_left -= 1
                 bytes_left -= self._offer(row)
         self._wait_due()
-        if self._read is not None and self._read.start >= self.partition.log.flushed_end:
-            self._read = None  # views of the tail would keep its memory from turn to turn
+        if self._handle is None and self._future is None:
+            self._rest_read()
+
+    def _rest_read(self) -> None:
+        """Keep nothing of the tail while this waits: views would keep its memory."""
+        if self._read is not None and self._read.end > self.partition.log.flushed_end:
+            self._read = None
 
     def _row(self, offset: int) -> Row | None:
         """What was read at an offset; what nobody may see is passed."""
@@ -314,7 +320,7 @@ class Dispatcher:
             key = key_hash(sticky_key(row.entry) if row.flags >= 0 else section_key(row.section))
         if row.flags > 0 and row.flags & SPECIAL and not subscription.is_single:
             metadata = read_metadata(row.entry)
-            if row.flags & Flag.CHUNK and key == KEYLESS and metadata.uuid is not None:
+            if row.flags & CHUNK and key == KEYLESS and metadata.uuid is not None:
                 key = key_hash(metadata.uuid.encode())
             if self.partition.policies.delayed_delivery:
                 due_ms, now_ms = metadata.deliver_at_time, self.door.now_ms()

@@ -31,6 +31,7 @@ READ_BYTES: Final = 64 << 10
 CONVERTED_ON_LOOP: Final = 64 << 10  # what is more is converted in the executor
 MESSAGE_WEIGHT: Final = 128  # bytes: a message more takes as long, however small it is
 FORMAT_AT, ATTRIBUTES_AT, FLAGS_AT = 21, 22, 62  # of an entry: bytes
+BATCH: Final = int(Flag.BATCH)  # a plain number: this is a hot path
 OURS: Final = 1  # the format, in bits 8-9 of the attributes
 COUNT_AT: Final = 57  # of an entry: how many messages it has
 Convert = Callable[[memoryview], list[Section | Skipped]]
@@ -191,7 +192,7 @@ def _weight(entry: memoryview) -> int:
 
 def _stored(entry: memoryview, base: int, delta: int) -> Row:
     flags = entry[FLAGS_AT]
-    is_batch = delta > 0 or bool(flags & Flag.BATCH)
+    is_batch = delta > 0 or flags & BATCH != 0
     holes: tuple[tuple[int, int], ...] = ()
     if is_batch and int.from_bytes(entry[COUNT_AT:HEADER_SIZE], "big") <= delta:
         holes = holes_of(entry)  # compaction made them, so it lies in a segment
