@@ -6,10 +6,21 @@ import json
 from typing import Any, Self
 
 import httpx
+import pulsar
 
 from tests.server import Server
 
 V2 = "/admin/v2"
+
+
+def read_all(
+    admin: Admin, client: pulsar.Client, topic: str, subscription: str, **how: Any
+) -> list[bytes]:
+    """What a subscription has not acked, received as a whole and not acked."""
+    consumer = client.subscribe(topic, subscription, **how)
+    found = [consumer.receive(20_000).data() for _ in range(admin.backlog(topic, subscription))]
+    consumer.close()
+    return found
 
 
 class Admin:
@@ -43,6 +54,13 @@ class Admin:
     def do(self, method: str, path: str, body: Any = ...) -> None:
         status, said = self(method, path, body)
         assert status == 204, (path, status, said)
+
+    def backlog(self, topic: str, subscription: str) -> int:
+        """How many messages of `persistent://…` a subscription has not acked."""
+        path = topic.replace("://", "/")
+        parts = self.get(f"{path}/partitions")["partitions"]
+        told = self.get(f"{path}/{'partitioned-stats' if parts else 'stats'}")
+        return int(told["subscriptions"][subscription]["msgBacklog"])
 
     def namespace(self, name: str) -> str:
         """Make a namespace of the tenant `acme`."""

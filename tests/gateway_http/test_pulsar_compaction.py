@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pulsar
 import pytest
 
-from tests.gateway_http.asking import Admin
+from tests.gateway_http.asking import Admin, read_all
 from tests.server import start_server
 
 QUIET = pulsar.ConsoleLogger(pulsar.LoggerLevel.Error)
@@ -25,19 +25,12 @@ def client(admin: Admin) -> Iterator[pulsar.Client]:
     made.close()
 
 
-def read(client: pulsar.Client, topic: str, subscription: str, *, compacted: bool) -> list[bytes]:
-    consumer = client.subscribe(
-        topic, subscription, is_read_compacted=compacted,
-        initial_position=pulsar.InitialPosition.Earliest,
-    )  # fmt: skip
-    found = []
-    try:
-        while True:
-            found.append(consumer.receive(400).data())
-    except pulsar.Timeout:
-        return found
-    finally:
-        consumer.close()
+def read(
+    admin: Admin, client: pulsar.Client, topic: str, subscription: str, *, compacted: bool
+) -> list[bytes]:
+    first = pulsar.InitialPosition.Earliest
+    how = {"is_read_compacted": compacted, "initial_position": first}
+    return read_all(admin, client, topic, subscription, **how)
 
 
 def compact(admin: Admin, path: str) -> None:
@@ -65,15 +58,21 @@ def test_the_last_message_of_each_key_is_read(admin: Admin, client: pulsar.Clien
     write(client, topic, ("a", b"a1"), ("b", b"b1"), ("a", b"a2"), ("b", b"b2"), batching=batching)
     write(client, topic, ("c", b"c1"), ("a", b"a3"), batching=batching)
     assert admin.get(f"{path}/compaction")["status"] == "NOT_RUN"
-    before = read(client, topic, "before", compacted=True)
+    before = read(admin, client, topic, "before", compacted=True)
 
     compact(admin, path)
     write(client, topic, ("c", b"c2"), ("a", b"a4"), batching=batching)
 
     everything = [b"a1", b"b1", b"a2", b"b2", b"c1", b"a3", b"c2", b"a4"]
     assert before == everything[:6]
-    assert read(client, topic, "compacted", compacted=True) == [b"b2", b"c1", b"a3", b"c2", b"a4"]
-    assert read(client, topic, "all", compacted=False) == everything
+    assert read(admin, client, topic, "compacted", compacted=True) == [
+        b"b2",
+        b"c1",
+        b"a3",
+        b"c2",
+        b"a4",
+    ]
+    assert read(admin, client, topic, "all", compacted=False) == everything
     reader = client.create_reader(topic, pulsar.MessageId.earliest, is_read_compacted=True)
     seen = []
     while reader.has_message_available():
@@ -94,7 +93,7 @@ def test_the_view_is_there_after_a_kill(tmp_path):
     with start_server(tmp_path / "data") as server, Admin(server) as admin:
         client = connect(admin)
         assert admin.get(f"{path}/compaction")["status"] == "SUCCESS"
-        assert read(client, topic, "s", compacted=True) == [b"b1", b"a2", b"a3"]
+        assert read(admin, client, topic, "s", compacted=True) == [b"b1", b"a2", b"a3"]
         client.close()
 
 
@@ -127,8 +126,8 @@ def test_messages_in_segments_are_shown_moved_to_and_compacted_too(tmp_path):
         assert admin.get(f"{path}/messageid/0")["entryId"] == 0
         assert admin.get(f"{path}/stats")["subscriptions"]["s"]["msgBacklog"] == 4
         compact(admin, path)
-        assert read(client, topic, "compacted", compacted=True) == [b"b1", b"a2", b"c1"]
+        assert read(admin, client, topic, "compacted", compacted=True) == [b"b1", b"a2", b"c1"]
         admin.do("POST", f"{path}/subscription/s/skip_all")
         admin.do("POST", f"{path}/subscription/s/resetcursor/0")
-        assert read(client, topic, "s", compacted=False) == [b"a1", b"b1", b"a2", b"c1"]
+        assert read(admin, client, topic, "s", compacted=False) == [b"a1", b"b1", b"a2", b"c1"]
         client.close()

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pulsar
 import pytest
 
-from tests.gateway_http.asking import Admin
+from tests.gateway_http.asking import Admin, read_all
 
 BATCH = 5
 
@@ -41,20 +41,6 @@ def fill(client: pulsar.Client, topic: str) -> None:
     producer = client.create_producer(topic, batching_enabled=False)
     producer.send(b"single", properties={"x": "y\r\nü"}, event_timestamp=5)
     producer.close()
-
-
-def read(client: pulsar.Client, topic: str, subscription: str) -> list[bytes]:
-    """What a subscription still gives, to its end."""
-    consumer = client.subscribe(topic, subscription)
-    found = []
-    try:
-        while True:
-            message = consumer.receive(400)
-            found.append(message.data())
-    except pulsar.Timeout:
-        return found
-    finally:
-        consumer.close()
 
 
 def test_a_topic_is_made_once_by_its_bare_name(admin: Admin, name: str):
@@ -228,10 +214,10 @@ def test_subscriptions_begin_where_they_are_told_to(admin: Admin, client: pulsar
 
     assert admin("PUT", f"{path}/subscription/latest")[0] == 409
     assert admin.get(f"{path}/subscriptions") == ["at", "behind", "earliest", "latest"]
-    assert read(client, topic, "latest") == []
-    assert read(client, topic, "earliest") == everything
-    assert read(client, topic, "at") == everything
-    assert read(client, topic, "behind") == [b"single"]
+    assert read_all(admin, client, topic, "latest") == []
+    assert read_all(admin, client, topic, "earliest") == everything
+    assert read_all(admin, client, topic, "at") == everything
+    assert read_all(admin, client, topic, "behind") == [b"single"]
 
 
 def test_subscriptions_are_moved(admin: Admin, client: pulsar.Client, name: str):
@@ -243,17 +229,17 @@ def test_subscriptions_are_moved(admin: Admin, client: pulsar.Client, name: str)
     ledger = admin.get(f"{path}/lastMessageId")["ledgerId"]
 
     admin.do("POST", f"{one}/skip/2")
-    skipped = read(client, topic, "s")
+    skipped = read_all(admin, client, topic, "s")
     admin.do("POST", f"{one}/skip_all")
-    nothing = read(client, topic, "s")
+    nothing = read_all(admin, client, topic, "s")
     admin.do("POST", f"{one}/resetcursor/{before_ms}")
-    by_time = read(client, topic, "s")
+    by_time = read_all(admin, client, topic, "s")
     admin.do("POST", f"{one}/resetcursor", {"ledgerId": ledger, "entryId": BATCH})
-    by_id = read(client, topic, "s")
+    by_id = read_all(admin, client, topic, "s")
     admin.do("POST", f"{one}/resetcursor", {"ledgerId": -1, "entryId": -1})
-    from_first = read(client, topic, "s")
+    from_first = read_all(admin, client, topic, "s")
     admin.do("POST", f"{one}/resetcursor/9999999999999")
-    from_last = read(client, topic, "s")
+    from_last = read_all(admin, client, topic, "s")
 
     assert skipped == [b"m2", b"m3", b"m4", b"single"]
     assert (nothing, by_id, from_last) == ([], [b"single"], [])
@@ -270,11 +256,11 @@ def test_messages_expire_when_they_are_told_to(admin: Admin, client: pulsar.Clie
     fill(client, topic)
 
     admin.do("POST", f"{path}/subscription/a/expireMessages/3600")
-    assert len(read(client, topic, "a")) == BATCH + 1
+    assert len(read_all(admin, client, topic, "a")) == BATCH + 1
     time.sleep(0.01)
     admin.do("POST", f"{path}/all_subscription/expireMessages/0")
 
-    assert (read(client, topic, "a"), read(client, topic, "b")) == ([], [])
+    assert (read_all(admin, client, topic, "a"), read_all(admin, client, topic, "b")) == ([], [])
 
 
 def test_a_connected_consumer_goes_on_where_its_subscription_was_put(
@@ -343,8 +329,8 @@ def test_messages_expire_up_to_an_entry(admin: Admin, client: pulsar.Client, nam
     admin.do("POST", f"{path}/subscription/with/expireMessages", at)
     admin.do("POST", f"{path}/subscription/without/expireMessages", {**at, "excluded": True})
 
-    assert read(client, topic, "with") == [b"single"]
-    assert len(read(client, topic, "without")) == BATCH + 1
+    assert read_all(admin, client, topic, "with") == [b"single"]
+    assert len(read_all(admin, client, topic, "without")) == BATCH + 1
     status, whole = admin("PUT", f"{path}/backlogSize", {"ledgerId": -1, "entryId": -1})
     _, last = admin("PUT", f"{path}/backlogSize", {**at, "entryId": BATCH})
     assert (status, 0 < last < whole) == (200, True)
@@ -385,7 +371,7 @@ def test_a_topic_with_partitions_has_its_subscriptions_in_each(
     assert backlogs == [2, 2, 2]
     total = admin.get(f"{path}/partitioned-stats")
     assert (total["subscriptions"]["s"]["msgBacklog"], total["msgInCounter"]) == (6, 6)
-    assert sorted(read(client, topic, "s")) == [b"%d" % number for number in range(6)]
+    assert sorted(read_all(admin, client, topic, "s")) == [b"%d" % number for number in range(6)]
     assert admin("GET", f"{path}/subscription/s/position/1")[0] == 405
     admin.do("DELETE", f"{path}/subscription/s?force=true")
     assert admin.get(f"{path}/subscriptions") == []
@@ -425,9 +411,9 @@ def test_a_topic_is_emptied(admin: Admin, client: pulsar.Client, name: str):
     admin.do("DELETE", f"{path}/truncate")
 
     assert admin.get(f"{path}/stats")["subscriptions"]["s"]["msgBacklog"] == 0
-    assert read(client, topic, "s") == []
+    assert read_all(admin, client, topic, "s") == []
     fill(client, topic)
-    assert len(read(client, topic, "s")) == BATCH + 1
+    assert len(read_all(admin, client, topic, "s")) == BATCH + 1
 
 
 def test_clients_come_back_after_an_unload(admin: Admin, client: pulsar.Client, name: str):
