@@ -163,16 +163,23 @@ def test_schemas_come_and_go_over_http(client, admin: Admin, name: str):
     payload = {"type": "AVRO", "schema": json.dumps(Order.schema()), "properties": {"a": "b"}}
     other = {"type": "AVRO", "schema": json.dumps(OtherOrder.schema()), "properties": {}}
 
-    assert admin("GET", f"{place}/schema")[0] == 404
+    missing = (404, {"reason": "Schema not found"})
+    assert admin("GET", f"{place}/schema") == missing
+    assert admin("GET", f"{place}/schema/0") == missing
+    assert admin("DELETE", f"{place}/schema") == missing
+    assert admin("GET", f"{place}/schemas") == (200, {"getSchemaResponses": []})
+    assert admin("POST", f"{place}/version", payload) == (200, {"version": -1})
+    fitting = {"compatibility": True, "schemaCompatibilityStrategy": "FULL"}
+    assert admin("POST", f"{place}/compatibility", payload) == (202, fitting)
     assert admin("POST", f"{place}/schema", payload) == (200, {"version": {"version": 0}})
     assert admin("POST", f"{place}/schema", payload) == (200, {"version": {"version": 0}})
     found = admin.get(f"{place}/schema")
     assert (found["type"], found["properties"], found["data"]) == (
         "AVRO", {"a": "b"}, payload["schema"])  # fmt: skip
     assert admin("POST", f"{place}/version", payload) == (200, {"version": 0})
-    assert admin("POST", f"{place}/version", other)[0] == 404
+    assert admin("POST", f"{place}/version", other) == (200, {"version": -1})
     verdict = {"compatibility": False, "schemaCompatibilityStrategy": "FULL"}
-    assert admin("POST", f"{place}/compatibility", other) == (200, verdict)
+    assert admin("POST", f"{place}/compatibility", other) == (202, verdict)
     assert admin("POST", f"{place}/compatibility", payload)[1]["compatibility"] is True
     assert admin("POST", f"{place}/schema", other)[0] == 409
     assert admin("POST", f"{place}/schema", payload | {"schema": "{"})[0] == 422

@@ -13,6 +13,8 @@ from __future__ import annotations
 
 import json
 from contextlib import suppress
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -20,12 +22,15 @@ import msgspec
 from trilogue.broker.access import Operation, ResourceKind
 from trilogue.broker.errors import IncompatibleSchema, InvalidSchema, NeedsPartition, UnknownSchema
 from trilogue.broker.naming import check_kept
-from trilogue.broker.policies import Policies
+from trilogue.broker.policies import Strategy
 from trilogue.broker.schema_check import KEY_VALUE, Definition, key_and_value
 from trilogue.broker.schemas import Schema, judge
-from trilogue.gateway.http.pulsar_asked import Asked, Row
-from trilogue.gateway.pulsar.schemas import added
+from trilogue.broker.topic import Topic
+from trilogue.gateway.http.pulsar_asked import Asked, Row, encode
+from trilogue.gateway.pulsar.schemas import added, off_loop
 
+NOT_FOUND = "Schema not found"
+NO_VERSION = -1
 EMPTY = '""'  # how a part of a key-value schema without definition is written
 
 
@@ -53,18 +58,25 @@ def rows(prefix: str) -> list[Row]:
 
 def newest(asked: Asked) -> object:
     """The schema that holds."""
-    return _shown(*asked.broker.schemas.newest(asked.topic))
+    topic = _topic(asked)
+    current = asked.broker.schemas.current(topic) if topic else []
+    if not current:
+        raise UnknownSchema(NOT_FOUND)
+    return _shown(*current[-1])
 
 
 def one_version(asked: Asked) -> object:
     """One version, also one from before a deletion."""
-    version = asked.number("version")
-    return _shown(version, asked.broker.schemas.version(asked.topic, version))
+    version, topic = asked.number("version"), _topic(asked)
+    if topic is None:
+        raise UnknownSchema(NOT_FOUND)
+    return _shown(version, asked.broker.schemas.version(topic, version))
 
 
 def every(asked: Asked) -> object:
     """All versions since the last deletion."""
-    current = asked.broker.schemas.current(asked.topic)
+    topic = _topic(asked)
+    current = asked.broker.schemas.current(topic) if topic else []
     return {"getSchemaResponses": [_shown(version, schema) for version, schema in current]}
 
 
@@ -85,37 +97,52 @@ async def add(asked: Asked) -> object:
 
 async def delete(asked: Asked) -> object:
     """Let a topic have no schema from here on; versions there were can still be asked for."""
-    schemas = asked.broker.schemas
+    schemas, topic = asked.broker.schemas, _topic(asked)
+    if topic is None or not schemas.current(topic):
+        raise UnknownSchema(NOT_FOUND)
     return {"version": await asked.carry_out(lambda: schemas.plan_delete(asked.topic))}
 
 
-def compatibility(asked: Asked) -> object:
+async def compatibility(asked: Asked) -> object:
     """Say whether a schema could be added."""
-    definition = _definition(asked)
-    strategy = _policies(asked).schema_compatibility
+    definition, strategy = _definition(asked), _strategy(asked)
     try:
-        judge(definition, asked.broker.schemas.current(asked.topic), strategy)
+        await _judged(asked, definition, strategy)
     except IncompatibleSchema:
         fits = False
     else:
         fits = True
-    return {"compatibility": fits, "schemaCompatibilityStrategy": strategy.value}
+    said = {"compatibility": fits, "schemaCompatibilityStrategy": strategy.value}
+    return replace(encode(said), status=202)
 
 
-def version_of(asked: Asked) -> object:
-    """Say which version a schema is."""
-    strategy = _policies(asked).schema_compatibility
+async def version_of(asked: Asked) -> object:
+    """Say which version a schema is, -1 for none."""
     try:
-        found = judge(_definition(asked), asked.broker.schemas.current(asked.topic), strategy)
+        found = await _judged(asked, _definition(asked), Strategy.ALWAYS_COMPATIBLE)
     except IncompatibleSchema:
         found = None
-    if found is None:
-        raise UnknownSchema("the topic has no such schema")
-    return {"version": found}
+    return {"version": NO_VERSION if found is None else found}
 
 
-def _policies(asked: Asked) -> Policies:
-    return asked.topic.partitions[0].policies
+async def _judged(asked: Asked, definition: Definition, strategy: Strategy) -> int | None:
+    topic = _topic(asked)
+    current = asked.broker.schemas.current(topic) if topic else []
+    return await off_loop(asked.door, definition, partial(judge, definition, current, strategy))
+
+
+def _topic(asked: Asked) -> Topic | None:
+    """The topic, if there is one."""
+    check_kept(asked.name)
+    return asked.broker.cluster.find(asked.name.topic)
+
+
+def _strategy(asked: Asked) -> Strategy:
+    """What holds for the topic, or would if there were one."""
+    topic = _topic(asked)
+    if topic is None:
+        return asked.broker.namespaces.policies_of(asked.namespace).schema_compatibility
+    return topic.partitions[0].policies.schema_compatibility
 
 
 def _definition(asked: Asked) -> Definition:

@@ -142,7 +142,7 @@ async def for_consumer(
     used = partition.log.high_watermark > 0 or others or (writers is not None and len(writers))
     if current or used:
         check = partial(judge_reader, definition, current, policies.schema_compatibility)
-        await _off_loop(door, definition, check)
+        await off_loop(door, definition, check)
         return
     await added(
         door,
@@ -168,7 +168,7 @@ async def added(
     for _ in range(TRIES):
         topic = door.broker.cluster.topic(name)
         current = schemas.current(topic)
-        version = await _off_loop(door, definition, partial(judge, definition, current, strategy))
+        version = await off_loop(door, definition, partial(judge, definition, current, strategy))
         if version is not None:
             return version
         if not may_add:
@@ -182,7 +182,8 @@ async def added(
     raise Outrun("others change the topic's schema all the time")
 
 
-async def _off_loop(door: Shared, definition: Definition, work: Callable[[], T]) -> T:
+async def off_loop(door: Shared, definition: Definition, work: Callable[[], T]) -> T:
+    """Do work on a definition, elsewhere if it is long."""
     if is_long(definition):
         return await asyncio.get_running_loop().run_in_executor(door.executor, work)
     return work()
