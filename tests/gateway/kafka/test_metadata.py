@@ -105,6 +105,19 @@ async def test_a_namespace_may_say_that_topics_are_not_made_by_mentioning_them()
 
 
 @on_loop
+async def test_a_topic_that_grew_is_told_with_all_its_partitions():
+    async with Rig() as rig:
+        topic = rig.topic("t", 2)
+        peer = rig.peer()
+        before = await peer.ask(ask("t"), 12)
+        await rig.commit(rig.broker.cluster.plan_grow(topic.name, 5))
+
+        after = await peer.ask(ask("t"), 12)
+
+        assert [len(each.topics[0].partitions) for each in (before, after)] == [2, 5]
+
+
+@on_loop
 async def test_what_kafka_cannot_spell_is_not_listed():
     async with Rig() as rig:
         rig.topic("t")
