@@ -155,10 +155,7 @@ class Report:
 
 def crossed(across: Across) -> Table:
     """Show a few messages that a Pulsar client wrote as a Kafka client has read them."""
-    title = (
-        f"{across.topic}: {across.messages:,} messages by a Pulsar client, read by a Kafka client"
-    )
-    table = _table(title)
+    table = _table(f"{across.messages:,} messages of a Pulsar client, read by a Kafka client")
     for name in ("message id", "partition", "offset", "key", "observed", "temp"):
         table.add_column(name, no_wrap=True, justify="right" if name != "observed" else "left")
     for one in across.samples:
