@@ -121,6 +121,23 @@ def test_listeners_are_told_what_happened_when_it_is_true():
     ]
 
 
+def test_a_listener_that_fails_keeps_nothing_from_being_true(caplog):
+    room = Room()
+    told: list[Event] = []
+
+    def fail(_event: Event, _topic: object) -> None:
+        raise RuntimeError("a mistake of ours")
+
+    room.cluster.listeners += [fail, lambda event, _topic: told.append(event)]
+    commit = room.plan_create("orders")
+
+    topic = room.carry_out(commit)
+
+    assert commit.done.result() is topic
+    assert told == [Event.CREATED]
+    assert "topic.listener_failed" in caplog.text
+
+
 def test_topics_are_counted_and_listed_by_namespace():
     room = Room()
     for name in ("b", "acme/shop/z", "a"):

@@ -8,6 +8,7 @@ who mention a new topic at once make it once (`creating` lets the second wait fo
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -34,6 +35,8 @@ from trilogue.broker.topic import Topic
 from trilogue.log.partition_log import PartitionLog
 from trilogue.meta.port import DeleteTopic, Op, PutTopic, TopicAbsent, TopicIs, TopicRow
 from trilogue.meta.state import MetaState
+
+log = logging.getLogger(__name__)
 
 DEFAULT = -1  # "as the broker likes", for a number of partitions and of copies
 
@@ -102,7 +105,7 @@ class Cluster:
         policies: Callable[[TopicName, Mapping[str, str]], Policies] | None = None,
     ) -> None:
         self.leaves: list[Leaves] = []
-        self.listeners: list[Listener] = []  # called when it is true, in order; none may raise
+        self.listeners: list[Listener] = []  # called when it is true, in order
         self._policies = policies or (lambda _name, _settings: BROKER_POLICIES)
         self.cluster_id = state.cluster_id
         self.node_id = state.node_id
@@ -434,7 +437,10 @@ class Cluster:
 
     def _tell(self, event: Event, topic: Topic) -> None:
         for listener in self.listeners:
-            listener(event, topic)
+            try:
+                listener(event, topic)
+            except Exception:  # it is true already; others must hear it all the same
+                log.exception("topic.listener_failed", extra={"event": event.value})
 
     def _add(self, row: TopicRow, log_of: Callable[[int], PartitionLog]) -> Topic:
         settings = resolve(row.settings, self.limits.topic)

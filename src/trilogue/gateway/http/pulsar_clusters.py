@@ -159,6 +159,12 @@ def configuration_values(asked: Asked) -> object:
     return {}
 
 
+def internal_configuration(asked: Asked) -> object:
+    """Refuse: there are no stores of metadata that clients could go to."""
+    del asked
+    raise Problem(404, "there is no metadata store beside this node")
+
+
 def runtime_configuration(asked: Asked) -> object:
     """Tell what the door was started with, by the names that Pulsar has for it."""
     settings = asked.door.settings
@@ -192,6 +198,7 @@ ROWS = (
         Operation.DESCRIBE_SETTINGS),
     Row("GET", "/brokers/configuration/runtime", runtime_configuration, CLUSTER,
         Operation.DESCRIBE_SETTINGS),
+    Row("GET", "/brokers/internal-configuration", internal_configuration, CLUSTER, DESCRIBE),
     Row("GET", "/brokers", brokers, CLUSTER, DESCRIBE),
     Row("GET", "/brokers/{name}", brokers, CLUSTER, DESCRIBE),
 )  # fmt: skip
