@@ -106,6 +106,21 @@ def test_after_a_deletion_there_is_no_schema_but_its_versions_can_be_asked_for()
     assert room.schemas.newest(topic)[0] == 2
 
 
+def test_who_insists_forgets_all_versions():
+    room = Room()
+    topic, other = room.topic(), room.topic("u")
+    for each in (topic, other):
+        room.add(each, avro("A"))
+    room.carry_out(room.schemas.plan_delete(topic))
+
+    room.carry_out(room.schemas.plan_forget(topic))
+
+    for schemas in (room.schemas, room.again()):
+        assert schemas.all(topic) == []
+        assert len(schemas.all(other)) == 1
+    assert room.add(topic, avro("B")) == 0
+
+
 def test_two_who_add_at_once_take_different_numbers():
     room = Room()
     topic = room.topic()

@@ -190,6 +190,10 @@ def test_schemas_come_and_go_over_http(client, admin: Admin, name: str):
     assert admin("DELETE", f"{place}/schema")[0] == 404
     assert admin.get(f"{place}/schema/0") == found
     assert admin("POST", f"{place}/schema", other) == (200, {"version": {"version": 2}})
+    assert admin("DELETE", f"{place}/schema?force=true") == (200, {"version": -1})
+    assert admin("DELETE", f"{place}/schema?force=true") == missing
+    assert admin("GET", f"{place}/schema/0")[0] == 404
+    assert admin("POST", f"{place}/schema", other) == (200, {"version": {"version": 0}})
 
 
 def test_a_topic_made_again_has_no_schema(client, admin: Admin, name: str):

@@ -5,7 +5,8 @@ Each version stands in meta as one setting:
     schemas/<topic id, hex>/<version>      {"kind", "data", "properties", "name", "time", "deleted"}
 
 Deleting a topic's schema adds a version that says so; what came before it counts no more, but can
-still be asked for by number: messages on disk name it. All of them go with the topic.
+still be asked for by number: messages on disk name it. All of them go with the topic, or when
+somebody insists (`plan_forget`).
 
 Changes are decided here and returned as a `Commit`; two who add a schema at the same time both take
 the next number, and who was outrun (`Outrun`) decides again on what is there now.
@@ -166,6 +167,19 @@ class Schemas:
         """Decide that the topic has no schema from here on."""
         self.newest(topic)
         return self._plan_next(topic, Schema("NONE", time_ms=self._now_ms(), deleted=True))
+
+    def plan_forget(self, topic: Topic) -> Commit[None]:
+        """Decide that the topic never had a schema: numbers begin at 0 again.
+
+        Messages that were written by one cannot be read by it any more.
+        """
+        name, row = topic.name, topic.row
+        return Commit(
+            lambda: self.left(topic),
+            (TopicIs(name.tenant, name.namespace, name.name, row.topic_id, row.epoch),),
+            lambda: self.forget(topic),
+            outrun=Outrun("the topic was changed meanwhile"),
+        )
 
     def forget(self, topic: Topic) -> None:
         """The topic is gone."""

@@ -96,8 +96,14 @@ async def add(asked: Asked) -> object:
 
 
 async def delete(asked: Asked) -> object:
-    """Let a topic have no schema from here on; versions there were can still be asked for."""
+    """Let a topic have no schema from here on; versions there were can still be asked for.
+
+    With `force` they cannot, and the next one is version 0 again.
+    """
     schemas, topic = asked.broker.schemas, _topic(asked)
+    if asked.flag("force") and topic is not None and schemas.all(topic):
+        await asked.carry_out(lambda: schemas.plan_forget(asked.topic))
+        return {"version": NO_VERSION}
     if topic is None or not schemas.current(topic):
         raise UnknownSchema(NOT_FOUND)
     return {"version": await asked.carry_out(lambda: schemas.plan_delete(asked.topic))}
