@@ -40,7 +40,7 @@ WiderOrder._avro_name = OtherOrder._avro_name = "Order"
 def client(admin: Admin) -> Iterator[pulsar.Client]:
     made = pulsar.Client(
         f"pulsar://{admin.server.doors['pulsar']}",
-        operation_timeout_seconds=5,
+        operation_timeout_seconds=30,
         logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error),
     )
     yield made
@@ -65,7 +65,7 @@ def test_what_is_written_by_a_schema_is_read_by_it(client, admin: Admin, name: s
 
     producer.send(Order(number=5, note="x"))
 
-    assert consumer.receive(5000).value().number == 5
+    assert consumer.receive(20_000).value().number == 5
     found = admin.get(f"schemas/{name}/t/schema")
     assert found["version"] == 0
     assert found["type"] == kind(Order).schema_info().schema_type().name.upper()
@@ -95,7 +95,7 @@ def test_messages_say_the_version_they_were_written_by(client, admin: Admin, nam
         producer.send(record(number=1))
         producer.close()
 
-    versions = [consumer.receive(5000)._message.schema_version() for _ in range(2)]
+    versions = [consumer.receive(20_000)._message.schema_version() for _ in range(2)]
 
     assert versions == ["\0" * 8, "\0" * 7 + "\1"]
     consumer.close()
