@@ -277,8 +277,8 @@ class Spread:
             holder = self._holders.get(key) if key != KEYLESS else None
             if holder is None:
                 return next(iter(self._turns.values()))[0] if self._turns else None
-            holding = self._members[holder[0]]
-            return holding if holding.ready else None
+            holding = self._members.get(holder[0])
+            return holding if holding is not None and holding.ready else None
         member = self._assigner.member_of(key)
         if member is None or not member.ready:
             return None

@@ -216,6 +216,22 @@ async def test_nobody_unsubscribes_others_unless_by_force():
 
 
 @on_loop
+async def test_a_subscription_that_was_made_again_has_none_of_the_old_ones_consumers():
+    async with Rig() as rig:
+        topic = rig.topic("t")
+        await fill(rig, b"0")
+        old, new = await rig.connected(), await rig.connected()
+        await subscribe(old, kind=SHARED)
+        await messages(old)
+
+        rig.broker.subscriptions.delete(topic.partitions[0].partition_id, "s")
+        await subscribe(new, kind=SHARED)
+
+        await old.answer("close_consumer")
+        assert await offsets(new) == [0]
+
+
+@on_loop
 async def test_unsubscribing_nobody_is_an_error():
     async with Rig() as rig:
         peer = await rig.connected()

@@ -27,6 +27,7 @@ from tests.gateway.pulsar.readers import (
     subscribe,
 )
 from tests.gateway.pulsar.rig import Answer, Rig, section, send_frame, settle
+from tests.log.ledger import data, marker
 from trilogue.entry.control import Outcome, build_marker
 from trilogue.entry.walk import read_header
 from trilogue.gateway.pulsar.shared import PulsarSettings
@@ -222,6 +223,33 @@ async def test_markers_and_holes_are_passed_and_count_as_acked():
         ack(peer, ids(rig, 0))
 
         assert mark(rig) == 2
+
+
+@pytest.mark.parametrize("flushed", [False, True])
+@on_loop
+async def test_nothing_of_an_aborted_or_open_transaction_is_seen(flushed):
+    """pulsar-messages, transactions: entries of open or aborted ones are not delivered."""
+    async with Rig() as rig:
+        plog = rig.topic("t").partitions[0].log
+        for entry in (
+            data(None),
+            data(7),
+            marker(7, Outcome.ABORT),
+            data(None),
+            data(8),
+            data(None),
+        ):
+            plog.append(memoryview(entry), read_header(entry))
+        await settle()
+        if flushed:
+            await rig.flush()
+        peer = await rig.connected()
+
+        await subscribe(peer)
+
+        assert await offsets(peer) == [0, 3]
+        ack(peer, ids(rig, 0, 3))
+        assert mark(rig) == 4
 
 
 @on_loop

@@ -35,6 +35,7 @@ from trilogue.broker.naming import find_partition, partition_index
 from trilogue.broker.partition import Partition
 from trilogue.broker.subscription import Kind
 from trilogue.broker.subscriptions import Cursor
+from trilogue.broker.topic import Topic
 from trilogue.gateway.pulsar import schemas
 from trilogue.gateway.pulsar.consumer import Consumer
 from trilogue.gateway.pulsar.dispatch import Dispatcher
@@ -155,16 +156,7 @@ async def _attached(
         return None
     if partition.deleted or (cursor is not None and cursor.gone):
         raise NotReady("the topic or the subscription was deleted meanwhile")
-    known = door.readers.find(partition.partition_id, command.subscription)
-    _check_limits(connection, command, partition, known)
-    dispatcher = known or door.readers.open(
-        topic,
-        partition,
-        partition_index(topic, partition),
-        command.subscription,
-        cursor=cursor,
-        acked=acked or Acked(partition.log.high_watermark),
-    )
+    dispatcher = _opened(connection, command, topic, partition, cursor=cursor, acked=acked)
     try:
         dispatcher.join(consumer, kind)
     except EXPECTED as problem:
@@ -175,6 +167,30 @@ async def _attached(
         raise
     dispatcher.spare(spared)
     return dispatcher
+
+
+def _opened(
+    connection: PulsarConnection,
+    command: CommandSubscribe,
+    topic: Topic,
+    partition: Partition,
+    *,
+    cursor: Cursor | None,
+    acked: Acked | None,
+) -> Dispatcher:
+    """Return the subscription to join, of those that somebody reads or as a new one of them."""
+    readers = connection.door.readers
+    known = readers.find(partition.partition_id, command.subscription)
+    if known is not None and known.cursor is not cursor:
+        known.close_all()  # what they read was deleted, and this is another of its name
+        known = None
+    _check_limits(connection, command, partition, known)
+    if known is not None:
+        return known
+    if acked is None:
+        raise NotReady("the subscription has just ended")
+    index = partition_index(topic, partition)
+    return readers.open(topic, partition, index, command.subscription, cursor=cursor, acked=acked)
 
 
 def _check(

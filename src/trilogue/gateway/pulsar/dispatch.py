@@ -42,7 +42,7 @@ TURN_BYTES: Final = 64 << 10
 TURN_ENTRIES: Final = 100
 CHUNK: Final = int(Flag.CHUNK)  # plain numbers: this is a hot path
 SPECIAL: Final = CHUNK | int(Flag.DELAYED)
-FAILED_WAIT_S: Final = 1.0  # after a read that failed
+FAILED_WAIT_S: Final = 5.0  # after a read that failed
 DUE_WAIT_MAX_S: Final = 3_600.0
 
 

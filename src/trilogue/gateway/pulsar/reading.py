@@ -100,7 +100,9 @@ def read(
         )
 
     if isinstance(found, Cold):
-        return Later(lambda: _cold(plog, found, offset, stable_end, convert))
+        # What was aborted is asked for here: the log lives on the loop.
+        aborted = plog.aborted(offset, stable_end)
+        return Later(lambda: _cold(found, offset, stable_end, convert, aborted))
     slices = [memoryview(each) for each in found.slices]
     end = _hot_end(found, offset, stable_end)
     return _rows(
@@ -117,8 +119,14 @@ def _hot_end(found: Hot, offset: int, stable_end: int) -> int:
     return found.next_offset if found.next_offset >= 0 else max(offset, stable_end)
 
 
-def _cold(plog: PartitionLog, cold: Cold, offset: int, stable_end: int, convert: Convert) -> Read:
-    """In the executor. What is asked of the log here only looks at segments."""
+def _cold(
+    cold: Cold,
+    offset: int,
+    stable_end: int,
+    convert: Convert,
+    aborted: list[AbortedTransaction] | LaterAborted,
+) -> Read:
+    """In the executor."""
     view = cold.run()
     end = cold.next_offset
     if len(view):
@@ -130,7 +138,7 @@ def _cold(plog: PartitionLog, cold: Cold, offset: int, stable_end: int, convert:
         offset,
         end,
         convert,
-        lambda: plog.aborted(offset, end),
+        lambda: aborted,
         on_loop=False,
     )
     assert isinstance(found, Read), "everything can be done here"
