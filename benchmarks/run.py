@@ -1,6 +1,7 @@
-"""Measure Trilogue beside a real Kafka: same machine, same disk, same drivers, in turn.
+"""Measure Trilogue beside a real Kafka and a real Pulsar: same machine, disk, drivers, in turn.
 
-    python -m benchmarks.run                          # everything, about six minutes
+    python -m benchmarks.run                          # everything, about ten minutes
+    python -m benchmarks.run --only pulsar            # the rows beside a Pulsar
     python -m benchmarks.run --rows one-in-flight,batched-1KiB --rounds 1 --no-save
 
 Both servers run at the same time and are asked in turn (K T T K K T), so that a change of the
@@ -17,12 +18,15 @@ import datetime as dt
 import shutil
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 from tools.servers.kafka import have_jars
+from tools.servers.pulsar import VERSION as PULSAR_VERSION
+from tools.servers.pulsar import have_jars as have_pulsar_jars
 
 import trilogue
-from benchmarks import report
+from benchmarks import pulsar, report
 from benchmarks.drivers import Drivers
 from benchmarks.measure import NOT_A_DISK, file_system, have_strace, machine, memory_mb, settle
 from benchmarks.rows import PRODUCER, ROWS, START_GATES, Figures, Row, Stage
@@ -34,13 +38,17 @@ START = "start-and-idle"
 
 
 def options() -> argparse.Namespace:
-    names = ",".join([START, *(row.name for row in ROWS)])
-    parser = argparse.ArgumentParser(description="Trilogue beside a real Kafka, in turn")
+    names = ",".join([START, *(row.name for row in ROWS), *pulsar.NAMES])
+    parser = argparse.ArgumentParser(description="Trilogue beside a real Kafka or Pulsar, in turn")
     parser.add_argument("--rows", default=names, help=names)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=3.0, help="of each measured leg")
     parser.add_argument("--warm", type=float, default=24.0, help="seconds of load for the JVM")
-    parser.add_argument("--only", choices=[KAFKA, TRILOGUE])
+    parser.add_argument("--pulsar-rounds", type=int, default=1)
+    parser.add_argument(
+        "--only", choices=[KAFKA, pulsar.PULSAR], help="rows beside this server, no others"
+    )
+    parser.add_argument("--ours", action="store_true", help="only Trilogue, beside nobody")
     parser.add_argument("--kafka-version", default="3.9.1")
     parser.add_argument("--directory", type=Path, default=BUILD)
     parser.add_argument("--no-save", action="store_true")
@@ -109,7 +117,7 @@ def restart_row(servers: list[Contender]) -> dict[str, object]:
 
 
 def run(chosen: argparse.Namespace) -> list[dict[str, object]]:
-    names = [chosen.only] if chosen.only else [KAFKA, TRILOGUE]
+    names = [TRILOGUE] if chosen.ours else [KAFKA, TRILOGUE]
     wanted = chosen.rows.split(",")
     rows: list[dict[str, object]] = []
 
@@ -117,11 +125,25 @@ def run(chosen: argparse.Namespace) -> list[dict[str, object]]:
         rows.append(row)
         print(report.table([row]).split("\n", 1)[1], flush=True)
 
+    if chosen.only != pulsar.PULSAR:
+        beside_kafka(chosen, names, wanted, done)
+    if chosen.only != KAFKA:
+        pulsar.run(chosen, BUILD, done)
+    return rows
+
+
+def beside_kafka(
+    chosen: argparse.Namespace,
+    names: list[str],
+    wanted: list[str],
+    done: Callable[[dict[str, object]], None],
+) -> None:
+    """The rows of rows.py."""
     if START in wanted:
         done(start_row(chosen, names))
     asked = [row for row in ROWS if row.name in wanted]
     if not asked:
-        return rows
+        return
     servers = [
         make(name, chosen.directory / name, kafka_version=chosen.kafka_version) for name in names
     ]
@@ -136,13 +158,15 @@ def run(chosen: argparse.Namespace) -> list[dict[str, object]]:
     finally:
         for server in servers:
             server.kill9()
-    return rows
 
 
 def main() -> int:
     chosen = options()
-    if chosen.only != TRILOGUE and not have_jars(chosen.kafka_version):
+    if chosen.only != pulsar.PULSAR and not chosen.ours and not have_jars(chosen.kafka_version):
         print(f"no Kafka {chosen.kafka_version}: run `make jars`", file=sys.stderr)
+        return 2
+    if chosen.only != KAFKA and not have_pulsar_jars():
+        print(f"no Pulsar {PULSAR_VERSION}: run `make jars`", file=sys.stderr)
         return 2
     shutil.rmtree(chosen.directory, ignore_errors=True)
     chosen.directory.mkdir(parents=True)
@@ -159,6 +183,7 @@ def main() -> int:
             "trilogue": trilogue.__version__,
             "compiled": not commit.__file__.endswith(".py"),
             "kafka": chosen.kafka_version,
+            "pulsar": PULSAR_VERSION,
         },
         "durability": "fsync before every ack on both sides",
         "rounds": chosen.rounds,

@@ -1,7 +1,7 @@
-"""Cheap load drivers in C: compiled when a benchmark starts, run beside the server, told in JSON.
+"""Load drivers in C, and one in Java: compiled when a benchmark starts, run beside the server.
 
-A driver prints "begin" and "end" around what it measures; the callbacks read the server's counters
-at these moments.
+Results come as JSON. A driver prints "begin" and "end" around what it measures; the callbacks read
+the server's counters at these moments.
 """
 
 from __future__ import annotations
@@ -15,6 +15,16 @@ from pathlib import Path
 
 HERE = Path(__file__).parent
 
+OPENED = ("java.nio", "jdk.internal.misc", "sun.net", "java.util")
+LOGGING = """\
+status = error
+appender.c.type = Console
+appender.c.name = C
+appender.c.target = SYSTEM_ERR
+appender.c.layout.type = PatternLayout
+rootLogger.level = error
+rootLogger.appenderRef.c.ref = C
+"""
 Moment = Callable[[], None]
 Result = dict[str, float]
 
@@ -50,6 +60,34 @@ def librdkafka() -> Path:
             f"no librdkafka in {folder}: confluent-kafka was not installed as a wheel"
         )
     return found[0]
+
+
+def compile_java(name: str, into: Path, class_path: str) -> Path:
+    """The folder with the classes of a driver in Java."""
+    into = into / name
+    into.mkdir(parents=True, exist_ok=True)
+    command = ["javac", "-nowarn", "-cp", class_path, "-d", str(into), str(HERE / f"{name}.java")]
+    subprocess.run(command, check=True, capture_output=True)
+    (into / "log4j2.properties").write_text(LOGGING)
+    return into
+
+
+def run_java(
+    class_path: list[object],
+    name: str,
+    words: list[str],
+    *,
+    begin: Moment = nothing,
+    end: Moment = nothing,
+    options: dict[str, float],
+) -> Result:
+    """Run a driver in Java; the first folder of its class path has its classes."""
+    command: list[object] = ["java", "-Xms512m", "-Xmx1g", "-XX:MaxDirectMemorySize=1g"]
+    command += [f"-Dlog4j2.configurationFile={class_path[0]}/log4j2.properties"]
+    command += ["-Dio.netty.tryReflectionSetAccessible=true", "-Djava.net.preferIPv4Stack=true"]
+    command += [f"--add-opens=java.base/{package}=ALL-UNNAMED" for package in OPENED]
+    command += ["-cp", ":".join(str(part) for part in class_path), name, *words]
+    return run([*command, *spelled(options)], begin, end)
 
 
 class Drivers:

@@ -105,8 +105,10 @@ class RealPulsar:
         direct: str = "1g",
         port: int = 0,
         settings: Mapping[str, object] | None = None,
+        nice: bool = True,
     ) -> None:
         self.root = root
+        self.nice = nice  # tests leave the machine to others; a benchmark does not
         self.version = version
         self.port = port or free_port()
         self.http_port = free_port()
@@ -156,7 +158,8 @@ class RealPulsar:
         options += ["-Dio.netty.tryReflectionSetAccessible=true"]
         options += [f"-Dlog4j2.configurationFile={self.logging}"]
         options += [f"--add-opens={name}=ALL-UNNAMED" for name in OPENED_PACKAGES]
-        command = ["nice", "java", *options, "-cp", f"{jars(f'pulsar-{self.version}')}/*"]
+        command = ["nice"] if self.nice else []
+        command += ["java", *options, "-cp", f"{jars(f'pulsar-{self.version}')}/*"]
         command += ["org.apache.pulsar.PulsarStandaloneStarter", "-a", "127.0.0.1"]
         command += ["--config", str(self.properties), "--num-bookies", "1"]
         command += ["--metadata-dir", str(self.root / "metadata")]
@@ -226,10 +229,10 @@ class RealPulsar:
         atexit.unregister(self.kill9)
 
 
-def opens_producer(address: str) -> bool:
+def opens_producer(address: str, name: bytes = PROBED_TOPIC) -> bool:
     """CONNECT, LOOKUP, PRODUCER: whether all three are answered and the last one well."""
     host, port = address.rsplit(":", 1)
-    topic = b"\x0a" + bytes([len(PROBED_TOPIC)]) + PROBED_TOPIC
+    topic = b"\x0a" + bytes([len(name)]) + name
     lookup = topic + b"\x10\x01"
     producer = topic + b"\x10\x01\x18\x02"
     commands = [

@@ -1,0 +1,266 @@
+"""Trilogue beside a real Pulsar: the rows of `python -m benchmarks.run --only pulsar`.
+
+The driver is Pulsar's own Java client (drivers/PulsarLoad.java), the same for both. The real server
+syncs its journal before each ack (journalSyncData), as Trilogue does by default, and is warmed
+under load before anything is measured. Both run all the time and are asked in turn. What was acked
+is read back and counted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from tests.server import Server, launch_server
+from tools.servers.kafka import jars
+from tools.servers.probe import free_port
+from tools.servers.pulsar import VERSION, RealPulsar, opens_producer
+
+from benchmarks import report
+from benchmarks.drivers import Moment, Result, compile_java, nothing, run_java
+from benchmarks.measure import memory_mb, settle
+from benchmarks.rows import CPU_PER_MESSAGE, Figures, Gate, metered, our, ratio
+from benchmarks.servers import TRILOGUE
+
+PULSAR = "pulsar"
+DRIVER = "PulsarLoad"
+HEAP, DIRECT = "2g", "4g"
+LOOK_EVERY = 0.003
+PROBED_TOPIC = b"persistent://public/default/probe"
+START_LIMIT_S = 120.0
+
+
+class Contender(Protocol):
+    """A server under measurement."""
+
+    name: str
+    started_in: float
+
+    @property
+    def address(self) -> str: ...
+    @property
+    def pid(self) -> int: ...
+    def start(self) -> object: ...
+    def kill9(self) -> None: ...
+
+
+class Trilogue:
+    """Ours; `started_in` counts from the exec to the first producer, as for the other."""
+
+    name = TRILOGUE
+
+    def __init__(self, root: Path) -> None:
+        self.data = root / "data"
+        self.address = f"127.0.0.1:{free_port()}"
+        self.started_in = 0.0
+        self.server: Server | None = None
+
+    @property
+    def pid(self) -> int:
+        assert self.server is not None
+        return self.server.pid
+
+    def start(self) -> Trilogue:
+        began = time.monotonic()
+        listen = {"pulsar": self.address, "kafka": "127.0.0.1:0", "http": "127.0.0.1:0"}
+        self.server = launch_server(self.data, listen=listen)
+        while not answers(self.address):
+            if time.monotonic() - began > START_LIMIT_S or not self.server.alive:
+                raise RuntimeError(f"no answer:\n{self.server.output}")
+            time.sleep(LOOK_EVERY)
+        self.started_in = time.monotonic() - began
+        self.server.wait_ready()
+        return self
+
+    def kill9(self) -> None:
+        if self.server is not None:
+            self.server.kill9()
+
+
+def answers(address: str) -> bool:
+    try:
+        return opens_producer(address, PROBED_TOPIC)
+    except OSError:
+        return False
+
+
+def make(name: str, root: Path) -> Contender:
+    root.mkdir(parents=True, exist_ok=True)
+    if name == TRILOGUE:
+        return Trilogue(root)
+    return RealPulsar(root, durable=True, heap=HEAP, direct=DIRECT, nice=False)
+
+
+@dataclass
+class Stage:
+    """What a leg runs on."""
+
+    servers: list[Contender]
+    classes: Path
+    seconds: float
+    warmup: float
+
+    def settle(self) -> None:
+        settle([server.pid for server in self.servers])
+
+    def drive(
+        self,
+        mode: str,
+        server: Contender,
+        topic: str,
+        *,
+        begin: Moment = nothing,
+        end: Moment = nothing,
+        **options: float,
+    ) -> Result:
+        path = [self.classes, f"{jars(f'pulsar-{VERSION}')}/*"]
+        words = [mode, server.address, topic]
+        return run_java(path, DRIVER, words, begin=begin, end=end, options=options)
+
+
+@dataclass(frozen=True)
+class Row:
+    """One question."""
+
+    name: str
+    question: str
+    mode: str
+    options: dict[str, float]
+    gates: tuple[Gate, ...] = ()
+    counted: bool = True
+
+    def leg(self, stage: Stage, server: Contender, number: int) -> Figures:
+        topic = f"{self.name}-{number}"
+        options = {**self.options, "seconds": stage.seconds, "warmup": stage.warmup}
+
+        def drive(begin: Moment, end: Moment) -> Result:
+            return stage.drive(self.mode, server, topic, begin=begin, end=end, **options)
+
+        figures = metered(stage, server, drive, "message")
+        if self.counted:
+            stage.drive("count", server, topic, wanted=figures["messages_in_all"])
+        return figures
+
+
+UNBATCHED = {"size": 100, "outstanding": 1000}
+ROWS = (
+    Row(
+        "pulsar-unbatched-100B",
+        "One producer, 100 B messages one by one, 1,000 on their way.",
+        "produce",
+        UNBATCHED,
+        (
+            Gate("3x Pulsar's messages/s", ratio("messages_per_s"), 3.0, at_least=True),
+            Gate("a third of its CPU/message", ratio(CPU_PER_MESSAGE), 1 / 3, at_least=False),
+        ),
+    ),
+    Row(
+        "pulsar-batched-100B",
+        "The same in batches of the client's.",
+        "produce",
+        {**UNBATCHED, "batching": 1},
+        (
+            Gate("Pulsar's messages/s", ratio("messages_per_s"), 1.0, at_least=True),
+            Gate("its CPU/message", ratio(CPU_PER_MESSAGE), 1.0, at_least=False),
+        ),
+    ),
+    Row(
+        "pulsar-batched-1KiB",
+        "The same with messages of 1 KiB.",
+        "produce",
+        {"size": 1024, "outstanding": 1000, "batching": 1},
+        (
+            Gate("Pulsar's messages/s", ratio("messages_per_s"), 1.0, at_least=True),
+            Gate("its CPU/message", ratio(CPU_PER_MESSAGE), 1.0, at_least=False),
+        ),
+    ),
+    Row(
+        "pulsar-one-in-flight",
+        "How long does one durable 100 B message take, nothing else going on?",
+        "produce",
+        {"size": 100, "outstanding": 1},
+        (Gate("p50 <= 0.5 ms", our("p50_ms"), 0.5, at_least=False),),
+    ),
+    Row(
+        "pulsar-through",
+        "From the producer's call to the consumer's, 1,000 messages/s of 100 B, not batched.",
+        "through",
+        {"size": 100, "rate": 1000},
+        (Gate("p99 <= 15 ms", our("p99_ms"), 15.0, at_least=False),),
+        counted=False,
+    ),
+    Row(
+        "pulsar-500-topics",
+        "A producer on each of 500 new topics, one after the other.",
+        "topics",
+        {"count": 500},
+        (Gate("<= 1 s", our("topics_s"), 1.0, at_least=False),),
+        counted=False,
+    ),
+)
+START = "pulsar-start-and-idle"
+START_GATES = (
+    Gate("start <= 0.8 s", our("start_s"), 0.8, at_least=False),
+    Gate("idle <= 120 MB", our("idle_mb"), 120.0, at_least=False),
+)
+NAMES = (START, *(row.name for row in ROWS))
+
+
+def start_row(servers: list[Contender]) -> dict[str, object]:
+    """Of the servers that are measured afterwards, on their fresh data."""
+    legs: report.Legs = {}
+    for server in servers:
+        server.start()
+        settle([server.pid])
+        time.sleep(1)
+        legs[server.name] = [{"start_s": server.started_in, "idle_mb": memory_mb(server.pid)}]
+    question = "From exec to the first producer on fresh data; memory of the idle process tree."
+    return report.summarise(START, question, legs, START_GATES)
+
+
+def warm(stage: Stage, seconds: float) -> None:
+    """Let compilers and caches come to rest, on both servers alike."""
+    loads: tuple[dict[str, float], ...] = (
+        UNBATCHED,
+        {**UNBATCHED, "batching": 1},
+        {"size": 100, "outstanding": 1},
+    )
+    for server in stage.servers:
+        for options in loads:
+            stage.drive(
+                "produce", server, "warm", **options, warmup=0.0, seconds=seconds / len(loads)
+            )
+
+
+def measure(stage: Stage, row: Row, rounds: int) -> dict[str, object]:
+    legs: report.Legs = {server.name: [] for server in stage.servers}
+    for number in range(rounds):
+        for server in stage.servers if number % 2 == 0 else stage.servers[::-1]:
+            legs[server.name].append(row.leg(stage, server, number))
+    return report.summarise(row.name, row.question, legs, row.gates)
+
+
+def run(chosen: argparse.Namespace, build: Path, done: Callable[[dict[str, object]], None]) -> None:
+    """All rows that were asked for; each is handed to `done` when it is there."""
+    wanted = chosen.rows.split(",")
+    if not set(NAMES) & set(wanted):
+        return
+    names = [TRILOGUE] if chosen.ours else [PULSAR, TRILOGUE]
+    servers = [make(name, chosen.directory / f"pulsar-{name}") for name in names]
+    classes = compile_java(DRIVER, build, f"{jars(f'pulsar-{VERSION}')}/*")
+    try:
+        started = start_row(servers)
+        if START in wanted:
+            done(started)
+        stage = Stage(servers, classes, chosen.seconds, min(4.0, chosen.warm / 4))
+        warm(stage, chosen.warm)
+        for row in ROWS:
+            if row.name in wanted:
+                done(measure(stage, row, chosen.pulsar_rounds))
+    finally:
+        for server in servers:
+            server.kill9()
