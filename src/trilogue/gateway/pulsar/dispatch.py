@@ -250,9 +250,9 @@ class Dispatcher:
                 break
             if (self._read is None or not self._read.covers(offset)) and not self._find(offset):
                 break
+            entries_left -= 1
             row = self._row(offset)
             if row is not None:
-                entries_left -= 1
                 bytes_left -= self._offer(row)
         self._wait_due()
         if self._handle is None and self._future is None:
