@@ -214,6 +214,10 @@ def test_who_comes_again_keeps_its_epoch_unless_another_was_there(writers):
         writers.admit(Noted("a", FENCING, epoch=epoch))
 
 
+def test_an_epoch_that_was_never_given_is_nobodys(writers):
+    assert taken(writers, Noted("a", EXCLUSIVE, epoch=2**64 - 1)) == 0
+
+
 def test_one_in_the_line_whose_epoch_is_over_is_told_so(writers):
     holder = Noted("a", EXCLUSIVE)
     taken(writers, holder)

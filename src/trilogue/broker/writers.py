@@ -218,8 +218,11 @@ class PartitionWriters:
             writer.fenced()
 
     def next_epoch(self, writer: Writer) -> int:
-        """The epoch a writer that takes the partition gets: its own again, or the next one."""
-        return writer.epoch if writer.epoch >= max(0, self.epoch) else self.epoch + 1
+        """The epoch a writer that takes the partition gets: its own again, or the next one.
+
+        Nobody has one that was not given yet: whoever says so gets the next one as well.
+        """
+        return self.epoch if writer.epoch == self.epoch > NO_EPOCH else self.epoch + 1
 
     def plan_epoch(self, writer: Writer) -> Commit[int]:
         """Decide the epoch of a writer that takes the partition; after that it is let in."""
