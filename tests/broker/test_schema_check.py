@@ -156,6 +156,11 @@ INVALID = {
 }  # fmt: skip
 
 
+def test_a_string_may_have_a_definition():
+    """C++ and Python clients send `null`; a real broker takes it."""
+    check_definition(Definition("STRING", b"null"))
+
+
 @pytest.mark.parametrize("definition", INVALID.values(), ids=INVALID)
 def test_what_is_no_schema_is_refused(definition: Definition):
     with pytest.raises(InvalidSchema):

@@ -40,7 +40,7 @@ PRIMITIVES: Final = frozenset(
     }
 )  # fmt: skip
 AVRO_LIKE: Final = frozenset({"AVRO", "JSON", "PROTOBUF"})
-KEY_VALUE, NATIVE, JSON = "KEY_VALUE", "PROTOBUF_NATIVE", "JSON"
+KEY_VALUE, NATIVE, JSON, STRING = "KEY_VALUE", "PROTOBUF_NATIVE", "JSON", "STRING"
 KINDS: Final = PRIMITIVES | AVRO_LIKE | {KEY_VALUE, NATIVE}
 
 _AVRO_PRIMITIVES: Final = frozenset(
@@ -92,7 +92,7 @@ def check_definition(definition: Definition) -> None:
             check_definition(part)
     elif definition.kind == NATIVE:
         root_message(definition.data)
-    elif definition.data:
+    elif definition.data and definition.kind != STRING:  # C++ clients say "null" for strings
         raise InvalidSchema(f"a {definition.kind} schema has no definition")
 
 
