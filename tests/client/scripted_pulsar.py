@@ -111,6 +111,7 @@ class ScriptedPulsar:
         message = getattr(command, row.field)
         if row.name == "SEND":
             self.sections.append(bytes(section_of(frame)))
+        self.note(row.name, message)
         upset = self.next_up[row.name].popleft() if self.next_up[row.name] else None
         if isinstance(upset, int):
             error = pb.CommandError(
@@ -123,7 +124,6 @@ class ScriptedPulsar:
             answer = getattr(self, f"on_{row.name.lower()}", None)
             if answer is not None:
                 answer(peer, message)
-        self.note(row.name, message)
         return upset if upset is HANG_UP else None
 
     def note(self, name: str, message: Any) -> None:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 
 from tests.client.scripted_pulsar import (
     SILENCE,
+    Peer,
     ScriptedPulsar,
     metadata,
     on_broker,
@@ -26,6 +28,7 @@ from trilogue.client.pulsar import (
     SubscriptionType,
     TimedOut,
 )
+from trilogue.client.pulsar.inbox import Inbox
 from trilogue.entry.pulsar_batch import build_section, build_single
 from trilogue.wire.pulsar import pulsar_pb2 as pb
 from trilogue.wire.pulsar.errors import ServerError
@@ -115,6 +118,33 @@ async def test_an_encrypted_message_is_left_to_those_with_the_key(
 
     assert await received(consumer, 1) == [b"good"]
     assert broker.all("ACK") == []
+
+
+@on_broker
+async def test_what_was_sent_to_the_consumer_before_this_one_is_dropped(
+    broker: ScriptedPulsar, client: PulsarClient
+):
+    def late(peer: Peer, subscribe: Any) -> None:
+        peer.message(single(b"stale"))
+        broker.on_subscribe(peer, subscribe)
+
+    broker.next_up["SUBSCRIBE"].append(late)
+    consumer = await client.subscribe("t", "s")
+    broker.peers[0].message(single(b"good"))
+
+    assert await received(consumer, 1) == [b"good"]
+
+
+def test_a_receiver_that_goes_passes_its_news_on():
+    async def work() -> None:
+        inbox = Inbox()
+        first, second = (asyncio.ensure_future(inbox.wait()) for _ in range(2))
+        await asyncio.sleep(0)
+        inbox.put([None])  # type: ignore[list-item]
+        first.cancel()
+        await asyncio.wait_for(second, 5)
+
+    asyncio.run(work())
 
 
 @on_broker

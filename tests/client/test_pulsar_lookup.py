@@ -98,6 +98,22 @@ async def test_a_close_from_the_broker_means_a_new_lookup_on_the_same_connection
 
 
 @on_broker
+async def test_a_close_right_behind_the_answer_is_not_missed(
+    broker: ScriptedPulsar, client: PulsarClient
+):
+    def answered_and_closed(peer: Peer, producer: Any) -> None:
+        broker.on_producer(peer, producer)
+        close = pb.CommandCloseProducer(producer_id=producer.producer_id, request_id=2**64 - 1)
+        peer.send(close_producer=close)
+
+    broker.next_up["PRODUCER"].append(answered_and_closed)
+    producer = await client.producer("t")
+    await producer.send(b"x")
+
+    assert len(broker.all("PRODUCER")) == len(broker.all("LOOKUP")) == 2
+
+
+@on_broker
 async def test_a_topic_that_moved_is_found_where_it_went(
     broker: ScriptedPulsar, client: PulsarClient
 ):
