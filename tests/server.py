@@ -8,7 +8,8 @@
 
 Settings go by name, `__` standing for a dot and `_` for a dash (`journal__file_size=65536` is
 `--set journal.file-size=65536`), or as a mapping in `settings`. Every door listens on a free
-port of 127.0.0.1; with `listen` the Pulsar door does only if it is named. Nothing here sleeps: waiting is waiting for the ready file or for the exit.
+port of 127.0.0.1; with `listen` the Pulsar door does only if it is named. Nothing here sleeps:
+waiting is waiting for the ready file or for the exit.
 """
 
 from __future__ import annotations
