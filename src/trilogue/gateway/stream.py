@@ -201,7 +201,7 @@ class Stream(asyncio.BufferedProtocol):
             transport.writelines(buffers)
 
     def limit_frames(self, size: int) -> None:
-        """Take frames up to this size from here on, now that more, or less, is known of the peer."""
+        """Take frames up to this size from here on: something is known of the peer now."""
         self._frames.limit = size
 
     def stop(self, reason: int) -> None:
