@@ -16,6 +16,8 @@ from trilogue.wire.pulsar.pulsar_pb2 import (
     CommandPartitionedTopicMetadataResponse as Counted,
 )
 
+FOUR = {"allowAutoTopicCreation": True, "topicType": "partitioned", "defaultNumPartitions": 4}
+
 
 async def found(peer, topic: str, **fields):
     return await peer.ask("lookupTopic", "lookupTopicResponse", topic=topic, **fields)
@@ -127,7 +129,8 @@ async def test_a_topic_that_kafka_made_with_one_partition_has_one():
 
 
 @on_loop
-async def test_asking_for_a_topic_makes_it_unless_the_client_only_looks():
+async def test_asking_for_a_topic_makes_none_that_has_no_numbered_partitions():
+    """As real brokers do: whoever asks may still make it with partitions."""
     async with Rig() as rig:
         peer = await rig.connected()
 
@@ -136,22 +139,17 @@ async def test_asking_for_a_topic_makes_it_unless_the_client_only_looks():
         answer = await counted(peer, "new")
 
         assert (answer.response, answer.partitions) == (Counted.Success, 0)
-        assert rig.broker.cluster.find(rig.name("new")) is not None
+        assert rig.broker.cluster.find(rig.name("new")) is None
 
 
 @on_loop
 async def test_a_topic_is_made_by_mentioning_it_as_the_namespace_says():
     async with Rig() as rig:
-        await rig.policies(
-            "public/default",
-            autoTopicCreation={
-                "allowAutoTopicCreation": True,
-                "topicType": "partitioned",
-                "defaultNumPartitions": 4,
-            },
-        )
+        await rig.policies("public/default", autoTopicCreation=FOUR)
         peer = await rig.connected()
 
+        looked = await counted(peer, "new", metadata_auto_creation_enabled=False)
+        assert looked.error == ServerError.TopicNotFound
         assert (await counted(peer, "new")).partitions == 4
         await peer.producer("other-partition-3")
 
@@ -170,6 +168,7 @@ async def test_nothing_is_made_where_the_node_does_not_allow_it():
 async def test_lookups_are_answered_while_others_wait_for_a_topic():
     """Answers carry request ids: nobody waits behind another's slow request."""
     async with Rig() as rig:
+        await rig.policies("public/default", autoTopicCreation=FOUR)
         peer = await rig.connected()
         rig.hold_commits = True
         peer.say("partitionMetadata", topic="new", request_id=100)

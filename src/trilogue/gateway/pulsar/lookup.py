@@ -3,7 +3,8 @@
 Seed 000, "Service discovery". One node owns everything, so LOOKUP is always answered Connect,
 authoritative, with the address that clients are told; it makes no topic. There are no listeners
 besides that one, so a lookup that names one is refused. PARTITIONED_METADATA makes a topic that is
-not there where the namespace's policy says so, unless the client says that it only looks
+not there where the namespace's policy says so and gives it numbered partitions (others are made
+when somebody produces or subscribes), unless the client says that it only looks
 (metadata_auto_creation_enabled false). Both say what is wrong inside their own answer.
 """
 
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from trilogue.broker.access import Operation, Resource, ResourceKind
 from trilogue.broker.errors import AccessDenied, NeedsPartition, NotServed, UnknownTopic
 from trilogue.broker.names import PulsarName, parse_pulsar
-from trilogue.broker.naming import check_kept, partitions_told
+from trilogue.broker.naming import check_auto_create, check_kept, partitions_told
 from trilogue.gateway.pulsar.errors import EXPECTED, code_of
 from trilogue.wire.pulsar.pulsar_pb2 import (
     CommandLookupTopic,
@@ -90,6 +91,9 @@ async def _partitions(
     try:
         if not command.metadata_auto_creation_enabled:
             raise UnknownTopic("there is no such topic")
+        if _is_made_later(connection, name):
+            _tell(connection, command.request_id, 0)
+            return
         topic, _ = await door.made(name)
         count = 0 if name.partition is not None else partitions_told(topic)
     except NeedsPartition:  # it was made, and has some
@@ -98,6 +102,15 @@ async def _partitions(
         _refuse(connection, command.request_id, problem)
         return
     _tell(connection, command.request_id, count)
+
+
+def _is_made_later(connection: PulsarConnection, name: PulsarName) -> bool:
+    """Whether a topic will have no numbered partitions, so that nobody has to know of it yet."""
+    door = connection.door
+    if door.broker.cluster.creating(name.topic) is not None:
+        return False
+    allowed = door.settings.auto_create_topics
+    return not check_auto_create(door.broker, name, allowed=allowed).partitioned
 
 
 def _tell(connection: PulsarConnection, request_id: int, count: int) -> None:
