@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
@@ -277,6 +278,29 @@ async def a_reader_begins_anywhere_and_knows_the_end(service: Service) -> None:
         await numbers(client, service.topic, 1)
         assert await end.has_message_available()
         assert await values(end, 1) == [b"0"]
+
+
+@case
+async def a_reader_goes_back_by_id_and_by_time(service: Service) -> None:
+    now_s = time.time()
+    async with service.client(clock=lambda: now_s) as client:
+        await numbers(client, service.topic, 2, batching=None)
+        now_s += 1
+        later = await numbers(client, service.topic, 3, batching=None)
+        reader = await client.reader(service.topic, queue_size=2)
+        messages = await receive(reader, 5)
+        assert [one.value for one in messages] == [b"0", b"1", b"0", b"1", b"2"]
+
+        await reader.seek(later[0])
+        assert await values(reader, 2) == [b"1", b"2"]
+        await reader.seek(time_ms=messages[2].publish_time_ms)
+        assert [one.id for one in await receive(reader, 3)] == later
+        await reader.seek(later[0], inclusive=True)
+        assert await values(reader, 1) == [b"0"]
+        await reader.seek(time_ms=messages[2].publish_time_ms)
+        assert await reader.has_message_available()
+        assert [one.id for one in await receive(reader, 3)] == later
+        assert not await reader.has_message_available()
 
 
 @case

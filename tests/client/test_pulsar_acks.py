@@ -370,8 +370,8 @@ async def test_chunks_are_joined_and_acknowledged_together(
     ],
     ids=[
         "its first one is missing", "one is missing", "out of order", "another count",
-        "more than said", "less than said", "two thousand million", "two gigabytes", "less than nothing",
-        "without a name", "too many at once",
+        "more than said", "less than said", "two thousand million", "two gigabytes",
+        "less than nothing", "without a name", "too many at once",
     ],
 )  # fmt: skip
 def test_chunks_that_do_not_fit_are_not_joined(sections: list[bytes]):

@@ -16,6 +16,7 @@ from trilogue.client.pulsar import (
     PulsarError,
     TimedOut,
 )
+from trilogue.client.pulsar.client import LOOK_THROUGH
 from trilogue.client.pulsar.connection import ANSWERS, PUSHED, PulsarConnection
 from trilogue.client.pulsar.message import EARLIEST, LATEST
 from trilogue.client.pulsar.options import ClientOptions
@@ -293,6 +294,16 @@ async def test_a_closed_client_makes_nothing(broker: ScriptedPulsar, client: Pul
     for making in (client.producer("t"), client.subscribe("t", "s"), client.reader("t")):
         with pytest.raises(ClosedError):
             await making
+
+
+@on_broker
+async def test_what_was_closed_is_forgotten(broker: ScriptedPulsar, client: PulsarClient):
+    kept = await client.producer("t")
+    for _ in range(3 * LOOK_THROUGH):
+        await (await client.subscribe("t", "s")).close()
+
+    assert len(client._made) <= LOOK_THROUGH
+    assert kept in client._made
 
 
 @on_broker

@@ -129,7 +129,7 @@ class Acknowledging(Attached):
         command = CommandRedeliverUnacknowledgedMessages(consumer_id=self.id, message_ids=ids)
         if not ids and self.options.type in ORDERED:
             command.consumer_epoch = self.epoch
-        if self.connection is not None:
+        if self.connection is not None and self.connection.is_open:
             kind = BaseCommand.REDELIVER_UNACKNOWLEDGED_MESSAGES
             self.connection.send(BaseCommand(type=kind, redeliverUnacknowledgedMessages=command))
 
@@ -139,7 +139,7 @@ class Acknowledging(Attached):
 
     def _refuse(self, place: Place, validation_error: int) -> None:
         """Acknowledge an entry that we throw away, and say why (seed 000, ACK)."""
-        if self.connection is None:
+        if self.connection is None or not self.connection.is_open:
             return
         id_data = MessageId(*place).data()
         ack = CommandAck(

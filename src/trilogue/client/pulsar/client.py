@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Iterable
+import time
+from collections.abc import Callable, Iterable
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
@@ -35,6 +36,7 @@ from trilogue.client.pulsar.topics import full_name, partition_name
 
 Part = TypeVar("Part", bound=Attached)
 ATTACHED_AT_ONCE = 100
+LOOK_THROUGH = 64
 
 
 class PulsarClient:
@@ -44,7 +46,14 @@ class PulsarClient:
     up over HTTP. Options: see `ClientOptions`.
     """
 
-    def __init__(self, url: str, *, dice: random.Random | None = None, **options: Any) -> None:
+    def __init__(
+        self,
+        url: str,
+        *,
+        dice: random.Random | None = None,
+        clock: Callable[[], float] = time.time,
+        **options: Any,
+    ) -> None:
         self.options = ClientOptions(**options)
         self._pool = Pool(self.options)
         over_http = url.startswith(("http://", "https://"))
@@ -53,8 +62,10 @@ class PulsarClient:
             self.options,
             lookup,
             dice or random.Random(),  # noqa: S311 - spreads retries, guards nothing
+            clock,
         )
         self._made: list[Producer | Consumer] = []
+        self._look_through = LOOK_THROUGH
         self._closed = False
 
     async def __aenter__(self) -> Self:
@@ -91,7 +102,7 @@ class PulsarClient:
         parts = [TopicProducer(self._core, name, chosen) for name in names]
         router = Router(count, chosen.routing, chosen.hashing, self._core.dice) if count else None
         made = Producer(full, await self._attached(parts), router)
-        self._made.append(made)
+        self._remember(made)
         return made
 
     async def subscribe(
@@ -106,7 +117,7 @@ class PulsarClient:
         inbox = Inbox()
         parts = [TopicConsumer(self._core, name, chosen, inbox) for name in names]
         made = Consumer(await self._attached(parts), inbox)
-        self._made.append(made)
+        self._remember(made)
         return made
 
     async def subscribe_pattern(
@@ -123,7 +134,7 @@ class PulsarClient:
             return TopicConsumer(self._core, topic, chosen, inbox)
 
         made = PatternConsumer(self._core, Pattern(pattern), inbox, make, period_s)
-        self._made.append(made)
+        self._remember(made)
         await made.begin()
         return made
 
@@ -148,7 +159,7 @@ class PulsarClient:
             for name in names
         ]
         made = Reader(await self._attached(parts), inbox)
-        self._made.append(made)
+        self._remember(made)
         return made
 
     async def _names(self, topics: Iterable[str]) -> list[str]:
@@ -177,6 +188,13 @@ class PulsarClient:
             await asyncio.gather(*(part.detach() for part in parts), return_exceptions=True)
             raise
         return parts
+
+    def _remember(self, made: Producer | Consumer) -> None:
+        """To be closed with the client; what was closed before is forgotten now and then."""
+        if len(self._made) >= self._look_through:
+            self._made = [one for one in self._made if not one.closed]
+            self._look_through = max(LOOK_THROUGH, 2 * len(self._made))
+        self._made.append(made)
 
     def _check(self) -> None:
         if self._closed:

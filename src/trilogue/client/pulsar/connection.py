@@ -289,7 +289,8 @@ class PulsarConnection:
         self._frames.send([frame_of(command)])
 
     def _on_ping(self, _ping: Any) -> None:
-        self.send(BaseCommand(type=BaseCommand.PONG, pong=CommandPong()))
+        if self._frames.is_open:  # frames that came with the last ones are still handed out
+            self.send(BaseCommand(type=BaseCommand.PONG, pong=CommandPong()))
 
     def _on_pong(self, _pong: Any) -> None:
         pass

@@ -20,7 +20,8 @@ class Consumer:
     def __init__(self, parts: list[TopicConsumer], inbox: Inbox) -> None:
         self._parts = {part.topic: part for part in parts}
         self._inbox = inbox
-        self._closed = False
+        self.closed = False
+        """Whether it receives no more."""
 
     async def __aenter__(self) -> Self:
         return self
@@ -86,7 +87,7 @@ class Consumer:
 
     def _look(self) -> None:
         """Nothing is there: whether anything will come."""
-        if self._closed:
+        if self.closed:
             raise ClosedError("the consumer is closed")
         if self.at_end:
             raise EndOfTopic(f"all of {', '.join(self.topics)} is received")
@@ -165,7 +166,7 @@ class Consumer:
 
     async def close(self) -> None:
         """Tell what was acknowledged and close; what is not acknowledged goes to others."""
-        self._closed = True
+        self.closed = True
         await asyncio.gather(*(part.close() for part in self._parts.values()))
         self._inbox.wake_all()
 

@@ -73,7 +73,7 @@ class PatternConsumer(Consumer):
         for topic in sorted(wanted - self._parts.keys()):
             part = self._make(topic)
             await part.attach()
-            if self._closed:
+            if self.closed:
                 await part.close()
                 return
             self._parts[topic] = part
@@ -82,7 +82,7 @@ class PatternConsumer(Consumer):
         self._inbox.wake_all()
 
     async def _watch(self) -> None:
-        while not self._closed:
+        while not self.closed:
             await asyncio.sleep(self._period_s)
             try:
                 await self.look_again()

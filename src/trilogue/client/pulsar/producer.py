@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import time
 from collections.abc import Iterable, Mapping
 from types import TracebackType
 from typing import Self
@@ -35,6 +34,11 @@ class Producer:
         trace: TracebackType | None,
     ) -> None:
         await self.close()
+
+    @property
+    def closed(self) -> bool:
+        """Whether it sends no more."""
+        return all(part.closed for part in self._parts)
 
     @property
     def name(self) -> str:
@@ -100,7 +104,8 @@ class Producer:
             tuple(properties.items() if isinstance(properties, Mapping) else properties),
         )
         if deliver_after_ms:
-            deliver_at_ms = int(time.time() * 1000) + deliver_after_ms
+            clock = self._parts[0].core.clock
+            deliver_at_ms = int(clock() * 1000) + deliver_after_ms
         part = self._part(single)
         if part.waiting >= part.options.max_pending:
             part.send_batch()
