@@ -122,7 +122,7 @@ class PulsarGo(Program):
     )
 
     def require(self) -> None:
-        require("go", found=go())
+        require(f"go-{GO_NEEDED[0]}.{GO_NEEDED[1]}", found=go())
 
     def command(self) -> list[str | Path]:
         folder = HERE / "go-pulsar"
