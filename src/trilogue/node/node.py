@@ -410,6 +410,7 @@ def pulsar_settings(settings: Settings) -> PulsarSettings:
         tells_timestamp=tells in {"timestamp", "both"},
         tells_index=tells in {"index", "both"},
         auto_create_topics=settings.switch("topics.auto-create"),
+        key_shared_ring=settings.text("pulsar.key-shared") == "ring",
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from trilogue.node.setting import Setting
 from trilogue.node.values import Kind
 
+KEY_CHOICES = ("ring", "halves")
 ENTRY_METADATA_CHOICES = ("off", "timestamp", "index", "both")
 
 PULSAR: tuple[Setting, ...] = (
@@ -46,5 +47,13 @@ PULSAR: tuple[Setting, ...] = (
         "What Pulsar clients that ask for it are told of each entry: when it came, the index of "
         "its last message, or both.",
         choices=ENTRY_METADATA_CHOICES,
+    ),
+    Setting(
+        "pulsar.key-shared",
+        Kind.TEXT,
+        "ring",
+        "How keys are shared out among the consumers of a Key_Shared subscription that bring no "
+        "ranges: by consistent hashing, or each newcomer takes half of the largest range.",
+        choices=KEY_CHOICES,
     ),
 )

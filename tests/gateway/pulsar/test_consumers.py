@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import struct
+
 import pytest
 
 from tests.gateway.loop import on_loop
@@ -25,11 +27,17 @@ from tests.gateway.pulsar.readers import (
 from tests.gateway.pulsar.rig import Rig, settle
 from trilogue.broker.access import Operation, ResourceKind
 from trilogue.broker.subscriptions import Cursor
+from trilogue.gateway.pulsar.shared import PulsarSettings
 from trilogue.wire.pulsar.errors import ServerError
-from trilogue.wire.pulsar.pulsar_pb2 import KeySharedMode
+from trilogue.wire.pulsar.pulsar_pb2 import KeySharedMode, MessageMetadata
 
 KINDS = {"Exclusive": EXCLUSIVE, "Shared": SHARED, "Failover": FAILOVER, "Key_Shared": KEY_SHARED}
 STICKY = KeySharedMode.STICKY
+
+
+def message_key(body: bytes) -> str:
+    (size,) = struct.unpack_from(">I", body, 6)
+    return MessageMetadata.FromString(body[10 : 10 + size]).partition_key
 
 
 def cursor(rig: Rig, topic: str = "t", name: str = "s") -> Cursor | None:
@@ -423,3 +431,23 @@ async def test_a_takeover_delivers_what_was_not_acked_in_order():
 
         assert found[0].field == "active_consumer_change"
         assert [each.command.message_id.entryId for each in found[1:]] == [3, 5]
+
+
+@pytest.mark.parametrize("ring", [True, False])
+@on_loop
+async def test_keys_are_shared_out_by_a_ring_or_by_halves(ring):
+    async with Rig(pulsar=PulsarSettings(key_shared_ring=ring)) as rig:
+        rig.topic("t")
+        first, second = await rig.connected(), await rig.connected()
+        for name, peer in (("a", first), ("b", second)):
+            await subscribe(peer, kind=KEY_SHARED, consumer_name=name)
+        for number in range(40):
+            await fill(rig, b"x", partition_key=f"k{number % 20}")
+
+        found = [
+            {message_key(each.section) for each in await messages(peer)} for peer in (first, second)
+        ]
+
+        assert found[0]
+        assert found[1]
+        assert not found[0] & found[1], "a key has one consumer"
