@@ -14,6 +14,8 @@ from trilogue.broker.group_members import GroupSettings
 from trilogue.broker.names import LENGTH_MAX
 from trilogue.broker.producers import PENDING_MAX, ProducerLimits
 from trilogue.broker.settings import ENTRY_SIZE_MAX, TopicSettings
+from trilogue.entry.convert import CONVERTED_MAX
+from trilogue.entry.convert_sections import PAYLOAD_MAX
 from trilogue.entry.kafka_batch import DECOMPRESSED_LIMIT
 from trilogue.gateway.http.door import HEAD_SIZE_LIMIT, HttpLimits
 from trilogue.gateway.kafka.apis import TABLE as APIS
@@ -133,6 +135,11 @@ def _topics() -> Iterator[Bound]:
                 "`MESSAGE_TOO_LARGE`", "topics.max-entry")  # fmt: skip
     yield Bound("a batch that is decompressed (search by time, Spark)",
                 size(DECOMPRESSED_LIMIT), "an error of its partition")  # fmt: skip
+    skipped = "readers of another protocol pass it, and it is counted"
+    yield Bound("an entry that is converted, decompressed", size(DECOMPRESSED_LIMIT), skipped)
+    yield Bound("the same, as a Kafka batch", size(CONVERTED_MAX), skipped)
+    yield Bound("the same, as messages of a Pulsar batch, before it is cut and compressed",
+                size(PAYLOAD_MAX), skipped)  # fmt: skip
     yield Bound("a batch for a compacted topic, decompressed", size(DECOMPRESSED_LIMIT),
                 "`INVALID_RECORD`")  # fmt: skip
     yield Bound("batches of one producer that may be repeated", f"{BATCHES_MAX}",
