@@ -31,6 +31,7 @@ def test_the_real_broker(real: RealPulsar, case: Case):
     asyncio.run(case(Service(real.address, real.http, topic)))
 
 
+@pytest.mark.long
 def test_a_kill_of_the_real_broker_is_survived(real: RealPulsar):
     """The same producer and consumer objects go on; nothing with a receipt is lost."""
 
