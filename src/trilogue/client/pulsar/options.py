@@ -118,7 +118,7 @@ class ClientOptions:
     connect_timeout_s: float = 10.0
     keep_alive_s: float = 30.0
     """PING after so long without hearing anything; closed after twice that."""
-    token: str | Callable[[], str] | None = None
+    token: str | Callable[[], str] | None = field(default=None, repr=False)
     """A JSON web token, or what returns a fresh one."""
     listener: str = ""
     """The name of the advertised listener to be led to."""
