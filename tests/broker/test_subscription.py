@@ -274,6 +274,18 @@ def test_what_is_given_back_comes_again_and_is_counted():
     assert room.subscription.redeliveries(1) == 2
 
 
+def test_very_many_are_given_back_at_once_and_in_order():
+    room = Room(Kind.SHARED)
+    member = room.join("a", asks=100_000)
+    room.hand_out(10_000)
+    for base in range(0, 10_000, 3):
+        room.ack(member, base)
+
+    room.subscription.give_back(member, reversed(range(10_000)))
+
+    assert [base for base in range(10_000) if base % 3] == bases(room.hand_out(10_000))
+
+
 def test_a_member_with_too_much_unacked_waits_until_half_is_acked():
     room = Room(Kind.SHARED, member_unacked=4)
     member = room.join("a", asks=100)

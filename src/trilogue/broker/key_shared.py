@@ -126,9 +126,10 @@ class Sticky:
             if start <= before:
                 raise KeyRangesTaken(f"the ranges up to {before} and from {start} on overlap")
             before = end
-            for first, last, _ in self._ranges:
-                if start <= last and first <= end:
-                    raise KeyRangesTaken(f"{first} to {last} is taken: no room for {start}-{end}")
+            at = bisect_right(self._ranges, end, key=lambda each: each[0]) - 1
+            if at >= 0 and self._ranges[at][1] >= start:  # the last one that begins before `end`
+                first, last, _ = self._ranges[at]
+                raise KeyRangesTaken(f"{first} to {last} is taken: no room for {start}-{end}")
         self._ranges += [(start, end, member) for start, end in wanted]
         self._ranges.sort(key=lambda each: each[0])
 

@@ -22,7 +22,7 @@ from __future__ import annotations
 import heapq
 from bisect import bisect_left, insort
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -31,6 +31,7 @@ from trilogue.broker.key_shared import Assigner
 from trilogue.broker.member import KEYLESS, Handed, Member
 
 NOTHING: Final = -1
+SORTED_FROM: Final = 16  # entries that are given back at once
 TURN_MESSAGES: Final = 20  # to one member before the next one's turn
 
 
@@ -64,6 +65,7 @@ class Spread:
         self._keys_again: dict[int, int] = {}  # how many entries of a key are in `again`
         self._stuck = 0  # as many at the front of `again` cannot be handed out
         self._chosen: Member | None = None
+        self._owners: dict[int, Member] = {}  # of each entry that somebody has
         self._holders: dict[int, list[int]] = {}  # key -> who has entries of it, how many
         self._redelivered: dict[int, int] = {}
         self._delayed: dict[int, Handed] = {}
@@ -88,8 +90,8 @@ class Spread:
         self.refresh(member)
         handed, member.handed = member.handed, {}
         for base, entry in handed.items():
-            self._let_go(member, entry)
-            self._put(base, entry)
+            self._let_go(member, base, entry)
+        self._put_all(handed)
         self._stuck = 0
         self._check_blocked()
         if not self._members:
@@ -184,9 +186,7 @@ class Spread:
 
     def settle(self, member: Member | None, base: int) -> None:
         """Something of an entry was acked, by whoever had it or somebody else."""
-        holder = member
-        if member is None or base not in member.handed:
-            holder = next((each for each in self._members.values() if base in each.handed), None)
+        holder = self._owners.get(base)
         if holder is None:
             self._settle_waiting(base)
             return
@@ -200,6 +200,7 @@ class Spread:
         entry.left = left
         if not left:
             del holder.handed[base]
+            del self._owners[base]
             self._redelivered.pop(base, None)
             self._release(entry.key)
         self._check_unblocked(holder)
@@ -215,14 +216,16 @@ class Spread:
 
     def give_back(self, member: Member, bases: Iterable[int] | None) -> None:
         """Take entries back from a member, all it has if none are named, to hand them out anew."""
+        given: dict[int, Handed] = {}
         for base in list(member.handed) if bases is None else bases:
             entry = member.handed.pop(base, None)
             if entry is None:
                 continue
             member.redelivered += entry.left
             self._redelivered[base] = self._redelivered.get(base, 0) + 1
-            self._let_go(member, entry)
-            self._put(base, entry)
+            self._let_go(member, base, entry)
+            given[base] = entry
+        self._put_all(given)
         self._check_unblocked(member)
         self._check_blocked()
 
@@ -232,6 +235,7 @@ class Spread:
         self._order.clear()
         self._again.clear()
         self._keys_again.clear()
+        self._owners.clear()
         self._holders.clear()
         self._redelivered.clear()
         self._delayed.clear()
@@ -295,6 +299,7 @@ class Spread:
             self._redelivered.pop(base, None)
             return None
         member.handed[base] = entry
+        self._owners[base] = member
         member.demand -= left
         member.unacked += left
         self.unacked += left
@@ -325,7 +330,8 @@ class Spread:
             return end - base
         return sum(stop - start for start, stop in acked.missing(base, end))
 
-    def _let_go(self, member: Member, entry: Handed) -> None:
+    def _let_go(self, member: Member, base: int, entry: Handed) -> None:
+        del self._owners[base]
         member.unacked -= entry.left
         self.unacked -= entry.left
         self._release(entry.key)
@@ -353,6 +359,20 @@ class Spread:
         self._again[base] = entry
         if key != KEYLESS:
             self._keys_again[key] = self._keys_again.get(key, 0) + 1
+
+    def _put_all(self, entries: Mapping[int, Handed]) -> None:
+        """Put entries into `again`: at once, where one by one would move much memory often."""
+        if len(entries) < SORTED_FROM:
+            for base, entry in entries.items():
+                self._put(base, entry)
+            return
+        self._order += entries
+        self._order.sort()
+        self._stuck = 0
+        self._again.update(entries)
+        for entry in entries.values():
+            if entry.key != KEYLESS:
+                self._keys_again[entry.key] = self._keys_again.get(entry.key, 0) + 1
 
     def _take(self, base: int) -> None:
         """Take an entry out of `again`."""

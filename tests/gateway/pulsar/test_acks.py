@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import logging
 
@@ -215,6 +216,36 @@ async def test_what_cannot_be_acked_is_refused(kind, fields, entries, code):
         assert (9, code) == (answer.request_id, answer.error)
         assert answer.message
         assert mark(rig) == 0
+
+
+@on_loop
+async def test_an_ack_of_very_many_ends_the_connection():
+    async with Rig() as rig:
+        rig.topic("t")
+        await fill(rig, b"0")
+        peer = await reader(rig)
+
+        ack(peer, ids(rig, *[0] * 10_001))
+
+        assert peer.is_cut
+        assert mark(rig) == 0
+
+
+@on_loop
+async def test_many_acks_of_what_nobody_has_let_others_have_their_turn():
+    async with Rig() as rig:
+        rig.topic("t")
+        await fill(rig, b"0")
+        peer = await rig.connected()
+        await subscribe(peer, kind=SHARED, asks=0)
+
+        ack(peer, ids(rig, *[0] * 1_000), request_id=5)
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        assert not peer.answered
+        await peer.answer("ackResponse")
+
+        assert mark(rig) == 1
 
 
 @on_loop

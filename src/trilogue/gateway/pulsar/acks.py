@@ -14,6 +14,7 @@ asked, which may take a segment: then the rest is done in a task.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from typing import TYPE_CHECKING, Final
 
@@ -34,6 +35,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 CUMULATIVE: Final = 1
+IDS_MAX: Final = 10_000  # of one ACK; clients send up to about a thousand
+IDS_A_TURN: Final = 100  # that the log is asked for before others have their turn
 RANGES_MAX: Final = 100_000  # of one ACK
 VALIDATION_ERRORS = (
     "UncompressedSizeCorruption",
@@ -84,6 +87,8 @@ def _check(dispatcher: Dispatcher, ack: Ack) -> None:
             raise NotAllowed("cumulative acks are for exclusive and failover subscriptions")
         if len(ack.ids) != 1:
             raise InvalidRequest(f"a cumulative ack names one message, not {len(ack.ids)}")
+    if len(ack.ids) > IDS_MAX:
+        raise Close("ack.too_many_ids", count=len(ack.ids))
     partition_id = dispatcher.partition.partition_id
     for each in ack.ids:
         if each.ledger_id != partition_id:
@@ -111,7 +116,9 @@ async def _take_later(
     plog = dispatcher.partition.log
     found: list[tuple[int, int, AckId]] = []
     problem: Exception | None = None
-    for each in ack.ids:
+    for number, each in enumerate(ack.ids, 1):
+        if number % IDS_A_TURN == 0:
+            await asyncio.sleep(0)
         offset = signed(each.entry_id)
         if offset < plog.start_offset:  # gone, or before the first: nothing is left to ack
             continue
