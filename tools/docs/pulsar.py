@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterator
 from tools.docs.blocks import ROOT, table
 from tools.docs.limits import Bound, render, size
 from trilogue.broker import schema_check, schemas
+from trilogue.broker.sequences import SequenceLimits
+from trilogue.broker.subscriptions import NAME_SIZE_MAX, SubscriptionLimits
 from trilogue.entry.pulsar_batch import MESSAGE_COUNT_LIMIT
 from trilogue.gateway.pulsar import patterns
 from trilogue.gateway.pulsar.commands import SINCE, TABLE, Row
@@ -68,7 +70,23 @@ def _first_line(kind: type) -> str:
 
 def bounds() -> str:
     """Every bound of a connection of Pulsar's."""
-    return render(_bounds())
+    return render([*_bounds(), *_kept()])
+
+
+def _kept() -> Iterator[Bound]:
+    """What clients leave with the broker."""
+    kept, names = SubscriptionLimits(), SequenceLimits()
+    yield Bound("durable subscriptions of all topics", f"{kept.count_max:,}", "is refused")
+    yield Bound("name of a subscription; its properties",
+                f"{NAME_SIZE_MAX:,} bytes; {size(kept.properties_size_max)}",
+                "is refused")  # fmt: skip
+    yield Bound("ranges of acked messages of one subscription", f"{kept.ranges_max:,}",
+                "the message comes again")  # fmt: skip
+    yield Bound("the same, kept over a flush and a restart", f"{kept.ranges_kept:,}",
+                "messages of the highest may come again")  # fmt: skip
+    yield Bound("producers' names that one partition remembers for de-duplication",
+                f"{names.producers_max:,}, idle for {names.expiration_ms // 3_600_000} h",
+                "the one that was idle longest is forgotten")  # fmt: skip
 
 
 def _bounds() -> Iterator[Bound]:

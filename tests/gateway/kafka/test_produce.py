@@ -281,6 +281,18 @@ async def test_a_transactional_request_is_refused():
 
 
 @on_loop
+async def test_a_terminated_topic_takes_no_batch():
+    async with Rig() as rig:
+        topic = rig.topic("t")
+        topic.partitions[0].terminated = True
+
+        answer = only(await rig.peer().ask(request("t", batch("a")), 7))
+
+        assert answer.error_code == 44  # POLICY_VIOLATION: no client tries again
+        assert stored(rig, topic) == []
+
+
+@on_loop
 async def test_a_topic_made_again_under_its_name_is_another_topic():
     async with Rig() as rig:
         rig.topic("t")
