@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from itertools import pairwise
 
 import pytest
@@ -154,6 +155,27 @@ async def test_a_seek_is_durable_before_it_is_answered():
 
         assert rig.log.journal.counts.facts > facts
         assert mark(rig) == 8
+
+
+@on_loop
+async def test_acks_and_demand_that_cross_a_seek_do_nothing():
+    async with Rig() as rig:
+        await filled(rig)
+        peer = await rig.connected()
+        await subscribe(peer, asks=8)
+        await received(peer)
+
+        peer.say("seek", consumer_id=1, request_id=9, message_id=EARLIEST_ID)
+        for _ in range(2):
+            await asyncio.sleep(0)
+        assert rig.door.readers.of(ids(rig, 0)[0]["ledgerId"])["s"].closing
+        ack(peer, ids(rig, 7), ack_type=1)
+        peer.say("flow", consumer_id=1, messagePermits=100)
+        found = [each.field for each in await received(peer)]
+        await subscribe(peer)
+
+        assert found == ["close_consumer", "success"]
+        assert await offsets(peer) == [0, 1, 2, 3, 7]
 
 
 @on_loop

@@ -51,10 +51,11 @@ def take(connection: PulsarConnection, _command: None, frame: memoryview) -> Non
     """Take note of what is acked; the journal makes it durable with what else it writes."""
     ack = read_ack(frame)
     consumer = connection.consumers.get(ack.consumer_id)
-    if consumer is None or consumer.dispatcher is None:
+    dispatcher = None if consumer is None else consumer.dispatcher
+    if consumer is None or dispatcher is None or dispatcher.closing:
+        # While a subscription is moved, acks are of what was before: they would take from after.
         _answer(connection, ack, ServerError.ConsumerNotFound, "no such consumer")
         return
-    dispatcher = consumer.dispatcher
     try:
         _check(dispatcher, ack)
     except BrokerError as problem:
@@ -130,7 +131,7 @@ async def _take_later(
             problem = refusal
             continue
         found.append((*span, each))
-    if dispatcher.partition.deleted:
+    if dispatcher.partition.deleted or dispatcher.closing:
         return
     try:
         _apply(consumer, dispatcher, ack, found)

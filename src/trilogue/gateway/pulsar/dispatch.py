@@ -200,7 +200,9 @@ class Dispatcher:
 
     def wake(self) -> None:
         """Something has changed: hand out what can be, soon."""
-        if self._handle is None and self._future is None and self.subscription.members:
+        if self._handle is not None or self._future is not None or self.closing:
+            return
+        if self.subscription.members:
             self._handle = self.door.loop.call_soon(self._turn)
 
     def go_on(self, consumer: Consumer) -> None:
@@ -349,8 +351,8 @@ class Dispatcher:
 
     def _pass(self, start: int, end: int) -> None:
         """Nothing that anybody may see stands there: it counts as acked."""
+        self.subscription.skip(start, end)  # also of what the mark has passed already
         start = max(start, self.acked.mark)
-        self.subscription.skip(start, end)
         if start < end:
             self.ack(((start, end),))
         self.check_end()
