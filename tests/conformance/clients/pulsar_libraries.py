@@ -111,7 +111,6 @@ class PulsarGo(Program):
         {
             "redeliver",
             "sequence",
-            "ack timeout",
             "fencing",
             "auto",
             "null",

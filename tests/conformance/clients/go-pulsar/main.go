@@ -399,8 +399,12 @@ func consumer(client pulsar.Client, r *request) (any, error) {
 		options.Topics = r.Topics
 	}
 	if r.DeadAfter != 0 {
+		most := r.DeadAfter // times that it is consumed again
+		if !r.Retry {
+			most++ // times that it is delivered
+		}
 		options.DLQ = &pulsar.DLQPolicy{
-			MaxDeliveries: r.DeadAfter + 1, DeadLetterTopic: r.DeadTopic, RetryLetterTopic: r.RetryTopic,
+			MaxDeliveries: most, DeadLetterTopic: r.DeadTopic, RetryLetterTopic: r.RetryTopic,
 			InitialSubscriptionName: r.DeadSubscription,
 		}
 	}

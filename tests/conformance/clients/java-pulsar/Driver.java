@@ -445,10 +445,22 @@ public class Driver {
         return consumers.get(of(r)).hasReachedEndOfTopic();
     }
 
+    static void closeQuietly(PulsarClient client) {
+        try {
+            client.close();
+        } catch (PulsarClientException error) {
+            System.err.println(error);
+        }
+    }
+
     Object close(JsonNode r) throws Exception {
         int handle = of(r);
+        PulsarClient client = clients.remove(handle);
+        if (client != null) {
+            THREADS.execute(() -> closeQuietly(client)); // it takes two seconds for threads of its own
+        }
         AutoCloseable[] known = {producers.remove(handle), consumers.remove(handle), readers.remove(handle),
-            views.remove(handle), clients.remove(handle)};
+            views.remove(handle)};
         for (AutoCloseable one : known) {
             if (one != null) {
                 one.close();
