@@ -114,7 +114,7 @@ async def _take_later(
     connection: PulsarConnection, consumer: Consumer, dispatcher: Dispatcher, ack: Ack
 ) -> None:
     """The same, where the log has to be asked for entries."""
-    plog = dispatcher.partition.log
+    plog, moves = dispatcher.partition.log, dispatcher.moves
     found: list[tuple[int, int, AckId]] = []
     problem: Exception | None = None
     for number, each in enumerate(ack.ids, 1):
@@ -131,7 +131,7 @@ async def _take_later(
             problem = refusal
             continue
         found.append((*span, each))
-    if dispatcher.partition.deleted or dispatcher.closing:
+    if dispatcher.partition.deleted or dispatcher.moves != moves:
         return
     try:
         _apply(consumer, dispatcher, ack, found)

@@ -79,6 +79,7 @@ class Dispatcher:
             hashing=door.settings.key_shared_ring,
         )
         self.closing = False  # it is being moved or deleted: nobody may join
+        self.moves = 0  # how often the mark was put somewhere else
         self.held = False  # kept for those who were sent off and come again
         self.messages_out = self.bytes_out = 0
         self._read: Read | None = None
@@ -226,6 +227,7 @@ class Dispatcher:
 
     def reset(self) -> None:
         """The mark was put somewhere else."""
+        self.moves += 1
         self._read = None
         self.subscription.reset()
 
