@@ -7,7 +7,14 @@ from typing import Any
 
 import pytest
 
-from tests.client.scripted_pulsar import SILENCE, Peer, ScriptedPulsar, on_broker, single
+from tests.client.scripted_pulsar import (
+    SILENCE,
+    Peer,
+    ScriptedPulsar,
+    lookup_answer,
+    on_broker,
+    single,
+)
 from trilogue.client.errors import ClientError, ConnectionLost, Unsupported
 from trilogue.client.pulsar import (
     ClosedError,
@@ -93,6 +100,32 @@ def test_a_largest_message_that_cannot_be_is_not_believed(size: int):
             await client.partitions("t")
 
     work()
+
+
+@on_broker
+async def test_frames_may_be_as_long_as_the_broker_announces(
+    broker: ScriptedPulsar, client: PulsarClient
+):
+    broker.max_message_size = 8 << 20
+    consumer = await client.subscribe("t", "s")
+    broker.peers[0].message(single(b"x" * (8 << 20)))
+    assert len((await consumer.receive(5)).value or b"") == 8 << 20
+
+    broker.peers[0].raw((broker.max_message_size + SLACK + 1).to_bytes(4, "big"))
+    await broker.saw("GONE")
+
+
+@on_broker
+async def test_connections_to_where_nothing_is_any_more_are_forgotten(
+    broker: ScriptedPulsar, client: PulsarClient
+):
+    for _ in range(3):
+        async with ScriptedPulsar() as other:
+            broker.next_up["LOOKUP"].append(lookup_answer(other.url))
+            await (await client.producer("t")).close()
+        await other.saw("GONE")
+
+    assert len(client._pool._open) <= 2
 
 
 @on_broker

@@ -339,6 +339,19 @@ async def test_closing_waits_for_receipts_and_closes_at_the_broker(
         await producer.send(b"y")
 
 
+@on_broker(operation_timeout_s=0.1)
+async def test_closing_does_not_wait_for_a_broker_that_is_gone(
+    broker: ScriptedPulsar, client: PulsarClient
+):
+    producer = await client.producer("t", send_timeout_s=0)
+    broker.next_up["SEND"].append(SILENCE)
+    future = await producer.submit(b"x")
+    await producer.close()
+
+    with pytest.raises(ClosedError):
+        await future
+
+
 @on_broker
 async def test_a_future_that_was_given_up_is_not_missed(
     broker: ScriptedPulsar, client: PulsarClient

@@ -132,7 +132,8 @@ class PulsarConnection:
                 self._frames.close()
                 raise ConnectionLost(f"messages of {connected.max_message_size} bytes announced")
             self.max_message_size = connected.max_message_size
-            self._frames.frame_limit = self.max_message_size + SLACK
+            # Not below the usual: a list of topics may be longer than the largest message.
+            self._frames.frame_limit = max(MAX_MESSAGE_SIZE, self.max_message_size) + SLACK
         self._timer = loop.call_later(self._options.keep_alive_s, self._tick)
 
     def _greeting(self) -> BaseCommand:

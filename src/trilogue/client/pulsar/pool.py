@@ -68,6 +68,7 @@ class Pool:
         if self._closed:
             made.close()
             raise ClosedError("the client is closed")
+        self._open = {key: one for key, one in self._open.items() if one.is_open}
         self._open[where, proxied_to] = made
         return made
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from trilogue.client.errors import ClientError, Unsupported
-from trilogue.client.pulsar.attached import Attached, Core
+from trilogue.client.pulsar.attached import Attached, Core, log
 from trilogue.client.pulsar.batching import Draft, Sections
 from trilogue.client.pulsar.connection import PulsarConnection, checked
 from trilogue.client.pulsar.errors import (
@@ -386,12 +386,18 @@ class TopicProducer(Attached):
         self._make_room()
 
     async def close(self) -> None:
-        """Wait for the receipts, close at the broker; what is left then gets ClosedError."""
+        """Wait for the receipts, close at the broker; what is left then gets ClosedError.
+
+        Waits no longer than an operation may take: the broker may be gone for good.
+        """
         if self.closed:
             return
         try:
             if self.failure is None:
-                await self.flush()
+                async with asyncio.timeout(self.core.options.operation_timeout_s):
+                    await self.flush()
+        except TimeoutError:
+            log.warning("pulsar.unsent topic=%s messages=%d", self.topic, self.waiting)
         finally:
             await self.detach()
             self._give_up(ClosedError(f"producer of {self.topic} was closed"))
