@@ -142,3 +142,32 @@ def test_ranges_of_who_goes_are_free():
     sticky.add(Member("b", ranges=((0, SLOTS - 1),)))
 
     assert sticky.member_of(150).name == "b"
+
+
+def test_a_newcomer_of_a_name_has_keys_of_its_own_also_when_a_twin_has_gone():
+    ring = Ring()
+    first, *others, newcomer = members("same", "same", "same", "same")
+    for member in (first, *others):
+        ring.add(member)
+    ring.remove(first)
+
+    ring.add(newcomer)
+
+    found = Counter(ring.member_of(slot).joined for slot in range(SLOTS))
+    assert len(found) == 3
+    assert all(share > SLOTS / 3 * 0.6 for share in found.values())
+
+
+@pytest.mark.parametrize("taken", [(0, 9), (15, 25), (19, 30), (0, 100), (12, 18), (10, 10)])
+def test_no_range_may_overlap_another_at_either_end(taken):
+    sticky = Sticky()
+    sticky.add(Member("a", joined=1, ranges=((200, 300), (10, 20))))
+
+    with_room = taken == (0, 9)
+    newcomer = Member("b", joined=2, ranges=(taken,))
+    if with_room:
+        sticky.add(newcomer)
+        assert sticky.member_of(9) is newcomer
+        return
+    with pytest.raises(KeyRangesTaken):
+        sticky.add(newcomer)

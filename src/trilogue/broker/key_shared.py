@@ -14,6 +14,7 @@ compute them, as hash mod 65,536, where 0 counts as 1.
 
 from __future__ import annotations
 
+from array import array
 from bisect import bisect_left, bisect_right, insort
 from typing import Final, Protocol
 
@@ -43,35 +44,58 @@ class Ring:
     """Consistent hashing."""
 
     def __init__(self) -> None:
-        self._points: list[tuple[int, int]] = []  # slot, and who: `joined`
+        self._slots: list[int] = []  # those that have a point, in order
+        self._points: dict[int, list[int]] = {}  # slot -> who has points there: `joined`, in order
         self._members: dict[int, Member] = {}
-        self._named: dict[int, list[tuple[int, int]]] = {}
+        self._own: dict[int, tuple[int, array[int]]] = {}  # which of its name one is, its slots
+        self._twins: dict[str, set[int]] = {}  # the numbers of those of a name
 
     def add(self, member: Member) -> None:
         """Put its points on the ring: by its name, so that a name finds its keys again."""
-        twins = sum(each.name == member.name for each in self._members.values())
+        twins = self._twins.setdefault(member.name, set())
+        number = len(twins)
+        if number in twins:  # one of them went
+            number = next(each for each in range(number) if each not in twins)
+        twins.add(number)
+        slots = _slots_of(member.name, number)
+        self._own[member.joined] = number, slots
         self._members[member.joined] = member
-        points = [
-            (key_hash(f"{member.name}/{twins}/{number}".encode()) % SLOTS, member.joined)
-            for number in range(POINTS)
-        ]
-        self._named[member.joined] = points
-        for point in points:
-            insort(self._points, point)
+        for slot in slots:
+            points = self._points.get(slot)
+            if points is None:
+                self._points[slot] = [member.joined]
+                insort(self._slots, slot)
+            else:
+                insort(points, member.joined)
 
     def remove(self, member: Member) -> None:
         """Take its points away."""
         del self._members[member.joined]
-        gone = set(self._named.pop(member.joined))
-        self._points = [point for point in self._points if point not in gone]
+        twins = self._twins[member.name]
+        number, slots = self._own.pop(member.joined)
+        twins.remove(number)
+        if not twins:
+            del self._twins[member.name]
+        for slot in slots:
+            points = self._points[slot]
+            points.remove(member.joined)
+            if not points:
+                del self._points[slot]
+                del self._slots[bisect_left(self._slots, slot)]
 
     def member_of(self, hashed: int) -> Member | None:
         """Go to the right from the slot of the hash to the next point."""
-        points = self._points
-        if not points:
+        slots = self._slots
+        if not slots:
             return None
-        at = bisect_left(points, (hashed % SLOTS, 0))
-        return self._members[points[at if at < len(points) else 0][1]]
+        at = bisect_left(slots, hashed % SLOTS)
+        return self._members[self._points[slots[at if at < len(slots) else 0]][0]]
+
+
+def _slots_of(name: str, number: int) -> array[int]:
+    """Return the slots of the points of a name's so many-th twin."""
+    texts = (f"{name}/{number}/{point}" for point in range(POINTS))
+    return array("H", sorted({key_hash(text.encode()) % SLOTS for text in texts}))
 
 
 class Halves:

@@ -8,6 +8,7 @@ gives back: no list of what was handed out is kept.
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right, insort
 from typing import Final
 
 from trilogue.broker.acks import Acked
@@ -15,6 +16,10 @@ from trilogue.broker.member import Member
 from trilogue.broker.spans import Spans
 
 NOTHING: Final = -1
+
+
+def _rank(member: Member) -> tuple[int, str, int]:
+    return member.priority, member.name, member.joined
 
 
 class Single:
@@ -26,22 +31,24 @@ class Single:
         self.spans = Spans()
         self._acked = acked
         self._index = max(0, partition_index)
-        self._members: list[Member] = []
+        self._members: list[Member] = []  # by rank
 
     def add(self, member: Member) -> None:
         """Let a member take part; it may become the active one."""
-        self._members.append(member)
+        insort(self._members, member, key=_rank)
         self._choose()
 
     def remove(self, member: Member) -> None:
         """Let a member go; another may become the active one."""
-        self._members.remove(member)
+        del self._members[bisect_left(self._members, _rank(member), key=_rank)]
         self._choose()
 
     def _choose(self) -> None:
-        ranked = sorted(self._members, key=lambda each: (each.priority, each.name, each.joined))
-        first = [each for each in ranked if each.priority == ranked[0].priority]
-        active = first[self._index % len(first)] if first else None
+        ranked = self._members
+        active = None
+        if ranked:
+            first = bisect_right(ranked, ranked[0].priority, key=lambda each: each.priority)
+            active = ranked[self._index % first]
         if active is not self.active:
             self.active = active
             self.rewind()
