@@ -94,8 +94,9 @@ def run(command: list[str], folder: Path, seconds: float) -> tuple[int, str]:
     """Exit code and output; -1 where time ran out."""
     with tempfile.TemporaryFile() as output:
         process = subprocess.Popen(
-            command, cwd=folder, stdin=subprocess.DEVNULL, stdout=output,
-            stderr=subprocess.STDOUT, start_new_session=True,
+            ["env", "--default-signal=INT", *command],  # a background job of a shell ignores it
+            cwd=folder, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT,
+            start_new_session=True,
         )  # fmt: skip
         try:
             code = process.wait(seconds)
