@@ -136,15 +136,33 @@ async def test_what_does_not_fit_is_incompatible_schema():
 
 
 @on_loop
-async def test_bytes_are_no_schema():
+async def test_who_names_no_schema_makes_none():
     async with Rig() as rig:
         rig.topic("t")
         peer = await rig.connected()
+
+        assert (await peer.producer("t", 1)).schema_version == b""
+        assert ServerError((await got(peer)).error_code) is ServerError.TopicNotFound
+
+
+@on_loop
+async def test_a_producer_that_names_bytes_gets_a_version_of_them():
+    """Go's NewBytesSchema: its consumers ask for the version that its messages name."""
+    async with Rig() as rig:
+        rig.topic("t")
+        rig.topic("other")
+        peer = await rig.connected()
         nothing = {"name": "", "type": Schema.NoSchema, "schema_data": b""}
 
-        assert (await peer.producer("t", 1, schema=nothing)).schema_version == b""
-        assert (await peer.producer("t", 2)).schema_version == b""
-        assert ServerError((await got(peer)).error_code) is ServerError.TopicNotFound
+        first = await peer.producer("t", 1, schema=nothing)
+        second = await peer.producer("t", 2, schema=nothing)
+        without = await peer.producer("t", 3)
+        await created(peer, avro(), "other")
+        beside = await peer.producer("other", 4, schema=nothing)
+
+        assert [first.schema_version, second.schema_version] == [version(0)] * 2
+        assert [without.schema_version, beside.schema_version] == [b""] * 2
+        assert (await got(peer, schema_version=version(0))).schema.type == Schema.NoSchema
 
 
 @on_loop

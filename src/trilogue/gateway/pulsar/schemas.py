@@ -39,7 +39,8 @@ T = TypeVar("T")
 NO_VERSION = b""
 TRIES = 20  # to decide again, when others add schemas at the same time
 
-# The protocol's numbers in our words; 0 is no schema, as is its older name BYTES.
+# The protocol's numbers in our words; 0 is no schema, but see `_names_bytes`.
+BYTES = "BYTES"
 KINDS: dict[int, str] = {
     Schema.String: "STRING",
     Schema.Json: "JSON",
@@ -86,6 +87,16 @@ def _brought(command: CommandProducer | CommandSubscribe) -> Schema | None:
     return command.schema
 
 
+def _names_bytes(door: Shared, topic: Topic, command: CommandProducer) -> bool:
+    """Whether a producer says that its schema is none, where nobody says otherwise.
+
+    Only Go's NewBytesSchema does: it asks for the version later, as of any schema, so it gets one.
+    """
+    if not command.HasField("schema"):
+        return False
+    return all(schema.kind == BYTES for _, schema in door.broker.schemas.current(topic))
+
+
 def takes_any(command: CommandSubscribe) -> bool:
     """Whether a consumer reads by whatever schema its messages have."""
     return command.HasField("schema") and command.schema.type == Schema.AutoConsume
@@ -103,6 +114,11 @@ async def for_producer(
     """
     schema, policies = _brought(command), partition.policies
     if schema is None:
+        if _names_bytes(door, topic, command):
+            version = await added(
+                door, topic.name, Definition(BYTES), strategy=policies.schema_compatibility
+            )
+            return version_bytes(version)
         if policies.schema_validation_enforced and door.broker.schemas.current(topic):
             raise IncompatibleSchema(
                 "producers without a schema cannot write to a topic with one where schema "
