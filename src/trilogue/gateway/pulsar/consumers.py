@@ -61,7 +61,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 EARLIEST_FIRST = CommandSubscribe.Earliest
-NAME_BYTES_MAX: Final = 1_024  # of a consumer
+NAME_BYTES_MAX: Final = 1_024  # of a consumer, of a subscription
 METADATA_MAX: Final = 16 << 10  # characters that a consumer may say about itself
 REDELIVER_IDS_MAX: Final = 100_000
 
@@ -123,7 +123,7 @@ async def _subscribe(
         raise
     if dispatcher is not None:
         connection.say("success", request_id=command.request_id)
-        dispatcher.joined()
+        dispatcher.joined(consumer)
 
 
 async def _attached(
@@ -199,6 +199,8 @@ def _check(
     """Refuse what cannot be, before anything is made."""
     if not command.subscription:
         raise NotAllowed("a subscription has a name")
+    if len(command.subscription.encode()) > NAME_BYTES_MAX:
+        raise InvalidRequest(f"a subscription's name has {NAME_BYTES_MAX} bytes at most")
     type_name = TYPE_NAMES[kind]
     if type_name not in partition.policies.subscription_types:
         raise NotAllowed(f"subscriptions of type {type_name} are not allowed here")

@@ -80,8 +80,9 @@ class Dispatcher:
         )
         self.closing = False  # it is being moved or deleted: nobody may join
         self.moves = 0  # how often the mark was put somewhere else
-        self.held = False  # kept for those who were sent off and come again
+        self.held: asyncio.TimerHandle | None = None  # kept for those who were sent off
         self.messages_out = self.bytes_out = 0
+        self._active: Consumer | None = None  # whom the consumers were told
         self._read: Read | None = None
         self._future: asyncio.Future[Read] | None = None
         self._handle: asyncio.Handle | None = None
@@ -115,21 +116,23 @@ class Dispatcher:
         if self.closing:
             raise NotReady("the subscription is being moved or deleted")
         self.subscription.join(consumer, kind)
-        self.held = False
+        if self.held is not None:
+            self.held.cancel()
+            self.held = None
         consumer.dispatcher = self
 
-    def joined(self) -> None:
+    def joined(self, consumer: Consumer) -> None:
         """Tell who has become active, and begin; after the newcomer has its answer."""
-        self._active_changed()
+        self._active_changed(consumer)
         self.wake()
         self.check_end()
 
     def leave(self, consumer: Consumer) -> None:
         """Let a consumer go."""
-        consumer.dispatcher = None
         consumer.closed = True
-        if consumer not in self.subscription.members:
+        if consumer.dispatcher is not self:
             return
+        consumer.dispatcher = None
         self.subscription.leave(consumer)
         if not self.subscription.members:
             self.rest()
@@ -144,12 +147,16 @@ class Dispatcher:
             self.leave(consumer)
             consumer.connection.close_consumer(consumer.consumer_id)
 
-    def _active_changed(self) -> None:
+    def _active_changed(self, newcomer: Consumer | None = None) -> None:
+        """Tell those whom it concerns: of thousands, three at most."""
         if self.subscription.kind is not Kind.FAILOVER:
             return
-        active = self.subscription.active
-        for consumer in self.consumers:
+        active = cast("Consumer | None", self.subscription.active)
+        before, self._active = self._active, active
+        for consumer in (newcomer, before, active):
             is_active = consumer is active
+            if consumer is None or consumer.dispatcher is not self:
+                continue
             if consumer.was_active is is_active:
                 continue
             consumer.was_active = is_active

@@ -125,11 +125,12 @@ class Readers:
         """Wait for those who were sent off: nothing but memory knows where they go on."""
 
         def let_go() -> None:
-            dispatcher.held = False
+            dispatcher.held = None
             self.left(dispatcher)
 
-        dispatcher.held = True
-        self.door.loop.call_later(HELD_S, let_go)
+        if dispatcher.held is not None:  # from a move before: their time begins anew
+            dispatcher.held.cancel()
+        dispatcher.held = self.door.loop.call_later(HELD_S, let_go)
 
     # ---- what is done to them
 

@@ -1,0 +1,91 @@
+"""What consumers, retention and administration do to one another at the worst moment."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from tests.gateway.loop import on_loop
+from tests.gateway.pulsar.readers import (
+    FAILOVER,
+    SHARED,
+    fill,
+    ids,
+    offsets,
+    received,
+    subscribe,
+)
+from tests.gateway.pulsar.rig import Rig, settle
+from trilogue.gateway.pulsar.readers import HELD_S
+from trilogue.gateway.pulsar.shared import PulsarSettings
+
+
+@on_loop
+async def test_what_is_deleted_while_nobody_has_it_is_not_looked_for_for_ever():
+    """Its subscription may know of that before those do who hand out."""
+    async with Rig() as rig:
+        topic = rig.topic("t")
+        await fill(rig, *[b"x"] * 10)
+        peer, other = await rig.connected(), await rig.connected()
+        await subscribe(peer, kind=SHARED, asks=5)
+        assert await offsets(peer) == [0, 1, 2, 3, 4]
+        peer.say("redeliverUnacknowledgedMessages", consumer_id=1)
+        await settle()
+
+        topic.partitions[0].log.retain_from(7)
+        await subscribe(other, kind=SHARED, asks=0)
+        peer.say("flow", consumer_id=1, messagePermits=100)
+
+        assert await offsets(peer) == [7, 8, 9]
+
+
+@pytest.mark.parametrize("durable", [True, False])
+@on_loop
+async def test_a_subscription_cannot_have_a_name_without_end(durable):
+    async with Rig() as rig:
+        rig.topic("t")
+        peer = await rig.connected()
+
+        await subscribe(peer, name="n" * 1_024, durable=durable)
+        await subscribe(peer, name="n" * 1_025, durable=durable, consumer_id=2, answer="error")
+
+
+@on_loop
+async def test_a_reader_that_sought_twice_has_its_whole_time_to_come_again():
+    async with Rig(pulsar=PulsarSettings(keep_alive_s=1_000)) as rig:
+        rig.topic("t")
+        await fill(rig, *[b"x"] * 10)
+        peer = await rig.connected()
+        await subscribe(peer, durable=False, asks=0)
+        peer.say("seek", request_id=50, consumer_id=1, message_id=ids(rig, 3)[0])
+        assert [each.field for each in await received(peer)] == ["close_consumer", "success"]
+        await subscribe(peer, durable=False, asks=0)
+        await asyncio.sleep(HELD_S - 1)
+
+        peer.say("seek", request_id=51, consumer_id=1, message_id=ids(rig, 7)[0])
+        assert [each.field for each in await received(peer)] == ["close_consumer", "success"]
+        await asyncio.sleep(2)
+        await subscribe(peer, durable=False, asks=1)
+
+        assert await offsets(peer) == [7]
+
+
+@on_loop
+async def test_of_many_failover_consumers_only_those_hear_of_a_change_whom_it_concerns():
+    async with Rig() as rig:
+        rig.topic("t")
+        peer = await rig.connected()
+        for number in range(1, 6):
+            await subscribe(
+                peer, kind=FAILOVER, consumer_id=number, consumer_name=f"c{number}", asks=0
+            )
+            told = [each.command for each in await received(peer)]
+            assert [(each.consumer_id, each.is_active) for each in told] == [(number, number == 1)]
+
+        await subscribe(peer, kind=FAILOVER, consumer_id=9, consumer_name="a", asks=0)
+        told = [each.command for each in await received(peer)]
+        assert {(each.consumer_id, each.is_active) for each in told} == {(9, True), (1, False)}
+        peer.say("close_consumer", request_id=77, consumer_id=9)
+        told = [each.command for each in await received(peer) if each.field != "success"]
+        assert {(each.consumer_id, each.is_active) for each in told} == {(1, True)}
