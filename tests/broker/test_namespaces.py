@@ -277,6 +277,14 @@ MEANT = [
 ]
 
 
+def test_an_undefined_strategy_of_a_topic_leaves_what_its_namespace_says():
+    key = "schemaCompatibilityStrategy"
+
+    found = resolve_policies({key: "UNDEFINED"}, {key: "BACKWARD"})
+
+    assert found.schema_compatibility is Strategy.BACKWARD
+
+
 @pytest.mark.parametrize(("name", "value", "meant"), MEANT)
 def test_a_value_means_what_it_says(name: str, value: object, meant: Policies):
     kept = check_policy(name, Level.NAMESPACE, value)

@@ -391,9 +391,9 @@ def resolve_policies(
         for name, value in level.items():
             row = POLICIES.get(name)
             if row is not None and not row.refused:
-                found |= row.fields_of(msgspec.convert(value, row.kind))
-    if found.get("schema_compatibility") is Strategy.UNDEFINED:
-        del found["schema_compatibility"]
+                said = row.fields_of(msgspec.convert(value, row.kind))
+                if said.get("schema_compatibility") is not Strategy.UNDEFINED:  # nothing is said
+                    found |= said
     known = {name: value for name, value in found.items() if name in _FIELDS}
     return Policies(**{each.name: getattr(default, each.name) for each in fields(Policies)} | known)
 

@@ -7,6 +7,7 @@ comes whole, as a real broker gives it.
 
 from __future__ import annotations
 
+import json
 from collections.abc import AsyncIterator
 from struct import Struct
 from typing import Any
@@ -200,7 +201,7 @@ def _headers(partition: Partition, row: Row, metadata: MessageMetadata) -> dict[
     properties = {each.key: each.value for each in metadata.properties}
     found = {
         "X-Pulsar-Message-ID": f"{partition.partition_id}:{row.base}",
-        "X-Pulsar-PROPERTY": msgspec.json.encode(properties).decode(),
+        "X-Pulsar-PROPERTY": json.dumps(properties, separators=(",", ":")),  # ASCII, one line
         "X-Pulsar-publish-time": iso(metadata.publish_time),
         "X-Pulsar-producer-name": metadata.producer_name,
         "X-Pulsar-sequence-id": str(metadata.sequence_id),
@@ -219,5 +220,7 @@ def _headers(partition: Partition, row: Row, metadata: MessageMetadata) -> dict[
 
 
 def _plain(value: str) -> str:
-    """A text as a header may have it: what else would end it, or is not ASCII, is escaped."""
+    """A text as a header may have it: what would end it, or is not ASCII, is escaped."""
+    if value.isascii() and value.isprintable():
+        return value
     return value.encode("unicode_escape").decode("ascii")

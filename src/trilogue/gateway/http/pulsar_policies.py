@@ -126,16 +126,17 @@ async def change_namespace(asked: Asked, change: Callable[[Namespace], Namespace
     await asked.carry_out(lambda: known.plan_alter(name, change(known.find(name))))
 
 
-async def set_namespace_policy(asked: Asked, policy: str, value: Any) -> None:
-    """Set one policy of a namespace, or let go of it (UNSET)."""
+async def set_namespace_policy(
+    asked: Asked, policy: str, changed_value: Callable[[Any], Any]
+) -> None:
+    """Let one policy of a namespace be what is made from what it was; UNSET is not set."""
     asked.broker.namespaces.find(asked.namespace)
-    if value is not UNSET:
-        value = check_policy(policy, Level.NAMESPACE, value)
 
     def changed(before: Namespace) -> Namespace:
-        policies = {name: each for name, each in before.policies.items() if name != policy}
+        policies = dict(before.policies)
+        value = changed_value(policies.pop(policy, UNSET))
         if value is not UNSET:
-            policies[policy] = value
+            policies[policy] = check_policy(policy, Level.NAMESPACE, value)
         return msgspec.structs.replace(before, policies=policies)
 
     await change_namespace(asked, changed)
@@ -145,7 +146,8 @@ def set_of_namespace(path: Path) -> Callable[[Asked], Any]:
     """Make the handler that sets one policy of a namespace."""
 
     async def set_policy(asked: Asked) -> None:
-        await set_namespace_policy(asked, path.policy, asked.any_json())
+        value = asked.any_json()
+        await set_namespace_policy(asked, path.policy, lambda _: value)
 
     return set_policy
 
@@ -154,17 +156,14 @@ def drop_of_namespace(path: Path) -> Callable[[Asked], Any]:
     """Make the handler that lets go of one policy of a namespace."""
 
     async def drop(asked: Asked) -> None:
-        await set_namespace_policy(asked, path.policy, UNSET)
+        await set_namespace_policy(asked, path.policy, lambda _: UNSET)
 
     return drop
 
 
 async def set_namespace_quota(asked: Asked) -> None:
     """Set one kind of backlog quota, or let go of it."""
-    kind = _quota_kind(asked)
-    quota = None if asked.request.method == "DELETE" else asked.any_json()
-    before = asked.broker.namespaces.find(asked.namespace).policies.get(QUOTA, {})
-    await set_namespace_policy(asked, QUOTA, _with_quota(before, kind, quota))
+    await set_namespace_policy(asked, QUOTA, _changing_quota(asked))
 
 
 def _quota_kind(asked: Asked) -> str:
@@ -174,11 +173,18 @@ def _quota_kind(asked: Asked) -> str:
     return kind
 
 
-def _with_quota(before: dict[str, Any], kind: str, quota: Any) -> Any:
-    after = {name: each for name, each in before.items() if name != kind}
-    if quota is not None:
-        after[kind] = quota
-    return after or UNSET
+def _changing_quota(asked: Asked) -> Callable[[Any], Any]:
+    """What makes the quotas that are asked for of those there were: the other kind stays."""
+    kind = _quota_kind(asked)
+    quota = None if asked.request.method == "DELETE" else asked.any_json()
+
+    def changed(before: Any) -> Any:
+        after = {} if before is UNSET else {k: each for k, each in before.items() if k != kind}
+        if quota is not None:
+            after[kind] = quota
+        return after or UNSET
+
+    return changed
 
 
 # -- of a topic
@@ -200,15 +206,15 @@ def get_of_topic(path: Path) -> Callable[[Asked], object]:
     return get
 
 
-async def set_topic_policy(asked: Asked, policy: str, value: Any) -> None:
-    """Set one policy of a topic, or let go of it (UNSET)."""
-    if value is not UNSET:
-        value = check_policy(policy, Level.TOPIC, value)
+async def set_topic_policy(asked: Asked, policy: str, changed_value: Callable[[Any], Any]) -> None:
+    """Let one policy of a topic be what is made from what it was; UNSET is not set."""
 
     def change(settings: dict[str, str]) -> None:
+        value = changed_value(own_policies(settings).get(policy, UNSET))
         settings.pop(PREFIX + policy, None)
         if value is not UNSET:
-            settings[PREFIX + policy] = msgspec.json.encode(value).decode()
+            checked = check_policy(policy, Level.TOPIC, value)
+            settings[PREFIX + policy] = msgspec.json.encode(checked).decode()
 
     await asked.alter_topic(change)
 
@@ -225,7 +231,7 @@ def set_of_topic(path: Path) -> Callable[[Asked], Any]:
                 raise Problem(400, f"{path.segment} cannot be read") from error
         else:
             value = asked.any_json()
-        await set_topic_policy(asked, path.policy, value)
+        await set_topic_policy(asked, path.policy, lambda _: value)
 
     return set_policy
 
@@ -234,17 +240,14 @@ def drop_of_topic(path: Path) -> Callable[[Asked], Any]:
     """Make the handler that lets go of one policy of a topic."""
 
     async def drop(asked: Asked) -> None:
-        await set_topic_policy(asked, path.policy, UNSET)
+        await set_topic_policy(asked, path.policy, lambda _: UNSET)
 
     return drop
 
 
 async def set_topic_quota(asked: Asked) -> None:
     """Set one kind of backlog quota, or let go of it."""
-    kind = _quota_kind(asked)
-    quota = None if asked.request.method == "DELETE" else asked.any_json()
-    before = own_policies(asked.topic.settings).get(QUOTA, {})
-    await set_topic_policy(asked, QUOTA, _with_quota(before, kind, quota))
+    await set_topic_policy(asked, QUOTA, _changing_quota(asked))
 
 
 DESCRIBE, ALTER = Operation.DESCRIBE_SETTINGS, Operation.ALTER_SETTINGS

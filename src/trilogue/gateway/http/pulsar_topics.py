@@ -44,6 +44,7 @@ from trilogue.gateway.http.pulsar_stats import (
 
 EXISTS = "This topic already exists"
 PROPERTIES_MAX, PERMISSIONS_MAX = 1_000, 1_000
+NOTES_SIZE_MAX = 1 << 20  # of a topic's properties, and of its permissions, as JSON
 DIGITS_MAX = 9
 
 
@@ -312,6 +313,8 @@ def _changing(key: str, change: Callable[[dict[str, Any]], object], most: int) -
         settings.pop(key, None)
         if kept:
             settings[key] = msgspec.json.encode(kept).decode()
+        if len(settings.get(key, "")) > NOTES_SIZE_MAX:
+            raise Problem(412, f"at most {NOTES_SIZE_MAX} bytes are kept")
 
     return changed
 
