@@ -417,3 +417,36 @@ def test_of_what_would_be_too_large_nothing_is_kept(count: int, total: int):
         assert len(consumer._parts["persistent://public/default/t"]._chunks) == 0
 
     work()
+
+
+@on_broker
+async def test_an_ack_that_tells_the_broker_nothing_waits_for_no_receipt(
+    broker: ScriptedPulsar, client: PulsarClient
+):
+    """One message of a batch, where batches are acknowledged whole; and a seek meanwhile."""
+    consumer = await client.subscribe("t", "s", ack_receipts=True)
+    broker.peers[0].message(batch(b"a", b"b"), 4)
+    first, second = await consumer.receive_many(2)
+
+    async with asyncio.timeout(5):
+        await consumer.ack(first)
+        assert broker.all("ACK") == []
+        await consumer.ack(second)
+    assert len(broker.all("ACK")) == 1
+
+
+@on_broker
+async def test_nobody_waits_for_the_receipt_of_a_client_that_was_closed(
+    broker: ScriptedPulsar, client: PulsarClient
+):
+    consumer = await client.subscribe("t", "s", ack_receipts=True)
+    broker.peers[0].message(single(b"x"), 1)
+    message = await consumer.receive()
+    broker.next_up["ACK"].append(SILENCE)
+    waiting = asyncio.ensure_future(consumer.ack(message))
+    await broker.saw("ACK")
+
+    async with asyncio.timeout(5):
+        await client.close()
+        with pytest.raises(ClosedError):
+            await waiting

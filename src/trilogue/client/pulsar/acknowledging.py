@@ -74,7 +74,10 @@ class Acknowledging(Attached):
         """Tell the broker now; without a connection it is told after the next reconnection."""
         self._ack_handle = None
         connection = self.connection
-        if connection is None or not connection.is_open or not self._acks.has_news:
+        if connection is None or not connection.is_open:
+            return
+        if not self._acks.has_news:  # as with one message of a batch: nothing to wait for
+            self._settle_receipt(None)
             return
         acks = [
             CommandAck(consumer_id=self.id, ack_type=CommandAck.Individual, message_id=ids)
@@ -89,7 +92,9 @@ class Acknowledging(Attached):
             )
         receipt, self._receipt = self._receipt, None
         if receipt is not None:
-            self.core.spawn(self._confirmed(connection, acks, receipt))
+            closed = ClosedError(f"consumer of {self.topic} was closed")
+            task = self.core.spawn(self._confirmed(connection, acks, receipt))
+            task.add_done_callback(lambda _: _settle(receipt, closed))  # cancelled, that is
             return
         for ack in acks:
             connection.send(BaseCommand(type=BaseCommand.ACK, ack=ack))
@@ -104,11 +109,9 @@ class Acknowledging(Attached):
                 command = BaseCommand(type=BaseCommand.ACK, ack=ack)
                 await connection.request(ack.request_id, command, f"ack on {self.topic}")
         except ClientError as problem:
-            if not receipt.done():
-                receipt.set_exception(problem)
+            _settle(receipt, problem)
         else:
-            if not receipt.done():
-                receipt.set_result(None)
+            _settle(receipt, None)
 
     def nack(self, id: MessageId) -> None:  # noqa: A002 - as everywhere
         """Have a message sent again, after a while."""
@@ -157,7 +160,20 @@ class Acknowledging(Attached):
 
     def _leave(self, problem: ClientError) -> None:
         """Nobody will be told any more: tell who waits for that."""
+        self._settle_receipt(problem)
+
+    def _settle_receipt(self, problem: ClientError | None) -> None:
         receipt, self._receipt = self._receipt, None
-        if receipt is not None and not receipt.done():
-            receipt.set_exception(problem)
-            receipt.exception()  # whoever asked may be gone
+        if receipt is not None:
+            _settle(receipt, problem)
+
+
+def _settle(receipt: asyncio.Future[None], problem: ClientError | None) -> None:
+    """Tell who waits for a receipt, once."""
+    if receipt.done():
+        return
+    if problem is None:
+        receipt.set_result(None)
+    else:
+        receipt.set_exception(problem)
+        receipt.exception()  # whoever asked may be gone

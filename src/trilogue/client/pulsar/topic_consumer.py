@@ -309,6 +309,8 @@ class TopicConsumer(Acknowledging):
             self._strike(self.connection)
             self.connection = None
         self.closed = True
+        self.forget_nacks()
+        self._leave(ClosedError(f"consumer of {self.topic} was unsubscribed"))
         self._inbox.wake_all()
 
     async def close(self) -> None:
