@@ -86,7 +86,7 @@ def test_the_same_schema_is_the_same_version():
     assert [judge(avro(name), current, Strategy.FULL) for name in "AB"] == [0, 1]
 
 
-def test_after_a_deletion_there_is_no_schema_but_its_versions_can_be_asked_for():
+def test_after_a_deletion_there_is_no_schema_and_no_number_is_given_again():
     room = Room()
     topic = room.topic()
     room.add(topic, avro("A"))
@@ -97,13 +97,16 @@ def test_after_a_deletion_there_is_no_schema_but_its_versions_can_be_asked_for()
         assert schemas.current(topic) == []
         with pytest.raises(UnknownSchema):
             schemas.newest(topic)
-        with pytest.raises(UnknownSchema):
-            schemas.version(topic, 1)
-        assert schemas.version(topic, 0).definition == avro("A")
+        for version in range(3):
+            with pytest.raises(UnknownSchema):
+                schemas.version(topic, version)
     with pytest.raises(UnknownSchema):
         room.schemas.plan_delete(topic)
     assert room.add(topic, avro("A")) == 2
     assert room.schemas.newest(topic)[0] == 2
+    assert room.schemas.version(topic, 2).definition == avro("A")
+    with pytest.raises(UnknownSchema):
+        room.schemas.version(topic, 0)
 
 
 def test_who_insists_forgets_all_versions():

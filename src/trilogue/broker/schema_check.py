@@ -37,6 +37,7 @@ PRIMITIVES: Final = frozenset(
     {
         "STRING", "BOOLEAN", "INT8", "INT16", "INT32", "INT64", "FLOAT", "DOUBLE", "DATE", "TIME",
         "TIMESTAMP", "INSTANT", "LOCAL_DATE", "LOCAL_TIME", "LOCAL_DATE_TIME", "BYTES",
+        "NONE",
     }
 )  # fmt: skip
 AVRO_LIKE: Final = frozenset({"AVRO", "JSON", "PROTOBUF"})

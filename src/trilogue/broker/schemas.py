@@ -4,9 +4,9 @@ Each version stands in meta as one setting:
 
     schemas/<topic id, hex>/<version>      {"kind", "data", "properties", "name", "time", "deleted"}
 
-Deleting a topic's schema adds a version that says so; what came before it counts no more, but can
-still be asked for by number: messages on disk name it. All of them go with the topic, or when
-somebody insists (`plan_forget`).
+Deleting a topic's schema adds a version that says so; what came before it counts no more and is
+not told, but its numbers are not given again: messages on disk name them. All of them go with the
+topic, or when somebody insists (`plan_forget`).
 
 Changes are decided here and returned as a `Commit`; two who add a schema at the same time both take
 the next number, and who was outrun (`Outrun`) decides again on what is there now.
@@ -78,7 +78,7 @@ def judge_reader(definition: Definition, current: Sequence[Numbered], strategy: 
     """
     check_definition(definition)
     if not current:
-        raise IncompatibleSchema("the topic does not have a schema to check")
+        raise IncompatibleSchema("the topic does not have a schema to check, and is in use")
     if strategy not in _TAKEN_AS_IT_IS:
         strategy = Strategy.BACKWARD
     check_compatible(definition, [schema.definition for _, schema in current], strategy)
@@ -134,11 +134,11 @@ class Schemas:
         return current[-1]
 
     def version(self, topic: Topic, version: int) -> Schema:
-        """One version, also one from before a deletion; UnknownSchema."""
-        found = self._versions.get(topic.topic_id, {}).get(version)
-        if found is None or found.deleted:
-            raise UnknownSchema(f"the topic has no schema of version {version}")
-        return found
+        """One version since the last deletion; UnknownSchema."""
+        for number, schema in self.current(topic):
+            if number == version:
+                return schema
+        raise UnknownSchema(f"the topic has no schema of version {version}")
 
     def left(self, topic: Topic) -> list[Op]:
         """What of a topic stands in meta and goes with it, also what is just being recorded."""

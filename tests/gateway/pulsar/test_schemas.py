@@ -158,11 +158,54 @@ async def test_a_producer_that_names_bytes_gets_a_version_of_them():
         second = await peer.producer("t", 2, schema=nothing)
         without = await peer.producer("t", 3)
         await created(peer, avro(), "other")
-        beside = await peer.producer("other", 4, schema=nothing)
+        beside = await peer.ask("producer", "error", topic="other", producer_id=4, schema=nothing)
 
         assert [first.schema_version, second.schema_version] == [version(0)] * 2
-        assert [without.schema_version, beside.schema_version] == [b""] * 2
+        assert without.schema_version == b""
+        assert ServerError(beside.error) is ServerError.IncompatibleSchema
         assert (await got(peer, schema_version=version(0))).schema.type == Schema.NoSchema
+        assert await refused(peer, producer_id=5, schema=avro()) is ServerError.IncompatibleSchema
+
+
+@on_loop
+async def test_a_consumer_that_names_bytes_is_checked_as_any_other():
+    """A real broker: "Failed to add schema to an active topic with empty(BYTES) schema"."""
+    async with Rig() as rig:
+        for name in ("fresh", "used", "avro"):
+            rig.topic(name)
+        peer = await rig.connected()
+        nothing = {"name": "", "type": Schema.NoSchema, "schema_data": b""}
+        place = {"subscription": "s", "subType": 1, "schema": nothing}
+        await peer.producer("used", 1)
+        await created(peer, avro(), "avro")
+
+        await peer.ask("subscribe", "success", topic="fresh", consumer_id=1, **place)
+        await peer.ask("subscribe", "success", topic="fresh", consumer_id=2, **place)
+        for name in ("used", "avro"):
+            error = await peer.ask("subscribe", "error", topic=name, consumer_id=3, **place)
+            assert ServerError(error.error) is ServerError.IncompatibleSchema
+
+        assert (await got(peer, "fresh")).schema.type == Schema.NoSchema
+        assert (await got(peer, "fresh")).schema_version == version(0)
+
+
+@on_loop
+async def test_versions_from_before_a_deletion_are_not_told():
+    """As a real broker; the next schema has the next number all the same."""
+    async with Rig() as rig:
+        topic = rig.topic("t")
+        peer = await rig.connected()
+        await created(peer, avro())
+        await rig.commit(rig.broker.schemas.plan_delete(topic))
+
+        for asked in ({}, {"schema_version": version(0)}, {"schema_version": version(1)}):
+            answer = await got(peer, **asked)
+            assert ServerError(answer.error_code) is ServerError.TopicNotFound
+            assert not answer.HasField("schema")
+
+        assert (await created(peer, avro())).schema_version == version(2)
+        answer = await got(peer, schema_version=version(0))
+        assert ServerError(answer.error_code) is ServerError.TopicNotFound
 
 
 @on_loop
@@ -212,6 +255,6 @@ async def test_a_long_schema_is_compared_beside_the_loop():
         )
 
 
-@pytest.mark.parametrize("number", [number for number in Schema.Type.values() if number])
+@pytest.mark.parametrize("number", list(Schema.Type.values()))
 def test_every_type_has_its_word(number: int):
     assert NUMBERS[KINDS[number]] == number

@@ -66,7 +66,7 @@ def newest(asked: Asked) -> object:
 
 
 def one_version(asked: Asked) -> object:
-    """One version, also one from before a deletion."""
+    """One version since the last deletion."""
     version, topic = asked.number("version"), _topic(asked)
     if topic is None:
         raise UnknownSchema(NOT_FOUND)
@@ -96,9 +96,9 @@ async def add(asked: Asked) -> object:
 
 
 async def delete(asked: Asked) -> object:
-    """Let a topic have no schema from here on; versions there were can still be asked for.
+    """Let a topic have no schema from here on: the next one gets the next number.
 
-    With `force` they cannot, and the next one is version 0 again.
+    With `force` what was is forgotten, and the next one is version 0 again.
     """
     schemas, topic = asked.broker.schemas, _topic(asked)
     if asked.flag("force") and topic is not None and schemas.all(topic):

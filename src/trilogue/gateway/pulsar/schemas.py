@@ -39,9 +39,10 @@ T = TypeVar("T")
 NO_VERSION = b""
 TRIES = 20  # to decide again, when others add schemas at the same time
 
-# The protocol's numbers in our words; 0 is no schema, but see `_names_bytes`.
-BYTES = "BYTES"
+# The protocol's numbers in our words. NONE is a schema like any other, as on a real broker: Go's
+# NewBytesSchema brings it along and asks for its version later. Other clients of bytes name none.
 KINDS: dict[int, str] = {
+    Schema.NoSchema: "NONE",
     Schema.String: "STRING",
     Schema.Json: "JSON",
     Schema.Protobuf: "PROTOBUF",
@@ -81,20 +82,8 @@ def version_bytes(version: int) -> bytes:
 
 
 def _brought(command: CommandProducer | CommandSubscribe) -> Schema | None:
-    """The schema that a producer or consumer has, unless it is of bytes, which is none."""
-    if not command.HasField("schema") or command.schema.type == Schema.NoSchema:
-        return None
-    return command.schema
-
-
-def _names_bytes(door: Shared, topic: Topic, command: CommandProducer) -> bool:
-    """Whether a producer says that its schema is none, where nobody says otherwise.
-
-    Only Go's NewBytesSchema does: it asks for the version later, as of any schema, so it gets one.
-    """
-    if not command.HasField("schema"):
-        return False
-    return all(schema.kind == BYTES for _, schema in door.broker.schemas.current(topic))
+    """The schema that a producer or consumer has."""
+    return command.schema if command.HasField("schema") else None
 
 
 def takes_any(command: CommandSubscribe) -> bool:
@@ -114,11 +103,6 @@ async def for_producer(
     """
     schema, policies = _brought(command), partition.policies
     if schema is None:
-        if _names_bytes(door, topic, command):
-            version = await added(
-                door, topic.name, Definition(BYTES), strategy=policies.schema_compatibility
-            )
-            return version_bytes(version)
         if policies.schema_validation_enforced and door.broker.schemas.current(topic):
             raise IncompatibleSchema(
                 "producers without a schema cannot write to a topic with one where schema "
