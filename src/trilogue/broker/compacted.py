@@ -6,7 +6,7 @@ was made. It is a pure function of what is stored below the horizon, so only the
 (at the topic, under COMPACTED), and the view is made again when somebody wants it after a restart.
 
     gone   earlier messages of a key; tombstones (a key without a value) and what they end; messages
-           without a key
+           without a key; what an aborted transaction wrote, which takes nothing's place
     stay   what nobody can look into, as encrypted messages; and the very last message below the
            horizon, whatever it is: readers who were told of it wait for it
 
@@ -16,16 +16,17 @@ Kafka's `cleanup.policy=compact` is another thing: it removes messages for all (
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 import msgspec
 
 from trilogue.broker.errors import TooManyPositions
 from trilogue.entry.compaction import open_entry
-from trilogue.entry.entry import CONTROL, EntryError
+from trilogue.entry.entry import CONTROL, TRANSACTIONAL, EntryError, EntryHeader
 from trilogue.entry.kafka_batch import read_header
 from trilogue.entry.walk import walk_headers
+from trilogue.log.segment import AbortedTransaction
 
 COMPACTED: Final = "pulsar.compacted"  # number of a partition -> its view's horizon, as JSON
 KEYS_MAX: Final = 1_000_000
@@ -69,17 +70,24 @@ class ViewBuilder:
         self._newest = -1
         self._key_bytes = 0
 
-    def add(self, entries: memoryview) -> None:
-        """Take some entries; EntryError where they are damaged, TooManyPositions for many keys."""
+    def add(self, entries: memoryview, aborted: Sequence[AbortedTransaction] = ()) -> None:
+        """Take some entries, of which transactions were aborted.
+
+        EntryError where they are damaged, TooManyPositions for many keys.
+        """
         for position, length, base, delta, *_ in walk_headers(entries):
             if base >= self._horizon:
                 return
-            self._add(entries[position : position + length], base, base + delta + 1)
+            header = read_header(entries[position : position + length])
+            if header.attributes & CONTROL:
+                continue
+            if header.attributes & TRANSACTIONAL and any(
+                each.holds(header.producer_id, base) for each in aborted
+            ):
+                continue
+            self._add(entries[position : position + length], header, base, base + delta + 1)
 
-    def _add(self, entry: memoryview, base: int, end: int) -> None:
-        header = read_header(entry)
-        if header.attributes & CONTROL:
-            return
+    def _add(self, entry: memoryview, header: EntryHeader, base: int, end: int) -> None:
         try:
             opened = open_entry(entry, header)
         except EntryError:

@@ -81,6 +81,10 @@ class AbortedTransaction(NamedTuple):
     last_offset: int  # the marker's
     stable_end: int  # behind the marker: the first offset of the oldest one open, else what follows
 
+    def holds(self, producer_id: int, offset: int) -> bool:
+        """Whether a transactional entry of a producer is of this one."""
+        return self.producer_id == producer_id and self.first_offset <= offset <= self.last_offset
+
 
 class Block(NamedTuple):
     """What stands in the index about consecutive entries of one partition."""

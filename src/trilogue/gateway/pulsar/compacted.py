@@ -22,7 +22,8 @@ from trilogue.broker.topic import Topic
 from trilogue.entry.entry import EntryError
 from trilogue.entry.walk import walk_headers
 from trilogue.log.errors import LogError
-from trilogue.log.partition_log import Cold
+from trilogue.log.partition_log import Cold, LaterAborted
+from trilogue.log.segment import AbortedTransaction
 
 if TYPE_CHECKING:
     from trilogue.gateway.pulsar.shared import Shared
@@ -113,6 +114,7 @@ class Compacted:
         while offset < horizon and not partition.deleted:
             offset = max(offset, plog.start_offset)
             found = plog.read(offset, STEP_BYTES, until=plog.stable_end)
+            aborted = plog.aborted(offset, plog.stable_end)
             if isinstance(found, Cold):
                 entries = await door.loop.run_in_executor(door.executor, found.run)
             else:
@@ -122,8 +124,18 @@ class Compacted:
                     break
                 offset = found.next_offset
                 continue
-            await door.loop.run_in_executor(door.executor, builder.add, entries)
-            offset = _end_of(entries)
+            end = _end_of(entries)
+
+            def add(
+                entries: memoryview = entries,
+                aborted: list[AbortedTransaction] | LaterAborted = aborted,
+                end: int = end,
+            ) -> None:
+                found = aborted.run(end) if isinstance(aborted, LaterAborted) else aborted
+                builder.add(entries, found)
+
+            await door.loop.run_in_executor(door.executor, add)
+            offset = end
         return builder.view()
 
     async def _keep(self, topic: Topic, index: int, horizon: int) -> None:

@@ -211,8 +211,7 @@ def _is_aborted(
     attributes: int, base: int, producer_id: int, aborted: list[AbortedTransaction]
 ) -> bool:
     return bool(attributes & TRANSACTIONAL) and any(
-        each.producer_id == producer_id and each.first_offset <= base <= each.last_offset
-        for each in aborted
+        each.holds(producer_id, base) for each in aborted
     )
 
 
