@@ -178,6 +178,11 @@ class Spread:
         if start <= self.position < end:
             self.position = end
 
+    def end_of_waiting(self, base: int) -> int:
+        """Say where an entry ends that is to be handed out again; -1 if none of this base is."""
+        entry = self._again.get(base)
+        return -1 if entry is None else entry.end
+
     def redeliveries(self, base: int) -> int:
         """How often an entry was given back."""
         return self._redelivered.get(base, 0)

@@ -178,6 +178,10 @@ class Subscription:
         elif self._single is not None:
             self._single.skip(start, end)
 
+    def end_of_waiting(self, base: int) -> int:
+        """Say where an entry ends that is to be handed out again; -1 if none of this base is."""
+        return -1 if self._spread is None else self._spread.end_of_waiting(base)
+
     def redeliveries(self, base: int) -> int:
         """How often an entry was given back, of shared kinds."""
         return 0 if self._spread is None else self._spread.redeliveries(base)

@@ -8,15 +8,21 @@ import pytest
 
 from tests.gateway.loop import on_loop
 from tests.gateway.pulsar.readers import (
+    EXCLUSIVE,
     FAILOVER,
+    KEY_SHARED,
     SHARED,
+    ack,
     fill,
+    fill_batch,
     ids,
+    mark,
+    messages,
     offsets,
     received,
     subscribe,
 )
-from tests.gateway.pulsar.rig import Rig, settle
+from tests.gateway.pulsar.rig import Answer, Peer, Rig, settle
 from trilogue.gateway.pulsar.readers import HELD_S
 from trilogue.gateway.pulsar.shared import PulsarSettings
 
@@ -89,3 +95,58 @@ async def test_of_many_failover_consumers_only_those_hear_of_a_change_whom_it_co
         peer.say("close_consumer", request_id=77, consumer_id=9)
         told = [each.command for each in await received(peer) if each.field != "success"]
         assert {(each.consumer_id, each.is_active) for each in told} == {(1, True)}
+
+
+@pytest.mark.parametrize("flushed", [False, True])
+@pytest.mark.parametrize("kind", [EXCLUSIVE, SHARED, FAILOVER, KEY_SHARED])
+@on_loop
+async def test_of_a_batch_whose_head_was_deleted_the_rest_comes_again(kind, flushed):
+    """Records may be deleted up to anywhere, also inside an entry."""
+    async with Rig() as rig:
+        topic = rig.topic("t")
+        await fill(rig, b"x")
+        await fill_batch(rig, *[b"y"] * 5)
+        await fill(rig, b"z")
+        if flushed:
+            await rig.flush()
+        peer = await rig.connected()
+        await subscribe(peer, kind=kind, asks=7)
+        assert [each.command.message_id.entryId for each in await taken(peer)] == [0, 1, 6]
+        peer.say("redeliverUnacknowledgedMessages", consumer_id=1)
+
+        topic.partitions[0].log.retain_from(4)
+        peer.say("flow", consumer_id=1, messagePermits=100)
+        found = await taken(peer)
+
+        assert [each.command.message_id.entryId for each in found] == [1, 6]
+        assert list(found[0].command.ack_set) == [0b11000]
+        ack(peer, ids(rig, 1, 6))
+        assert mark(rig) == 7
+        dispatcher = rig.door.readers.find(topic.partitions[0].partition_id, "s")
+        assert dispatcher.subscription.unacked == 0
+
+
+async def taken(peer: Peer) -> list[Answer]:
+    """The messages that come; failover consumers hear of themselves too."""
+    return [each for each in await received(peer) if each.field == "message"]
+
+
+@pytest.mark.parametrize("flushed", [False, True])
+@on_loop
+async def test_of_a_batch_whose_head_was_deleted_the_rest_is_acked(flushed):
+    async with Rig() as rig:
+        topic = rig.topic("t")
+        await fill(rig, b"x")
+        await fill_batch(rig, *[b"y"] * 5)
+        await fill(rig, b"z")
+        if flushed:
+            await rig.flush()
+        peer = await rig.connected()
+        await subscribe(peer, kind=SHARED, asks=7)
+        await messages(peer)
+
+        topic.partitions[0].log.retain_from(4)
+        ack(peer, ids(rig, 0, 1, 6, -1))  # of those that it does not have the log is asked
+        await settle()
+
+        assert mark(rig) == 7

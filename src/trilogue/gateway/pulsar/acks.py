@@ -121,16 +121,18 @@ async def _take_later(
         if number % IDS_A_TURN == 0:
             await asyncio.sleep(0)
         offset = signed(each.entry_id)
-        if offset < plog.start_offset:  # gone, or before the first: nothing is left to ack
+        start = plog.start_offset
+        if offset < 0 or (offset < start and start >= plog.stable_end):  # nothing is left to ack
             continue
         try:
             if offset >= plog.stable_end:
                 raise InvalidRequest(f"entry {offset} is beyond the last one")
-            span = await locate(connection.door, plog, offset)
+            span = await locate(connection.door, plog, max(offset, start))
         except EXPECTED as refusal:
             problem = refusal
             continue
-        found.append((*span, each))
+        if span[0] <= offset:  # else it is gone; or only its head is
+            found.append((*span, each))
     if dispatcher.partition.deleted or dispatcher.moves != moves:
         return
     try:

@@ -31,7 +31,7 @@ from trilogue.entry.pulsar_batch import Flag, read_metadata, sticky_key
 from trilogue.gateway.pulsar.consumer import ACTIVE_CHANGE_SINCE, Consumer
 from trilogue.gateway.pulsar.positions import section_key
 from trilogue.gateway.pulsar.reading import READ_BYTES, Later, Read, Row, read
-from trilogue.log.errors import LogError, OffsetOutOfRange
+from trilogue.log.errors import LogError
 
 if TYPE_CHECKING:
     from trilogue.gateway.pulsar.readers import Readers
@@ -84,6 +84,7 @@ class Dispatcher:
         self.messages_out = self.bytes_out = 0
         self._active: Consumer | None = None  # whom the consumers were told
         self._read: Read | None = None
+        self._started_at = partition.log.start_offset  # when that was read
         self._future: asyncio.Future[Read] | None = None
         self._handle: asyncio.Handle | None = None
         self._timer: asyncio.TimerHandle | None = None
@@ -254,6 +255,9 @@ class Dispatcher:
         subscription = self.subscription
         subscription.release_due(self.door.now_ms())
         subscription.begin_turn()
+        if self._started_at != self.partition.log.start_offset:  # what was read may be gone
+            self._started_at = self.partition.log.start_offset
+            self._read = None
         bytes_left, entries_left = TURN_BYTES, TURN_ENTRIES
         while (offset := subscription.next_offset()) != NOTHING:
             if bytes_left <= 0 or entries_left <= 0:
@@ -298,20 +302,20 @@ class Dispatcher:
         if offset >= plog.stable_end:
             self._wait()
             return False
-        try:
-            found = read(
-                plog,
-                offset,
-                self.door.settings.message_bytes_max,
-                READ_BYTES,
-                self.door.conversions,
-            )
-        except OffsetOutOfRange:
-            if offset >= plog.start_offset:
-                raise
-            self._read = None
-            self._pass(offset, plog.start_offset)
-            return True
+        start = plog.start_offset
+        if offset < start:  # what stood there is gone, all of it or its head
+            end = self.subscription.end_of_waiting(offset)
+            if end <= start:
+                self._read = None
+                self._pass(offset, start if end < 0 else end)
+                return True
+        found = read(
+            plog,
+            max(offset, start),
+            self.door.settings.message_bytes_max,
+            READ_BYTES,
+            self.door.conversions,
+        )
         if isinstance(found, Later):
             self._read_later(found)
             return False
