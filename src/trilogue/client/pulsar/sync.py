@@ -7,7 +7,8 @@
             for message in consumer:
                 consumer.ack(message)
 
-Every call may be made from any thread. Names, options and errors are those of the asyncio client.
+Every call may be made from any thread, but from no callback of a future: those run in the loop's
+thread, which cannot wait for itself. Names, options and errors are those of the asyncio client.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from collections.abc import Coroutine, Iterable, Iterator
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
+from trilogue.client.errors import ClientError
 from trilogue.client.pulsar import client as asynchronous
 from trilogue.client.pulsar.consumer import Consumer as AsyncConsumer
 from trilogue.client.pulsar.errors import ClosedError, EndOfTopic
@@ -28,6 +30,8 @@ from trilogue.client.pulsar.producer import Producer as AsyncProducer
 Result = TypeVar("Result")
 AT_ONCE = 1000
 """Messages that an iteration takes over from the loop at a time."""
+LAST_WORDS_S = 1.0
+"""How long calls of other threads have to end by themselves when the client was closed."""
 
 
 class _Loop:
@@ -35,32 +39,55 @@ class _Loop:
 
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()
+        self._lock = threading.Lock()
+        self._stopped = False
         self._thread = threading.Thread(
             target=self._loop.run_forever, name="trilogue-pulsar", daemon=True
         )
         self._thread.start()
 
     def submit(self, work: Coroutine[Any, Any, Result]) -> concurrent.futures.Future[Result]:
-        """Start something there."""
-        if self._loop.is_closed():
-            work.close()
-            raise ClosedError("the client is closed")
-        return asyncio.run_coroutine_threadsafe(work, self._loop)
+        """Start something there; ClosedError."""
+        with self._lock:  # after it there is nobody who would do it
+            if not self._stopped:
+                return asyncio.run_coroutine_threadsafe(work, self._loop)
+        work.close()
+        raise ClosedError("the client is closed")
 
     def run(self, work: Coroutine[Any, Any, Result]) -> Result:
         """Do something there and wait for it; an interrupt here cancels it there."""
+        if threading.current_thread() is self._thread:
+            work.close()
+            raise ClientError("a callback may not wait: it runs in the thread that it waits for")
         future = self.submit(work)
         try:
             return future.result()
+        except concurrent.futures.CancelledError:
+            raise ClosedError("the client is closed") from None
         finally:
             future.cancel()
 
     def stop(self) -> None:
-        """End the thread."""
-        if not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(self._loop.stop)
-            self._thread.join()
-            self._loop.close()
+        """End what still runs there, and the thread."""
+        with self._lock:
+            if self._stopped:
+                return
+            self._stopped = True
+            ending = asyncio.run_coroutine_threadsafe(_end_others(), self._loop)
+        ending.result()
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+
+async def _end_others() -> None:
+    """Let everybody else have its answer, or be cancelled: nobody may wait in another thread."""
+    others = asyncio.all_tasks() - {asyncio.current_task()}
+    if others:
+        _, late = await asyncio.wait(others, timeout=LAST_WORDS_S)
+        for task in late:
+            task.cancel()
+        await asyncio.gather(*late, return_exceptions=True)
 
 
 class _Closing:
@@ -120,6 +147,7 @@ class Producer(_Closing):
         for value, more in messages:
             future = await self._inner.submit(value, **more)
             outside: concurrent.futures.Future[MessageId] = concurrent.futures.Future()
+            outside.set_running_or_notify_cancel()  # what was handed over is not taken back
             future.add_done_callback(_copied(outside))
             futures.append(outside)
         return futures
@@ -238,6 +266,7 @@ class PulsarClient(_Closing):
     def __init__(self, url: str, **options: Any) -> None:
         self._inner = asynchronous.PulsarClient(url, **options)
         self._loop = _Loop()
+        self._closing = threading.Lock()
 
     def producer(self, topic: str, **options: Any) -> Producer:
         """Make a producer."""
@@ -267,8 +296,10 @@ class PulsarClient(_Closing):
 
     def close(self) -> None:
         """Close what was made, the connections, and the thread."""
-        try:
-            self._loop.run(self._inner.close())
-        except ClosedError:
-            return
-        self._loop.stop()
+        with self._closing:  # who comes second waits for the first
+            try:
+                self._loop.run(self._inner.close())
+            except ClosedError:
+                return
+            finally:
+                self._loop.stop()
