@@ -22,7 +22,7 @@ from tests.gateway.pulsar.readers import (
     received,
     subscribe,
 )
-from tests.gateway.pulsar.rig import Answer, Peer, Rig, settle
+from tests.gateway.pulsar.rig import Answer, Peer, Rig, frame_of, settle
 from trilogue.gateway.pulsar.readers import HELD_S
 from trilogue.gateway.pulsar.shared import PulsarSettings
 
@@ -150,3 +150,21 @@ async def test_of_a_batch_whose_head_was_deleted_the_rest_is_acked(flushed):
         await settle()
 
         assert mark(rig) == 7
+
+
+@on_loop
+async def test_who_does_not_read_is_not_asked_for_more_within_a_turn_either():
+    """A list of topics may be large, and a hundred may be asked for at once."""
+    async with Rig() as rig:
+        for number in range(100):
+            rig.topic(f"{number}-{'x' * 200}")
+        peer = await rig.connected()
+        peer.transport.stuck = True
+
+        peer.give(frame_of("getTopicsOfNamespace", request_id=1, namespace="public/default") * 90)
+        await settle()
+
+        connection = peer.connection
+        assert peer.transport.unsent + connection._out_bytes < 512 << 10
+        peer.transport.unstick()
+        assert len(await received(peer)) == 90

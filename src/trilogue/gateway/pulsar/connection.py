@@ -120,6 +120,8 @@ class PulsarConnection:
         else:
             if work is not None:
                 self.spawn(self._worked(row, message, work), len(frame))
+        if self._out_bytes >= self.stream.limits.write_high_bytes:
+            self._send_out()  # and who does not read that is asked for no more in this turn
 
     async def _worked(
         self, row: commands.Row, message: Any, work: Coroutine[Any, Any, None]
