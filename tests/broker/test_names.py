@@ -127,7 +127,7 @@ def test_pulsars_forms_of_a_name_are_read(text: str, name: PulsarName):
         "persistent://t",
         "persistent://tn/t",
         "persistent://tn/cl/ns/a/b",
-        "persistant://tn/ns/t",
+        "persist://tn/ns/t",
         "://tn/ns/t",
         "persistent://tn/ns/",
         "persistent://tn//t",
