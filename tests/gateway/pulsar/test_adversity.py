@@ -25,6 +25,7 @@ from tests.gateway.pulsar.readers import (
 from tests.gateway.pulsar.rig import Answer, Peer, Rig, frame_of, settle
 from trilogue.gateway.pulsar.readers import HELD_S
 from trilogue.gateway.pulsar.shared import PulsarSettings
+from trilogue.wire.pulsar.errors import ServerError
 
 
 @on_loop
@@ -168,3 +169,21 @@ async def test_who_does_not_read_is_not_asked_for_more_within_a_turn_either():
         assert peer.transport.unsent + connection._out_bytes < 512 << 10
         peer.transport.unstick()
         assert len(await received(peer)) == 90
+
+
+@on_loop
+async def test_nobody_makes_another_producers_messages_look_like_repetitions():
+    """De-duplication goes by the name in the message: it must be that of the one who sends it."""
+    async with Rig() as rig:
+        rig.topic("t", pulsar_deduplication="true")
+        attacker, victim = await rig.connected(), await rig.connected()
+        await attacker.producer("t", producer_name="attacker")
+        await victim.producer("t", producer_name="victim")
+
+        attacker.send(1, 2**62, metadata_producer_name="victim")
+        refused = await attacker.answer("send_error")
+        victim.send(1, 1, metadata_producer_name="victim")
+        receipt = await victim.answer("send_receipt")
+
+        assert refused.error == ServerError.MetadataError
+        assert receipt.message_id.entryId == 0

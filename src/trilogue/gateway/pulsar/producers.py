@@ -20,6 +20,7 @@ from trilogue.broker.backlog import check_backlog
 from trilogue.broker.errors import NotAllowed, NotReady, TopicTerminated
 from trilogue.broker.partition import Partition
 from trilogue.broker.writers import NO_EPOCH, Access, Admission, Writer
+from trilogue.entry.pulsar_batch import producer_key
 from trilogue.gateway.pulsar import schemas
 from trilogue.gateway.pulsar.errors import EXPECTED, Refusal
 from trilogue.gateway.pulsar.lookup import named
@@ -58,6 +59,7 @@ class Producer(Writer):
         self.encrypts = command.encrypted
         self.schema_version = NO_SCHEMA
         self.last_sequence_id = NO_SEQUENCE
+        self.key = 0  # what its name stands as in entries, once it has one
         self.turn = 0  # the newest turn of the connection in which it sent something
         self.messages = self.bytes = 0
         self.since_ms = connection.door.now_ms()
@@ -185,6 +187,7 @@ async def _create(producer: Producer, command: CommandProducer) -> None:
         writers = connection.door.broker.writers.of(producer.partition.partition_id)
         if not producer.name:
             producer.name = connection.door.new_producer_name(producer.partition)
+        producer.key = producer_key(producer.name)
         holder = writers.find(producer.name)
         if isinstance(holder, Producer) and not producer.replaces(holder):
             holder.connection.check_alive()
