@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import re
+from collections.abc import AsyncIterator
 from types import SimpleNamespace
 from typing import Any
 
 import httpx
 
 from trilogue.broker.access import Operation, Principal, Resource, ResourceKind
+from trilogue.gateway.http import pulsar_admin
 from trilogue.gateway.http.pulsar_admin import build_pulsar_app, every_row
 
 VALUES = {
@@ -61,3 +63,22 @@ def test_who_may_not_is_told_so_and_nothing_happens():
 
     asyncio.run(ask_all())
     assert len(nobody.asked) == sum(len(row.methods.split()) for row in every_row())
+
+
+def test_a_body_that_does_not_end_is_refused_and_its_connection_closed(monkeypatch: Any):
+    monkeypatch.setattr(pulsar_admin, "BODY_S", 0.05)
+    app = build_pulsar_app(Any)
+
+    async def begun() -> AsyncIterator[bytes]:
+        yield b"{"
+        await asyncio.Event().wait()
+
+    async def ask() -> httpx.Response:
+        transport = httpx.ASGITransport(app)
+        async with httpx.AsyncClient(transport=transport, base_url="http://node") as client:
+            return await client.put("/admin/v2/persistent/a/b/t", content=begun())
+
+    answer = asyncio.run(ask())
+
+    assert answer.status_code == 408
+    assert answer.headers["connection"] == "close"

@@ -10,10 +10,12 @@ methods that a path has not are 405.
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import logging
 import re
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from urllib.parse import unquote
 
 from starlette.applications import Starlette
@@ -52,6 +54,8 @@ log = logging.getLogger(__name__)
 V1, V2, V3 = "/admin", "/admin/v2", "/admin/v3"
 PLACE, OLD_PLACE = "{tenant}/{namespace}", "{tenant}/{cluster}/{namespace}"
 ESCAPED_SLASH = re.compile("%2[fF]")
+BODY_S = 30.0  # from the head of a request to the end of its body
+BODY_LEFT = frozenset({408, 413})  # of these a body was not read to its end
 HEADERS = {"cache-control": "no-store", "x-content-type-options": "nosniff"}
 
 
@@ -129,6 +133,8 @@ def _endpoint(door: Shared, row: Row) -> Callable[[Request], Awaitable[Response]
             reply = await _answer(door, row, request)
         except Problem as problem:
             reply = refusal(problem.status, str(problem))
+            if problem.status in BODY_LEFT:
+                reply = replace(reply, headers={"Connection": "close"})
         except BrokerError as problem:
             reply = refusal(status_of(problem), str(problem))
         except (LogError, MetaError) as problem:
@@ -178,7 +184,15 @@ def _check_origin(request: Request) -> None:
 
 
 async def _body(request: Request) -> bytes:
-    """The whole body, if it is no larger than any of ours; Problem 413."""
+    """The whole body, if it is no larger than any of ours and comes in time; Problem 413, 408."""
+    try:
+        async with asyncio.timeout(BODY_S):
+            return await _read_body(request)
+    except TimeoutError:
+        raise Problem(408, f"a body has to come within {BODY_S} s") from None
+
+
+async def _read_body(request: Request) -> bytes:
     declared = request.headers.get("content-length", "0")
     if declared.isdigit() and int(declared) > BODY_MAX:
         raise Problem(413, f"a body has at most {BODY_MAX} bytes")

@@ -7,6 +7,7 @@ comes whole, as a real broker gives it.
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import AsyncIterator
 from struct import Struct
@@ -21,7 +22,7 @@ from trilogue.entry.kafka_batch import read_header
 from trilogue.entry.pulsar_codecs import decompress
 from trilogue.gateway.http.pulsar_asked import Asked, Problem, Reply
 from trilogue.gateway.http.pulsar_live import iso
-from trilogue.gateway.pulsar.reading import Later, Read, Row, read
+from trilogue.gateway.pulsar.reading import READ_BYTES, Later, Read, Row, read
 from trilogue.log.errors import OffsetOutOfRange
 from trilogue.log.partition_log import Cold
 from trilogue.wire.pulsar.pulsar_pb2 import MessageMetadata
@@ -33,12 +34,15 @@ PAYLOAD_MAX = 16 << 20
 _SIZE = Struct(">I").unpack_from
 
 
-async def read_at(asked: Asked, partition: Partition, offset: int) -> Read:
-    """Read some entries from the one that contains an offset on."""
+async def read_at(
+    asked: Asked, partition: Partition, offset: int, max_bytes: int = READ_BYTES
+) -> Read:
+    """Read some entries from the one that contains an offset on; others have a turn meanwhile."""
     door, log = asked.door, partition.log
-    found = read(log, offset, door.frame_bytes_max)
+    found = read(log, offset, door.frame_bytes_max, max_bytes)
     if isinstance(found, Later):
         return await door.loop.run_in_executor(door.executor, found.run)
+    await asyncio.sleep(0)
     return found
 
 
@@ -63,7 +67,7 @@ async def last_row(asked: Asked, partition: Partition, below: int | None = None)
     for _ in range(ENTRIES_MAX):
         if offset < log.start_offset:
             return None
-        found = await read_at(asked, partition, offset)
+        found = await read_at(asked, partition, offset, 1)  # one entry
         seen = [row for row in found.rows if row.section is not None and row.base <= offset]
         if seen:
             return seen[-1]
@@ -113,7 +117,7 @@ async def entry_of_id(asked: Asked) -> object:
     try:
         async for row in rows_from(asked, partition, entry):
             if row.base == entry:
-                return message(partition, row)
+                return await message(asked, partition, row)
             break
     except OffsetOutOfRange as error:
         raise Problem(404, "Message id not found") from error
@@ -134,7 +138,7 @@ async def examine(asked: Asked) -> object:
         async for row in rows_from(asked, partition, partition.log.start_offset):
             number -= 1
             if number == 0:
-                return message(partition, row)
+                return await message(asked, partition, row)
         raise Problem(404, "Message not found")
     last = await last_row(asked, partition)
     while last is not None and number > 1:
@@ -142,7 +146,7 @@ async def examine(asked: Asked) -> object:
         last = await last_row(asked, partition, last.base)
     if last is None:
         raise Problem(404, "Message not found")
-    return message(partition, last)
+    return await message(asked, partition, last)
 
 
 async def id_of_time(asked: Asked) -> object:
@@ -179,8 +183,13 @@ def metadata_of(row: Row) -> MessageMetadata:
     return MessageMetadata.FromString(bytes(view[METADATA_AT : METADATA_AT + size]))
 
 
-def message(partition: Partition, row: Row) -> Reply:
-    """An entry as an answer."""
+async def message(asked: Asked, partition: Partition, row: Row) -> Reply:
+    """An entry as an answer; made in the executor, for a few bytes may stand for many."""
+    door = asked.door
+    return await door.loop.run_in_executor(door.executor, _message, partition, row)
+
+
+def _message(partition: Partition, row: Row) -> Reply:
     view = memoryview(row.section or b"")
     (size,) = _SIZE(view, METADATA_AT - 4)
     metadata = metadata_of(row)

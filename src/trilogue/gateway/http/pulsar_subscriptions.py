@@ -260,7 +260,7 @@ async def peek(asked: Asked) -> object:
     async for row in _unacked(asked, partition, cursor):
         position -= 1
         if position == 0:
-            return message(partition, row)
+            return await message(asked, partition, row)
     raise Problem(404, "Message not found")
 
 
