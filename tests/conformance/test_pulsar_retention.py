@@ -18,6 +18,7 @@ WITHIN_S = 30.0
 SHORT = {
     "journal.file-age": "100ms",
     "retention.check-every": "200ms",
+    "subscriptions.check-every": "200ms",
     "segments.grace": "200ms",
 }
 NAMESPACE = "namespaces/public/default"

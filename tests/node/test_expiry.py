@@ -6,6 +6,7 @@ docs/reference/retention.md has the table.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Coroutine
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
@@ -14,6 +15,7 @@ import pytest
 from tests.broker.fakes import batch
 from tests.broker.node_room import Node
 from tests.broker.pulsar import append, send
+from tests.gateway.loop import on_loop
 
 from trilogue.broker.backlog import backlog_size, check_backlog
 from trilogue.broker.errors import BacklogExceeded, BacklogHold, BrokerError
@@ -78,7 +80,11 @@ class Room:
 
     def look(self) -> None:
         storage = cast("Storage", SimpleNamespace(broker=self.node.broker))
-        asyncio.run(Expiry(storage, self.node.loop.now_ms).look())
+        asyncio.run(Expiry(storage, self.node.loop.now_ms, every_s=1).look())
+
+    def runs(self, every_s: float) -> Coroutine[Any, Any, None]:
+        storage = cast("Storage", SimpleNamespace(broker=self.node.broker))
+        return Expiry(storage, self.node.loop.now_ms, every_s=every_s).run()
 
     def check(self) -> None:
         check_backlog(self.partition, self.node.broker.subscriptions, self.now_ms)
@@ -205,6 +211,26 @@ def test_writers_are_refused_while_too_much_waits(
 
     room.node.broker.subscriptions.ack_until(room.cursor, 1)
     room.check()
+
+
+@on_loop
+async def test_it_looks_again_and_again():
+    room = Room(size_quota=Quota(1_000, -1, EXCEPTION))
+    writers = room.node.broker.writers.of(room.partition.partition_id)
+    looking = asyncio.create_task(room.runs(10))
+    writers.admit(early := Gone("early"))
+    await asyncio.sleep(15)
+    assert not early.was_sent_off
+
+    room.append(value=bytes(1_000))
+    await asyncio.sleep(4)
+    assert not early.was_sent_off
+    await asyncio.sleep(2)
+    assert early.was_sent_off
+    writers.admit(late := Gone("late"))
+    await asyncio.sleep(10)
+    assert late.was_sent_off
+    looking.cancel()
 
 
 def test_below_its_limits_a_quota_does_nothing():

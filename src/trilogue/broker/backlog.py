@@ -72,11 +72,13 @@ def plan_moves(cluster: Topics, subscriptions: Subscriptions, now_ms: int) -> It
 
 def _due(partition: Partition, subscriptions: Subscriptions, now_ms: int) -> Due | None:
     policies, log = partition.policies, partition.log
+    ages = [each for each in (policies.ttl_s, _age_limit(policies, evicts=True)) if each > 0]
+    limit = _size_limit(policies, evicts=True)
+    if not ages and limit < 0:
+        return None
     mark = subscriptions.needed(log.partition_id)
     if mark is None or mark >= log.high_watermark:
         return None
-    ages = [each for each in (policies.ttl_s, _age_limit(policies, evicts=True)) if each > 0]
-    limit = _size_limit(policies, evicts=True)
     until = 0
     if limit >= 0:
         runs = _runs(partition)

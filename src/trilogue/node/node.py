@@ -33,6 +33,7 @@ from trilogue.node.advertise import advertised
 from trilogue.node.commits import Commits
 from trilogue.node.compacting import Compacting
 from trilogue.node.doors import PlannedDoor, bind_door, plan_doors
+from trilogue.node.expiry import Expiry
 from trilogue.node.flush import Flusher
 from trilogue.node.jobs import Helper
 from trilogue.node.lag import Lag
@@ -171,6 +172,9 @@ class Node:
             at_work=lambda: self.maintenance.at_work,
             on_moved=self.maintenance.wake,
         )
+        self.expiry = Expiry(
+            self.storage, wall_clock_ms, every_s=settings.seconds("subscriptions.check-every")
+        )
         self.flusher = Flusher(
             self.storage,
             self.helper,
@@ -184,6 +188,7 @@ class Node:
         for work in (
             self.flusher.run(),
             self.flusher.seal_old(),
+            self.expiry.run(),
             self.retention.run(),
             self._manifests.run(),
             self.compacting.run(),

@@ -1,6 +1,6 @@
 """The retention loop: messages whose time is over go, and then the files that held only such.
 
-marks of subscriptions move over what is too old or too much for them (expiry.py)
+marks of subscriptions move over what is too old or too much for them: expiry.py, before this
 broker: which partitions start later now ──► meta ──► log shows nothing below
                                                           │
 segments in which nothing is left ◄────────────────────────┘
@@ -17,7 +17,6 @@ from trilogue.broker.retention import plan_retention
 from trilogue.log.errors import DiskFull
 from trilogue.meta.errors import TooManyCommits
 from trilogue.meta.port import DeleteSegment, Op, PutPartitionState
-from trilogue.node.expiry import Expiry
 from trilogue.node.manifests import Manifests
 from trilogue.node.retired import RetiredFiles
 from trilogue.node.storage import Storage
@@ -45,7 +44,6 @@ class Retention:
         at_work: Callable[[], Collection[int]] = frozenset,
         on_moved: Callable[[], object] = lambda: None,
     ) -> None:
-        self.expiry = Expiry(storage, now_ms)
         self._storage = storage
         self._manifests = manifests
         self._retired = retired
@@ -68,7 +66,6 @@ class Retention:
 
     async def look(self) -> None:
         """Do what is due now."""
-        await self.expiry.look()
         starts = await self._plan()
         if starts:
             ops = [PutPartitionState(each, start_offset=start) for each, start in starts.items()]

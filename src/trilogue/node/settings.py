@@ -248,6 +248,14 @@ TABLE: tuple[Setting, ...] = (
         minimum=100,
     ),
     Setting(
+        "subscriptions.check-every",
+        Kind.DURATION,
+        "10s",
+        "How often the server looks whether what subscriptions have not acked is too old (message "
+        "TTL) or too much (backlog quota).",
+        minimum=100,
+    ),
+    Setting(
         "segments.grace",
         Kind.DURATION,
         "60s",
