@@ -61,10 +61,11 @@ def test_properties_in_a_header_are_json_whatever_is_in_them(admin: Admin, name:
     url = f"pulsar://{admin.server.doors['pulsar']}"
     client = pulsar.Client(url, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error))
     producer = client.create_producer(f"persistent://{name}/t")
-    producer.send(b"x", properties=texts, partition_key="back\\slash")
+    producer.send(b"x", properties=texts, partition_key="back\\slash", event_timestamp=2**63)
     client.close()
 
     answer = admin.ask("GET", f"persistent/{name}/t/examinemessage")
 
     assert json.loads(answer.headers["X-Pulsar-PROPERTY"]) == texts
     assert answer.headers["X-Pulsar-partition-key"] == "back\\slash"
+    assert answer.headers["X-Pulsar-event-time"] == "9999-12-31T23:59:59.000Z"

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from datetime import UTC, datetime
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from trilogue.broker.partition import Partition
 from trilogue.gateway.pulsar.producers import Producer
@@ -16,6 +16,8 @@ from trilogue.gateway.pulsar.producers import Producer
 if TYPE_CHECKING:
     from trilogue.gateway.pulsar.connection import PulsarConnection
     from trilogue.gateway.pulsar.shared import Shared
+
+LAST_MS: Final = 253_402_300_799_000  # 9999-12-31T23:59:59Z, the last that Python can say
 
 
 def producers(door: Shared, partition: Partition) -> list[Producer]:
@@ -67,6 +69,6 @@ def address(connection: PulsarConnection) -> str:
 
 
 def iso(time_ms: int) -> str:
-    """A moment as administration writes it."""
-    moment = datetime.fromtimestamp(time_ms / 1000, UTC)
+    """A moment as administration writes it; producers may say times after the year 9999."""
+    moment = datetime.fromtimestamp(min(time_ms, LAST_MS) / 1000, UTC)
     return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
