@@ -187,3 +187,30 @@ async def test_nobody_makes_another_producers_messages_look_like_repetitions():
 
         assert refused.error == ServerError.MetadataError
         assert receipt.message_id.entryId == 0
+
+
+@on_loop
+async def test_what_producers_and_consumers_say_of_themselves_is_bounded_in_all():
+    async with Rig() as rig:
+        rig.topic("t")
+        peer = await rig.connected()
+        much = [{"key": "k", "value": "v" * 16_000}]
+        ranges = [{"start": each, "end": each} for each in range(1_024)]
+        for number in range(1, 120):
+            await peer.producer("t", producer_id=number, metadata=much)
+        for number in range(1, 1_000):
+            peer.say(
+                "subscribe",
+                topic="t",
+                subscription=f"s-{number}",
+                subType=KEY_SHARED,
+                consumer_id=number,
+                request_id=5_000 + number,
+                durable=False,
+                keySharedMeta={"keySharedMode": 1, "hashRanges": ranges},
+            )
+        found = [each.field for each in await received(peer)]
+
+        assert 5 < found.count("success") < 40
+        assert found.count("success") + found.count("error") == 999
+        await peer.producer("t", producer_id=1_000)

@@ -19,6 +19,7 @@ from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any
 
 from trilogue.broker.access import ANONYMOUS, Operation, Resource, ResourceKind
+from trilogue.broker.errors import NotAllowed
 from trilogue.gateway.pulsar import commands, send
 from trilogue.gateway.pulsar.errors import EXPECTED, code_of
 from trilogue.gateway.pulsar.shared import NO_REQUEST, Attached
@@ -38,6 +39,7 @@ log = logging.getLogger(__name__)
 SEND = BaseCommand.SEND
 GATHERED_MAX = 64 << 10  # smaller writes are joined: one system call, one copy
 CLOSED_IDS_MAX = 1_000
+SAID_FREE = 1_024  # of one producer or consumer: bounded by how many there may be
 
 
 class PulsarConnection:
@@ -306,6 +308,14 @@ class PulsarConnection:
         self.door.journal.on_commit(lambda problem: self.guarded(lambda: callback(problem)))
 
     # ---- help for handlers
+
+    def check_said(self, size: int) -> None:
+        """Refuse a producer or consumer that says too much of itself, with all that are there."""
+        if size <= SAID_FREE:
+            return
+        there = [*self.producers.values(), *self.consumers.values()]
+        if size + sum(each.said for each in there) > self.door.settings.said_bytes_max:
+            raise NotAllowed("the connection's producers and consumers say too much of themselves")
 
     def may(self, operation: Operation, kind: ResourceKind, name: object) -> bool:
         """Whether the client may do this, to the thing of this canonical name."""

@@ -39,6 +39,7 @@ class Consumer(Member):
     read_compacted: bool = False
     takes_any_schema: bool = False
     metadata: dict[str, str] = field(default_factory=dict)
+    said: int = 0  # about how many bytes those and its key ranges are
     end_told: bool = False  # that no more messages will come
     was_active: bool | None = None  # what it was told last
     bad_messages: int = 0  # that it could not read

@@ -63,6 +63,7 @@ log = logging.getLogger(__name__)
 EARLIEST_FIRST = CommandSubscribe.Earliest
 NAME_BYTES_MAX: Final = 1_024  # of a consumer, of a subscription
 METADATA_MAX: Final = 16 << 10  # characters that a consumer may say about itself
+RANGE_BYTES: Final = 128  # about what one that it asks for takes
 REDELIVER_IDS_MAX: Final = 100_000
 
 
@@ -88,12 +89,17 @@ def _consumer_of(connection: PulsarConnection, command: CommandSubscribe) -> Con
     metadata = {each.key: each.value for each in command.metadata}
     if len(name.encode()) > NAME_BYTES_MAX:
         raise InvalidRequest(f"a consumer's name has {NAME_BYTES_MAX} bytes at most")
-    if sum(len(text) for each in metadata.items() for text in each) > METADATA_MAX:
+    said = sum(len(text) for each in metadata.items() for text in each)
+    if said > METADATA_MAX:
         raise InvalidRequest(f"a consumer's metadata have {METADATA_MAX} characters at most")
     ranges = None
     meta = command.keySharedMeta
     by_key = command.subType == CommandSubscribe.Key_Shared
-    if by_key and meta.keySharedMode == KeySharedMode.STICKY:
+    brings_ranges = by_key and meta.keySharedMode == KeySharedMode.STICKY
+    if brings_ranges:
+        said += RANGE_BYTES * len(meta.hashRanges)
+    connection.check_said(said)
+    if brings_ranges:
         ranges = tuple((each.start, each.end) for each in meta.hashRanges)
     return Consumer(
         name,
@@ -109,6 +115,7 @@ def _consumer_of(connection: PulsarConnection, command: CommandSubscribe) -> Con
         takes_any_schema=schemas.takes_any(command),
         connected_ms=connection.door.now_ms(),
         metadata=metadata,
+        said=said,
     )
 
 

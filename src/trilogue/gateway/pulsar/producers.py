@@ -59,6 +59,7 @@ class Producer(Writer):
         self.encrypts = command.encrypted
         self.schema_version = NO_SCHEMA
         self.last_sequence_id = NO_SEQUENCE
+        self.said = 0  # characters of metadata
         self.key = 0  # what its name stands as in entries, once it has one
         self.turn = 0  # the newest turn of the connection in which it sent something
         self.messages = self.bytes = 0
@@ -156,13 +157,16 @@ def create(
         return None
     if len(connection.producers) >= connection.door.settings.producers_max:
         raise Refusal(ServerError.NotAllowedError, "the connection has as many producers as it may")
-    if sum(len(each.key) + len(each.value) for each in command.metadata) > METADATA_MAX:
+    said = sum(len(each.key) + len(each.value) for each in command.metadata)
+    connection.check_said(said)
+    if said > METADATA_MAX:
         raise Refusal(
             ServerError.NotAllowedError, f"metadata of more than {METADATA_MAX} characters"
         )
     if len(command.producer_name.encode()) > NAME_BYTES_MAX:
         raise Refusal(ServerError.NotAllowedError, f"a name of more than {NAME_BYTES_MAX} bytes")
     producer = connection.producers[producer_id] = Producer(connection, command)
+    producer.said = said
     return _create(producer, command)
 
 

@@ -50,7 +50,9 @@ def take(connection: PulsarConnection, _command: None, frame: memoryview) -> Non
         if partition.policies.encryption_required and not read_metadata(entry).has_encryption:
             raise Refusal(ServerError.MetadataError, "Messages must be encrypted")
         if partition.policies.deduplication and stamp.producer_key != producer.key:
-            raise Refusal(ServerError.MetadataError, "a message names another producer than its own")
+            raise Refusal(
+                ServerError.MetadataError, "a message names another producer than its own"
+            )
         appended = partition.append_entry(entry, header, now_ms=now_ms, sequence=stamp)
     except (BrokerError, EntryError, Refusal) as problem:
         connection.sends.append(refusal(producer_id, sequence_id, problem))

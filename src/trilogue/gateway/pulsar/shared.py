@@ -63,6 +63,7 @@ class PulsarSettings:
     requests_bytes_max: int = 8 * MIB  # of their frames
     producers_max: int = 10_000  # of a connection; so for the next
     consumers_max: int = 10_000
+    said_bytes_max: int = 4 * MIB  # what these say about themselves, where it is much
     watchers_max: int = 32
     key_shared_ring: bool = True  # consistent hashing of keys; else ranges that are halved
 
