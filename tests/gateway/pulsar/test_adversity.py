@@ -214,3 +214,19 @@ async def test_what_producers_and_consumers_say_of_themselves_is_bounded_in_all(
         assert 5 < found.count("success") < 40
         assert found.count("success") + found.count("error") == 999
         await peer.producer("t", producer_id=1_000)
+
+
+@on_loop
+async def test_one_ack_may_name_as_many_messages_as_an_application_took_at_once():
+    """Java's acknowledge(Messages) is one ACK, however long the list was; real brokers take it."""
+    async with Rig() as rig:
+        rig.topic("t")
+        await fill(rig, b"a", b"b")
+        peer = await rig.connected()
+        await subscribe(peer, kind=SHARED)
+        await messages(peer)
+
+        ack(peer, ids(rig, 0) * 20_000 + ids(rig, 1))
+
+        assert not peer.is_cut
+        assert mark(rig) == 2

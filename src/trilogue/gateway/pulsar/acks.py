@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 CUMULATIVE: Final = 1
-IDS_MAX: Final = 10_000  # of one ACK; clients send up to about a thousand
+IDS_MAX: Final = 100_000  # of one ACK; Java sends a list as long as its application made it
 IDS_A_TURN: Final = 100  # that the log is asked for before others have their turn
 RANGES_MAX: Final = 100_000  # of one ACK
 VALIDATION_ERRORS = (
