@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -19,7 +20,16 @@ from tests.entry.converted import (
 )
 from trilogue.entry import convert
 from trilogue.entry.convert import Skipped
+from trilogue.entry.convert_names import (
+    DELIVER_AT,
+    KEY_FORM,
+    KEY_IS_BASE64,
+    KEY_IS_BROKEN,
+    NULL_KEY,
+)
+from trilogue.entry.entry import Record
 from trilogue.entry.kafka_batch import (
+    build_batch,
     check_crc,
     read_header,
 )
@@ -85,6 +95,26 @@ def test_pulsar_to_kafka_and_back_loses_nothing(messages, codec, fields, is_batc
     assert described.schema_id == (before.schema_id or b"")
     assert described.replicated_from == (before.replicated_from or "")
     assert described.deliver_at_time == max(0, before.deliver_at_time)
+
+
+@pytest.mark.parametrize(
+    ("key", "headers"),
+    [
+        (b"YQ==", ((KEY_FORM, KEY_IS_BROKEN),)),  # it is base64
+        (b"\xff", ((KEY_FORM, KEY_IS_BASE64),)),  # it is marked anyhow
+        (b"k", ((KEY_FORM, KEY_IS_BASE64), (KEY_FORM, KEY_IS_BASE64))),
+        (None, ((NULL_KEY, b""), (NULL_KEY, b""))),
+        (b"k", ((DELIVER_AT, b"-1"),)),
+    ],
+)
+def test_a_reserved_header_that_makes_no_sense_stays_a_header(key, headers):
+    """An application of Kafka's may write what it likes, and gets its own key back."""
+    record = Record(0, NOW_MS, key, b"v", headers)
+
+    (again,) = back_to_kafka(to_pulsar(build_batch([record])))
+
+    assert again.key == key
+    assert sorted(again.headers) == sorted(headers)
 
 
 @given(kafka_batches(), st.data())

@@ -27,6 +27,7 @@ from trilogue.entry.convert_names import (
     TIMESTAMP,
     TYPE,
     Headers,
+    decode_base64,
     parse_number,
     properties_of,
 )
@@ -107,13 +108,21 @@ def _take_key_form(headers: Headers, key: bytes | None) -> tuple[Headers, bytes 
     is_null = False
     left = []
     for name, value in headers:
-        if name == KEY_FORM and value in {KEY_IS_BASE64, KEY_IS_BROKEN} and key is not None:
+        if name == KEY_FORM and form is None and _can_be(value, key):
             form = value
-        elif name == NULL_KEY and value == b"":
+        elif name == NULL_KEY and value == b"" and not is_null:
             is_null = True
         else:
             left.append((name, value))
     return tuple(left), form, is_null
+
+
+def _can_be(form: bytes | None, key: bytes | None) -> bool:
+    """Whether a key has this form, as we would say it: of others the header stays a header."""
+    text = None if key is None else _text(key)
+    if text is None or form not in {KEY_IS_BASE64, KEY_IS_BROKEN}:
+        return False
+    return form == KEY_IS_BASE64 or decode_base64(text) is None
 
 
 def take_shared(headers: Headers) -> tuple[Headers, Shared]:
@@ -158,8 +167,10 @@ def _text(value: bytes) -> str | None:
 
 
 def _number(value: bytes) -> int | None:
+    """Read a time to deliver at; -1 is how metadata say that there is none."""
     text = _text(value)
-    return None if text is None else parse_number(text)
+    number = None if text is None else parse_number(text)
+    return None if number == -1 else number
 
 
 # ---- bytes
