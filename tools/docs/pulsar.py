@@ -12,6 +12,7 @@ from trilogue.broker.sequences import SequenceLimits
 from trilogue.broker.subscriptions import NAME_SIZE_MAX, SubscriptionLimits
 from trilogue.entry.pulsar_batch import MESSAGE_COUNT_LIMIT
 from trilogue.gateway.pulsar import patterns
+from trilogue.gateway.pulsar.acks import IDS_MAX
 from trilogue.gateway.pulsar.commands import SINCE, TABLE, Row
 from trilogue.gateway.pulsar.errors import CODES
 from trilogue.gateway.pulsar.producers import METADATA_MAX
@@ -108,13 +109,16 @@ def _bounds() -> Iterator[Bound]:
                 f"{pulsar.requests_in_flight_max:,}, {size(pulsar.requests_bytes_max)}",
                 "is not read until half are done")  # fmt: skip
     yield Bound("what a producer may say about itself", f"{METADATA_MAX:,} characters", refused)
+    yield Bound("the same of all producers and consumers of one connection, key ranges with it",
+                size(pulsar.said_bytes_max), refused)  # fmt: skip
     yield Bound("producers of one connection", count(pulsar.producers_max), refused)
     yield Bound("consumers of one connection", count(pulsar.consumers_max), refused)
     yield Bound("watches of one connection", count(pulsar.watchers_max), refused)
     yield Bound("a pattern of topics that is evaluated here",
                 f"{patterns.LENGTH_MAX} characters", "its client evaluates it")  # fmt: skip
     yield Bound("messages in one batch", count(MESSAGE_COUNT_LIMIT), "`MetadataError`")
-    yield Bound("ids and words of sets in one ACK", count(MAX_ACK_PARTS), cut)
+    yield Bound("ids in one ACK; with words of sets",
+                f"{count(IDS_MAX)}; {count(MAX_ACK_PARTS)}", cut)  # fmt: skip
     yield Bound("properties of one message, where it is converted", count(MAX_PROPERTIES),
                 "is skipped by the other protocols' readers")  # fmt: skip
     yield Bound("a definition of a schema", f"{size(schema_check.SIZE_MAX)}, "
