@@ -72,6 +72,18 @@ def test_nothing_is_appended_to_what_is_deleted_or_terminated_by_any_protocol():
     assert room.stored == []
 
 
+def test_policies_bind_who_writes_through_another_door_too():
+    """An entry says itself that it is encrypted, a batch of Kafka's cannot be."""
+    room = Room(encryption_required=True)
+    with pytest.raises(errors.PolicyViolation, match="encrypted"):
+        room.partition.append(batch(), now_ms=NOW)
+
+    room = Room(max_message_size=20)
+    with pytest.raises(errors.TooLarge):
+        room.partition.append(batch(), now_ms=NOW)
+    assert room.stored == []
+
+
 def test_transactional_entries_are_refused_until_there_are_transactions():
     with pytest.raises(errors.NotServed):
         Room().append(txn=True)

@@ -20,6 +20,7 @@ from trilogue.broker.errors import (
     CorruptRecord,
     InvalidRecord,
     NotServed,
+    PolicyViolation,
     StaleEpoch,
     TooLarge,
     TopicTerminated,
@@ -125,6 +126,7 @@ class Partition:
             raise self._closed()
         if header.attributes & TRANSACTIONAL:
             raise NotServed("transactions are not served")
+        self._check_policies(len(records), encrypted=False)
         idempotent = header.producer_id >= 0
         if idempotent:
             repeated = self.producers.check(header)
@@ -156,10 +158,8 @@ class Partition:
             raise self._closed()
         if header.attributes & TRANSACTIONAL:
             raise NotServed("transactions are not served")
-        policies = self.policies
-        if 0 < policies.max_message_size < len(entry) - PULSAR_SECTION_AT:
-            raise TooLarge(f"{len(entry)} bytes, the topic takes {policies.max_message_size}")
-        named = sequence if policies.deduplication else None
+        self._check_policies(len(entry) - PULSAR_SECTION_AT)
+        named = sequence if self.policies.deduplication else None
         sequences = self.producers.sequences
         if named is not None and sequences.repeats(self.log.partition_id, named):
             return Appended(-1, -1, True, self.patient)
@@ -175,6 +175,14 @@ class Partition:
         if named is not None and header.record_count:  # none in a chunk that is not the last
             sequences.write(log.partition_id, named, base_offset, now_ms, log.high_watermark)
         return Appended(base_offset, append_time_ms, False, self.patient)
+
+    def _check_policies(self, size: int, *, encrypted: bool = True) -> None:
+        """Refuse what Pulsar's policies for the topic forbid, whoever writes it."""
+        policies = self.policies
+        if 0 < policies.max_message_size < size:
+            raise TooLarge(f"{size} bytes, the topic takes {policies.max_message_size}")
+        if policies.encryption_required and not encrypted:
+            raise PolicyViolation("the topic takes encrypted messages only")
 
     @property
     def formats(self) -> int:
