@@ -7,9 +7,10 @@ from collections.abc import Callable
 
 import pytest
 from aiokafka.admin import AIOKafkaAdminClient
+from aiokafka.admin import NewPartitions as AioPartitions
 from aiokafka.admin import NewTopic as AioTopic
 from confluent_kafka import KafkaException
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 from tests.conformance.clients import DEADLINE, JAVA, Record
 from tests.conformance.clients.confluent import Confluent
 from tests.conformance.clients.java import Java
@@ -27,6 +28,21 @@ class ByConfluent:
         (gone,) = admin.delete_topics([topic]).values()
         gone.result(DEADLINE)
 
+    def grow(
+        self,
+        address: str,
+        topic: str,
+        partitions: int,
+        assignment: list[list[int]] | None = None,
+        **how: bool,
+    ) -> None:
+        admin = AdminClient({"bootstrap.servers": address})
+        more = {} if assignment is None else {"replica_assignment": assignment}
+        (grown,) = admin.create_partitions(
+            [NewPartitions(topic, partitions, **more)], **how
+        ).values()
+        grown.result(DEADLINE)
+
 
 class ByAiokafka:
     def create(self, address: str, topic: str, partitions: int) -> None:
@@ -34,6 +50,10 @@ class ByAiokafka:
 
     def delete(self, address: str, topic: str) -> None:
         asyncio.run(self.ask(address, "delete_topics", [topic]))
+
+    def grow(self, address: str, topic: str, partitions: int) -> None:
+        new = {topic: AioPartitions(partitions)}
+        asyncio.run(self.ask(address, "create_partitions", new))
 
     @staticmethod
     async def ask(address: str, method: str, argument: object) -> None:
@@ -53,6 +73,11 @@ class ByKafkaPython:
 
     def delete(self, address: str, topic: str) -> None:
         self.ask(address, "delete_topics", [topic])
+
+    def grow(self, address: str, topic: str, partitions: int) -> None:
+        from kafka.admin import NewPartitions as PythonPartitions
+
+        self.ask(address, "create_partitions", {topic: PythonPartitions(partitions)})
 
     @staticmethod
     def ask(address: str, method: str, argument: object) -> None:
@@ -74,6 +99,9 @@ class ByJava:
 
     def delete(self, address: str, topic: str) -> None:
         self.run(address, "--delete", f"--topic={topic}")
+
+    def grow(self, address: str, topic: str, partitions: int) -> None:
+        self.run(address, "--alter", f"--topic={topic}", f"--partitions={partitions}")
 
     def run(self, address: str, *arguments: str) -> str:
         main = "org.apache.kafka.tools.TopicCommand"
@@ -106,6 +134,44 @@ def test_a_topic_is_made_and_removed(address: str, topic: str, admin: ByConfluen
     removed = partitions_seen_by_kcat(address, topic)
 
     assert (made, removed) == (3, None)
+
+
+@pytest.mark.parametrize("admin", ADMINS)
+def test_a_topic_gets_more_partitions(address: str, topic: str, admin: ByConfluent):
+    """What was written stays where it was, and a group reads the new ones too."""
+    client = Confluent()
+    ByConfluent().create(address, topic, 2)
+    client.write(address, topic, [Record(b"k", b"old")] * 4)
+
+    admin.grow(address, topic, 5)
+    client.write(address, topic, [Record(b"%d" % each, b"new") for each in range(100)])
+
+    assert partitions_seen_by_kcat(address, topic) == 5
+    read = client.read(address, topic, 104)
+    assert {each.partition for each in read} == set(range(5))
+    old = [each for each in read if each.value == b"old"]
+    assert len({each.partition for each in old}) == 1
+    assert sorted(each.offset for each in old) == [0, 1, 2, 3]
+
+
+def test_a_topic_only_grows_and_only_onto_nodes_that_are_there(address: str, topic: str):
+    admin = ByConfluent()
+    admin.create(address, topic, 2)
+    (node,) = AdminClient({"bootstrap.servers": address}).list_topics(timeout=DEADLINE).brokers
+
+    for partitions in (1, 2):
+        assert refusal(lambda count=partitions: admin.grow(address, topic, count)) == (
+            "INVALID_PARTITIONS"
+        )
+    assert refusal(lambda: admin.grow(address, f"{topic}.not", 3)) == "UNKNOWN_TOPIC_OR_PART"
+    for wrong in ([[node + 7]], [[node, node]]):
+        assert refusal(lambda to=wrong: admin.grow(address, topic, 3, assignment=to)) == (
+            "INVALID_REPLICA_ASSIGNMENT"
+        )
+    admin.grow(address, topic, 3, validate_only=True)
+    assert partitions_seen_by_kcat(address, topic) == 2
+    admin.grow(address, topic, 3, assignment=[[node]])
+    assert partitions_seen_by_kcat(address, topic) == 3
 
 
 @pytest.mark.java

@@ -33,6 +33,7 @@ FOREIGN = {
     23: "test_kafka_leader_epochs.py",
     32: "test_kafka_configs.py",
     33: "test_kafka_configs.py",
+    37: "test_kafka_admin.py",
     44: "test_kafka_configs.py",
 }
 UNDER_ANOTHER_NAME = {"api_versions": "connection"}  # handler file -> file of its tests

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Protocol as Port
@@ -315,13 +315,19 @@ class Cluster:
         commit.done.then(lambda _: self._altered(name))
         return commit
 
-    def plan_grow(self, name: TopicName, partition_count: int) -> Commit[Topic]:
-        """Decide to give a topic more partitions; those it has keep their numbers and messages."""
+    def check_grow(
+        self,
+        name: TopicName,
+        partition_count: int,
+        assignments: Sequence[Sequence[int]] | None = None,
+    ) -> int:
+        """Return how many partitions more that is, or say why a topic cannot have so many.
+
+        `assignments` says for each new partition which nodes shall have it.
+        """
         topic = self.topic(name)
         if name in self._deleting:
             raise UnknownTopic("the topic is being deleted")
-        if name in self._altering:
-            raise InvalidRequest("the topic is being changed")
         if not topic.partitioned:
             raise InvalidPartitions("a topic without numbered partitions does not grow")
         more = partition_count - len(topic.partitions)
@@ -330,6 +336,17 @@ class Cluster:
                 f"there are {len(topic.partitions)} partitions, {partition_count} is not more"
             )
         self._check_count(partition_count, more)
+        if assignments is not None and len(assignments) != more:
+            raise InvalidAssignment(f"{len(assignments)} assignments for {more} new partitions")
+        self._check_nodes(assignments or ())
+        return more
+
+    def plan_grow(self, name: TopicName, partition_count: int) -> Commit[Topic]:
+        """Decide to give a topic more partitions; those it has keep their numbers and messages."""
+        more = self.check_grow(name, partition_count)
+        if name in self._altering:
+            raise InvalidRequest("the topic is being changed")
+        topic = self.topic(name)
         made: list[TopicRow] = []
 
         def ops() -> list[Op]:
@@ -354,7 +371,10 @@ class Cluster:
     def _check_assignment(self, assignment: Mapping[int, Sequence[int]]) -> None:
         if sorted(assignment) != list(range(len(assignment))):
             raise InvalidAssignment("an assignment names every partition from 0 on, once")
-        for nodes in assignment.values():
+        self._check_nodes(assignment.values())
+
+    def _check_nodes(self, assignments: Iterable[Sequence[int]]) -> None:
+        for nodes in assignments:
             if list(nodes) != [self.node_id]:
                 raise InvalidAssignment(f"node {self.node_id} is the only one")
 

@@ -20,6 +20,7 @@ import msgspec
 from trilogue.broker.access import Operation, ResourceKind
 from trilogue.broker.delete_records import HIGH_WATERMARK, delete_records
 from trilogue.broker.errors import InvalidName, TopicExists, UnknownTopic
+from trilogue.broker.growth import subscribe_new
 from trilogue.broker.naming import check_auto_create, check_kept
 from trilogue.broker.policies import PERMISSIONS, PROPERTIES, TERMINATED, terminated_partitions
 from trilogue.broker.topic import Topic
@@ -157,22 +158,10 @@ async def post_partitions(asked: Asked) -> None:
             422, f"Desired partitions {body} can't be less than the current partitions {now}."
         )
     if body > now:
-        before = asked.topic.partitions
         commit = cluster.plan_grow(topic.name, body)
         await asked.door.commit(commit)
-        await _subscribe_new(asked, before[0].partition_id, commit.done.result(), now)
-
-
-async def _subscribe_new(asked: Asked, like: int, topic: Topic, first: int) -> None:
-    """Let durable subscriptions of the old partitions have the new ones, from the beginning."""
-    known = asked.broker.subscriptions
-    made = [
-        known.create(partition.partition_id, cursor.name, 0, cursor.properties)
-        for cursor in list(known.of(like).values())
-        for partition in topic.partitions[first:]
-    ]
-    for promise in made:
-        await settled(promise)
+        for made in subscribe_new(asked.broker.subscriptions, commit.done.result(), now):
+            await settled(made)
 
 
 # -- deleted

@@ -28,6 +28,7 @@ from trilogue.gateway.kafka import (
     list_offsets,
     metadata,
     offsets,
+    partitions,
     produce,
     topics,
     transactions,
@@ -80,7 +81,7 @@ def _row(
 
 TOPIC, GROUP, CLUSTER = ResourceKind.TOPIC, ResourceKind.GROUP, ResourceKind.CLUSTER
 READ, WRITE, DESCRIBE = Operation.READ, Operation.WRITE, Operation.DESCRIBE
-CREATE, DELETE = Operation.CREATE, Operation.DELETE
+CREATE, DELETE, ALTER = Operation.CREATE, Operation.DELETE, Operation.ALTER
 
 TABLE: tuple[Row, ...] = (
     _row(0, (3, 13), produce.handle, TOPIC, WRITE, advertised_min=0, frame_bytes_max=GIB),
@@ -103,6 +104,7 @@ TABLE: tuple[Row, ...] = (
     _row(23, (0, 4), leader_epochs.handle, TOPIC, DESCRIBE),
     _row(32, (0, 4), configs.describe, TOPIC, Operation.DESCRIBE_SETTINGS),
     _row(33, (0, 2), configs.alter, TOPIC, Operation.ALTER_SETTINGS),
+    _row(37, (0, 3), partitions.create, TOPIC, ALTER),
     _row(44, (0, 1), configs.alter_incrementally, TOPIC, Operation.ALTER_SETTINGS),
 )
 

@@ -65,7 +65,7 @@ async def create(call: Call, request: CreateTopicsRequest) -> CreateTopicsRespon
         if len(results) % YIELD_EVERY == YIELD_EVERY - 1:
             await asyncio.sleep(0)
         try:
-            _check_request(call, len(results), mentioned[topic.name])
+            check_request(call, len(results), mentioned[topic.name])
             result, promise = _create(call, topic, validate_only=request.validate_only)
             if promise is not None:
                 waiting.append((result, promise))
@@ -163,7 +163,7 @@ async def delete(call: Call, request: DeleteTopicsRequest) -> DeleteTopicsRespon
         if len(results) % YIELD_EVERY == YIELD_EVERY - 1:
             await asyncio.sleep(0)
         try:
-            _check_request(call, len(results), mentioned[key])
+            check_request(call, len(results), mentioned[key])
             topic = await _at_rest(call, each)
             result.name = each.name or spelled_kafka(topic.name)
             result.topic_id = topic.topic_id
@@ -215,7 +215,7 @@ def _find(call: Call, asked: DeleteTopicState) -> Topic:
 # ---- both
 
 
-def _check_request(call: Call, before: int, mentioned: int) -> None:
+def check_request(call: Call, before: int, mentioned: int) -> None:
     """Refuse a topic that the request names twice, or that is one too many."""
     most = call.door.settings.topics_per_request_max
     if before >= most:

@@ -39,6 +39,7 @@ from trilogue.wire.kafka.offsets import (
     OffsetFetchRequest,
     OffsetFetchResponse,
 )
+from trilogue.wire.kafka.partitions import CreatePartitionsRequest, CreatePartitionsResponse
 from trilogue.wire.kafka.produce import ProduceRequest, ProduceResponse
 from trilogue.wire.kafka.schema import table
 from trilogue.wire.kafka.topics import (
@@ -69,6 +70,7 @@ PAIRS: tuple[tuple[type, type], ...] = (
     (OffsetForLeaderEpochRequest, OffsetForLeaderEpochResponse),
     (DescribeConfigsRequest, DescribeConfigsResponse),
     (AlterConfigsRequest, AlterConfigsResponse),
+    (CreatePartitionsRequest, CreatePartitionsResponse),
     (IncrementalAlterConfigsRequest, IncrementalAlterConfigsResponse),
 )
 
