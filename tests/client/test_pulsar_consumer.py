@@ -283,6 +283,31 @@ async def test_a_pattern_follows_the_topics_of_its_namespace(
 
 
 @on_broker
+async def test_one_topic_of_a_pattern_that_is_refused_keeps_no_other_away(
+    broker: ScriptedPulsar, client: PulsarClient
+):
+    start = "persistent://public/default/"
+    consumer = await client.subscribe_pattern("a.*", "s", period_s=3600)
+    broker.topics = [f"{start}{name}" for name in ("a1", "a2")]
+    broker.next_up["SUBSCRIBE"].append(ServerError.AuthorizationError)
+    with pytest.raises(PulsarError, match="AuthorizationError"):
+        await consumer.look_again()
+    assert consumer.topics == [f"{start}a2"]
+
+    broker.topics = [f"{start}{name}" for name in ("a2", "a3")]
+    await consumer.look_again()
+    broker.next_up["SUBSCRIBE"].append(ServerError.TopicNotFound)
+    broker.peers[0].send(close_consumer=pb.CommandCloseConsumer(consumer_id=1, request_id=1))
+    await broker.saw("SUBSCRIBE", 4)
+    await client.partitions("t")
+    broker.peers[0].message(single(b"x"), consumer=2)
+    assert (await consumer.receive(5)).value == b"x"
+    with pytest.raises(TimedOut):
+        await consumer.receive(0.01)
+    assert consumer.topics == [f"{start}a3"]
+
+
+@on_broker
 async def test_unsubscribing_removes_the_subscription_and_closes(
     broker: ScriptedPulsar, client: PulsarClient
 ):

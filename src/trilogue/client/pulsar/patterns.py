@@ -10,6 +10,7 @@ from typing import Final
 from trilogue.client.errors import ClientError
 from trilogue.client.pulsar.attached import Core, log
 from trilogue.client.pulsar.consumer import Consumer
+from trilogue.client.pulsar.errors import PulsarError
 from trilogue.client.pulsar.inbox import Inbox
 from trilogue.client.pulsar.topic_consumer import TopicConsumer
 from trilogue.client.pulsar.topics import full_name, namespace_of, without_partition
@@ -61,18 +62,30 @@ class PatternConsumer(Consumer):
 
     async def begin(self) -> None:
         """Subscribe to all that there are now, and go on looking."""
-        await self.look_again()
+        try:
+            await self.look_again()
+        except BaseException:
+            await self.close()
+            raise
         self._watching = self._core.spawn(self._watch())
 
     async def look_again(self) -> None:
-        """Take in new topics, let go of those that are no more."""
+        """Take in new topics, let go of those that are no more.
+
+        One that is refused keeps none of the others away; it is raised at the end.
+        """
         topics = await self._core.lookup.topics(self._pattern.namespace)
         wanted = {topic for topic in topics if self._pattern.matches(topic)}
         if len(wanted) > MOST_TOPICS:
             raise ClientError(f"{len(wanted)} topics match, {MOST_TOPICS} are allowed")
+        problem: PulsarError | None = None
         for topic in sorted(wanted - self._parts.keys()):
             part = self._make(topic)
-            await part.attach()
+            try:
+                await part.attach()
+            except PulsarError as refused:
+                problem = problem or refused
+                continue
             if self.closed:
                 await part.close()
                 return
@@ -80,6 +93,15 @@ class PatternConsumer(Consumer):
         for topic in self._parts.keys() - wanted:
             await self._parts.pop(topic).close()
         self._inbox.wake_all()
+        if problem is not None:
+            raise problem
+
+    def _look(self) -> None:
+        """A topic that failed for good, deleted perhaps, is no end of the others."""
+        for topic, part in list(self._parts.items()):
+            if part.failure is not None:
+                del self._parts[topic]  # and tried again when topics are looked for
+        super()._look()
 
     async def _watch(self) -> None:
         while not self.closed:
