@@ -149,6 +149,9 @@ class Rig:
     async def commit(self, commit: Commit[Any]) -> None:
         if self.hold_commits:
             self.commits.append(commit)
+            held = self.loop.create_future()
+            commit.done.then(lambda _: held.done() or held.set_result(None))
+            await held
             return
         try:
             await self.meta.reserve("partition", commit.partition_ids)

@@ -148,6 +148,8 @@ async def test_when_time_is_over_the_topic_grows_all_the_same():
 
         assert codes(later.answer()) == [("t", 0)]
         assert count(rig, "t") == 3
+        for partition in rig.door.topic("t").partitions[1:]:  # also of whom nobody waited for
+            assert subscriptions.find(partition.partition_id, "s") is not None
 
 
 @on_loop

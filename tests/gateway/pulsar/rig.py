@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 from tests.gateway.fakes import FakeTransport
 from tests.gateway.kafka.rig import LIMITS, LOG_LIMITS, NOW_MS, settle
 from tests.gateway.kafka.rig import Rig as KafkaRig
-from trilogue.broker.commit import Commit
 from trilogue.broker.names import TopicName, parse_namespace, parse_pulsar
 from trilogue.broker.namespaces import Namespace
 from trilogue.broker.topic import Topic
@@ -85,13 +84,6 @@ class Rig(KafkaRig):
             self.meta.commit_now(plan.ops(), plan.preconditions)
             topic = plan.apply()
         return topic
-
-    async def commit(self, commit: Commit[Any]) -> None:
-        await super().commit(commit)
-        if not commit.done.done:  # held
-            waiting = self.loop.create_future()
-            commit.done.then(lambda _: waiting.set_result(None))
-            await waiting
 
     async def release(self) -> None:
         """Carry out what was held."""
