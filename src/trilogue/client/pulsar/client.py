@@ -14,11 +14,11 @@ import asyncio
 import random
 import time
 from collections.abc import Callable, Iterable
-from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, TypeVar
 
 from trilogue.client.errors import ClientError
 from trilogue.client.pulsar.attached import Attached, Core
+from trilogue.client.pulsar.closing import Closing
 from trilogue.client.pulsar.consumer import Consumer
 from trilogue.client.pulsar.errors import ClosedError
 from trilogue.client.pulsar.inbox import Inbox
@@ -39,7 +39,7 @@ ATTACHED_AT_ONCE = 100
 LOOK_THROUGH = 64
 
 
-class PulsarClient:
+class PulsarClient(Closing):
     """Connections to the brokers of one cluster.
 
     `url` is `pulsar://host:port` (several hosts with commas), or `http://host:port` to look topics
@@ -67,17 +67,6 @@ class PulsarClient:
         self._made: list[Producer | Consumer] = []
         self._look_through = LOOK_THROUGH
         self._closed = False
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        await self.close()
 
     async def partitions(self, topic: str) -> int:
         """How many partitions a topic has; 0 is one without."""

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 from trilogue.client.errors import ClientError
+from trilogue.client.pulsar.closing import Closing
 from trilogue.client.pulsar.errors import ClosedError, EndOfTopic, TimedOut
 from trilogue.client.pulsar.inbox import Inbox
 from trilogue.client.pulsar.message import EARLIEST, LATEST, Message, MessageId
 from trilogue.client.pulsar.topic_consumer import TopicConsumer
 
 
-class Consumer:
+class Consumer(Closing):
     """Receives the messages of a subscription; made by `PulsarClient.subscribe`."""
 
     def __init__(self, parts: list[TopicConsumer], inbox: Inbox) -> None:
@@ -22,17 +22,6 @@ class Consumer:
         self._inbox = inbox
         self.closed = False
         """Whether it receives no more."""
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        await self.close()
 
     def __aiter__(self) -> AsyncIterator[Message]:
         return self

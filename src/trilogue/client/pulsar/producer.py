@@ -5,9 +5,8 @@ from __future__ import annotations
 import asyncio
 import base64
 from collections.abc import Iterable, Mapping
-from types import TracebackType
-from typing import Self
 
+from trilogue.client.pulsar.closing import Closing
 from trilogue.client.pulsar.message import MessageId
 from trilogue.client.pulsar.routing import Router
 from trilogue.client.pulsar.topic_producer import TopicProducer
@@ -16,24 +15,13 @@ from trilogue.wire.pulsar.shapes import Single
 Properties = Mapping[str, str] | Iterable[tuple[str, str]]
 
 
-class Producer:
+class Producer(Closing):
     """Sends messages to one topic; made by `PulsarClient.producer`."""
 
     def __init__(self, topic: str, parts: list[TopicProducer], router: Router | None) -> None:
         self.topic = topic
         self._parts = parts
         self._router = router
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        await self.close()
 
     @property
     def closed(self) -> bool:

@@ -18,13 +18,12 @@ import msgspec
 from trilogue.broker.errors import UnknownTopic
 from trilogue.broker.partition import Partition
 from trilogue.entry.entry import EntryError
-from trilogue.entry.kafka_batch import read_header
 from trilogue.entry.pulsar_codecs import decompress
 from trilogue.gateway.http.pulsar_asked import Asked, Problem, Reply
 from trilogue.gateway.http.pulsar_live import iso
 from trilogue.gateway.pulsar.reading import READ_BYTES, Later, Read, Row, read
+from trilogue.gateway.pulsar.seek import offset_for_publish_time
 from trilogue.log.errors import OffsetOutOfRange
-from trilogue.log.partition_log import Cold
 from trilogue.wire.pulsar.pulsar_pb2 import MessageMetadata
 
 METADATA_AT = 10  # in a section: behind 0e01, the checksum and the size
@@ -152,28 +151,10 @@ async def examine(asked: Asked) -> object:
 async def id_of_time(asked: Asked) -> object:
     """GET …/messageid/{timestamp}: the first entry that came at this time or later."""
     topic, partition = asked.partition
-    offset = await offset_of_time(asked, partition, asked.number("timestamp"))
+    offset = await offset_for_publish_time(asked.door, partition, asked.number("timestamp"))
     async for row in rows_from(asked, partition, offset):
         return id_json(partition, row.base, asked.name.partition if topic.partitioned else -1)  # type: ignore[arg-type]
     raise UnknownTopic("there is no message of this time or later")
-
-
-async def offset_of_time(asked: Asked, partition: Partition, timestamp_ms: int) -> int:
-    """The offset of the first entry published at a time or later; the end if there is none."""
-    door, log = asked.door, partition.log
-    offset: int | None = None
-    for _ in range(ENTRIES_MAX):
-        found = log.offset_for_time(timestamp_ms, offset)
-        if found is None:
-            break
-        if isinstance(found, Cold):
-            view = await door.loop.run_in_executor(door.executor, found.run)
-            if not len(view):
-                offset = found.next_offset
-                continue
-            return read_header(view).base_offset
-        return read_header(b"".join(found.slices)).base_offset
-    return log.stable_end
 
 
 def metadata_of(row: Row) -> MessageMetadata:

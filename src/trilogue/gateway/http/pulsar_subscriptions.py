@@ -20,12 +20,12 @@ from trilogue.gateway.http.pulsar_messages import (
     ENTRIES_MAX,
     MessageId,
     message,
-    offset_of_time,
     rows_from,
 )
 from trilogue.gateway.http.pulsar_topics import topic_or_made
 from trilogue.gateway.pulsar.positions import LATEST
 from trilogue.gateway.pulsar.reading import Row as StoredRow
+from trilogue.gateway.pulsar.seek import offset_for_publish_time
 
 SKIP_MAX = 2**31 - 1
 
@@ -195,7 +195,7 @@ async def _expire(asked: Asked, cursors: list[tuple[Partition, Cursor]]) -> None
         raise Problem(412, "the age of messages is a number from 0 on")
     before_ms = asked.door.now_ms() - seconds * 1000
     for partition, cursor in cursors:
-        end = await offset_of_time(asked, partition, before_ms)
+        end = await offset_for_publish_time(asked.door, partition, before_ms)
         _ack_until(asked, partition, cursor, end)
 
 
@@ -221,7 +221,7 @@ async def reset_to_time(asked: Asked) -> None:
     """Begin again with the first message of a time, or after all when there is none."""
     timestamp = asked.number("timestamp")
     for partition, cursor in _cursors(asked):
-        mark = await offset_of_time(asked, partition, timestamp)
+        mark = await offset_for_publish_time(asked.door, partition, timestamp)
         await _seek(asked, partition, cursor.name, mark)
 
 
