@@ -6,9 +6,12 @@ rates are not measured and are 0.
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Iterator
 from typing import Any
 
 from trilogue.broker.partition import Partition
+from trilogue.broker.topic import Topic
 from trilogue.gateway.http.pulsar_asked import Asked, Problem
 from trilogue.gateway.http.pulsar_live import iso, producer_stats, producers
 from trilogue.gateway.http.pulsar_messages import MessageId, last_row
@@ -28,14 +31,21 @@ async def partitioned_stats(asked: Asked) -> object:
     topic = asked.topic
     if not topic.partitioned or asked.name.partition is not None:
         raise Problem(404, f"Partitioned Topic {asked.name} not found")
-    each = {
-        f"{asked.name}-partition-{index}": partition_stats(asked, partition)
-        for index, partition in enumerate(topic.partitions)
-    }
+    each: dict[str, Any] = {}
+    for name, partition in _named(asked, topic):
+        each[name] = partition_stats(asked, partition)
+        await asyncio.sleep(0)  # there may be thousands, and others have their turns meanwhile
     total = _sum(list(each.values()))
     total["metadata"] = {"partitions": len(topic.partitions), "deleted": False}
     total["partitions"] = each if asked.flag("perPartition", default=True) else {}
     return total
+
+
+def _named(asked: Asked, topic: Topic) -> Iterator[tuple[str, Partition]]:
+    """The partitions of a topic with their names."""
+    name = asked.name
+    for index, partition in enumerate(topic.partitions):
+        yield f"{name}-partition-{index}", partition
 
 
 def partition_stats(asked: Asked, partition: Partition) -> dict[str, Any]:
@@ -162,10 +172,10 @@ async def partitioned_internal_stats(asked: Asked) -> object:
     topic = asked.topic
     if not topic.partitioned or asked.name.partition is not None:
         raise Problem(404, f"Partitioned Topic {asked.name} not found")
-    each = {
-        f"{asked.name}-partition-{index}": await _internal(asked, partition)
-        for index, partition in enumerate(topic.partitions)
-    }
+    each: dict[str, Any] = {}
+    for name, partition in _named(asked, topic):
+        each[name] = await _internal(asked, partition)
+        await asyncio.sleep(0)
     return {"metadata": {"partitions": len(topic.partitions)}, "partitions": each}
 
 
