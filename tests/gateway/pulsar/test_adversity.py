@@ -230,3 +230,23 @@ async def test_one_ack_may_name_as_many_messages_as_an_application_took_at_once(
 
         assert not peer.is_cut
         assert mark(rig) == 2
+
+
+@pytest.mark.parametrize("durable", [True, False])
+@on_loop
+async def test_who_acks_what_was_deleted_meanwhile_has_it_no_more(durable):
+    """It would count against what a consumer may have unacked as long as it lives."""
+    async with Rig() as rig:
+        topic = rig.topic("t")
+        await fill(rig, *[b"x"] * 5)
+        peer = await rig.connected()
+        await subscribe(peer, kind=SHARED, durable=durable)
+        await messages(peer)
+        dispatcher = rig.door.readers.find(topic.partitions[0].partition_id, "s")
+
+        topic.partitions[0].log.retain_from(5)
+        ack(peer, ids(rig, 0, 1, 2, 3, 4, -1))
+        await settle()
+
+        assert dispatcher.subscription.unacked == 0
+        assert dispatcher.acked.mark == 5

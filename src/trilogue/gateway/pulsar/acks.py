@@ -31,6 +31,8 @@ from trilogue.wire.pulsar.hot import Ack, AckId, read_ack
 
 if TYPE_CHECKING:
     from trilogue.gateway.pulsar.connection import PulsarConnection
+    from trilogue.gateway.pulsar.shared import Shared
+    from trilogue.log.partition_log import PartitionLog
 
 log = logging.getLogger(__name__)
 
@@ -120,19 +122,10 @@ async def _take_later(
     for number, each in enumerate(ack.ids, 1):
         if number % IDS_A_TURN == 0:
             await asyncio.sleep(0)
-        offset = signed(each.entry_id)
-        start = plog.start_offset
-        if offset < 0 or (offset < start and start >= plog.stable_end):  # nothing is left to ack
-            continue
         try:
-            if offset >= plog.stable_end:
-                raise InvalidRequest(f"entry {offset} is beyond the last one")
-            span = await locate(connection.door, plog, max(offset, start))
+            found += await _spans(connection.door, plog, each)
         except EXPECTED as refusal:
             problem = refusal
-            continue
-        if span[0] <= offset:  # else it is gone; or only its head is
-            found.append((*span, each))
     if dispatcher.partition.deleted or dispatcher.moves != moves:
         return
     try:
@@ -143,6 +136,24 @@ async def _take_later(
         _refuse(connection, ack, problem)
     else:
         _done(connection, ack)
+
+
+async def _spans(door: Shared, plog: PartitionLog, each: AckId) -> list[tuple[int, int, AckId]]:
+    """Say what one id means: a span, with it the part that is gone; InvalidRequest."""
+    offset, start = signed(each.entry_id), plog.start_offset
+    if offset < 0:
+        return []
+    found: list[tuple[int, int, AckId]] = []
+    if offset < start:  # whoever has it is done with it
+        found.append((offset, start, each._replace(ack_set=())))
+        if start >= plog.stable_end:
+            return found
+    if offset >= plog.stable_end:
+        raise InvalidRequest(f"entry {offset} is beyond the last one")
+    base, end = await locate(door, plog, max(offset, start))
+    if base <= offset:  # else all of it is gone, not only its head
+        found.append((base, end, each))
+    return found
 
 
 def _apply(
