@@ -181,3 +181,22 @@ async def test_a_request_with_thousands_of_partitions_lets_others_work_between()
 
         assert outcomes(peer.answer())[-1] == (0, 1, 0)
         assert turns > 5
+
+
+@on_loop
+async def test_a_subscription_of_another_door_is_told_that_its_messages_are_gone():
+    async with Rig() as rig:
+        topic, peer = await filled(rig)
+        partition_id = topic.partitions[0].partition_id
+        subscriptions = rig.broker.subscriptions
+        coming = subscriptions.create(partition_id, "s", 0)
+        while not coming.done:
+            await settle()
+        cursor = coming.result()
+        told: list[tuple[int, str]] = []
+        subscriptions.listeners.append(lambda *moved: told.append(moved))
+
+        await peer.ask(delete("t", (0, 3)), 2)
+
+        assert cursor.mark == 3
+        assert told == [(partition_id, "s")]

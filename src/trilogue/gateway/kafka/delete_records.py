@@ -40,6 +40,9 @@ async def handle(call: Call, request: DeleteRecordsRequest) -> DeleteRecordsResp
     if waiting:
         commit = plan_delete_records([deletion for _, deletion in waiting])
         (problem,) = await all_kept(call, [carry_out(call, commit)], request.timeout_ms)
+        if problem is None:
+            moved = [partition.partition_id for _, (partition, _) in waiting]
+            call.broker.subscriptions.started_later(moved)
         for result, (partition, _) in waiting:
             if problem is not None:
                 result.error_code = code_of(problem)
