@@ -86,15 +86,20 @@ def test_a_body_that_is_too_large_or_no_json_costs_its_sender_only(admin: Admin)
     assert admin.ask("GET", "brokers/version").text == "4.0.7"
 
 
-def test_a_page_of_another_site_changes_nothing(admin: Admin):
-    """It needs no password to get here, so a browser must not be made to ask."""
+@pytest.mark.parametrize(
+    "sent",
+    [
+        {"sec-fetch-site": "cross-site"},
+        {"sec-fetch-site": "same-origin"},
+        {"origin": "http://evil.example:8080", "host": "evil.example:8080"},
+    ],
+)
+def test_a_page_in_a_browser_changes_nothing(admin: Admin, sent: dict[str, str]):
+    """It needs no password to get here, and a name of its own may be made to mean this machine."""
     body = {"allowedClusters": ["standalone"]}
-    foreign = {"sec-fetch-site": "cross-site"}
 
-    assert admin("PUT", "tenants/lured", body, headers=foreign)[0] == 403
+    assert admin("PUT", "tenants/lured", body, headers=sent)[0] == 403
     assert admin("GET", "tenants/lured")[0] == 404
-    own = {"sec-fetch-site": "same-origin"}
-    assert admin("PUT", "tenants/lured", body, headers=own)[0] == 204
 
 
 def test_there_is_one_cluster(admin: Admin):
