@@ -186,7 +186,7 @@ def main() -> int:
             "pulsar": PULSAR_VERSION,
         },
         "durability": "fsync before every ack on both sides",
-        "rounds": chosen.rounds,
+        "rounds": chosen.pulsar_rounds if chosen.only == pulsar.PULSAR else chosen.rounds,
         "seconds_a_leg": chosen.seconds,
         "rows": rows,
     }

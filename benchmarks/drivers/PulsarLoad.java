@@ -69,6 +69,12 @@ public class PulsarLoad {
         final AtomicLong inAll = new AtomicLong();
         final AtomicLong errors = new AtomicLong();
         volatile boolean counting;
+        long before; // acked while it was not measured yet
+
+        void begin() {
+            before = inAll.get();
+            counting = true;
+        }
 
         void add(long nanos) {
             inAll.incrementAndGet();
@@ -86,9 +92,9 @@ public class PulsarLoad {
             long[] sorted = Arrays.copyOf(latencies, count);
             Arrays.sort(sorted);
             long done = messages.get();
-            say(String.format("{\"messages\": %d, \"messages_in_all\": %d, \"bytes\": %d, \"errors\": %d, "
+            say(String.format("{\"messages\": %d, \"messages_in_all\": %d, \"stored\": %d, \"bytes\": %d, \"errors\": %d, "
                     + "\"seconds\": %.4f, \"messages_per_s\": %.1f, \"mb_per_s\": %.3f, \"p50_ms\": %.4f, "
-                    + "\"p99_ms\": %.4f}", done, inAll.get(), done * size, errors.get(), seconds,
+                    + "\"p99_ms\": %.4f}", done, inAll.get() - before, inAll.get(), done * size, errors.get(), seconds,
                     done / seconds, done * size / seconds / 1e6, part(sorted, 0.5), part(sorted, 0.99)));
         }
 
@@ -112,7 +118,7 @@ public class PulsarLoad {
         long end = System.nanoTime() + (long) (option("warmup", 4) * 1e9);
         sendUntil(producer, room, totals, payload, end);
         say("begin");
-        totals.counting = true;
+        totals.begin();
         long began = System.nanoTime();
         sendUntil(producer, room, totals, payload, began + (long) (option("seconds", 4) * 1e9));
         totals.counting = false;
@@ -163,7 +169,7 @@ public class PulsarLoad {
         for (; next < end; next += gap) {
             if (!totals.counting && next >= begin) {
                 say("begin");
-                totals.counting = true;
+                totals.begin();
             }
             while (System.nanoTime() < next) {
                 LockSupport.parkNanos(Math.max(1, next - System.nanoTime()));

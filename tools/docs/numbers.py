@@ -1,16 +1,18 @@
-"""The newest measurement as a table, or a sentence that says that there is none."""
+"""The newest measurement beside each real server as a table, or a sentence that there is none."""
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
 
+from benchmarks.pulsar import PULSAR
 from benchmarks.report import RESULTS, SHOWN
 from benchmarks.servers import KAFKA, TRILOGUE
 
 from tools.docs.blocks import COMMAND, ROOT, table
 
 RUN = "python -m benchmarks.run"
+PEERS = {KAFKA: "Kafka", PULSAR: "Pulsar"}
 NONE = (
     "There is no result in `benchmarks/results` yet, so no number stands here. "
     f"`{RUN}` measures both servers in turn and writes one, `{COMMAND}` shows it."
@@ -24,56 +26,62 @@ WANTED = (
     "p99_ms",
     "cpu_us_per_request_settled",
     "cpu_us_per_message_settled",
+    "topics_s",
     "restart_s",
 )
 LABELS = {
     "cpu_us_per_request_settled": "CPU µs/request",
     "cpu_us_per_message_settled": "CPU µs/message",
+    "topics_s": "all of them, s",
     "restart_s": "first answer after kill -9, s",
 }
 
-Result = dict[str, object]
+Result = dict
 
 
 def numbers(results: Path = RESULTS) -> str:
-    """The newest run of benchmarks/run.py that asked both servers."""
-    found = newest(results)
-    if found is None:
-        return NONE
-    path, result = found
-    rows = [line for row in result["rows"] for line in _row(row)]
+    """The newest runs of benchmarks/run.py that asked a real server as well, one table each."""
+    tables = [
+        _beside(peer, *found) for peer in PEERS if (found := newest(results, peer)) is not None
+    ]
+    return "\n\n".join(tables) or NONE
+
+
+def _beside(peer: str, path: Path, result: Result, rows: list[Result]) -> str:
+    lines = [line for row in rows for line in _row(row, peer)]
     shown = path.relative_to(ROOT) if path.is_relative_to(ROOT) else path
     return "\n\n".join(
         [
-            table(("load", "figure", "Kafka", "Trilogue"), rows),
-            _gates(result["rows"]),
-            _conditions(result) + f" File: [{path.name}]({shown}). Measured by `{RUN}`.",
+            table(("load", "figure", PEERS[peer], "Trilogue"), lines),
+            _gates(rows),
+            _conditions(result, peer)
+            + f" File: [{path.name}]({shown}). Measured by `{RUN} --only {peer}`.",
         ]
     )
 
 
-def newest(results: Path) -> tuple[Path, dict] | None:
+def newest(results: Path, peer: str) -> tuple[Path, Result, list[Result]] | None:
     """By date, not by name; files of other questions are passed over."""
     found = []
     for path in results.glob("*.json"):
         result = json.loads(path.read_text())
         if not isinstance(result, dict) or not isinstance(result.get("rows"), list):
             continue
-        if any({KAFKA, TRILOGUE} <= set(row["median"]) for row in result["rows"]):
-            found.append((result["date"], path.name, path, result))
+        rows = [row for row in result["rows"] if {peer, TRILOGUE} <= set(row["median"])]
+        if rows:
+            found.append((result["date"], path.name, path, result, rows))
     if not found:
         return None
-    return max(found)[2:]
+    return max(found, key=lambda each: each[:2])[2:]
 
 
-def _row(row: dict) -> list[tuple[str, ...]]:
-    medians = row["median"]
-    kafka, ours = medians.get(KAFKA, {}), medians.get(TRILOGUE, {})
+def _row(row: dict, peer: str) -> list[tuple[str, ...]]:
+    real, ours = row["median"][peer], row["median"][TRILOGUE]
     lines = []
     for key in WANTED:
         if key in ours:
             name, digits = SHOWN[key]
-            cells = [f"{one[key]:,.{digits}f}" if key in one else "" for one in (kafka, ours)]
+            cells = [f"{one[key]:,.{digits}f}" if key in one else "" for one in (real, ours)]
             lines.append(("" if lines else row["name"], LABELS.get(key, name), *cells))
     return lines
 
@@ -94,10 +102,11 @@ def _gates(rows: list[dict]) -> str:
     )
 
 
-def _conditions(result: dict) -> str:
+def _conditions(result: dict, peer: str) -> str:
     machine, versions = result["machine"], result["versions"]
     return (
         f"{result['date'][:10]}; {machine['cpus']} cores ({machine['cpu']}), "
         f"{machine['memory_gib']} GiB, {machine['file_system']}, Python {machine['python']}; "
-        f"Kafka {versions['kafka']}; {result['durability']}; medians of {result['rounds']} rounds."
+        f"{PEERS[peer]} {versions[peer]}; {result['durability']}; "
+        + (f"medians of {result['rounds']} rounds." if result["rounds"] > 1 else "one round.")
     )

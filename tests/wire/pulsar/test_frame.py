@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.tools import require
 from tests.wire.pulsar.messages import encoded, sized, tagged, varint
 from trilogue.wire.errors import EncodeError, WireError
 from trilogue.wire.pulsar import errors, pulsar_pb2
@@ -127,8 +128,7 @@ def test_error_codes_are_those_of_the_protocol():
 
 
 def test_generated_modules_are_those_of_the_present_proto(tmp_path: Path):
-    if not PROTOC.exists():
-        pytest.skip("build/protoc is missing: `make proto` makes it")
+    require("build/protoc (tools/make-proto.sh tool)", found=PROTOC.exists())
     subprocess.run(
         [PROTOC, "-W", "ignore", "-m", "grpc_tools.protoc", "-Isrc", f"--python_out={tmp_path}",
          f"--pyi_out={tmp_path}", "src/trilogue/wire/pulsar/pulsar.proto"],
