@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Protocol
 
 from tests.server import Server, launch_server
-from tools.servers.kafka import jars
+from tools.servers.java import jars
 from tools.servers.probe import free_port
 from tools.servers.pulsar import VERSION, RealPulsar, opens_producer
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from tests.server import start_server
 from tests.tools import require_pulsar_jars
-from tools.servers.kafka import jars
+from tools.servers.java import jars
 from tools.servers.pulsar import VERSION
 
 SOURCE = Path(__file__).parent / "clients" / "java-pulsar-admin" / "Admin.java"

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tools.servers.kafka import jars
+from tools.servers.java import jars
 
 from tests.entry.conftest import INSTALLED, PURE, Room
 from tests.entry.samples import (

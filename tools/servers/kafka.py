@@ -16,18 +16,15 @@ By hand: python -m tools.servers.kafka DIRECTORY [--version 4.3.1] [--durable] [
 from __future__ import annotations
 
 import argparse
-import atexit
-import os
 import signal
 import subprocess
 import time
 from collections.abc import Mapping
 from pathlib import Path
 
+from tools.servers.java import JavaServer, jars
 from tools.servers.probe import free_port, wait_for_answer
 
-ROOT = Path(__file__).resolve().parent.parent.parent
-STOP_TIMEOUT = 20.0
 GARBAGE_COLLECTION = [
     "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20", "-XX:InitiatingHeapOccupancyPercent=35",
     "-XX:+ExplicitGCInvokesConcurrent",
@@ -53,17 +50,12 @@ group.initial.rebalance.delay.ms=0
 """
 
 
-def jars(version: str) -> Path:
-    """Where `make jars` (or TRILOGUE_JARS) put the class path of a version."""
-    return Path(os.environ.get("TRILOGUE_JARS", ROOT / "build" / "jars")) / version
-
-
 def have_jars(version: str) -> bool:
     return any(jars(version).glob("kafka-clients-*.jar"))
 
 
-class RealKafka:
-    """One broker with a directory of its own; started and killed as often as wanted."""
+class RealKafka(JavaServer):
+    """One broker with a directory of its own."""
 
     name = "kafka"
 
@@ -77,17 +69,14 @@ class RealKafka:
         port: int = 0,
         settings: Mapping[str, object] | None = None,
     ) -> None:
-        self.root = root
+        super().__init__(root)
         self.data = root / "data"
         self.version = version
         self.port = port or free_port()
         self.heap = heap
-        self.started_in = 0.0
-        self.process: subprocess.Popen[bytes] | None = None
         extra = dict(settings or {})
         if durable:
             extra["log.flush.interval.messages"] = 1
-        root.mkdir(parents=True, exist_ok=True)
         text = PROPERTIES.format(port=self.port, controller_port=free_port(), data=self.data)
         text += "".join(f"{key}={value}\n" for key, value in extra.items())
         self.properties = root / "server.properties"
@@ -96,19 +85,6 @@ class RealKafka:
     @property
     def address(self) -> str:
         return f"127.0.0.1:{self.port}"
-
-    @property
-    def pid(self) -> int:
-        assert self.process is not None
-        return self.process.pid
-
-    @property
-    def alive(self) -> bool:
-        return self.process is not None and self.process.poll() is None
-
-    @property
-    def output(self) -> str:
-        return (self.root / "output").read_text(errors="replace")
 
     def format(self) -> None:
         tool = ["java", "-cp", f"{jars(self.version)}/*", "kafka.tools.StorageTool"]
@@ -124,38 +100,13 @@ class RealKafka:
         options = [f"-Xms{self.heap}", f"-Xmx{self.heap}", *GARBAGE_COLLECTION]
         options += ["-Djava.awt.headless=true", "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn"]
         command = ["java", *options, "-cp", f"{jars(self.version)}/*", "kafka.Kafka"]
-        with (self.root / "output").open("ab") as output:
-            self.process = subprocess.Popen(
-                [*command, str(self.properties)],
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-            )
-        atexit.register(self.kill9)
+        self.run([*command, str(self.properties)])
 
     def start(self) -> RealKafka:
         self.launch()
         began = time.monotonic()
         self.started_in = wait_for_answer(self.address, self.pid) - began
         return self
-
-    def stop(self) -> int:
-        """SIGTERM and its exit code; SIGKILL when it takes too long."""
-        assert self.process is not None
-        if self.alive:
-            self.process.send_signal(signal.SIGTERM)
-        try:
-            return self.process.wait(STOP_TIMEOUT)
-        except subprocess.TimeoutExpired:
-            self.kill9()
-            return -signal.SIGKILL
-
-    def kill9(self) -> None:
-        if self.process is not None:
-            if self.alive:
-                self.process.kill()
-            self.process.wait(STOP_TIMEOUT)
-        atexit.unregister(self.kill9)
 
 
 def main() -> None:

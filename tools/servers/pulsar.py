@@ -16,21 +16,18 @@ By hand: python -m tools.servers.pulsar DIRECTORY [--version 4.0.7] [--durable] 
 from __future__ import annotations
 
 import argparse
-import atexit
 import http.client
 import signal
 import socket
-import subprocess
 import time
 from collections.abc import Mapping
 from pathlib import Path
 
-from tools.servers.kafka import jars
+from tools.servers.java import JavaServer, jars
 from tools.servers.probe import free_port, process_state, receive
 
 VERSION = "4.0.7"
 START_TIMEOUT = 120.0
-STOP_TIMEOUT = 30.0
 LOOK_EVERY = 0.05
 OPENED_PACKAGES = [
     "java.base/java.nio", "java.base/jdk.internal.misc", "java.base/sun.net", "java.base/java.lang",
@@ -90,8 +87,8 @@ def have_jars(version: str = VERSION) -> bool:
     return any(jars(f"pulsar-{version}").glob("pulsar-broker-[0-9]*.jar"))
 
 
-class RealPulsar:
-    """One broker with a directory of its own; started and killed as often as wanted."""
+class RealPulsar(JavaServer):
+    """One broker with a directory of its own."""
 
     name = "pulsar"
 
@@ -107,7 +104,7 @@ class RealPulsar:
         settings: Mapping[str, object] | None = None,
         nice: bool = True,
     ) -> None:
-        self.root = root
+        super().__init__(root)
         self.nice = nice  # tests leave the machine to others; a benchmark does not
         self.version = version
         self.port = port or free_port()
@@ -115,9 +112,6 @@ class RealPulsar:
         self.bookie_port = free_port()
         self.heap = heap
         self.direct = direct
-        self.started_in = 0.0
-        self.process: subprocess.Popen[bytes] | None = None
-        root.mkdir(parents=True, exist_ok=True)
         text = PROPERTIES.format(
             port=self.port, http_port=self.http_port, durable=str(durable).lower()
         )
@@ -137,19 +131,6 @@ class RealPulsar:
         """Of the administration, a URL."""
         return f"http://127.0.0.1:{self.http_port}"
 
-    @property
-    def pid(self) -> int:
-        assert self.process is not None
-        return self.process.pid
-
-    @property
-    def alive(self) -> bool:
-        return self.process is not None and self.process.poll() is None
-
-    @property
-    def output(self) -> str:
-        return (self.root / "output").read_text(errors="replace")
-
     def launch(self) -> None:
         """Start the process and do not wait for its first answer."""
         options = ["-Xms256m", f"-Xmx{self.heap}", f"-XX:MaxDirectMemorySize={self.direct}"]
@@ -166,15 +147,7 @@ class RealPulsar:
         command += ["--bookkeeper-dir", str(self.root / "bookkeeper")]
         command += ["--bookkeeper-port", str(self.bookie_port)]
         command += ["--no-functions-worker", "--no-stream-storage"]
-        with (self.root / "output").open("ab") as output:
-            self.process = subprocess.Popen(
-                command,
-                cwd=self.root,
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-            )
-        atexit.register(self.kill9)
+        self.run(command)
 
     def start(self) -> RealPulsar:
         began = time.monotonic()
@@ -204,29 +177,11 @@ class RealPulsar:
         finally:
             connection.close()
 
-    def stop(self) -> int:
-        """SIGTERM and its exit code; SIGKILL when it takes too long."""
-        assert self.process is not None
-        if self.alive:
-            self.process.send_signal(signal.SIGTERM)
-        try:
-            return self.process.wait(STOP_TIMEOUT)
-        except subprocess.TimeoutExpired:
-            self.kill9()
-            return -signal.SIGKILL
-
     def restart(self) -> RealPulsar:
         """Stop it if it runs, and start it again with what it has stored."""
         if self.alive:
             self.stop()
         return self.start()
-
-    def kill9(self) -> None:
-        if self.process is not None:
-            if self.alive:
-                self.process.kill()
-            self.process.wait(STOP_TIMEOUT)
-        atexit.unregister(self.kill9)
 
 
 def opens_producer(address: str, name: bytes = PROBED_TOPIC) -> bool:

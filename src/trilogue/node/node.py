@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING
 from trilogue import __version__
 from trilogue.broker.access import AllowAll
 from trilogue.gateway.conversions import Conversions
+from trilogue.gateway.doorway import Behind
 from trilogue.gateway.kafka.connection import KafkaDoor
 from trilogue.gateway.kafka.shared import KafkaSettings
 from trilogue.gateway.listen import Door, Listener
@@ -279,37 +280,29 @@ class Node:
         if "http" in doors:
             await self._open_http(doors["http"])
 
+    def _behind(self, told: list[Address]) -> Behind:
+        """What every door stands in front of; `told` will hold where its clients come back to."""
+        return {
+            "broker": self.storage.broker,
+            "log": self.storage.log,
+            "commit": self.commits.carry_out,
+            "advertised": lambda: (told[0].host, told[0].port),
+            "authorizer": AllowAll(),
+            "now_ms": wall_clock_ms,
+            "executor": self._readers,
+            "conversions": self.conversions,
+        }
+
     async def _open_kafka(self, door: PlannedDoor) -> None:
-        settings = self.settings
         told: list[Address] = []
-        self.kafka = KafkaDoor(
-            broker=self.storage.broker,
-            log=self.storage.log,
-            commit=self.commits.carry_out,
-            advertised=lambda: (told[0].host, told[0].port),
-            settings=KafkaSettings(auto_create_topics=settings.switch("topics.auto-create")),
-            authorizer=AllowAll(),
-            now_ms=wall_clock_ms,
-            executor=self._readers,
-            conversions=self.conversions,
-        )
+        settings = KafkaSettings(auto_create_topics=self.settings.switch("topics.auto-create"))
+        self.kafka = KafkaDoor(settings=settings, **self._behind(told))
         await self._stack.enter_async_context(self.kafka)
-        told.append(await self._listen(door, self.kafka, settings.number("frames.limit")))
+        told.append(await self._listen(door, self.kafka, self.settings.number("frames.limit")))
 
     async def _open_pulsar(self, door: PlannedDoor) -> None:
-        settings = self.settings
         told: list[Address] = []
-        self.pulsar = PulsarDoor(
-            broker=self.storage.broker,
-            log=self.storage.log,
-            commit=self.commits.carry_out,
-            advertised=lambda: (told[0].host, told[0].port),
-            settings=pulsar_settings(settings),
-            authorizer=AllowAll(),
-            now_ms=wall_clock_ms,
-            executor=self._readers,
-            conversions=self.conversions,
-        )
+        self.pulsar = PulsarDoor(settings=pulsar_settings(self.settings), **self._behind(told))
         await self._stack.enter_async_context(self.pulsar)
         told.append(await self._listen(door, self.pulsar, self.pulsar.frame_bytes_max))
 

@@ -12,7 +12,7 @@ import pytest
 from tests.conformance.clients.pulsar import Driver, Process, PulsarLibrary
 from tests.conformance.clients.pulsar_python import InProcess
 from tests.tools import require, require_program, require_pulsar_jars
-from tools.servers.kafka import ROOT, jars
+from tools.servers.java import ROOT, jars
 from tools.servers.pulsar import VERSION
 
 HERE = Path(__file__).parent

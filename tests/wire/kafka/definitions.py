@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from zipfile import ZipFile
 
-from tools.servers.kafka import jars
+from tools.servers.java import jars
 
 from tests.tools import require
 

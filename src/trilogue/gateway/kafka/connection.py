@@ -29,17 +29,13 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Awaitable, Callable, Coroutine
-from concurrent.futures import Executor
-from contextlib import AsyncExitStack
+from collections.abc import Coroutine
 from struct import Struct
-from typing import Any, Self
+from typing import Any, Unpack
 
-from trilogue.broker.access import ANONYMOUS, Authorizer
-from trilogue.broker.broker import Broker
-from trilogue.broker.commit import Commit
+from trilogue.broker.access import ANONYMOUS
 from trilogue.broker.promise import Promise
-from trilogue.gateway.conversions import Conversions
+from trilogue.gateway.doorway import Behind
 from trilogue.gateway.kafka import apis, produce, replies
 from trilogue.gateway.kafka.apis import Api
 from trilogue.gateway.kafka.errors import code_of
@@ -47,7 +43,6 @@ from trilogue.gateway.kafka.produce_shape import LENGTHS_MAX, PREFIX_AT, Shapes,
 from trilogue.gateway.kafka.shared import Call, Durable, KafkaSettings, Mapped, Reply, Shared
 from trilogue.gateway.session import Place, Said, Session
 from trilogue.gateway.stream import STOP_BROKER, STOP_WORK, Buffer, Close
-from trilogue.log.log import Log
 from trilogue.wire.kafka.errors import ErrorCode
 from trilogue.wire.kafka.header import decode_request_header
 from trilogue.wire.kafka.produce import ProduceRequest
@@ -306,76 +301,16 @@ class KafkaConnection(Session):
             self.stream.abort("connection.cut")
 
 
-async def _contained(work: Coroutine[Any, Any, None]) -> None:
-    """A mistake in one task must not end the group, which is to say the door."""
-    try:
-        await work
-    except Exception:
-        log.exception("task.failed")
-
-
 class KafkaDoor(Shared):
     """Where Kafka clients come in: makes sessions, owns the tasks of long requests."""
 
     name = "kafka"
 
-    def __init__(
-        self,
-        *,
-        broker: Broker,
-        log: Log,
-        commit: Callable[[Commit[Any]], Awaitable[object]],
-        advertised: Callable[[], tuple[str, int]],
-        settings: KafkaSettings,
-        authorizer: Authorizer,
-        now_ms: Callable[[], int],
-        executor: Executor,
-        conversions: Conversions | None = None,
-    ) -> None:
-        super().__init__(
-            broker=broker,
-            log=log,
-            commit=commit,
-            advertised=advertised,
-            settings=settings,
-            authorizer=authorizer,
-            now_ms=now_ms,
-            executor=executor,
-            versions=apis.advertised(),
-            conversions=conversions,
-        )
-        self._stack = AsyncExitStack()
-        self._group: asyncio.TaskGroup
-        self._tasks: set[asyncio.Task[None]] = set()
-        self._pressed: list[KafkaConnection] = []
+    def __init__(self, *, settings: KafkaSettings, **behind: Unpack[Behind]) -> None:
+        super().__init__(settings=settings, **behind)
+        self.versions = apis.advertised()
         self.shapes = Shapes()
-
-    async def __aenter__(self) -> Self:
-        self._group = await self._stack.enter_async_context(asyncio.TaskGroup())
-        return self
-
-    async def __aexit__(self, *_problem: object) -> None:
-        for task in list(self._tasks):
-            task.cancel()
-        await self._stack.aclose()
 
     def session(self) -> KafkaConnection:
         """A session for a new connection."""
         return KafkaConnection(self)
-
-    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        """Run a long request as a task of the door."""
-        task = self._group.create_task(_contained(work))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-
-    def wait_for_relief(self, connection: KafkaConnection) -> None:
-        """Let a connection go on when the log has room again."""
-        if not self._pressed:
-            self.log.on_relief(self._relieved)
-        self._pressed.append(connection)
-
-    def _relieved(self) -> None:
-        pressed, self._pressed = self._pressed, []
-        for connection in pressed:
-            connection.stream.go_on(STOP_BROKER)

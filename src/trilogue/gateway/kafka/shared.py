@@ -12,32 +12,27 @@ returns:
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections import Counter
-from collections.abc import Awaitable, Callable, Coroutine
-from concurrent.futures import Executor
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar, Unpack
 
 from trilogue.broker.access import (
     ANONYMOUS,
-    Authorizer,
     Operation,
     Principal,
     Resource,
     ResourceKind,
 )
 from trilogue.broker.broker import Broker
-from trilogue.broker.commit import Commit
 from trilogue.broker.errors import BrokerError
 from trilogue.broker.names import parse_kafka
 from trilogue.broker.promise import Promise
 from trilogue.broker.topic import Topic
-from trilogue.gateway.conversions import Conversions
+from trilogue.gateway.doorway import Behind, Doorway
 from trilogue.gateway.kafka.metadata_rows import Rows
 from trilogue.gateway.session import Place, Session
-from trilogue.log.log import Log
 from trilogue.wire.kafka.api_versions import ApiVersion
 from trilogue.wire.kafka.errors import ErrorCode
 
@@ -60,34 +55,14 @@ class KafkaSettings:
     topics_timeout_max_ms: int = 60_000
 
 
-class Shared:
+class Shared(Doorway):
     """What every connection of one Kafka door works with."""
 
-    def __init__(
-        self,
-        *,
-        broker: Broker,
-        log: Log,
-        commit: Callable[[Commit[Any]], Awaitable[object]],
-        advertised: Callable[[], tuple[str, int]],
-        settings: KafkaSettings,
-        authorizer: Authorizer,
-        now_ms: Callable[[], int],
-        executor: Executor,
-        versions: list[ApiVersion],
-        conversions: Conversions | None = None,
-    ) -> None:
-        self.broker = broker
-        self.log = log
-        self.journal = log.journal
-        self.commit = commit
-        self.advertised = advertised
+    versions: list[ApiVersion]  # that clients are told
+
+    def __init__(self, *, settings: KafkaSettings, **behind: Unpack[Behind]) -> None:
+        super().__init__(**behind)
         self.settings = settings
-        self.authorizer = authorizer
-        self.now_ms = now_ms
-        self.executor = executor
-        self.versions = versions
-        self.conversions = conversions or Conversions()
         self.requests: Counter[int] = Counter()
         self.metadata_rows = Rows()
         self._topics: dict[str, Topic] = {}
@@ -113,15 +88,6 @@ class Shared:
     def topic_by_id(self, topic_id: bytes) -> Topic:
         """The topic with this id; UnknownTopicId."""
         return self.broker.cluster.topic_by_id(topic_id)
-
-    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        """Run something long as a task of the door."""
-        raise NotImplementedError
-
-    @property
-    def loop(self) -> asyncio.AbstractEventLoop:
-        """The loop that everything here runs on."""
-        return asyncio.get_running_loop()
 
 
 class Call:

@@ -9,31 +9,19 @@ A node opens it as it opens the Kafka door (`kafka/connection.py` says how):
 from __future__ import annotations
 
 import asyncio
-import logging
-from collections.abc import Callable, Coroutine
-from contextlib import AsyncExitStack
+from collections.abc import Callable
 from functools import partial
-from typing import Any, Self
+from typing import Self, Unpack
 
 from trilogue.broker.cluster import Event
 from trilogue.broker.errors import TopicTerminated
 from trilogue.broker.topic import Topic
+from trilogue.gateway.doorway import Behind
 from trilogue.gateway.pulsar.connection import PulsarConnection
-from trilogue.gateway.pulsar.shared import Shared
-from trilogue.gateway.stream import STOP_BROKER
-
-log = logging.getLogger(__name__)
+from trilogue.gateway.pulsar.shared import PulsarSettings, Shared
 
 TICK_S = 1.0
 TICKS_A_TURN = 500  # more would be felt by who waits for the loop
-
-
-async def _contained(work: Coroutine[Any, Any, None]) -> None:
-    """A mistake in one task must not end the group, which is to say the door."""
-    try:
-        await work
-    except Exception:
-        log.exception("task.failed")
 
 
 class PulsarDoor(Shared):
@@ -41,30 +29,23 @@ class PulsarDoor(Shared):
 
     name = "pulsar"
 
-    def __init__(self, **around: Any) -> None:
-        super().__init__(**around)
-        self._stack = AsyncExitStack()
-        self._group: asyncio.TaskGroup
-        self._tasks: set[asyncio.Task[None]] = set()
+    def __init__(self, *, settings: PulsarSettings, **behind: Unpack[Behind]) -> None:
+        super().__init__(settings=settings, **behind)
         self._connections: dict[PulsarConnection, None] = {}
-        self._pressed: list[PulsarConnection] = []
         self.call_soon: Callable[[Callable[[], None]], object]
 
     async def __aenter__(self) -> Self:
+        await super().__aenter__()
         self.call_soon = self.loop.call_soon
-        self._group = await self._stack.enter_async_context(asyncio.TaskGroup())
         self.spawn(self._tick())
         self.broker.cluster.listeners.append(self._topic_changed)
         self.broker.subscriptions.listeners.append(self.readers.moved)
         return self
 
-    async def __aexit__(self, *_problem: object) -> None:
+    async def __aexit__(self, *problem: object) -> None:
         self.broker.cluster.listeners.remove(self._topic_changed)
         self.broker.subscriptions.listeners.remove(self.readers.moved)
-        await asyncio.sleep(0)  # what was spawned in this turn begins, so that it can end
-        for task in list(self._tasks):
-            task.cancel()
-        await self._stack.aclose()
+        await super().__aexit__(*problem)
 
     def session(self) -> PulsarConnection:
         """What stands behind a new connection."""
@@ -82,23 +63,6 @@ class PulsarDoor(Shared):
     def left(self, connection: PulsarConnection) -> None:
         """A connection is gone."""
         self._connections.pop(connection, None)
-
-    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        """Run something long as a task of the door."""
-        task = self._group.create_task(_contained(work))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-
-    def wait_for_relief(self, connection: PulsarConnection) -> None:
-        """Let a connection go on when the log has room again."""
-        if not self._pressed:
-            self.log.on_relief(self._relieved)
-        self._pressed.append(connection)
-
-    def _relieved(self) -> None:
-        pressed, self._pressed = self._pressed, []
-        for connection in pressed:
-            connection.stream.go_on(STOP_BROKER)
 
     async def _tick(self) -> None:
         while True:

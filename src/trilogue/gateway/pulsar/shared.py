@@ -19,23 +19,17 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Callable, Coroutine
-from concurrent.futures import Executor
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeVar
+from typing import Protocol, TypeVar, Unpack
 
-from trilogue.broker.access import Authorizer
-from trilogue.broker.broker import Broker
-from trilogue.broker.commit import Commit
 from trilogue.broker.names import PulsarName, parse_pulsar
 from trilogue.broker.naming import check_auto_create, find_partition
 from trilogue.broker.partition import Partition
 from trilogue.broker.promise import Promise
 from trilogue.broker.topic import Topic
-from trilogue.gateway.conversions import Conversions
+from trilogue.gateway.doorway import Behind, Doorway
 from trilogue.gateway.pulsar.compacted import Compacted
 from trilogue.gateway.pulsar.readers import Readers
-from trilogue.log.log import Log
 from trilogue.wire.pulsar.frame import SLACK
 
 T = TypeVar("T")
@@ -78,39 +72,19 @@ class Attached(Protocol):
         """The peer reads again, or what was gathered has left: go on sending."""
 
 
-class Shared:
+class Shared(Doorway):
     """What every connection of one Pulsar door works with."""
 
-    def __init__(
-        self,
-        *,
-        broker: Broker,
-        log: Log,
-        commit: Callable[[Commit[Any]], Awaitable[object]],
-        advertised: Callable[[], tuple[str, int]],
-        settings: PulsarSettings,
-        authorizer: Authorizer,
-        now_ms: Callable[[], int],
-        executor: Executor,
-        conversions: Conversions | None = None,
-    ) -> None:
-        self.broker = broker
-        self.log = log
-        self.journal = log.journal
-        self.commit = commit
-        self.advertised = advertised
+    def __init__(self, *, settings: PulsarSettings, **behind: Unpack[Behind]) -> None:
+        super().__init__(**behind)
         self.settings = settings
-        self.authorizer = authorizer
-        self.now_ms = now_ms
-        self.executor = executor
-        self.conversions = conversions or Conversions()
         self.commands: Counter[int] = Counter()  # handled, by type
         self.messages_in = self.bytes_in = 0
         self.messages_out = self.bytes_out = 0
         self.bad_messages: Counter[str] = Counter()  # that consumers could not read, by reason
         self.readers = Readers(self)
         self.compacted = Compacted(self)
-        cluster = broker.cluster
+        cluster = self.broker.cluster
         self.name_prefix = f"{settings.cluster}-{cluster.node_id}-{cluster.node_epoch}"
         self._topics: dict[str, tuple[Topic, Partition]] = {}
         self._producer_names = 0
@@ -186,12 +160,3 @@ class Shared:
             promise.then(settle)
             await future
         return promise.result()
-
-    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        """Run something long as a task of the door."""
-        raise NotImplementedError
-
-    @property
-    def loop(self) -> asyncio.AbstractEventLoop:
-        """The loop that everything here runs on."""
-        return asyncio.get_running_loop()
