@@ -178,7 +178,8 @@ class Peer:
         return command
 
     async def connect(self, version: int = 21, **fields: Any) -> Any:
-        self.say("connect", client_version="rig", protocol_version=version, **fields)
+        words = {"client_version": "rig", "protocol_version": version, **fields}
+        self.say("connect", **words)
         return await self.answer("connected")
 
     async def producer(self, topic: str, producer_id: int = 1, **fields: Any) -> Any:

@@ -281,6 +281,23 @@ async def test_the_end_of_a_terminated_topic_is_told_when_all_is_acked():
         await late.answer("reachedEndOfTopic")
 
 
+@on_loop
+async def test_clients_to_whom_the_end_is_nonsense_are_not_told_of_it():
+    """Apache's Go client cuts the connection, comes again, and would be told again."""
+    async with Rig() as rig:
+        topic = rig.topic("t")
+        await fill(rig, b"0")
+        await rig.commit(rig.broker.cluster.plan_alter(topic.name, {TERMINATED: "[0]"}))
+        go = rig.peer()
+        await go.connect(20, client_version="Pulsar-Go-0.21.0-description")
+        await subscribe(go)
+        await messages(go)
+
+        ack(go, ids(rig, 0))
+
+        assert await received(go) == []
+
+
 # ---- CONSUMER_STATS
 
 

@@ -43,6 +43,9 @@ TURN_ENTRIES: Final = 100
 CHUNK: Final = int(Flag.CHUNK)  # plain numbers: this is a hot path
 SPECIAL: Final = CHUNK | int(Flag.DELAYED)
 FAILED_WAIT_S: Final = 5.0  # after a read that failed
+# Apache's Go client, whatever version it claims: to it REACHED_END_OF_TOPIC is nonsense. It cuts the
+# connection, comes again, is told again, many times a second.
+KNOWS_NO_END: Final = "Pulsar-Go-"
 DUE_WAIT_MAX_S: Final = 3_600.0
 
 
@@ -179,7 +182,8 @@ class Dispatcher:
         if self.acked.mark < plog.high_watermark or plog.high_watermark < plog.end_offset:
             return
         for consumer in self.consumers:
-            if not consumer.end_told:
+            knows = not consumer.connection.client_version.startswith(KNOWS_NO_END)
+            if knows and not consumer.end_told:
                 consumer.end_told = True
                 consumer.connection.say("reachedEndOfTopic", consumer_id=consumer.consumer_id)
 
