@@ -43,8 +43,8 @@ TURN_ENTRIES: Final = 100
 CHUNK: Final = int(Flag.CHUNK)  # plain numbers: this is a hot path
 SPECIAL: Final = CHUNK | int(Flag.DELAYED)
 FAILED_WAIT_S: Final = 5.0  # after a read that failed
-# Apache's Go client, whatever version it claims: to it REACHED_END_OF_TOPIC is nonsense. It cuts the
-# connection, comes again, is told again, many times a second.
+# Apache's Go client, whatever version it claims: to it REACHED_END_OF_TOPIC is nonsense. It cuts
+# the connection, comes again, is told again, many times a second.
 KNOWS_NO_END: Final = "Pulsar-Go-"
 DUE_WAIT_MAX_S: Final = 3_600.0
 
