@@ -14,6 +14,7 @@ from tests.gateway.fakes import frame
 from trilogue.gateway.listen import Listener
 from trilogue.gateway.session import Said, Session
 from trilogue.gateway.stream import Limits
+from trilogue.wire.frames import Int32Frames
 
 
 class Echo(Session):
@@ -39,6 +40,9 @@ class EchoDoor:
     def __init__(self) -> None:
         self.sessions: list[Echo] = []
         self.promised: list[tuple[Echo, Said]] = []
+
+    def frames(self, limit: int) -> Int32Frames:
+        return Int32Frames(limit)
 
     def session(self) -> Echo:
         self.sessions.append(Echo(self))

@@ -1,7 +1,8 @@
 """One TCP connection of a client: frames in, buffers out. The client side's only asyncio transport.
 
-Knows nothing of any protocol but that frames start with a 32-bit length. Whoever owns it gets whole
-frames by callback; a frame is a view that is valid only during that callback.
+Knows nothing of any protocol: a framer cuts the bytes, by default one for frames that start with a
+32-bit length. Whoever owns it gets whole frames by callback; a frame is a view that is valid only
+during that callback.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import cast
 
 from trilogue.client.errors import ConnectionLost
 from trilogue.wire.errors import WireError
-from trilogue.wire.frames import Int32Frames
+from trilogue.wire.frames import Frames, Int32Frames
 
 FRAME_LIMIT = 256 << 20
 
@@ -26,8 +27,9 @@ class FrameConnection(asyncio.BufferedProtocol):
         on_frame: Callable[[memoryview], None],
         on_lost: Callable[[Exception], None],
         frame_limit: int = FRAME_LIMIT,
+        framer: Callable[[int], Frames] = Int32Frames,
     ) -> None:
-        self._frames = Int32Frames(frame_limit)
+        self._frames = framer(frame_limit)
         self._on_frame = on_frame
         self._on_lost = on_lost
         self._transport: asyncio.Transport | None = None

@@ -22,6 +22,7 @@ from trilogue.broker.commit import Commit
 from trilogue.gateway.conversions import Conversions
 from trilogue.gateway.stream import STOP_BROKER, Stream
 from trilogue.log.log import Log
+from trilogue.wire.frames import Frames, Int32Frames
 
 logger = logging.getLogger(__name__)
 
@@ -61,10 +62,12 @@ class Doorway:
         self._stack = AsyncExitStack()
         self._group: asyncio.TaskGroup
         self._tasks: set[asyncio.Task[None]] = set()
-        self._pressed: list[Pressed] = []
+        self._pressed: dict[Pressed, None] = {}
+        self.call_soon: Callable[[Callable[[], None]], object]
 
     async def __aenter__(self) -> Self:
         self._group = await self._stack.enter_async_context(asyncio.TaskGroup())
+        self.call_soon = self.loop.call_soon
         return self
 
     async def __aexit__(self, *_problem: object) -> None:
@@ -78,6 +81,10 @@ class Doorway:
         """The loop that everything here runs on."""
         return asyncio.get_running_loop()
 
+    def frames(self, limit: int) -> Frames:
+        """What cuts the bytes of a connection: a length before each frame, in most protocols."""
+        return Int32Frames(limit)
+
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:
         """Run something long as a task of the door."""
         task = self._group.create_task(_contained(work))
@@ -88,10 +95,10 @@ class Doorway:
         """Let a connection go on when the log has room again."""
         if not self._pressed:
             self.log.on_relief(self._relieved)
-        self._pressed.append(connection)
+        self._pressed[connection] = None
 
     def _relieved(self) -> None:
-        pressed, self._pressed = self._pressed, []
+        pressed, self._pressed = self._pressed, {}
         for connection in pressed:
             connection.stream.go_on(STOP_BROKER)
 

@@ -20,6 +20,7 @@ from contextlib import AsyncExitStack
 from typing import Protocol, Self
 
 from trilogue.gateway.stream import Limits, Stream, Taker
+from trilogue.wire.frames import Frames
 
 log = logging.getLogger(__name__)
 
@@ -36,6 +37,9 @@ class Door(Protocol):
 
     def session(self) -> Taker:
         """A session for a new connection."""
+
+    def frames(self, limit: int) -> Frames:
+        """What cuts the bytes of a new connection into frames, of at most so many bytes."""
 
 
 class Listener:
@@ -154,6 +158,7 @@ class Listener:
             self._limits,
             call_soon=self._loop.call_soon,
             on_gone=lambda gone: self._gone(gone, address),
+            framer=self._door.frames,
         )
         self._streams[stream] = session
         self._by_address[address] += 1

@@ -1,6 +1,6 @@
 """One connection's bytes: a buffer cut into frames, fair turns, back-pressure both ways.
 
-    socket ──get_buffer, buffer_updated──► Int32Frames ──one frame at a time──► Taker (a session)
+    socket ──get_buffer, buffer_updated──► Frames ──one frame at a time──► Taker (a session)
     socket ◄──write, writelines── send() ◄── replies
 
 Nobody may take the loop for long: a connection gets at most `turn_bytes` or `turn_frames` in one
@@ -26,7 +26,7 @@ from dataclasses import dataclass
 from typing import Protocol, cast
 
 from trilogue.wire.errors import EncodeError, WireError
-from trilogue.wire.frames import Int32Frames
+from trilogue.wire.frames import Frames, Int32Frames
 
 log = logging.getLogger(__name__)
 
@@ -111,13 +111,14 @@ class Stream(asyncio.BufferedProtocol):
         *,
         call_soon: Callable[[Callable[[], None]], object],
         on_gone: Callable[[Stream], None],
+        framer: Callable[[int], Frames] = Int32Frames,
     ) -> None:
         self.limits = limits
         self.write_paused = False
         self.stops = 0
         self.peer: tuple[str, int] = ("", 0)
         self._taker = taker
-        self._frames = Int32Frames(limits.frame_bytes)
+        self._frames = framer(limits.frame_bytes)
         self._on_gone = on_gone
         self._call_soon = call_soon
         self._transport: asyncio.Transport | None = None
@@ -179,7 +180,7 @@ class Stream(asyncio.BufferedProtocol):
     def resume_writing(self) -> None:
         """The peer reads again: first what waits to be sent, then new requests."""
         self.write_paused = False
-        self._guarded(self._taker.writable)
+        self.guarded(self._taker.writable)
         if not self.write_paused:
             self.go_on(STOP_WRITING)
 
@@ -203,6 +204,16 @@ class Stream(asyncio.BufferedProtocol):
     def limit_frames(self, size: int) -> None:
         """Take frames up to this size from here on: something is known of the peer now."""
         self._frames.limit = size
+
+    def guarded(self, call: Callable[[], None]) -> None:
+        """Run a callback that comes from elsewhere: its failure ends this connection only."""
+        try:
+            call()
+        except Close as order:
+            self.abort(order.reason, **order.fields)
+        except Exception:
+            log.exception("connection.failed", extra={"address": self.peer[0]})
+            self.abort("connection.cut")
 
     def stop(self, reason: int) -> None:
         """Take no more frames for this reason."""
@@ -295,13 +306,6 @@ class Stream(asyncio.BufferedProtocol):
             assert self._transport is not None
             self._reading = True
             self._transport.resume_reading()
-
-    def _guarded(self, call: Callable[[], None]) -> None:
-        try:
-            call()
-        except Exception:
-            log.exception("connection.failed", extra={"address": self.peer[0]})
-            self.abort("connection.cut")
 
     # ---- deadlines
 

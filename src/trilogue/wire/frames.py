@@ -6,7 +6,7 @@ A frame of Kafka and of Pulsar is a big-endian int32 and that many bytes:
     | length int32 | body (length bytes)    | length int32 | ...
     +--------------+------------------------+--------------+-----
 
-One buffer receives the bytes and frames are views of it:
+TubeMQ's are blocks behind a token (tubemq/frame.py). One buffer receives the bytes and frames are views of it:
 
     0         start                 end                capacity
     +---------+---------------------+------------------+
@@ -24,6 +24,7 @@ it is empty.  A new, larger buffer is a new object: views of the old one stay wh
 from __future__ import annotations
 
 from struct import Struct
+from typing import Protocol
 
 from trilogue.wire.errors import WireError
 
@@ -36,13 +37,37 @@ ROOM = 4 * 1024
 """The least free room worth a receive call."""
 
 
-class Int32Frames:
-    """Frames with an int32 length before them; works with any cutting of the stream."""
+class Frames(Protocol):
+    """What cuts a stream into frames, of whatever protocol."""
 
-    __slots__ = ("_buffer", "_capacity", "_end", "_limit", "_start")
+    limit: int
+    """The longest frame that is accepted; may be raised once the peer is known."""
+
+    @property
+    def capacity(self) -> int:
+        """Bytes of memory held now."""
+
+    @property
+    def pending(self) -> int:
+        """Bytes received that no frame has taken yet."""
+
+    def get_buffer(self) -> memoryview:
+        """Free room to receive into; frames handed out before are no longer valid."""
+
+    def received(self, count: int) -> None:
+        """Tell that the first `count` bytes of the room given last are filled."""
+
+    def next(self) -> memoryview | None:
+        """The next whole frame, valid until `get_buffer`; None: more is needed."""
+
+
+class ReceiveBuffer:
+    """The buffer behind a framer, which says what of it is a frame and how much it waits for."""
+
+    __slots__ = ("_buffer", "_capacity", "_end", "_start", "limit")
 
     def __init__(self, limit: int) -> None:
-        self._limit = limit
+        self.limit = limit
         self._start = self._end = 0
         self._renew(INITIAL_CAPACITY)
 
@@ -56,19 +81,10 @@ class Int32Frames:
         """Bytes received that no frame has taken yet."""
         return self._end - self._start
 
-    @property
-    def limit(self) -> int:
-        """The longest frame body that is accepted; may be raised once the peer is known."""
-        return self._limit
-
-    @limit.setter
-    def limit(self, limit: int) -> None:
-        self._limit = limit
-
     def get_buffer(self) -> memoryview:
         """Free room to receive into; frames handed out before are no longer valid."""
         if self._start == self._end:
-            self._start = self._end = 0
+            self._move(0)
             if self._capacity > RETAINED_CAPACITY:
                 self._renew(INITIAL_CAPACITY)
         elif self._capacity - self._end < ROOM:
@@ -80,29 +96,14 @@ class Int32Frames:
         assert 0 <= count <= self._capacity - self._end, "more received than there was room for"
         self._end += count
 
-    def next(self) -> memoryview | None:
-        """The body of the next whole frame, valid until `get_buffer`; None: more is needed."""
-        start = self._start + PREFIX
-        if start > self._end:
-            return None
-        (length,) = _LENGTH(self._buffer, self._start)
-        if not 0 <= length <= self._limit:
-            raise WireError(f"frame of {length} bytes, the limit is {self._limit}")
-        stop = start + length
-        if stop > self._end:
-            return None
-        self._start = stop
-        return self._buffer[start:stop]
-
-    def _declared(self) -> int:
-        length: int = _LENGTH(self._buffer, self._start)[0]
-        return length
-
     def _missing(self) -> int:
         """How many bytes the frame that has begun still needs, as far as that is known."""
-        if self.pending < PREFIX:
-            return PREFIX - self.pending
-        return max(1, PREFIX + self._declared() - self.pending)
+        raise NotImplementedError
+
+    def _move(self, start: int) -> None:
+        """Know that what is pending begins elsewhere from now on."""
+        self._end += start - self._start
+        self._start = start
 
     def _make_room(self) -> None:
         """Move what is pending to the front; double the buffer if it is full even so."""
@@ -113,8 +114,34 @@ class Int32Frames:
         elif self._start == 0:
             return
         self._buffer[:pending] = kept
-        self._start, self._end = 0, pending
+        self._move(0)
 
     def _renew(self, capacity: int) -> None:
         self._capacity = capacity
         self._buffer = memoryview(bytearray(capacity))
+
+
+class Int32Frames(ReceiveBuffer):
+    """Frames with an int32 length before them; works with any cutting of the stream."""
+
+    __slots__ = ()
+
+    def next(self) -> memoryview | None:
+        """The body of the next whole frame, valid until `get_buffer`; None: more is needed."""
+        start = self._start + PREFIX
+        if start > self._end:
+            return None
+        (length,) = _LENGTH(self._buffer, self._start)
+        if not 0 <= length <= self.limit:
+            raise WireError(f"frame of {length} bytes, the limit is {self.limit}")
+        stop = start + length
+        if stop > self._end:
+            return None
+        self._start = stop
+        return self._buffer[start:stop]
+
+    def _missing(self) -> int:
+        if self.pending < PREFIX:
+            return PREFIX - self.pending
+        length: int = _LENGTH(self._buffer, self._start)[0]
+        return max(1, PREFIX + length - self.pending)

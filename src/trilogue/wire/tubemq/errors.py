@@ -1,0 +1,105 @@
+"""What TubeMQ says when it says no: codes inside answers, Java class names instead of answers.
+
+An answer that is SUCCESS on the outside may still refuse inside, with one of these codes. ERROR and
+FATAL carry the name of a Java class, which the Java client makes an object of: it closes the
+connection over an IOException and turns to the next master over a StandbyException.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import Final
+
+from trilogue.wire.errors import WireError
+
+
+class TubeCode(IntEnum):
+    """Why a request was refused, as a number on the wire; 405 to 408 come from clients only."""
+
+    SUCCESS = 200
+    NOT_READY = 201
+    MOVED = 301
+    BAD_REQUEST = 400
+    UNAUTHORIZED = 401
+    CONNECT_RETURNED_NULL = 402
+    FORBIDDEN = 403
+    NOT_FOUND = 404
+    ALL_PARTITIONS_FROZEN = 405
+    NO_PARTITION_ASSIGNED = 406
+    ALL_PARTITIONS_WAITING = 407
+    ALL_PARTITIONS_IN_USE = 408
+    PARTITION_OCCUPIED = 410
+    NO_NODE = 411
+    DUPLICATE_PARTITION = 412
+    CERTIFICATE_FAILURE = 415
+    SERVER_RECEIVE_OVERFLOW = 419
+    CLIENT_SHUT_DOWN = 420
+    CLIENT_TOO_OFTEN = 421
+    PARTITION_NOT_SUBSCRIBABLE = 422
+    PARTITION_NOT_PUBLISHABLE = 423
+    OTHER_CONSUME_TYPE = 424
+    OTHER_TOPICS = 425
+    OTHER_FILTERS = 426
+    OTHER_SESSION_KEY = 427
+    OTHER_SELECT_BIG = 428
+    OTHER_SOURCE_COUNT = 429
+    DUPLICATE_NODE_ID = 430
+    TOPIC_NOT_DEPLOYED = 431
+    NULL_MESSAGE = 440
+    BLANK_TOPIC = 441
+    EMPTY_BODY = 442
+    TOPIC_NOT_PUBLISHED = 443
+    TOPIC_WITHOUT_PARTITION = 444
+    TOO_LONG = 445
+    GROUP_FORBIDDEN = 450
+    CONSUME_SPEED_LIMIT = 452
+    CONTENT_FORBIDDEN = 455
+    INTERNAL_ERROR = 500
+    SERVICE_UNAVAILABLE = 503
+    MESSAGE_SET_NULL = 510
+    UNSPECIFIED = 599
+
+
+PACKAGES: Final = {1: "com.tencent.tubemq", 2: "org.apache.tubemq", 3: "org.apache.inlong.tubemq"}
+"""The package of the classes, by the version of the protocol that a client speaks."""
+_LATEST: Final = 3
+
+STANDBY: Final = "corerpc.exception.StandbyException"
+UNKNOWN_PROTOCOL: Final = "corerpc.exception.UnknownProtocolException"
+SERVICE_STOPPING: Final = "corerpc.exception.ServiceStoppingException"
+NOT_READY: Final = "corerpc.exception.ServerNotReadyException"
+OVERFLOW: Final = "corerpc.exception.OverflowException"
+EXCEPTION: Final = "java.lang.Exception"
+BAD_MESSAGE: Final = "com.google.protobuf.InvalidProtocolBufferException"
+BAD_ENVELOPE: Final = "java.io.EOFException"
+
+
+def exception_name(name: str, version: int) -> str:
+    """Spell a class as a client of this version of the protocol knows it.
+
+    A name of TubeMQ's own is given without its package, as above; any other stays what it is.
+    """
+    if not name.startswith(("corerpc.", "corebase.")):
+        return name
+    return f"{PACKAGES.get(version, PACKAGES[_LATEST])}.{name}"
+
+
+def plain_name(name: str) -> str:
+    """Take the package off a class of TubeMQ, whichever version spelled it; the client's way."""
+    for package in PACKAGES.values():
+        if name.startswith(f"{package}."):
+            return name[len(package) + 1 :]
+    return name
+
+
+class Undecodable(WireError):
+    """A whole frame that is no request: answered with FATAL, which needs these.
+
+    `serial` is the frame's, `exception` and `text` are what the real server says.
+    """
+
+    def __init__(self, serial: int, exception: str, text: str) -> None:
+        super().__init__(f"{exception}: {text}")
+        self.serial = serial
+        self.exception = exception
+        self.text = text
