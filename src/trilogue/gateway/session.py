@@ -13,13 +13,10 @@ A session knows nothing of a protocol; `kafka/connection.py` derives from it.
 
 from __future__ import annotations
 
-import logging
 from collections import deque
 from collections.abc import Callable
 
-from trilogue.gateway.stream import STOP_SESSION, Buffer, Close, Stream
-
-log = logging.getLogger(__name__)
+from trilogue.gateway.stream import STOP_SESSION, Buffer, Stream
 
 
 class Place:
@@ -166,15 +163,8 @@ class Session:
 
     def guarded(self, call: Callable[[], None]) -> None:
         """Run a callback that comes from elsewhere: its failure ends this connection only."""
-        if self._gone:
-            return
-        try:
-            call()
-        except Close as order:
-            self.stream.abort(order.reason, **order.fields)
-        except Exception:
-            log.exception("connection.failed", extra={"address": self.stream.peer[0]})
-            self.stream.abort("connection.cut")
+        if not self._gone:
+            self.stream.guarded(call)
 
     def drain(self) -> None:
         """Take no more requests, answer those in flight, then close."""

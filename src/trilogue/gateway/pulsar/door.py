@@ -9,7 +9,6 @@ A node opens it as it opens the Kafka door (`kafka/connection.py` says how):
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from functools import partial
 from typing import Self, Unpack
 
@@ -32,11 +31,9 @@ class PulsarDoor(Shared):
     def __init__(self, *, settings: PulsarSettings, **behind: Unpack[Behind]) -> None:
         super().__init__(settings=settings, **behind)
         self._connections: dict[PulsarConnection, None] = {}
-        self.call_soon: Callable[[Callable[[], None]], object]
 
     async def __aenter__(self) -> Self:
         await super().__aenter__()
-        self.call_soon = self.loop.call_soon
         self.spawn(self._tick())
         self.broker.cluster.listeners.append(self._topic_changed)
         self.broker.subscriptions.listeners.append(self.readers.moved)

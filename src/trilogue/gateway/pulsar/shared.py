@@ -27,6 +27,7 @@ from trilogue.broker.naming import check_auto_create, find_partition
 from trilogue.broker.partition import Partition
 from trilogue.broker.promise import Promise
 from trilogue.broker.topic import Topic
+from trilogue.gateway.connection import Bounds
 from trilogue.gateway.doorway import Behind, Doorway
 from trilogue.gateway.pulsar.compacted import Compacted
 from trilogue.gateway.pulsar.readers import Readers
@@ -78,6 +79,11 @@ class Shared(Doorway):
     def __init__(self, *, settings: PulsarSettings, **behind: Unpack[Behind]) -> None:
         super().__init__(**behind)
         self.settings = settings
+        self.bounds = Bounds(
+            sends=settings.sends_in_flight_max,
+            requests=settings.requests_in_flight_max,
+            request_bytes=settings.requests_bytes_max,
+        )
         self.commands: Counter[int] = Counter()  # handled, by type
         self.messages_in = self.bytes_in = 0
         self.messages_out = self.bytes_out = 0
