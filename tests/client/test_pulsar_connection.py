@@ -125,7 +125,7 @@ async def test_connections_to_where_nothing_is_any_more_are_forgotten(
             await (await client.producer("t")).close()
         await other.saw("GONE")
 
-    assert len(client._pool._open) <= 2
+    assert len(client._pool._shared._open) <= 2
 
 
 @on_broker

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.client.scripted_pulsar import ScriptedPulsar, in_thread, send_error
+from trilogue.client import threads
 from trilogue.client.errors import ClientError
 from trilogue.client.pulsar import ClosedError, PulsarError, TimedOut, sync
 from trilogue.client.pulsar.options import ClientOptions, ConsumerOptions, ProducerOptions
@@ -104,7 +105,7 @@ def _until_closed(call: Callable[[], object]) -> None:
 
 
 def test_a_call_still_waiting_when_the_client_is_closed_ends(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(sync, "LAST_WORDS_S", 0.01)
+    monkeypatch.setattr(threads, "LAST_WORDS_S", 0.01)
     with in_thread() as broker:
         client = sync.PulsarClient(broker.url)
         client.partitions("t")

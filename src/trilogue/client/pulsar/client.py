@@ -16,9 +16,9 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
+from trilogue.client.closing import Closing
 from trilogue.client.errors import ClientError
 from trilogue.client.pulsar.attached import Attached, Core
-from trilogue.client.pulsar.closing import Closing
 from trilogue.client.pulsar.consumer import Consumer
 from trilogue.client.pulsar.errors import ClosedError
 from trilogue.client.pulsar.inbox import Inbox

@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import AsyncIterator
 from typing import Any
 
+from trilogue.client.closing import Closing
 from trilogue.client.errors import ClientError
-from trilogue.client.pulsar.closing import Closing
 from trilogue.client.pulsar.errors import ClosedError, EndOfTopic, TimedOut
 from trilogue.client.pulsar.inbox import Inbox
 from trilogue.client.pulsar.message import EARLIEST, LATEST, Message, MessageId

@@ -14,10 +14,11 @@ from typing import Any, Final, Protocol
 from urllib.parse import urlsplit
 
 from trilogue.client.errors import ClientError, ConnectionLost
+from trilogue.client.pool import Address
 from trilogue.client.pulsar.connection import PulsarConnection
 from trilogue.client.pulsar.errors import PulsarError, TimedOut
 from trilogue.client.pulsar.options import ClientOptions
-from trilogue.client.pulsar.pool import Address, Pool, address, addresses
+from trilogue.client.pulsar.pool import Pool, address, addresses
 from trilogue.client.pulsar.topics import http_path
 from trilogue.wire.pulsar.errors import ServerError
 from trilogue.wire.pulsar.pulsar_pb2 import (

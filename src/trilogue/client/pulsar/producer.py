@@ -6,7 +6,7 @@ import asyncio
 import base64
 from collections.abc import Iterable, Mapping
 
-from trilogue.client.pulsar.closing import Closing
+from trilogue.client.closing import Closing
 from trilogue.client.pulsar.message import MessageId
 from trilogue.client.pulsar.routing import Router
 from trilogue.client.pulsar.topic_producer import TopicProducer

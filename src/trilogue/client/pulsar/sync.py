@@ -16,103 +16,24 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import threading
-from collections.abc import Coroutine, Iterable, Iterator
-from types import TracebackType
-from typing import Any, Self, TypeVar
+from collections.abc import Iterable, Iterator
+from typing import Any
 
-from trilogue.client.errors import ClientError
 from trilogue.client.pulsar import client as asynchronous
 from trilogue.client.pulsar.consumer import Consumer as AsyncConsumer
 from trilogue.client.pulsar.errors import ClosedError, EndOfTopic
 from trilogue.client.pulsar.message import EARLIEST, Message, MessageId
 from trilogue.client.pulsar.producer import Producer as AsyncProducer
+from trilogue.client.threads import ClosingInThread, LoopThread, called, outside
 
-Result = TypeVar("Result")
 AT_ONCE = 1000
 """Messages that an iteration takes over from the loop at a time."""
-LAST_WORDS_S = 1.0
-"""How long calls of other threads have to end by themselves when the client was closed."""
 
 
-class _Loop:
-    """A loop in a thread."""
-
-    def __init__(self) -> None:
-        self._loop = asyncio.new_event_loop()
-        self._lock = threading.Lock()
-        self._stopped = False
-        self._thread = threading.Thread(
-            target=self._loop.run_forever, name="trilogue-pulsar", daemon=True
-        )
-        self._thread.start()
-
-    def submit(self, work: Coroutine[Any, Any, Result]) -> concurrent.futures.Future[Result]:
-        """Start something there; ClosedError."""
-        with self._lock:  # after it there is nobody who would do it
-            if not self._stopped:
-                return asyncio.run_coroutine_threadsafe(work, self._loop)
-        work.close()
-        raise ClosedError("the client is closed")
-
-    def run(self, work: Coroutine[Any, Any, Result]) -> Result:
-        """Do something there and wait for it; an interrupt here cancels it there."""
-        if threading.current_thread() is self._thread:
-            work.close()
-            raise ClientError("a callback may not wait: it runs in the thread that it waits for")
-        future = self.submit(work)
-        try:
-            return future.result()
-        except concurrent.futures.CancelledError:
-            raise ClosedError("the client is closed") from None
-        finally:
-            future.cancel()
-
-    def stop(self) -> None:
-        """End what still runs there, and the thread."""
-        with self._lock:
-            if self._stopped:
-                return
-            self._stopped = True
-            ending = asyncio.run_coroutine_threadsafe(_end_others(), self._loop)
-        ending.result()
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
-        self._loop.close()
-
-
-async def _end_others() -> None:
-    """Let everybody else have its answer, or be cancelled: nobody may wait in another thread."""
-    others = asyncio.all_tasks() - {asyncio.current_task()}
-    if others:
-        _, late = await asyncio.wait(others, timeout=LAST_WORDS_S)
-        for task in late:
-            task.cancel()
-        await asyncio.gather(*late, return_exceptions=True)
-
-
-class _Closing:
-    """What is used in a `with`."""
-
-    def close(self) -> None:
-        """Close it."""
-        raise NotImplementedError
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
-
-
-class Producer(_Closing):
+class Producer(ClosingInThread):
     """Sends messages to one topic."""
 
-    def __init__(self, loop: _Loop, inner: AsyncProducer) -> None:
+    def __init__(self, loop: LoopThread, inner: AsyncProducer) -> None:
         self._loop = loop
         self._inner = inner
 
@@ -145,11 +66,7 @@ class Producer(_Closing):
     ) -> list[concurrent.futures.Future[MessageId]]:
         futures = []
         for value, more in messages:
-            future = await self._inner.submit(value, **more)
-            outside: concurrent.futures.Future[MessageId] = concurrent.futures.Future()
-            outside.set_running_or_notify_cancel()  # what was handed over is not taken back
-            future.add_done_callback(_copied(outside))
-            futures.append(outside)
+            futures.append(outside(await self._inner.submit(value, **more)))
         return futures
 
     def flush(self) -> None:
@@ -161,21 +78,10 @@ class Producer(_Closing):
         self._loop.run(self._inner.close())
 
 
-def _copied(outside: concurrent.futures.Future[MessageId]) -> Any:
-    def copy(inside: asyncio.Future[MessageId]) -> None:
-        problem = inside.exception()
-        if problem is not None:
-            outside.set_exception(problem)
-        else:
-            outside.set_result(inside.result())
-
-    return copy
-
-
-class Consumer(_Closing):
+class Consumer(ClosingInThread):
     """Receives the messages of a subscription; a reader too."""
 
-    def __init__(self, loop: _Loop, inner: AsyncConsumer) -> None:
+    def __init__(self, loop: LoopThread, inner: AsyncConsumer) -> None:
         self._loop = loop
         self._inner = inner
 
@@ -219,11 +125,11 @@ class Consumer(_Closing):
 
     def nack(self, what: Message | MessageId) -> None:
         """Have a message sent again."""
-        self._loop.run(_called(self._inner.nack, what))
+        self._loop.run(called(self._inner.nack, what))
 
     def redeliver(self) -> None:
         """Have everything sent again that is not acknowledged."""
-        self._loop.run(_called(self._inner.redeliver))
+        self._loop.run(called(self._inner.redeliver))
 
     def seek(
         self,
@@ -256,16 +162,12 @@ class Consumer(_Closing):
         self._loop.run(self._inner.close())
 
 
-async def _called(function: Any, *arguments: Any) -> None:
-    function(*arguments)
-
-
-class PulsarClient(_Closing):
+class PulsarClient(ClosingInThread):
     """Connections to the brokers of one cluster; options as in the asyncio client."""
 
     def __init__(self, url: str, **options: Any) -> None:
         self._inner = asynchronous.PulsarClient(url, **options)
-        self._loop = _Loop()
+        self._loop = LoopThread("trilogue-pulsar", ClosedError)
         self._closing = threading.Lock()
 
     def producer(self, topic: str, **options: Any) -> Producer:

@@ -1,0 +1,98 @@
+"""Connections by key: made when they are wanted, shared, made again when they broke."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Hashable
+from typing import Any, Generic, Protocol, TypeVar
+
+from trilogue.client.errors import ClientError
+
+Address = tuple[str, int]
+Key = TypeVar("Key", bound=Hashable)
+
+
+class Pooled(Protocol):
+    """A connection as the pool sees it."""
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it may be used."""
+
+    def close(self) -> None:
+        """Close at once."""
+
+
+Made = TypeVar("Made", bound=Pooled)
+
+
+def address(text: str, default_port: int) -> Address:
+    """Split `host:port`; IPv6 in brackets; without a port it is the protocol's own."""
+    host, found, port = text.strip().rpartition(":")
+    if not found or port.endswith("]"):
+        host, port = text.strip(), str(default_port)
+    if not host or not port.isdecimal() or not 0 < int(port) < 1 << 16:
+        raise ClientError(f"not a host:port address: {text!r}")
+    return host.strip("[]"), int(port)
+
+
+class SharedPool(Generic[Key, Made]):
+    """At most one connection for each key.
+
+    `connect` opens one; `closed` makes the error of whoever asks after the end.
+    """
+
+    def __init__(
+        self,
+        connect: Callable[[Key], Coroutine[Any, Any, Made]],
+        closed: Callable[[str], ClientError],
+    ) -> None:
+        self._connect = connect
+        self._closed_error = closed
+        self._open: dict[Key, Made] = {}
+        self._opening: dict[Key, asyncio.Task[Made]] = {}
+        self._closed = False
+
+    def peek(self, key: Key) -> Made | None:
+        """The open connection, if there is one now."""
+        known = self._open.get(key)
+        return known if known is not None and known.is_open else None
+
+    async def get(self, key: Key) -> Made:
+        """The open connection, made now if there is none; what `connect` raises."""
+        if self._closed:
+            raise self._closed_error("the client is closed")
+        known = self.peek(key)
+        if known is not None:
+            return known
+        opening = self._opening.get(key)
+        if opening is None:
+            opening = asyncio.get_running_loop().create_task(self._make(key))
+            self._opening[key] = opening
+            opening.add_done_callback(lambda task: self._opened(key, task))
+        return await asyncio.shield(opening)  # whoever gives up does not take it from the others
+
+    def _opened(self, key: Key, task: asyncio.Task[Made]) -> None:
+        self._opening.pop(key, None)
+        if not task.cancelled():
+            task.exception()  # everybody who waited may have given up
+
+    async def _make(self, key: Key) -> Made:
+        made = await self._connect(key)
+        if self._closed:
+            made.close()
+            raise self._closed_error("the client is closed")
+        self._open = {key: one for key, one in self._open.items() if one.is_open}
+        self._open[key] = made
+        return made
+
+    async def close(self) -> None:
+        """Close all of them, those that are being opened too."""
+        self._closed = True
+        opening = list(self._opening.values())
+        for task in opening:
+            task.cancel()
+        await asyncio.gather(*opening, return_exceptions=True)
+        for connection in self._open.values():
+            connection.close()
+        self._open.clear()

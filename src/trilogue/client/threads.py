@@ -1,0 +1,115 @@
+"""A client for code without asyncio: its loop runs in a thread of its own, calls wait for it.
+
+What the synchronous faces of all our clients are made of. Every call may be made from any thread,
+but from no callback of a future: those run in the loop's thread, which cannot wait for itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import threading
+from collections.abc import Callable, Coroutine
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+from trilogue.client.errors import ClientError
+
+Result = TypeVar("Result")
+LAST_WORDS_S = 1.0
+"""How long calls of other threads have to end by themselves when the client was closed."""
+
+
+class LoopThread:
+    """A loop in a thread; `closed` makes the error of whoever comes after its end."""
+
+    def __init__(self, name: str, closed: Callable[[str], ClientError]) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._closed = closed
+        self._lock = threading.Lock()
+        self._stopped = False
+        self._thread = threading.Thread(target=self._loop.run_forever, name=name, daemon=True)
+        self._thread.start()
+
+    def submit(self, work: Coroutine[Any, Any, Result]) -> concurrent.futures.Future[Result]:
+        """Start something there."""
+        with self._lock:  # after it there is nobody who would do it
+            if not self._stopped:
+                return asyncio.run_coroutine_threadsafe(work, self._loop)
+        work.close()
+        raise self._closed("the client is closed")
+
+    def run(self, work: Coroutine[Any, Any, Result]) -> Result:
+        """Do something there and wait for it; an interrupt here cancels it there."""
+        if threading.current_thread() is self._thread:
+            work.close()
+            raise ClientError("a callback may not wait: it runs in the thread that it waits for")
+        future = self.submit(work)
+        try:
+            return future.result()
+        except concurrent.futures.CancelledError:
+            raise self._closed("the client is closed") from None
+        finally:
+            future.cancel()
+
+    def stop(self) -> None:
+        """End what still runs there, and the thread."""
+        with self._lock:
+            if self._stopped:
+                return
+            self._stopped = True
+            ending = asyncio.run_coroutine_threadsafe(_end_others(), self._loop)
+        ending.result()
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+
+async def _end_others() -> None:
+    """Let everybody else have its answer, or be cancelled: nobody may wait in another thread."""
+    others = asyncio.all_tasks() - {asyncio.current_task()}
+    if others:
+        _, late = await asyncio.wait(others, timeout=LAST_WORDS_S)
+        for task in late:
+            task.cancel()
+        await asyncio.gather(*late, return_exceptions=True)
+
+
+class ClosingInThread:
+    """What is used in a `with`."""
+
+    def close(self) -> None:
+        """Close it."""
+        raise NotImplementedError
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+def outside(inside: asyncio.Future[Result]) -> concurrent.futures.Future[Result]:
+    """A future of the loop as one for other threads; it cannot be cancelled."""
+    made: concurrent.futures.Future[Result] = concurrent.futures.Future()
+    made.set_running_or_notify_cancel()  # what was handed over is not taken back
+
+    def copy(done: asyncio.Future[Result]) -> None:
+        problem = done.exception()
+        if problem is not None:
+            made.set_exception(problem)
+        else:
+            made.set_result(done.result())
+
+    inside.add_done_callback(copy)
+    return made
+
+
+async def called(function: Callable[..., Result], *arguments: Any, **named: Any) -> Result:
+    """Call what must be called in the loop's thread."""
+    return function(*arguments, **named)
