@@ -111,6 +111,10 @@ class BacklogHold(BacklogExceeded):
     """The same, where the policy says that writers wait: asking again may help."""
 
 
+class AuthenticationFailed(BrokerError):
+    """Who asks has not shown who it is: no proof, a wrong one, or one that is over."""
+
+
 class AccessDenied(BrokerError):
     """The authorizer said no."""
 

@@ -88,6 +88,7 @@ STATUS: dict[type[BrokerError], int] = {
     broker_errors.OffsetOutOfRange: 404,
     broker_errors.NotServed: 405,
     broker_errors.AccessDenied: 403,
+    broker_errors.AuthenticationFailed: 401,
     broker_errors.DiskFull: 503,
     broker_errors.TooManyPositions: 412,
     broker_errors.MetadataTooLarge: 412,

@@ -94,6 +94,7 @@ CODES: dict[type[BaseException], ErrorCode] = {
     broker.InvalidSchema: ErrorCode.INVALID_REQUEST,
     broker.IncompatibleSchema: ErrorCode.INVALID_REQUEST,
     broker.UnknownSchema: ErrorCode.RESOURCE_NOT_FOUND,
+    broker.AuthenticationFailed: ErrorCode.SASL_AUTHENTICATION_FAILED,
     # meta
     meta.PreconditionFailed: ErrorCode.REQUEST_TIMED_OUT,  # somebody was faster: ask again
     meta.InvalidCommit: ErrorCode.UNKNOWN_SERVER_ERROR,

@@ -56,6 +56,7 @@ CODES: dict[type[BaseException], ServerError] = {
     broker.BacklogExceeded: ServerError.ProducerBlockedQuotaExceededException,
     broker.BacklogHold: ServerError.ProducerBlockedQuotaExceededError,
     broker.AccessDenied: ServerError.AuthorizationError,
+    broker.AuthenticationFailed: ServerError.AuthenticationError,
     # appending and reading
     broker.InvalidRecord: ServerError.MetadataError,
     broker.CorruptRecord: ServerError.ChecksumError,

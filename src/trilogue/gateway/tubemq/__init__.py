@@ -1,0 +1,1 @@
+"""The TubeMQ door: what its clients say, translated for the broker, and back."""
