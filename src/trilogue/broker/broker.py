@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import NamedTuple
 
 from trilogue.broker.cluster import Cluster, ClusterLimits, Event, PartitionLogs
@@ -41,6 +42,7 @@ from trilogue.broker.namespaces import Namespaces
 from trilogue.broker.policies import Policies
 from trilogue.broker.producers import ProducerLimits, Producers
 from trilogue.broker.promise import Promise
+from trilogue.broker.readings import ReadingLimits, Readings
 from trilogue.broker.schemas import Schemas
 from trilogue.broker.subscriptions import Bounds, SubscriptionLimits, Subscriptions
 from trilogue.broker.subscriptions import Journal as SubscriptionJournal
@@ -62,6 +64,7 @@ class BrokerSettings:
     producers: ProducerLimits = field(default_factory=ProducerLimits)
     cursors: CursorLimits = field(default_factory=CursorLimits)
     subscriptions: SubscriptionLimits = field(default_factory=SubscriptionLimits)
+    readings: ReadingLimits = field(default_factory=ReadingLimits)
 
 
 class ProducerIdentity(NamedTuple):
@@ -109,6 +112,11 @@ class Broker:
         self.cursors = Cursors(self.cluster.has_partition, settings.cursors)
         self.subscriptions = Subscriptions(
             self.cluster.has_partition, self._bounds, now_ms, settings.subscriptions
+        )
+        self.readings = Readings(
+            partial(self.commit, Protocol.TUBEMQ),
+            partial(self.cursors.position, Protocol.TUBEMQ),
+            settings.readings,
         )
         self.writers = Writers(state.settings)
         self.schemas = Schemas(state.settings, now_ms)
@@ -223,6 +231,7 @@ class Broker:
     def _forget(self, partition_ids: Sequence[int]) -> None:
         self.cursors.drop(partition_ids)
         self.subscriptions.drop(partition_ids)
+        self.readings.drop(partition_ids)
         for partition_id in partition_ids:
             self.producers.drop(partition_id)
             self.writers.drop(partition_id, UnknownTopic("the topic was deleted"))

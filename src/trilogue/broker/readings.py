@@ -1,0 +1,356 @@
+"""Who reads a partition for a TubeMQ group, and how far: registrations and positions.
+
+A partition has one reader per group, who registers, shows life with all it asks, and unregisters or
+is let go of when nothing was heard for a session's time. Its position has two parts (wire fact,
+section 5):
+
+    committed    confirmed; a cursor of Protocol.TUBEMQ, durable when the journal says so
+    temporary    how far beyond that messages were handed out and not confirmed yet
+
+Handing out sets the temporary part. A confirm adds it to the committed one, a refusal drops it, so
+that the same messages come again. What a read passed without handing out anything is confirmed by
+itself.
+
+While there is a reader its committed part in memory is what counts; the fact is on its way to the
+disk. What is on its way is also known to whoever registers next, so that no position goes back.
+Groups that nobody reads for have nothing here but their cursors.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+from trilogue.broker.cursor import Position
+from trilogue.broker.errors import NotAllowed, TooManyPositions
+from trilogue.broker.facts import CursorMove
+from trilogue.broker.flow_control import Meter
+from trilogue.broker.partition import Partition
+from trilogue.broker.promise import Promise
+
+FROM_START: Final = 0  # a group without a position begins at the first message
+FROM_END: Final = 1  # at the end
+ALWAYS_FROM_END: Final = 2  # at the end, whatever its position is
+NO_OFFSET: Final = -1
+
+_Key = tuple[int, str]  # partition id, group
+
+
+@dataclass(frozen=True, slots=True)
+class ReadingLimits:
+    """What readers may hold, and how long silence is forgiven."""
+
+    session_ms: int = 30_000
+    readers_max: int = 100_000
+    filters_max: int = 500  # of one reader
+    filter_size_max: int = 256  # characters of one
+
+
+class Consumer:
+    """One client of a group with the partitions that it reads."""
+
+    __slots__ = ("client_id", "group", "readers", "wakes")
+
+    def __init__(self, group: str, client_id: str) -> None:
+        self.group = group
+        self.client_id = client_id
+        self.readers: dict[int, Reader] = {}
+        self.wakes: object | None = None  # what the door keeps for it
+
+    def __repr__(self) -> str:
+        return f"<Consumer {self.client_id} of {self.group}: {len(self.readers)}>"
+
+
+@dataclass(slots=True, eq=False)
+class Reader:
+    """One registration. Offsets are of its partition; `registered_ms` and `heard_ms` by a clock."""
+
+    partition: Partition
+    consumer: Consumer
+    filters: frozenset[str]
+    committed: int
+    registered_ms: int
+    heard_ms: int
+    temporary: int = 0
+    is_first: bool = True  # nothing was answered yet
+    is_gone: bool = False
+    meter: Meter = field(default_factory=Meter)
+    wish: object | None = None  # what the door keeps for it
+
+    @property
+    def key(self) -> _Key:
+        """What there is one reader of."""
+        return self.partition.partition_id, self.consumer.group
+
+    @property
+    def group(self) -> str:
+        """For whom it reads."""
+        return self.consumer.group
+
+    @property
+    def client_id(self) -> str:
+        """Who reads."""
+        return self.consumer.client_id
+
+    @property
+    def next_offset(self) -> int:
+        """Behind what was handed out last."""
+        return self.committed + self.temporary
+
+
+class _OnItsWay(NamedTuple):
+    offset: int
+    promise: Promise[None]
+
+
+class Readings:
+    """All registrations of this node.
+
+    `commit` makes moves durable, `position` looks a cursor up. `on_gone` is called with each reader
+    that is let go of for whatever reason, `on_moved` when somebody else moved its position.
+    """
+
+    def __init__(
+        self,
+        commit: Callable[[str, Sequence[CursorMove]], Promise[None]],
+        position: Callable[[str, int], Position | None],
+        limits: ReadingLimits | None = None,
+    ) -> None:
+        self.limits = limits or ReadingLimits()
+        self.on_gone: list[Callable[[Reader], None]] = []
+        self.on_moved: list[Callable[[Reader], None]] = []
+        self._commit = commit
+        self._position = position
+        self._readers: OrderedDict[_Key, Reader] = OrderedDict()  # who was heard last is last
+        self._consumers: dict[tuple[str, str], Consumer] = {}
+        self._coming: dict[_Key, _OnItsWay] = {}
+        self._starts: dict[_Key, int] = {}
+
+    def __len__(self) -> int:
+        return len(self._readers)
+
+    # ---- who reads
+
+    def find(self, partition_id: int, group: str) -> Reader | None:
+        """Who reads a partition for a group, if anybody does."""
+        return self._readers.get((partition_id, group))
+
+    def consumer(self, group: str, client_id: str) -> Consumer | None:
+        """A client of a group, if it reads anything."""
+        return self._consumers.get((group, client_id))
+
+    def readers(self) -> list[Reader]:
+        """All of them."""
+        return list(self._readers.values())
+
+    def occupant(self, partition_id: int, group: str, client_id: str, now_ms: int) -> str:
+        """The client in whose way of registering this one stands, or nothing.
+
+        One whose session is over stands in nobody's way: it is let go of here.
+        """
+        reader = self._readers.get((partition_id, group))
+        if reader is None or reader.client_id == client_id:
+            return ""
+        if now_ms - reader.heard_ms > self.limits.session_ms:
+            self._let_go(reader)
+            return ""
+        return reader.client_id
+
+    def register(
+        self,
+        partition: Partition,
+        group: str,
+        client_id: str,
+        *,
+        now_ms: int,
+        filters: Collection[str] = (),
+        offset: int = NO_OFFSET,
+        read_status: int = FROM_START,
+    ) -> tuple[Reader, Promise[None] | None]:
+        """Let a client read for a group, from where the group is or where it asks to begin.
+
+        An offset that is given goes before the group's position, and one that `begin_at` set before
+        that; both are moved between the first message and the end. The promise is there where the
+        position is new: it is kept when that is durable. A client that is registered already begins
+        anew. Nobody else may be: ask `occupant` first. Raises NotAllowed for too many or too long
+        filters, TooManyPositions where there is no room.
+        """
+        key = (partition.partition_id, group)
+        there = self._readers.get(key)
+        assert there is None or there.client_id == client_id, "somebody else reads"
+        self._check(filters)
+        if there is not None:
+            self._let_go(there)
+        elif len(self._readers) >= self.limits.readers_max:
+            raise TooManyPositions(f"the broker takes {self.limits.readers_max} readers")
+        known = self.position(key[0], group)
+        start = self._first(partition, known, self._starts.pop(key, offset), read_status)
+        promise = None
+        if start != known:
+            promise = self._move(key, start)
+        elif key in self._coming:
+            promise = self._coming[key].promise
+        consumer = self._consumers.get((group, client_id))
+        if consumer is None:
+            consumer = self._consumers[group, client_id] = Consumer(group, client_id)
+        reader = Reader(partition, consumer, frozenset(filters), start, now_ms, now_ms)
+        reader.meter.filtered = bool(reader.filters)
+        self._readers[key] = consumer.readers[key[0]] = reader
+        return reader, promise
+
+    def begin_at(self, partition_id: int, group: str, offset: int) -> None:
+        """Where the next one who registers begins: what the members of a bound group agreed on."""
+        self._starts[partition_id, group] = offset
+
+    def forget_starts(self, group: str) -> None:
+        """Nobody is bound any more."""
+        for key in [key for key in self._starts if key[1] == group]:
+            del self._starts[key]
+
+    def heard(self, reader: Reader, now_ms: int) -> None:
+        """It shows life."""
+        reader.heard_ms = now_ms
+        self._readers.move_to_end(reader.key)
+
+    def unregister(self, reader: Reader, *, consumed: bool) -> Promise[None] | None:
+        """Let a reader go; what it has last is confirmed with it, or comes again."""
+        promise = self.confirm(reader, consumed=consumed)
+        self._let_go(reader)
+        return promise
+
+    def expire(self, now_ms: int) -> list[Reader]:
+        """Let go of those who were silent for too long; what they have is not confirmed."""
+        before_ms = now_ms - self.limits.session_ms
+        expired: list[Reader] = []
+        for reader in self._readers.values():
+            if reader.heard_ms >= before_ms:
+                break
+            expired.append(reader)
+        for reader in expired:
+            self._let_go(reader)
+        return expired
+
+    def drop(self, partition_ids: Collection[int]) -> None:
+        """The partitions are deleted."""
+        gone = set(partition_ids)
+        for reader in [each for key, each in self._readers.items() if key[0] in gone]:
+            self._let_go(reader)
+        for key in [key for key in self._starts if key[0] in gone]:
+            del self._starts[key]
+
+    def _let_go(self, reader: Reader) -> None:
+        consumer = reader.consumer
+        reader.is_gone = True
+        del self._readers[reader.key]
+        del consumer.readers[reader.partition.partition_id]
+        if not consumer.readers:
+            del self._consumers[consumer.group, consumer.client_id]
+        for tell in self.on_gone:
+            tell(reader)
+
+    def _check(self, filters: Collection[str]) -> None:
+        limits = self.limits
+        if len(filters) > limits.filters_max:
+            raise NotAllowed(f"a consumer may have {limits.filters_max} filters")
+        if any(len(each) > limits.filter_size_max for each in filters):
+            raise NotAllowed(f"a filter may have {limits.filter_size_max} characters")
+
+    # ---- where
+
+    def position(self, partition_id: int, group: str) -> int | None:
+        """Where a group is, also when that is not durable yet; None: nowhere."""
+        coming = self._coming.get((partition_id, group))
+        if coming is not None:
+            offset = coming.offset
+        else:
+            position = self._position(group, partition_id)
+            if position is None:
+                return None
+            offset = position.offset
+        return offset if offset >= 0 else None
+
+    def begin(self, reader: Reader, *, consumed: bool, manual: bool) -> int:
+        """Where a read begins that is asked for now; `consumed`: what was handed out is confirmed.
+
+        With `manual` nothing is confirmed by reading on, and it goes on behind what was handed out.
+        Below the first message that is left it begins there.
+        """
+        if not manual:
+            if consumed:
+                self.confirm(reader, consumed=True)
+            offset = reader.committed
+        else:
+            offset = reader.next_offset
+        plog = reader.partition.log
+        low = min(max(offset, plog.start_offset), plog.high_watermark)
+        if low != offset:
+            if manual:
+                reader.temporary = max(0, low - reader.committed)
+            else:
+                reader.committed, reader.temporary = low, 0
+        return low
+
+    def handed_out(
+        self, reader: Reader, start: int, end: int, *, manual: bool, is_empty: bool
+    ) -> None:
+        """A read from `start` was answered, up to `end`; `is_empty`: with no message at all."""
+        reader.is_first = False
+        if end <= start:
+            return
+        if not manual and start != reader.committed:
+            return  # its position was moved meanwhile: this was read for nothing
+        reader.temporary = max(0, end - reader.committed)
+        if is_empty and not manual:
+            self.confirm(reader, consumed=True)
+
+    def confirm(self, reader: Reader, *, consumed: bool) -> Promise[None] | None:
+        """Confirm what was handed out, or drop it; what is kept when that is durable, if not yet.
+
+        The reader goes on at once.
+        """
+        size, reader.temporary = reader.temporary, 0
+        if consumed and size:
+            reader.committed += size
+            return self._move(reader.key, reader.committed)
+        coming = self._coming.get(reader.key)
+        return None if coming is None else coming.promise
+
+    def reset(self, partition: Partition, group: str, offset: int) -> Promise[None]:
+        """Put a group somewhere, between the first message and the end, whoever reads for it."""
+        plog = partition.log
+        offset = min(max(offset, plog.start_offset), plog.high_watermark)
+        key = (partition.partition_id, group)
+        self._starts.pop(key, None)
+        promise = self._move(key, offset)
+        reader = self._readers.get(key)
+        if reader is not None:
+            reader.committed, reader.temporary = offset, 0
+            for tell in self.on_moved:
+                tell(reader)
+        return promise
+
+    def _first(self, partition: Partition, known: int | None, offset: int, read_status: int) -> int:
+        first, end = partition.log.start_offset, partition.log.stable_end
+        if read_status == ALWAYS_FROM_END:
+            return end
+        if offset >= 0:
+            return min(max(offset, first), end)
+        if known is None:
+            return first if read_status == FROM_START else end
+        return known
+
+    def _move(self, key: _Key, offset: int) -> Promise[None]:
+        partition_id, group = key
+        promise = self._commit(group, [CursorMove(partition_id, offset)])
+        if promise.done:
+            return promise
+        coming = self._coming[key] = _OnItsWay(offset, promise)
+
+        def there(_: Promise[None]) -> None:
+            if self._coming.get(key) is coming:
+                del self._coming[key]
+
+        promise.then(there)
+        return promise
