@@ -3,6 +3,8 @@
 Readers of an entry's own protocol get it as it was sent and never come here. For the others:
 
 - `kafka_batch` makes one record batch v2 of any entry, with the same offsets, holes included.
+- `tubemq_messages` makes the messages of a TubeMQ client of any entry, a window of offsets at a
+  time.
 - `pulsar_sections` makes the payload sections of MESSAGE commands of any entry: one that covers it,
   or several where one would be too large. A piece that begins at offset o has entry id o, and what
   the pieces are depends on the stored entry and the limit alone. A message's batch index is its
@@ -18,10 +20,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from trilogue.entry import convert_kafka, convert_pulsar_read
+from trilogue.entry import convert_kafka, convert_pulsar_read, convert_tubemq
 from trilogue.entry.compression import Buffer
 from trilogue.entry.convert_kafka import Placed, empty_batch
-from trilogue.entry.convert_result import Batch, CannotConvert, Reason, Section, Skipped
+from trilogue.entry.convert_result import (
+    Batch,
+    CannotConvert,
+    Reason,
+    Section,
+    Skipped,
+    TubeMessage,
+)
 from trilogue.entry.convert_sections import build_sections
 from trilogue.entry.entry import (
     Codec,
@@ -34,15 +43,23 @@ from trilogue.entry.pulsar_batch import ChunkedEntry, EncryptedEntry
 
 __all__ = [
     "CONVERTED_MAX",
+    "TUBEMQ_MAX",
+    "TUBEMQ_WINDOW",
     "Batch",
     "Reason",
     "Section",
     "Skipped",
+    "TubeMessage",
     "kafka_batch",
     "pulsar_sections",
+    "tubemq_messages",
 ]
 
 CONVERTED_MAX: Final = 16 * 1024 * 1024  # bytes of one entry after conversion, where nobody says
+TUBEMQ_MAX: Final = 24 * 1024 * 1024
+"""Bytes of one message's data for TubeMQ clients: their frames hold 28 MiB (wire fact)."""
+TUBEMQ_WINDOW: Final = 1000
+"""Offsets that are converted at once for TubeMQ clients, who get no more in one answer."""
 
 
 def pulsar_sections(
@@ -73,8 +90,34 @@ def kafka_batch(entry: Buffer, header: EntryHeader, *, limit: int = CONVERTED_MA
     return Batch(data)
 
 
-def read_messages(entry: Buffer, header: EntryHeader) -> tuple[Iterator[Placed], Codec]:
-    """Return what yields the messages of an entry, and how they were compressed.
+def tubemq_messages(
+    entry: Buffer, header: EntryHeader, *, offset: int | None = None, limit: int = TUBEMQ_MAX
+) -> list[TubeMessage | Skipped]:
+    """Convert a window of an entry's offsets for TubeMQ clients, the one with `offset`.
+
+    Windows begin at the entry's first offset and every `TUBEMQ_WINDOW` behind it, so that one takes
+    a bounded amount of memory. What is found covers its window without a gap: the last one says
+    where the next window begins. `limit` is of bytes of one message's data.
+    """
+    base, last = header.base_offset, header.last_offset
+    at = base if offset is None else min(max(offset, base), last)
+    start = base + (at - base) // TUBEMQ_WINDOW * TUBEMQ_WINDOW
+    if header.is_control or not header.record_count:
+        return [Skipped(start, last + 1 - start)]
+    end = min(start + TUBEMQ_WINDOW, last + 1)
+    try:
+        messages, _ = read_messages(entry, header, start)
+        return list(convert_tubemq.build_messages(messages, start, end, limit=limit))
+    except EntryError as error:
+        missing = _skipped(header, error)
+        left = last + 1 - start
+        return [missing._replace(offset=start, span=left, messages=min(missing.messages, left))]
+
+
+def read_messages(
+    entry: Buffer, header: EntryHeader, start: int = 0
+) -> tuple[Iterator[Placed], Codec]:
+    """Return what yields the messages of an entry from an offset on, and how they were compressed.
 
     Raises, then or on the way, `CannotConvert` for what nobody but its own clients can read, other
     `EntryError`s for what is damaged or too large. Never all messages at once: as objects they take
@@ -82,9 +125,9 @@ def read_messages(entry: Buffer, header: EntryHeader) -> tuple[Iterator[Placed],
     """
     match header.format:
         case Format.KAFKA:
-            return convert_kafka.read_messages(entry, header), header.codec
+            return convert_kafka.read_messages(entry, header, start), header.codec
         case Format.PULSAR:
-            return convert_pulsar_read.read_messages(entry, header)
+            return convert_pulsar_read.read_messages(entry, header, start)
         case Format.TUBEMQ:
             raise CannotConvert(Reason.UNKNOWN, "TubeMQ's messages")
 

@@ -24,13 +24,16 @@ _INT64_MIN: Final = -(2**63)
 
 
 def read_messages(
-    entry: Buffer, header: EntryHeader, *, limit: int = DECOMPRESSED_LIMIT
+    entry: Buffer, header: EntryHeader, start: int = 0, *, limit: int = DECOMPRESSED_LIMIT
 ) -> Iterator[Placed]:
-    """Yield all messages of a batch. Raises `EntryError` where it is not in order."""
+    """Yield the messages of a batch from an offset on. Raises `EntryError` where it is damaged."""
     walker = walk_records(entry, limit=limit, header=header)
     while records := walker.read_records(_AT_ONCE):
+        if records[-1].offset < start:
+            continue
         for record in records:
-            yield record.offset, _message(record)
+            if record.offset >= start:
+                yield record.offset, _message(record)
 
 
 def _message(record: Record) -> Message:

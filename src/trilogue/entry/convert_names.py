@@ -19,9 +19,23 @@ As properties of a Pulsar message:
     trilogue.header.<n>.<form>.<name>  a header that a property cannot say: the n-th of its name
         (from 0), as `text`, in `base64`, or `null`
 
-Properties are text, and clients keep them in a map: so a header travels as it is when it is the
-first of its name and its value is UTF-8, and by the last row otherwise. What an application itself
-writes under these names is taken at its word, or kept as it is where it makes no sense.
+As attributes of a TubeMQ message, where neither names nor values may have `,` or `=`:
+
+    trilogue.key, trilogue.ordering-key                    text
+    trilogue.key.base64, trilogue.ordering-key.base64      what is no such text; without padding
+    trilogue.type.base64             a type that `$msgType$` cannot say
+    trilogue.timestamp               the ms of a time that `$msgTime$` cannot say; -1 is none
+    trilogue.value                   `null`: the message is a tombstone, its body is empty
+    trilogue.header.<n>.<form>.<name>  as above, in the name `%`, `,`, `=`, `$` as %25 and so on
+
+As headers and properties, of what TubeMQ's attributes say that is no name and value:
+
+    trilogue.tubemq.attribute        one that does not read `name=value`, as it stood
+
+Properties are text, and clients keep them in a map; attributes are too. So a header travels as it
+is when it is the first of its name and its value is such text, and by the row with its place
+otherwise. What an application itself writes under these names is taken at its word, or kept as it
+is where it makes no sense.
 """
 
 from __future__ import annotations
@@ -45,6 +59,12 @@ SCHEMA_VERSION: Final = "trilogue.pulsar.schema-version"
 SCHEMA_ID: Final = "trilogue.pulsar.schema-id"
 REPLICATED_FROM: Final = "trilogue.pulsar.replicated-from"
 DELIVER_AT: Final = "trilogue.pulsar.deliver-at"
+
+KEY: Final = "trilogue.key"
+VALUE: Final = "trilogue.value"
+IN_BASE64: Final = ".base64"
+NULL: Final = "null"
+ATTRIBUTE: Final = "trilogue.tubemq.attribute"
 
 KEY_IS_BASE64: Final = b"base64"
 KEY_IS_BROKEN: Final = b"broken"
@@ -82,15 +102,15 @@ def _needs_escape(name: str) -> bool:
     """Whether a property of this name would be read as something else."""
     if not name.startswith(RESERVED):
         return False
-    return name in {TIMESTAMP, TYPE} or _ESCAPED.fullmatch(name) is not None
+    return name in {TIMESTAMP, TYPE} or parse_escaped(name) is not None
 
 
 def header_of(name: str, value: str) -> tuple[str, bytes | None]:
     """Say a property as the header that it is, or was."""
     if name.startswith(RESERVED):
-        match = _ESCAPED.fullmatch(name)
-        if match is not None:
-            form, original = match.groups()
+        escaped = parse_escaped(name)
+        if escaped is not None:
+            form, original = escaped
             if form == "text":
                 return original, value.encode()
             if form == "null":
@@ -108,6 +128,22 @@ def decode_base64(text: str) -> bytes | None:
     except (Base64Error, ValueError):
         return None
     return decoded if b64encode(decoded).decode() == text else None
+
+
+def decode_unpadded(text: str) -> bytes | None:
+    """Decode base64 without its padding, spelled as we would spell it, or return None."""
+    return None if "=" in text else decode_base64(text + "=" * (-len(text) % 4))
+
+
+def encode_unpadded(value: bytes) -> str:
+    """Spell bytes in base64 without padding: no `=` may stand there."""
+    return b64encode(value).decode().rstrip("=")
+
+
+def parse_escaped(name: str) -> tuple[str, str] | None:
+    """Read form and name of a header that had to be escaped, from the name it has instead."""
+    match = _ESCAPED.fullmatch(name)
+    return None if match is None else (match[1], match[2])
 
 
 def parse_number(text: str) -> int | None:

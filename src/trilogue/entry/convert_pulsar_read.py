@@ -49,9 +49,9 @@ CODECS: Final[dict[int, Codec]] = {
 
 
 def read_messages(
-    entry: Buffer, header: EntryHeader, *, limit: int = DECOMPRESSED_LIMIT
+    entry: Buffer, header: EntryHeader, start: int = 0, *, limit: int = DECOMPRESSED_LIMIT
 ) -> tuple[Iterator[Placed], Codec]:
-    """Return what yields all messages of an entry, and how they were compressed.
+    """Return what yields the messages of an entry from an offset on, and how they were compressed.
 
     Raises `CannotConvert` for what only its own clients can read, other `EntryError`s where it is
     not in order. What compaction took out, or only brokers are to see, is just not there.
@@ -70,6 +70,7 @@ def read_messages(
     found = (
         (base_offset + single[0], _message(single, shared, publish_time))
         for single in walk_messages(entry, header, limit)
+        if base_offset + single.batch_index >= start
     )
     return found, codec
 

@@ -1,4 +1,4 @@
-"""What a conversion gives its reader: a section, a batch, or why something is missing."""
+"""What a conversion gives its reader: sections, a batch, messages, or why something is missing."""
 
 from __future__ import annotations
 
@@ -45,6 +45,16 @@ class Batch(NamedTuple):
 
     data: bytes | Buffer
     skipped: Skipped | None = None
+
+
+class TubeMessage(NamedTuple):
+    """What a TubeMQ client gets of one message: its data, attributes first where the flag has 1."""
+
+    offset: int
+    data: bytes
+    flag: int  # 1: attributes are there
+    message_type: str | None  # what its filters ask for; the attributes repeat it
+    message_time: int  # yyyyMMddHHmm as a number, -1 when there is none
 
 
 class CannotConvert(InvalidEntry):

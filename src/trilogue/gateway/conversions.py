@@ -15,13 +15,23 @@ import logging
 import threading
 import time
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Iterable
-from typing import Final
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final, cast
 
 from trilogue.entry.compression import Buffer
-from trilogue.entry.convert import CONVERTED_MAX, Batch, Section, Skipped, kafka_batch
+from trilogue.entry.convert import (
+    CONVERTED_MAX,
+    TUBEMQ_MAX,
+    TUBEMQ_WINDOW,
+    Batch,
+    Section,
+    Skipped,
+    TubeMessage,
+    kafka_batch,
+)
 from trilogue.entry.convert import pulsar_sections as convert_for_pulsar
-from trilogue.entry.entry import EntryHeader, Format
+from trilogue.entry.convert import tubemq_messages as convert_for_tubemq
+from trilogue.entry.entry import CODEC_MASK, HEADER_SIZE, EntryHeader, Format
 from trilogue.entry.walk import formats_in, read_header, walk_headers
 
 log = logging.getLogger(__name__)
@@ -30,10 +40,16 @@ CACHE_BYTES: Final = 32 << 20
 LOG_EVERY_S: Final = 1.0
 KAFKA_ONLY: Final = 1 << Format.KAFKA
 PULSAR_ONLY: Final = 1 << Format.PULSAR
+TUBEMQ_ONLY: Final = 1 << Format.TUBEMQ
+CONVERTED_ON_LOOP: Final = 64 << 10  # what is more is converted in the executor
+MESSAGE_WEIGHT: Final = 128  # bytes: a message more takes as long, however small it is
+_ATTRIBUTES_AT: Final = 22  # of an entry: the byte with its codec
+_COUNT_AT: Final = 57  # of an entry: how many messages it has
 _KEPT_OVERHEAD: Final = 500  # bytes that keeping one conversion takes beside its own
+_MESSAGE_OVERHEAD: Final = 200  # bytes that an object of one message takes beside its data
 
-_Key = tuple[int, int, Format, int]  # partition id, base offset, for whom, limit
-_Value = Batch | list[Section | Skipped]
+_Key = tuple[int, int, Format, int]  # partition id, first offset, for whom, limit
+_Value = Batch | list[Section | Skipped] | list[TubeMessage | Skipped]
 
 
 class Conversions:
@@ -87,11 +103,39 @@ class Conversions:
             found = convert_for_pulsar(entry, header, limit=limit)
             size = sum(len(each.data) for each in found if isinstance(each, Section))
             self._made(key, found, size, keep=keep)
-        assert isinstance(found, list)
-        for each in found:
-            if isinstance(each, Skipped):
-                self._tell("pulsar", partition_id, header, each)
-        return found
+        sections = cast("list[Section | Skipped]", found)
+        self._tell_all("pulsar", partition_id, header, sections)
+        return sections
+
+    def for_tubemq(
+        self,
+        partition_id: int,
+        entry: Buffer,
+        header: EntryHeader,
+        offset: int,
+        *,
+        keep: bool,
+        limit: int = TUBEMQ_MAX,
+    ) -> list[TubeMessage | Skipped]:
+        """Convert the window of an entry of another format that has an offset.
+
+        It may begin before `offset`, and its last item says where the next one begins
+        (`tubemq_messages` in entry/convert.py).
+        """
+        window = max(0, offset - header.base_offset) // TUBEMQ_WINDOW * TUBEMQ_WINDOW
+        key = (partition_id, header.base_offset + window, Format.TUBEMQ, limit)
+        found = self._look_up(key) if keep else None
+        if found is None:
+            found = convert_for_tubemq(entry, header, offset=offset, limit=limit)
+            size = sum(
+                _MESSAGE_OVERHEAD + len(each.data)
+                for each in found
+                if isinstance(each, TubeMessage)
+            )
+            self._made(key, found, size, keep=keep)
+        messages = cast("list[TubeMessage | Skipped]", found)
+        self._tell_all("tubemq", partition_id, header, messages)
+        return messages
 
     def _batch(self, partition_id: int, entry: Buffer, *, keep: bool) -> Buffer:
         header = read_header(entry)
@@ -130,6 +174,13 @@ class Conversions:
 
     # ---- what is missing
 
+    def _tell_all(
+        self, reader: str, partition_id: int, header: EntryHeader, found: Sequence[object]
+    ) -> None:
+        for each in found:
+            if isinstance(each, Skipped):
+                self._tell(reader, partition_id, header, each)
+
     def _tell(self, reader: str, partition_id: int, header: EntryHeader, skipped: Skipped) -> None:
         """Count what a reader does not get, and say so once in a while."""
         if skipped.reason is None or not skipped.messages:
@@ -156,6 +207,16 @@ class Conversions:
                 "messages_since_the_last_line": unlogged,
             },
         )
+
+
+def weight_of(entry: memoryview) -> int:
+    """Say how much a conversion is, in bytes; of compressed messages nobody knows before.
+
+    What is over `CONVERTED_ON_LOOP` belongs in the executor.
+    """
+    if entry[_ATTRIBUTES_AT] & CODEC_MASK:
+        return CONVERTED_ON_LOOP + 1
+    return len(entry) + MESSAGE_WEIGHT * int.from_bytes(entry[_COUNT_AT:HEADER_SIZE], "big")
 
 
 def is_kafka(parts: Iterable[Buffer]) -> bool:

@@ -19,17 +19,15 @@ from typing import Final, NamedTuple
 
 from trilogue.entry.convert import Section, Skipped, pulsar_sections
 from trilogue.entry.convert_pulsar_read import holes_of
-from trilogue.entry.entry import CODEC_MASK, CONTROL, HEADER_SIZE, TRANSACTIONAL
+from trilogue.entry.entry import CONTROL, HEADER_SIZE, TRANSACTIONAL
 from trilogue.entry.pulsar_batch import PULSAR_SECTION_AT, Flag
 from trilogue.entry.walk import read_header, walk_headers
-from trilogue.gateway.conversions import Conversions
+from trilogue.gateway.conversions import CONVERTED_ON_LOOP, Conversions, weight_of
 from trilogue.gateway.stream import Buffer
 from trilogue.log.partition_log import Cold, Hot, LaterAborted, PartitionLog
 from trilogue.log.segment import AbortedTransaction
 
 READ_BYTES: Final = 64 << 10
-CONVERTED_ON_LOOP: Final = 64 << 10  # what is more is converted in the executor
-MESSAGE_WEIGHT: Final = 128  # bytes: a message more takes as long, however small it is
 FORMAT_AT, ATTRIBUTES_AT, FLAGS_AT = 21, 22, 62  # of an entry: bytes
 BATCH: Final = int(Flag.BATCH)  # a plain number: this is a hot path
 OURS: Final = 1  # the format, in bits 8-9 of the attributes
@@ -172,7 +170,7 @@ def _rows(
             rows.append(Row(base, base + delta + 1, None, entry, -1, False))
         elif view[at + FORMAT_AT] & 3 == OURS:
             rows.append(_stored(entry, base, delta))
-        elif not on_loop or (weight := weight + _weight(entry)) <= CONVERTED_ON_LOOP:
+        elif not on_loop or (weight := weight + weight_of(entry)) <= CONVERTED_ON_LOOP:
             rows += _converted(convert(entry))
         elif rows:  # these first
             return Read(start, rows[-1].end, rows)
@@ -189,13 +187,6 @@ def _entries(
         for at, length, base, delta, _, producer_id, _, _ in walk_headers(view):
             if base + delta >= start:
                 yield at, length, base, delta, producer_id, view
-
-
-def _weight(entry: memoryview) -> int:
-    """Say how much a conversion is, in bytes; of compressed messages nobody knows before."""
-    if entry[ATTRIBUTES_AT] & CODEC_MASK:
-        return CONVERTED_ON_LOOP + 1
-    return len(entry) + MESSAGE_WEIGHT * int.from_bytes(entry[COUNT_AT:HEADER_SIZE], "big")
 
 
 def _stored(entry: memoryview, base: int, delta: int) -> Row:

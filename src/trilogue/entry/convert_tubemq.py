@@ -1,0 +1,381 @@
+"""Neutral messages to TubeMQ's and back: a body, and attributes before it.
+
+    data      attributes size i32 | `name=value,name=value` | body     (flag 1; else the body alone)
+
+`$msgType$` is the type; `$msgTime$` the event time in whole minutes, yyyyMMddHHmm, which we read
+and write as UTC: the client formats it itself and the digits do not say their zone. All else
+travels under its own name, or a reserved one (convert_names.py). Sources: seed 002, "Producer to
+Broker"; wire facts, message payload.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from datetime import UTC, datetime, timedelta
+from functools import lru_cache
+from typing import Final
+
+from trilogue.entry.convert_kafka import Placed
+from trilogue.entry.convert_names import (
+    ATTRIBUTE,
+    IN_BASE64,
+    KEY,
+    NULL,
+    ORDERING_KEY,
+    RESERVED,
+    TIMESTAMP,
+    TYPE,
+    VALUE,
+    decode_unpadded,
+    encode_unpadded,
+    parse_escaped,
+    parse_number,
+)
+from trilogue.entry.convert_result import Reason, Skipped, TubeMessage
+from trilogue.entry.entry import NO_TIMESTAMP
+from trilogue.entry.message import Message
+
+MESSAGE_TYPE: Final = "$msgType$"  # a client takes any piece that has it for the type
+MESSAGE_TIME: Final = "$msgTime$"
+HAS_ATTRIBUTES: Final = 1
+NO_TIME: Final = -1
+
+_MINUTE_MS: Final = 60_000
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_FIRST, _END = (  # minutes that four digits of a year can say
+    (datetime(1, 1, 1, tzinfo=UTC) - _EPOCH) // timedelta(minutes=1),
+    (datetime(9999, 12, 31, 23, 59, tzinfo=UTC) - _EPOCH) // timedelta(minutes=1) + 1,
+)
+_TAKEN: Final = {  # attributes that are read as something else than a header
+    TIMESTAMP,
+    VALUE,
+    KEY,
+    KEY + IN_BASE64,
+    ORDERING_KEY,
+    ORDERING_KEY + IN_BASE64,
+    TYPE + IN_BASE64,
+}
+_QUOTED: Final = (("%", "%25"), (",", "%2C"), ("=", "%3D"), ("$", "%24"))
+_DIGITS: Final = 12
+
+
+def build_messages(
+    messages: Iterable[Placed], start: int, end: int, *, limit: int
+) -> Iterator[TubeMessage | Skipped]:
+    """Give what covers the offsets from `start` to `end` without a gap, holes as `Skipped`.
+
+    `limit` is of bytes of one message's data; what is larger is skipped, alone.
+    """
+    next_offset = start
+    for offset, message in messages:
+        if offset < start:
+            continue
+        if offset >= end:
+            break
+        if offset > next_offset:
+            yield Skipped(next_offset, offset - next_offset)
+        next_offset = offset + 1
+        made = tube_message(offset, message)
+        if len(made.data) <= limit:
+            yield made
+        else:
+            detail = f"{len(made.data)} bytes where {limit} are allowed"
+            yield Skipped(offset, 1, Reason.TOO_LARGE, 1, detail)
+    if next_offset < end:
+        yield Skipped(next_offset, end - next_offset)
+
+
+# ---- to TubeMQ
+
+
+def tube_message(offset: int, message: Message) -> TubeMessage:
+    """Say a message in TubeMQ's words."""
+    value, key, ordering_key, headers, kind, event_time, publish_time = message
+    pieces: list[str] = []
+    message_type: str | None = None
+    message_time = NO_TIME
+    if kind is not None:
+        message_type = _put_type(kind, pieces)
+    if event_time is not None:
+        message_time = _put_time(event_time, pieces)
+    elif publish_time is None:
+        pieces.append(f"{TIMESTAMP}={NO_TIMESTAMP}")
+    if key is not None:
+        pieces.append(_spelled(KEY, key))
+    if ordering_key is not None:
+        pieces.append(_spelled(ORDERING_KEY, ordering_key))
+    if value is None:
+        pieces.append(f"{VALUE}={NULL}")
+    if headers:
+        pieces += _attributes_of(headers)
+    if not pieces:
+        return TubeMessage(offset, value or b"", 0, None, NO_TIME)
+    attributes = ",".join(pieces).encode()
+    data = b"".join((len(attributes).to_bytes(4, "big"), attributes, value or b""))
+    return TubeMessage(offset, data, HAS_ATTRIBUTES, message_type, message_time)
+
+
+def _put_type(kind: str, pieces: list[str]) -> str | None:
+    """Say a type; returns what filters can ask for."""
+    if kind.strip() and _is_plain(kind):
+        pieces.append(f"{MESSAGE_TYPE}={kind}")
+        return kind
+    pieces.append(f"{TYPE}{IN_BASE64}={encode_unpadded(kind.encode())}")
+    return None
+
+
+def _put_time(event_time: int, pieces: list[str]) -> int:
+    """Say a time, its minute as TubeMQ does; returns that as a number."""
+    minute, rest = divmod(event_time, _MINUTE_MS)
+    message_time = NO_TIME
+    if _FIRST <= minute < _END:
+        message_time, digits = _digits(minute)
+        pieces.append(digits)
+    if rest or message_time == NO_TIME:
+        pieces.append(f"{TIMESTAMP}={event_time}")
+    return message_time
+
+
+@lru_cache(maxsize=4096)
+def _digits(minute: int) -> tuple[int, str]:
+    """Spell a minute since 1970: as a number, and as the attribute that says it."""
+    moment = _EPOCH + timedelta(minutes=minute)
+    text = f"{moment.year:04d}{moment:%m%d%H%M}"
+    return int(text), f"{MESSAGE_TIME}={text}"
+
+
+def _is_plain(text: str) -> bool:
+    """Whether a text may stand in an attribute as it is."""
+    return not ("," in text or "=" in text or ("$" in text and _has_system(text)))
+
+
+def _has_system(text: str) -> bool:
+    return MESSAGE_TYPE in text or MESSAGE_TIME in text
+
+
+def _plain(value: bytes) -> str | None:
+    """Return bytes as a text that may stand in an attribute, None where they are none."""
+    text = _as_text(value)
+    return text if text is not None and _is_plain(text) else None
+
+
+def _spelled(name: str, value: bytes) -> str:
+    """Say bytes under a reserved name."""
+    text = _plain(value)
+    return f"{name}{IN_BASE64}={encode_unpadded(value)}" if text is None else f"{name}={text}"
+
+
+def _attributes_of(headers: Iterable[tuple[str, bytes | None]]) -> Iterator[str]:
+    """Say headers as attributes; nothing of them is lost."""
+    seen: dict[str, int] = {}
+    for name, value in headers:
+        before = seen.get(name, 0)
+        seen[name] = before + 1
+        text = None if value is None else _plain(value)
+        if text is not None and not before and _is_name(name):
+            yield f"{name}={text}"
+        elif value is not None and name == ATTRIBUTE and _is_odd(value):
+            yield value.decode()
+        elif value is None:
+            yield f"trilogue.header.{before}.null.{_quote(name)}="
+        elif text is not None:
+            yield f"trilogue.header.{before}.text.{_quote(name)}={text}"
+        else:
+            encoded = encode_unpadded(value)
+            yield f"trilogue.header.{before}.base64.{_quote(name)}={encoded}"
+
+
+def _is_name(name: str) -> bool:
+    """Whether an attribute of this name is read as the header that it was."""
+    if not name.strip() or not _is_plain(name):
+        return False
+    if not name.startswith(RESERVED):
+        return True
+    return name not in _TAKEN and name != ATTRIBUTE and parse_escaped(name) is None
+
+
+def _is_odd(value: bytes) -> bool:
+    """Whether this is a piece of attributes that does not say a name and a value.
+
+    What would be read as the type or the time of another message is not.
+    """
+    piece = _as_text(value)
+    if not piece or "," in piece or _has_system(piece):
+        return False
+    return _pair(piece) is None
+
+
+def _quote(name: str) -> str:
+    for plain, quoted in _QUOTED:
+        name = name.replace(plain, quoted)
+    return name
+
+
+def _unquote(name: str) -> str | None:
+    """Read a quoted name, None where it is not quoted as we would."""
+    found = name
+    for plain, quoted in reversed(_QUOTED):
+        found = found.replace(quoted, plain)
+    return found if _quote(found) == name else None
+
+
+# ---- from TubeMQ
+
+
+def neutral_message(
+    attributes: str,
+    body: bytes,
+    *,
+    message_type: str | None,
+    message_time: int,
+    publish_time_ms: int | None,
+) -> Message:
+    """Say one of TubeMQ's messages in neutral words.
+
+    `message_type` and `message_time` are those of the request; what the attributes say goes first,
+    since that is what consumers see.
+    """
+    found = _Found()
+    if attributes:
+        found.read(attributes)
+    minute = found.minute
+    if minute is None and message_time != NO_TIME:
+        minute = _minute_of(f"{message_time:012d}")
+    event_time = None if minute is None else minute * _MINUTE_MS
+    exact = found.exact
+    if exact is not None:
+        if minute is None or exact // _MINUTE_MS == minute:
+            event_time = exact
+        else:
+            found.headers.append((TIMESTAMP, str(exact).encode()))
+    if event_time == NO_TIMESTAMP:
+        event_time = publish = None
+    else:
+        publish = publish_time_ms
+    value: bytes | None = body
+    if found.is_null:
+        if body:
+            found.headers.append((VALUE, NULL.encode()))
+        else:
+            value = None
+    return Message(
+        value,
+        found.key,
+        found.ordering_key,
+        tuple(found.headers),
+        message_type if found.type is None else found.type,
+        event_time,
+        publish,
+    )
+
+
+class _Found:
+    """What attributes say."""
+
+    __slots__ = ("exact", "headers", "is_null", "key", "minute", "ordering_key", "type")
+
+    def __init__(self) -> None:
+        self.headers: list[tuple[str, bytes | None]] = []
+        self.key: bytes | None = None
+        self.ordering_key: bytes | None = None
+        self.type: str | None = None
+        self.minute: int | None = None
+        self.exact: int | None = None
+        self.is_null = False
+
+    def read(self, attributes: str) -> None:
+        for piece in attributes.split(","):
+            if not piece:
+                continue
+            pair = _pair(piece)
+            if pair is not None:
+                if not (pair[0].startswith(RESERVED) and self._take(*pair)):
+                    self.headers.append((pair[0], pair[1].encode()))
+            elif not self._take_system(piece):
+                self.headers.append((ATTRIBUTE, piece.encode()))
+
+    def _take_system(self, piece: str) -> bool:
+        """Take what TubeMQ reserves; the first of each counts."""
+        name, _, text = piece.partition("=")
+        if name == MESSAGE_TYPE and self.type is None and text.strip() and _is_plain(text):
+            self.type = text
+            return True
+        if name == MESSAGE_TIME and self.minute is None:
+            self.minute = _minute_of(text)
+            return self.minute is not None
+        return False
+
+    def _take(self, name: str, text: str) -> bool:
+        """Take what has a reserved name of ours, where it makes sense."""
+        if name == TIMESTAMP and self.exact is None:
+            self.exact = parse_number(text)
+            return self.exact is not None
+        if name == VALUE and text == NULL and not self.is_null:
+            self.is_null = True
+            return True
+        if name in _TAKEN:
+            return self._take_bytes(name, text)
+        header = _header_of(name, text)
+        if header is not None:
+            self.headers.append(header)
+        return header is not None
+
+    def _take_bytes(self, name: str, text: str) -> bool:
+        is_base64 = name.endswith(IN_BASE64)
+        value = decode_unpadded(text) if is_base64 else text.encode()
+        field = name.removesuffix(IN_BASE64)
+        if value is None:
+            return False
+        if field == KEY and self.key is None:
+            self.key = value
+        elif field == ORDERING_KEY and self.ordering_key is None:
+            self.ordering_key = value
+        elif field == TYPE and self.type is None and (kind := _as_text(value)) is not None:
+            self.type = kind
+        else:
+            return False
+        return True
+
+
+def _header_of(name: str, text: str) -> tuple[str, bytes | None] | None:
+    """Say an attribute as the header that had to be escaped; None where it is none."""
+    form, quoted = parse_escaped(name) or ("", "")
+    original = _unquote(quoted)
+    if not form or original is None:
+        return None
+    if form == NULL:
+        return None if text else (original, None)
+    value = decode_unpadded(text) if form == "base64" else text.encode()
+    return None if value is None else (original, value)
+
+
+def _pair(piece: str) -> tuple[str, str] | None:
+    """Read `name=value`; None for what is none, or is the system's."""
+    name, equals, text = piece.partition("=")
+    if not equals or "=" in text or not name.strip() or ("$" in piece and _has_system(piece)):
+        return None
+    return name, text
+
+
+def _minute_of(digits: str) -> int | None:
+    """Read yyyyMMddHHmm as minutes since 1970, None where that is no time."""
+    if len(digits) != _DIGITS or not (digits.isascii() and digits.isdigit()):
+        return None
+    return _minute(digits)
+
+
+@lru_cache(maxsize=4096)
+def _minute(digits: str) -> int | None:
+    month, day, hour, minute = (int(digits[at : at + 2]) for at in range(4, _DIGITS, 2))
+    try:
+        moment = datetime(int(digits[:4]), month, day, hour, minute, tzinfo=UTC)
+    except ValueError:
+        return None
+    return (moment - _EPOCH) // timedelta(minutes=1)
+
+
+def _as_text(value: bytes) -> str | None:
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        return None
