@@ -218,6 +218,14 @@ class InconsistentProtocol(BrokerError):
     """The group works by another kind of protocol, or has no protocol in common with the member."""
 
 
+class InconsistentMember(InconsistentProtocol):
+    """A member wants to read in another way than the others of its group; `what` is other."""
+
+    def __init__(self, what: str, message: str) -> None:
+        super().__init__(message)
+        self.what = what
+
+
 class InvalidSessionTimeout(BrokerError):
     """A session timeout outside the limits."""
 

@@ -1,0 +1,268 @@
+"""All groups whose members the server balances, or who balance themselves: TubeMQ's consumers.
+
+    balances = Balances(BalanceSettings(), partition_count)
+    balances.join("group", "client-1", terms, now_ms)     # InconsistentMember, GroupMaxSize, ...
+    pulse = balances.heartbeat("group", "client-1", now_ms, answer=..., report=...)
+    pulse.event                                           # what the client shall do, or None
+
+What is here is memory only: after a restart members hear UnknownMember, register again and say what
+they have. Whoever keeps the clock calls `tick`; whoever hears that topics came, grew or went calls
+`topic_changed`. The rules of one group are in `balance_group.py`. Times are milliseconds of any
+clock that does not go back.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+
+from trilogue.broker.balance_events import Answer, BalanceEvent
+from trilogue.broker.balance_group import BalanceGroup, BalanceSettings, Counts, Member, Pulse
+from trilogue.broker.balance_shares import Part
+from trilogue.broker.balance_terms import Kind, Terms
+from trilogue.broker.cursor import NAME_SIZE_MAX
+from trilogue.broker.errors import GroupUnavailable, InvalidGroupName, UnknownMember
+from trilogue.broker.names import TopicName
+
+log = logging.getLogger(__name__)
+
+Gone = Callable[[str, str], None]  # group, member: what it held is nobody's
+
+
+@dataclass(frozen=True, slots=True)
+class MemberView:
+    """A member as administrators see it."""
+
+    member_id: str
+    host: str
+    joined_ms: int
+    heard_ms: int
+    node_id: int
+    parts: tuple[Part, ...]  # that it has, as far as is known
+    event: BalanceEvent | None  # that it works on
+
+
+@dataclass(frozen=True, slots=True)
+class GroupView:
+    """A group as administrators see it."""
+
+    name: str
+    terms: Terms
+    members: tuple[MemberView, ...]
+    parts: frozenset[Part]
+    stopped: bool
+    counts: Counts
+
+
+class Balances:
+    """The groups' front: every call names its group."""
+
+    def __init__(
+        self,
+        settings: BalanceSettings,
+        partition_count: Callable[[TopicName], int],
+        *,
+        first_id: int = 0,
+    ) -> None:
+        """`partition_count` is 0 for a topic that is not there, or that may not be read."""
+        self.settings = settings
+        self.gone: list[Gone] = []
+        self._partition_count = partition_count
+        self._rebalance_id = first_id
+        self._groups: dict[str, BalanceGroup] = {}
+        self._by_topic: dict[TopicName, set[str]] = {}
+        self._member_count = 0
+
+    def __len__(self) -> int:
+        return len(self._groups)
+
+    @property
+    def member_count(self) -> int:
+        """Members of all groups."""
+        return self._member_count
+
+    # -- what members ask
+
+    def join(
+        self,
+        name: str,
+        member_id: str,
+        terms: Terms,
+        now_ms: int,
+        *,
+        claims: Collection[Part] | None = None,
+        allocated: bool = False,
+        host: str = "",
+    ) -> bool:
+        """Take a member into a group, which is made when it is new, or hear from it again.
+
+        `claims`: all that it says to have, None when it says nothing. `allocated`: it has been
+        given partitions before. Returns whether it shall believe that nobody has been.
+        """
+        group = self._groups.get(name)
+        known = group is not None and member_id in group.members
+        if not known and self._member_count >= self.settings.all_members_max:
+            raise GroupUnavailable("there are as many consumers as this node takes")
+        if group is None:
+            group = self._make(name, terms)
+        member = group.join(member_id, terms, now_ms, claims=claims, allocated=allocated, host=host)
+        self._member_count += not known
+        return group.not_allocated(member)
+
+    def heartbeat(
+        self,
+        name: str,
+        member_id: str,
+        now_ms: int,
+        *,
+        answer: Answer | None = None,
+        report: Collection[Part] | None = None,
+    ) -> Pulse:
+        """Hear from a member, and say what it shall do. UnknownMember: it must register again."""
+        group = self._group(name)
+        try:
+            return group.heartbeat(member_id, now_ms, answer=answer, report=report)
+        finally:
+            self._tidy(group)
+
+    def leave(self, name: str, member_id: str) -> bool:
+        """Let a member go; whether it was there."""
+        group = self._groups.get(name)
+        if group is None:
+            return False
+        was_there = group.leave(member_id)
+        self._tidy(group)
+        return was_there
+
+    def member(self, name: str, member_id: str) -> Member:
+        """Return a member, or say that there is none (UnknownMember)."""
+        return self._group(name).member(member_id)
+
+    def terms(self, name: str) -> Terms:
+        """What the members of a group have agreed on."""
+        return self._group(name).terms
+
+    # -- where bound members begin
+
+    def start_offset(self, name: str, part: Part, asked: int | None) -> int | None:
+        """Where a reader of this partition begins; None is where its group has got to.
+
+        `asked` is what its client says. In a bound group all begin where they agreed, whatever they
+        ask for: once, until `started` was called for the partition.
+        """
+        group = self._groups.get(name)
+        if group is None or group.terms.kind is not Kind.BOUND:
+            return asked
+        return group.starts.get(part)
+
+    def started(self, name: str, part: Part) -> None:
+        """A reader has begun where `start_offset` said."""
+        group = self._groups.get(name)
+        if group is not None:
+            group.starts.pop(part, None)
+
+    # -- what happens to them
+
+    def tick(self, now_ms: int) -> int:
+        """Let go all who were silent for too long; how many."""
+        count = 0
+        for group in list(self._groups.values()):
+            lost = group.expire(now_ms)
+            if lost:
+                log.info("balance.lost", extra={"group": group.name, "members": lost})
+                count += lost
+                self._tidy(group)
+        return count
+
+    def topic_changed(self, topic: TopicName) -> None:
+        """A topic came, grew, went, or may no longer be read."""
+        for name in self._by_topic.get(topic, ()):
+            self._groups[name].refresh()
+
+    def stop(self, name: str, *, stopped: bool = True) -> None:
+        """Move nothing in a group until it may again."""
+        self._group(name).stop(stopped=stopped)
+
+    # -- what administrators ask
+
+    def names(self) -> list[str]:
+        """The groups that have members, sorted."""
+        return sorted(self._groups)
+
+    def groups(self) -> list[GroupView]:
+        """Everything there is, by name."""
+        return [self.view(name) for name in self.names()]
+
+    def view(self, name: str) -> GroupView:
+        """One group. UnknownMember when it has no members."""
+        group = self._group(name)
+        return GroupView(
+            name,
+            group.terms,
+            tuple(
+                MemberView(
+                    each.member_id,
+                    each.host,
+                    each.joined_ms,
+                    each.heard_ms,
+                    each.terms.node_id,
+                    tuple(sorted(each.owned)),
+                    each.event,
+                )
+                for _, each in sorted(group.members.items())
+            ),
+            group.parts,
+            group.stopped,
+            group.counts,
+        )
+
+    # -- inside
+
+    def _group(self, name: str) -> BalanceGroup:
+        group = self._groups.get(name)
+        if group is None:
+            raise UnknownMember(f"Not found groupName {name} in holder!")
+        return group
+
+    def _make(self, name: str, terms: Terms) -> BalanceGroup:
+        if not name or len(name.encode()) > NAME_SIZE_MAX:
+            raise InvalidGroupName(f"a group name has 1 to {NAME_SIZE_MAX} bytes")
+        if len(self._groups) >= self.settings.groups_max:
+            raise GroupUnavailable(f"there are {self.settings.groups_max} groups already")
+        group = BalanceGroup(
+            name,
+            terms,
+            self.settings,
+            partition_count=self._partition_count,
+            next_id=self._next_id,
+            gone=self._has_gone,
+        )
+        self._groups[name] = group
+        for topic in terms.topics:
+            self._by_topic.setdefault(topic, set()).add(name)
+        return group
+
+    def _next_id(self) -> int:
+        self._rebalance_id += 1
+        return self._rebalance_id
+
+    def _has_gone(self, name: str, member_id: str) -> None:
+        self._member_count -= 1
+        for listener in self.gone:
+            try:
+                listener(name, member_id)
+            except Exception:  # it has gone all the same
+                log.exception("balance.listener_failed", extra={"group": name})
+
+    def _tidy(self, group: BalanceGroup) -> None:
+        """Forget a group that nobody is in."""
+        if group.members:
+            return
+        self._groups.pop(group.name, None)
+        for topic in group.terms.topics:
+            names = self._by_topic.get(topic)
+            if names is not None:
+                names.discard(group.name)
+                if not names:
+                    del self._by_topic[topic]

@@ -1,0 +1,455 @@
+"""One group whose partitions the server shares out: what each member shall have, has, and is told.
+
+Three things are kept of a partition: who shall have it (`Member.wanted`, made anew by `_share` when
+members or partitions change), who has it as far as is known (`_owner`, from the moment a CONNECT is
+given until the member says that it let go, or is gone), and who says to have it against that
+(`Member.stray`). Nothing is planned ahead: each heartbeat compares the three for its member and
+gets at most one event, to let go of what it shall not have, else to take what nobody has. So an
+answer that is late, lost or untrue leads nowhere but to the same question in a later round, and a
+partition that one member shall give to another is in between for a while with nobody.
+
+Who may change what: only `_take` and `_let_go` change owners, only `_share` what is wanted.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from trilogue.broker.balance_events import (
+    CONNECTS,
+    DISCONNECTS,
+    UNANSWERED,
+    Answer,
+    BalanceEvent,
+    EventKind,
+    EventStatus,
+    status_of,
+)
+from trilogue.broker.balance_shares import Part, divide
+from trilogue.broker.balance_terms import Kind, Terms, agreed_offsets, check_agrees
+from trilogue.broker.errors import GroupMaxSize, UnknownMember
+from trilogue.broker.names import TopicName
+
+
+@dataclass(frozen=True, slots=True)
+class BalanceSettings:
+    """How long members may be silent, and the bounds of what they may hold."""
+
+    session_ms: int = 30_000  # without a heartbeat, then the member is gone
+    event_ms: int = 60_000  # for an event, then it is given again
+    tries_max: int = 3  # events in vain, then the member is gone
+    groups_max: int = 10_000
+    members_max: int = 1_000  # of a group
+    all_members_max: int = 50_000
+    event_parts_max: int = 5_000  # in one event; the rest comes with the next
+
+
+@dataclass(slots=True)
+class Member:
+    """One consumer. Sets hold partitions."""
+
+    member_id: str
+    terms: Terms
+    joined_ms: int
+    heard_ms: int
+    host: str = ""
+    wanted: frozenset[Part] = frozenset()
+    owned: set[Part] = field(default_factory=set)
+    coming: set[Part] = field(default_factory=set)  # owned, and not yet heard to be so
+    stray: set[Part] = field(default_factory=set)
+    event: BalanceEvent | None = None
+    in_vain: int = 0  # events in a row that led to nothing
+    settled: bool = False  # it has had its first partitions
+    told_stop: bool = False
+    exchanging: bool = False  # was told to let go, and will get others for that
+    must_report: bool = False
+    reported_ms: int = -1
+
+
+class Pulse(NamedTuple):
+    """What a heartbeat's answer says."""
+
+    event: BalanceEvent | None
+    not_allocated: bool
+
+
+class Counts(NamedTuple):
+    """What has happened in a group since it is there."""
+
+    rounds: int
+    events: int
+    late_answers: int
+    occupied: int
+    lost: int
+
+
+class BalanceGroup:
+    """A group by its name. Made by its first member; whoever holds it forgets it when empty."""
+
+    def __init__(
+        self,
+        name: str,
+        terms: Terms,
+        settings: BalanceSettings,
+        *,
+        partition_count: Callable[[TopicName], int],
+        next_id: Callable[[], int],
+        gone: Callable[[str, str], None],
+    ) -> None:
+        self.name = name
+        self.terms = terms
+        self.members: dict[str, Member] = {}
+        self.stopped = False
+        self.allocated = False
+        self.starts: dict[Part, int] = {}  # where bound members begin, until they have
+        self.happened: Counter[str] = Counter()
+        self._settings = settings
+        self._partition_count = partition_count
+        self._next_id = next_id
+        self._gone = gone
+        self._owner: dict[Part, str] = {}
+        self._strays: Counter[Part] = Counter()
+        self._parts: frozenset[Part] = frozenset()
+        self._round = 0
+        self._dirty = True
+        self._complete = terms.kind is not Kind.BOUND  # a bound group has had all its members
+
+    def __iter__(self) -> Iterator[Member]:
+        return iter(self.members.values())
+
+    # -- what is so
+
+    @property
+    def counts(self) -> Counts:
+        """What has happened so far."""
+        return Counts(*(self.happened[each] for each in Counts._fields))
+
+    def owner(self, part: Part) -> str | None:
+        """Who has a partition, as far as is known."""
+        return self._owner.get(part)
+
+    @property
+    def parts(self) -> frozenset[Part]:
+        """All partitions that are shared out."""
+        self._share()
+        return self._parts
+
+    def not_allocated(self, member: Member) -> bool:
+        """Whether the member shall still believe that nobody got anything.
+
+        Those of a bound group believe it until they have begun themselves: only as long do they
+        name the positions that they brought (Java client).
+        """
+        if self.terms.kind is Kind.BOUND:
+            return not member.settled
+        return not self.allocated
+
+    # -- members
+
+    def join(
+        self,
+        member_id: str,
+        terms: Terms,
+        now_ms: int,
+        *,
+        claims: Collection[Part] | None = None,
+        allocated: bool = False,
+        host: str = "",
+    ) -> Member:
+        """Take a member in, or hear again from one that is there. InconsistentMember, GroupMaxSize.
+
+        `claims` is what the client says to have, all of it; None: it says nothing.
+        """
+        others = ((each.member_id, each.terms) for each in self)
+        check_agrees(member_id, terms, self.terms, others)
+        member = self.members.get(member_id)
+        if member is None:
+            if len(self.members) >= self._settings.members_max:
+                raise GroupMaxSize(f"a group has {self._settings.members_max} members at most")
+            member = Member(member_id, terms, now_ms, now_ms)
+            self.members[member_id] = member
+            self._dirty = True
+        member.terms = terms
+        member.heard_ms = now_ms
+        member.host = host
+        member.settled = member.settled or allocated
+        self.allocated = self.allocated or allocated
+        if claims is not None:
+            self._reconcile(member, claims, now_ms)
+        return member
+
+    def heartbeat(
+        self,
+        member_id: str,
+        now_ms: int,
+        *,
+        answer: Answer | None = None,
+        report: Collection[Part] | None = None,
+    ) -> Pulse:
+        """Hear from a member; `report` is all that it says to have, where it says so.
+
+        UnknownMember: it must register again.
+        """
+        member = self.member(member_id)
+        member.heard_ms = now_ms
+        if answer is not None:
+            self._answered(member, answer, report)
+        if report is not None:
+            self._reconcile(member, report, now_ms)
+        if self.terms.kind is Kind.CLIENT:
+            return Pulse(None, not_allocated=False)
+        self._share()
+        event = self._next_event(member, now_ms, reported=report is not None)
+        return Pulse(event, self.not_allocated(member))
+
+    def member(self, member_id: str) -> Member:
+        """Return a member, or say that there is none."""
+        found = self.members.get(member_id)
+        if found is None:
+            raise UnknownMember(f"Not found client {member_id} in group({self.name})")
+        return found
+
+    def leave(self, member_id: str) -> bool:
+        """Let a member go, with all it has; whether it was there."""
+        member = self.members.pop(member_id, None)
+        if member is None:
+            return False
+        for part in list(member.owned):
+            self._let_go(member, part)
+        self._stray(member, set())
+        self._dirty = True
+        self._gone(self.name, member_id)
+        return True
+
+    def expire(self, now_ms: int) -> int:
+        """Let go who was silent for too long; how many."""
+        oldest = now_ms - self._settings.session_ms
+        silent = [each.member_id for each in self if each.heard_ms <= oldest]
+        for member_id in silent:
+            self._lost(member_id)
+        return len(silent)
+
+    def refresh(self) -> None:
+        """Partitions came or went: look again at the next heartbeat."""
+        self._dirty = True
+
+    def stop(self, *, stopped: bool) -> None:
+        """Tell members that nothing will move until it may again."""
+        self.stopped = stopped
+        self._dirty = True
+        for member in self:
+            member.told_stop = False
+
+    def _lost(self, member_id: str) -> None:
+        self.happened["lost"] += 1
+        self.leave(member_id)
+
+    # -- who shall have what
+
+    def _share(self) -> None:
+        if not self._dirty:
+            return
+        self._dirty = False
+        counts = {topic: self._partition_count(topic) for topic in self.terms.topics}
+        parts = [Part(topic, number) for topic in sorted(counts) for number in range(counts[topic])]
+        self._parts = frozenset(parts)
+        if self.terms.kind is Kind.CLIENT or not self._may_begin():
+            return
+        shares: dict[str, set[Part]] = {each: set() for each in self.members}
+        for part, member_id in divide(parts, sorted(shares), self._owner, self._wishes()).items():
+            shares[member_id].add(part)
+        changed = False
+        for member_id, share in shares.items():
+            member = self.members[member_id]
+            changed = changed or member.wanted != share
+            member.wanted = frozenset(share)
+        if changed:
+            self._new_round()
+
+    def _may_begin(self) -> bool:
+        """A bound group waits for all its members, once.
+
+        Where some have begun already they know it from a life of this node before: then they go on
+        from their positions, and what they brought when they began is over.
+        """
+        if self._complete:
+            return True
+        if len(self.members) < self.terms.source_count:
+            return False
+        self._complete = True
+        if not any(each.settled for each in self):
+            self.starts = agreed_offsets([each.terms for each in self])
+        return True
+
+    def _wishes(self) -> Mapping[Part, Collection[str]]:
+        """Who brought the position at which a partition begins is the best to have it."""
+        return {
+            part: {each.member_id for each in self if each.terms.offsets.get(part) == offset}
+            for part, offset in self.starts.items()
+        }
+
+    def _new_round(self) -> None:
+        self._round = self._next_id()
+        self.happened["rounds"] += 1
+        for member in self:
+            member.exchanging = False
+
+    # -- who has what
+
+    def _take(self, member: Member, part: Part) -> None:
+        assert self._owner.setdefault(part, member.member_id) == member.member_id
+        member.owned.add(part)
+
+    def _let_go(self, member: Member, part: Part) -> None:
+        assert self._owner.pop(part) == member.member_id
+        member.owned.discard(part)
+        member.coming.discard(part)
+
+    def _stray(self, member: Member, parts: set[Part]) -> None:
+        self._strays.subtract(member.stray)
+        self._strays.update(parts)
+        self._strays = +self._strays
+        member.stray = parts
+
+    def _reconcile(self, member: Member, report: Collection[Part], now_ms: int) -> None:
+        """Believe what a member says to have, but for what its event is about this moment."""
+        said = {part for part in report if part.topic in self.terms.topics}
+        member.reported_ms = now_ms
+        member.must_report = False
+        if self.terms.kind is Kind.CLIENT:
+            member.owned = said
+            return
+        moving = set(member.event.parts) if member.event is not None else set()
+        for part in member.owned - said - moving:
+            self._let_go(member, part)
+        member.coming -= said
+        stray = set()
+        for part in said - member.owned:
+            owner = self._owner.get(part)
+            if owner is not None and part in self.members[owner].coming:
+                self._let_go(self.members[owner], part)  # it was told to take it, and cannot
+            elif owner is not None:
+                stray.add(part)
+                continue
+            self._take(member, part)
+        if stray or member.stray:
+            self._stray(member, stray)
+        if said:
+            self.allocated = True
+
+    # -- events
+
+    def _answered(self, member: Member, answer: Answer, report: Collection[Part] | None) -> None:
+        event = member.event
+        if (
+            event is None
+            or (event.rebalance_id, event.kind) != (answer.rebalance_id, answer.kind)
+            or event.status is not EventStatus.PROCESSING
+        ):
+            self.happened["late_answers"] += 1
+            return
+        status = status_of(answer.status)
+        if status in {EventStatus.TODO, EventStatus.PROCESSING}:
+            return
+        event.status = status
+        member.event = None
+        done = status is EventStatus.DONE
+        if event.kind in DISCONNECTS:
+            kept = set(event.parts) & set(report or ()) if done or report is not None else None
+            in_vain = self._disconnected(member, event, kept)
+        else:
+            in_vain = self._connected(member, event, report, done=done)
+        if in_vain:
+            self._in_vain(member)
+        else:
+            member.in_vain = 0
+            self.allocated = member.settled = True
+
+    def _disconnected(self, member: Member, event: BalanceEvent, kept: set[Part] | None) -> bool:
+        """Free what the member has let go of; whether some is left."""
+        if kept is None:
+            return True
+        freed = set(event.parts) - kept
+        for part in freed & member.owned:
+            self._let_go(member, part)
+        if freed & member.stray:
+            self._stray(member, member.stray - freed)
+        return bool(kept)
+
+    def _connected(
+        self, member: Member, event: BalanceEvent, report: Collection[Part] | None, *, done: bool
+    ) -> bool:
+        """Free what the member did not get, it was occupied; whether it got nothing at all."""
+        got = set(event.parts) & set(report) if report is not None else set(event.parts)
+        if report is None and not done:
+            got = set()
+        for part in set(event.parts) & member.owned:
+            if part in got:
+                member.coming.discard(part)
+            else:
+                self._let_go(member, part)
+                self.happened["occupied"] += 1
+        if len(got) < len(event.parts):
+            self._new_round()
+        return not done and not got
+
+    def _in_vain(self, member: Member) -> None:
+        """Ask again in another round; who never does as asked is gone, and may register again."""
+        member.in_vain += 1
+        if member.in_vain >= self._settings.tries_max:
+            self._lost(member.member_id)
+            raise UnknownMember(f"client {member.member_id} answers no event: register again")
+        self._new_round()
+
+    def _next_event(self, member: Member, now_ms: int, *, reported: bool) -> BalanceEvent | None:
+        if member.event is not None:
+            if now_ms - member.event.given_ms < self._settings.event_ms:
+                return None
+            member.event = None
+            self._in_vain(member)
+            member.must_report = not reported
+        kind, parts = self._due(member)
+        if kind is None:
+            return None
+        event = BalanceEvent(self._round, kind, parts).give(now_ms)
+        self.happened["events"] += 1
+        if kind in UNANSWERED:
+            return event
+        member.event = event
+        if kind in CONNECTS:
+            for part in parts:
+                self._take(member, part)
+                member.coming.add(part)
+        return event
+
+    def _due(self, member: Member) -> tuple[EventKind | None, tuple[Part, ...]]:
+        """What a member without an event is told next."""
+        if member.must_report:
+            member.must_report = False
+            return EventKind.REPORT, ()
+        if self.stopped:
+            told, member.told_stop = member.told_stop, True
+            return (None if told else EventKind.STOP_REBALANCE), ()
+        settled = member.owned == member.wanted and not member.coming and not member.stray
+        if settled or not self._complete:
+            return None, ()
+        losing = self._some((member.owned - member.wanted) | member.stray)
+        if losing:
+            member.exchanging = not member.wanted <= member.owned
+            exchange, alone = EventKind.DISCONNECT, EventKind.ONLY_DISCONNECT
+            return (exchange if member.exchanging else alone), losing
+        free = {
+            part
+            for part in member.wanted - member.owned
+            if part not in self._owner and part not in self._strays
+        }
+        gaining = self._some(free | member.coming)
+        if gaining:
+            return EventKind.CONNECT if member.exchanging else EventKind.ONLY_CONNECT, gaining
+        return None, ()
+
+    def _some(self, parts: Collection[Part]) -> tuple[Part, ...]:
+        return tuple(sorted(parts)[: self._settings.event_parts_max])

@@ -1,0 +1,76 @@
+"""Who shall read what: partitions shared out among the members of a group, evenly and calmly.
+
+Seed 002, last section: partitions and members are sorted, and division with remainder says how many
+each member may have. What a member holds already it keeps, up to that number, so that a change of
+members moves no more partitions than it must.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Collection, Mapping, Sequence
+from typing import NamedTuple
+
+from trilogue.broker.names import TopicName
+
+
+class Part(NamedTuple):
+    """One partition of a topic, as groups share them."""
+
+    topic: TopicName
+    number: int
+
+
+NO_WISHES: Mapping[Part, Collection[str]] = {}
+
+
+def divide(
+    parts: Sequence[Part],
+    members: Sequence[str],
+    held: Mapping[Part, str],
+    wishes: Mapping[Part, Collection[str]] = NO_WISHES,
+) -> dict[Part, str]:
+    """Return the member of every partition: no two members differ by more than one.
+
+    `parts` and `members` are sorted. `held` says who has a partition now, `wishes` who would be the
+    best to get one that is free. The same arguments give the same answer, on any node.
+    """
+    if not members:
+        return {}
+    room = _room(parts, members, held)
+    given: dict[Part, str] = {}
+    free: list[Part] = []
+    for part in sorted(parts, key=lambda each: (each.number, each.topic)):  # some of every topic
+        holder = held.get(part)
+        if holder is not None and room.get(holder, 0) > 0:
+            given[part] = holder
+            room[holder] -= 1
+        else:
+            free.append(part)
+    unwished: list[Part] = []
+    for part in sorted(free):
+        wishing = [each for each in members if room[each] > 0 and each in wishes.get(part, ())]
+        if wishing:
+            best = max(wishing, key=lambda each: room[each])
+            given[part] = best
+            room[best] -= 1
+        else:
+            unwished.append(part)
+    turn = deque(each for each in members if room[each] > 0)
+    for part in unwished:
+        member = turn.popleft()
+        given[part] = member
+        room[member] -= 1
+        if room[member] > 0:
+            turn.append(member)
+    return given
+
+
+def _room(
+    parts: Sequence[Part], members: Sequence[str], held: Mapping[Part, str]
+) -> dict[str, int]:
+    """How many each may have; what is left over goes to those who have the most already."""
+    least, left_over = divmod(len(parts), len(members))
+    has = Counter(held[part] for part in parts if part in held)
+    ranked = sorted(members, key=lambda each: (-min(has[each], least + 1), each))
+    return {each: least + (rank < left_over) for rank, each in enumerate(ranked)}
