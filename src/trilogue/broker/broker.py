@@ -36,6 +36,7 @@ from trilogue.broker.facts import (
     decode_mark,
 )
 from trilogue.broker.group_members import GroupSettings, Timers
+from trilogue.broker.group_rules import GroupRules
 from trilogue.broker.groups import Groups
 from trilogue.broker.names import TopicName
 from trilogue.broker.namespaces import Namespaces
@@ -118,6 +119,7 @@ class Broker:
             partial(self.cursors.position, Protocol.TUBEMQ),
             settings.readings,
         )
+        self.rules = GroupRules(state.settings)  # of TubeMQ's administration
         self.writers = Writers(state.settings)
         self.schemas = Schemas(state.settings, now_ms)
         self.cluster.leaves.append(self.schemas.left)

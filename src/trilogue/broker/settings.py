@@ -40,6 +40,10 @@ FLUSH_CHOICES = (FLUSH_COMMIT, FLUSH_INTERVAL)
 COMPACT = "compact"
 DELETE = "delete"
 
+# Kept with a topic, said by TubeMQ's administration: whether its clients may write and read.
+TUBEMQ_PUBLISH, TUBEMQ_SUBSCRIBE = "tubemq.accept-publish", "tubemq.accept-subscribe"
+TUBEMQ_DELETED = "tubemq.deleted"  # taken from TubeMQ's clients; until it is removed, or not
+
 
 class Kind(Enum):
     """The type of a setting's value, as administration requests name it."""
