@@ -13,9 +13,10 @@ COMPILED = [
     "src/trilogue/entry/pulsar_entry.py",
     "src/trilogue/entry/walk.py",
     "src/trilogue/log/commit.py",
-    "src/trilogue/wire/pulsar/fields.py",
+    "src/trilogue/wire/fields.py",
     "src/trilogue/wire/pulsar/hot.py",
     "src/trilogue/wire/pulsar/singles.py",
+    "src/trilogue/wire/tubemq/hot.py",
 ]
 
 

@@ -50,7 +50,7 @@ class Room(NamedTuple):
 
 def rooms() -> tuple[Room, Room]:
     """Both."""
-    beneath = {"trilogue__wire__pulsar__fields": load_pure("trilogue.wire.pulsar.fields")}
+    beneath = {"trilogue__wire__fields": load_pure("trilogue.wire.fields")}
     beneath["trilogue__wire__pulsar__hot"] = load_pure("trilogue.wire.pulsar.hot", **beneath)
     twins = [load_pure(name, **beneath) for name in (
         "trilogue.wire.pulsar.singles", "trilogue.entry.pulsar_entry")]  # fmt: skip

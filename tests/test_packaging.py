@@ -19,7 +19,7 @@ ROOT = Path(__file__).resolve().parent.parent
 SHIPPED = ("src", "pyproject.toml", "setup.py", "README.md", "MANIFEST.in", "LICENSE")
 HOT = (
     "entry/columns", "entry/pack", "entry/pulsar_entry", "entry/walk", "log/commit",
-    "wire/pulsar/fields", "wire/pulsar/hot", "wire/pulsar/singles",
+    "wire/fields", "wire/pulsar/hot", "wire/pulsar/singles", "wire/tubemq/hot",
 )  # fmt: skip
 PROBE = """
 import sys
@@ -93,7 +93,7 @@ def test_a_wheel_from_a_source_distribution_is_compiled(tmp_path):
     names = members(wheel)
     assert hot(names) == set(HOT)
     assert {
-        f"trilogue/{module}.pxd" for module in (*HOT, "entry/memory", "wire/pulsar/memory")
+        f"trilogue/{module}.pxd" for module in (*HOT, "entry/memory", "wire/memory")
     } <= names
     assert not any(name.endswith(".c") for name in names)
 

@@ -42,7 +42,7 @@ from trilogue.entry.pulsar_codecs import PulsarCodec
 from trilogue.wire.pulsar.frame import broker_entry
 from trilogue.wire.pulsar.pulsar_pb2 import MessageMetadata
 
-_FIELDS = {"trilogue__wire__pulsar__fields": load_pure("trilogue.wire.pulsar.fields")}
+_FIELDS = {"trilogue__wire__fields": load_pure("trilogue.wire.fields")}
 PURE = load_pure("trilogue.entry.pulsar_entry", **_FIELDS)
 TIME, NOW = 1_700_000_000_123, 1_700_000_000_999
 CODECS = tuple(PulsarCodec)
@@ -420,4 +420,4 @@ def test_damaged_entries_are_read_or_refused(data: st.DataObject):
 
 def test_pure_twin_is_pure():
     assert PURE.__file__.endswith(".py")
-    assert PURE.Fields is _FIELDS["trilogue__wire__pulsar__fields"].Fields
+    assert PURE.Fields is _FIELDS["trilogue__wire__fields"].Fields

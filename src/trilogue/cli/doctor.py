@@ -23,9 +23,10 @@ COMPILED = (
     "trilogue.entry.pulsar_entry",
     "trilogue.entry.walk",
     "trilogue.log.commit",
-    "trilogue.wire.pulsar.fields",
+    "trilogue.wire.fields",
     "trilogue.wire.pulsar.hot",
     "trilogue.wire.pulsar.singles",
+    "trilogue.wire.tubemq.hot",
 )
 LIBRARIES = (
     "uvloop", "crc32c", "cramjam", "msgspec", "cython", "protobuf", "avro", "starlette", "uvicorn",

@@ -6,7 +6,8 @@ A frame of Kafka and of Pulsar is a big-endian int32 and that many bytes:
     | length int32 | body (length bytes)    | length int32 | ...
     +--------------+------------------------+--------------+-----
 
-TubeMQ's are blocks behind a token (tubemq/frame.py). One buffer receives the bytes and frames are views of it:
+TubeMQ's are blocks behind a token (tubemq/frame.py). One buffer receives the bytes, and frames are
+views of it:
 
     0         start                 end                capacity
     +---------+---------------------+------------------+

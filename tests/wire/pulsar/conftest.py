@@ -9,7 +9,8 @@ import pytest
 from hypothesis import settings
 
 from tests.pure import load_pure
-from trilogue.wire.pulsar import fields, hot, singles
+from trilogue.wire import fields
+from trilogue.wire.pulsar import hot, singles
 
 settings.register_profile("patient", deadline=None)  # other work shares the machine
 settings.load_profile("patient")
@@ -25,7 +26,7 @@ class Room:
 
 
 def pure_room() -> Room:
-    beneath = {"trilogue__wire__pulsar__fields": load_pure("trilogue.wire.pulsar.fields")}
+    beneath = {"trilogue__wire__fields": load_pure("trilogue.wire.fields")}
     beneath["trilogue__wire__pulsar__hot"] = load_pure("trilogue.wire.pulsar.hot", **beneath)
     return Room(*beneath.values(), singles=load_pure("trilogue.wire.pulsar.singles", **beneath))
 

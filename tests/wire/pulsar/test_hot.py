@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 from tests.wire.pulsar.conftest import INSTALLED, PURE, Room
 from tests.wire.pulsar.messages import NUMBERS, encoded, sized, tagged, varint
 from trilogue.entry import pulsar_entry
+from trilogue.wire import fields
 from trilogue.wire.errors import WireError
-from trilogue.wire.pulsar import fields, hot, singles
+from trilogue.wire.pulsar import hot, singles
 from trilogue.wire.pulsar.frame import simple
 from trilogue.wire.pulsar.pulsar_pb2 import (
     BaseCommand,

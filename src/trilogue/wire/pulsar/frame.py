@@ -18,17 +18,16 @@ Which of these parts are there is seen by their first two bytes (seed 000, paylo
 
 from __future__ import annotations
 
-from functools import cache
 from struct import Struct
 from typing import Final
 
-from google.protobuf.descriptor import Descriptor, FieldDescriptor
-from google.protobuf.message import DecodeError, Message
+from google.protobuf.message import DecodeError
 
 from trilogue.wire.errors import EncodeError, WireError
 from trilogue.wire.pulsar.commands import BY_TYPE
 from trilogue.wire.pulsar.hot import command_type, read_metadata
 from trilogue.wire.pulsar.pulsar_pb2 import BaseCommand, BrokerEntryMetadata
+from trilogue.wire.texts import check_text
 
 __all__ = [
     "CHECKSUM_MAGIC",
@@ -81,7 +80,7 @@ def parse_command(frame: memoryview) -> BaseCommand:
     if end != len(frame) and not row.has_section:
         raise WireError(f"{len(frame) - end} bytes after {row.name}")
     if not command.SerializeToString().isascii():
-        _check_text(getattr(command, row.field))
+        check_text(getattr(command, row.field))
     return command
 
 
@@ -104,26 +103,3 @@ def _command_end(frame: memoryview) -> int:
     if size > len(frame) - 4:
         raise WireError(f"a command of {size} bytes in a frame of {len(frame)}")
     return 4 + int(size)
-
-
-@cache
-def _text_fields(kind: Descriptor) -> tuple[FieldDescriptor, ...]:
-    """The fields of a message in which text may stand, at whatever depth."""
-    wanted = (FieldDescriptor.TYPE_STRING, FieldDescriptor.TYPE_MESSAGE)
-    return tuple(field for field in kind.fields if field.type in wanted)
-
-
-def _check_text(message: Message) -> None:
-    """Refuse text that is not UTF-8, which the runtime would hand out as bytes."""
-    for field in _text_fields(message.DESCRIPTOR):
-        if field.is_repeated:
-            values = getattr(message, field.name)
-        elif message.HasField(field.name):
-            values = (getattr(message, field.name),)
-        else:
-            continue
-        for value in values:
-            if field.type == FieldDescriptor.TYPE_MESSAGE:
-                _check_text(value)
-            elif not isinstance(value, str):
-                raise WireError(f"{field.full_name} is not UTF-8")

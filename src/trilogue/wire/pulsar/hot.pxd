@@ -2,8 +2,8 @@
 cimport cython
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 
-from trilogue.wire.pulsar.fields cimport Fields, Room, size_of
-from trilogue.wire.pulsar.memory cimport bytes_of, signed32, signed64, truncated32, uint32_at, unsigned64
+from trilogue.wire.fields cimport Fields, Room, size_of
+from trilogue.wire.memory cimport bytes_of, signed32, signed64, truncated32, uint32_at, unsigned64
 
 
 @cython.locals(size=Py_ssize_t, data="const uint8_t *", command_size=uint32_t)
@@ -47,6 +47,9 @@ cpdef object read_receipt(object frame)
 
 @cython.locals(fields=Fields, consumer_id=uint64_t, redelivery_count=uint32_t, words=tuple, values=tuple)
 cpdef object read_message(object frame)
+
+@cython.locals(command_size=uint32_t)
+cdef void _head(Room room, int kind, uint32_t size, uint32_t section_size) noexcept
 
 @cython.locals(room=Room, id_size=uint32_t, size=uint32_t)
 cpdef bytes send_receipt(uint64_t producer_id, uint64_t sequence_id, uint64_t highest_sequence_id,

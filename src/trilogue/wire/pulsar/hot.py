@@ -73,8 +73,8 @@ MAX_PROPERTIES = 100_000
 _tuple_new = tuple.__new__
 
 if not cython.compiled:  # hot.pxd takes the compiled twins
-    from trilogue.wire.pulsar.fields import Fields, Room, size_of
-    from trilogue.wire.pulsar.memory import (
+    from trilogue.wire.fields import Fields, Room, size_of
+    from trilogue.wire.memory import (
         bytes_of,
         signed32,
         signed64,
@@ -355,6 +355,17 @@ def read_message(frame: Buffer) -> Delivery:
 # ---- Writing. Fields in the order of their numbers, as the runtime writes them.
 
 
+def _head(room: Room, kind: Int, size: Int, section_size: Int) -> None:
+    """Write what stands before the fields of a command of `size` bytes."""
+    command_size = 3 + size_of(size) + size
+    room.uint32(4 + command_size + section_size)
+    room.uint32(command_size)
+    room.byte(8)
+    room.byte(kind)
+    room.byte(kind << 3 | 2)
+    room.varint(size)
+
+
 def send_receipt(
     producer_id: Int, sequence_id: Int, highest_sequence_id: Int, ledger_id: Int, entry_id: Int
 ) -> Octets:
@@ -362,7 +373,7 @@ def send_receipt(
     id_size = 2 + size_of(ledger_id) + size_of(entry_id)
     size = 5 + size_of(producer_id) + size_of(sequence_id) + id_size + size_of(highest_sequence_id)
     room = Room(128)
-    room.head(7, size, 0)
+    _head(room, 7, size, 0)
     room.field(8, producer_id)
     room.field(16, sequence_id)
     room.field(26, id_size)
@@ -389,7 +400,7 @@ def send_head(  # noqa: PLR0917 - once per message
     if is_chunk:
         size += 2
     room = Room(128)
-    room.head(6, size, section_size)
+    _head(room, 6, size, section_size)
     room.field(8, producer_id)
     room.field(16, sequence_id)
     if num_messages != 1:
@@ -429,7 +440,7 @@ def message_head(  # noqa: PLR0917 - once per message
         epoch = consumer_epoch  # type: ignore[assignment]
         size += 1 + size_of(epoch)
     room = Room(128 + 11 * len(ack_set))
-    room.head(9, size, len(broker_entry) + section_size)
+    _head(room, 9, size, len(broker_entry) + section_size)
     room.field(8, consumer_id)
     room.field(18, id_size)
     room.field(8, ledger_id)

@@ -2,9 +2,9 @@
 cimport cython
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
 
-from trilogue.wire.pulsar.fields cimport Fields
+from trilogue.wire.fields cimport Fields
 from trilogue.wire.pulsar.hot cimport properties_of
-from trilogue.wire.pulsar.memory cimport bytes_at, bytes_of, signed32, uint32_at
+from trilogue.wire.memory cimport bytes_at, bytes_of, signed32, uint32_at
 
 
 @cython.final

@@ -28,9 +28,9 @@ MAX_PROPERTIES = 1_000_000
 _tuple_new = tuple.__new__
 
 if not cython.compiled:  # singles.pxd takes the compiled twins
-    from trilogue.wire.pulsar.fields import Fields
+    from trilogue.wire.fields import Fields
+    from trilogue.wire.memory import bytes_at, bytes_of, signed32, uint32_at
     from trilogue.wire.pulsar.hot import properties_of
-    from trilogue.wire.pulsar.memory import bytes_at, bytes_of, signed32, uint32_at
 
 
 class Singles:

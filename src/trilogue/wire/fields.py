@@ -1,4 +1,4 @@
-"""The fields of a protobuf message, read and written by hand: what hot.py is made of.
+"""The fields of a protobuf message, read and written by hand: what the hot.py of protocols is of.
 
 Compiled where there is a compiler, with fields.pxd, which only adds types; what touches memory
 itself has twins in memory.py and memory.pxd. Every size is checked against the bytes that are
@@ -17,10 +17,10 @@ Int: TypeAlias = int  # the compiler would take a bare `int` for a Python object
 View: TypeAlias = memoryview
 
 KEPT = 34
-"""Field numbers below this are kept by `Fields.scan`: all that MessageMetadata has."""
+"""Field numbers below this are kept by `Fields.scan`: all that Pulsar's MessageMetadata has."""
 
 if not cython.compiled:  # fields.pxd takes the compiled twins
-    from trilogue.wire.pulsar.memory import bytes_at, bytes_of, new_bytes, room_of
+    from trilogue.wire.memory import bytes_at, bytes_of, new_bytes, room_of
 
 
 class Fields:
@@ -205,16 +205,6 @@ class Room:
         """Write a tag, of one byte, and a varint."""
         self.byte(tag)
         self.varint(value)
-
-    def head(self, kind: Int, size: Int, section_size: Int) -> None:
-        """Write what stands before the fields of a command of `size` bytes."""
-        command_size = 3 + size_of(size) + size
-        self.uint32(4 + command_size + section_size)
-        self.uint32(command_size)
-        self.byte(8)
-        self.byte(kind)
-        self.byte(kind << 3 | 2)
-        self.varint(size)
 
     def written(self) -> bytes:
         """Return what was written."""

@@ -5,6 +5,7 @@ from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_FromStringAndS
 from cpython.bytes cimport PyBytes_FromStringAndSize
 from cpython.memoryview cimport PyMemoryView_GET_BUFFER
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
+from libc.string cimport memcpy
 
 
 cdef inline const uint8_t *bytes_of(object view) except NULL:
@@ -32,6 +33,11 @@ cdef inline bytearray new_bytes(Py_ssize_t size):
 
 cdef inline uint8_t *room_of(bytearray room) noexcept:
     return <uint8_t *>PyByteArray_AS_STRING(room)
+
+
+cdef inline void copy(uint8_t *target, Py_ssize_t at, const uint8_t *data, Py_ssize_t pos,
+                      Py_ssize_t size) noexcept:
+    memcpy(target + at, data + pos, size)
 
 
 cdef inline int32_t signed32(uint64_t value) noexcept nogil:

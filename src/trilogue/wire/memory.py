@@ -34,6 +34,11 @@ def room_of(room: bytearray) -> bytearray:
     return room
 
 
+def copy(target: bytearray, at: int, data: memoryview | bytearray, pos: int, size: int) -> None:
+    """Copy bytes over."""
+    target[at : at + size] = data[pos : pos + size]
+
+
 def signed32(value: int) -> int:
     """Take the low 32 bits of a varint as protobuf's int32."""
     return ((value & 0xFFFFFFFF) ^ 0x80000000) - 0x80000000

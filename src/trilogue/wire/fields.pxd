@@ -2,7 +2,7 @@
 cimport cython
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 
-from trilogue.wire.pulsar.memory cimport bytes_at, bytes_of, new_bytes, room_of
+from trilogue.wire.memory cimport bytes_at, bytes_of, new_bytes, room_of
 
 
 @cython.final
@@ -55,8 +55,5 @@ cdef class Room:
     cdef inline void byte(self, uint32_t value) noexcept
     cdef void uint32(self, uint32_t value) noexcept
     cdef inline void field(self, int tag, uint64_t value) noexcept
-
-    @cython.locals(command_size=uint32_t)
-    cdef void head(self, int kind, uint32_t size, uint32_t section_size) noexcept
 
     cdef bytes written(self)

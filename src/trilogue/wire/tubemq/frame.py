@@ -1,0 +1,291 @@
+"""Frames of TubeMQ's protocol: cut from a stream, read, written.
+
+On the wire a frame is a list of blocks, which say nothing but where Java's buffers ended:
+
+    +---------------+----------------+----------------+--------------+-------+--------------+---
+    | token         | serialNo int32 | listSize int32 | length int32 | bytes | length int32 | ...
+    | ff 7f f4 fe   |                | 0 .. 3584      |<----------- listSize times ------------>
+    +---------------+----------------+----------------+--------------+-------+--------------+---
+
+Here, once `BlockFrames` has cut it and joined its blocks, a frame is:
+
+    +----------------+---------------+----------------+---------------------------------+
+    | serialNo int32 | RpcConnHeader | RequestHeader  | RequestBody                     |
+    |                |               | ResponseHeader | RspResponseBody                 |
+    |                |               |                | or RspExceptionBody             |
+    +----------------+---------------+----------------+---------------------------------+
+                       each with its length before it, as a varint
+
+The inner message, what a method asks or answers, is a field of bytes in the third. A frame without
+anything behind its serial number (listSize 0) is to be ignored, as real servers do. A wrong token
+costs the connection: nothing tells where the next frame would begin.
+"""
+
+from __future__ import annotations
+
+from struct import Struct
+from typing import Final, TypeVar
+
+from google.protobuf.message import DecodeError, Message
+
+from trilogue.wire.errors import EncodeError, WireError
+from trilogue.wire.frames import ReceiveBuffer
+from trilogue.wire.texts import check_text
+from trilogue.wire.tubemq.errors import BAD_MESSAGE, EXCEPTION, Undecodable, exception_name
+from trilogue.wire.tubemq.hot import answer, parse_answer, parse_request, split
+from trilogue.wire.tubemq.rpc_pb2 import (
+    RequestBody,
+    RequestHeader,
+    ResponseHeader,
+    RpcConnHeader,
+    RspExceptionBody,
+)
+from trilogue.wire.tubemq.shapes import Answer, Request
+
+__all__ = [
+    "BLOCK_SIZE",
+    "MAX_BLOCKS",
+    "MAX_FRAME_SIZE",
+    "SERIAL_SIZE",
+    "TOKEN",
+    "VERSION",
+    "Answer",
+    "BlockFrames",
+    "Request",
+    "answer",
+    "failure",
+    "frame",
+    "parse_answer",
+    "parse_request",
+    "read_message",
+    "request",
+    "unsupported",
+]
+
+TOKEN: Final = 0xFF7FF4FE
+BLOCK_SIZE: Final = 8192
+"""How long blocks are written; any length is read."""
+MAX_BLOCKS: Final = 3584
+MAX_FRAME_SIZE: Final = MAX_BLOCKS * BLOCK_SIZE
+"""The longest frame that a real server or client reads: 28 MiB."""
+SERIAL_SIZE: Final = 4
+"""A frame no longer than this is empty, and to be ignored."""
+VERSION: Final = 3
+
+_HEAD: Final = Struct(">IiiI").unpack_from  # as far as the length of the first block
+_HEAD_SIZE: Final = 12
+_LENGTH: Final = Struct(">I").unpack_from
+_LENGTH_SIZE: Final = 4
+_SERIAL: Final = Struct(">i").pack
+_UNREADABLE: Final = "IPC server handle request error :"
+
+_M = TypeVar("_M", bound=Message)
+
+
+class BlockFrames(ReceiveBuffer):
+    """Frames of blocks, joined in place; works with any cutting of the stream and of the blocks.
+
+        start       +12      +16         joined          scan                 end
+        +-----------+--------+-----------+---------------+--------------------+------
+        | token ... | serial | blocks    | where lengths | the next block,    | free
+        |           | number | so far    | stood         | not yet whole      |
+        +-----------+--------+-----------+---------------+--------------------+------
+
+    What is known of a frame is kept between calls, so that one that comes in small pieces is not
+    scanned again, and each byte is moved once to join it. `limit` is of the bytes of all blocks.
+    """
+
+    __slots__ = ("_blocks", "_joined", "_length", "_scan")
+
+    def __init__(self, limit: int = MAX_FRAME_SIZE) -> None:
+        super().__init__(limit)
+        self._blocks = 0  # how many are still to be joined; 0: no frame has begun
+        self._joined = self._scan = 0
+        self._length = -1  # of the block at `scan`, or -1 while its length is to come
+
+    def next(self) -> memoryview | None:
+        """The next frame, serial number first, valid until `get_buffer`; None: more is needed.
+
+        WireError for a wrong token, too many blocks, or more bytes than the limit.
+        """
+        if self._blocks:
+            return self._join()
+        start = self._start
+        first = start + _HEAD_SIZE + _LENGTH_SIZE
+        if first > self._end:
+            return self._empty() if self._end - start >= _HEAD_SIZE else None
+        buffer = self._buffer
+        token, _, blocks, length = _HEAD(buffer, start)
+        if token != TOKEN or not 0 < blocks <= MAX_BLOCKS or length > self.limit:
+            return self._unusual(token, blocks, length)
+        stop = first + length
+        if blocks == 1 and stop <= self._end:
+            buffer[first - 4 : first] = buffer[start + 4 : start + 8]
+            self._start = stop
+            return buffer[first - 4 : stop]
+        buffer[first - 4 : first] = buffer[start + 4 : start + 8]
+        self._blocks, self._length = blocks, length
+        self._joined = self._scan = first
+        return self._join()
+
+    def _unusual(self, token: int, blocks: int, length: int) -> memoryview | None:
+        """Say what is wrong with the head of a frame, unless it has no blocks."""
+        if token != TOKEN:
+            raise WireError(f"a frame that begins with {token:08x}")
+        if not 0 <= blocks <= MAX_BLOCKS:
+            raise WireError(f"a frame of {blocks} blocks, the limit is {MAX_BLOCKS}")
+        if blocks:
+            raise WireError(f"a frame of {length} bytes and more, the limit is {self.limit}")
+        return self._empty()
+
+    def _empty(self) -> memoryview | None:
+        """Hand out a frame without blocks: its serial number alone."""
+        start = self._start
+        token, _, blocks = _EMPTY(self._buffer, start)
+        if token != TOKEN or not 0 <= blocks <= MAX_BLOCKS:
+            self._unusual(token, blocks, 0)
+        if blocks:
+            return None
+        self._start = start + _HEAD_SIZE
+        return self._buffer[start + 4 : start + 8]
+
+    def _join(self) -> memoryview | None:
+        """Join the blocks that have come; the frame, once it is whole."""
+        buffer, end, begin = self._buffer, self._end, self._start + _HEAD_SIZE
+        room = begin + SERIAL_SIZE + self.limit
+        joined, scan, length = self._joined, self._scan, self._length
+        while True:
+            if length < 0:
+                if scan + _LENGTH_SIZE > end:
+                    break
+                (length,) = _LENGTH(buffer, scan)
+                if length > room - joined:
+                    self._joined, self._scan = joined, scan
+                    size = joined - begin - SERIAL_SIZE + length
+                    raise WireError(f"a frame of {size} bytes and more, the limit is {self.limit}")
+                scan += _LENGTH_SIZE
+            stop = scan + length
+            if stop > end:
+                break
+            if joined != scan:
+                buffer[joined : joined + length] = buffer[scan:stop]
+            joined += length
+            scan, length = stop, -1
+            self._blocks -= 1
+            if not self._blocks:
+                self._start = scan
+                return buffer[begin:joined]
+        self._joined, self._scan, self._length = joined, scan, length
+        return None
+
+    def _missing(self) -> int:
+        if not self._blocks:
+            return max(1, _HEAD_SIZE + _LENGTH_SIZE - self.pending)
+        wanted = _LENGTH_SIZE if self._length < 0 else self._length
+        return max(1, self._scan + wanted - self._end)
+
+    def _move(self, start: int) -> None:
+        self._joined += start - self._start
+        self._scan += start - self._start
+        super()._move(start)
+
+    def _make_room(self) -> None:
+        """Close the gap that joining left, first."""
+        if self._blocks and self._joined < self._scan:
+            rest = self._end - self._scan
+            self._buffer[self._joined : self._joined + rest] = self._buffer[self._scan : self._end]
+            self._scan, self._end = self._joined, self._joined + rest
+        super()._make_room()
+
+
+_EMPTY: Final = Struct(">Iii").unpack_from
+
+
+def frame(serial: int, body: bytes) -> bytes:
+    """Write a whole frame, as the real ones cut it: blocks of 8192 bytes and a rest."""
+    return bytes(split(serial, body))
+
+
+def request(
+    serial: int,
+    service: int,
+    method: int,
+    body: bytes,
+    *,
+    version: int = VERSION,
+    timeout_ms: int,
+) -> bytes:
+    """Write a whole frame that asks something."""
+    return _written(
+        serial,
+        RpcConnHeader(flag=0),
+        RequestHeader(serviceType=service, protocolVer=version),
+        RequestBody(method=method, timeout=timeout_ms, request=body),
+    )
+
+
+def failure(serial: int, status: int, exception: str, text: str, version: int = VERSION) -> bytes:
+    """Write a whole frame that answers a request with an exception, ERROR (1) or FATAL (2).
+
+    The class is named as a client of this version knows it.
+    """
+    header = ResponseHeader(status=status)  # type: ignore[arg-type] # the enum's number
+    if status == 1:
+        header.protocolVer = VERSION
+    name = exception_name(exception, version)
+    return _written(
+        serial, RpcConnHeader(flag=1), header, RspExceptionBody(exceptionName=name, stackTrace=text)
+    )
+
+
+def read_message(kind: type[_M], body: memoryview | bytes, serial: int = 0) -> _M:
+    """Read an inner message; Undecodable, for a FATAL answer with this serial, where it is none."""
+    message = kind()
+    try:
+        message.ParseFromString(bytes(body))
+        if not message.IsInitialized():
+            raise WireError(f"Message missing required fields: {', '.join(_absent(message))}")
+        if not message.SerializeToString().isascii():
+            check_text(message)
+    except (DecodeError, WireError) as error:
+        raise Undecodable(serial, BAD_MESSAGE, f"{_UNREADABLE}{error}") from error
+    return message
+
+
+def _absent(message: Message) -> list[str]:
+    """Name the fields that are missing; of those in a message inside, the one that it is in."""
+    return [
+        field.name
+        for field in message.DESCRIPTOR.fields
+        if not field.is_repeated
+        and (
+            not getattr(message, field.name).IsInitialized()
+            if message.HasField(field.name) and field.message_type is not None
+            else field.is_required and not message.HasField(field.name)
+        )
+    ]
+
+
+def unsupported(serial: int, method: int) -> Undecodable:
+    """Say that there is no such method, as the real server does."""
+    return Undecodable(serial, EXCEPTION, f"{_UNREADABLE}Unsupported method ID :{method}")
+
+
+def _written(serial: int, *parts: Message) -> bytes:
+    body = bytearray()
+    for part in parts:
+        try:
+            octets = part.SerializeToString()
+        except Exception as error:  # the runtime's EncodeError is no class of its own everywhere
+            raise EncodeError(f"{error}") from error
+        body += _delimiter(len(octets)) + octets
+    return frame(serial, bytes(body))
+
+
+def _delimiter(size: int) -> bytes:
+    octets = bytearray()
+    while size >= 128:
+        octets.append(size & 127 | 128)
+        size >>= 7
+    octets.append(size)
+    return bytes(octets)
