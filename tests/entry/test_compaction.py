@@ -39,6 +39,7 @@ from trilogue.entry.entry import (
     TRANSACTIONAL,
     CorruptEntry,
     EntryTooLarge,
+    Format,
     Record,
 )
 from trilogue.entry.kafka_batch import build_batch, check_crc, iter_records, read_header
@@ -201,8 +202,21 @@ def test_the_keys_of_an_entry_are_listed():
     ]
 
 
-def test_formats_that_nobody_can_look_into_yet_are_left_alone():
-    entry = patched(build_batch(plain_records(2)), attributes=2 << 8)
+def test_a_tubemq_message_has_no_key_and_stays():
+    entry = patched(build_batch(plain_records(1)), attributes=Format.TUBEMQ << 8)
+
+    found = open_entry(entry, read_header(entry))
+
+    assert found is not None
+    assert found.keeps_keyless
+    assert [(each.key, each.is_tombstone) for each in found.records] == [(None, False)]
+    assert found.keeping([True]) == entry
+
+
+def test_a_tubemq_message_that_names_a_key_is_left_alone():
+    """It stays, and a reader of another protocol sees its key: no tombstone of it may go."""
+    record = Record(0, 0, None, b"trilogue.key=a")
+    entry = patched(build_batch([record]), attributes=Format.TUBEMQ << 8)
 
     assert open_entry(entry, read_header(entry)) is None
 

@@ -181,7 +181,7 @@ def end_of_older(entries: memoryview, offset: int, before_ms: int) -> tuple[int,
     while at < len(entries):
         header = read_header(entries[at:])
         entry = entries[at : at + header.length]
-        if header.log_append_time:
+        if header.log_append_time or header.format is Format.TUBEMQ:
             appended_ms = header.max_timestamp
         elif header.format is Format.PULSAR:
             appended_ms = broker_time(entry)

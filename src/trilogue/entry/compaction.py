@@ -7,7 +7,8 @@ from the first record kept and the largest time is that of what is kept; an entr
 were found to be the last of their keys says in its base time, by attribute bit 6, when they may go
 (KIP-534); an entry that has nothing left but must stay is a header alone.
 
-Each format has its own way to be looked into; one that has none yet is kept as it is.
+Each format has its own way to be looked into. TubeMQ's messages have no key, and stay; where one
+says a key for readers of other protocols it is left alone, and so are tombstones behind it.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from trilogue.entry.compaction_pulsar import open_pulsar
 from trilogue.entry.compaction_record import EntryRecord, OpenEntry
 from trilogue.entry.compression import Buffer
 from trilogue.entry.control import MARKER, Outcome, read_marker
+from trilogue.entry.convert_names import KEY
 from trilogue.entry.entry import (
     CONTROL,
     DELETE_HORIZON,
@@ -80,10 +82,40 @@ class KafkaEntry:
         )
 
 
+class TubeEntry:
+    """A TubeMQ entry: one message without a key, which stays."""
+
+    __slots__ = ("_entry", "header", "records")
+
+    keeps_keyless: Final = True
+
+    def __init__(self, entry: Buffer, header: EntryHeader) -> None:
+        self.header = header
+        self._entry = entry
+        self.records: Sequence[EntryRecord] = [
+            EntryRecord(header.base_offset, header.max_timestamp, None, is_tombstone=False)
+        ]
+
+    def keeping(self, kept: Sequence[bool], horizon_ms: int | None = None) -> bytes:
+        """Give the entry as it is: there is nothing in it that could go by itself."""
+        assert all(kept)
+        assert horizon_ms is None, "a message without a key is no tombstone"
+        return bytes(self._entry)
+
+
+def open_tubemq(entry: Buffer, header: EntryHeader, _limit: int) -> TubeEntry | None:
+    """Look into an entry; None where it may have a key.
+
+    TubeMQ knows none, so the message stays whatever else has that key. A reader of another protocol
+    finds it, though: a tombstone that went would give it back.
+    """
+    return None if KEY.encode() in bytes(entry) else TubeEntry(entry, header)
+
+
 def open_entry(
     entry: Buffer, header: EntryHeader, *, limit: int = DECOMPRESSED_LIMIT
 ) -> OpenEntry | None:
-    """Look into an entry; None when nobody can look into its format (yet).
+    """Look into an entry; None when it is to be left alone, with all that it may hide.
 
     The checksum is not looked at. Raises `EntryError` when the bytes are not those of its format,
     or would be more than `limit` decompressed.
@@ -139,4 +171,5 @@ def _sealed(
 _WAYS: Final[dict[Format, Callable[[Buffer, EntryHeader, int], OpenEntry | None]]] = {
     Format.KAFKA: KafkaEntry,
     Format.PULSAR: open_pulsar,
+    Format.TUBEMQ: open_tubemq,
 }

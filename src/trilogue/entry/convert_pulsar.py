@@ -31,12 +31,17 @@ from trilogue.entry.convert_names import (
     parse_number,
     properties_of,
 )
+from trilogue.entry.entry import Format
 from trilogue.entry.message import Message
 from trilogue.entry.pulsar_batch import PulsarMessage
 from trilogue.wire.pulsar.pulsar_pb2 import KeyValue, SingleMessageMetadata
 
-PRODUCER_NAME: Final = "trilogue.kafka"
-"""The producer that Pulsar clients see behind what Kafka clients wrote: there is no name there."""
+PRODUCER_NAMES: Final = {
+    Format.KAFKA: "trilogue.kafka",
+    Format.PULSAR: "trilogue.pulsar",
+    Format.TUBEMQ: "trilogue.tubemq",
+}
+"""The producer that Pulsar clients see behind what others wrote: there is no name there."""
 
 HOLE: Final = b"\0\0\0\4\x18\0\x20\1"  # an item of 4 bytes: payload_size 0, compacted_out
 _INT64_MAX: Final = 2**63 - 1

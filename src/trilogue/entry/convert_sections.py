@@ -20,7 +20,7 @@ from trilogue.entry.convert_kafka import Placed
 from trilogue.entry.convert_pulsar import (
     HOLE,
     NOTHING_SHARED,
-    PRODUCER_NAME,
+    PRODUCER_NAMES,
     Shared,
     item_bytes,
     item_of,
@@ -61,7 +61,8 @@ def build_sections(read: Read, header: EntryHeader, *, limit: int) -> list[Secti
         shared = NOTHING_SHARED
     items.put_holes(header.span - items.count)
     publish_time = max(0, header.max_timestamp if header.max_timestamp >= 0 else max(times))
-    return _Maker(shared, publish_time, codec, limit).sections(items)
+    producer_name = PRODUCER_NAMES[header.format]
+    return _Maker(shared, producer_name, publish_time, codec, limit).sections(items)
 
 
 def _put_all(
@@ -163,10 +164,13 @@ def _repeated(item: PulsarMessage) -> int:
 class _Maker:
     """Makes sections of one entry's items."""
 
-    __slots__ = ("_codec", "_limit", "_publish_time", "_shared")
+    __slots__ = ("_codec", "_limit", "_producer_name", "_publish_time", "_shared")
 
-    def __init__(self, shared: Shared, publish_time: int, codec: Codec, limit: int) -> None:
+    def __init__(
+        self, shared: Shared, producer_name: str, publish_time: int, codec: Codec, limit: int
+    ) -> None:
         self._shared = shared
+        self._producer_name = producer_name
         self._publish_time = publish_time
         self._codec = codec
         self._limit = limit
@@ -248,7 +252,7 @@ class _Maker:
     def _metadata(self, offset: int) -> MessageMetadata:
         shared = self._shared
         return MessageMetadata(
-            producer_name=PRODUCER_NAME,
+            producer_name=self._producer_name,
             sequence_id=offset,
             publish_time=self._publish_time,
             replicated_from=shared.replicated_from,
