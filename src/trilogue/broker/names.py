@@ -28,6 +28,12 @@ Pulsar's doors spell the same names with a domain, and may use more characters:
     persistent://acme/shop/größe 1                  a topic that Kafka cannot spell: it is not
                                                     shown to Kafka clients
 
+TubeMQ's doors spell names as Kafka's do:
+
+    orders, acme/shop/orders                        as above
+    acme/a:b/orders, acme/a=b/orders                refused, and not shown: their own texts have
+                                                    these marks between names
+
 Names are for people and doors. They never become names of files, and nothing on disk but meta and
 snapshots of group positions holds them: everything else goes by ids.
 """
@@ -48,6 +54,7 @@ DEFAULT_NAMESPACE = "default"
 _TOPIC = re.compile(r"[a-zA-Z0-9._-]+")
 _SPACE = re.compile(r"[a-zA-Z0-9._=:-]+")
 _PARTITION = re.compile(r"-partition-([0-9]+)\Z")
+_TUBEMQ_MARKS = re.compile(r"[:=]")
 _PULSAR_TOPIC = re.compile(r"[^/\x00-\x1f\x7f\ud800-\udfff]+")
 _INDEX_DIGITS = 9  # of a partition's number: more is no number of a partition
 
@@ -121,6 +128,27 @@ def spelled_kafka(name: TopicName, defaults: Defaults = DEFAULTS) -> str:
     if name.tenant == defaults.tenant and name.namespace == defaults.namespace:
         return name.name
     return str(name)
+
+
+def parse_tubemq(text: str, defaults: Defaults = DEFAULTS) -> TopicName:
+    """Read a topic name as TubeMQ clients send it, or refuse it.
+
+    The rules are Kafka's, and no part has a `:` or a `=`: those mean something in the texts that
+    TubeMQ's messages hold (`brokerId:topic:partitionId`).
+    """
+    if _TUBEMQ_MARKS.search(text):
+        raise InvalidName("a name that TubeMQ clients use has no ':' and no '='")
+    return parse_kafka(text, defaults)
+
+
+def spelled_tubemq(name: TopicName, defaults: Defaults = DEFAULTS) -> str:
+    """Write a name as a TubeMQ client knows it; `parse_tubemq` reads it back."""
+    return spelled_kafka(name, defaults)
+
+
+def tubemq_can_spell(name: TopicName) -> bool:
+    """Whether TubeMQ clients can know this topic."""
+    return kafka_can_spell(name) and not _TUBEMQ_MARKS.search(str(name))
 
 
 def kafka_can_spell(name: TopicName) -> bool:

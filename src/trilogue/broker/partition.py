@@ -146,19 +146,30 @@ class Partition:
         return Appended(base_offset, append_time_ms, False, self.patient)
 
     def append_entry(
-        self, entry: memoryview, header: EntryHeader, *, now_ms: int, sequence: Stamp | None
+        self,
+        entry: memoryview,
+        header: EntryHeader,
+        *,
+        now_ms: int,
+        sequence: Stamp | None = None,
+        size: int | None = None,
+        encrypted: bool = True,
     ) -> Appended:
         """Append an entry of another format than Kafka's, which was checked when it was built.
 
         `sequence` is what it says of its producer; where the topic's policy says so, what that
         producer has written already is not written again. A compacted topic takes messages without
-        a key: they stay. A writable entry gets the broker's time in place.
+        a key: they stay. A writable entry gets the broker's time in place. `size` is how long it
+        was when its producer sent it; without it the entry is Pulsar's. `encrypted`: it is, or
+        whether it has to be was looked at before.
         """
         if self.deleted or self.terminated:
             raise self._closed()
         if header.attributes & TRANSACTIONAL:
             raise NotServed("transactions are not served")
-        self._check_policies(len(entry) - PULSAR_SECTION_AT)
+        if size is None:
+            size = len(entry) - PULSAR_SECTION_AT
+        self._check_policies(size, encrypted=encrypted)
         named = sequence if self.policies.deduplication else None
         sequences = self.producers.sequences
         if named is not None and sequences.repeats(self.log.partition_id, named):

@@ -56,11 +56,11 @@ class Connection:
         self.bounds = bounds
         self.principal = ANONYMOUS
         self.is_gone = False
-        self.sends: list[bytes] = []  # receipts of this turn: what the next commit confirms
+        self.sends: list[Buffer] = []  # receipts of this turn: what the next commit confirms
         self.turn = 1  # how often a list of them was begun
         self.turns_done = 0
         self.in_flight = 0  # of all these lists
-        self._committing: deque[list[bytes]] = deque()
+        self._committing: deque[list[Buffer]] = deque()
         self._on_commit = self._committed
         self._out: list[Buffer] = []
         self._out_bytes = 0
@@ -91,6 +91,11 @@ class Connection:
         self.tell_writable()
 
     @property
+    def is_draining(self) -> bool:
+        """Whether nothing new is taken: what is held should be answered."""
+        return self._draining
+
+    @property
     def busy(self) -> bool:
         """Whether the peer waits for us."""
         return self.in_flight > 0 or self._requests > 0
@@ -103,7 +108,7 @@ class Connection:
 
     # ---- what a protocol says
 
-    def taken_back(self, receipts: list[bytes], problem: BaseException) -> list[bytes]:
+    def taken_back(self, receipts: list[Buffer], problem: BaseException) -> list[Buffer]:
         """What is said instead of these receipts when the disk did not keep the messages."""
         raise NotImplementedError
 

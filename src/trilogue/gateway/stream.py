@@ -125,7 +125,7 @@ class Stream(asyncio.BufferedProtocol):
         self._held: memoryview | None = None
         self._turn_waits = False
         self._reading = True
-        self._receives = 0
+        self.receives = 0
         self._frames_taken = 0
         self._marks = Marks()
         # Looked up once: these are called for every receive.
@@ -164,7 +164,7 @@ class Stream(asyncio.BufferedProtocol):
     def buffer_updated(self, size: int) -> None:
         """Bytes arrived: give the frames that are whole to the session."""
         self._frames.received(size)
-        self._receives += 1
+        self.receives += 1
         if not self.stops and not self._turn_waits:
             self._turn()
 
@@ -324,12 +324,12 @@ class Stream(asyncio.BufferedProtocol):
             return
         unsent = self._transport.get_write_buffer_size()
         waits_for_us = not self.write_paused and (self._taker.busy or self.stops)
-        if waits_for_us or self._receives != marks.receives or unsent < marks.unsent:
+        if waits_for_us or self.receives != marks.receives or unsent < marks.unsent:
             marks.idle_since_s = now_s
         elif now_s - marks.idle_since_s > limits.idle_s:
             self.abort("connection.idle")
             return
-        marks.receives, marks.unsent = self._receives, unsent
+        marks.receives, marks.unsent = self.receives, unsent
 
 
 @dataclass(slots=True)

@@ -16,7 +16,7 @@ from trilogue.gateway.connection import Connection
 from trilogue.gateway.pulsar import commands, send
 from trilogue.gateway.pulsar.errors import EXPECTED, code_of
 from trilogue.gateway.pulsar.shared import NO_REQUEST, Attached
-from trilogue.gateway.stream import Close
+from trilogue.gateway.stream import Buffer, Close
 from trilogue.wire.pulsar.errors import ServerError
 from trilogue.wire.pulsar.frame import parse_command, simple
 from trilogue.wire.pulsar.hot import command_type
@@ -194,7 +194,7 @@ class PulsarConnection(Connection):
         if len(closed) > CLOSED_IDS_MAX:
             del closed[next(iter(closed))]
 
-    def taken_back(self, receipts: list[bytes], problem: BaseException) -> list[bytes]:
+    def taken_back(self, receipts: list[Buffer], problem: BaseException) -> list[Buffer]:
         """Errors instead of receipts."""
         return send.taken_back(receipts, problem)
 

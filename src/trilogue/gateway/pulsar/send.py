@@ -17,7 +17,7 @@ from trilogue.broker.errors import BrokerError, NotServed
 from trilogue.entry.entry import EntryError
 from trilogue.entry.pulsar_batch import build_entry, read_metadata
 from trilogue.gateway.pulsar.errors import Refusal, code_of
-from trilogue.gateway.stream import Close
+from trilogue.gateway.stream import Buffer, Close
 from trilogue.wire.pulsar.errors import ServerError
 from trilogue.wire.pulsar.frame import simple
 from trilogue.wire.pulsar.hot import command_type, read_send, send_receipt
@@ -99,10 +99,10 @@ def refusal(producer_id: int, sequence_id: int, problem: BaseException) -> bytes
     )
 
 
-def taken_back(receipts: Iterable[bytes], problem: BaseException) -> list[bytes]:
+def taken_back(receipts: Iterable[Buffer], problem: BaseException) -> list[Buffer]:
     """What is said instead of receipts when the disk did not keep the messages."""
-    found = []
-    for receipt in receipts:
+    found: list[Buffer] = []
+    for receipt in map(bytes, receipts):
         if command_type(receipt[4:]) == BaseCommand.SEND_RECEIPT:
             command = BaseCommand.FromString(receipt[8:])
             said = command.send_receipt

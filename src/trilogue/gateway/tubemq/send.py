@@ -1,0 +1,124 @@
+"""sendMessageP2B: append, and an answer when it is durable. The hot path: no protobuf objects.
+
+The answer is made at once, as the frame that will leave, and waits in the connection's list of this
+turn. When the commit fails, answers are read again and become refusals. Of a topic that is
+acknowledged from memory an answer leaves with the turn.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from struct import Struct
+from typing import TYPE_CHECKING
+
+from trilogue.broker.access import ANONYMOUS, Operation
+from trilogue.broker.errors import AccessDenied, UnknownTopic
+from trilogue.gateway.tubemq.authentication import Role
+from trilogue.gateway.tubemq.errors import EXPECTED, Refusal, code_of
+from trilogue.wire.tubemq.broker_pb2 import AuthorizedInfo, SendMessageResponseB2P
+from trilogue.wire.tubemq.errors import TubeCode
+from trilogue.wire.tubemq.frame import Request, answer
+from trilogue.wire.tubemq.hot import read_send, send_answer
+
+if TYPE_CHECKING:
+    from trilogue.broker.access import Principal
+    from trilogue.gateway.stream import Buffer
+    from trilogue.gateway.tubemq.connection import TubeConnection
+    from trilogue.wire.tubemq.shapes import Send
+
+METHOD = 13
+ANY_CHECKSUM = -1  # the client leaves it to the broker
+_SERIAL_AT = 4
+_SERIAL = Struct(">i")
+WRITE = Operation.WRITE
+EMPTY = "data length is zero!"
+OVERFLOW = "server receive message overflow!"
+
+
+def take(connection: TubeConnection, request: Request) -> None:
+    """Append one message."""
+    from trilogue.entry.tubemq_blob import build_entry, message_id
+
+    door = connection.door
+    sent = read_send(request.body, request.serial)
+    data = sent.data
+    size = len(data)
+    now_ms = door.now_ms()
+    try:
+        principal = _who(connection, sent) if door.guards_sends else ANONYMOUS
+        target = door.target(sent.topic)
+        partitions = target.topic.partitions
+        index = sent.partition_id
+        if not 0 <= index < len(partitions):
+            raise UnknownTopic(
+                f"partitionId {sent.topic}-{index} not existed, please check your configure"
+            )
+        if not size:
+            raise Refusal(TubeCode.BAD_REQUEST, EMPTY)
+        if size > target.data_bytes_max:
+            raise _too_large(size, target.data_bytes_max)
+        if not door.authorizer.allowed(principal, WRITE, target.resource):
+            raise AccessDenied(WRITE, target.resource)
+        if not target.takes_messages:
+            raise _not_publishable(sent)
+        checksum = sent.checksum
+        entry, header = build_entry(
+            data,
+            flag=sent.flag,
+            checksum=None if checksum == ANY_CHECKSUM else checksum,
+            sent_addr=sent.sent_addr,
+            message_type=sent.message_type,
+            message_time=sent.message_time,
+            broker_ms=now_ms,
+        )
+        partition = partitions[index]
+        appended = partition.append_entry(entry, header, now_ms=now_ms, size=size, encrypted=False)
+    except EXPECTED as problem:
+        connection.write(refusal(request.serial, code_of(problem), str(problem)))
+        return
+    offset = appended.base_offset
+    told = message_id(partition.log.partition_id, offset)
+    receipt = send_answer(request.serial, told, now_ms, offset)
+    door.messages_in += 1
+    door.bytes_in += size
+    if appended.patient:
+        connection.write(receipt)
+    else:
+        connection.sends.append(receipt)
+
+
+def refusal(serial: int, code: TubeCode, text: str) -> Buffer:
+    """The answer to a send that is refused."""
+    response = SendMessageResponseB2P(success=False, errCode=code, errMsg=text or code.name)
+    return answer(serial, METHOD, response.SerializeToString())
+
+
+def overflow(connection: TubeConnection, request: Request) -> None:
+    """The log had no room for this message as long as its client waits."""
+    code = TubeCode.SERVER_RECEIVE_OVERFLOW
+    connection.write(refusal(request.serial, code, OVERFLOW))
+
+
+def taken_back(answers: Iterable[Buffer], problem: BaseException) -> list[Buffer]:
+    """What is said instead of answers when the disk did not keep the messages."""
+    code, text = TubeCode.SERVICE_UNAVAILABLE, f"the message was not kept: {problem}"
+    return [refusal(_SERIAL.unpack_from(each, _SERIAL_AT)[0], code, text) for each in answers]
+
+
+def _who(connection: TubeConnection, sent: Send) -> Principal:
+    """As whom a message is sent; AuthenticationFailed."""
+    shown = AuthorizedInfo(
+        visitAuthorizedToken=sent.visit_token or 0, authAuthorizedToken=sent.auth_token or ""
+    )
+    authentication = connection.door.authentication
+    return authentication.authenticate(Role.PRODUCER, connection, sent.client_id, shown)
+
+
+def _too_large(size: int, most: int) -> Refusal:
+    text = f"data length over max length, allowed max length is {most}, data length is {size}"
+    return Refusal(TubeCode.BAD_REQUEST, text)
+
+
+def _not_publishable(sent: Send) -> Refusal:
+    text = f"topicName {sent.topic} takes no messages"
+    return Refusal(TubeCode.PARTITION_NOT_PUBLISHABLE, text)

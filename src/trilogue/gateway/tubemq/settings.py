@@ -1,0 +1,27 @@
+"""What a node may set about its TubeMQ doors, and the bounds of what their clients may hold."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+KIB, MIB = 1 << 10, 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class TubeSettings:
+    """Both doors, master and broker, go by one of these."""
+
+    standby: bool = False  # the master answers that another is at work
+    hold_s: float = 5.0  # a get at the end of data, at most; 0: answered at once, as real ones do
+    producer_timeout_s: float = 45.0  # without a heartbeat
+    consumer_timeout_s: float = 30.0  # at the master
+    reader_timeout_s: float = 30.0  # a partition's registration at the broker
+    message_bytes_max: int = 1 * MIB  # of a topic that says nothing else
+    frame_bytes_max: int = 17 * MIB  # of a request to the broker: the largest message, and more
+    request_bytes_max: int = 2 * MIB  # of any other request
+    sends_in_flight_max: int = 10_000  # of a connection, not durable yet
+    requests_in_flight_max: int = 10_000  # of a connection, at work or held
+    requests_bytes_max: int = 16 * MIB  # of their frames
+    producers_max: int = 100_000
+    client_id_max: int = 1_024  # characters, as a real master
+    topics_max: int = 1_024  # of a producer
