@@ -1,0 +1,241 @@
+"""Both TubeMQ doors over a real broker and a real log, on a fake disk and a loop that jumps.
+
+async with Rig() as rig:
+    rig.topic("demo", 3)
+    master, broker = rig.master(), rig.broker()
+    said = await master.ask("producerRegisterP2M", clientId="p-1", brokerCheckSum=-1, hostName="h")
+    assert said.success
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from typing import Any, NamedTuple
+
+from google.protobuf.message import Message
+
+from tests.gateway.fakes import FakeTransport
+from tests.gateway.kafka.rig import LIMITS, LOG_LIMITS, NOW_MS, settle
+from tests.gateway.kafka.rig import Rig as KafkaRig
+from trilogue.broker.credentials import Users
+from trilogue.gateway.stream import Stream
+from trilogue.gateway.tubemq.authentication import Authentication, AuthenticationSettings
+from trilogue.gateway.tubemq.connection import TubeConnection
+from trilogue.gateway.tubemq.door import Side, TubeDoor
+from trilogue.gateway.tubemq.settings import TubeSettings
+from trilogue.wire.tubemq.frame import BlockFrames, parse_answer, request
+from trilogue.wire.tubemq.methods import BY_NAME
+
+__all__ = [
+    "LIMITS",
+    "LOG_LIMITS",
+    "NOW_MS",
+    "Failure",
+    "Peer",
+    "Rig",
+    "frame_of",
+    "send_frame",
+    "settle",
+]
+
+KEY = b"k" * 32
+ADDRESS = ("broker.example", 8123)
+TIMEOUT_MS = 10_000
+FULL = "1:broker.example:8123"  # the broker as clients are told it
+
+
+class Failure(NamedTuple):
+    """An answer that is none: status 1 (ERROR) or 2 (FATAL), a class name and a text."""
+
+    status: int
+    exception: str
+    text: str
+
+
+class Rig(KafkaRig):
+    """What a node is to both doors. `topic` makes numbered partitions, one if none are said."""
+
+    door: TubeDoor
+
+    def __init__(
+        self,
+        *,
+        tube: TubeSettings | None = None,
+        users: dict[str, bytes] | None = None,
+        demands: AuthenticationSettings | None = None,
+        **how: Any,
+    ) -> None:
+        super().__init__(**how)
+        self.tube = tube or TubeSettings()
+        self.users = Users(users)
+        self._demands = demands or AuthenticationSettings()
+
+    def make_door(self) -> TubeDoor:
+        authentication = Authentication(
+            self._demands, self.users, key=KEY, now_ms=lambda: self.now_ms
+        )
+        return TubeDoor(
+            broker=self.broker,
+            log=self.log,
+            commit=self.commit,
+            advertised=lambda: ADDRESS,
+            settings=self.tube,
+            authentication=authentication,
+            authorizer=self.rules,
+            now_ms=lambda: self.now_ms,
+            executor=self.executor,
+        )
+
+    def master(self) -> Peer:
+        """A connection to the master."""
+        return Peer(self, self.door.master_side)
+
+    def broker_peer(self) -> Peer:
+        """A connection to the broker."""
+        return Peer(self, self.door.broker_side)
+
+
+class Peer:
+    """A client of a door, by hand: requests in, answers out, in whatever order they come."""
+
+    def __init__(self, rig: Rig, side: Side) -> None:
+        self.rig = rig
+        self.side = side
+        self.connection: TubeConnection = side.session()
+        self.gone: list[Stream] = []
+        self.stream = Stream(
+            self.connection,
+            rig.limits,
+            call_soon=rig.loop.call_soon,
+            on_gone=self.gone.append,
+            framer=side.frames,
+        )
+        self.transport = FakeTransport(self.stream)
+        self.stream.connection_made(self.transport)
+        self._numbers = itertools.count(1)
+        self._asked: dict[int, str] = {}  # by serial number: of which method
+        self._answers: dict[int, Message | Failure] = {}
+        self._frames = BlockFrames()
+        self._read = 0
+        self.order: list[int] = []  # serial numbers as they were answered
+
+    # ---- what it sends
+
+    def give(self, data: bytes, piece: int | None = None) -> None:
+        """Bytes as they are."""
+        self.transport.receive(data, piece)
+
+    def number(self) -> int:
+        """A serial number that was not used yet."""
+        return next(self._numbers)
+
+    def say(self, name: str, *, piece: int | None = None, **fields: Any) -> int:
+        """Send a request by the name of its method and do not wait; its serial number.
+
+        `service`, `version` and `timeout_ms` are of the envelope, all others of the message.
+        """
+        serial = self.number()
+        self._asked[serial] = name
+        self.give(frame_of(serial, name, **fields), piece)
+        return serial
+
+    # ---- what it gets
+
+    def look(self) -> None:
+        """Read what was answered so far."""
+        written = self.transport.written
+        while self._read < len(written):
+            room = self._frames.get_buffer()
+            part = bytes(written[self._read : self._read + len(room)])
+            room[: len(part)] = part
+            self._frames.received(len(part))
+            self._read += len(part)
+            while (frame := self._frames.next()) is not None:
+                self._keep(frame)
+        assert not self._frames.pending, "half a frame was written"
+
+    def _keep(self, frame: memoryview) -> None:
+        found = parse_answer(frame)
+        assert found.serial not in self._answers, "answered twice"
+        self.order.append(found.serial)
+        if found.status:
+            self._answers[found.serial] = Failure(found.status, found.exception, found.text)
+            return
+        method = BY_NAME[self._asked[found.serial]]
+        assert found.method == method.number
+        message = method.response.FromString(bytes(found.body))
+        assert message.IsInitialized(), message
+        self._answers[found.serial] = message
+
+    def answered(self, serial: int) -> bool:
+        """Whether an answer to this request is there."""
+        self.look()
+        return serial in self._answers
+
+    def answer(self, serial: int) -> Any:
+        """The answer to a request, which must be there."""
+        assert self.answered(serial), "no answer yet"
+        return self._answers[serial]
+
+    async def wait(self, serial: int) -> Any:
+        """The answer to a request, waiting for a virtual minute at most."""
+        for _ in range(60_000):
+            if self.answered(serial):
+                return self._answers[serial]
+            assert not self.is_cut, "cut"
+            await asyncio.sleep(0.001)
+        raise AssertionError("no answer within a minute")
+
+    async def ask(self, name: str, **fields: Any) -> Any:
+        """Send a request and wait for its answer: a message of its class, or a Failure."""
+        return await self.wait(self.say(name, **fields))
+
+    async def send(
+        self, topic: str = "demo", partition: int = 0, data: bytes = b"x", **more: Any
+    ) -> Any:
+        """sendMessageP2B as the Java client sends it."""
+        return await self.ask("sendMessageP2B", **send_fields(topic, partition, data, **more))
+
+    def drop(self) -> None:
+        """Close the connection."""
+        self.transport.close()
+
+    @property
+    def is_cut(self) -> bool:
+        return self.transport.closed
+
+
+def send_fields(topic: str, partition: int, data: bytes, **more: Any) -> dict[str, Any]:
+    """The fields of a send; checkSum -1 leaves it to the broker."""
+    return {
+        "clientId": "192.0.2.2-1-1-1-1.13.0",
+        "topicName": topic,
+        "partitionId": partition,
+        "data": data,
+        "flag": 0,
+        "checkSum": -1,
+        "sentAddr": -1073741310,
+        **more,
+    }
+
+
+def frame_of(
+    serial: int,
+    name: str,
+    *,
+    service: int | None = None,
+    version: int = 3,
+    timeout_ms: int = TIMEOUT_MS,
+    **fields: Any,
+) -> bytes:
+    """A whole frame that asks something."""
+    method = BY_NAME[name]
+    body = method.request(**fields).SerializePartialToString()
+    number = method.service if service is None else service
+    return request(serial, number, method.number, body, version=version, timeout_ms=timeout_ms)
+
+
+def send_frame(serial: int, topic: str, partition: int, data: bytes, **more: Any) -> bytes:
+    """A whole frame of a send."""
+    return frame_of(serial, "sendMessageP2B", **send_fields(topic, partition, data, **more))
