@@ -14,21 +14,29 @@ transactions, and conversions that are large or have to decompress, which nobody
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from typing import Final, NamedTuple
 
 from trilogue.entry.convert import Section, Skipped, pulsar_sections
 from trilogue.entry.convert_pulsar_read import holes_of
 from trilogue.entry.entry import CONTROL, HEADER_SIZE, TRANSACTIONAL
 from trilogue.entry.pulsar_batch import PULSAR_SECTION_AT, Flag
-from trilogue.entry.walk import read_header, walk_headers
+from trilogue.entry.walk import read_header
+from trilogue.gateway.committed import (
+    ATTRIBUTES_AT,
+    FORMAT_AT,
+    cold_end,
+    entries_from,
+    hot_end,
+    is_aborted,
+)
 from trilogue.gateway.conversions import CONVERTED_ON_LOOP, Conversions, weight_of
 from trilogue.gateway.stream import Buffer
-from trilogue.log.partition_log import Cold, Hot, LaterAborted, PartitionLog
+from trilogue.log.partition_log import Cold, LaterAborted, PartitionLog
 from trilogue.log.segment import AbortedTransaction
 
 READ_BYTES: Final = 64 << 10
-FORMAT_AT, ATTRIBUTES_AT, FLAGS_AT = 21, 22, 62  # of an entry: bytes
+FLAGS_AT: Final = 62  # of an entry: a byte
 BATCH: Final = int(Flag.BATCH)  # a plain number: this is a hot path
 OURS: Final = 1  # the format, in bits 8-9 of the attributes
 COUNT_AT: Final = 57  # of an entry: how many messages it has
@@ -102,7 +110,7 @@ def read(
         aborted = plog.aborted(offset, stable_end)
         return Later(lambda: _cold(found, offset, stable_end, convert, aborted))
     slices = [memoryview(each) for each in found.slices]
-    end = _hot_end(found, offset, stable_end)
+    end = hot_end(found, offset, stable_end)
     return _rows(
         slices,
         offset,
@@ -111,10 +119,6 @@ def read(
         lambda: plog.aborted(offset, end),
         on_loop=True,
     )
-
-
-def _hot_end(found: Hot, offset: int, stable_end: int) -> int:
-    return found.next_offset if found.next_offset >= 0 else max(offset, stable_end)
 
 
 def _cold(
@@ -126,11 +130,7 @@ def _cold(
 ) -> Read:
     """In the executor."""
     view = cold.run()
-    end = cold.next_offset
-    if len(view):
-        _, _, base, last_offset_delta, *_ = walk_headers(view)[-1]
-        end = base + last_offset_delta + 1
-    end = min(end, max(stable_end, offset))
+    end = cold_end(cold, view, offset, stable_end)
     found = _rows(
         [view],
         offset,
@@ -156,7 +156,7 @@ def _rows(
     rows: list[Row] = []
     passed: list[AbortedTransaction] | None = None
     weight = 0
-    for at, length, base, delta, producer_id, view in _entries(slices, start):
+    for at, length, base, delta, producer_id, view in entries_from(slices, start):
         low = view[at + ATTRIBUTES_AT]
         entry = view[at : at + length]
         if low & TRANSACTIONAL and passed is None:
@@ -166,7 +166,7 @@ def _rows(
                     return _all_later(slices, start, end, convert, found)
                 found = found.run(end)
             passed = found
-        if low & CONTROL or (passed and _is_aborted(low, base, producer_id, passed)):
+        if low & CONTROL or (passed and is_aborted(low, base, producer_id, passed)):
             rows.append(Row(base, base + delta + 1, None, entry, -1, False))
         elif view[at + FORMAT_AT] & 3 == OURS:
             rows.append(_stored(entry, base, delta))
@@ -179,16 +179,6 @@ def _rows(
     return Read(start, end, rows)
 
 
-def _entries(
-    slices: list[memoryview], start: int
-) -> Iterator[tuple[int, int, int, int, int, memoryview]]:
-    """Where the entries are, from the one that contains `start` on."""
-    for view in slices:
-        for at, length, base, delta, _, producer_id, _, _ in walk_headers(view):
-            if base + delta >= start:
-                yield at, length, base, delta, producer_id, view
-
-
 def _stored(entry: memoryview, base: int, delta: int) -> Row:
     flags = entry[FLAGS_AT]
     is_batch = delta > 0 or flags & BATCH != 0
@@ -196,14 +186,6 @@ def _stored(entry: memoryview, base: int, delta: int) -> Row:
     if is_batch and int.from_bytes(entry[COUNT_AT:HEADER_SIZE], "big") <= delta:
         holes = holes_of(entry)  # compaction made them, so it lies in a segment
     return Row(base, base + delta + 1, entry[PULSAR_SECTION_AT:], entry, flags, is_batch, holes)
-
-
-def _is_aborted(
-    attributes: int, base: int, producer_id: int, aborted: list[AbortedTransaction]
-) -> bool:
-    return bool(attributes & TRANSACTIONAL) and any(
-        each.holds(producer_id, base) for each in aborted
-    )
 
 
 def _all_later(
