@@ -11,6 +11,7 @@ COMPILED = [
     "src/trilogue/entry/columns.py",
     "src/trilogue/entry/pack.py",
     "src/trilogue/entry/pulsar_entry.py",
+    "src/trilogue/entry/tubemq_entry.py",
     "src/trilogue/entry/walk.py",
     "src/trilogue/log/commit.py",
     "src/trilogue/wire/fields.py",

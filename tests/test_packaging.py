@@ -18,8 +18,8 @@ from tests.tools import require_program
 ROOT = Path(__file__).resolve().parent.parent
 SHIPPED = ("src", "pyproject.toml", "setup.py", "README.md", "MANIFEST.in", "LICENSE")
 HOT = (
-    "entry/columns", "entry/pack", "entry/pulsar_entry", "entry/walk", "log/commit",
-    "wire/fields", "wire/pulsar/hot", "wire/pulsar/singles", "wire/tubemq/hot",
+    "entry/columns", "entry/pack", "entry/pulsar_entry", "entry/tubemq_entry", "entry/walk",
+    "log/commit", "wire/fields", "wire/pulsar/hot", "wire/pulsar/singles", "wire/tubemq/hot",
 )  # fmt: skip
 PROBE = """
 import sys

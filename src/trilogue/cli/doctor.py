@@ -21,6 +21,7 @@ COMPILED = (
     "trilogue.entry.columns",
     "trilogue.entry.pack",
     "trilogue.entry.pulsar_entry",
+    "trilogue.entry.tubemq_entry",
     "trilogue.entry.walk",
     "trilogue.log.commit",
     "trilogue.wire.fields",

@@ -45,6 +45,11 @@ def load32(data: memoryview, pos: int) -> int:
     return int.from_bytes(data[pos : pos + 4], "big")
 
 
+def load64(data: memoryview, pos: int) -> int:
+    """Read a big-endian signed number."""
+    return int.from_bytes(data[pos : pos + 8], "big", signed=True)
+
+
 def store32(data: memoryview, pos: int, value: int) -> None:
     """Write a big-endian number."""
     data[pos : pos + 4] = value.to_bytes(4, "big", signed=True)
