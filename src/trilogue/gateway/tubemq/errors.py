@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from trilogue.broker import errors as broker
 from trilogue.entry import entry
+from trilogue.entry.tubemq_entry import WrongChecksum
 from trilogue.log import errors as storage
 from trilogue.meta import errors as meta
 from trilogue.wire.tubemq.errors import TubeCode
@@ -68,6 +69,7 @@ CODES: dict[type[BaseException], TubeCode] = {
     entry.CorruptEntry: TubeCode.FORBIDDEN,
     entry.InvalidEntry: TubeCode.BAD_REQUEST,
     entry.UnsupportedCompression: TubeCode.BAD_REQUEST,
+    WrongChecksum: TubeCode.FORBIDDEN,
     storage.OffsetOutOfRange: TubeCode.MOVED,
     storage.UnknownPartition: TubeCode.FORBIDDEN,
     storage.FrameTooLarge: TubeCode.BAD_REQUEST,

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from trilogue.broker.access import ANONYMOUS, Operation
 from trilogue.broker.errors import AccessDenied, UnknownTopic
+from trilogue.entry.tubemq_entry import WrongChecksum, build_entry, message_id
 from trilogue.gateway.tubemq.authentication import Role
 from trilogue.gateway.tubemq.errors import EXPECTED, Refusal, code_of
 from trilogue.wire.tubemq.broker_pb2 import AuthorizedInfo, SendMessageResponseB2P
@@ -27,18 +28,16 @@ if TYPE_CHECKING:
     from trilogue.wire.tubemq.shapes import Send
 
 METHOD = 13
-ANY_CHECKSUM = -1  # the client leaves it to the broker
 _SERIAL_AT = 4
 _SERIAL = Struct(">i")
 WRITE = Operation.WRITE
 EMPTY = "data length is zero!"
+WRONG_CHECKSUM = "Checksum msg data failure: {} of {} not equal to the data's checksum of {}"
 OVERFLOW = "server receive message overflow!"
 
 
 def take(connection: TubeConnection, request: Request) -> None:
     """Append one message."""
-    from trilogue.entry.tubemq_blob import build_entry, message_id
-
     door = connection.door
     sent = read_send(request.body, request.serial)
     data = sent.data
@@ -61,18 +60,21 @@ def take(connection: TubeConnection, request: Request) -> None:
             raise AccessDenied(WRITE, target.resource)
         if not target.takes_messages:
             raise _not_publishable(sent)
-        checksum = sent.checksum
         entry, header = build_entry(
             data,
-            flag=sent.flag,
-            checksum=None if checksum == ANY_CHECKSUM else checksum,
-            sent_addr=sent.sent_addr,
-            message_type=sent.message_type,
-            message_time=sent.message_time,
-            broker_ms=now_ms,
+            sent.flag,
+            sent.checksum,
+            sent.sent_addr,
+            sent.message_type,
+            sent.message_time,
+            now_ms,
         )
         partition = partitions[index]
         appended = partition.append_entry(entry, header, now_ms=now_ms, size=size, encrypted=False)
+    except WrongChecksum as problem:
+        text = WRONG_CHECKSUM.format(problem.given, sent.topic, problem.actual)
+        connection.write(refusal(request.serial, TubeCode.FORBIDDEN, text))
+        return
     except EXPECTED as problem:
         connection.write(refusal(request.serial, code_of(problem), str(problem)))
         return
