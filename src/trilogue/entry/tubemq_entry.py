@@ -21,6 +21,8 @@ Int: TypeAlias = int  # the compiler would take a bare `int` for a Python object
 View: TypeAlias = memoryview
 Buffer: TypeAlias = bytes | bytearray | memoryview
 Bytes: TypeAlias = memoryview  # which the compiler has as a pointer
+Hashes: TypeAlias = frozenset[int]
+MaybeHashes: TypeAlias = "frozenset[int] | None"  # a string: the compiler would evaluate it
 
 TYPE_SIZE_MAX = 4096
 _NO_TYPE = b""
@@ -204,7 +206,7 @@ def pick(  # noqa: PLR0917 - once per read
     entries: Buffer,
     partition_id: Int,
     offset: Int,
-    hashes: frozenset[int] | None,
+    hashes: MaybeHashes,
     size_max: Int,
     count_max: Int,
 ) -> Picked:
@@ -248,9 +250,9 @@ def pick(  # noqa: PLR0917 - once per read
     return picked
 
 
-def _passes(data: Bytes, pos: Int, hashes: object) -> Int:
+def _passes(data: Bytes, pos: Int, hashes: Hashes) -> Int:
     """Whether the type of the message at `pos` is asked for; one without a type never is."""
-    return data[pos + 62] & 2 and signed32(load32(data, pos + 65)) in hashes  # type: ignore[operator]
+    return data[pos + 62] & 2 and signed32(load32(data, pos + 65)) in hashes
 
 
 def _entry_length(data: Bytes, pos: Int, stop: Int) -> Int:

@@ -28,14 +28,12 @@ from typing import Final, TypeVar
 
 from google.protobuf.message import DecodeError, Message
 
-from trilogue.wire.errors import EncodeError, WireError
+from trilogue.wire.errors import WireError
 from trilogue.wire.frames import ReceiveBuffer
 from trilogue.wire.texts import check_text
 from trilogue.wire.tubemq.errors import BAD_MESSAGE, EXCEPTION, Undecodable, exception_name
-from trilogue.wire.tubemq.hot import answer, parse_answer, parse_request, split
+from trilogue.wire.tubemq.hot import answer, ask, enclose, parse_answer, parse_request, split
 from trilogue.wire.tubemq.rpc_pb2 import (
-    RequestBody,
-    RequestHeader,
     ResponseHeader,
     RpcConnHeader,
     RspExceptionBody,
@@ -74,9 +72,9 @@ VERSION: Final = 3
 
 _HEAD: Final = Struct(">IiiI").unpack_from  # as far as the length of the first block
 _HEAD_SIZE: Final = 12
+_EMPTY: Final = Struct(">Iii").unpack_from  # of a frame that has none
 _LENGTH: Final = Struct(">I").unpack_from
 _LENGTH_SIZE: Final = 4
-_SERIAL: Final = Struct(">i").pack
 _UNREADABLE: Final = "IPC server handle request error :"
 
 _M = TypeVar("_M", bound=Message)
@@ -198,12 +196,9 @@ class BlockFrames(ReceiveBuffer):
         super()._make_room()
 
 
-_EMPTY: Final = Struct(">Iii").unpack_from
-
-
-def frame(serial: int, body: bytes) -> bytes:
+def frame(serial: int, body: bytes) -> bytearray:
     """Write a whole frame, as the real ones cut it: blocks of 8192 bytes and a rest."""
-    return bytes(split(serial, body))
+    return split(serial, body)
 
 
 def request(
@@ -214,17 +209,14 @@ def request(
     *,
     version: int = VERSION,
     timeout_ms: int,
-) -> bytes:
+) -> bytearray:
     """Write a whole frame that asks something."""
-    return _written(
-        serial,
-        RpcConnHeader(flag=0),
-        RequestHeader(serviceType=service, protocolVer=version),
-        RequestBody(method=method, timeout=timeout_ms, request=body),
-    )
+    return ask(serial, service, version, method, timeout_ms, body)
 
 
-def failure(serial: int, status: int, exception: str, text: str, version: int = VERSION) -> bytes:
+def failure(
+    serial: int, status: int, exception: str, text: str, version: int = VERSION
+) -> bytearray:
     """Write a whole frame that answers a request with an exception, ERROR (1) or FATAL (2).
 
     The class is named as a client of this version knows it.
@@ -233,9 +225,9 @@ def failure(serial: int, status: int, exception: str, text: str, version: int = 
     if status == 1:
         header.protocolVer = VERSION
     name = exception_name(exception, version)
-    return _written(
-        serial, RpcConnHeader(flag=1), header, RspExceptionBody(exceptionName=name, stackTrace=text)
-    )
+    body = RspExceptionBody(exceptionName=name, stackTrace=text)
+    parts = (RpcConnHeader(flag=1), header, body)
+    return enclose(serial, [part.SerializeToString() for part in parts])
 
 
 def read_message(kind: type[_M], body: memoryview | bytes, serial: int = 0) -> _M:
@@ -269,23 +261,3 @@ def _absent(message: Message) -> list[str]:
 def unsupported(serial: int, method: int) -> Undecodable:
     """Say that there is no such method, as the real server does."""
     return Undecodable(serial, EXCEPTION, f"{_UNREADABLE}Unsupported method ID :{method}")
-
-
-def _written(serial: int, *parts: Message) -> bytes:
-    body = bytearray()
-    for part in parts:
-        try:
-            octets = part.SerializeToString()
-        except Exception as error:  # the runtime's EncodeError is no class of its own everywhere
-            raise EncodeError(f"{error}") from error
-        body += _delimiter(len(octets)) + octets
-    return frame(serial, bytes(body))
-
-
-def _delimiter(size: int) -> bytes:
-    octets = bytearray()
-    while size >= 128:
-        octets.append(size & 127 | 128)
-        size >>= 7
-    octets.append(size)
-    return bytes(octets)

@@ -40,8 +40,15 @@ cdef class Blocks:
 @cython.locals(size=Py_ssize_t, blocks=Blocks)
 cpdef bytearray split(int32_t serial, object body)
 
+@cython.locals(body=bytes, part=bytes, room=Room)
+cpdef bytearray enclose(int32_t serial, object parts)
+
 @cython.locals(number=uint64_t)
 cdef void _head(Room room, int32_t method, uint64_t size) noexcept
+
+@cython.locals(size=Py_ssize_t, head=Room, inner=Room, room=Room, blocks=Blocks)
+cpdef bytearray ask(int32_t serial, int32_t service, int32_t version, int32_t method,
+                    int64_t timeout_ms, bytes message)
 
 @cython.locals(size=Py_ssize_t, room=Room, blocks=Blocks)
 cpdef bytearray answer(int32_t serial, int32_t method, bytes message)

@@ -23,6 +23,8 @@ from trilogue.wire.tubemq.shapes import Answer, Request, Send, Transfer
 
 __all__ = [
     "answer",
+    "ask",
+    "enclose",
     "messages_answer",
     "parse_answer",
     "parse_request",
@@ -35,6 +37,7 @@ Int: TypeAlias = int  # the compiler would take a bare `int` for a Python object
 View: TypeAlias = memoryview
 Buffer: TypeAlias = bytes | bytearray | memoryview
 Octets: TypeAlias = bytes
+Parts: TypeAlias = Sequence[bytes]
 Transfers: TypeAlias = Sequence[Transfer]
 Bytes: TypeAlias = memoryview | bytearray  # which the compiler has as a pointer
 
@@ -218,6 +221,16 @@ def split(serial: Int, body: Buffer) -> bytearray:
     return blocks.frame
 
 
+def enclose(serial: Int, parts: Parts) -> bytearray:
+    """Write a whole frame of messages, each with its length before it."""
+    body = b""
+    for part in parts:
+        room = Room(16)
+        room.varint(len(part))
+        body += room.written() + part
+    return split(serial, body)
+
+
 def _head(room: Room, method: Int, size: Int) -> None:
     """Write the envelope of an answer as far as its message of `size` bytes."""
     number = unsigned64(method)
@@ -226,6 +239,34 @@ def _head(room: Room, method: Int, size: Int) -> None:
     room.varint(2 + size_of(number) + size_of(size) + size)
     room.field(8, number)
     room.field(18, size)
+
+
+def ask(  # noqa: PLR0917 - once per request
+    serial: Int, service: Int, version: Int, method: Int, timeout_ms: Int, message: Octets
+) -> bytearray:
+    """Write a whole frame that asks something."""
+    size = len(message)
+    head = Room(64)
+    head.field(8, unsigned64(service))
+    head.field(16, unsigned64(version))
+    inner = Room(64)
+    inner.field(8, unsigned64(method))
+    inner.field(16, unsigned64(timeout_ms))
+    inner.field(26, size)
+    room = Room(192)
+    room.byte(2)
+    room.field(8, 0)
+    room.varint(head.pos)
+    copy(room.data, room.pos, head.data, 0, head.pos)
+    room.pos += head.pos
+    room.varint(inner.pos + size)
+    copy(room.data, room.pos, inner.data, 0, inner.pos)
+    room.pos += inner.pos
+    blocks = Blocks(serial, room.pos + size)
+    blocks.put(room.data, 0, room.pos)
+    if size:
+        blocks.put(bytes_of(memoryview(message)), 0, size)
+    return blocks.frame
 
 
 def answer(serial: Int, method: Int, message: Octets) -> bytearray:
