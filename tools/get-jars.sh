@@ -1,22 +1,28 @@
 #!/usr/bin/env bash
-# Fetches the Java clients, their command-line tools and the brokers of Apache Kafka and Apache Pulsar
-# from Maven Central into build/jars/<version> (Pulsar: build/jars/pulsar-<version>). Tests and
-# benchmarks drive them; the project itself never loads them.
-# usage: tools/get-jars.sh [VERSION...]        default: 3.9.1 4.3.1 pulsar-4.0.7
+# Fetches the Java clients, their command-line tools and the brokers of Apache Kafka, Apache Pulsar and
+# Apache TubeMQ from Maven Central into build/jars/<version> (pulsar-<version>, tubemq-<version>). Tests
+# and benchmarks drive them; the project itself never loads them.
+# usage: tools/get-jars.sh [VERSION...]        default: 3.9.1 4.3.1 pulsar-4.0.7 tubemq-2.4.0
 set -euo pipefail
 cd "$(dirname "$0")/.."
 versions=("$@")
-[ ${#versions[@]} -gt 0 ] || versions=(3.9.1 4.3.1 pulsar-4.0.7)
+[ ${#versions[@]} -gt 0 ] || versions=(3.9.1 4.3.1 pulsar-4.0.7 tubemq-2.4.0)
 for version in "${versions[@]}"; do
   target=build/jars/$version
   [ -f "$target/.complete" ] && continue
   rm -rf "$target"
   case $version in
     pulsar-*) project=(-f tools/servers/pulsar-pom.xml -Dpulsar.version="${version#pulsar-}") ;;
+    tubemq-*) project=(-f tools/servers/tubemq-pom.xml) ;;
     *) project=(-f tools/servers/kafka-pom.xml -Dkafka.version="$version") ;;
   esac
   mvn -B -q "${project[@]}" \
     dependency:copy-dependencies -DincludeScope=runtime -DoutputDirectory="$PWD/$target"
+  case $version in
+    tubemq-*) # the jar alone: Maven would want its parent POM to find out what it needs
+      (cd "$target" && mvn -B -q dependency:copy -DoutputDirectory="$PWD" \
+        -Dartifact="org.apache.inlong:tubemq-server:${version#tubemq-}") ;;
+  esac
   touch "$target/.complete"
   echo "$target: $(find "$target" -name '*.jar' | wc -l) jars"
 done
