@@ -14,9 +14,11 @@ clock that does not go back.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 
+from trilogue.broker.access import ANONYMOUS, Principal
 from trilogue.broker.balance_events import Answer, BalanceEvent
 from trilogue.broker.balance_group import BalanceGroup, BalanceSettings, Counts, Member, Pulse
 from trilogue.broker.balance_shares import Part
@@ -28,6 +30,7 @@ from trilogue.broker.names import TopicName
 log = logging.getLogger(__name__)
 
 Gone = Callable[[str, str], None]  # group, member: what it held is nobody's
+Begins = Callable[[str, Mapping[Part, int]], None]  # a bound group, and where its members agreed
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +70,9 @@ class Balances:
     ) -> None:
         """`partition_count` is 0 for a topic that is not there, or that may not be read."""
         self.settings = settings
-        self.gone: list[Gone] = []
+        self.gone: list[Gone] = []  # who listens; groups that balance themselves are not told of
+        self.begins: list[Begins] = []  # called before anybody is told to connect
+        self.empty: list[Callable[[str], None]] = []  # the last member of a group has gone
         self._partition_count = partition_count
         self._rebalance_id = first_id
         self._groups: dict[str, BalanceGroup] = {}
@@ -94,6 +99,7 @@ class Balances:
         claims: Collection[Part] | None = None,
         allocated: bool = False,
         host: str = "",
+        principal: Principal = ANONYMOUS,
     ) -> bool:
         """Take a member into a group, which is made when it is new, or hear from it again.
 
@@ -106,7 +112,15 @@ class Balances:
             raise GroupUnavailable("there are as many consumers as this node takes")
         if group is None:
             group = self._make(name, terms)
-        member = group.join(member_id, terms, now_ms, claims=claims, allocated=allocated, host=host)
+        member = group.join(
+            member_id,
+            terms,
+            now_ms,
+            claims=claims,
+            allocated=allocated,
+            host=host,
+            principal=principal,
+        )
         self._member_count += not known
         return group.not_allocated(member)
 
@@ -135,6 +149,11 @@ class Balances:
         self._tidy(group)
         return was_there
 
+    def find(self, name: str, member_id: str) -> Member | None:
+        """Return a member if there is one."""
+        group = self._groups.get(name)
+        return None if group is None else group.members.get(member_id)
+
     def member(self, name: str, member_id: str) -> Member:
         """Return a member, or say that there is none (UnknownMember)."""
         return self._group(name).member(member_id)
@@ -142,25 +161,6 @@ class Balances:
     def terms(self, name: str) -> Terms:
         """What the members of a group have agreed on."""
         return self._group(name).terms
-
-    # -- where bound members begin
-
-    def start_offset(self, name: str, part: Part, asked: int | None) -> int | None:
-        """Where a reader of this partition begins; None is where its group has got to.
-
-        `asked` is what its client says. In a bound group all begin where they agreed, whatever they
-        ask for: once, until `started` was called for the partition.
-        """
-        group = self._groups.get(name)
-        if group is None or group.terms.kind is not Kind.BOUND:
-            return asked
-        return group.starts.get(part)
-
-    def started(self, name: str, part: Part) -> None:
-        """A reader has begun where `start_offset` said."""
-        group = self._groups.get(name)
-        if group is not None:
-            group.starts.pop(part, None)
 
     # -- what happens to them
 
@@ -179,6 +179,11 @@ class Balances:
         """A topic came, grew, went, or may no longer be read."""
         for name in self._by_topic.get(topic, ()):
             self._groups[name].refresh()
+
+    def refresh(self) -> None:
+        """Any topic may have changed, or who may read it."""
+        for group in self._groups.values():
+            group.refresh()
 
     def stop(self, name: str, *, stopped: bool = True) -> None:
         """Move nothing in a group until it may again."""
@@ -237,6 +242,7 @@ class Balances:
             partition_count=self._partition_count,
             next_id=self._next_id,
             gone=self._has_gone,
+            begins=self._has_begun,
         )
         self._groups[name] = group
         for topic in terms.topics:
@@ -249,17 +255,27 @@ class Balances:
 
     def _has_gone(self, name: str, member_id: str) -> None:
         self._member_count -= 1
-        for listener in self.gone:
+        if self._groups[name].terms.kind is not Kind.CLIENT:
+            self._tell(name, [partial(each, name, member_id) for each in self.gone])
+
+    def _has_begun(self, name: str, starts: Mapping[Part, int]) -> None:
+        self._tell(name, [partial(each, name, starts) for each in self.begins])
+
+    def _tell(self, name: str, calls: Iterable[Callable[[], None]]) -> None:
+        for call in calls:
             try:
-                listener(name, member_id)
-            except Exception:  # it has gone all the same
+                call()
+            except Exception:  # it is true all the same
                 log.exception("balance.listener_failed", extra={"group": name})
 
     def _tidy(self, group: BalanceGroup) -> None:
         """Forget a group that nobody is in."""
         if group.members:
             return
-        self._groups.pop(group.name, None)
+        if self._groups.get(group.name) is not group:
+            return
+        del self._groups[group.name]
+        self._tell(group.name, [partial(each, group.name) for each in self.empty])
         for topic in group.terms.topics:
             names = self._by_topic.get(topic)
             if names is not None:

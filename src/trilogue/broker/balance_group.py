@@ -18,6 +18,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from trilogue.broker.access import ANONYMOUS, Principal
 from trilogue.broker.balance_events import (
     CONNECTS,
     DISCONNECTS,
@@ -56,6 +57,7 @@ class Member:
     joined_ms: int
     heard_ms: int
     host: str = ""
+    principal: Principal = ANONYMOUS
     wanted: frozenset[Part] = frozenset()
     owned: set[Part] = field(default_factory=set)
     coming: set[Part] = field(default_factory=set)  # owned, and not yet heard to be so
@@ -98,18 +100,20 @@ class BalanceGroup:
         partition_count: Callable[[TopicName], int],
         next_id: Callable[[], int],
         gone: Callable[[str, str], None],
+        begins: Callable[[str, Mapping[Part, int]], None],
     ) -> None:
         self.name = name
         self.terms = terms
         self.members: dict[str, Member] = {}
         self.stopped = False
         self.allocated = False
-        self.starts: dict[Part, int] = {}  # where bound members begin, until they have
+        self.starts: Mapping[Part, int] = {}  # where the members of a bound group agreed to begin
         self.happened: Counter[str] = Counter()
         self._settings = settings
         self._partition_count = partition_count
         self._next_id = next_id
         self._gone = gone
+        self._begins = begins
         self._owner: dict[Part, str] = {}
         self._strays: Counter[Part] = Counter()
         self._parts: frozenset[Part] = frozenset()
@@ -158,6 +162,7 @@ class BalanceGroup:
         claims: Collection[Part] | None = None,
         allocated: bool = False,
         host: str = "",
+        principal: Principal = ANONYMOUS,
     ) -> Member:
         """Take a member in, or hear again from one that is there. InconsistentMember, GroupMaxSize.
 
@@ -174,7 +179,7 @@ class BalanceGroup:
             self._dirty = True
         member.terms = terms
         member.heard_ms = now_ms
-        member.host = host
+        member.host, member.principal = host, principal
         member.settled = member.settled or allocated
         self.allocated = self.allocated or allocated
         if claims is not None:
@@ -282,6 +287,7 @@ class BalanceGroup:
         self._complete = True
         if not any(each.settled for each in self):
             self.starts = agreed_offsets([each.terms for each in self])
+            self._begins(self.name, self.starts)
         return True
 
     def _wishes(self) -> Mapping[Part, Collection[str]]:

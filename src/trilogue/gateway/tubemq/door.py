@@ -23,6 +23,7 @@ from trilogue.broker.topic import Topic
 from trilogue.gateway.connection import Bounds
 from trilogue.gateway.doorway import Behind, Doorway
 from trilogue.gateway.tubemq import methods
+from trilogue.gateway.tubemq.assignments import Master
 from trilogue.gateway.tubemq.authentication import Authentication, Role
 from trilogue.gateway.tubemq.connection import TubeConnection
 from trilogue.gateway.tubemq.methods import Row
@@ -87,6 +88,7 @@ class TubeDoor(Doorway):
         self.master_side = Side(self, "master", methods.MASTER, settings.request_bytes_max)
         self.broker_side = Side(self, "broker", methods.BROKER, settings.frame_bytes_max)
         self.producers = Producers(settings)
+        self.master = Master(self)
         self.messages_in = self.bytes_in = 0
         self.messages_out = self.bytes_out = 0
         self.dropped = 0  # requests older than their own timeout
@@ -97,7 +99,12 @@ class TubeDoor(Doorway):
     async def __aenter__(self) -> Self:
         await super().__aenter__()
         self.spawn(self._tick())
+        self.master.open()
         return self
+
+    async def __aexit__(self, *problem: object) -> None:
+        self.master.close()
+        await super().__aexit__(*problem)
 
     # ---- names
 
@@ -173,3 +180,4 @@ class TubeDoor(Doorway):
         while True:
             await asyncio.sleep(TICK_S)
             self.producers.expire(self.loop.time())
+            self.master.tick()

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 from google.protobuf.message import Message
 
 from trilogue.broker.access import Operation, ResourceKind
-from trilogue.gateway.tubemq import brokers, producers, send
+from trilogue.gateway.tubemq import brokers, client_balance, consumers, producers, send
 from trilogue.gateway.tubemq.call import Call
 from trilogue.wire.tubemq.errors import TubeCode
 from trilogue.wire.tubemq.methods import BY_NAME, METHODS, Method, Service
@@ -75,16 +75,16 @@ MASTER: tuple[Row, ...] = (
     _row("producerRegisterP2M", producers.register, TOPIC, WRITE, NO_CHECKSUM),
     _row("producerHeartbeatP2M", producers.heartbeat, TOPIC, WRITE, NO_CHECKSUM),
     _row("producerCloseClientP2M", producers.close, CLUSTER, DESCRIBE, NO),
-    _row("consumerRegisterC2M", unserved, TOPIC, READ, NO),
-    _row("consumerHeartbeatC2M", unserved, GROUP, READ, NO),
-    _row("consumerCloseClientC2M", unserved, GROUP, READ, NO),
+    _row("consumerRegisterC2M", consumers.register, TOPIC, READ, NO),
+    _row("consumerHeartbeatC2M", consumers.heartbeat, GROUP, READ, NO),
+    _row("consumerCloseClientC2M", consumers.close, GROUP, READ, NO),
     # Our nodes do not register with each other: these are refused, and say so.
     _row("brokerRegisterB2M", brokers.refuse, CLUSTER, Operation.CLUSTER_ACTION, NO_BROKER),
     _row("brokerHeartbeatB2M", brokers.refuse, CLUSTER, Operation.CLUSTER_ACTION, NO_BEAT),
     _row("brokerCloseClientB2M", brokers.refuse, CLUSTER, Operation.CLUSTER_ACTION, NO),
-    _row("consumerRegisterC2MV2", unserved, TOPIC, READ, {}),
-    _row("consumerHeartbeatC2MV2", unserved, GROUP, READ, {}),
-    _row("consumerGetPartMetaInfoC2M", unserved, GROUP, READ, {}),
+    _row("consumerRegisterC2MV2", client_balance.register, TOPIC, READ, {}),
+    _row("consumerHeartbeatC2MV2", client_balance.heartbeat, GROUP, READ, {}),
+    _row("consumerGetPartMetaInfoC2M", client_balance.part_meta, GROUP, READ, {}),
 )
 
 BROKER: tuple[Row, ...] = (
