@@ -7,10 +7,12 @@ from base64 import b64encode
 from hypothesis import strategies as st
 
 from trilogue.entry import convert
-from trilogue.entry.convert import Section, Skipped
+from trilogue.entry.convert import Section, Skipped, TubeMessage
 from trilogue.entry.entry import Codec, EntryHeader, Record
 from trilogue.entry.kafka_batch import build_batch, iter_records, read_header, set_base
 from trilogue.entry.pulsar_batch import PulsarMessage, build_entry, walk_messages
+from trilogue.entry.tubemq_blob import COMPUTE, join_data
+from trilogue.entry.tubemq_blob import build_entry as build_tube_entry
 from trilogue.wire.pulsar.pulsar_pb2 import MessageMetadata
 
 NOW_MS = 1_700_000_000_000
@@ -63,10 +65,71 @@ def message(value: bytes | None = b"v", **fields: object) -> PulsarMessage:
     return blank._replace(**fields)
 
 
-def records_of(section: bytes, base_offset: int = 0) -> list[Record]:
-    found = convert.kafka_batch(*stored(section, base_offset))
-    assert found.skipped is None
+def tube_entry(
+    body: bytes,
+    attributes: str = "",
+    *,
+    message_type: str | None = None,
+    message_time: str | None = None,
+    base_offset: int = 0,
+) -> tuple[bytes, EntryHeader]:
+    """What the log has of a message that a TubeMQ producer sent."""
+    data, flag = join_data(attributes, body)
+    return tube_stored(data, flag, message_type, message_time, base_offset=base_offset)
+
+
+def tube_stored(
+    data: bytes,
+    flag: int,
+    message_type: str | None = None,
+    message_time: str | None = None,
+    *,
+    base_offset: int = 0,
+) -> tuple[bytes, EntryHeader]:
+    entry, _ = build_tube_entry(data, flag, COMPUTE, 0, message_type, message_time, NOW_MS)
+    placed = bytearray(entry)
+    set_base(placed, base_offset, 7)
+    return bytes(placed), read_header(placed)
+
+
+def tubed(entry: bytes) -> list[TubeMessage]:
+    """What a TubeMQ client gets of an entry, all of it."""
+    header = read_header(entry)
+    found: list[TubeMessage] = []
+    offset = header.base_offset
+    while offset <= header.last_offset:
+        for each in convert.tubemq_messages(entry, header, offset=offset):
+            if isinstance(each, TubeMessage):
+                found.append(each)
+                offset = each.offset + 1
+            else:
+                assert each.reason is None, each
+                offset = each.offset + each.span
+    return found
+
+
+def sent_again(found: list[TubeMessage]) -> list[tuple[bytes, EntryHeader]]:
+    """Store messages as a TubeMQ client has them, each as one that it sends."""
+    return [
+        tube_stored(
+            each.data,
+            each.flag,
+            each.message_type,
+            None if each.message_time < 0 else f"{each.message_time:012d}",
+            base_offset=each.offset,
+        )
+        for each in found
+    ]
+
+
+def records_of_entry(entry: bytes, header: EntryHeader) -> list[Record]:
+    found = convert.kafka_batch(entry, header)
+    assert found.skipped is None, found.skipped
     return list(iter_records(found.data))
+
+
+def records_of(section: bytes, base_offset: int = 0) -> list[Record]:
+    return records_of_entry(*stored(section, base_offset))
 
 
 names = st.text(st.characters(codec="utf-8"), max_size=8) | st.sampled_from(

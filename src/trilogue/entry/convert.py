@@ -129,7 +129,7 @@ def read_messages(
         case Format.PULSAR:
             return convert_pulsar_read.read_messages(entry, header, start)
         case Format.TUBEMQ:
-            raise CannotConvert(Reason.UNKNOWN, "TubeMQ's messages")
+            return convert_tubemq.read_messages(entry, header), Codec.NONE
 
 
 def _skipped(header: EntryHeader, error: EntryError) -> Skipped:

@@ -15,6 +15,7 @@ from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from typing import Final
 
+from trilogue.entry.compression import Buffer
 from trilogue.entry.convert_kafka import Placed
 from trilogue.entry.convert_names import (
     ATTRIBUTE,
@@ -32,13 +33,16 @@ from trilogue.entry.convert_names import (
     parse_number,
 )
 from trilogue.entry.convert_result import Reason, Skipped, TubeMessage
-from trilogue.entry.entry import NO_TIMESTAMP
+from trilogue.entry.entry import NO_TIMESTAMP, EntryHeader
 from trilogue.entry.message import Message
-
-MESSAGE_TYPE: Final = "$msgType$"  # a client takes any piece that has it for the type
-MESSAGE_TIME: Final = "$msgTime$"
-HAS_ATTRIBUTES: Final = 1
-NO_TIME: Final = -1
+from trilogue.entry.tubemq_blob import (
+    MESSAGE_TIME,
+    MESSAGE_TYPE,
+    NO_TIME,
+    join_data,
+    read_stored,
+    split_data,
+)
 
 _MINUTE_MS: Final = 60_000
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -57,6 +61,8 @@ _TAKEN: Final = {  # attributes that are read as something else than a header
 }
 _QUOTED: Final = (("%", "%25"), (",", "%2C"), ("=", "%3D"), ("$", "%24"))
 _DIGITS: Final = 12
+_SIZE: Final = 4  # bytes of the attributes' size
+REPLACED: Final = "\ufffd"  # stands for bytes that are no text
 
 
 def build_messages(
@@ -108,11 +114,8 @@ def tube_message(offset: int, message: Message) -> TubeMessage:
         pieces.append(f"{VALUE}={NULL}")
     if headers:
         pieces += _attributes_of(headers)
-    if not pieces:
-        return TubeMessage(offset, value or b"", 0, None, NO_TIME)
-    attributes = ",".join(pieces).encode()
-    data = b"".join((len(attributes).to_bytes(4, "big"), attributes, value or b""))
-    return TubeMessage(offset, data, HAS_ATTRIBUTES, message_type, message_time)
+    data, flag = join_data(",".join(pieces), value or b"")
+    return TubeMessage(offset, data, flag, message_type, message_time)
 
 
 def _put_type(kind: str, pieces: list[str]) -> str | None:
@@ -200,7 +203,7 @@ def _is_odd(value: bytes) -> bool:
     What would be read as the type or the time of another message is not.
     """
     piece = _as_text(value)
-    if not piece or "," in piece or _has_system(piece):
+    if piece is None or not piece.strip() or "," in piece or _has_system(piece):
         return False
     return _pair(piece) is None
 
@@ -222,51 +225,21 @@ def _unquote(name: str) -> str | None:
 # ---- from TubeMQ
 
 
-def neutral_message(
-    attributes: str,
-    body: bytes,
-    *,
-    message_type: str | None,
-    message_time: int,
-    publish_time_ms: int | None,
-) -> Message:
-    """Say one of TubeMQ's messages in neutral words.
-
-    `message_type` and `message_time` are those of the request; what the attributes say goes first,
-    since that is what consumers see.
-    """
+def read_messages(entry: Buffer, header: EntryHeader) -> Iterator[Placed]:
+    """Yield the message of an entry. Raises `EntryError` where it is not in order."""
+    stored = read_stored(memoryview(entry)[: header.length])
+    attributes, body = split_data(stored.data, stored.flag)
     found = _Found()
-    if attributes:
-        found.read(attributes)
-    minute = found.minute
-    if minute is None and message_time != NO_TIME:
-        minute = _minute_of(f"{message_time:012d}")
-    event_time = None if minute is None else minute * _MINUTE_MS
-    exact = found.exact
-    if exact is not None:
-        if minute is None or exact // _MINUTE_MS == minute:
-            event_time = exact
-        else:
-            found.headers.append((TIMESTAMP, str(exact).encode()))
-    if event_time == NO_TIMESTAMP:
-        event_time = publish = None
-    else:
-        publish = publish_time_ms
-    value: bytes | None = body
-    if found.is_null:
-        if body:
-            found.headers.append((VALUE, NULL.encode()))
-        else:
-            value = None
-    return Message(
-        value,
-        found.key,
-        found.ordering_key,
-        tuple(found.headers),
-        message_type if found.type is None else found.type,
-        event_time,
-        publish,
-    )
+    if REPLACED in attributes:
+        found.read_octets(bytes(stored.data[_SIZE : len(stored.data) - len(body)]))
+    elif attributes:
+        found.read(attributes.split(","))
+    if found.type is None:  # what attributes say goes first: that is what consumers see
+        found.type = stored.message_type
+    if found.minute is None and stored.message_time != NO_TIME:
+        found.minute = _minute_of(f"{stored.message_time:012d}")
+    publish_time_ms = None if header.max_timestamp < 0 else header.max_timestamp
+    yield header.base_offset, found.message(bytes(body), publish_time_ms)
 
 
 class _Found:
@@ -283,9 +256,50 @@ class _Found:
         self.exact: int | None = None
         self.is_null = False
 
-    def read(self, attributes: str) -> None:
-        for piece in attributes.split(","):
-            if not piece:
+    def message(self, body: bytes, publish_time_ms: int | None) -> Message:
+        """Say it all in neutral words."""
+        event_time = self._time()
+        if event_time == NO_TIMESTAMP:
+            event_time = publish_time_ms = None
+        value: bytes | None = body
+        if self.is_null and body:
+            self.headers.append((VALUE, NULL.encode()))
+        elif self.is_null:
+            value = None
+        return Message(
+            value,
+            self.key,
+            self.ordering_key,
+            tuple(self.headers),
+            self.type,
+            event_time,
+            publish_time_ms,
+        )
+
+    def _time(self) -> int | None:
+        """Say when it happened: to the ms, where what says so is of the same minute."""
+        minute, exact = self.minute, self.exact
+        if minute is None:
+            return exact
+        if exact is not None:
+            if exact // _MINUTE_MS == minute:
+                return exact
+            self.headers.append((TIMESTAMP, str(exact).encode()))
+        return minute * _MINUTE_MS
+
+    def read_octets(self, attributes: bytes) -> None:
+        """Read attributes of which some are no text: these are kept as they stand."""
+        for piece in attributes.split(b","):
+            text = _as_text(piece)
+            if text is None:
+                self.headers.append((ATTRIBUTE, piece))
+            else:
+                self.read([text])
+
+    def read(self, pieces: Iterable[str]) -> None:
+        """Read attributes one after the other."""
+        for piece in pieces:
+            if not piece.strip():
                 continue
             pair = _pair(piece)
             if pair is not None:
