@@ -47,6 +47,36 @@ def test_what_is_larger_than_all_of_it_is_not_kept_and_pushes_nothing_out():
     assert conversions.cached_bytes == before
 
 
+def test_windows_for_tubemq_are_kept_each_by_itself():
+    conversions = Conversions()
+    batch = build_batch([Record(40 + each, NOW_MS, None, b"v") for each in range(1500)])
+    header = read_header(batch)
+
+    first = conversions.for_tubemq(1, batch, header, 40, keep=True)
+    last = conversions.for_tubemq(1, batch, header, 1539, keep=True)
+    amid = conversions.for_tubemq(1, batch, header, 1039, keep=True)
+    conversions.for_tubemq(1, batch, header, 40, keep=False)
+
+    assert [each.offset for each in (first[0], first[-1], last[0], last[-1])] == [
+        40, 1039, 1040, 1539
+    ]  # fmt: skip
+    assert amid is first
+    assert conversions.hits == 1
+    assert conversions.converted == {"tubemq": 3}
+    assert conversions.cached_bytes > 1500 * 100
+
+
+def test_what_tubemqs_readers_miss_is_counted_each_time(caplog):
+    conversions = Conversions()
+
+    with caplog.at_level(logging.WARNING):
+        for _ in range(3):
+            conversions.for_tubemq(1, *kafka(7, 600), 7, keep=True, limit=100)
+
+    assert conversions.skipped == {("tubemq", "too_large"): 3}
+    assert [each.reader for each in caplog.records] == ["tubemq"]
+
+
 def test_partitions_limits_and_readers_are_told_apart():
     conversions = Conversions()
     entry, header = stored(build_single(message(b"pulsar"), metadata()))

@@ -127,11 +127,8 @@ class Conversions:
         found = self._look_up(key) if keep else None
         if found is None:
             found = convert_for_tubemq(entry, header, offset=offset, limit=limit)
-            size = sum(
-                _MESSAGE_OVERHEAD + len(each.data)
-                for each in found
-                if isinstance(each, TubeMessage)
-            )
+            size = _MESSAGE_OVERHEAD * len(found)
+            size += sum(len(each.data) for each in found if isinstance(each, TubeMessage))
             self._made(key, found, size, keep=keep)
         messages = cast("list[TubeMessage | Skipped]", found)
         self._tell_all("tubemq", partition_id, header, messages)
