@@ -26,6 +26,7 @@ from trilogue.gateway.tubemq import methods
 from trilogue.gateway.tubemq.assignments import Master
 from trilogue.gateway.tubemq.authentication import Authentication, Role
 from trilogue.gateway.tubemq.connection import TubeConnection
+from trilogue.gateway.tubemq.getting import Gets
 from trilogue.gateway.tubemq.methods import Row
 from trilogue.gateway.tubemq.producers import Producers
 from trilogue.gateway.tubemq.settings import TubeSettings
@@ -88,6 +89,7 @@ class TubeDoor(Doorway):
         self.master_side = Side(self, "master", methods.MASTER, settings.request_bytes_max)
         self.broker_side = Side(self, "broker", methods.BROKER, settings.frame_bytes_max)
         self.producers = Producers(settings)
+        self.gets = Gets(self)
         self.master = Master(self)
         self.messages_in = self.bytes_in = 0
         self.messages_out = self.bytes_out = 0
@@ -99,11 +101,13 @@ class TubeDoor(Doorway):
     async def __aenter__(self) -> Self:
         await super().__aenter__()
         self.spawn(self._tick())
+        self.gets.open()
         self.master.open()
         return self
 
     async def __aexit__(self, *problem: object) -> None:
         self.master.close()
+        self.gets.close()
         await super().__aexit__(*problem)
 
     # ---- names

@@ -18,7 +18,15 @@ from typing import Any, NamedTuple
 from google.protobuf.message import Message
 
 from trilogue.broker.access import Operation, ResourceKind
-from trilogue.gateway.tubemq import brokers, client_balance, consumers, producers, send
+from trilogue.gateway.tubemq import (
+    brokers,
+    client_balance,
+    consumers,
+    getting,
+    producers,
+    registering,
+    send,
+)
 from trilogue.gateway.tubemq.call import Call
 from trilogue.wire.tubemq.errors import TubeCode
 from trilogue.wire.tubemq.methods import BY_NAME, METHODS, Method, Service
@@ -89,10 +97,10 @@ MASTER: tuple[Row, ...] = (
 
 BROKER: tuple[Row, ...] = (
     _row("sendMessageP2B", send.take, TOPIC, WRITE, NO, raw=True),
-    _row("consumerRegisterC2B", unserved, TOPIC, READ, NO_OFFSET),
-    _row("consumerHeartbeatC2B", unserved, GROUP, READ, NO),
-    _row("getMessagesC2B", unserved, TOPIC, READ, NO_MESSAGES),
-    _row("consumerCommitC2B", unserved, GROUP, READ, NO_OFFSET),
+    _row("consumerRegisterC2B", registering.register, TOPIC, READ, NO_OFFSET),
+    _row("consumerHeartbeatC2B", registering.heartbeat, GROUP, READ, NO),
+    _row("getMessagesC2B", getting.take, TOPIC, READ, NO_MESSAGES),
+    _row("consumerCommitC2B", registering.commit, GROUP, READ, NO_OFFSET),
 )
 
 SERVICES: dict[str, frozenset[int]] = {
