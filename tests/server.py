@@ -8,8 +8,8 @@
 
 Settings go by name, `__` standing for a dot and `_` for a dash (`journal__file_size=65536` is
 `--set journal.file-size=65536`), or as a mapping in `settings`. Every door listens on a free
-port of 127.0.0.1; with `listen` the Pulsar door does only if it is named. Nothing here sleeps:
-waiting is waiting for the ready file or for the exit.
+port of 127.0.0.1; with `listen` those of Pulsar and TubeMQ do only if they are named. Nothing here
+sleeps: waiting is waiting for the ready file or for the exit.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-DOORS = ("kafka", "pulsar", "http")
+DOORS = ("kafka", "pulsar", "tubemq-master", "tubemq-broker", "http")
+OFF_UNLESS_NAMED = dict.fromkeys(("pulsar", "tubemq-master", "tubemq-broker"), "off")
 START_TIMEOUT = 30.0
 STOP_TIMEOUT = 30.0
 LOOK_EVERY = 0.005
@@ -66,6 +67,11 @@ class Server:
     @property
     def pulsar(self) -> str:
         return f"pulsar://{self.doors['pulsar']}"
+
+    @property
+    def tubemq(self) -> str:
+        """Where the master is."""
+        return self.doors["tubemq-master"]
 
     @property
     def http(self) -> str:
@@ -175,7 +181,9 @@ def launch_server(
     number = f"{os.getpid()}-{next(_numbers)}"
     ready_file = data.parent / f"{data.name}.{number}.ready"
     log_file = data.parent / f"{data.name}.{number}.output"
-    doors = dict.fromkeys(DOORS, "127.0.0.1:0") if listen is None else {"pulsar": "off", **listen}
+    doors = dict.fromkeys(DOORS, "127.0.0.1:0")
+    if listen is not None:
+        doors = {**OFF_UNLESS_NAMED, **listen}
     command = [*wrapper, *command_line("serve"), "--data", str(data)]
     command += ["--ready-file", str(ready_file)]
     command += [f"--listen={door}={address}" for door, address in doors.items()]

@@ -70,6 +70,8 @@ def settings_for(data: Path, **more: object):
         "data": data,
         "listen.kafka": "127.0.0.1:0",
         "listen.pulsar": "off",
+        "listen.tubemq-master": "off",
+        "listen.tubemq-broker": "off",
         "listen.http": "off",
         "log.level": "warning",
     }

@@ -27,6 +27,8 @@ DEADLINE_S = 120
 SETTINGS = {
     "listen.kafka": "127.0.0.1:0",
     "listen.pulsar": "off",
+    "listen.tubemq-master": "off",
+    "listen.tubemq-broker": "off",
     "listen.http": "off",
     "journal.file-size": "2MiB",
     "disk.reserve": "16MiB",

@@ -24,6 +24,8 @@ DEADLINE_S = 60
 SETTINGS = {
     "listen.kafka": "127.0.0.1:0",
     "listen.pulsar": "off",
+    "listen.tubemq-master": "off",
+    "listen.tubemq-broker": "off",
     "listen.http": "off",
     "disk.reserve": "0",
     "journal.file-size": "64KiB",

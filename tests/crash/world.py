@@ -54,6 +54,8 @@ SETTINGS = {
     "data": str(DATA),
     "listen.kafka": "127.0.0.1:0",  # planned and never opened
     "listen.pulsar": "off",
+    "listen.tubemq-master": "off",
+    "listen.tubemq-broker": "off",
     "listen.http": "off",
     "disk.reserve": "0",
     "disk.min-free": "0",

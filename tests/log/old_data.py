@@ -20,11 +20,13 @@ from trilogue.entry.pulsar_batch import walk_messages
 from trilogue.entry.walk import walk_headers
 from trilogue.log.partition_log import Cold
 from trilogue.node.node import Node
+from trilogue.node.settings import DOORS
 from trilogue.node.sources import load_settings
 
 FIXTURES = sorted((Path(__file__).parent.parent / "fixtures").glob("data-v*.tar.xz"))
 DEADLINE_S = 60
-QUIET = ("listen.kafka=127.0.0.1:0", "listen.http=off", "disk.reserve=0", "disk.min-free=0")
+OFF = tuple(f"listen.{door}=off" for door in DOORS if door != "kafka")
+QUIET = ("listen.kafka=127.0.0.1:0", *OFF, "disk.reserve=0", "disk.min-free=0")
 
 
 def unpacked(fixture: Path, folder: Path) -> Path:

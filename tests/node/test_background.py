@@ -16,6 +16,7 @@ from trilogue.log.files import OsFileSystem
 from trilogue.log.manifest import read_manifest, seal_manifest
 from trilogue.log.partition_log import Hot
 from trilogue.node.node import Node
+from trilogue.node.settings import DOORS
 from trilogue.node.sources import load_settings
 from trilogue.node.storage import new_topic_id, wall_clock_ms
 
@@ -24,7 +25,8 @@ DEADLINE_S = 20
 
 @contextlib.asynccontextmanager
 async def started(data, *assignments):
-    listen = ("listen.kafka=127.0.0.1:0", "listen.pulsar=off", "listen.http=off")
+    off = (f"listen.{door}=off" for door in DOORS if door != "kafka")
+    listen = ("listen.kafka=127.0.0.1:0", *off)
     node = Node(load_settings(environment={}, assignments=[f"data={data}", *listen, *assignments]))
     await node.start()
     try:

@@ -10,6 +10,7 @@ import pytest
 from trilogue.node.addresses import Address
 from trilogue.node.doors import PlannedDoor, bind_door, plan_doors
 from trilogue.node.errors import StartError
+from trilogue.node.settings import DOORS
 from trilogue.node.sources import load_settings
 
 
@@ -25,7 +26,7 @@ def test_by_default_every_door_is_for_this_machine_only():
     }
 
 
-@pytest.mark.parametrize("door", ["kafka", "pulsar", "http"])
+@pytest.mark.parametrize("door", ["kafka", "pulsar", "tubemq-broker", "http"])
 @pytest.mark.parametrize("address", ["0.0.0.0:1", "[::]:1", "192.0.2.1:1", "[::ffff:192.0.2.1]:1"])
 def test_an_address_that_others_reach_needs_insecure(door, address):
     with pytest.raises(StartError, match="--insecure") as refusal:
@@ -36,7 +37,7 @@ def test_an_address_that_others_reach_needs_insecure(door, address):
 
 
 def test_a_door_that_is_off_is_not_planned():
-    assert set(planned("listen.http=off")) == {"kafka", "pulsar"}
+    assert set(planned("listen.http=off")) == set(DOORS) - {"http"}
 
 
 DOOR = PlannedDoor("kafka", Address("localhost", 0), (Address("127.0.0.1", 0), Address("::1", 0)))

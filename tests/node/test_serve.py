@@ -11,7 +11,7 @@ import httpx
 import pytest
 from confluent_kafka import Consumer
 from tests.node.clients import consume, produce
-from tests.server import launch_server, start_server
+from tests.server import DOORS, launch_server, start_server
 
 
 def refused(tmp_path, **arguments):
@@ -28,7 +28,7 @@ def test_ready_file_names_process_and_doors_and_goes_at_the_end(tmp_path):
 
     content = json.loads(server.ready_file.read_text())
     assert content["pid"] == server.pid
-    assert set(content["doors"]) == {"kafka", "pulsar", "http"}
+    assert set(content["doors"]) == set(DOORS)
     for address in content["doors"].values():
         host, port = address.rsplit(":", 1)
         socket.create_connection((host, int(port)), 5).close()
@@ -42,7 +42,7 @@ def test_ready_file_names_process_and_doors_and_goes_at_the_end(tmp_path):
 def test_it_prints_where_it_listens(tmp_path):
     with start_server(tmp_path / "data") as server:
         for door, address in server.doors.items():
-            assert f"{door:8} {address}\n" in server.output
+            assert f"{door:13} {address}\n" in server.output
 
 
 def test_the_data_directory_is_private(tmp_path):
@@ -67,9 +67,9 @@ def test_ipv6_literals_work(tmp_path):
 
 
 @pytest.mark.parametrize("address", ["0.0.0.0:0", "[::]:0", "[::ffff:0.0.0.0]:0"])
-@pytest.mark.parametrize("door", ["kafka", "pulsar", "http"])
+@pytest.mark.parametrize("door", ["kafka", "pulsar", "tubemq-broker", "http"])
 def test_a_door_that_others_reach_needs_insecure(tmp_path, door, address):
-    other = {"kafka": "http", "pulsar": "http", "http": "kafka"}[door]
+    other = "kafka" if door == "http" else "http"
     listen = {door: address, other: "127.0.0.1:0"}
 
     code, output = refused(tmp_path, listen=listen)
@@ -92,7 +92,8 @@ def test_insecure_lets_others_in_and_is_said_aloud(tmp_path):
 @pytest.mark.parametrize(
     ("listen", "message"),
     [
-        ({"tubemq-broker": "127.0.0.1:0"}, "no tubemq-broker door yet"),
+        ({"tubemq-master": "127.0.0.1:0"}, "listen.tubemq-master must be off too"),
+        ({"tubemq-broker": "[::1]:0"}, "advertise a name or an IPv4 address"),
         ({"kafak": "127.0.0.1:0"}, "did you mean kafka"),
         ({"kafka": "127.0.0.1"}, "is not HOST:PORT"),
         ({"kafka": "no-such-host.invalid:1"}, "does not resolve"),
@@ -106,13 +107,13 @@ def test_a_door_that_cannot_be_is_refused(tmp_path, listen, message):
     assert not (tmp_path / "data").exists()
 
 
-@pytest.mark.parametrize("door", ["kafka", "pulsar", "http"])
+@pytest.mark.parametrize("door", ["kafka", "pulsar", "tubemq-broker", "http"])
 def test_a_taken_port_is_named(tmp_path, door):
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         address = f"127.0.0.1:{taken.getsockname()[1]}"
-        other = {"kafka": "http", "pulsar": "http", "http": "kafka"}[door]
+        other = "kafka" if door == "http" else "http"
 
         code, output = refused(tmp_path, listen={door: address, other: "127.0.0.1:0"})
 

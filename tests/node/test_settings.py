@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from trilogue.node.settings import BY_KEY, TABLE, SettingsError, read_value
+from trilogue.node.settings import BY_KEY, DOORS, TABLE, SettingsError, read_value
 from trilogue.node.sources import load_settings
 from trilogue.node.values import Kind, ValueTextError, parse, spell
 
@@ -89,10 +89,10 @@ def test_config_file_may_be_named_by_the_environment(tmp_path):
         ({"assignments": ["journal.file-age=1m"]}, "not 'm'"),
         ({"assignments": ["tail.limit=64MiB"]}, "at least twice"),
         ({"assignments": ["groups.session-timeout-max=5s"]}, "below"),
-        ({"assignments": ["listen.tubemq-master=127.0.0.1:8715"]}, "no tubemq-master door"),
+        ({"assignments": ["listen.tubemq-broker=off"]}, "sends its clients there"),
         ({"assignments": ["listen.kafka=localhost"]}, "is not HOST:PORT"),
         (
-            {"assignments": ["listen.kafka=off", "listen.pulsar=off", "listen.http=off"]},
+            {"assignments": [f"listen.{door}=off" for door in DOORS]},
             "every door is off",
         ),
         ({"environment": {"TRILOGUE_LOG_LEVL": "info"}}, "did you mean TRILOGUE_LOG_LEVEL"),

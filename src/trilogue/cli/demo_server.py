@@ -39,6 +39,8 @@ def running(output: Path, work: Steps) -> Iterator[Doors]:
         "--data", str(output / "data"),
         "--listen", "kafka=127.0.0.1:0",
         "--listen", "pulsar=127.0.0.1:0",
+        "--listen", "tubemq-master=127.0.0.1:0",
+        "--listen", "tubemq-broker=127.0.0.1:0",
         "--listen", "http=127.0.0.1:0",
         "--ready-file", str(ready),
     ]  # fmt: skip

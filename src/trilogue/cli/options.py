@@ -27,7 +27,8 @@ ListenOption = Annotated[
     typer.Option(
         "--listen",
         metavar="DOOR=HOST:PORT",
-        help="Where a door (kafka, http) listens; port 0 takes a free one; DOOR=off closes it.",
+        help="Where a door (kafka, pulsar, tubemq-master, tubemq-broker, http) listens; port 0 "
+        "takes a free one; DOOR=off closes it.",
     ),
 ]
 AdvertiseOption = Annotated[

@@ -90,7 +90,7 @@ async def _live(settings: Settings, say: Say) -> int:
     loop.set_exception_handler(lambda _, context: _escaped(node.fail, context))
     await node.start()
     for door, address in node.addresses.items():
-        say(f"{door:8} {address}")
+        say(f"{door:13} {address}")
     try:
         with ready_file(settings.text("ready-file"), node.addresses):
             sys.setswitchinterval(TURN_S)

@@ -17,6 +17,7 @@ from trilogue.wire.pulsar.commands import BY_TYPE
 
 if TYPE_CHECKING:
     from trilogue.gateway.pulsar.door import PulsarDoor
+    from trilogue.gateway.tubemq.door import TubeDoor
     from trilogue.node.node import Node
 
 PREFIX = "trilogue_"
@@ -85,9 +86,32 @@ class Measures:
                 ({"door": "pulsar", "api": BY_TYPE[kind].name}, count)
                 for kind, count in sorted(node.pulsar.commands.items())
             ]
+        if node.tubemq is not None:
+            requests += [
+                ({"door": side.name, "api": side.rows[number].method.name}, count)
+                for side in (node.tubemq.master_side, node.tubemq.broker_side)
+                for number, count in sorted(side.requests.items())
+            ]
         yield Metric(f"{PREFIX}requests_total", "counter", "Requests taken.", requests)
         if node.pulsar is not None:
             yield from self._pulsar(node.pulsar)
+        if node.tubemq is not None:
+            yield from self._tubemq(node.tubemq)
+
+    def _tubemq(self, door: TubeDoor) -> Iterator[Metric]:
+        for name, doc, value in (
+            ("messages_in", "Messages that TubeMQ clients sent.", door.messages_in),
+            ("bytes_in", "Their size.", door.bytes_in),
+            ("messages_out", "Messages sent to TubeMQ clients.", door.messages_out),
+            ("bytes_out", "Their size.", door.bytes_out),
+            ("requests_late", "Requests dropped: older than their own timeout.", door.dropped),
+            ("sends_overflown", "Messages refused: no room until their timeout.", door.overflows),
+            ("producers_expired", "Producers that were silent.", door.producers.expired),
+        ):
+            yield counter(f"tubemq_{name}", doc, value)
+        yield gauge(
+            "tubemq_producers", "Producers that the master knows.", len(door.producers.sessions)
+        )
 
     def _pulsar(self, door: PulsarDoor) -> Iterator[Metric]:
         connections = door.connections

@@ -29,6 +29,7 @@ from trilogue.gateway.listen import Door, Listener
 from trilogue.gateway.pulsar.door import PulsarDoor
 from trilogue.gateway.pulsar.shared import PulsarSettings
 from trilogue.gateway.stream import Limits
+from trilogue.gateway.tubemq.door import TubeDoor
 from trilogue.node.addresses import Address
 from trilogue.node.advertise import advertised
 from trilogue.node.commits import Commits
@@ -46,8 +47,9 @@ from trilogue.node.object_settings import is_in_the_clear
 from trilogue.node.objects import ObjectKeeper, leave_object
 from trilogue.node.retention import Retention
 from trilogue.node.retired import RetiredFiles
-from trilogue.node.settings import Settings
+from trilogue.node.settings import BY_KEY, TUBEMQ_DOORS, Settings
 from trilogue.node.storage import Storage, open_storage, wall_clock_ms
+from trilogue.node.tubemq import tube_authentication, tube_settings
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp
@@ -92,6 +94,7 @@ class Node:
         self.conversions = Conversions(cache_bytes=settings.number("conversion.cache"))
         self.kafka: KafkaDoor | None = None
         self.pulsar: PulsarDoor | None = None
+        self.tubemq: TubeDoor | None = None
         self.listeners: dict[str, Listener] = {}  # by the name of their door
         self.http: HttpDoor | None = None
         self._manifests: Manifests
@@ -277,6 +280,8 @@ class Node:
             await self._open_kafka(doors["kafka"])
         if "pulsar" in doors:
             await self._open_pulsar(doors["pulsar"])
+        if doors.keys() & set(TUBEMQ_DOORS):
+            await self._open_tubemq(doors)
         if "http" in doors:
             await self._open_http(doors["http"])
 
@@ -306,6 +311,22 @@ class Node:
         await self._stack.enter_async_context(self.pulsar)
         told.append(await self._listen(door, self.pulsar, self.pulsar.frame_bytes_max))
 
+    async def _open_tubemq(self, doors: dict[str, PlannedDoor]) -> None:
+        """Open the broker first: the master tells where it is."""
+        told: list[Address] = []
+        self.tubemq = door = TubeDoor(
+            settings=tube_settings(self.settings),
+            authentication=tube_authentication(),
+            **self._behind(told),
+        )
+        await self._stack.enter_async_context(door)
+        for side in (door.broker_side, door.master_side):
+            planned = doors.get(side.name)
+            if planned is not None:
+                address = await self._listen(planned, side, side.frame_bytes_max)
+                if side is door.broker_side:
+                    told.append(address)
+
     async def _listen(self, planned: PlannedDoor, door: Door, frame_bytes: int) -> Address:
         """Let clients in; say where they are told to come back to."""
         settings = self.settings
@@ -318,8 +339,9 @@ class Node:
         self.listeners[planned.name] = await self._stack.enter_async_context(listener)
         bound = await bind_door(planned, listener.open)
         self.addresses[planned.name] = str(bound)
+        key = f"advertise.{planned.name}"
         return advertised(
-            settings.text(f"advertise.{planned.name}"),
+            settings.text(key) if key in BY_KEY else "",
             listens=planned.listens,
             bound=bound,
             machine_name=socket.gethostname,

@@ -16,10 +16,11 @@ from dataclasses import dataclass
 
 from trilogue.node.setting import Setting
 from trilogue.node.settings_pulsar import PULSAR
+from trilogue.node.settings_tubemq import TUBEMQ
 from trilogue.node.values import Kind, Value, parse
 
-DOORS = ("kafka", "pulsar", "http")
-LATER_DOORS = ("tubemq-master", "tubemq-broker")
+TUBEMQ_DOORS = ("tubemq-master", "tubemq-broker")
+DOORS = ("kafka", "pulsar", *TUBEMQ_DOORS, "http")
 
 FLUSH_CHOICES = ("commit", "interval")
 LOG_LEVELS = ("debug", "info", "warning", "error")
@@ -59,6 +60,18 @@ TABLE: tuple[Setting, ...] = (
         "Where Pulsar clients connect; port 0 takes a free one, `off` closes the door.",
     ),
     Setting(
+        "listen.tubemq-master",
+        Kind.ADDRESS,
+        "127.0.0.1:8715",
+        "Where TubeMQ clients find the master; port 0 takes a free one, `off` closes the door.",
+    ),
+    Setting(
+        "listen.tubemq-broker",
+        Kind.ADDRESS,
+        "127.0.0.1:8123",
+        "Where TubeMQ clients find the broker; port 0 takes a free one, `off` closes the door.",
+    ),
+    Setting(
         "listen.http",
         Kind.ADDRESS,
         "127.0.0.1:8080",
@@ -76,6 +89,12 @@ TABLE: tuple[Setting, ...] = (
         Kind.ADDRESS,
         "",
         "The same for Pulsar clients, whose lookups are answered with it.",
+    ),
+    Setting(
+        "advertise.tubemq-broker",
+        Kind.ADDRESS,
+        "",
+        "The same for TubeMQ clients, which their master tells it; a name or an IPv4 address.",
     ),
     Setting(
         "insecure",
@@ -362,6 +381,7 @@ TABLE: tuple[Setting, ...] = (
         minimum=100,
     ),
     *PULSAR,
+    *TUBEMQ,
     Setting(
         "shutdown.limit",
         Kind.DURATION,

@@ -18,8 +18,8 @@ from trilogue.node.settings import (
     BY_ENVIRONMENT,
     BY_KEY,
     DOORS,
-    LATER_DOORS,
     TABLE,
+    TUBEMQ_DOORS,
     Given,
     Settings,
     SettingsError,
@@ -116,8 +116,29 @@ def check_together(settings: Settings) -> None:
     ):
         raise SettingsError("groups.session-timeout-max is below groups.session-timeout-min")
     check_objects(settings)
-    if all(settings.text(f"listen.{door}") == "off" for door in DOORS):
+    closed = {door for door in DOORS if settings.text(f"listen.{door}") == "off"}
+    if closed == set(DOORS):
         raise SettingsError("every door is off: a server that nobody can reach")
+    _check_tubemq(settings, closed)
+
+
+def _check_tubemq(settings: Settings, closed: set[str]) -> None:
+    """A master sends its clients to the broker, as `brokerId:host:port`."""
+    if "tubemq-broker" in closed:
+        if "tubemq-master" not in closed and not settings.switch("tubemq.standby"):
+            raise SettingsError(
+                "listen.tubemq-broker is off: the master sends its clients there, so "
+                "listen.tubemq-master must be off too"
+            )
+        return
+    key = "advertise.tubemq-broker"
+    if not settings.text(key):
+        key = "listen.tubemq-broker"
+    if ":" in parse_address(settings.text(key)).host.strip(":"):  # :: is told as a name
+        raise SettingsError(
+            f"{key} ({settings.origin(key)}): TubeMQ clients cannot be told an IPv6 address; "
+            "advertise a name or an IPv4 address"
+        )
 
 
 def _default(row: Setting, environment: Mapping[str, str]) -> Given:
@@ -176,8 +197,6 @@ def _flatten(table: Mapping[str, object], prefix: str, path: Path) -> Iterable[t
 
 def _no_door(family: str, door: str) -> str:
     known = [name for name in DOORS if f"{family}.{name}" in BY_KEY]
-    if door in LATER_DOORS:
-        return f"this version has no {door} door yet; it has {', '.join(known)}"
     if door in DOORS:
         return f"nothing is announced for the {door} door; only for {', '.join(known)}"
     return f"there is no door {door!r}{_nearest(door, known)}; doors: {', '.join(known)}"
