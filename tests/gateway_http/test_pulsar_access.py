@@ -11,7 +11,7 @@ from typing import Any
 import httpx
 
 from trilogue.broker.access import Operation, Principal, Resource, ResourceKind
-from trilogue.gateway.http import pulsar_admin
+from trilogue.gateway.http import incoming
 from trilogue.gateway.http.pulsar_admin import build_pulsar_app, every_row
 
 VALUES = {
@@ -66,7 +66,7 @@ def test_who_may_not_is_told_so_and_nothing_happens():
 
 
 def test_a_body_that_does_not_end_is_refused_and_its_connection_closed(monkeypatch: Any):
-    monkeypatch.setattr(pulsar_admin, "BODY_S", 0.05)
+    monkeypatch.setattr(incoming, "BODY_S", 0.05)
     app = build_pulsar_app(Any)
 
     async def begun() -> AsyncIterator[bytes]:

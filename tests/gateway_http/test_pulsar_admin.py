@@ -11,8 +11,9 @@ from tests.server import start_server
 from trilogue.broker import errors
 from trilogue.broker.access import Operation, ResourceKind
 from trilogue.broker.policies import POLICIES
+from trilogue.gateway.http.incoming import BODY_MAX
 from trilogue.gateway.http.pulsar_admin import every_row
-from trilogue.gateway.http.pulsar_asked import BODY_MAX, STATUS, status_of
+from trilogue.gateway.http.pulsar_asked import STATUS, status_of
 from trilogue.gateway.http.pulsar_policies import NAMESPACE_PATHS, TOPIC_PATHS
 
 NAMED = {

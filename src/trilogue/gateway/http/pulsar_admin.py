@@ -10,7 +10,6 @@ methods that a path has not are 405.
 
 from __future__ import annotations
 
-import asyncio
 import inspect
 import logging
 import re
@@ -35,10 +34,9 @@ from trilogue.gateway.http import (
     pulsar_subscriptions,
     pulsar_topics,
 )
+from trilogue.gateway.http.incoming import HEADERS, Problem, check_origin, read_body
 from trilogue.gateway.http.pulsar_asked import (
-    BODY_MAX,
     Asked,
-    Problem,
     Reply,
     Row,
     encode,
@@ -54,9 +52,7 @@ log = logging.getLogger(__name__)
 V1, V2, V3 = "/admin", "/admin/v2", "/admin/v3"
 PLACE, OLD_PLACE = "{tenant}/{namespace}", "{tenant}/{cluster}/{namespace}"
 ESCAPED_SLASH = re.compile("%2[fF]")
-BODY_S = 30.0  # from the head of a request to the end of its body
 BODY_LEFT = frozenset({408, 413})  # of these a body was not read to its end
-HEADERS = {"cache-control": "no-store", "x-content-type-options": "nosniff"}
 
 
 def no_transactions(asked: Asked) -> None:
@@ -150,8 +146,8 @@ def _endpoint(door: Shared, row: Row) -> Callable[[Request], Awaitable[Response]
 
 
 async def _answer(door: Shared, row: Row, request: Request) -> Reply:
-    _check_origin(request)
-    body = await _body(request)
+    check_origin(request, changes=request.method not in {"GET", "HEAD"})
+    body = await read_body(request)
     asked = Asked(door, request, body, operation=row.operation, principal=ANONYMOUS)
     asked.check(row.resource, _named(asked, row.resource))
     answer = row.handler(asked)
@@ -174,35 +170,3 @@ def _named(asked: Asked, kind: ResourceKind) -> object:
             return asked.namespace
         return asked.params["tenant"]
     return "cluster"
-
-
-def _check_origin(request: Request) -> None:
-    """Refuse what a page makes a browser send: it needs no password to get here.
-
-    We serve no pages, so a page that says it is ours came by a name that was made to mean us.
-    """
-    headers = request.headers
-    by_page = "origin" in headers or headers.get("sec-fetch-site", "none") != "none"
-    if by_page and request.method not in {"GET", "HEAD"}:
-        raise Problem(403, "pages may change nothing here")
-
-
-async def _body(request: Request) -> bytes:
-    """The whole body, if it is no larger than any of ours and comes in time; Problem 413, 408."""
-    try:
-        async with asyncio.timeout(BODY_S):
-            return await _read_body(request)
-    except TimeoutError:
-        raise Problem(408, f"a body has to come within {BODY_S} s") from None
-
-
-async def _read_body(request: Request) -> bytes:
-    declared = request.headers.get("content-length", "0")
-    if declared.isdigit() and int(declared) > BODY_MAX:
-        raise Problem(413, f"a body has at most {BODY_MAX} bytes")
-    body = bytearray()
-    async for piece in request.stream():
-        body += piece
-        if len(body) > BODY_MAX:
-            raise Problem(413, f"a body has at most {BODY_MAX} bytes")
-    return bytes(body)

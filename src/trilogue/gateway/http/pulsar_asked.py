@@ -14,7 +14,6 @@ Bodies are bounded and read before the handler runs. Statuses and bodies are tho
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
@@ -26,7 +25,7 @@ from trilogue.broker import errors as broker_errors
 from trilogue.broker.access import Operation, Principal, Resource, ResourceKind
 from trilogue.broker.broker import Broker
 from trilogue.broker.commit import Commit
-from trilogue.broker.errors import AccessDenied, BrokerError, InvalidName, Outrun, UnknownTopic
+from trilogue.broker.errors import AccessDenied, BrokerError, InvalidName, UnknownTopic
 from trilogue.broker.names import (
     NamespaceName,
     PulsarName,
@@ -36,13 +35,12 @@ from trilogue.broker.names import (
 )
 from trilogue.broker.naming import check_kept, find_partition
 from trilogue.broker.partition import Partition
-from trilogue.broker.promise import Promise
 from trilogue.broker.topic import Topic
+from trilogue.gateway.http.changing import alter_topic, carry_out, delete_topic
+from trilogue.gateway.http.incoming import Problem
 from trilogue.gateway.pulsar.shared import Shared
 
-BODY_MAX = 1 << 20
 SLASH = "\0"  # stands for a slash that was escaped, inside a part of a path
-TRIES = 20  # to decide again, when others change the same thing at the same time
 T = TypeVar("T")
 
 
@@ -57,14 +55,6 @@ class Reply:
 
 
 NOTHING_SET = Reply(200)  # what a real broker says of a policy that was not set
-
-
-class Problem(Exception):
-    """A refusal with a status of its own."""
-
-    def __init__(self, status: int, reason: str) -> None:
-        super().__init__(reason)
-        self.status = status
 
 
 STATUS: dict[type[BrokerError], int] = {
@@ -223,51 +213,15 @@ class Asked:
 
     async def carry_out(self, decide: Callable[[], Commit[T]]) -> T:
         """Do what is decided, deciding again when somebody else was faster."""
-        for _ in range(TRIES):
-            commit = decide()
-            try:
-                await self.door.commit(commit)
-            except Outrun:
-                continue
-            return commit.done.result()
-        raise Outrun("others change the same thing all the time")
+        return await carry_out(self.door, decide)
 
     async def delete_topic(self, name: TopicName) -> None:
         """Delete a topic, when no change of it is under way."""
-        cluster = self.broker.cluster
-        while (pending := cluster.altering(name)) is not None:
-            await settled(pending)
-        commit = cluster.plan_delete(name)
-        await self.door.commit(commit)
+        await delete_topic(self.door, name)
 
     async def alter_topic(self, change: Callable[[dict[str, str]], None]) -> Topic:
         """Change what a topic's row keeps, when no other change of it is under way."""
-        cluster = self.broker.cluster
-        topic = self.topic
-        while (pending := cluster.altering(topic.name)) is not None:
-            await settled(pending)
-            topic = self.topic
-        settings = dict(topic.settings)
-        change(settings)
-        if settings == topic.settings:
-            return topic
-        commit = cluster.plan_alter(topic.name, settings)
-        await self.door.commit(commit)
-        return commit.done.result()
-
-
-async def settled(promise: Promise[T]) -> None:
-    """Return when a promise is kept or broken."""
-    loop = asyncio.get_running_loop()
-    future: asyncio.Future[None] = loop.create_future()
-    promise.then(lambda _: None if future.done() else future.set_result(None))
-    await future
-
-
-async def kept(promise: Promise[T]) -> T:
-    """Return what a promise came to, or raise why not."""
-    await settled(promise)
-    return promise.result()
+        return await alter_topic(self.door, lambda: self.topic, change)
 
 
 Handler = Callable[[Asked], Any | Coroutine[Any, Any, Any]]

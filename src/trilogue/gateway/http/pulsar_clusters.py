@@ -12,7 +12,8 @@ from trilogue.broker.access import Operation, ResourceKind
 from trilogue.broker.errors import InvalidSetting, UnknownNamespace
 from trilogue.broker.names import check_tenant
 from trilogue.broker.namespaces import Tenant
-from trilogue.gateway.http.pulsar_asked import Asked, Problem, Reply, Row
+from trilogue.gateway.http.incoming import Problem
+from trilogue.gateway.http.pulsar_asked import Asked, Reply, Row
 
 ROLES_MAX = 1_000
 VERSION = "4.0.7"  # whose administration this is

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from trilogue.broker.access import Operation, ResourceKind
 from trilogue.broker.naming import check_kept
-from trilogue.gateway.http.pulsar_asked import Asked, Problem, Reply, Row
+from trilogue.gateway.http.incoming import Problem
+from trilogue.gateway.http.pulsar_asked import Asked, Reply, Row
 from trilogue.gateway.http.pulsar_clusters import web_url
 from trilogue.gateway.http.pulsar_namespaces import BUNDLE
 

@@ -19,7 +19,8 @@ from trilogue.broker.errors import UnknownTopic
 from trilogue.broker.partition import Partition
 from trilogue.entry.entry import EntryError
 from trilogue.entry.pulsar_codecs import decompress
-from trilogue.gateway.http.pulsar_asked import Asked, Problem, Reply
+from trilogue.gateway.http.incoming import Problem
+from trilogue.gateway.http.pulsar_asked import Asked, Reply
 from trilogue.gateway.http.pulsar_live import iso
 from trilogue.gateway.pulsar.reading import READ_BYTES, Later, Read, Row, read
 from trilogue.gateway.pulsar.seek import offset_for_publish_time

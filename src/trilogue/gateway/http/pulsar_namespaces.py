@@ -21,7 +21,8 @@ from trilogue.broker.names import NamespaceName, spelled_pulsar
 from trilogue.broker.namespaces import Namespace
 from trilogue.broker.policies import Level, check_policy
 from trilogue.broker.topic import Topic
-from trilogue.gateway.http.pulsar_asked import Asked, Problem, Row
+from trilogue.gateway.http.incoming import Problem
+from trilogue.gateway.http.pulsar_asked import Asked, Row
 from trilogue.gateway.http.pulsar_live import unload_partition
 from trilogue.gateway.http.pulsar_policies import change_namespace, namespace_rows
 

@@ -27,7 +27,8 @@ from trilogue.broker.policies import (
     check_policy,
     own_policies,
 )
-from trilogue.gateway.http.pulsar_asked import NOTHING_SET, Asked, Problem, Row
+from trilogue.gateway.http.incoming import Problem
+from trilogue.gateway.http.pulsar_asked import NOTHING_SET, Asked, Row
 
 UNSET: Any = object()
 

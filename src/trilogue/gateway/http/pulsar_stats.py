@@ -12,7 +12,8 @@ from typing import Any
 
 from trilogue.broker.partition import Partition
 from trilogue.broker.topic import Topic
-from trilogue.gateway.http.pulsar_asked import Asked, Problem
+from trilogue.gateway.http.incoming import Problem
+from trilogue.gateway.http.pulsar_asked import Asked
 from trilogue.gateway.http.pulsar_live import iso, producer_stats, producers
 from trilogue.gateway.http.pulsar_messages import MessageId, last_row
 from trilogue.gateway.pulsar.readers import ConsumerStats

@@ -15,7 +15,9 @@ from collections.abc import AsyncIterator
 from trilogue.broker.access import Operation, ResourceKind
 from trilogue.broker.partition import Partition
 from trilogue.broker.subscriptions import Cursor
-from trilogue.gateway.http.pulsar_asked import Asked, Problem, Row, kept
+from trilogue.gateway.http.changing import kept
+from trilogue.gateway.http.incoming import Problem
+from trilogue.gateway.http.pulsar_asked import Asked, Row
 from trilogue.gateway.http.pulsar_messages import (
     ENTRIES_MAX,
     MessageId,

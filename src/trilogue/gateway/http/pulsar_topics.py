@@ -20,11 +20,12 @@ import msgspec
 from trilogue.broker.access import Operation, ResourceKind
 from trilogue.broker.delete_records import HIGH_WATERMARK, delete_records
 from trilogue.broker.errors import InvalidName, TopicExists, UnknownTopic
-from trilogue.broker.growth import subscribe_new
 from trilogue.broker.naming import check_auto_create, check_kept
 from trilogue.broker.policies import PERMISSIONS, PROPERTIES, TERMINATED, terminated_partitions
 from trilogue.broker.topic import Topic
-from trilogue.gateway.http.pulsar_asked import Asked, Problem, Row, settled
+from trilogue.gateway.http.changing import grow_topic, settled
+from trilogue.gateway.http.incoming import Problem
+from trilogue.gateway.http.pulsar_asked import Asked, Row
 from trilogue.gateway.http.pulsar_live import connected, unload_partition
 from trilogue.gateway.http.pulsar_messages import (
     entry_of_id,
@@ -157,11 +158,7 @@ async def post_partitions(asked: Asked) -> None:
         raise Problem(
             422, f"Desired partitions {body} can't be less than the current partitions {now}."
         )
-    if body > now:
-        commit = cluster.plan_grow(topic.name, body)
-        await asked.door.commit(commit)
-        for made in subscribe_new(asked.broker.subscriptions, commit.done.result(), now):
-            await settled(made)
+    await grow_topic(asked.door, lambda: asked.topic, body)
 
 
 # -- deleted
