@@ -26,7 +26,7 @@ def test_by_default_every_door_is_for_this_machine_only():
     }
 
 
-@pytest.mark.parametrize("door", ["kafka", "pulsar", "tubemq-broker", "http"])
+@pytest.mark.parametrize("door", ["kafka", "pulsar", "tubemq-master", "http"])
 @pytest.mark.parametrize("address", ["0.0.0.0:1", "[::]:1", "192.0.2.1:1", "[::ffff:192.0.2.1]:1"])
 def test_an_address_that_others_reach_needs_insecure(door, address):
     with pytest.raises(StartError, match="--insecure") as refusal:

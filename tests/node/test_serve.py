@@ -93,7 +93,7 @@ def test_insecure_lets_others_in_and_is_said_aloud(tmp_path):
     ("listen", "message"),
     [
         ({"tubemq-master": "127.0.0.1:0"}, "listen.tubemq-master must be off too"),
-        ({"tubemq-broker": "[::1]:0"}, "advertise a name or an IPv4 address"),
+        ({"tubemq-broker": "[::1]:0"}, "with a name or an IPv4 address"),
         ({"kafak": "127.0.0.1:0"}, "did you mean kafka"),
         ({"kafka": "127.0.0.1"}, "is not HOST:PORT"),
         ({"kafka": "no-such-host.invalid:1"}, "does not resolve"),

@@ -50,6 +50,8 @@ def plan_doors(settings: Settings) -> dict[str, PlannedDoor]:
             raise StartError(f"listen.{door} ({origin}): {error}", WRONG_SETTING) from error
         planned[door] = PlannedDoor(door, listens, literals)
         _check_reach(planned[door], insecure=settings.switch("insecure"))
+    if "tubemq-broker" in planned:
+        _check_told(planned["tubemq-broker"], settings)
     return planned
 
 
@@ -71,6 +73,18 @@ async def bind_door(door: PlannedDoor, bind: Bind) -> Address:
     if not bound:
         raise StartError(f"{door.name} cannot listen on {door.listens}: no such address here")
     return bound[0]
+
+
+def _check_told(door: PlannedDoor, settings: Settings) -> None:
+    """A TubeMQ master says `brokerId:host:port`, in which an IPv6 address cannot be told."""
+    said = settings.text("advertise.tubemq-broker")
+    told = parse_address(said) if said else door.listens
+    if ":" in told.host and told.host != "::":  # of which this machine's name is told
+        raise StartError(
+            f"TubeMQ clients cannot be told {told}: say advertise.tubemq-broker with a name or an "
+            "IPv4 address",
+            WRONG_SETTING,
+        )
 
 
 def _check_reach(door: PlannedDoor, *, insecure: bool) -> None:

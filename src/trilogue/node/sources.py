@@ -19,7 +19,6 @@ from trilogue.node.settings import (
     BY_KEY,
     DOORS,
     TABLE,
-    TUBEMQ_DOORS,
     Given,
     Settings,
     SettingsError,
@@ -119,25 +118,11 @@ def check_together(settings: Settings) -> None:
     closed = {door for door in DOORS if settings.text(f"listen.{door}") == "off"}
     if closed == set(DOORS):
         raise SettingsError("every door is off: a server that nobody can reach")
-    _check_tubemq(settings, closed)
-
-
-def _check_tubemq(settings: Settings, closed: set[str]) -> None:
-    """A master sends its clients to the broker, as `brokerId:host:port`."""
-    if "tubemq-broker" in closed:
-        if "tubemq-master" not in closed and not settings.switch("tubemq.standby"):
-            raise SettingsError(
-                "listen.tubemq-broker is off: the master sends its clients there, so "
-                "listen.tubemq-master must be off too"
-            )
-        return
-    key = "advertise.tubemq-broker"
-    if not settings.text(key):
-        key = "listen.tubemq-broker"
-    if ":" in parse_address(settings.text(key)).host.strip(":"):  # :: is told as a name
+    master_alone = "tubemq-broker" in closed and "tubemq-master" not in closed
+    if master_alone and not settings.switch("tubemq.standby"):
         raise SettingsError(
-            f"{key} ({settings.origin(key)}): TubeMQ clients cannot be told an IPv6 address; "
-            "advertise a name or an IPv4 address"
+            "listen.tubemq-broker is off: the master sends its clients there, so "
+            "listen.tubemq-master must be off too"
         )
 
 
