@@ -1,0 +1,53 @@
+"""A TubeMQ client in plain Python: asyncio first, and a synchronous face over it (sync.py)."""
+
+from __future__ import annotations
+
+from trilogue.client.tubemq.client import TubeClient
+from trilogue.client.tubemq.consumer import Consumer
+from trilogue.client.tubemq.errors import (
+    BadFrame,
+    ClosedError,
+    NoMessage,
+    QueueFull,
+    RemoteFailure,
+    StandbyError,
+    TimedOut,
+    TubeError,
+    UnknownEvent,
+)
+from trilogue.client.tubemq.message import Batch, Message
+from trilogue.client.tubemq.options import (
+    BadFrames,
+    Balance,
+    Bound,
+    Confirm,
+    Connections,
+    Position,
+)
+from trilogue.client.tubemq.partitions import Offsets
+from trilogue.client.tubemq.producer import Producer, Sent
+
+__all__ = [
+    "BadFrame",
+    "BadFrames",
+    "Balance",
+    "Batch",
+    "Bound",
+    "ClosedError",
+    "Confirm",
+    "Connections",
+    "Consumer",
+    "Message",
+    "NoMessage",
+    "Offsets",
+    "Position",
+    "Producer",
+    "QueueFull",
+    "RemoteFailure",
+    "Sent",
+    "StandbyError",
+    "TimedOut",
+    "TubeClient",
+    "TubeError",
+    "UnknownEvent",
+]

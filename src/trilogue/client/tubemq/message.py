@@ -1,0 +1,163 @@
+"""A message as the application makes and gets it, and the pack of messages of one get."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from datetime import datetime
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from trilogue.client.errors import ClientError
+from trilogue.client.tubemq.errors import TubeError
+from trilogue.entry.entry import InvalidEntry
+from trilogue.entry.tubemq_blob import (
+    MESSAGE_TIME,
+    MESSAGE_TYPE,
+    attributes_text,
+    checksum_of,
+    join_data,
+    parse_attributes,
+    split_data,
+)
+from trilogue.wire.tubemq.errors import TubeCode
+
+if TYPE_CHECKING:
+    from trilogue.client.tubemq.partitions import Held
+
+TIME_FORMAT: Final = "%Y%m%d%H%M"
+TIME_DIGITS: Final = 12
+RESERVED: Final = (MESSAGE_TYPE, MESSAGE_TIME)
+"""The attributes that hold a message's type (stream) and time; they go first."""
+
+
+class Message:
+    """Bytes for a topic, with attributes: text by name, without `,` and `=`."""
+
+    __slots__ = ("attributes", "body", "message_id", "topic")
+
+    def __init__(
+        self,
+        topic: str,
+        body: bytes,
+        attributes: Mapping[str, str] | None = None,
+        message_id: int | None = None,
+    ) -> None:
+        self.topic = topic
+        self.body = body
+        self.attributes = dict(attributes or {})
+        self.message_id = message_id
+        """What the broker calls it; None before it was sent."""
+
+    def __repr__(self) -> str:
+        return f"Message({self.topic}, {len(self.body)} bytes, {self.attributes})"
+
+    def put_system_header(self, type: str, time: str | datetime | None = None) -> None:  # noqa: A002
+        """Say which stream of the topic it belongs to, which consumers filter by, and its time.
+
+        The time is `yyyyMMddHHmm`, that of a datetime, or now.
+        """
+        if not type.strip() or not isinstance(time, str | datetime | None):
+            raise ClientError(f"not a type and a time: {type!r}, {time!r}")
+        if time is None:
+            time = datetime.now()  # noqa: DTZ005 - the application's own clock, as in other clients
+        if "," in type or "=" in type:
+            raise ClientError(f"a type holds neither ',' nor '=': {type!r}")
+        self.attributes |= {MESSAGE_TYPE: type.strip(), MESSAGE_TIME: as_time(time)}
+
+    @property
+    def type(self) -> str | None:
+        """The stream it belongs to."""
+        return self.attributes.get(MESSAGE_TYPE)
+
+    @property
+    def time(self) -> str | None:
+        """Its time as `yyyyMMddHHmm`."""
+        return self.attributes.get(MESSAGE_TIME)
+
+    def attribute_text(self) -> str:
+        """All attributes as the wire has them; ClientError for those that it cannot have."""
+        first = [(name, self.attributes[name]) for name in RESERVED if name in self.attributes]
+        own = [(name, value) for name, value in self.attributes.items() if name not in RESERVED]
+        try:
+            return attributes_text(first + own)
+        except InvalidEntry as problem:
+            raise ClientError(f"neither ',' nor '=' in an attribute: {problem}") from problem
+
+
+def as_time(time: str | datetime) -> str:
+    """A time as it stands in attributes; it must be one."""
+    if isinstance(time, datetime):
+        return time.strftime(TIME_FORMAT)
+    try:
+        if len(time) != TIME_DIGITS:
+            raise ValueError(time)
+        datetime.strptime(time, TIME_FORMAT)  # noqa: DTZ007 - no zone is meant
+    except ValueError:
+        raise ClientError(f"not a time like 202611211200: {time!r}") from None
+    return time
+
+
+class Payload(NamedTuple):
+    """A message as it goes to a broker."""
+
+    data: bytes
+    flag: int
+    checksum: int
+
+
+def encoded(message: Message, size_max: int) -> Payload:
+    """Write a message; TubeError 445 where body and attributes are too long for the topic."""
+    data, flag = join_data(message.attribute_text(), message.body)
+    size = len(data)
+    if size > size_max:
+        raise TubeError(
+            TubeCode.TOO_LONG, f"{size} bytes, at most {size_max}", f"message to {message.topic}"
+        )
+    return Payload(data, flag, checksum_of(data))
+
+
+def decoded(topic: str, message_id: int, checksum: int, data: bytes, flag: int) -> Message | None:
+    """Read a message that came; None where it is not what was sent (wire fact: dropped)."""
+    if checksum_of(data) != checksum:
+        return None
+    try:
+        text, body = split_data(data, flag)
+    except InvalidEntry:
+        return None
+    return Message(topic, bytes(body), dict(parse_attributes(text)), message_id)
+
+
+class Batch:
+    """The messages of one get, to be confirmed or rolled back together."""
+
+    __slots__ = ("held", "max_offset", "messages", "offset", "unread_bytes")
+
+    def __init__(
+        self, held: Held, messages: list[Message], offset: int, max_offset: int, unread_bytes: int
+    ) -> None:
+        self.held = held
+        self.messages = messages
+        self.offset = offset
+        """Where the reading began."""
+        self.max_offset = max_offset
+        """Where the partition ends."""
+        self.unread_bytes = unread_bytes
+        """How much is still behind these messages."""
+
+    def __iter__(self) -> Iterator[Message]:
+        return iter(self.messages)
+
+    def __len__(self) -> int:
+        return len(self.messages)
+
+    def __repr__(self) -> str:
+        return f"Batch({self.partition}, {len(self.messages)} messages from {self.offset})"
+
+    @property
+    def topic(self) -> str:
+        """The topic they are from."""
+        return self.held.place.topic
+
+    @property
+    def partition(self) -> str:
+        """The key of the partition they are from: `brokerId:topic:partitionId`."""
+        return self.held.key

@@ -1,0 +1,368 @@
+"""Sends messages to the partitions of published topics, one after the other.
+
+    send ─► room ─► partition (round robin, not at a faulty broker) ─► connection ─► broker
+                        ^                                                  |
+                        +--- never sent, or refused with 503: the next ----+
+
+Topics are published, and given up again, at run time; what the master knows of them comes with
+heartbeats. A message that may have reached a broker is not sent a second time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from typing import Any, NamedTuple
+
+from google.protobuf.message import Message as Proto
+
+from trilogue.client.errors import ClientError, ConnectionLost
+from trilogue.client.tubemq.connection import TubeConnection
+from trilogue.client.tubemq.errors import TimedOut, TubeError
+from trilogue.client.tubemq.message import Message, Payload, encoded
+from trilogue.client.tubemq.metadata import Metadata, Place
+from trilogue.client.tubemq.options import ProducerOptions
+from trilogue.client.tubemq.servers import Servers
+from trilogue.client.tubemq.session import (
+    PASSES,
+    RUNTIME,
+    UNDEFINED,
+    Core,
+    Session,
+    as_number,
+    new_client_id,
+)
+from trilogue.wire.tubemq.broker_pb2 import SendMessageRequestP2B, SendMessageResponseB2P
+from trilogue.wire.tubemq.errors import TubeCode
+from trilogue.wire.tubemq.master_pb2 import (
+    ApprovedClientConfig,
+    CloseRequestP2M,
+    CloseResponseM2P,
+    HeartRequestP2M,
+    HeartResponseM2P,
+    RegisterRequestP2M,
+    RegisterResponseM2P,
+)
+from trilogue.wire.tubemq.methods import BY_NAME
+
+SEND = BY_NAME["sendMessageP2B"]
+
+
+class Sent(NamedTuple):
+    """Where a message is stored."""
+
+    message_id: int
+    topic: str
+    partition: str
+    """The partition's key: `brokerId:topic:partitionId`."""
+    offset: int
+    append_time_ms: int
+
+
+class Producer(Session):
+    """Sends messages; made by `TubeClient.producer`."""
+
+    KIND = "producer"
+
+    def __init__(self, core: Core, servers: Servers, options: ProducerOptions) -> None:
+        super().__init__(core, servers, new_client_id(core))
+        self.options = options
+        self.topics: dict[str, None] = {}
+        """What is published now."""
+        self.metadata = Metadata()
+        self.in_flight = 0
+        """Messages that were taken and are neither stored nor refused."""
+        self._config = ApprovedClientConfig(configId=UNDEFINED)
+        self._room: deque[asyncio.Future[None]] = deque()
+        self._flushing: list[asyncio.Future[None]] = []
+        self._turns: dict[str, int] = {}
+        self._number = as_number(core.host_name())
+
+    # The master.
+
+    async def _register_once(self) -> None:
+        asked = RegisterRequestP2M(
+            clientId=self.client_id,
+            topicList=list(self.topics),
+            brokerCheckSum=self.metadata.checksum,
+            hostName=self.core.host_name(),
+            authInfo=self.credentials.for_master(),
+            jdkVersion=RUNTIME,
+            appdConfig=ApprovedClientConfig(configId=self._config.configId),
+        )
+        self._take(await self.ask_master("producerRegisterP2M", asked, RegisterResponseM2P))
+
+    async def _beat_once(self) -> None:
+        asked = HeartRequestP2M(
+            clientId=self.client_id,
+            brokerCheckSum=self.metadata.checksum,
+            hostName=self.core.host_name(),
+            topicList=list(self.topics),
+            authInfo=self.credentials.for_master(),
+            appdConfig=ApprovedClientConfig(configId=self._config.configId),
+        )
+        answer = await self.ask_master("producerHeartbeatP2M", asked, HeartResponseM2P)
+        self._take(answer)
+        self.credentials.required = answer.requireAuth
+        before = self.metadata.addresses()
+        self.metadata.take_topics(answer.topicInfos)
+        self.servers.warm(self.metadata.addresses() - before)
+
+    def _take(self, answer: RegisterResponseM2P | HeartResponseM2P) -> None:
+        """Keep what both answers hold: brokers, tokens, and what the master approves of."""
+        if answer.HasField("authorizedInfo"):
+            self.credentials.take(answer.authorizedInfo)
+        if answer.HasField("appdConfig"):
+            self._config = answer.appdConfig
+        self.metadata.take_brokers(answer.brokerCheckSum, answer.brokerInfos)
+
+    @property
+    def _eager(self) -> bool:
+        return any(not self.metadata.places(topic) for topic in self.topics)
+
+    async def publish(self, *topics: str) -> set[str]:
+        """Send to these topics from now on; those of them that have partitions already.
+
+        The others (unknown to the master, or new) are asked for again with every heartbeat.
+        """
+        self.check()
+        if not all(topic.strip() for topic in topics):
+            raise TubeError(TubeCode.BLANK_TOPIC, "a topic has a name", "publish")
+        self.topics |= dict.fromkeys(topics)
+        await self._tell()
+        return {topic for topic in topics if self.metadata.places(topic)}
+
+    async def unpublish(self, *topics: str) -> None:
+        """Send to these topics no more."""
+        self.check()
+        for topic in topics:
+            self.topics.pop(topic, None)
+            self.metadata.forget(topic)
+        await self._tell()
+
+    async def _tell(self) -> None:
+        """Tell the master which topics are published; it may take until the next heartbeat."""
+        try:
+            await self.beat()
+        except PASSES:
+            self.wake()
+        except TubeError as problem:
+            self._on_refused(problem)
+            self.check()
+
+    # Sending.
+
+    async def send(self, message: Message) -> Sent:
+        """Send a message and wait until it is stored.
+
+        TubeError where it is refused, by this client (441 no topic, 442 no body, 443 not
+        published, 444 no partition, 445 too long, 420 closed) or by the broker; ConnectionLost and
+        TimedOut leave open whether it is stored.
+        """
+        return await (await self.submit(message))
+
+    async def submit(self, message: Message) -> asyncio.Future[Sent]:
+        """Hand a message over and go on: waits only for room, where it is stored is the future's.
+
+        What the client itself refuses is raised here.
+        """
+        while True:
+            attempt = self._attempt(message)
+            if self.in_flight < self.options.max_in_flight:
+                break
+            await self._wait_for_room()
+        self.in_flight += 1
+        attempt.go()
+        return attempt.future
+
+    def _attempt(self, message: Message) -> Attempt:
+        self.check()
+        about = f"message to {message.topic}"
+        if not message.topic.strip():
+            raise TubeError(TubeCode.BLANK_TOPIC, "a message has a topic", about)
+        if not message.body:
+            raise TubeError(TubeCode.EMPTY_BODY, "a message has a body", about)
+        if message.topic not in self.topics:
+            raise TubeError(TubeCode.TOPIC_NOT_PUBLISHED, "publish the topic first", about)
+        if not self.metadata.places(message.topic):
+            raise TubeError(TubeCode.TOPIC_WITHOUT_PARTITION, "no broker has it now", about)
+        return Attempt(self, message, encoded(message, self.message_size_max(message.topic)))
+
+    def message_size_max(self, topic: str) -> int:
+        """How long body and attributes may be together, as the master said last."""
+        return self.metadata.size_max(topic, self._config.maxMsgSize)
+
+    async def _wait_for_room(self) -> None:
+        waiter = self._loop.create_future()
+        self._room.append(waiter)
+        try:
+            await waiter
+        except asyncio.CancelledError:
+            if waiter.done() and not waiter.cancelled():
+                self._make_room()  # it was for us, and we are gone
+            raise
+
+    def _make_room(self) -> None:
+        while self._room:
+            waiter = self._room.popleft()
+            if not waiter.done():
+                waiter.set_result(None)
+                return
+
+    def settled(self) -> None:
+        """One message less is under way."""
+        self.in_flight -= 1
+        if self._room:
+            self._make_room()
+        if not self.in_flight:
+            flushing, self._flushing = self._flushing, []
+            for waiter in flushing:
+                if not waiter.done():
+                    waiter.set_result(None)
+
+    def choose(self, topic: str) -> Place | None:
+        """The next partition in turn, past those of brokers that are better left alone."""
+        places = self.metadata.places(topic)
+        if not places:
+            return None
+        first = self._turns.get(topic)
+        if first is None:
+            first = self.core.dice.randrange(len(places))
+        for step in range(len(places)):
+            place = places[(first + step) % len(places)]
+            if not self.servers.is_avoided(place.address):
+                self._turns[topic] = first + step + 1
+                return place
+        self._turns[topic] = first + 1  # all are faulty: any may be well again
+        return places[first % len(places)]
+
+    def request_for(self, place: Place, message: Message, payload: Payload) -> Proto:
+        """The request that stores a message in a partition."""
+        return SendMessageRequestP2B(
+            clientId=self.client_id,
+            topicName=place.topic,
+            partitionId=place.partition_id,
+            data=payload.data,
+            flag=payload.flag,
+            checkSum=payload.checksum,
+            sentAddr=self._number,
+            msgType=message.type,
+            msgTime=message.time,
+            authInfo=self.credentials.for_producer(),
+        )
+
+    async def flush(self) -> None:
+        """Wait until everything submitted is stored or refused."""
+        if self.in_flight:
+            waiter = self._loop.create_future()
+            self._flushing.append(waiter)
+            await waiter
+
+    def _on_failed(self) -> None:
+        waiting, self._room = self._room, deque()
+        for waiter in waiting:
+            if not waiter.done():
+                waiter.set_result(None)
+
+    async def _leave(self) -> None:
+        await self.flush()
+        if self._registered:
+            asked = CloseRequestP2M(clientId=self.client_id, authInfo=self.credentials.for_master())
+            await self.ask_master("producerCloseClientP2M", asked, CloseResponseM2P)
+
+
+class Attempt:
+    """One message on its way."""
+
+    __slots__ = ("_message", "_payload", "_place", "_producer", "_tries", "future")
+
+    def __init__(self, producer: Producer, message: Message, payload: Payload) -> None:
+        self.future: asyncio.Future[Sent] = asyncio.get_running_loop().create_future()
+        self._producer = producer
+        self._message = message
+        self._payload = payload
+        self._place: Place | None = None
+        self._tries = 0
+
+    def go(self) -> None:
+        """Send it to the partition whose turn it is."""
+        self._tries += 1
+        producer = self._producer
+        self._place = producer.choose(self._message.topic)
+        if self._place is None:
+            about = f"message to {self._message.topic}"
+            self._settle(TubeError(TubeCode.TOPIC_WITHOUT_PARTITION, "no broker has it now", about))
+            return
+        try:
+            connection = producer.servers.peek(self._place.address)
+        except ClientError as problem:
+            self._settle(problem)
+            return
+        if connection is None:
+            producer.spawn(self._connect(self._place))
+        else:
+            self._ask(connection, self._place)
+
+    async def _connect(self, place: Place) -> None:
+        """Connect first; nothing was sent yet, so another broker may do as well."""
+        try:
+            connection = await self._producer.servers.get(place.address)
+        except asyncio.CancelledError:
+            self._settle(ConnectionLost("the producer was closed"))
+            raise
+        except ConnectionLost as problem:
+            self._again(problem)
+        except ClientError as problem:
+            self._settle(problem)
+        else:
+            self._ask(connection, place)
+
+    def _ask(self, connection: TubeConnection, place: Place) -> None:
+        request = self._producer.request_for(place, self._message, self._payload)
+        try:
+            connection.ask(SEND, request, self._done)
+        except ConnectionLost as problem:
+            self._again(problem)
+        except ClientError as problem:
+            self._settle(problem)
+
+    def _done(self, answer: Any, problem: Exception | None) -> None:
+        place = self._place
+        assert place is not None
+        if problem is not None:
+            if isinstance(problem, TimedOut):
+                self._producer.servers.blame(place.address)
+            self._settle(problem)
+            return
+        assert isinstance(answer, SendMessageResponseB2P)
+        if not answer.success:
+            refused = TubeError(answer.errCode, answer.errMsg, f"message to {place.key}")
+            if refused.error is TubeCode.SERVICE_UNAVAILABLE:
+                self._producer.servers.blame(place.address)
+                self._again(refused)
+            else:
+                self._settle(refused)
+            return
+        # Old brokers say the message's id in the text only.
+        number = answer.messageId if answer.HasField("messageId") else _number(answer.errMsg)
+        offset = answer.appendOffset if answer.HasField("appendOffset") else -1
+        sent = Sent(number, place.topic, place.key, offset, answer.appendTime)
+        self._producer.settled()
+        if not self.future.done():
+            self.future.set_result(sent)
+
+    def _again(self, problem: ClientError) -> None:
+        """It is stored nowhere: try another partition, as long as that makes sense."""
+        if self._tries < self._producer.options.tries and not self.future.done():
+            self.go()
+        else:
+            self._settle(problem)
+
+    def _settle(self, problem: Exception) -> None:
+        self._producer.settled()
+        if not self.future.done():
+            self.future.set_exception(problem)
+
+
+def _number(text: str) -> int:
+    return int(text) if text.removeprefix("-").isdecimal() else -1

@@ -1,0 +1,46 @@
+"""Pack after pack into a callback: what is called a push consumer elsewhere."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING
+
+from trilogue.client.errors import ClientError, ConnectionLost
+from trilogue.client.tubemq.errors import ClosedError, TimedOut, TubeError
+from trilogue.client.tubemq.message import Batch
+from trilogue.client.tubemq.servers import log
+
+if TYPE_CHECKING:
+    from trilogue.client.tubemq.consumer import Consumer
+
+
+async def run(
+    consumer: Consumer, callback: Callable[[Batch], Awaitable[bool | None]], at_once: int
+) -> None:
+    """Call back until the consumer is closed; what ends it otherwise is raised."""
+    if at_once < 1:
+        raise ClientError("at least one callback at a time")
+    async with asyncio.TaskGroup() as group:
+        for _ in range(at_once):
+            group.create_task(_work(consumer, callback))
+
+
+async def _work(consumer: Consumer, callback: Callable[[Batch], Awaitable[bool | None]]) -> None:
+    while True:
+        try:
+            batch = await consumer.get()
+        except ClosedError:
+            return
+        try:
+            consumed = await callback(batch) is not False
+        except Exception:  # noqa: BLE001 - whatever the application's code raises
+            log.exception("tubemq.callback_failed", extra={"partition": batch.partition})
+            consumed = False
+        try:
+            await consumer.reading.settle(batch, consumed=consumed)
+        except (TubeError, ConnectionLost, TimedOut) as problem:  # it comes again
+            log.info(
+                "tubemq.not_settled",
+                extra={"partition": batch.partition, "problem": str(problem)},
+            )

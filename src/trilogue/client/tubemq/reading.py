@@ -1,0 +1,498 @@
+"""What a consumer does at brokers: takes partitions, keeps them, gets messages, confirms them.
+
+Messages are asked for only while the application waits for some, and at `fetch_at_once` partitions
+at most. All is done in callbacks; only what must be told to brokers in order waits in a lock.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from functools import partial
+from typing import Any, Final
+
+from google.protobuf.message import Message as Proto
+
+from trilogue.client.errors import ClientError, ConnectionLost
+from trilogue.client.pool import Address
+from trilogue.client.tubemq.errors import NoMessage, TubeError
+from trilogue.client.tubemq.message import Batch, Message, decoded
+from trilogue.client.tubemq.metadata import Place
+from trilogue.client.tubemq.options import Confirm, ConsumerOptions, Position
+from trilogue.client.tubemq.partitions import Held, Holding, Offsets, State
+from trilogue.client.tubemq.servers import log
+from trilogue.client.tubemq.session import PASSES, UNDEFINED, Session, asked, sensible
+from trilogue.wire.tubemq.broker_pb2 import (
+    CommitOffsetRequestC2B,
+    CommitOffsetResponseB2C,
+    GetMessageRequestC2B,
+    GetMessageResponseB2C,
+    HeartBeatRequestC2B,
+    HeartBeatResponseB2C,
+    RegisterRequestC2B,
+    RegisterResponseB2C,
+)
+from trilogue.wire.tubemq.errors import TubeCode
+from trilogue.wire.tubemq.messages import Failure
+from trilogue.wire.tubemq.methods import BY_NAME
+
+GET: Final = BY_NAME["getMessagesC2B"]
+REGISTER, UNREGISTER = 31, 32
+LAST_CONSUMED, LAST_NOT_CONSUMED = 0, 1
+"""readStatus of an unregistration."""
+AT_ONCE: Final = 100
+"""Partitions that are registered or given back at a time."""
+LOST: Final = frozenset({TubeCode.PARTITION_OCCUPIED, TubeCode.DUPLICATE_PARTITION})
+"""Somebody else has the partition."""
+FORGOTTEN: Final = frozenset(
+    {TubeCode.NO_NODE, TubeCode.UNAUTHORIZED, TubeCode.CERTIFICATE_FAILURE}
+)
+"""The broker does not know us as the partition's reader (any more): to be registered again."""
+PAUSES_S: Final = {TubeCode.FORBIDDEN: 2.0, TubeCode.MOVED: 0.2}
+"""How long a partition is left alone after a refusal (wire fact); else PAUSE_S."""
+PAUSE_S: Final = 0.3
+MILLISECOND: Final = 0.001
+
+
+class Reading:
+    """The partitions of one consumer, and the messages on their way from them."""
+
+    def __init__(
+        self,
+        session: Session,
+        group: str,
+        topics: Mapping[str, frozenset[str]],
+        options: ConsumerOptions,
+    ) -> None:
+        self.holding = Holding()
+        self.problems: deque[ClientError] = deque(maxlen=AT_ONCE)
+        """What the next `get` raises, once."""
+        self.dropped = 0
+        """Messages that were not what their checksum says."""
+        self.lock = asyncio.Lock()
+        self.settled = asyncio.Event()
+        """Set whenever a pack was confirmed or rolled back."""
+        self._session = session
+        self._group = group
+        self._topics = topics
+        self._options = options
+        self._loop = asyncio.get_running_loop()
+        self._seen: set[str] = set()
+        self._again: dict[str, Place] = {}
+        self._sign: set[Address] = set()
+        self._connecting: set[Address] = set()
+        self._full: deque[Batch] = deque()
+        self._waiting: deque[asyncio.Future[None]] = deque()
+        self._wanted = 0
+        self._timer: asyncio.TimerHandle | None = None
+
+    # Taking partitions and giving them back.
+
+    async def take(self, places: Iterable[Place]) -> list[ClientError]:
+        """Register for partitions as far as they are to be had; why the others are not.
+
+        One that somebody else still reads (410) is let go until the next round (seed 002).
+        """
+        wanted = [place for place in places if place.key not in self.holding]
+        troubles = []
+        for at in range(0, len(wanted), AT_ONCE):
+            results = await asyncio.gather(
+                *(self.register(place) for place in wanted[at : at + AT_ONCE]),
+                return_exceptions=True,
+            )
+            for place, result in zip(wanted[at : at + AT_ONCE], results, strict=False):
+                if isinstance(result, ClientError):
+                    log.info(
+                        "tubemq.not_registered",
+                        extra={"partition": place.key, "problem": str(result)},
+                    )
+                    troubles.append(result)
+                elif isinstance(result, BaseException):
+                    raise result
+        return troubles
+
+    async def register(self, place: Place, offset: int | None = None) -> None:
+        """Become the reader of a partition, where the group was or at an offset; TubeError."""
+        first, bound = place.key not in self._seen, self._options.bound
+        if offset is None and first and bound is not None:
+            offset = bound.offsets.get(place.key)
+        request = RegisterRequestC2B(
+            opType=REGISTER,
+            clientId=self._session.client_id,
+            groupName=self._group,
+            topicName=place.topic,
+            partitionId=place.partition_id,
+            readStatus=self._options.position if first else Position.FIRST,
+            filterCondStr=sorted(self._topics.get(place.topic, ())),
+            currOffset=offset if offset is not None and offset >= 0 else None,
+            qryPriorityId=UNDEFINED,
+            authInfo=self._session.credentials.for_consumer(signed=True),
+        )
+        connection = await self._session.servers.get(place.address)
+        answer = await asked(connection, "consumerRegisterC2B", request, RegisterResponseB2C)
+        self._seen.add(place.key)
+        self.holding.add(
+            Held(
+                place,
+                self._topics.get(place.topic, frozenset()),
+                offset=answer.currOffset if answer.HasField("currOffset") else -1,
+                max_offset=answer.maxOffset if answer.HasField("maxOffset") else -1,
+            )
+        )
+        self._pump()
+
+    async def give_back(self, helds: Iterable[Held]) -> None:
+        """Register no more for partitions; what of them is not confirmed is read by others."""
+        leaving = list(helds)
+        for at in range(0, len(leaving), AT_ONCE):
+            results = await asyncio.gather(
+                *(self._unregister(held) for held in leaving[at : at + AT_ONCE]),
+                return_exceptions=True,
+            )
+            for result in results:
+                if isinstance(result, ClientError):
+                    log.info("tubemq.not_unregistered", extra={"problem": str(result)})
+                elif isinstance(result, BaseException):
+                    raise result
+
+    async def _unregister(self, held: Held) -> None:
+        # A get under way or a pack in hand is not consumed, whatever was before.
+        consumed = held.consumed and held.state is State.IDLE
+        self.holding.drop(held)
+        place = held.place
+        request = RegisterRequestC2B(
+            opType=UNREGISTER,
+            clientId=self._session.client_id,
+            groupName=self._group,
+            topicName=place.topic,
+            partitionId=place.partition_id,
+            readStatus=LAST_CONSUMED if consumed else LAST_NOT_CONSUMED,
+            authInfo=self._session.credentials.for_consumer(signed=place.address in self._sign),
+        )
+        connection = await self._session.servers.get(place.address)
+        await asked(connection, "consumerRegisterC2B", request, RegisterResponseB2C)
+
+    async def move(self, key: str, offset: int) -> None:
+        """Read a partition from an offset on; TubeError. What is in hand of it is void."""
+        async with self.lock:
+            held = self.holding.get(key)
+            if held is None:
+                raise TubeError(TubeCode.NO_PARTITION_ASSIGNED, "not ours now", key)
+            with suppress(*PASSES, TubeError):
+                await self._unregister(held)
+            await self.register(held.place, offset)
+
+    def _lose(self, held: Held, *, again: bool) -> None:
+        """A broker says that a partition is not ours."""
+        if self.holding.drop(held) and again:
+            self._again[held.key] = held.place
+            self._session.spawn(self.renew())
+
+    async def renew(self) -> None:
+        """Register again where brokers forgot us (411)."""
+        async with self.lock:
+            again, self._again = self._again, {}
+            if again:
+                await self.take(again.values())
+
+    # Heartbeats.
+
+    async def live(self) -> None:
+        """Tell every broker that its partitions are still read, until the end."""
+        while True:
+            await asyncio.sleep(self._session.core.options.heartbeat_s)
+            await self.beat()
+
+    async def beat(self) -> None:
+        """Send a heartbeat to each broker."""
+        async with self.lock:
+            brokers = self.holding.by_broker()
+            await asyncio.gather(*(self._beat_at(*one) for one in brokers.items()))
+
+    async def _beat_at(self, address: Address, helds: list[Held]) -> None:
+        request = HeartBeatRequestC2B(
+            clientId=self._session.client_id,
+            groupName=self._group,
+            readStatus=Position.FIRST,
+            partitionInfo=[str(held.place) for held in helds],
+            qryPriorityId=UNDEFINED,
+            authInfo=self._session.credentials.for_consumer(signed=address in self._sign),
+        )
+        try:
+            connection = await self._session.servers.get(address)
+            answer = await asked(connection, "consumerHeartbeatC2B", request, HeartBeatResponseB2C)
+            with sensible(address):
+                failures = [Failure.parse(text) for text in answer.failureInfo]
+        except ClientError as problem:
+            if isinstance(problem, TubeError) and problem.error is TubeCode.CERTIFICATE_FAILURE:
+                self._sign.add(address)
+            log.warning("tubemq.no_heartbeat", extra={"broker": address, "problem": str(problem)})
+            return
+        (self._sign.add if answer.requireAuth else self._sign.discard)(address)
+        for failure in failures:
+            held = self.holding.get(str(failure.partition.key))
+            if held is not None:
+                self._lose(held, again=failure.code not in LOST)
+
+    # Getting messages.
+
+    async def get(self, timeout_s: float | None) -> Batch:
+        """The next pack of messages; NoMessage when there is none in time."""
+        deadline = None if timeout_s is None else self._loop.time() + timeout_s
+        self._wanted += 1
+        try:
+            while True:
+                self._session.check()
+                if self.problems:
+                    raise self.problems.popleft()
+                batch = self._taken()
+                if batch is not None:
+                    return batch
+                self._pump()
+                waiter = self._loop.create_future()
+                self._waiting.append(waiter)
+                try:
+                    async with asyncio.timeout_at(deadline):
+                        await waiter
+                except BaseException as problem:
+                    if waiter.done() and not waiter.cancelled():
+                        self._wake_one()  # it was for us, and we are gone
+                    if isinstance(problem, TimeoutError):
+                        raise self._no_message() from None
+                    raise
+        finally:
+            self._wanted -= 1
+
+    def _no_message(self) -> NoMessage:
+        """Say why there was none, as the Java client does."""
+        helds = self.holding.all()
+        if not helds:
+            return NoMessage(TubeCode.NO_PARTITION_ASSIGNED, "no partition is ours yet")
+        if all(held.paused for held in helds):
+            return NoMessage(TubeCode.ALL_PARTITIONS_FROZEN, "all partitions are paused")
+        if all(held.state is State.IN_HAND for held in helds):
+            return NoMessage(TubeCode.ALL_PARTITIONS_IN_USE, "confirm what you have first")
+        return NoMessage(TubeCode.NOT_FOUND, "nothing new in time")
+
+    def _taken(self) -> Batch | None:
+        """A pack that is there; it must be confirmed from now on."""
+        while self._full:
+            batch = self._full.popleft()
+            held = batch.held
+            if held.batch is batch and held.state is State.FULL:
+                held.state = State.IN_HAND
+                held.timer = self._loop.call_later(
+                    self._options.confirm_timeout_s, self._take_away, batch
+                )
+                return batch
+        return None
+
+    def _take_away(self, batch: Batch) -> None:
+        log.warning("tubemq.not_confirmed_in_time", extra={"partition": batch.partition})
+        self._release(batch.held, consumed=False)
+
+    def _release(self, held: Held, *, consumed: bool, pause_s: float = 0.0) -> None:
+        held.release(consumed=consumed, ready_at=self._loop.time() + pause_s)
+        self.settled.set()
+        self._pump()
+
+    def _pump(self) -> None:
+        """Ask for messages wherever somebody wants some and nobody asked yet."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if not self._wanted or self._session.closed:
+            return
+        now = self._loop.time()
+        while self.holding.busy() < self._options.fetch_at_once:
+            held = self.holding.next(now)
+            if held is None:
+                break
+            self._ask(held, now)
+        else:
+            return  # an answer will come first
+        at = self.holding.next_at()
+        if at is not None:
+            self._timer = self._loop.call_at(at, self._pump)
+
+    def _ask(self, held: Held, now: float) -> None:
+        place = held.place
+        request = GetMessageRequestC2B(
+            clientId=self._session.client_id,
+            partitionId=place.partition_id,
+            groupName=self._group,
+            topicName=place.topic,
+            lastPackConsumed=held.consumed,
+            manualCommitOffset=False,
+            escFlowCtrl=self._options.skip_flow_control,
+        )
+        held.asked_at = now
+        try:
+            connection = self._session.servers.peek(place.address)
+            if connection is not None:
+                connection.ask(GET, request, partial(self._on_answer, held))
+                held.state = State.ASKED
+                return
+        except ConnectionLost:
+            pass  # it is about to be made again
+        except ClientError as problem:
+            self.report(problem)
+        held.ready_at = now + PAUSE_S
+        if place.address not in self._connecting:
+            self._connecting.add(place.address)
+            self._session.spawn(self._connect(place.address))
+
+    async def _connect(self, address: Address) -> None:
+        """Connect to a broker again; its partitions stay ours as long as it thinks so."""
+        try:
+            await self._session.servers.get(address)
+        except ClientError as problem:
+            log.info("tubemq.no_connection", extra={"server": address, "problem": str(problem)})
+        else:
+            for held in self.holding.at(address):
+                if held.state is State.IDLE:
+                    held.ready_at = 0.0
+        finally:
+            self._connecting.discard(address)
+        self._pump()
+
+    def _on_answer(self, held: Held, answer: Proto | None, problem: Exception | None) -> None:
+        if self.holding.get(held.key) is not held or held.state is not State.ASKED:
+            return  # given back in the meantime
+        if problem is not None:
+            # What was told with this get may have arrived or not: told again, it might confirm
+            # a pack that nobody has seen.
+            if isinstance(problem, ClientError) and not isinstance(problem, PASSES):
+                self.report(problem)
+            self._release(held, consumed=False, pause_s=PAUSE_S)
+            return
+        assert isinstance(answer, GetMessageResponseB2C)
+        if not answer.success:
+            self._on_refused(held, answer)
+            return
+        held.offset, held.max_offset = answer.currOffset, answer.maxOffset
+        held.unread = answer.currDataDlt
+        messages = self._read(held, answer)
+        if messages:
+            held.batch = Batch(held, messages, held.offset, held.max_offset, held.unread)
+            held.state = State.FULL
+            self._full.append(held.batch)
+            self._wake_one()
+            self._pump()
+            return
+        slow = answer.requireSlow and not answer.messages
+        self._release(held, consumed=True, pause_s=self._options.not_found_wait_s if slow else 0.0)
+
+    def _read(self, held: Held, answer: GetMessageResponseB2C) -> list[Message]:
+        """The messages that are whole and of a type that is wanted.
+
+        A broker filters by the hash of the type; two types may share one (wire fact).
+        """
+        found = []
+        for one in answer.messages:
+            message = decoded(
+                held.place.topic, one.messageId, one.checkSum, one.payLoadData, one.flag
+            )
+            if message is None:
+                self.dropped += 1
+                log.warning(
+                    "tubemq.bad_message",
+                    extra={"partition": held.key, "message_id": one.messageId},
+                )
+            elif not held.filters or message.type in held.filters:
+                found.append(message)
+        return found
+
+    def _on_refused(self, held: Held, answer: GetMessageResponseB2C) -> None:
+        problem = TubeError(answer.errCode, answer.errMsg, f"get from {held.key}")
+        if problem.error is TubeCode.NOT_FOUND:
+            # A broker that holds a get at the end of the data has done the waiting.
+            asked_for_s = self._loop.time() - held.asked_at
+            pause_s = max(0.0, self._options.not_found_wait_s - asked_for_s)
+            self._release(held, consumed=False, pause_s=pause_s)
+        elif problem.error is TubeCode.CONSUME_SPEED_LIMIT:
+            wait_ms = max(0, answer.minLimitTime)
+            self._release(held, consumed=held.consumed, pause_s=wait_ms * MILLISECOND)
+        elif problem.error in LOST or problem.error in FORGOTTEN:
+            log.info("tubemq.lost", extra={"partition": held.key, "problem": str(problem)})
+            self._lose(held, again=problem.error in FORGOTTEN)
+            self._session.wake()
+            self._pump()
+        else:
+            log.info("tubemq.get_refused", extra={"partition": held.key, "problem": str(problem)})
+            pause_s = PAUSES_S.get(problem.error, PAUSE_S)
+            self._release(held, consumed=held.consumed, pause_s=pause_s)
+
+    def report(self, problem: ClientError) -> None:
+        """Have the application know, with its next `get`."""
+        self.problems.append(problem)
+        self._wake_one()
+
+    def _wake_one(self) -> None:
+        while self._waiting:
+            waiter = self._waiting.popleft()
+            if not waiter.done():
+                waiter.set_result(None)
+                return
+
+    def wake_all(self) -> None:
+        """Something happened that whoever waits must look at."""
+        for waiter in self._waiting:
+            if not waiter.done():
+                waiter.set_result(None)
+        self._waiting.clear()
+
+    # Confirming.
+
+    async def settle(self, batch: Batch, *, consumed: bool) -> None:
+        """Confirm a pack or have it come again; TubeError where it is not in hand any more."""
+        held = batch.held
+        if held.batch is not batch or held.state is not State.IN_HAND:
+            raise TubeError(
+                TubeCode.BAD_REQUEST, "its time is over, or its partition is gone", repr(batch)
+            )
+        if self._options.confirm is Confirm.NEXT_GET:
+            self._release(held, consumed=consumed)
+            return
+        held.state, told = State.CONFIRMING, False
+        if held.timer is not None:
+            held.timer.cancel()
+        place = held.place
+        request = CommitOffsetRequestC2B(
+            clientId=self._session.client_id,
+            topicName=place.topic,
+            partitionId=place.partition_id,
+            groupName=self._group,
+            lastPackConsumed=consumed,
+        )
+        try:
+            connection = await self._session.servers.get(place.address)
+            answer: Any = await asked(
+                connection, "consumerCommitC2B", request, CommitOffsetResponseB2C
+            )
+            told = True
+            held.offset, held.max_offset = answer.currOffset, answer.maxOffset
+        except TubeError as problem:
+            if problem.error in FORGOTTEN:
+                self._lose(held, again=True)
+            raise
+        finally:
+            if held.batch is batch:
+                self._release(held, consumed=told and consumed)
+
+    def offsets(self) -> dict[str, Offsets]:
+        """Where the group is in every partition that is held."""
+        return {
+            held.key: Offsets(held.offset, held.max_offset, held.unread)
+            for held in self.holding.all()
+        }
+
+    def pause(self, keys: Iterable[str], *, paused: bool) -> None:
+        """Ask partitions for nothing, or for messages again; keys that are not held are ignored."""
+        for key in keys:
+            held = self.holding.get(key)
+            if held is not None:
+                held.paused = paused
+        self._pump()
