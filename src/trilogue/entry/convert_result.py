@@ -17,7 +17,6 @@ class Reason(StrEnum):
     TRANSACTIONAL = "transactional"
     TOO_LARGE = "too_large"  # larger than the reader's frame, or than we decompress
     DAMAGED = "damaged"  # not what its format says
-    UNKNOWN = "unknown"  # of a format that has no conversion yet
 
 
 class Section(NamedTuple):
