@@ -5,8 +5,8 @@ from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from trilogue.entry.memory cimport (
     bytes_of, copy, load32, new_bytes, store32, store64, writable_bytes_of
 )
-from trilogue.wire.pulsar.fields cimport Fields
-from trilogue.wire.pulsar.memory cimport signed32, signed64, truncated32
+from trilogue.wire.fields cimport Fields
+from trilogue.wire.memory cimport signed32, signed64, truncated32
 
 cdef Py_ssize_t _COMBINED
 

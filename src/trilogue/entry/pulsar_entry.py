@@ -36,8 +36,8 @@ if not cython.compiled:  # pulsar_entry.pxd takes the compiled twins
         store64,
         writable_bytes_of,
     )
-    from trilogue.wire.pulsar.fields import Fields
-    from trilogue.wire.pulsar.memory import signed32, signed64, truncated32
+    from trilogue.wire.fields import Fields
+    from trilogue.wire.memory import signed32, signed64, truncated32
 
 
 class Stamp(NamedTuple):

@@ -158,7 +158,7 @@ class BlockFrames(ReceiveBuffer):
                     break
                 (length,) = _LENGTH(buffer, scan)
                 if length > room - joined:
-                    self._joined, self._scan = joined, scan
+                    self._joined, self._scan, self._length = joined, scan, -1
                     size = joined - begin - SERIAL_SIZE + length
                     raise WireError(f"a frame of {size} bytes and more, the limit is {self.limit}")
                 scan += _LENGTH_SIZE
