@@ -46,13 +46,4 @@ TUBEMQ: tuple[Setting, ...] = (
         minimum=1_000,
         maximum=86_400_000,
     ),
-    Setting(
-        "tubemq.max-message",
-        Kind.SIZE,
-        "1MiB",
-        "The largest message, attributes included, that TubeMQ clients are told they may send to a "
-        "topic that sets no other; 10 KiB more are accepted.",
-        minimum=64 << 10,
-        maximum=15 << 20,
-    ),
 )

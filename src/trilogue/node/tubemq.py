@@ -5,6 +5,7 @@ from __future__ import annotations
 import secrets
 
 from trilogue.broker.credentials import Users
+from trilogue.broker.group_rules import KAFKA_SLACK
 from trilogue.gateway.tubemq.authentication import Authentication, AuthenticationSettings
 from trilogue.gateway.tubemq.settings import TubeSettings
 from trilogue.node.settings import Settings
@@ -21,7 +22,7 @@ def tube_settings(settings: Settings) -> TubeSettings:
         producer_timeout_s=settings.seconds("tubemq.producer-timeout"),
         consumer_timeout_s=settings.seconds("tubemq.consumer-timeout"),
         reader_timeout_s=settings.seconds("tubemq.reader-timeout"),
-        message_bytes_max=settings.number("tubemq.max-message"),
+        message_bytes_max=max(1, settings.number("topics.max-entry") - KAFKA_SLACK),
     )
 
 

@@ -29,7 +29,7 @@ from trilogue.gateway.tubemq.connection import TubeConnection
 from trilogue.gateway.tubemq.getting import Gets
 from trilogue.gateway.tubemq.methods import Row
 from trilogue.gateway.tubemq.producers import Producers
-from trilogue.gateway.tubemq.settings import TubeSettings
+from trilogue.gateway.tubemq.settings import MIB, TubeSettings
 from trilogue.wire.frames import Frames
 from trilogue.wire.tubemq.frame import BlockFrames
 
@@ -101,11 +101,13 @@ class TubeDoor(Doorway):
     async def __aenter__(self) -> Self:
         await super().__aenter__()
         self.spawn(self._tick())
+        self.broker.rules.listeners.append(self._forget_targets)
         self.gets.open()
         self.master.open()
         return self
 
     async def __aexit__(self, *problem: object) -> None:
+        self.broker.rules.listeners.remove(self._forget_targets)
         self.master.close()
         self.gets.close()
         await super().__aexit__(*problem)
@@ -132,7 +134,7 @@ class TubeDoor(Doorway):
         found = self._targets[spelled] = Target(
             topic,
             Resource(ResourceKind.TOPIC, str(topic.name)),
-            self.message_bytes_max(topic) + SLACK,
+            self.broker.rules.message_size_max(topic) + SLACK,
             self.takes_messages(topic),
         )
         return found
@@ -140,18 +142,26 @@ class TubeDoor(Doorway):
     def find(self, spelled: str) -> Topic | None:
         """The topic of this name, None where there is none that TubeMQ clients can know."""
         try:
-            return self.broker.cluster.find(parse_tubemq(spelled))
+            topic = self.broker.cluster.find(parse_tubemq(spelled))
         except InvalidName:
             return None
-
-    def message_bytes_max(self, topic: Topic) -> int:
-        """The largest message that clients are told they may send there."""
-        del topic
-        return self.settings.message_bytes_max
+        if topic is None or not self.broker.rules.is_deployed(topic):
+            return None
+        return topic
 
     def takes_messages(self, topic: Topic) -> bool:
         """Whether producers are told of it."""
-        return not any(partition.terminated for partition in topic.partitions)
+        if any(partition.terminated for partition in topic.partitions):
+            return False
+        return self.broker.rules.accepts_publish(topic)
+
+    @property
+    def message_bytes_max(self) -> int:
+        """The largest message of topics that say nothing of their own."""
+        return self.broker.rules.cluster.message_mib_max * MIB or self.settings.message_bytes_max
+
+    def _forget_targets(self) -> None:
+        self._targets.clear()
 
     # ---- what the master tells of the broker
 
@@ -174,7 +184,7 @@ class TubeDoor(Doorway):
 
     def topic_info(self, topic: Topic) -> str:
         """What a producer is told: `topic#brokerId:partitions:stores#largest message`."""
-        size = self.message_bytes_max(topic)
+        size = self.broker.rules.message_size_max(topic)
         name = spelled_tubemq(topic.name)
         return f"{name}#{BROKER_ID}:{len(topic.partitions)}:1#{size}"
 

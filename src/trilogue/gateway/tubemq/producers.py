@@ -159,7 +159,10 @@ def _topics(call: Call, names: Iterable[str]) -> list[str]:
     found = dict.fromkeys(name.strip() for name in names)
     most = call.door.settings.topics_max
     if len(found) > most:
-        raise Refusal(TubeCode.BAD_REQUEST, f"topicList's size over max value, allowed {most}")
+        raise Refusal(
+            TubeCode.BAD_REQUEST,
+            f"Booked topic's count over max value, required max count is {most}",
+        )
     kept = []
     for name in found:
         try:
@@ -185,7 +188,7 @@ def _config(door: TubeDoor, request: Any) -> ApprovedClientConfig:
 
     Wire fact: clients that say no configId are told, those that know the number are not.
     """
-    size = door.settings.message_bytes_max
+    size = door.message_bytes_max
     config = ApprovedClientConfig(configId=size)
     if request.appdConfig.configId != size:
         config.maxMsgSize = size

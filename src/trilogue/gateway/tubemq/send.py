@@ -59,7 +59,7 @@ def take(connection: TubeConnection, request: Request) -> None:
         if not door.authorizer.allowed(principal, WRITE, target.resource):
             raise AccessDenied(WRITE, target.resource)
         if not target.takes_messages:
-            raise _not_publishable(sent)
+            raise _closed(connection, sent)
         entry, header = build_entry(
             data,
             sent.flag,
@@ -121,6 +121,7 @@ def _too_large(size: int, most: int) -> Refusal:
     return Refusal(TubeCode.BAD_REQUEST, text)
 
 
-def _not_publishable(sent: Send) -> Refusal:
-    text = f"topicName {sent.topic} takes no messages"
-    return Refusal(TubeCode.PARTITION_NOT_PUBLISHABLE, text)
+def _closed(connection: TubeConnection, sent: Send) -> Refusal:
+    if not connection.door.broker.rules.broker.publishes:
+        return Refusal(TubeCode.SERVICE_UNAVAILABLE, "Write StoreService temporary unavailable!")
+    return Refusal(TubeCode.FORBIDDEN, f"topicName {sent.topic} has been closed")
