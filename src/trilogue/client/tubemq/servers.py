@@ -92,7 +92,6 @@ class Servers:
         except ConnectionLost:
             self.blame(where)
             raise
-        self._avoided.pop(where, None)
         return made
 
     def _on_gone(self, connection: TubeConnection, reason: Exception) -> None:
