@@ -119,6 +119,7 @@ class Readings:
         limits: ReadingLimits | None = None,
     ) -> None:
         self.limits = limits or ReadingLimits()
+        self.session_ms = self.limits.session_ms  # a door may say another one
         self.on_gone: list[Callable[[Reader], None]] = []
         self.on_moved: list[Callable[[Reader], None]] = []
         self._commit = commit
@@ -153,7 +154,7 @@ class Readings:
         reader = self._readers.get((partition_id, group))
         if reader is None or reader.client_id == client_id:
             return ""
-        if now_ms - reader.heard_ms > self.limits.session_ms:
+        if now_ms - reader.heard_ms > self.session_ms:
             self._let_go(reader)
             return ""
         return reader.client_id
@@ -222,7 +223,7 @@ class Readings:
 
     def expire(self, now_ms: int) -> list[Reader]:
         """Let go of those who were silent for too long; what they have is not confirmed."""
-        before_ms = now_ms - self.limits.session_ms
+        before_ms = now_ms - self.session_ms
         expired: list[Reader] = []
         for reader in self._readers.values():
             if reader.heard_ms >= before_ms:

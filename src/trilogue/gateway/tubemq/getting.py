@@ -66,6 +66,7 @@ class Gets:
     def open(self) -> None:
         """Begin: know of readers that go, and let go of those who are silent."""
         readings = self.door.broker.readings
+        readings.session_ms = int(self.door.settings.reader_timeout_s * 1000)
         readings.on_gone.append(self._gone)
         readings.on_moved.append(self.holds.moved)
         self.door.spawn(self._expire())

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from trilogue.gateway.tubemq.call import Call
 
 TIMEOUT_S: Final = 10.0  # of a request that does not say: what clients have by default
-MARGIN: Final = 0.5  # of a request's timeout: it is never held for longer
+SHARE: Final = 0.8  # of a request's timeout: it is never held for longer
 PAUSE_S: Final = 0.4  # that clients make for a partition after a 404, by default
 WORK_S: Final = 0.003  # that a client is given for messages, before it is nudged for more
 ROUND_S: Final = 0.05  # between the first two rounds of nudges
@@ -161,7 +161,7 @@ class Holds:
 
     def _limit_s(self, call: Call, now_s: float) -> float:
         timeout_s = call.timeout_ms / 1000 if call.timeout_ms > 0 else TIMEOUT_S
-        left_s = timeout_s * MARGIN - (now_s - call.arrived_s)
+        left_s = timeout_s * SHARE - (now_s - call.arrived_s)
         return min(self.hold_s, left_s)
 
     # ---- how they end

@@ -119,6 +119,7 @@ def _unregister(call: Call, request: RegisterRequestC2B) -> Message | None:
     certificate = request.authInfo if request.HasField("authInfo") else None
     call.authenticate(Role.CONSUMER, client_id, certificate)
     call.check_access(Operation.READ, ResourceKind.GROUP, group)
+    call.door.gets.holds.asked(reader)  # a get that is held is over, and nobody's mistake
     promise = call.door.broker.readings.unregister(reader, consumed=request.readStatus == CONSUMED)
     response = RegisterResponseB2C(success=True, errCode=TubeCode.SUCCESS, errMsg=OK, currOffset=-1)
     return _when(call, promise, response)

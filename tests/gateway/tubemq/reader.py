@@ -1,0 +1,73 @@
+"""A consumer at a broker, by hand: registers partitions, gets, confirms."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tests.gateway.tubemq.rig import Peer
+
+GROUP = "readers"
+ME, OTHER = "readers_192.0.2.2-1-1-1-Pull-1.13.0", "readers_192.0.2.3-1-1-1-Pull-1.13.0"
+FULL = "1:broker.example:8123#{topic}:{partition}"
+
+
+class Reader:
+    """One client of a group over a connection that it may share."""
+
+    def __init__(
+        self, peer: Peer, client_id: str = ME, group: str = GROUP, topic: str = "demo"
+    ) -> None:
+        self.peer = peer
+        self.client_id = client_id
+        self.group = group
+        self.topic = topic
+
+    def _names(self, partition: int) -> dict[str, Any]:
+        return {
+            "clientId": self.client_id,
+            "groupName": self.group,
+            "topicName": self.topic,
+            "partitionId": partition,
+        }
+
+    async def register(self, partition: int = 0, **more: Any) -> Any:
+        fields = {"opType": 31, "readStatus": 0, **self._names(partition), **more}
+        return await self.peer.ask("consumerRegisterC2B", **fields)
+
+    async def unregister(self, partition: int = 0, read_status: int = 0) -> Any:
+        fields = {"opType": 32, "readStatus": read_status, **self._names(partition)}
+        return await self.peer.ask("consumerRegisterC2B", **fields)
+
+    def say_get(self, partition: int = 0, *, consumed: bool = False, **more: Any) -> int:
+        """Ask and do not wait; the serial number."""
+        fields = {
+            **self._names(partition),
+            "lastPackConsumed": consumed,
+            "manualCommitOffset": False,
+            "escFlowCtrl": False,
+            **more,
+        }
+        return self.peer.say("getMessagesC2B", **fields)
+
+    async def get(self, partition: int = 0, *, consumed: bool = False, **more: Any) -> Any:
+        return await self.peer.wait(self.say_get(partition, consumed=consumed, **more))
+
+    async def commit(self, partition: int = 0, *, consumed: bool = True) -> Any:
+        fields = {**self._names(partition), "lastPackConsumed": consumed}
+        return await self.peer.ask("consumerCommitC2B", **fields)
+
+    async def heartbeat(self, *partitions: int) -> Any:
+        places = [FULL.format(topic=self.topic, partition=each) for each in partitions]
+        return await self.peer.ask(
+            "consumerHeartbeatC2B",
+            clientId=self.client_id,
+            groupName=self.group,
+            readStatus=0,
+            partitionInfo=places,
+        )
+
+
+def bodies(said: Any) -> list[bytes]:
+    """What was handed out."""
+    assert said.success, (said.errCode, said.errMsg)
+    return [each.payLoadData for each in said.messages]
