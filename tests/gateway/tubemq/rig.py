@@ -19,6 +19,7 @@ from tests.gateway.fakes import FakeTransport
 from tests.gateway.kafka.rig import LIMITS, LOG_LIMITS, NOW_MS, settle
 from tests.gateway.kafka.rig import Rig as KafkaRig
 from trilogue.broker.credentials import Users
+from trilogue.broker.names import TopicName, parse_tubemq
 from trilogue.gateway.stream import Stream
 from trilogue.gateway.tubemq.authentication import Authentication, AuthenticationSettings
 from trilogue.gateway.tubemq.connection import TubeConnection
@@ -86,6 +87,10 @@ class Rig(KafkaRig):
             now_ms=lambda: self.now_ms,
             executor=self.executor,
         )
+
+    def name(self, text: str) -> TopicName:
+        """A topic's canonical name."""
+        return parse_tubemq(text)
 
     def master(self) -> Peer:
         """A connection to the master."""

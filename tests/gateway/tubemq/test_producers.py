@@ -2,19 +2,202 @@
 
 from __future__ import annotations
 
+import asyncio
+
+import pytest
+
 from tests.gateway.loop import on_loop
 from tests.gateway.tubemq.rig import FULL, Rig
+from trilogue.broker.access import Operation, ResourceKind
+from trilogue.gateway.tubemq.authentication import AuthenticationSettings, Role
+from trilogue.gateway.tubemq.settings import TubeSettings
 
-ME = {"clientId": "192.0.2.2-1-1-1-1.13.0", "hostName": "192.0.2.2"}
+CLIENT = "192.0.2.2-1-1-1-1.13.0"
+ME = {"clientId": CLIENT, "hostName": "192.0.2.2", "brokerCheckSum": -1}
+MIB = 1 << 20
 
 
 @on_loop
 async def test_a_producer_that_registers_is_told_of_the_broker():
     async with Rig() as rig:
-        said = await rig.master().ask("producerRegisterP2M", brokerCheckSum=-1, **ME)
+        said = await rig.master().ask("producerRegisterP2M", **ME)
 
         assert (said.success, said.errCode, said.errMsg) == (True, 200, "OK!")
         assert list(said.brokerInfos) == [FULL]
         assert said.brokerCheckSum >= 0
-        assert said.authorizedInfo.visitAuthorizedToken >= 0
-        assert said.appdConfig.maxMsgSize == 1 << 20
+        assert said.authorizedInfo.visitAuthorizedToken == rig.door.tokens.visit
+        assert said.appdConfig.maxMsgSize == MIB
+
+
+@on_loop
+async def test_a_heartbeat_tells_of_the_topics_that_are_there():
+    """Wire facts: an unknown topic is no error, it is absent."""
+    async with Rig() as rig:
+        rig.topic("demo", 3)
+        rig.topic("small", 1, max_message_bytes="100000")
+        master = rig.master()
+        first = await master.ask("producerRegisterP2M", **ME)
+
+        said = await master.ask(
+            "producerHeartbeatP2M",
+            **{**ME, "brokerCheckSum": first.brokerCheckSum},
+            topicList=["demo", "nope", " demo ", "small", "a:b", ""],
+        )
+
+        assert list(said.topicInfos) == [f"demo#1:3:1#{MIB}", "small#1:1:1#100000"]
+        assert said.brokerCheckSum == first.brokerCheckSum
+        assert not said.brokerInfos
+        assert not said.HasField("requireAuth")
+
+
+@on_loop
+async def test_who_knows_another_broker_is_told_in_a_heartbeat():
+    async with Rig() as rig:
+        master = rig.master()
+        first = await master.ask("producerRegisterP2M", **ME)
+
+        said = await master.ask("producerHeartbeatP2M", **{**ME, "brokerCheckSum": 5})
+
+        assert list(said.brokerInfos) == [FULL]
+        assert said.brokerCheckSum == first.brokerCheckSum
+
+
+@on_loop
+async def test_the_checksum_outlives_a_restart_and_changes_with_the_address():
+    async with Rig() as rig:
+        before = rig.door.broker_checksum
+    async with Rig() as rig:
+        assert rig.door.broker_checksum == before
+        rig.door.advertised = lambda: ("other.example", 8123)
+        assert rig.door.broker_checksum != before
+        assert 0 <= rig.door.broker_checksum < 1 << 63
+
+
+@on_loop
+async def test_a_client_that_knows_the_configuration_is_not_told_again():
+    async with Rig() as rig:
+        master = rig.master()
+        first = await master.ask("producerRegisterP2M", **ME, appdConfig={"configId": -2})
+        assert first.appdConfig.maxMsgSize == MIB
+
+        known = {"configId": first.appdConfig.configId}
+        said = await master.ask("producerHeartbeatP2M", **ME, appdConfig=known)
+
+        assert said.appdConfig.configId == first.appdConfig.configId
+        assert not said.appdConfig.HasField("maxMsgSize")
+
+
+@on_loop
+async def test_a_heartbeat_of_an_unknown_producer_asks_it_to_register():
+    async with Rig() as rig:
+        said = await rig.master().ask("producerHeartbeatP2M", **ME)
+
+        assert (said.success, said.errCode, said.brokerCheckSum) == (False, 411, -1)
+        assert said.errMsg == f"Invalid node id:{CLIENT}, you have to append node first!"
+
+
+@on_loop
+async def test_a_producer_that_is_silent_is_forgotten():
+    async with Rig(tube=TubeSettings(producer_timeout_s=30)) as rig:
+        master = rig.master()
+        await master.ask("producerRegisterP2M", **ME)
+        for _ in range(3):
+            await asyncio.sleep(20)
+            assert (await master.ask("producerHeartbeatP2M", **ME)).success
+
+        await asyncio.sleep(32)
+
+        assert (await master.ask("producerHeartbeatP2M", **ME)).errCode == 411
+        assert rig.door.producers.expired == 1
+
+
+@on_loop
+async def test_a_producer_comes_again_on_another_connection():
+    async with Rig() as rig:
+        first = rig.master()
+        await first.ask("producerRegisterP2M", **ME)
+        first.drop()
+
+        assert (await rig.master().ask("producerHeartbeatP2M", **ME)).success
+
+
+@on_loop
+async def test_closing_forgets_a_producer_and_also_one_that_is_not_there():
+    async with Rig() as rig:
+        master = rig.master()
+        await master.ask("producerRegisterP2M", **ME)
+
+        for _ in range(2):
+            said = await master.ask("producerCloseClientP2M", clientId=CLIENT)
+            assert (said.success, said.errCode, said.errMsg) == (True, 200, "OK!")
+
+        assert (await master.ask("producerHeartbeatP2M", **ME)).errCode == 411
+
+
+@pytest.mark.parametrize("client_id", ["", "  ", "x" * 1_025])
+@on_loop
+async def test_an_id_that_is_none_is_refused(client_id):
+    async with Rig() as rig:
+        said = await rig.master().ask("producerRegisterP2M", **{**ME, "clientId": client_id})
+        assert (said.success, said.errCode) == (False, 400)
+
+
+@on_loop
+async def test_there_are_so_many_producers_and_so_many_topics_of_one():
+    async with Rig(tube=TubeSettings(producers_max=1, topics_max=2)) as rig:
+        master = rig.master()
+        assert (await master.ask("producerRegisterP2M", **ME)).success
+
+        other = await master.ask("producerRegisterP2M", **{**ME, "clientId": "other"})
+        beat = await master.ask("producerHeartbeatP2M", **ME, topicList=["a", "b", "c"])
+
+        assert (other.success, other.errCode) == (False, 403)
+        assert (beat.success, beat.errCode) == (False, 400)
+        assert "required max count is 2" in beat.errMsg
+
+
+@pytest.mark.parametrize("name", ["producerRegisterP2M", "producerHeartbeatP2M"])
+@on_loop
+async def test_a_topic_that_a_producer_may_not_write_to_is_refused_by_its_canonical_name(name):
+    async with Rig() as rig:
+        rig.topic("demo")
+        master = rig.master()
+        await master.ask("producerRegisterP2M", **ME)
+        rig.rules.deny(Operation.WRITE, ResourceKind.TOPIC, "public/default/demo")
+
+        said = await master.ask(name, **ME, topicList=["demo"])
+
+        assert (said.success, said.errCode) == (False, 415)
+        assert "public/default/demo" in said.errMsg
+
+
+@on_loop
+async def test_a_topic_that_takes_no_messages_is_absent():
+    async with Rig() as rig:
+        rig.topic("closed")
+        topic = rig.broker.cluster.topic(rig.name("closed"))
+        await rig.commit(
+            rig.broker.cluster.plan_alter(
+                topic.name, {**topic.settings, "tubemq.accept-publish": "false"}
+            )
+        )
+        master = rig.master()
+        await master.ask("producerRegisterP2M", **ME)
+
+        said = await master.ask("producerHeartbeatP2M", **ME, topicList=["closed"])
+
+        assert said.success
+        assert not said.topicInfos
+
+
+@on_loop
+async def test_where_producers_must_sign_nobody_comes_in_without():
+    demands = AuthenticationSettings(authenticate=frozenset({Role.PRODUCER}))
+    async with Rig(demands=demands, users={"alice": b"secret"}) as rig:
+        master = rig.master()
+
+        for name in ("producerRegisterP2M", "producerHeartbeatP2M"):
+            said = await master.ask(name, **ME)
+            assert (said.success, said.errCode, said.brokerCheckSum) == (False, 415, -1)
+        closed = await master.ask("producerCloseClientP2M", clientId=CLIENT)
+        assert (closed.success, closed.errCode) == (False, 415)

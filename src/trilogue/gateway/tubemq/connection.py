@@ -49,6 +49,7 @@ log = logging.getLogger(__name__)
 
 SEND = 13
 PATIENCE = 0.9  # of a request's timeout: then there is still time for the answer
+TIMERS_S = 0.001  # by which a timer may be early
 WRONG_SERVICE = "Service Type is invalid!"
 IS_STANDBY = "this master is a standby"
 UNDECODABLE_MAX = 100  # requests of one connection that were none: enough of that
@@ -67,6 +68,7 @@ class TubeConnection(Connection, Peer):
         self._rows = side.rows
         self._takes_sends = SEND in side.rows
         self._undecodable = 0
+        self._leaving = False
         self._stopped_s = 0.0  # since when it is not read, 0: it is
         self._stopped_at = -1  # what it had received by then
         self._patience: asyncio.TimerHandle | None = None
@@ -118,6 +120,18 @@ class TubeConnection(Connection, Peer):
             for each in list(self.held.values()):
                 self.guarded(each.hurry)
         super().drain()
+
+    def turn_away(self) -> None:
+        """End, once the requests that are at work are answered."""
+        self._leaving = True
+        if not self._requests:
+            self.end()
+
+    def done(self, size: int = 0) -> None:
+        """One request less; the last one of a connection that drains ends it."""
+        super().done(size)
+        if self._leaving and not self._requests:
+            self.door.call_soon(self.end)
 
     def taken_back(self, receipts: list[Buffer], problem: BaseException) -> list[Buffer]:
         """Refusals instead of answers to sends."""
@@ -233,7 +247,7 @@ class TubeConnection(Connection, Peer):
     def _wait_for_room(self, request: Request, late_s: float) -> bool:
         """Leave a send where it is until the log has room, but not until its client gives up."""
         patience_s = request.timeout_ms / 1000 * PATIENCE
-        if request.timeout_ms > 0 and late_s >= patience_s:
+        if request.timeout_ms > 0 and late_s + TIMERS_S >= patience_s:
             self.door.overflows += 1
             self._be_patient(None)
             send.overflow(self, request)

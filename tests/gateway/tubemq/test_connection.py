@@ -1,0 +1,430 @@
+"""Envelopes, services and versions; what is no request; what comes too late; back-pressure."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import struct
+
+import pytest
+
+from tests.gateway.loop import on_loop
+from tests.gateway.tubemq.rig import Failure, Rig, frame_of, send_frame, settle
+from trilogue.gateway.stream import STOP_BROKER, STOP_SESSION, Limits
+from trilogue.gateway.tubemq.connection import UNDECODABLE_MAX
+from trilogue.gateway.tubemq.settings import TubeSettings
+from trilogue.log.journal import JournalLimits
+from trilogue.log.log import LogLimits
+from trilogue.wire.tubemq.frame import frame, request
+
+JAVA = "java.lang.Exception"
+BAD_MESSAGE = "com.google.protobuf.InvalidProtocolBufferException"
+REGISTER = {"clientId": "p-1", "hostName": "h", "brokerCheckSum": -1}
+NARROW = LogLimits(
+    tail_bytes=1 << 20,
+    reserve_bytes=0,
+    journal=JournalLimits(
+        window_bytes=1 << 20, file_bytes=1 << 20, first_file_bytes=64 << 10, min_free_bytes=0
+    ),
+)
+
+
+def asked(peer, number: int, service: int, body: bytes = b"", name: str = "sendMessageP2B") -> int:
+    """Send a request by its numbers; its serial number."""
+    serial = peer.number()
+    peer._asked[serial] = name
+    peer.give(request(serial, service, number, body, timeout_ms=10_000))
+    return serial
+
+
+# ---- what is no request
+
+
+@pytest.mark.parametrize("number", [0, 10, 11, 12, 14, 19, 23, 99, -1])
+@on_loop
+async def test_a_method_that_does_not_exist_is_fatal_and_the_connection_stays(number):
+    async with Rig() as rig:
+        peer = rig.master()
+
+        serial = asked(peer, number, 1)
+
+        text = f"IPC server handle request error :Unsupported method ID :{number}"
+        assert peer.answer(serial) == Failure(2, JAVA, text)
+        assert (await peer.ask("producerRegisterP2M", **REGISTER)).success
+
+
+@on_loop
+async def test_a_message_without_its_required_fields_is_fatal():
+    async with Rig() as rig:
+        peer = rig.master()
+
+        said = peer.answer(asked(peer, 1, 1, b""))
+
+        assert (said.status, said.exception) == (2, BAD_MESSAGE)
+        assert "missing required fields: clientId" in said.text
+
+
+@on_loop
+async def test_a_send_that_is_none_is_fatal():
+    async with Rig() as rig:
+        peer = rig.broker_peer()
+
+        said = peer.answer(asked(peer, 13, 3, b"\x0a\x05abc"))
+
+        assert (said.status, said.exception) == (2, BAD_MESSAGE)
+        assert not peer.is_cut
+
+
+@on_loop
+async def test_an_envelope_that_is_none_is_fatal_under_its_serial_number():
+    async with Rig() as rig:
+        peer = rig.broker_peer()
+        peer._asked[77] = "sendMessageP2B"
+
+        peer.give(frame(77, b"garbage"))
+
+        said = peer.answer(77)
+        assert (said.status, said.exception) == (2, "java.io.EOFException")
+        assert said.text.startswith("IPC server unable to read call parameters:")
+
+
+def test_who_sends_nothing_but_nonsense_is_said_once_and_sent_away(caplog):
+    @on_loop
+    async def scenario():
+        async with Rig() as rig:
+            peer = rig.broker_peer()
+            for serial in range(UNDECODABLE_MAX):
+                peer.give(frame(serial, b"garbage"))
+            assert not peer.is_cut
+            peer.give(frame(UNDECODABLE_MAX, b"garbage"))
+            assert peer.is_cut
+
+    caplog.set_level(logging.WARNING)
+    scenario()
+    said = [record.getMessage() for record in caplog.records]
+    assert said == ["request.undecodable", "connection.bad_bytes"]
+
+
+def test_a_wrong_token_ends_the_connection_with_one_line(caplog):
+    @on_loop
+    async def scenario():
+        async with Rig() as rig:
+            peer = rig.broker_peer()
+            peer.give(b"\xff\x7f\xf4\xfd" + bytes(20))
+            assert peer.is_cut
+
+    caplog.set_level(logging.WARNING)
+    scenario()
+    assert [record.getMessage() for record in caplog.records] == ["connection.bad_bytes"]
+
+
+def test_a_frame_without_blocks_is_logged_and_ignored(caplog):
+    """Issue 6: "listSize 0 logged and ignored as the real server does"."""
+
+    @on_loop
+    async def scenario():
+        async with Rig() as rig:
+            peer = rig.master()
+            peer.give(struct.pack(">Iii", 0xFF7FF4FE, 5, 0))
+            assert (await peer.ask("producerRegisterP2M", **REGISTER)).success
+            assert peer.order == [1]
+
+    caplog.set_level(logging.INFO)
+    scenario()
+    assert "request.empty" in [record.getMessage() for record in caplog.records]
+
+
+@on_loop
+async def test_a_request_may_come_in_any_pieces_and_blocks():
+    async with Rig() as rig:
+        rig.topic("demo")
+        peer = rig.broker_peer()
+        whole = send_frame(9, "demo", 0, b"x" * 20_000)
+        body = b"".join(whole[at + 4 : at + 8196] for at in range(12, len(whole), 8196))
+        pieces = [body[at : at + 100] for at in range(0, len(body), 100)]
+        cut = struct.pack(">Iii", 0xFF7FF4FE, 10, len(pieces))
+        cut += b"".join(struct.pack(">i", len(each)) + each for each in pieces)
+        peer._asked |= {9: "sendMessageP2B", 10: "sendMessageP2B"}
+
+        peer.give(whole, piece=1)
+        peer.give(cut, piece=777)
+
+        assert [(await peer.wait(serial)).appendOffset for serial in (9, 10)] == [0, 1]
+
+
+# ---- services and versions
+
+
+@pytest.mark.parametrize("service", [2, 3])
+@on_loop
+async def test_sends_are_taken_through_both_services_of_a_broker(service):
+    """Wire fact: the Go client sends through the service for reading."""
+    async with Rig() as rig:
+        rig.topic("demo")
+        assert (await rig.broker_peer().send("demo", service=service)).success
+
+
+@pytest.mark.parametrize(
+    ("at_master", "number", "service"),
+    [(True, 1, 9), (True, 1, 2), (True, 1, 0), (False, 13, 1), (False, 17, 9), (False, 4, 1)],
+)
+@on_loop
+async def test_another_service_is_an_error_and_the_connection_stays(at_master, number, service):
+    async with Rig() as rig:
+        rig.topic("demo")
+        peer = rig.master() if at_master else rig.broker_peer()
+        names = {1: "producerRegisterP2M", 13: "sendMessageP2B", 17: "getMessagesC2B"}
+        fields = {
+            1: REGISTER,
+            4: {**REGISTER, "groupName": "g"},
+            13: {"clientId": "c", "topicName": "demo", "partitionId": 0, "data": b"x"},
+            17: {"clientId": "c", "topicName": "demo", "partitionId": 0, "groupName": "g"},
+        }[number]
+        if number == 4:
+            del fields["brokerCheckSum"]
+        if number == 13:
+            fields |= {"flag": 0, "checkSum": -1, "sentAddr": 0}
+
+        said = await peer.ask(names.get(number, "consumerRegisterC2M"), service=service, **fields)
+
+        assert said == Failure(1, JAVA, "Service Type is invalid!")
+        assert not peer.is_cut
+
+
+@pytest.mark.parametrize("version", [0, 1, 2, 3])
+@on_loop
+async def test_every_version_of_the_protocol_is_answered(version):
+    async with Rig() as rig:
+        rig.topic("demo")
+        assert (await rig.broker_peer().send("demo", version=version)).success
+        assert (await rig.master().ask("producerRegisterP2M", version=version, **REGISTER)).success
+
+
+@pytest.mark.parametrize(
+    ("version", "package"),
+    [(1, "com.tencent.tubemq"), (2, "org.apache.tubemq"), (3, "org.apache.inlong.tubemq")],
+)
+@on_loop
+async def test_a_standby_sends_clients_to_the_next_master(version, package):
+    """Seed 002, "Producer to Master": StandbyException, under the name that the client knows."""
+    async with Rig(tube=TubeSettings(standby=True)) as rig:
+        rig.topic("demo")
+        said = await rig.master().ask("producerRegisterP2M", version=version, **REGISTER)
+
+        assert (said.status, said.exception) == (1, f"{package}.corerpc.exception.StandbyException")
+        assert (await rig.broker_peer().send("demo")).success
+
+
+@pytest.mark.parametrize(
+    ("name", "fields"),
+    [
+        (
+            "brokerRegisterB2M",
+            {
+                "clientId": "1:h:1:2.4.0",
+                "brokerOnline": True,
+                "enableTls": False,
+                "readStatusRpt": 0,
+                "writeStatusRpt": 0,
+                "curBrokerConfId": 0,
+                "confCheckSumId": 0,
+                "brokerDefaultConfInfo": "",
+            },
+        ),
+        (
+            "brokerHeartbeatB2M",
+            {
+                "brokerId": "1",
+                "brokerOnline": True,
+                "readStatusRpt": 0,
+                "writeStatusRpt": 0,
+                "curBrokerConfId": 0,
+                "confCheckSumId": 0,
+                "takeConfInfo": False,
+                "takeRemovedTopicInfo": False,
+            },
+        ),
+        ("brokerCloseClientB2M", {"brokerId": "1"}),
+    ],
+)
+@on_loop
+async def test_real_brokers_are_told_that_they_cannot_join(name, fields):
+    async with Rig() as rig:
+        said = await rig.master().ask(name, **fields)
+
+        assert (said.success, said.errCode) == (False, 403)
+        assert "brokers cannot join" in said.errMsg
+
+
+# ---- what comes too late
+
+
+@on_loop
+async def test_a_request_older_than_its_timeout_is_dropped_without_an_answer():
+    """Seed 002: the timeout is how long a request may wait until it is worked on."""
+    async with Rig() as rig:
+        rig.topic("demo")
+        peer = rig.broker_peer()
+        peer._asked |= {1: "sendMessageP2B", 2: "sendMessageP2B", 3: "consumerHeartbeatC2B"}
+        beat = frame_of(
+            3, "consumerHeartbeatC2B", clientId="c", groupName="g", readStatus=0, timeout_ms=1_000
+        )
+        peer.stream.stop(STOP_SESSION)
+        early = send_frame(1, "demo", 0, b"early", timeout_ms=1_000)
+        peer.stream._frames.get_buffer()[: len(early)] = early
+        peer.stream.buffer_updated(len(early))
+        rest = send_frame(2, "demo", 0, b"in time", timeout_ms=60_000) + beat
+        peer.stream._frames.get_buffer()[: len(rest)] = rest
+        peer.stream.buffer_updated(len(rest))
+        peer.connection._note_stop()
+
+        await asyncio.sleep(2)
+        peer.stream.go_on(STOP_SESSION)
+        await settle()
+
+        assert [serial for serial in (1, 2, 3) if peer.answered(serial)] == [2]
+        assert rig.door.dropped == 2
+
+
+async def filled(rig: Rig) -> None:
+    """Bring the log under pressure: what is in memory is nearly all that may be."""
+    rig.topic("filler")
+    filler = rig.broker_peer()
+    while not rig.log.under_pressure:
+        assert (await filler.send("filler", data=b"x" * 100_000)).success
+
+
+@on_loop
+async def test_under_pressure_a_send_waits_for_room():
+    async with Rig(log_limits=NARROW) as rig:
+        rig.topic("demo")
+        await filled(rig)
+        peer = rig.broker_peer()
+
+        serial = peer.say("sendMessageP2B", **SEND)
+        assert peer.stream.stops & STOP_BROKER
+        await asyncio.sleep(5)
+        assert not peer.answered(serial)
+        await rig.flush()
+
+        assert (await peer.wait(serial)).success
+        assert not peer.stream.stops
+        assert rig.door.overflows == 0
+
+
+@on_loop
+async def test_a_send_that_would_wait_longer_than_its_client_is_refused_with_419():
+    async with Rig(log_limits=NARROW) as rig:
+        rig.topic("demo")
+        await filled(rig)
+        peer = rig.broker_peer()
+        began = rig.loop.time()
+
+        first = peer.say("sendMessageP2B", timeout_ms=2_000, **SEND)
+        said = await peer.wait(first)
+
+        assert (said.success, said.errCode) == (False, 419)
+        assert 1.7 < rig.loop.time() - began < 2.0
+        assert rig.door.overflows == 1
+        await rig.flush()
+        assert (await peer.send("demo")).success
+
+
+@on_loop
+async def test_each_send_that_waits_is_refused_at_its_own_time():
+    async with Rig(log_limits=NARROW) as rig:
+        rig.topic("demo")
+        await filled(rig)
+        peer = rig.broker_peer()
+        peer._asked |= {101: "sendMessageP2B", 102: "sendMessageP2B"}
+        peer.give(
+            send_frame(101, "demo", 0, b"x", timeout_ms=1_000)
+            + send_frame(102, "demo", 0, b"x", timeout_ms=4_000)
+        )
+
+        assert (await peer.wait(101)).errCode == 419
+        assert not peer.answered(102)
+        await rig.flush()
+
+        assert (await peer.wait(102)).success
+
+
+SEND = {
+    "clientId": "c",
+    "topicName": "demo",
+    "partitionId": 0,
+    "data": b"x",
+    "flag": 0,
+    "checkSum": -1,
+    "sentAddr": 0,
+}
+
+
+@on_loop
+async def test_thousands_of_sends_in_flight_are_all_taken():
+    """The Java client's asynchronous load has 2,000 on their way: none may be refused."""
+    async with Rig() as rig:
+        rig.topic("demo")
+        peer = rig.broker_peer()
+        peer._asked |= dict.fromkeys(range(3_000), "sendMessageP2B")
+        frames = b"".join(send_frame(serial, "demo", 0, b"x" * 100) for serial in range(3_000))
+
+        for at in range(0, len(frames), 32_000):
+            peer.give(frames[at : at + 32_000])
+            await settle()
+        await peer.wait(2_999)
+
+        assert all(peer.answer(serial).success for serial in range(3_000))
+        assert rig.door.overflows == 0
+
+
+@on_loop
+async def test_with_much_in_flight_a_connection_is_not_read():
+    async with Rig(tube=TubeSettings(sends_in_flight_max=10)) as rig:
+        rig.topic("demo")
+        peer = rig.broker_peer()
+        for serial in range(1, 11):
+            peer._asked[serial] = "sendMessageP2B"
+
+        peer.give(b"".join(send_frame(serial, "demo", 0, b"x") for serial in range(1, 11)))
+        assert peer.stream.stops & STOP_SESSION
+        await settle()
+
+        assert not peer.stream.stops
+        peer.look()
+        assert len(peer.order) == 10
+
+
+# ---- the end
+
+
+@on_loop
+async def test_a_drain_answers_what_is_in_flight_and_closes():
+    async with Rig() as rig:
+        rig.topic("demo")
+        peer = rig.broker_peer()
+        serial = peer.say("sendMessageP2B", **SEND)
+
+        peer.connection.drain()
+        assert not peer.is_cut
+        await settle()
+
+        assert peer.answer(serial).success
+        assert peer.is_cut
+
+
+@on_loop
+async def test_an_idle_connection_is_cut():
+    async with Rig(limits=Limits(idle_s=100)) as rig:
+        peer = rig.broker_peer()
+        peer.stream.sweep(0)
+        peer.stream.sweep(101)
+        assert peer.is_cut
+
+
+@on_loop
+async def test_what_is_larger_than_a_request_can_be_ends_the_connection():
+    async with Rig(tube=TubeSettings(request_bytes_max=10_000)) as rig:
+        peer = rig.broker_peer()
+        peer.say("consumerHeartbeatC2B", clientId="c" * 20_000, groupName="g", readStatus=0)
+        assert peer.is_cut

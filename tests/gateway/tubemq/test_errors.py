@@ -1,0 +1,40 @@
+"""Every reason to say no has a TubeMQ code: no class of any room may fall through the table."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.gateway.pulsar.test_errors import EVERY
+from trilogue.broker import errors as broker
+from trilogue.entry.tubemq_entry import WrongChecksum
+from trilogue.gateway.tubemq.errors import CODES, EXPECTED, Refusal, code_of
+from trilogue.log.errors import DiskFull
+from trilogue.wire.tubemq.errors import TubeCode
+
+
+@pytest.mark.parametrize("kind", EVERY, ids=lambda kind: kind.__name__)
+def test_every_error_has_a_code_of_its_own_or_of_a_base_that_says_something(kind):
+    known = next(base for base in kind.__mro__ if base in CODES)
+
+    assert known is not broker.BrokerError or kind is broker.BrokerError
+    assert isinstance(CODES[known], TubeCode)
+    assert CODES[known] is not TubeCode.SUCCESS
+
+
+@pytest.mark.parametrize(
+    ("problem", "code"),
+    [
+        (WrongChecksum(1, 2), TubeCode.FORBIDDEN),
+        (DiskFull(), TubeCode.SERVICE_UNAVAILABLE),
+        (broker.UnknownTopic(), TubeCode.FORBIDDEN),
+        (broker.AuthenticationFailed(), TubeCode.CERTIFICATE_FAILURE),
+        (Refusal(TubeCode.NO_NODE, "no"), TubeCode.NO_NODE),
+        (ValueError(), TubeCode.INTERNAL_ERROR),
+    ],
+)
+def test_clients_are_told_what_they_act_upon(problem, code):
+    assert code_of(problem) is code
+
+
+def test_what_handlers_catch_is_what_the_table_knows():
+    assert all(any(issubclass(kind, root) for root in EXPECTED) for kind in CODES)

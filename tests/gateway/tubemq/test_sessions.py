@@ -1,0 +1,57 @@
+"""Who is there: the longest silent goes first, nobody goes early, and there is room for so many."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from trilogue.gateway.tubemq.sessions import Sessions
+
+
+def test_a_client_is_there_until_it_was_silent_for_the_time():
+    sessions: Sessions[str] = Sessions(30.0, most=10)
+    sessions.put("a", "A", 0.0)
+    sessions.put("b", "B", 10.0)
+    assert sessions.heard("a", 29.0) == "A"
+
+    assert sessions.expire(39.9) == []
+    assert sessions.expire(40.0) == [("b", "B")]
+    assert sessions.find("a") == "A"
+    assert sessions.expire(59.0) == [("a", "A")]
+    assert len(sessions) == 0
+
+
+def test_there_is_no_room_for_one_more_but_for_the_same_again():
+    sessions: Sessions[int] = Sessions(30.0, most=2)
+
+    assert sessions.put("a", 1, 0.0)
+    assert sessions.put("b", 2, 0.0)
+    assert not sessions.put("c", 3, 0.0)
+    assert sessions.put("a", 4, 0.0)
+    assert sessions.find("a") == 4
+
+
+def test_nobody_who_is_not_there_is_heard_or_dropped():
+    sessions: Sessions[int] = Sessions(30.0, most=2)
+
+    assert sessions.heard("a", 0.0) is None
+    assert sessions.drop("a") is None
+    assert "a" not in sessions
+
+
+@given(st.lists(st.tuples(st.sampled_from("abcde"), st.sampled_from(["put", "heard", "drop"]))))
+def test_who_expires_is_who_was_silent(steps):
+    sessions: Sessions[None] = Sessions(5.0, most=100)
+    heard: dict[str, int] = {}
+    for now, (client, step) in enumerate(steps):
+        gone = {each for each, at in heard.items() if now - at >= 5}
+        assert {each for each, _ in sessions.expire(now)} == gone
+        for each in gone:
+            del heard[each]
+        if step == "drop":
+            sessions.drop(client)
+            heard.pop(client, None)
+        elif step == "put" or client in heard:
+            getattr(sessions, step)(client, *((None,) if step == "put" else ()), now)
+            heard[client] = now
+    assert [each for each, _ in sessions.all()] == sorted(heard, key=heard.__getitem__)
