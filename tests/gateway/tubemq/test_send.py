@@ -2,21 +2,269 @@
 
 from __future__ import annotations
 
+import errno
+from zlib import crc32
+
+import pytest
+
 from tests.gateway.loop import on_loop
-from tests.gateway.tubemq.rig import Rig
+from tests.gateway.tubemq.rig import Rig, send_frame, settle
+from trilogue.broker.access import Operation, ResourceKind
+from trilogue.entry.tubemq_blob import message_id, read_stored, verify_entry
+from trilogue.entry.walk import read_header
+from trilogue.gateway.tubemq.authentication import AuthenticationSettings
+from trilogue.log.partition_log import Hot
+
+MIB = 1 << 20
+
+
+def stored(rig: Rig, topic: str, partition: int = 0):
+    """The entries of a partition, read as they are stored."""
+    log = rig.broker.cluster.topic(rig.name(topic)).partition(partition).log
+    found = log.read(0, 1 << 20)
+    assert isinstance(found, Hot)
+    entries = []
+    data = memoryview(b"".join(found.slices))
+    while data:
+        header = read_header(data)
+        verify_entry(data[: header.length], header)
+        entries.append((header, read_stored(data[: header.length])))
+        data = data[header.length :]
+    return entries
 
 
 @on_loop
 async def test_a_message_is_answered_with_its_id_time_and_offset():
     async with Rig() as rig:
-        rig.topic("demo", 3)
+        topic = rig.topic("demo", 3)
         broker = rig.broker_peer()
 
         first = await broker.send("demo", 1, b"hello")
         second = await broker.send("demo", 1, b"again")
 
         assert (first.success, first.errCode) == (True, 200)
+        assert first.messageId == message_id(topic.partitions[1].partition_id, 0)
         assert first.errMsg == str(first.messageId)
         assert (first.appendOffset, second.appendOffset) == (0, 1)
         assert first.appendTime == rig.now_ms
+        assert first.HasField("requireAuth")
         assert not first.requireAuth
+
+
+@on_loop
+async def test_a_message_is_stored_as_it_came():
+    async with Rig() as rig:
+        rig.topic("demo")
+        data = b"\0\0\0\x27$msgType$=typeA,$msgTime$=202611211200" + b"body"
+
+        said = await rig.broker_peer().send(
+            data=data, flag=1, msgType="typeA", msgTime="202611211200", sentAddr=-1073741310
+        )
+
+        assert said.success
+        [(header, found)] = stored(rig, "demo")
+        assert (header.base_offset, header.span, header.max_timestamp) == (0, 1, rig.now_ms)
+        assert bytes(found.data) == data
+        assert (found.flag, found.message_type, found.message_time) == (1, "typeA", 202611211200)
+        assert (found.sent_addr, found.broker_ms) == (-1073741310, rig.now_ms)
+
+
+@on_loop
+async def test_an_answer_leaves_only_when_the_message_is_durable():
+    async with Rig() as rig:
+        rig.topic("demo")
+        broker = rig.broker_peer()
+        broker._asked[5] = "sendMessageP2B"
+        durable = rig.log.journal.durable_through
+
+        broker.give(send_frame(5, "demo", 0, b"x"))
+        assert not broker.answered(5)
+        await settle()
+
+        assert broker.answer(5).success
+        assert rig.log.journal.durable_through == durable + 1
+
+
+@on_loop
+async def test_the_sends_of_a_turn_share_one_commit_and_one_write():
+    async with Rig() as rig:
+        rig.topic("demo", 2)
+        broker = rig.broker_peer()
+        broker._asked |= dict.fromkeys(range(50), "sendMessageP2B")
+        commits, writes = rig.log.journal.counts.commits, broker.transport.writes
+
+        broker.give(b"".join(send_frame(serial, "demo", serial % 2, b"x") for serial in range(50)))
+        await settle()
+
+        assert [broker.answer(serial).appendOffset for serial in range(50)] == [
+            serial // 2 for serial in range(50)
+        ]
+        assert rig.log.journal.counts.commits == commits + 1
+        assert broker.transport.writes == writes + 1
+
+
+@on_loop
+async def test_a_topic_acknowledged_from_memory_is_answered_at_once():
+    async with Rig() as rig:
+        rig.topic("fast", flush="interval")
+        broker = rig.broker_peer()
+        broker._asked[5] = "sendMessageP2B"
+        durable = rig.log.journal.durable_through
+
+        broker.give(send_frame(5, "fast", 0, b"x"))
+
+        assert broker.answer(5).appendOffset == 0
+        assert rig.log.journal.durable_through == durable
+
+
+@pytest.mark.parametrize("checksum", [-1, crc32(b"hello") & 0x7FFFFFFF])
+@on_loop
+async def test_a_right_checksum_is_taken_and_so_is_none(checksum):
+    async with Rig() as rig:
+        rig.topic("demo")
+        assert (await rig.broker_peer().send(data=b"hello", checkSum=checksum)).success
+
+
+NOT_THERE = "not existed, please check your configure"
+SUM = crc32(b"hello") & 0x7FFFFFFF
+
+
+@pytest.mark.parametrize(
+    ("fields", "code", "text"),
+    [
+        (
+            {"checkSum": 12345},
+            403,
+            f"Checksum msg data failure: 12345 of demo not equal to the data's checksum of {SUM}",
+        ),
+        ({"topic": "nope_nope"}, 403, f"topicName nope_nope {NOT_THERE}"),
+        ({"topic": "a:b"}, 403, f"topicName a:b {NOT_THERE}"),
+        ({"topic": ""}, 403, f"topicName  {NOT_THERE}"),
+        ({"partition": 99}, 403, f"partitionId demo-99 {NOT_THERE}"),
+        ({"partition": -1}, 403, f"partitionId demo--1 {NOT_THERE}"),
+        ({"data": b""}, 400, "data length is zero!"),
+        (
+            {"data": b"x" * (MIB + 20_000)},
+            400,
+            "data length over max length, allowed max length is 1058816, data length is 1068576",
+        ),
+        ({"flag": 1, "data": b"\0\0\1\0cut"}, 400, ""),
+        ({"msgTime": "yesterday"}, 400, ""),
+    ],
+    ids=lambda value: str(value)[:30],
+)
+@on_loop
+async def test_what_cannot_be_kept_is_refused_in_the_real_brokers_words(fields, code, text):
+    async with Rig() as rig:
+        rig.topic("demo", 3)
+        broker = rig.broker_peer()
+
+        said = await broker.send(**{"topic": "demo", "partition": 0, "data": b"hello", **fields})
+
+        assert (said.success, said.errCode) == (False, code)
+        assert said.errMsg.startswith(text)
+        assert said.errMsg
+        assert (await broker.send("demo")).appendOffset == 0
+
+
+@on_loop
+async def test_a_topic_has_its_own_largest_message_and_10_kib_beyond():
+    async with Rig() as rig:
+        rig.topic("small", max_message_bytes="20000")
+        broker = rig.broker_peer()
+
+        assert (await broker.send("small", data=b"x" * (20_000 + 10_240))).success
+        assert (await broker.send("small", data=b"x" * (20_000 + 10_241))).errCode == 400
+
+
+@on_loop
+async def test_a_topic_that_takes_no_messages_says_so():
+    async with Rig() as rig:
+        topic = rig.topic("closed")
+        plan = rig.broker.cluster.plan_alter(topic.name, {"tubemq.accept-publish": "false"})
+        broker = rig.broker_peer()
+        assert (await broker.send("closed")).success
+        await rig.commit(plan)
+
+        said = await broker.send("closed")
+
+        assert (said.success, said.errCode) == (False, 403)
+        assert said.errMsg == "topicName closed has been closed"
+
+
+@on_loop
+async def test_a_deleted_topic_is_not_there_from_then_on():
+    async with Rig() as rig:
+        topic = rig.topic("gone")
+        broker = rig.broker_peer()
+        assert (await broker.send("gone")).success
+        await rig.commit(rig.broker.cluster.plan_delete(topic.name))
+
+        assert (await broker.send("gone")).errCode == 403
+
+
+@on_loop
+async def test_who_may_not_write_is_told_so_and_asked_for_by_the_canonical_name():
+    async with Rig() as rig:
+        rig.topic("demo")
+        broker = rig.broker_peer()
+        assert (await broker.send("demo")).success
+        rig.rules.deny(Operation.WRITE, ResourceKind.TOPIC, "public/default/demo")
+
+        said = await broker.send("demo")
+
+        assert (said.success, said.errCode) == (False, 415)
+
+
+@on_loop
+async def test_a_wrong_visit_token_is_refused_where_they_are_checked():
+    async with Rig(demands=AuthenticationSettings(checks_visit=True)) as rig:
+        rig.topic("demo")
+        broker = rig.broker_peer()
+        right = {"visitAuthorizedToken": rig.door.tokens.visit}
+
+        assert (await broker.send("demo", authInfo=right)).success
+        said = await broker.send("demo", authInfo={"visitAuthorizedToken": 5})
+
+        assert (said.success, said.errCode) == (False, 415)
+        assert said.errMsg == "Visit Authorized Token is invalid!"
+        assert (await broker.send("demo")).errCode == 415
+
+
+@on_loop
+async def test_a_failed_disk_takes_all_answers_of_the_turn_back():
+    async with Rig() as rig:
+        rig.topic("demo")
+        broker = rig.broker_peer()
+        broker._asked |= dict.fromkeys((101, 102, 103), "sendMessageP2B")
+        rig.fs.fail("write", errno.EIO)
+
+        broker.give(b"".join(send_frame(serial, "demo", 0, b"x") for serial in (101, 102, 103)))
+        await settle()
+
+        assert [broker.answer(serial).errCode for serial in (101, 102, 103)] == [503] * 3
+        assert (await broker.send("demo")).errCode == 503
+
+
+@on_loop
+async def test_a_topic_that_wants_encrypted_messages_takes_none_of_these():
+    async with Rig() as rig:
+        topic = rig.topic("secret")
+        plan = rig.broker.cluster.plan_alter(topic.name, {"pulsar.encryptionRequired": "true"})
+        await rig.commit(plan)
+
+        said = await rig.broker_peer().send("secret")
+
+        assert (said.success, said.errCode) == (False, 403)
+
+
+@on_loop
+async def test_the_door_counts_what_it_keeps():
+    async with Rig() as rig:
+        rig.topic("demo")
+        broker = rig.broker_peer()
+        await broker.send("demo", data=b"12345")
+        await broker.send("nope", data=b"12345")
+
+        assert (rig.door.messages_in, rig.door.bytes_in) == (1, 5)
+        assert rig.door.broker_side.requests == {13: 2}
