@@ -176,10 +176,9 @@ def test_the_largest_message_is_the_topics_then_the_clusters_then_a_mebibyte(hou
     own = house.create_topic("own", settings={"max.message.bytes": "2000"})
 
     assert rules.message_size_max(topic) == 1 << 20
-    assert rules.own_message_size(topic) is None
     house.carry_out(rules.plan_cluster(ClusterSaid(message_mib_max=3)))
     assert rules.message_size_max(topic) == 3 << 20
-    assert rules.message_size_max(own) == rules.own_message_size(own) == 2000
+    assert rules.message_size_max(own) == 2000
     with pytest.raises(InvalidSetting):
         rules.plan_cluster(ClusterSaid(message_mib_max=16))
 

@@ -18,6 +18,7 @@ decided. The id of a flow control changes whenever its text does: clients compar
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping
+from types import MappingProxyType
 from typing import NamedTuple, TypeVar
 
 import msgspec
@@ -109,15 +110,22 @@ class TopicSaid(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class GroupSaid(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What holds for one group."""
+    """What holds for one group.
+
+    A rate is how many brokers there may be for each member of a group; as there is one broker, any
+    rate is kept.
+    """
 
     flow: FlowText = FlowText()
+    checks_rate: bool = False
+    rate: int = 0
     stamp: Stamp = Stamp()
 
 
 class ConsumeSaid(msgspec.Struct, frozen=True, omit_defaults=True):
     """What one group may do with one topic."""
 
+    named: bool = True  # as one that may read a topic which only named groups may
     may: bool = True
     reason: str = ""  # why it may not
     filtered: bool = False  # only with filters, and only with these
@@ -128,6 +136,7 @@ class ConsumeSaid(msgspec.Struct, frozen=True, omit_defaults=True):
 Record = ClusterSaid | BrokerSaid | TopicSaid | GroupSaid | ConsumeSaid
 R = TypeVar("R", ClusterSaid, BrokerSaid, TopicSaid, GroupSaid, ConsumeSaid)
 NOTHING_OF_TOPIC, NOTHING_OF_GROUP = TopicSaid(), GroupSaid()
+_NOTHING: Mapping[str, ConsumeSaid] = MappingProxyType({})
 
 
 class GroupRules:
@@ -139,7 +148,8 @@ class GroupRules:
         self.broker = BrokerSaid()
         self.topics: dict[str, TopicSaid] = {}
         self.groups: dict[str, GroupSaid] = {}
-        self._consume: dict[tuple[str, str], ConsumeSaid] = {}
+        self._consume: dict[str, dict[str, ConsumeSaid]] = {}  # by topic, by group
+        self._consume_count = 0
         self._default_flow = NO_FLOW
         self._flows: dict[str, Flow] = {}
         self._texts: dict[str, str] = {}
@@ -154,20 +164,21 @@ class GroupRules:
     ) -> Denial | None:
         """Say why a group may not read a topic with these filters; None: it may."""
         named = str(topic)
-        said = self._consume.get((group, named))
-        if said is None:
-            if self.topics.get(named, NOTHING_OF_TOPIC).named_groups_only:
-                return Denial(
-                    GROUP_FORBIDDEN,
-                    f"[unAuthorized Group] {group} is not authorized to consume {topic.name}",
-                )
-            return None
-        if not said.may:
+        said = self.consume(group, named)
+        if said is not None and not said.may:
             why = f": {said.reason}" if said.reason else ""
             return Denial(
                 GROUP_FORBIDDEN,
                 f"[Restricted Group] {group} is forbidden to consume {topic.name}{why}",
             )
+        named_only = self.topics.get(named, NOTHING_OF_TOPIC).named_groups_only
+        if named_only and (said is None or not said.named):
+            return Denial(
+                GROUP_FORBIDDEN,
+                f"[unAuthorized Group] {group} is not authorized to consume {topic.name}",
+            )
+        if said is None:
+            return None
         return _check_filters(said, group, topic, filters) if said.filtered else None
 
     def flow(self, group: str) -> Flow:
@@ -205,26 +216,31 @@ class GroupRules:
         return TUBEMQ_DELETED not in topic.settings
 
     def message_size_max(self, topic: Topic) -> int:
-        """Bytes of the largest body that TubeMQ clients may write to a topic."""
-        if SIZE_KEY in topic.settings or not self.cluster.message_mib_max:
-            size = topic.partitions[0].message_size_max
-            return size if SIZE_KEY in topic.settings else max(1, size - KAFKA_SLACK)
-        return self.cluster.message_mib_max * MIB
+        """Bytes of the largest message that TubeMQ clients may write to a topic.
 
-    def own_message_size(self, topic: Topic) -> int | None:
-        """The same if the topic has one of its own, which clients are told with the topic."""
-        return self.message_size_max(topic) if SIZE_KEY in topic.settings else None
+        What the topic says for itself goes before what the administrators said for all of them, and
+        that before what the node says for all protocols.
+        """
+        size = topic.partitions[0].message_size_max
+        if SIZE_KEY in topic.settings:
+            return size
+        return self.cluster.message_mib_max * MIB or max(1, size - KAFKA_SLACK)
 
     # -- what administrators ask
 
     def consume(self, group: str, topic: str) -> ConsumeSaid | None:
         """What was said of a group and a topic (canonically named)."""
-        return self._consume.get((group, topic))
+        return self._consume.get(topic, _NOTHING).get(group)
+
+    def of_topic(self, topic: str) -> list[tuple[str, ConsumeSaid]]:
+        """What was said of a topic and groups, in their order."""
+        return sorted(self._consume.get(topic, _NOTHING).items())
 
     def every_consume(self) -> Iterator[tuple[str, str, ConsumeSaid]]:
-        """All of that, in order: group, topic, what was said."""
-        for (group, topic), said in sorted(self._consume.items()):
-            yield group, topic, said
+        """All of that: group, topic, what was said, in the order of topics and groups."""
+        for topic in sorted(self._consume):
+            for group, said in self.of_topic(topic):
+                yield group, topic, said
 
     # -- changes
 
@@ -265,8 +281,8 @@ class GroupRules:
         if len(rules.reason) > TEXT_SIZE_MAX:
             raise InvalidSetting(f"a reason has at most {TEXT_SIZE_MAX} characters")
         _check_filter_texts(rules.filters)
-        if (group, str(topic)) not in self._consume:
-            _check_room(self._consume)
+        if self.consume(group, str(topic)) is None:
+            _check_room(range(self._consume_count))
         return self._put(key, rules)
 
     # -- inside
@@ -311,7 +327,9 @@ class GroupRules:
             self._flows[group] = _flow(key, said.flow)
         else:
             group, _, topic = key.removeprefix(CONSUME_KEY).partition("/")
-            self._consume[group, topic] = _read(key, text, ConsumeSaid)
+            groups = self._consume.setdefault(topic, {})
+            self._consume_count += group not in groups
+            groups[group] = _read(key, text, ConsumeSaid)
 
     def _forget(self, key: str) -> None:
         self._texts.pop(key, None)
@@ -323,7 +341,10 @@ class GroupRules:
             self._flows.pop(group, None)
         else:
             group, _, topic = key.removeprefix(CONSUME_KEY).partition("/")
-            self._consume.pop((group, topic), None)
+            groups = self._consume.get(topic, {})
+            self._consume_count -= groups.pop(group, None) is not None
+            if not groups:
+                self._consume.pop(topic, None)
 
 
 def flow_said(before: FlowText, text: str, *, holds: bool, now_ms: int) -> FlowText:

@@ -332,6 +332,13 @@ class Readings:
                 tell(reader)
         return promise
 
+    def forget(self, partition: Partition, group: str) -> Promise[None]:
+        """Let a group be nowhere, for which nobody reads: it begins anew."""
+        key = (partition.partition_id, group)
+        assert key not in self._readers, "somebody reads"
+        self._starts.pop(key, None)
+        return self._move(key, NO_OFFSET)
+
     def _first(self, partition: Partition, known: int | None, offset: int, read_status: int) -> int:
         first, end = partition.log.start_offset, partition.log.stable_end
         if read_status == ALWAYS_FROM_END:

@@ -42,6 +42,7 @@ DELETE = "delete"
 
 # Kept with a topic, said by TubeMQ's administration: whether its clients may write and read.
 TUBEMQ_PUBLISH, TUBEMQ_SUBSCRIBE = "tubemq.accept-publish", "tubemq.accept-subscribe"
+TUBEMQ_STAMP = "tubemq.stamp"  # who made and changed it, as JSON
 TUBEMQ_DELETED = "tubemq.deleted"  # taken from TubeMQ's clients; until it is removed, or not
 
 
