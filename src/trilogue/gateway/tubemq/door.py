@@ -134,7 +134,7 @@ class TubeDoor(Doorway):
         found = self._targets[spelled] = Target(
             topic,
             Resource(ResourceKind.TOPIC, str(topic.name)),
-            self.broker.rules.message_size_max(topic) + SLACK,
+            self.largest_message(topic) + SLACK,
             self.takes_messages(topic),
         )
         return found
@@ -154,6 +154,10 @@ class TubeDoor(Doorway):
         if any(partition.terminated for partition in topic.partitions):
             return False
         return self.broker.rules.accepts_publish(topic)
+
+    def largest_message(self, topic: Topic) -> int:
+        """Bytes of it, as producers are told."""
+        return self.broker.rules.message_size_max(topic)
 
     @property
     def message_bytes_max(self) -> int:
@@ -184,7 +188,7 @@ class TubeDoor(Doorway):
 
     def topic_info(self, topic: Topic) -> str:
         """What a producer is told: `topic#brokerId:partitions:stores#largest message`."""
-        size = self.broker.rules.message_size_max(topic)
+        size = self.largest_message(topic)
         name = spelled_tubemq(topic.name)
         return f"{name}#{BROKER_ID}:{len(topic.partitions)}:1#{size}"
 
