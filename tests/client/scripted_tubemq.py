@@ -92,7 +92,7 @@ class ScriptedTube:
 
     def full(self, partition: int = 0, topic: str = TOPIC) -> str:
         """A partition and its broker, as events name them."""
-        return f"{self.broker}#{topic}:{partition}"
+        return f"{self.brokers[0]}#{topic}:{partition}"
 
     async def __aenter__(self) -> Self:
         await self.open()

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 from google.protobuf.message import Message as Proto
@@ -200,6 +201,8 @@ class Producer(Session):
         except asyncio.CancelledError:
             if waiter.done() and not waiter.cancelled():
                 self._make_room()  # it was for us, and we are gone
+            with suppress(ValueError):
+                self._room.remove(waiter)
             raise
 
     def _make_room(self) -> None:

@@ -259,6 +259,8 @@ class Reading:
                 except BaseException as problem:
                     if waiter.done() and not waiter.cancelled():
                         self._wake_one()  # it was for us, and we are gone
+                    with suppress(ValueError):
+                        self._waiting.remove(waiter)
                     if isinstance(problem, TimeoutError):
                         raise self._no_message() from None
                     raise

@@ -1,0 +1,596 @@
+"""What a consumer does with brokers: getting, confirming, positions, filters, what is refused."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from tests.client.scripted_tubemq import (
+    GROUP,
+    HANG_UP,
+    SILENCE,
+    TOPIC,
+    Peer,
+    ScriptedTube,
+    eventually,
+    on_server,
+    transfer,
+)
+from trilogue.client.errors import ClientError
+from trilogue.client.tubemq import (
+    Batch,
+    ClosedError,
+    Confirm,
+    Consumer,
+    Message,
+    NoMessage,
+    Position,
+    TubeClient,
+    TubeError,
+)
+from trilogue.client.tubemq.consumer import filters_of
+from trilogue.client.tubemq.message import encoded
+from trilogue.wire.tubemq.errors import TubeCode
+
+
+def put(server: ScriptedTube, *bodies: bytes, partition: int = 0, kind: str | None = None) -> None:
+    """Have messages stored in a partition."""
+    for body in bodies:
+        message = Message(TOPIC, body)
+        if kind is not None:
+            message.put_system_header(kind, "202611211200")
+        data, flag, _ = encoded(message, 1 << 20)
+        server.stored[f"1:{TOPIC}:{partition}"].append((data, flag))
+
+
+def bodies(batch: Batch) -> list[bytes]:
+    return [message.body for message in batch]
+
+
+async def reader(client: TubeClient, **options: Any) -> Consumer:
+    """A consumer that has its partitions."""
+    consumer = await client.consumer(GROUP, TOPIC, **options)
+    await eventually(lambda: len(consumer.partitions) == 3)
+    return consumer
+
+
+@on_server
+async def test_a_pack_is_got_confirmed_and_not_got_again(server: ScriptedTube, client: TubeClient):
+    """Seed 002, consumer: getting and confirming go in pairs."""
+    put(server, b"a", b"b")
+    consumer = await reader(client)
+    batch = await consumer.get(5)
+    assert (bodies(batch), batch.offset, batch.max_offset) == ([b"a", b"b"], 0, 2)
+    assert (batch.topic, batch.partition, len(batch)) == (TOPIC, f"1:{TOPIC}:0", 2)
+    await consumer.confirm(batch)
+    (commit,) = server.all("consumerCommitC2B")
+    put(server, b"c")
+
+    assert commit.lastPackConsumed
+    assert bodies(await consumer.get(5)) == [b"c"]
+    assert consumer.offsets()[batch.partition].current == 2
+
+
+@on_server
+async def test_a_pack_that_is_rolled_back_comes_again(server: ScriptedTube, client: TubeClient):
+    put(server, b"a", b"b")
+    consumer = await reader(client)
+    await consumer.rollback(await consumer.get(5))
+    again = await consumer.get(5)
+
+    assert bodies(again) == [b"a", b"b"]
+    (commit,) = server.all("consumerCommitC2B")
+    assert not commit.lastPackConsumed
+
+
+@on_server
+async def test_a_confirmation_can_go_with_the_next_get(server: ScriptedTube, client: TubeClient):
+    put(server, b"a")
+    consumer = await reader(client, confirm=Confirm.NEXT_GET)
+    await consumer.rollback(await consumer.get(5))
+    batch = await consumer.get(5)
+    await consumer.confirm(batch)
+    put(server, b"b")
+
+    assert bodies(await consumer.get(5)) == [b"b"]
+    assert not server.all("consumerCommitC2B")
+    asked = [one for one in server.all("getMessagesC2B") if one.partitionId == 0]
+    assert asked[-1].lastPackConsumed
+
+
+@on_server
+async def test_what_was_confirmed_last_is_told_when_the_partition_is_given_back(
+    server: ScriptedTube, client: TubeClient
+):
+    """Wire fact: readStatus 0 of an unregistration commits, 1 does not."""
+    put(server, b"a")
+    put(server, b"b", partition=1)
+    consumer = await reader(client, confirm=Confirm.NEXT_GET)
+    first, second = await consumer.get(5), await consumer.get(5)
+    consumer.pause(*consumer.partitions)
+    await consumer.confirm(first)
+    await consumer.close()
+
+    left = {one.partitionId: one for one in server.all("consumerRegisterC2B") if one.opType == 32}
+    numbers = [int(batch.partition[-1]) for batch in (first, second)]
+    assert [left[number].readStatus for number in numbers] == [0, 1]
+    assert len(left) == 3
+
+
+@on_server
+async def test_one_pack_of_a_partition_is_in_hand_at_a_time(
+    server: ScriptedTube, client: TubeClient
+):
+    put(server, b"a")
+    put(server, b"b", partition=1)
+    consumer = await reader(client)
+    first, second = await consumer.get(5), await consumer.get(5)
+    put(server, b"c")
+    assert {first.partition, second.partition} == {f"1:{TOPIC}:0", f"1:{TOPIC}:1"}
+    with pytest.raises(NoMessage) as nothing:
+        await consumer.get(0.05)
+
+    assert nothing.value.err_code == 404
+
+
+@on_server
+async def test_what_is_missing_is_said_when_there_is_no_message(
+    server: ScriptedTube, client: TubeClient
+):
+    """Wire facts: 404, and 405, 406 and 408 of the client itself."""
+    server.allocate = False
+    consumer = await client.consumer(GROUP, TOPIC)
+    codes = []
+
+    async def code() -> None:
+        with pytest.raises(NoMessage) as nothing:
+            await consumer.get(0.05)
+        codes.append(nothing.value.err_code)
+
+    await code()
+    server.allocate = True
+    await eventually(lambda: len(consumer.partitions) == 3)
+    await code()
+    consumer.pause(*consumer.partitions)
+    await code()
+    consumer.resume(*consumer.partitions, "1:not:0")
+    for number in range(3):
+        put(server, b"x", partition=number)
+    for _ in range(3):
+        await consumer.get(5)
+    await code()
+
+    assert codes == [406, 404, 405, 408]
+
+
+@on_server
+async def test_a_pack_that_is_not_confirmed_in_time_comes_again(
+    server: ScriptedTube, client: TubeClient
+):
+    put(server, b"a")
+    consumer = await reader(client, confirm_timeout_s=0.05)
+    late = await consumer.get(5)
+    again = await consumer.get(5)
+    await consumer.confirm(again)
+
+    assert bodies(late) == bodies(again) == [b"a"]
+    for settle in (consumer.confirm, consumer.rollback):
+        with pytest.raises(TubeError) as refused:
+            await settle(late)
+        assert refused.value.err_code == 400
+    with pytest.raises(TubeError):
+        await consumer.confirm(again)
+
+
+@on_server
+async def test_a_broker_that_confirms_for_nobody_has_the_partition_registered_again(
+    server: ScriptedTube, client: TubeClient
+):
+    put(server, b"a")
+    consumer = await reader(client)
+    batch = await consumer.get(5)
+    server.next_up["consumerCommitC2B"].append(401)
+    with pytest.raises(TubeError) as refused:
+        await consumer.confirm(batch)
+    await server.saw("consumerRegisterC2B", 4)
+
+    assert refused.value.err_code == 401
+    assert bodies(await consumer.get(5)) == [b"a"]
+
+
+# Where the reading begins.
+
+
+@pytest.mark.parametrize("position", list(Position))
+def test_the_position_is_told_with_the_first_registration_only(position: Position):
+    """Wire fact: readStatus 0 where it was, 1 a new group at the end, 2 always at the end."""
+
+    @on_server
+    async def work(server: ScriptedTube, client: TubeClient):
+        consumer = await reader(client, position=position)
+        await consumer.set_offset(f"1:{TOPIC}:1", 5)
+        taken = [one for one in server.all("consumerRegisterC2B") if one.opType == 31]
+
+        assert [one.readStatus for one in taken] == [position] * 3 + [0]
+        assert [one.HasField("currOffset") for one in taken] == [False] * 3 + [True]
+
+    work()
+
+
+@on_server
+async def test_an_offset_can_be_set(server: ScriptedTube, client: TubeClient):
+    put(server, b"a", b"b", b"c")
+    consumer = await reader(client)
+    batch = await consumer.get(5)
+    await consumer.set_offset(batch.partition, 1)
+    with pytest.raises(TubeError):
+        await consumer.confirm(batch)
+
+    again = await consumer.get(5)
+    assert (bodies(again), again.offset) == ([b"b", b"c"], 1)
+    with pytest.raises(TubeError) as refused:
+        await consumer.set_offset("1:other:0", 1)
+    assert refused.value.err_code == 406
+
+
+@on_server
+async def test_offsets_are_those_that_the_broker_said_last(
+    server: ScriptedTube, client: TubeClient
+):
+    put(server, b"a", b"b")
+    server.at[f"1:{TOPIC}:0"] = 1
+    consumer = await reader(client)
+    at = consumer.offsets()
+
+    assert at[f"1:{TOPIC}:0"][:2] == (1, 2)
+    assert at[f"1:{TOPIC}:1"][:2] == (0, 0)
+
+
+# Which messages.
+
+
+@on_server
+async def test_filters_are_told_to_master_and_broker(server: ScriptedTube, client: TubeClient):
+    consumer = await client.consumer(GROUP, {TOPIC: ["b", "a"], "other": []})
+    (asked,) = server.all("consumerRegisterC2M")
+    taken = await server.saw("consumerRegisterC2B", 3)
+
+    assert list(asked.topicCondition) == [f"{TOPIC}#a,b"]
+    assert list(asked.topicList) == [TOPIC, "other"]
+    assert list(taken[0].filterCondStr) == ["a", "b"]
+    assert consumer.topics["other"] == frozenset()
+
+
+@on_server
+async def test_types_are_compared_again_as_text(server: ScriptedTube, client: TubeClient):
+    """Wire fact: brokers filter by a hash, which AaAa and BBBB share."""
+    put(server, b"wanted", kind="AaAa")
+    put(server, b"not wanted", kind="BBBB")
+    put(server, b"no type")
+    consumer = await client.consumer(GROUP, {TOPIC: ["AaAa"]})
+
+    assert bodies(await consumer.get(5)) == [b"wanted"]
+
+
+@on_server
+async def test_a_pack_of_which_nothing_is_wanted_is_passed(
+    server: ScriptedTube, client: TubeClient
+):
+    put(server, b"not wanted", kind="BBBB")
+    consumer = await client.consumer(GROUP, {TOPIC: ["AaAa"]})
+    with pytest.raises(NoMessage):
+        await consumer.get(0.3)
+    put(server, b"wanted", kind="AaAa")
+
+    assert bodies(await consumer.get(5)) == [b"wanted"]
+
+
+@on_server
+async def test_a_message_with_a_wrong_checksum_is_dropped(server: ScriptedTube, client: TubeClient):
+    """Wire fact: its CRC does not match, nobody sees it."""
+
+    def one_is_bad(peer: Peer, serial: int, asked: Any) -> None:
+        server.messages(peer, serial, [transfer(b"good"), transfer(b"bad", checksum=1)])
+
+    consumer = await reader(client)
+    server.next_up["getMessagesC2B"].append(one_is_bad)
+
+    assert bodies(await consumer.get(5)) == [b"good"]
+    assert consumer.reading.dropped == 1
+
+
+@pytest.mark.parametrize("topics", [(), [""], "", {TOPIC: ["a,b"]}, {TOPIC: [" "]}], ids=repr)
+def test_topics_and_filters_that_are_none_are_refused(topics: Any):
+    with pytest.raises(ClientError):
+        filters_of(topics)
+
+
+# What brokers refuse, and for how long.
+
+
+@on_server
+async def test_nothing_there_is_asked_for_again_after_a_pause(
+    server: ScriptedTube, client: TubeClient
+):
+    consumer = await reader(client, not_found_wait_s=0.01)
+    with pytest.raises(NoMessage):
+        await consumer.get(0.2)
+
+    assert 3 < len(server.all("getMessagesC2B")) <= 3 * 21
+
+
+@on_server
+async def test_who_waits_for_nothing_asks_for_nothing(server: ScriptedTube, client: TubeClient):
+    consumer = await reader(client, not_found_wait_s=0.0)
+    before = len(server.all("getMessagesC2B"))
+    await consumer.reading.beat()
+
+    assert len(server.all("getMessagesC2B")) == before == 0
+
+
+@on_server
+async def test_a_speed_limit_is_kept(server: ScriptedTube, client: TubeClient):
+    """Wire fact: 452 says how many ms to wait."""
+
+    def limited(peer: Peer, serial: int, _asked: Any) -> None:
+        peer.send(serial, "getMessagesC2B", success=False, errCode=452, minLimitTime=150)
+
+    server.topics[TOPIC] = 1
+    put(server, b"a")
+    server.next_up["getMessagesC2B"].append(limited)
+    consumer = await client.consumer(GROUP, TOPIC, skip_flow_control=True)
+    loop = asyncio.get_running_loop()
+    await server.saw("getMessagesC2B", 0)
+    getting = asyncio.ensure_future(consumer.get(5))
+    await server.saw("getMessagesC2B", 1)
+    began = loop.time()
+    await getting
+
+    assert loop.time() - began >= 0.1
+    assert server.all("getMessagesC2B")[0].escFlowCtrl
+
+
+@pytest.mark.parametrize("code", [301, 500, 503, 599])
+def test_a_broker_that_cannot_now_is_asked_again(code: int):
+    @on_server
+    async def work(server: ScriptedTube, client: TubeClient):
+        put(server, b"a")
+        server.next_up["getMessagesC2B"] += [code] * 3
+        consumer = await reader(client)
+
+        assert bodies(await consumer.get(5)) == [b"a"]
+        assert len(consumer.partitions) == 3
+
+    work()
+
+
+@pytest.mark.parametrize("code", [411, 415])
+def test_a_broker_that_forgot_us_is_registered_at_again(code: int):
+    """Issue 6: re-registration on 411 from the broker."""
+
+    @on_server
+    async def work(server: ScriptedTube, client: TubeClient):
+        put(server, b"a")
+        consumer = await reader(client)
+        server.next_up["getMessagesC2B"] += [code] * 3
+        batch = await consumer.get(5)
+
+        assert bodies(batch) == [b"a"]
+        assert len(consumer.partitions) == 3
+        assert len(server.all("consumerRegisterC2B")) >= 4
+
+    work()
+
+
+@on_server
+async def test_a_partition_that_somebody_else_reads_is_dropped(
+    server: ScriptedTube, client: TubeClient
+):
+    """Wire fact: 412 on a get."""
+    server.topics[TOPIC] = 1
+    consumer = await client.consumer(GROUP, TOPIC)
+    await eventually(lambda: consumer.partitions)
+    server.next_up["getMessagesC2B"].append(412)
+    with pytest.raises(NoMessage) as nothing:
+        await consumer.get(0.2)
+
+    assert nothing.value.error is TubeCode.NO_PARTITION_ASSIGNED
+    assert consumer.partitions == []
+
+
+# Heartbeats to brokers.
+
+
+@on_server(heartbeat_s=0.05)
+async def test_each_broker_is_told_which_partitions_are_read(
+    server: ScriptedTube, client: TubeClient
+):
+    consumer = await reader(client)
+    (beat, *_) = await server.saw("consumerHeartbeatC2B")
+
+    assert sorted(beat.partitionInfo) == [server.full(number) for number in range(3)]
+    assert (beat.clientId, beat.groupName, beat.readStatus) == (consumer.client_id, GROUP, 0)
+    assert beat.authInfo.visitAuthorizedToken == 7
+
+
+@on_server(heartbeat_s=0.05, user="u", password="p")
+async def test_failures_that_a_broker_lists_are_acted_on(server: ScriptedTube, client: TubeClient):
+    """Wire fact: 411 is registered again, 412 is somebody else's."""
+    failures = [f"411:{server.full(0)}", f"412:{server.full(1)}", f"411:{server.full(9)}"]
+    server.next_up["consumerHeartbeatC2B"].append(
+        lambda peer, serial, _: peer.send(
+            serial, "consumerHeartbeatC2B", hasPartFailure=True, failureInfo=failures,
+            requireAuth=True,
+        )
+    )  # fmt: skip
+    consumer = await reader(client)
+    beats = await server.saw("consumerHeartbeatC2B", 2)
+    await server.saw("consumerRegisterC2B", 4)
+    await eventually(lambda: len(consumer.partitions) == 2)
+
+    assert sorted(consumer.partitions) == [f"1:{TOPIC}:0", f"1:{TOPIC}:2"]
+    assert beats[1].authInfo.authAuthorizedToken.startswith("u ")
+
+
+@on_server(heartbeat_s=0.05, request_timeout_s=0.1)
+async def test_a_heartbeat_that_fails_is_not_the_end(server: ScriptedTube, client: TubeClient):
+    put(server, b"a")
+    server.next_up["consumerHeartbeatC2B"] += [500, 415, SILENCE, HANG_UP]
+    consumer = await reader(client)
+    await server.saw("consumerHeartbeatC2B", 6)
+
+    assert bodies(await consumer.get(5)) == [b"a"]
+
+
+@on_server
+async def test_a_broken_connection_costs_no_partition_and_no_message(
+    server: ScriptedTube, client: TubeClient
+):
+    async with ScriptedTube() as broker:
+        server.brokers = [f"1:{broker.address}"]
+        consumer = await reader(client)
+        put(broker, b"a")
+        broker.next_up["getMessagesC2B"].append(HANG_UP)
+
+        assert bodies(await consumer.get(5)) == [b"a"]
+        assert len(consumer.partitions) == 3
+
+
+# Push.
+
+
+@on_server
+async def test_messages_come_one_by_one_and_packs_are_confirmed_behind_them(
+    server: ScriptedTube, client: TubeClient
+):
+    put(server, b"a", b"b")
+    put(server, b"c", partition=1)
+    consumer = await reader(client)
+    got = []
+    async for message in consumer:
+        got.append(message.body)
+        if len(got) == 3:
+            await consumer.close()
+    commits = [one.lastPackConsumed for one in server.all("consumerCommitC2B")]
+
+    assert sorted(got) == [b"a", b"b", b"c"]
+    assert commits == [True]
+
+
+@on_server
+async def test_a_pack_that_is_left_in_the_middle_comes_again(
+    server: ScriptedTube, client: TubeClient
+):
+    put(server, b"a", b"b")
+    consumer = await reader(client)
+    messages = aiter(consumer)
+    assert (await anext(messages)).body == b"a"
+    await messages.aclose()  # type: ignore[attr-defined]
+
+    assert bodies(await consumer.get(5)) == [b"a", b"b"]
+
+
+@on_server
+async def test_a_callback_gets_packs_and_says_whether_they_are_consumed(
+    server: ScriptedTube, client: TubeClient
+):
+    put(server, b"a")
+    consumer = await reader(client)
+    answers: list[Any] = [False, ValueError("scripted"), None]
+    got: list[list[bytes]] = []
+
+    async def callback(batch: Batch) -> bool | None:
+        got.append(bodies(batch))
+        answer = answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer  # type: ignore[no-any-return]
+
+    running = asyncio.ensure_future(consumer.run(callback))
+    await server.saw("consumerCommitC2B", 3)
+    await eventually(lambda: server.at[f"1:{TOPIC}:0"] == 1)
+    await consumer.close()
+    await running
+
+    assert got == [[b"a"]] * 3
+    commits = [one.lastPackConsumed for one in server.all("consumerCommitC2B")]
+    assert commits == [False, False, True]
+
+
+@on_server
+async def test_callbacks_run_beside_each_other_but_not_for_one_partition(
+    server: ScriptedTube, client: TubeClient
+):
+    for number in range(3):
+        put(server, b"a", partition=number)
+    consumer = await reader(client)
+    inside: set[str] = set()
+    both, most = asyncio.Event(), 0
+
+    async def callback(batch: Batch) -> None:
+        nonlocal most
+        assert batch.partition not in inside
+        inside.add(batch.partition)
+        most = max(most, len(inside))
+        if len(inside) == 2:
+            both.set()
+        await both.wait()
+        inside.discard(batch.partition)
+
+    running = asyncio.ensure_future(consumer.run(callback, at_once=2))
+    await server.saw("consumerCommitC2B", 3)
+    await consumer.close()
+    await running
+
+    assert most == 2
+
+
+@on_server
+async def test_a_callback_needs_somebody_to_call_it(server: ScriptedTube, client: TubeClient):
+    consumer = await reader(client)
+    with pytest.raises(ClientError):
+        await consumer.run(lambda _: asyncio.sleep(0), at_once=0)  # type: ignore[arg-type,return-value]
+
+
+# The end.
+
+
+@on_server
+async def test_closing_gives_every_partition_back_and_then_says_goodbye(
+    server: ScriptedTube, client: TubeClient
+):
+    """Wire fact: first the brokers, then the master."""
+    consumer = await reader(client)
+    waiting = asyncio.ensure_future(consumer.get())
+    await server.saw("getMessagesC2B", 3)
+    await consumer.close()
+
+    names = [
+        name for name, one in server.seen
+        if name == "consumerCloseClientC2M" or getattr(one, "opType", 0) == 32
+    ]  # fmt: skip
+    assert names == ["consumerRegisterC2B"] * 3 + ["consumerCloseClientC2M"]
+    with pytest.raises(ClosedError):
+        await waiting
+    with pytest.raises(ClosedError):
+        await consumer.get()
+    await consumer.close()
+
+
+@on_server
+async def test_who_gives_up_waiting_leaves_the_message_to_others(
+    server: ScriptedTube, client: TubeClient
+):
+    kept: list[tuple[Peer, int, Any]] = []
+    server.topics[TOPIC] = 1
+    consumer = await client.consumer(GROUP, TOPIC)
+    server.next_up["getMessagesC2B"].append(lambda *one: kept.append(one))
+    first = asyncio.ensure_future(consumer.get())
+    await server.saw("getMessagesC2B")
+    first.cancel()
+    put(server, b"a")
+    server.on_get_messages_c2b(*kept[0])
+
+    assert bodies(await consumer.get(5)) == [b"a"]
