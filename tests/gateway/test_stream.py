@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 from tests.gateway.fakes import FakeTransport, Turns, frame
 from trilogue.gateway.stream import STOP_BROKER, STOP_SESSION, Close, Limits, Stream
+from trilogue.wire.frames import Frames, Int32Frames
+from trilogue.wire.tubemq.frame import BlockFrames
+from trilogue.wire.tubemq.frame import frame as blocks
 
 
 class Recorder:
@@ -46,12 +51,18 @@ DEFAULTS = Limits()
 
 
 class Setup:
-    def __init__(self, limits: Limits = DEFAULTS) -> None:
+    def __init__(
+        self, limits: Limits = DEFAULTS, framer: Callable[[int], Frames] = Int32Frames
+    ) -> None:
         self.turns = Turns()
         self.session = Recorder()
         self.gone: list[Stream] = []
         self.stream = Stream(
-            self.session, limits, call_soon=self.turns.call_soon, on_gone=self.gone.append
+            self.session,
+            limits,
+            call_soon=self.turns.call_soon,
+            on_gone=self.gone.append,
+            framer=framer,
         )
         self.transport = FakeTransport(self.stream)
         self.stream.connection_made(self.transport)
@@ -64,6 +75,28 @@ def test_frames_come_out_whatever_the_pieces_they_came_in(piece):
     setup.transport.receive(frame(b"one") + frame(b"") + frame(b"three"), piece)
 
     assert setup.session.frames == [b"one", b"", b"three"]
+
+
+@pytest.mark.parametrize("piece", [None, 1, 3, 5_000])
+def test_another_protocol_brings_what_cuts_its_bytes(piece):
+    setup = Setup(Limits(frame_bytes=10_000), BlockFrames)
+
+    sent = blocks(7, b"one") + blocks(8, b"") + blocks(9, bytes(9_000))
+
+    setup.transport.receive(bytes(sent), piece)
+    setup.turns.run_all()
+
+    assert setup.session.frames == [b"\0\0\0\7one", b"\0\0\0\x08", b"\0\0\0\t" + bytes(9_000)]
+    assert not setup.transport.aborted
+
+
+@pytest.mark.parametrize("octets", [frame(bytes(20)), bytes(blocks(1, bytes(10_001)))])
+def test_what_it_finds_no_frame_costs_the_connection(octets: bytes):
+    setup = Setup(Limits(frame_bytes=10_000), BlockFrames)
+
+    setup.transport.receive(octets)
+
+    assert setup.transport.aborted
 
 
 def test_a_turn_is_over_after_so_many_frames():
