@@ -397,3 +397,15 @@ def test_the_compiled_module_is_that_of_the_present_source():
 
     newest = max(path.stat().st_mtime for path in sources)
     assert built.suffix == ".py" or built.stat().st_mtime >= newest, "run `make native`"
+
+
+def test_types_with_one_hash_are_told_apart_where_their_texts_are_given():
+    """Java's hash of "Aa" is that of "BB"."""
+    entries = placed(0, b"1", message_type="Aa") + placed(1, b"2", message_type="BB")
+    hashes = frozenset([java_hash("BB")])
+
+    for twin in TWINS:
+        picked = twin.pick(entries, 7, 0, hashes, 1 << 20, 1000, frozenset([b"BB"]))
+        assert [bytes(each.data) for each in picked.messages] == [b"2"]
+        assert picked.next_offset == 2
+    assert len(pick(entries, 0, hashes).messages) == 2

@@ -33,7 +33,7 @@ cdef int64_t _time_of(str text) except? -2
                count=int64_t, found=list, length=Py_ssize_t, base=int64_t, last=int64_t,
                at=Py_ssize_t, body=Py_ssize_t, values=tuple)
 cpdef object pick(object entries, int64_t partition_id, int64_t offset, object hashes,
-                  int64_t size_max, int64_t count_max)
+                  int64_t size_max, int64_t count_max, object texts=*)
 
 cdef bint _passes(const uint8_t *data, Py_ssize_t pos, object hashes) except -1
 

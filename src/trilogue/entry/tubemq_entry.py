@@ -23,6 +23,7 @@ Buffer: TypeAlias = bytes | bytearray | memoryview
 Bytes: TypeAlias = memoryview  # which the compiler has as a pointer
 Hashes: TypeAlias = frozenset[int]
 MaybeHashes: TypeAlias = "frozenset[int] | None"  # a string: the compiler would evaluate it
+MaybeTexts: TypeAlias = "frozenset[bytes] | None"
 
 TYPE_SIZE_MAX = 4096
 _NO_TYPE = b""
@@ -209,11 +210,13 @@ def pick(  # noqa: PLR0917 - once per read
     hashes: MaybeHashes,
     size_max: Int,
     count_max: Int,
+    texts: MaybeTexts = None,
 ) -> Picked:
     """Hand out the messages of entries that follow each other, from an offset on.
 
     All must be of format 2 (`formats_in`). Of those whose type's hash is not in `hashes`, where
-    given, nothing but their number is told. Ends before `size_max` bytes of data are exceeded, but
+    given, nothing but their number is told; nor of those whose type is not in `texts` (UTF-8), for
+    two types may have one hash. Ends before `size_max` bytes of data are exceeded, but
     not before the first message, and after `count_max` entries. CorruptEntry for what does not fit.
     """
     view = entries if type(entries) is memoryview else memoryview(entries)
@@ -234,6 +237,10 @@ def pick(  # noqa: PLR0917 - once per read
         if load32(data, pos + 57) and (hashes is None or _passes(data, pos, hashes)):
             at = _data_at(data, pos, length)
             body = length - (at - pos)
+            if texts is not None and bytes(view[pos + 93 : at]) not in texts:
+                offset = last + 1
+                pos += length
+                continue
             if found and size + body > size_max:
                 break
             values = (

@@ -18,7 +18,7 @@ from zlib import crc32
 
 from trilogue.entry.convert_result import Skipped, TubeMessage
 from trilogue.entry.entry import CONTROL, TRANSACTIONAL, Format
-from trilogue.entry.tubemq_blob import Transfer, java_hash, message_id, pick
+from trilogue.entry.tubemq_blob import Picked, Transfer, java_hash, message_id, pick
 from trilogue.entry.walk import formats_in, read_header
 from trilogue.gateway.committed import (
     ATTRIBUTES_AT,
@@ -48,7 +48,8 @@ class Filters(NamedTuple):
     """Which types of messages a consumer wants."""
 
     texts: frozenset[str]
-    hashes: frozenset[int]
+    hashes: frozenset[int]  # first: a number is quickly compared
+    octets: frozenset[bytes]  # then: two types may have one hash
 
 
 class Pack(NamedTuple):
@@ -96,7 +97,10 @@ class _Room:
 def filters_of(texts: Iterable[str]) -> Filters | None:
     """The filters of a consumer; None where it wants everything."""
     wanted = frozenset(texts)
-    return Filters(wanted, frozenset(map(java_hash, wanted))) if wanted else None
+    if not wanted:
+        return None
+    octets = frozenset(each.encode() for each in wanted)
+    return Filters(wanted, frozenset(map(java_hash, wanted)), octets)
 
 
 def read(
@@ -187,8 +191,7 @@ class _Work:
         """Take messages of entries that all are TubeMQ's."""
         if not len(view):
             return Pack([], end, 0)  # only holes
-        hashes = None if self._filters is None else self._filters.hashes
-        found = pick(view, self._partition_id, offset, hashes, DATA_BYTES, MESSAGES)
+        found = self._picked(view, offset, MESSAGES)
         return Pack(found.messages, found.next_offset, found.size)
 
     def gather(
@@ -225,10 +228,15 @@ class _Work:
             return self._all_later(slices, start, end, work.aborted)
         return room.pack(end)
 
+    def _picked(self, view: memoryview, offset: int, count: int) -> Picked:
+        if self._filters is None:
+            return pick(view, self._partition_id, offset, None, DATA_BYTES, count)
+        _, hashes, octets = self._filters
+        return pick(view, self._partition_id, offset, hashes, DATA_BYTES, count, octets)
+
     def _take(self, entry: memoryview, room: _Room, base: int) -> bool:
         """Take a stored message; False when there is no room for it."""
-        hashes = None if self._filters is None else self._filters.hashes
-        found = pick(entry, self._partition_id, base, hashes, DATA_BYTES, 1)
+        found = self._picked(entry, base, 1)
         if not all(map(room.put, found.messages)):
             return False
         room.next_offset = found.next_offset
