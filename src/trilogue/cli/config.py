@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from trilogue.node.settings import Settings
 
 
+HIDDEN = "(secret)"
+
+
 def config(
     *,
     data: DataOption = None,
@@ -59,14 +62,27 @@ def reference() -> str:
 
 
 def _json(settings: Settings) -> str:
-    rows = {row.key: {"value": given.value, "origin": given.origin} for row, given in settings}
+    rows = {
+        row.key: {
+            "value": HIDDEN if row.secret and given.value else given.value,
+            "origin": given.origin,
+        }
+        for row, given in settings
+    }
     return json.dumps(rows, indent=2)
 
 
 def _table(settings: Settings) -> Iterator[str]:
     from trilogue.node.values import spell
 
-    rows = [(row.key, spell(row.kind, given.value), given.origin) for row, given in settings]
+    rows = [
+        (
+            row.key,
+            HIDDEN if row.secret and given.value else spell(row.kind, given.value),
+            given.origin,
+        )
+        for row, given in settings
+    ]
     rows.insert(0, ("setting", "value", "origin"))
     widths = [max(len(row[column]) for row in rows) for column in (0, 1)]
     for key, value, origin in rows:

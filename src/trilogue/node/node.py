@@ -14,13 +14,12 @@ import importlib
 import logging
 import socket
 import time
-from collections.abc import Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING
 
 from trilogue import __version__
-from trilogue.broker.access import AllowAll
 from trilogue.gateway.conversions import Conversions
 from trilogue.gateway.doorway import Behind
 from trilogue.gateway.kafka.connection import KafkaDoor
@@ -49,11 +48,13 @@ from trilogue.node.retention import Retention
 from trilogue.node.retired import RetiredFiles
 from trilogue.node.settings import BY_KEY, TUBEMQ_DOORS, Settings
 from trilogue.node.storage import Storage, open_storage, wall_clock_ms
-from trilogue.node.tubemq import tube_authentication, tube_settings
+from trilogue.node.tubemq import tube_settings
+from trilogue.node.tubemq_access import make_authentication, make_authorizer, web_token
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp
 
+    from trilogue.broker.access import Authorizer
     from trilogue.gateway.http.app import Health, State
     from trilogue.gateway.http.door import HttpDoor
     from trilogue.gateway.http.metrics import Exposition
@@ -64,6 +65,7 @@ READER_THREADS = 4
 OBJECT_READER_THREADS = 12  # more, where reads may wait for a line: those of files must not
 SLOW_NICENESS = 10
 MEASURES = "trilogue.node.measures"
+WEB_API_PATHS = ("/webapi.htm", "/broker.htm")  # of TubeMQ's master and its broker
 HTTP_CONNECTIONS_MAX = 1_000  # it must not take the descriptors that clients need
 DOOR_DRAIN_SHARE = 0.5  # of the time there is; the rest is for the flush
 
@@ -92,6 +94,7 @@ class Node:
         self.objects: ObjectKeeper | None = None
         self.commits: Commits
         self.conversions = Conversions(cache_bytes=settings.number("conversion.cache"))
+        self.authorizer: Authorizer
         self.kafka: KafkaDoor | None = None
         self.pulsar: PulsarDoor | None = None
         self.tubemq: TubeDoor | None = None
@@ -154,6 +157,7 @@ class Node:
         )
         self._stack.callback(self.storage.close)
         self.messages = MessageCount(self.storage.broker.cluster)
+        self.authorizer = make_authorizer(self.settings, self.storage.broker)
 
     def _start_background(self) -> None:
         settings = self.settings
@@ -292,7 +296,7 @@ class Node:
             "log": self.storage.log,
             "commit": self.commits.carry_out,
             "advertised": lambda: (told[0].host, told[0].port),
-            "authorizer": AllowAll(),
+            "authorizer": self.authorizer,
             "now_ms": wall_clock_ms,
             "executor": self._readers,
             "conversions": self.conversions,
@@ -316,7 +320,7 @@ class Node:
         told: list[Address] = []
         self.tubemq = door = TubeDoor(
             settings=tube_settings(self.settings),
-            authentication=tube_authentication(),
+            authentication=await make_authentication(self.settings, self.storage, self.commits),
             **self._behind(told),
         )
         await self._stack.enter_async_context(door)
@@ -352,7 +356,10 @@ class Node:
         from trilogue.gateway.http.door import HttpDoor, HttpLimits
 
         app = build_app(
-            self.health, self.metrics_page, None if self.pulsar is None else self._administration
+            self.health,
+            self.metrics_page,
+            None if self.pulsar is None else self._administration,
+            {} if self.tubemq is None else await self._web_api(self.tubemq),
         )
         most = min(HTTP_CONNECTIONS_MAX, self.settings.number("connections.limit"))
         http = HttpDoor(app, HttpLimits(connections=most))
@@ -372,6 +379,17 @@ class Node:
 
         assert self.pulsar is not None
         return build_pulsar_app(self.pulsar)
+
+    async def _web_api(self, door: TubeDoor) -> dict[str, Callable[[], ASGIApp]]:
+        """What TubeMQ's administrators ask over HTTP, and where."""
+        token = await web_token(self.settings, self.storage, self.commits)
+
+        def make() -> ASGIApp:
+            from trilogue.gateway.http.tubemq_webapi import build_tubemq_app
+
+            return build_tubemq_app(door, token)
+
+        return dict.fromkeys(WEB_API_PATHS, make)
 
     def metrics_page(self) -> bytes:
         """What /metrics shows now."""

@@ -18,6 +18,7 @@ class Setting:
     minimum: int | None = None
     maximum: int | None = None
     choices: tuple[str, ...] = ()
+    secret: bool = False  # not to be shown
 
     @property
     def environment_name(self) -> str:

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from trilogue.node.setting import Setting
 from trilogue.node.settings_pulsar import PULSAR
 from trilogue.node.settings_tubemq import TUBEMQ
+from trilogue.node.settings_tubemq_access import TUBEMQ_ACCESS
 from trilogue.node.values import Kind, Value, parse
 
 TUBEMQ_DOORS = ("tubemq-master", "tubemq-broker")
@@ -382,6 +383,7 @@ TABLE: tuple[Setting, ...] = (
     ),
     *PULSAR,
     *TUBEMQ,
+    *TUBEMQ_ACCESS,
     Setting(
         "shutdown.limit",
         Kind.DURATION,

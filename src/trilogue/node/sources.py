@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
+from trilogue.node.access_settings import check_access
 from trilogue.node.addresses import AddressError, parse_address
 from trilogue.node.object_settings import check_objects
 from trilogue.node.setting import Setting
@@ -115,6 +116,7 @@ def check_together(settings: Settings) -> None:
     ):
         raise SettingsError("groups.session-timeout-max is below groups.session-timeout-min")
     check_objects(settings)
+    check_access(settings)
     closed = {door for door in DOORS if settings.text(f"listen.{door}") == "off"}
     if closed == set(DOORS):
         raise SettingsError("every door is off: a server that nobody can reach")

@@ -1,14 +1,16 @@
 """What the HTTP door answers: /healthz for whoever restarts or routes, /metrics for Prometheus.
 
-Both are read-only and say nothing about messages, users or names of topics. Pulsar's administration
-(pulsar_admin.py) is mounted beside them, when it is first asked for.
+Both are read-only and say nothing about messages, users or names of topics. The administration of
+Pulsar (pulsar_admin.py) and of TubeMQ (tubemq_webapi.py) stands beside them, when it is first asked
+for.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Literal
 
 from starlette.applications import Starlette
@@ -36,10 +38,12 @@ def build_app(
     health: Callable[[], Health],
     metrics_page: Callable[[], bytes],
     more: Callable[[], ASGIApp] | None = None,
+    at: Mapping[str, Callable[[], ASGIApp]] = MappingProxyType({}),
 ) -> Starlette:
     """Make the application; everything it says is asked for at the time of the request.
 
-    `more` makes what answers at all other paths, when the first request comes that is not for us.
+    `at` makes what answers at single paths, `more` what answers at all others, when the first
+    request comes that is for them.
     """
 
     async def healthz(_request: Request) -> Response:
@@ -59,6 +63,7 @@ def build_app(
         Route("/healthz", healthz, methods=["GET"]),
         Route("/metrics", metrics, methods=["GET"]),
     ]
+    routes += [Route(path, _Later(make)) for path, make in at.items()]
     if more is not None:
         routes.append(Mount("/", _Later(more)))
     return Starlette(routes=routes)

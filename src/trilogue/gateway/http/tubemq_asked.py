@@ -16,7 +16,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 import msgspec
@@ -37,6 +37,7 @@ VALUE_SIZE_MAX = 512 << 10
 USER = re.compile(r"[a-zA-Z]\w{1,63}", re.ASCII)
 DIGITS_MAX = 19
 NOBODY = "-"
+UNDEFINED = -2  # in place of a number that there is none of (wire fact)
 
 # The other names of parameters (wire fact: WebFieldDef of a real server).
 SHORT: Final[Mapping[str, str]] = {
@@ -120,6 +121,7 @@ class Asked:
     principal: Principal
     operation: Operation
     outer: Mapping[str, str] = field(default_factory=dict)  # of the request that brought it
+    web_port: int = UNDEFINED  # where it came in
 
     @property
     def broker(self) -> Broker:
@@ -202,7 +204,7 @@ class Asked:
 
     def of(self, params: Mapping[str, str]) -> Asked:
         """The same request about something else."""
-        return Asked(self.door, params, self.principal, self.operation, self.params)
+        return replace(self, params=params, outer=self.params)
 
     def _raw(self, name: str) -> str:
         value = self.params.get(name)
@@ -372,7 +374,7 @@ def date(ms: int) -> str:
 
 def stamped(stamp: Stamp, *, serial: bool = True) -> Answer:
     """Who said something, and when, at the end of what was said."""
-    told: Answer = {"dataVersionId": -2}
+    told: Answer = {"dataVersionId": UNDEFINED}
     if serial:
         told["serialId"] = stamp.changed_ms
     return {

@@ -14,8 +14,11 @@ from trilogue.broker.commit import Commit
 from trilogue.broker.group_rules import BrokerSaid
 from trilogue.gateway.http.changing import carry_out
 from trilogue.gateway.http.tubemq_asked import (
+    EXISTS,
     NOT_FOUND,
+    NOT_NOW,
     UNCHANGED,
+    UNDEFINED,
     Answer,
     Asked,
     Failed,
@@ -27,7 +30,7 @@ from trilogue.gateway.http.tubemq_asked import (
     single,
     stamped,
 )
-from trilogue.gateway.http.tubemq_topic_views import configured, manage_status
+from trilogue.gateway.http.tubemq_topic_views import configured, manage_status, stored
 from trilogue.gateway.http.tubemq_topics import FILE_BOUNDS
 from trilogue.gateway.tubemq.door import BROKER_ID
 
@@ -49,6 +52,8 @@ def configure(asked: Asked) -> Answer:
         "brokerId": BROKER_ID,
         "brokerIp": host,
         "brokerPort": port,
+        "brokerTLSPort": UNDEFINED,
+        "brokerWebPort": asked.web_port,
         "manageStatus": manage_status(asked),
         "isConfChanged": False,
         "isConfLoaded": True,
@@ -59,6 +64,7 @@ def configure(asked: Asked) -> Answer:
         **FILE_BOUNDS,
         "acceptPublish": said.publishes,
         "acceptSubscribe": said.subscribes,
+        **stored(asked.broker.cluster.limits.topic.retention_ms),
         **stamped(said.stamp),
     }
     if asked.flag("withTopic", default=False):
@@ -82,6 +88,8 @@ def run_status(asked: Asked) -> Answer:
                 "brokerId": BROKER_ID,
                 "brokerIp": host,
                 "brokerPort": port,
+                "brokerWebPort": asked.web_port,
+                "brokerTLSPort": UNDEFINED,
                 "manageStatus": manage_status(asked),
                 "enableTLS": False,
                 "isRepAbnormal": False,
@@ -103,6 +111,20 @@ def run_status(asked: Asked) -> Answer:
 def _is_meant(asked: Asked) -> bool:
     hosts = asked.names("brokerIp")
     return asked.is_about_us and (not hosts or _address(asked)[0] in hosts)
+
+
+async def add(asked: Asked) -> list[Answer]:
+    """Refuse: the one that there is was made with the node."""
+    return [
+        await each(_add(broker_id), brokerId=broker_id, brokerIp=asked.text("brokerIp", ""))
+        for broker_id in _named(asked)
+    ]
+
+
+async def _add(broker_id: int) -> None:
+    if broker_id == BROKER_ID:
+        raise Failed(EXISTS, f"Existed record found for brokerId({broker_id})!")
+    raise Failed(NOT_NOW, "brokers do not join by the web API: each node says what it is itself")
 
 
 async def online(asked: Asked) -> list[Answer]:
@@ -209,6 +231,7 @@ DESCRIBE, ALTER = Operation.DESCRIBE, Operation.ALTER
 ROWS = (
     Row("admin_query_broker_configure", configure, CLUSTER, DESCRIBE),
     Row("admin_query_broker_run_status", run_status, CLUSTER, DESCRIBE),
+    Row("admin_add_broker_configure", single(add), CLUSTER, Operation.CREATE, changes=True),
     Row("admin_online_broker_configure", single(online), CLUSTER, ALTER, changes=True),
     Row("admin_offline_broker_configure", single(offline), CLUSTER, ALTER, changes=True),
     Row("admin_set_broker_read_or_write", single(read_or_write), CLUSTER, ALTER, changes=True),

@@ -28,6 +28,7 @@ from trilogue.gateway.http.tubemq_asked import (
     EXISTS,
     NOT_FOUND,
     UNCHANGED,
+    UNDEFINED,
     VALUE_SIZE_MAX,
     Answer,
     Asked,
@@ -40,6 +41,7 @@ from trilogue.gateway.http.tubemq_asked import (
     single,
     stamped,
 )
+from trilogue.gateway.http.tubemq_topic_views import stored
 from trilogue.gateway.http.tubemq_topics import FILE_BOUNDS
 
 PRIORITY = 301  # what real servers have as the default of qryPriorityId
@@ -150,6 +152,8 @@ def _told_cluster(asked: Asked) -> list[Answer]:
     rules = _rules(said.flow)
     told = {
         "brokerPort": int(asked.door.broker_address.rpartition(":")[2]),
+        "brokerTLSPort": UNDEFINED,
+        "brokerWebPort": asked.web_port,
         "maxMsgSizeInMB": _size_now(asked),
         "qryPriorityId": PRIORITY,
         "flowCtrlEnable": said.flow.holds,
@@ -160,6 +164,7 @@ def _told_cluster(asked: Asked) -> list[Answer]:
         **FILE_BOUNDS,
         "acceptPublish": True,
         "acceptSubscribe": True,
+        **stored(asked.broker.cluster.limits.topic.retention_ms),
     }
     return [{**told, **stamped(said.stamp)}]
 

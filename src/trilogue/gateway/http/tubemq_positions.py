@@ -27,7 +27,6 @@ from trilogue.gateway.http.tubemq_asked import (
     Wrong,
     date,
     done,
-    ok,
     refused,
     success,
     topic_name,
@@ -191,7 +190,7 @@ async def remove(asked: Asked) -> Answer:
                 partition = topic.partitions[number]
                 if readings.find(partition.partition_id, group) is None:
                     await kept(readings.forget(partition, group))
-    return ok([])
+    return {**done(), "data": []}
 
 
 async def _move(asked: Asked, groups: list[str], places: list[tuple[Partition, int]]) -> None:

@@ -10,12 +10,20 @@ from trilogue.broker.group_rules import MIB, NOTHING_OF_TOPIC, ConsumeSaid
 from trilogue.broker.names import spelled_tubemq
 from trilogue.broker.settings import FOREVER_MS, TUBEMQ_DELETED, TUBEMQ_PUBLISH, TUBEMQ_SUBSCRIBE
 from trilogue.broker.topic import Topic
-from trilogue.gateway.http.tubemq_asked import Answer, Asked, Row, date, ok, stamped, success
+from trilogue.gateway.http.tubemq_asked import (
+    UNDEFINED,
+    Answer,
+    Asked,
+    Row,
+    date,
+    ok,
+    stamped,
+    success,
+)
 from trilogue.gateway.http.tubemq_topics import FILE_BOUNDS, stamp_of
 from trilogue.gateway.tubemq.door import BROKER_ID
 
 NORMAL, SOFT_DELETED = 0, 1
-NO_ID = -2
 CONDITION_OFF, CONDITION_ON = 0, 2
 
 
@@ -41,6 +49,11 @@ def policy(retention_ms: int) -> str:
     return f"delete,{max(1, retention_ms // 1_000)}s"
 
 
+def stored(retention_ms: int) -> Answer:
+    """How messages are stored, as real servers tell it."""
+    return {"deletePolicy": policy(retention_ms), "dataStoreType": UNDEFINED, "dataPath": ""}
+
+
 def configured(asked: Asked, topic: Topic) -> Answer:
     """What was said of a topic on this broker."""
     host, _, port = asked.door.broker_address.rpartition(":")
@@ -48,7 +61,7 @@ def configured(asked: Asked, topic: Topic) -> Answer:
     return {
         "topicName": spelled_tubemq(topic.name),
         "brokerId": BROKER_ID,
-        "topicNameId": NO_ID,
+        "topicNameId": UNDEFINED,
         "brokerIp": host,
         "brokerPort": int(port),
         "topicStatusId": SOFT_DELETED if TUBEMQ_DELETED in settings else NORMAL,
@@ -57,9 +70,7 @@ def configured(asked: Asked, topic: Topic) -> Answer:
         **FILE_BOUNDS,
         "acceptPublish": settings.get(TUBEMQ_PUBLISH) != "false",
         "acceptSubscribe": settings.get(TUBEMQ_SUBSCRIBE) != "false",
-        "deletePolicy": policy(topic.partitions[0].settings.retention_ms),
-        "dataStoreType": NO_ID,
-        "dataPath": "",
+        **stored(topic.partitions[0].settings.retention_ms),
         **stamped(stamp_of(settings)),
     }
 
@@ -248,7 +259,7 @@ def control(asked: Asked, topic: Topic) -> Answer:
     stamp = said.stamp if said.stamp.made_ms else stamp_of(topic.settings)
     return {
         "topicName": spelled_tubemq(topic.name),
-        "topicNameId": NO_ID,
+        "topicNameId": UNDEFINED,
         "enableAuthControl": said.named_groups_only,
         "maxMsgSizeInMB": size_mib(asked, topic),
         **stamped(stamp),

@@ -40,6 +40,7 @@ from trilogue.gateway.http import (
 )
 from trilogue.gateway.http.incoming import HEADERS, Problem, check_origin, read_body
 from trilogue.gateway.http.tubemq_asked import (
+    UNDEFINED,
     Answer,
     Asked,
     Failed,
@@ -69,7 +70,6 @@ _METRICS = "see /metrics"
 _HISTORY = "positions of the past are not kept"
 NOT_SERVED: Final[Mapping[str, str]] = MappingProxyType(
     {
-        "admin_add_broker_configure": _SETTINGS,
         "admin_bath_add_broker_configure": _SETTINGS,
         "admin_batch_add_broker_configure": _SETTINGS,
         "admin_update_broker_configure": _SETTINGS,
@@ -175,7 +175,8 @@ async def _answer(door: TubeDoor, token: str, request: Request) -> Answer:
         if why is not None:
             return refused(f"{name} is not served here: {why}")
         return refused(f"Unsupported method {name[:100]}" if at_broker else UNSUPPORTED)
-    asked = Asked(door, params, ANONYMOUS, row.operation)
+    server = request.scope.get("server") or ("", 0)
+    asked = Asked(door, params, ANONYMOUS, row.operation, web_port=server[1] or UNDEFINED)
     if row.changes:
         check_origin(request, changes=True)
         _check_token(asked, token, request)
