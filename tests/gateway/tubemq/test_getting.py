@@ -9,8 +9,8 @@ from tests.gateway.kafka.rig import batch
 from tests.gateway.loop import on_loop
 from tests.gateway.tubemq.reader import Reader, bodies
 from tests.gateway.tubemq.rig import Peer, Rig
-from trilogue.broker.group_rules import ClusterSaid, FlowText, GroupSaid
 from trilogue.broker.access import Operation, ResourceKind
+from trilogue.broker.group_rules import ClusterSaid, FlowText, GroupSaid
 from trilogue.gateway.tubemq import reading
 from trilogue.gateway.tubemq.settings import TubeSettings
 
@@ -35,7 +35,8 @@ async def test_the_end_of_data_is_told_in_the_words_of_a_real_broker():
         assert (said.success, said.errCode) == (False, 404)
         assert said.errMsg == "The request offset reached maxOffset!"
         assert (said.currOffset, said.minLimitTime, said.currDataDlt) == (-1, -1, -1)
-        assert not said.escFlowCtrl and said.HasField("escFlowCtrl")
+        assert not said.escFlowCtrl
+        assert said.HasField("escFlowCtrl")
 
 
 @on_loop
@@ -77,7 +78,8 @@ async def test_an_answer_has_so_many_messages_and_so_many_bytes_and_no_more():
         await large.register()
 
         first = await small.get()
-        assert len(first.messages) == reading.MESSAGES and first.currDataDlt > 0
+        assert len(first.messages) == reading.MESSAGES
+        assert first.currDataDlt > 0
         assert bodies(await small.get(consumed=True)) == [b"1000"]
         sizes = []
         lags = []
@@ -86,7 +88,8 @@ async def test_an_answer_has_so_many_messages_and_so_many_bytes_and_no_more():
             sizes.append([len(each) for each in bodies(said)])
             lags.append(said.currDataDlt)
         assert sizes == [[200_000] * 2, [200_000] * 2, [900_000]], "the largest comes alone"
-        assert lags == sorted(lags, reverse=True) and lags[-1] == 0
+        assert lags == sorted(lags, reverse=True)
+        assert lags[-1] == 0
 
 
 def send(topic: str, data: bytes) -> dict[str, object]:
@@ -146,7 +149,8 @@ async def test_what_other_protocols_wrote_is_converted_and_offsets_are_the_same(
         said = await mine.get()
         found = bodies(said)
 
-        assert found[0] == b"0" and found[4] == b"4"
+        assert found[0] == b"0"
+        assert found[4] == b"4"
         assert [each[-1:] for each in found[1:4]] == [b"a", b"b", b"c"]
         for each in said.messages:
             assert each.checkSum == zlib.crc32(each.payLoadData) & 0x7FFFFFFF

@@ -41,7 +41,8 @@ async def test_who_did_not_register_is_told_so_in_the_words_of_a_real_broker():
         got = await mine.get()
         assert (got.success, got.errCode, got.currOffset, got.currDataDlt) == (False, 411, -1, -1)
         assert got.errMsg == f"UnRegistered Consumer:{ME}, you have to register firstly!"
-        assert got.minLimitTime == 0 and got.HasField("escFlowCtrl")
+        assert got.minLimitTime == 0
+        assert got.HasField("escFlowCtrl")
         committed = await mine.commit()
         assert (committed.success, committed.errCode, committed.currOffset) == (False, 401, -1)
         assert (await mine.unregister()).errCode == 411

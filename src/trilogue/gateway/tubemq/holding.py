@@ -120,6 +120,10 @@ class Holds:
 
     # ---- what gets do
 
+    def registered(self, reader: Reader, loop: asyncio.AbstractEventLoop) -> None:
+        """A client reads one partition more."""
+        self.answered(reader, loop, 0.0)
+
     def asked(self, reader: Reader) -> Turn:
         """A partition is asked for: a get of it that is still held is over."""
         turn = turn_of(reader)

@@ -89,6 +89,7 @@ def _register(call: Call, request: RegisterRequestC2B) -> Message | None:
         offset=request.currOffset if request.HasField("currOffset") else NO_OFFSET,
         read_status=request.readStatus,
     )
+    door.gets.holds.registered(reader, door.loop)
     return _when(
         call,
         promise,

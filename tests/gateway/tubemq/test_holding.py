@@ -1,0 +1,298 @@
+"""A get at the end of data waits for a message, so that no client has to sleep."""
+
+from __future__ import annotations
+
+import asyncio
+
+from tests.gateway.loop import on_loop
+from tests.gateway.tubemq.reader import OTHER, Reader, bodies
+from tests.gateway.tubemq.rig import TIMEOUT_MS, Rig, settle
+from trilogue.gateway.tubemq.holding import PAUSE_S, wakes_of
+from trilogue.gateway.tubemq.settings import TubeSettings
+
+
+def now(rig: Rig) -> float:
+    return rig.loop.time()
+
+
+@on_loop
+async def test_a_get_at_the_end_is_answered_when_a_message_comes():
+    async with Rig() as rig:
+        rig.topic("demo", 1)
+        writer, mine = rig.broker_peer(), Reader(rig.broker_peer())
+        await mine.register()
+        held = mine.say_get()
+        await asyncio.sleep(3)
+        assert not mine.peer.answered(held)
+
+        await writer.send(data=b"0")
+
+        await settle()
+        assert bodies(mine.peer.answer(held)) == [b"0"]
+        assert (await mine.commit()).currOffset == 1
+
+
+@on_loop
+async def test_nothing_is_seen_before_it_is_durable():
+    async with Rig() as rig:
+        plog = rig.topic("demo", 1).partitions[0].log
+        writer, mine = rig.broker_peer(), Reader(rig.broker_peer())
+        await mine.register()
+        held = mine.say_get()
+        await settle()
+
+        writer.say("sendMessageP2B", **send(b"0"))
+
+        assert (plog.high_watermark, plog.end_offset) == (0, 1), "it is on its way to the disk"
+        assert not mine.peer.answered(held)
+        await settle()
+        assert bodies(mine.peer.answer(held)) == [b"0"]
+
+
+def send(data: bytes, partition: int = 0) -> dict[str, object]:
+    return {
+        "clientId": "p-1",
+        "topicName": "demo",
+        "partitionId": partition,
+        "data": data,
+        "flag": 0,
+        "checkSum": -1,
+        "sentAddr": 1,
+    }
+
+
+@on_loop
+async def test_when_nothing_comes_the_answer_is_that_of_a_real_broker():
+    async with Rig(tube=TubeSettings(hold_s=4)) as rig:
+        rig.topic("demo", 1)
+        mine = Reader(rig.broker_peer())
+        await mine.register()
+        began = now(rig)
+
+        said = await mine.get()
+
+        assert (said.success, said.errCode, said.minLimitTime) == (False, 404, -1)
+        assert 4 <= now(rig) - began < 4.1
+
+
+@on_loop
+async def test_a_get_is_never_held_as_long_as_its_client_waits():
+    async with Rig(tube=TubeSettings(hold_s=8)) as rig:
+        rig.topic("demo", 1)
+        mine = Reader(rig.broker_peer())
+        await mine.register()
+        began = now(rig)
+
+        assert (await mine.get(timeout_ms=1_000)).errCode == 404
+
+        assert now(rig) - began < 0.9
+        assert TIMEOUT_MS == 10_000
+
+
+@on_loop
+async def test_who_waits_for_one_partition_is_sent_to_another_where_something_is():
+    """With success and no message: a client makes no pause after that."""
+    async with Rig() as rig:
+        rig.topic("demo", 3)
+        writer, mine = rig.broker_peer(), Reader(rig.broker_peer())
+        for partition in range(3):
+            await mine.register(partition)
+        held = mine.say_get(0)
+        await settle()
+
+        await writer.send(partition=2, data=b"2")
+
+        await settle()
+        said = mine.peer.answer(held)
+        assert (bodies(said), said.currOffset, said.maxOffset) == ([], 0, 0)
+        assert bodies(await mine.get(1)) == [], "this one too is answered at once"
+        assert bodies(await mine.get(2)) == [b"2"]
+        assert (await mine.commit(2)).success
+        held = mine.say_get(0)
+        await asyncio.sleep(1)
+        assert not mine.peer.answered(held)
+
+
+@on_loop
+async def test_who_does_not_come_for_a_partition_is_asked_less_and_less_often():
+    async with Rig() as rig:
+        rig.topic("demo", 2)
+        writer, mine = rig.broker_peer(), Reader(rig.broker_peer())
+        await mine.register(0)
+        await mine.register(1)
+        await writer.send(partition=1, data=b"1")
+        began, empty = now(rig), 0
+
+        while now(rig) - began < 20:
+            said = await mine.get(0)
+            empty += said.success
+
+        assert 8 <= empty <= 40
+        held = mine.say_get(0)
+        await writer.send(partition=0, data=b"0")
+        await settle()
+        assert bodies(mine.peer.answer(held)) in ([b"0"], [])
+
+
+@on_loop
+async def test_a_client_in_its_pause_is_not_disturbed_before_it_can_ask():
+    async with Rig(tube=TubeSettings(hold_s=1)) as rig:
+        rig.topic("demo", 2)
+        writer, mine = rig.broker_peer(), Reader(rig.broker_peer())
+        await mine.register(0)
+        await mine.register(1)
+        assert (await mine.get(1)).errCode == 404, "a client makes a pause for this one now"
+        held = mine.say_get(0)
+        began = now(rig)
+
+        await writer.send(partition=1, data=b"1")
+
+        assert bodies(await mine.peer.wait(held)) == []
+        assert PAUSE_S - 0.1 <= now(rig) - began <= PAUSE_S + 0.1
+
+
+@on_loop
+async def test_a_get_of_each_partition_is_answered_only_for_its_own():
+    async with Rig() as rig:
+        rig.topic("demo", 2)
+        writer, mine = rig.broker_peer(), Reader(rig.broker_peer())
+        await mine.register(0)
+        await mine.register(1)
+        held = [mine.say_get(0), mine.say_get(1)]
+        await settle()
+
+        await writer.send(partition=1, data=b"1")
+
+        await settle()
+        assert bodies(mine.peer.answer(held[1])) == [b"1"]
+        assert not mine.peer.answered(held[0])
+
+
+@on_loop
+async def test_another_get_of_the_partition_ends_the_first():
+    async with Rig() as rig:
+        rig.topic("demo", 1)
+        writer, mine = rig.broker_peer(), Reader(rig.broker_peer())
+        await mine.register()
+        first, second = mine.say_get(), mine.say_get()
+        await settle()
+
+        await writer.send(data=b"0")
+
+        await settle()
+        assert mine.peer.answer(first).errCode == 404
+        assert bodies(mine.peer.answer(second)) == [b"0"]
+
+
+@on_loop
+async def test_nothing_is_held_any_more_when_its_reader_is_gone():
+    async with Rig() as rig:
+        rig.topic("demo", 3)
+        mine = Reader(rig.broker_peer())
+        for partition in range(3):
+            await mine.register(partition)
+        held = [mine.say_get(partition) for partition in range(3)]
+        await settle()
+
+        await mine.unregister(0)
+        again = await mine.register(1)
+
+        assert again.success
+        assert mine.peer.answer(held[0]).errCode == 404
+        assert mine.peer.answer(held[1]).errCode == 411, "that registration is over"
+        rig.broker.readings.expire(10**9)
+        await settle()
+        assert mine.peer.answer(held[2]).errCode == 411
+        assert not mine.peer.connection.held
+
+
+@on_loop
+async def test_a_connection_that_goes_leaves_nothing_held():
+    async with Rig() as rig:
+        rig.topic("demo", 1)
+        writer, mine = rig.broker_peer(), Reader(rig.broker_peer())
+        await mine.register()
+        mine.say_get()
+        await settle()
+        (reader,) = rig.broker.readings.readers()
+
+        mine.peer.drop()
+
+        assert not wakes_of(reader.consumer).held
+        await writer.send(data=b"0")
+        again = Reader(rig.broker_peer())
+        assert bodies(await again.get()) == [b"0"], "it is registered, whatever its connection"
+
+
+@on_loop
+async def test_a_drain_answers_what_is_held():
+    async with Rig() as rig:
+        rig.topic("demo", 1)
+        mine = Reader(rig.broker_peer())
+        await mine.register()
+        held = mine.say_get()
+        await settle()
+
+        mine.peer.connection.drain()
+
+        await settle()
+        assert mine.peer.answer(held).errCode == 404
+        assert mine.peer.is_cut
+
+
+@on_loop
+async def test_a_group_that_is_put_elsewhere_reads_there_at_once():
+    async with Rig() as rig:
+        topic = rig.topic("demo", 1)
+        writer, mine = rig.broker_peer(), Reader(rig.broker_peer())
+        for number in range(3):
+            await writer.send(data=b"%d" % number)
+        await mine.register(readStatus=2)
+        held = mine.say_get()
+        await settle()
+
+        rig.broker.readings.reset(topic.partitions[0], "readers", 1)
+
+        await settle()
+        assert bodies(mine.peer.answer(held)) == [b"1", b"2"]
+        assert (await mine.commit()).currOffset == 3
+
+
+@on_loop
+async def test_who_is_to_give_partitions_away_is_kept_waiting_for_nothing():
+    async with Rig() as rig:
+        rig.topic("demo", 2)
+        mine, others = Reader(rig.broker_peer()), Reader(rig.broker_peer(), OTHER)
+        await mine.register(0)
+        await others.register(1)
+        held, kept = mine.say_get(0), others.say_get(1)
+        await settle()
+
+        rig.door.gets.release("readers", mine.client_id)
+
+        await settle()
+        assert mine.peer.answer(held).errCode == 404
+        assert not others.peer.answered(kept)
+        began = now(rig)
+        assert (await mine.get(0)).errCode == 404
+        assert now(rig) - began < 0.1
+
+
+@on_loop
+async def test_a_thousand_waiting_groups_cost_an_append_elsewhere_nothing():
+    async with Rig() as rig:
+        rig.topic("demo", 2)
+        writer, peer = rig.broker_peer(), rig.broker_peer()
+        groups = [Reader(peer, f"g{number}_1-Pull-1", f"g{number}") for number in range(1_000)]
+        for each in groups:
+            await each.register(0)
+            each.say_get(0)
+        await settle()
+        plog = rig.broker.cluster.find_partition(2)
+        assert plog is not None
+
+        await writer.send(partition=1, data=b"x")
+
+        assert not plog.log._waiting
+        peer.look()
+        assert len(peer.connection.held) == 1_000
