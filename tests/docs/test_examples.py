@@ -28,9 +28,11 @@ from tests.server import Server, clean_environment, start_server
 from tests.tools import require, require_program
 
 KAFKA, HTTP, PULSAR = "127.0.0.1:9092", "127.0.0.1:8080", "127.0.0.1:6650"
+TUBEMQ = "127.0.0.1:8715"
+DOORS = ("kafka", "http", "pulsar", "tubemq-master", "tubemq-broker")
 ARCHIVE = "/srv/archive"
 QUICK = ["docs/tutorial/first-topic.md", "docs/how-to/debug.md", "docs/how-to/object-storage.md"]
-QUICK += ["docs/how-to/use-the-pulsar-client.md"]
+QUICK += ["docs/how-to/use-the-pulsar-client.md", "docs/how-to/use-the-tubemq-client.md"]
 SPARK = ["README.md", "docs/tutorial/first-pipeline.md", "docs/how-to/read-from-spark.md"]
 
 
@@ -41,7 +43,7 @@ class Typist:
         self.directory = directory
         self.server: Server | None = None
         self.printed = ""
-        self._listen = {door: f"127.0.0.1:{free_port()}" for door in ("kafka", "http", "pulsar")}
+        self._listen = {door: f"127.0.0.1:{free_port()}" for door in DOORS}
         self._python: subprocess.Popen[str] | None = None
 
     def type(self, page: Path) -> None:
@@ -78,6 +80,7 @@ class Typist:
     def _here(self, text: str) -> str:
         text = text.replace(ARCHIVE, f"{self.directory}/archive")
         text = text.replace(PULSAR, self._listen["pulsar"])
+        text = text.replace(TUBEMQ, self._listen["tubemq-master"])
         return text.replace(KAFKA, self._listen["kafka"]).replace(HTTP, self._listen["http"])
 
     def _environment(self) -> dict[str, str]:
