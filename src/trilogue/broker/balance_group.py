@@ -117,7 +117,7 @@ class BalanceGroup:
         self._owner: dict[Part, str] = {}
         self._strays: Counter[Part] = Counter()
         self._parts: frozenset[Part] = frozenset()
-        self._round = 0
+        self._round = next_id()
         self._dirty = True
         self._complete = terms.kind is not Kind.BOUND  # a bound group has had all its members
 
@@ -222,9 +222,10 @@ class BalanceGroup:
         member = self.members.pop(member_id, None)
         if member is None:
             return False
-        for part in list(member.owned):
-            self._let_go(member, part)
-        self._stray(member, set())
+        if self.terms.kind is not Kind.CLIENT:
+            for part in list(member.owned):
+                self._let_go(member, part)
+            self._stray(member, set())
         self._dirty = True
         self._gone(self.name, member_id)
         return True

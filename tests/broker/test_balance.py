@@ -1,0 +1,676 @@
+"""Groups that the server balances: who is told what, and when (seed 002, last section)."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from trilogue.broker.balance import Balances
+from trilogue.broker.balance_events import Answer, BalanceEvent, EventKind, EventStatus
+from trilogue.broker.balance_group import BalanceSettings
+from trilogue.broker.balance_shares import Part, divide
+from trilogue.broker.balance_terms import Kind, Terms
+from trilogue.broker.errors import (
+    GroupMaxSize,
+    GroupUnavailable,
+    InconsistentMember,
+    InvalidGroupName,
+    UnknownMember,
+)
+from trilogue.broker.names import TopicName
+
+T, U = (TopicName("public", "default", name) for name in ("t", "u"))
+TERMS = Terms(frozenset({T}))
+DONE = EventStatus.DONE
+SMALL = BalanceSettings(
+    session_ms=1_000, event_ms=300, groups_max=2, members_max=3, all_members_max=4
+)
+
+
+def some(*numbers: int, topic: TopicName = T) -> tuple[Part, ...]:
+    return tuple(Part(topic, number) for number in numbers)
+
+
+class Room:
+    """A topic of four partitions and whoever reads it."""
+
+    def __init__(self, count: int = 4, settings: BalanceSettings = SMALL) -> None:
+        self.counts = {T: count, U: 2}
+        self.now_ms = 0
+        self.gone: list[str] = []
+        self.begun: list[dict[Part, int]] = []
+        self.balances = Balances(settings, lambda topic: self.counts[topic])
+        self.balances.gone.append(lambda _group, member: self.gone.append(member))
+        self.balances.begins.append(lambda _group, starts: self.begun.append(dict(starts)))
+
+    def join(self, *names: str, terms: Terms = TERMS, **more) -> None:
+        for name in names:
+            self.balances.join("g", name, terms, self.now_ms, **more)
+
+    def beat(self, name: str, event=None, status=DONE, report=None) -> BalanceEvent | None:
+        answer = None if event is None else Answer(event.rebalance_id, event.kind, status)
+        return self.balances.heartbeat("g", name, self.now_ms, answer=answer, report=report).event
+
+    def settle(self, *names: str) -> None:
+        """All do at once what they are told, until nobody is told anything."""
+        told = dict.fromkeys(names)
+        for _ in range(20):
+            for name in names:
+                told[name] = self.beat(name, told[name])
+            if not any(told.values()):
+                return
+        raise AssertionError("somebody is always told something")
+
+    def has(self, name: str) -> tuple[Part, ...]:
+        return tuple(sorted(self.balances.member("g", name).owned))
+
+    def later(self, ms: int) -> None:
+        self.now_ms += ms
+        self.balances.tick(self.now_ms)
+
+
+# ---- shares
+
+
+@pytest.mark.parametrize(("parts", "members"), [(0, 3), (1, 3), (4, 1), (7, 3), (9, 3), (2, 5)])
+def test_shares_are_what_division_and_remainder_say(parts, members):
+    names = [f"m{each}" for each in range(members)]
+
+    shares = Counter(divide(some(*range(parts)), names, {}).values())
+
+    assert sum(shares.values()) == parts
+    assert all(shares[name] in {parts // members, -(-parts // members)} for name in names)
+
+
+def test_nobody_gets_anything_where_nobody_is():
+    assert divide(some(0, 1), [], {}) == {}
+
+
+def test_who_has_most_keeps_what_is_left_over():
+    held = dict.fromkeys(some(0, 1, 2), "b")
+
+    found = divide(some(0, 1, 2), ["a", "b"], held)
+
+    assert found == {some(0)[0]: "b", some(1)[0]: "b", some(2)[0]: "a"}
+
+
+def test_a_member_keeps_some_of_every_topic():
+    parts = sorted((*some(0, 1), *some(0, 1, topic=U)))
+
+    found = divide(parts, ["a", "b"], dict.fromkeys(parts, "a"))
+
+    assert {part for part, who in found.items() if who == "a"} == {Part(T, 0), Part(U, 0)}
+
+
+def test_what_is_held_by_who_is_no_member_is_free():
+    assert divide(some(0), ["a"], {some(0)[0]: "z"}) == {some(0)[0]: "a"}
+
+
+# ---- the seed's story
+
+
+def test_a_lone_member_is_told_to_take_everything_at_its_first_heartbeat():
+    room = Room()
+    room.join("a")
+
+    event = room.beat("a")
+
+    assert event is not None
+    assert (event.kind, event.parts) == (EventKind.ONLY_CONNECT, some(0, 1, 2, 3))
+    assert event.status is EventStatus.PROCESSING
+
+
+def test_an_event_is_told_once_and_done_when_it_comes_back():
+    room = Room()
+    room.join("a")
+    event = room.beat("a")
+
+    again = room.beat("a")
+    after = room.beat("a", event)
+
+    assert again is None
+    assert after is None
+    assert event is not None
+    assert event.status is DONE
+
+
+def test_nobody_is_told_to_take_what_another_has_not_let_go_of():
+    room = Room()
+    room.join("a")
+    room.settle("a")
+    room.join("b")
+
+    leave = room.beat("a")
+    early = room.beat("b")
+    room.beat("a", leave)
+    take = room.beat("b")
+
+    assert leave is not None
+    assert take is not None
+    assert (leave.kind, leave.parts) == (EventKind.ONLY_DISCONNECT, some(2, 3))
+    assert early is None
+    assert (take.kind, take.parts) == (EventKind.ONLY_CONNECT, some(2, 3))
+    assert take.rebalance_id == leave.rebalance_id  # one round
+
+
+def test_rebalance_ids_grow_with_every_round():
+    room = Room()
+    room.join("a")
+    first = room.beat("a")
+    room.beat("a", first)
+    room.join("b")
+    second = room.beat("a")
+
+    assert first is not None
+    assert second is not None
+    assert second.rebalance_id > first.rebalance_id
+
+
+def test_the_halves_of_an_exchange_are_disconnect_and_connect():
+    room = Room()
+    terms = Terms(frozenset({T, U}))
+    room.join("a", terms=terms)
+    room.settle("a")
+    room.counts = {T: 0, U: 5}
+    room.balances.topic_changed(T)
+
+    lose = room.beat("a")
+    gain = room.beat("a", lose)
+
+    assert lose is not None
+    assert gain is not None
+    assert (lose.kind, lose.parts) == (EventKind.DISCONNECT, some(0, 1, 2, 3))
+    assert (gain.kind, gain.parts) == (EventKind.CONNECT, some(2, 3, 4, topic=U))
+
+
+def test_a_member_that_goes_leaves_its_partitions_to_the_next_heartbeat():
+    room = Room()
+    room.join("a", "b")
+    room.settle("a", "b")
+
+    room.balances.leave("g", "b")
+    event = room.beat("a")
+
+    assert event is not None
+    assert len(event.parts) == 2
+    assert room.gone == ["b"]
+
+
+def test_a_topic_that_grows_is_shared_out_at_the_next_heartbeat():
+    room = Room()
+    room.join("a")
+    room.settle("a")
+
+    room.counts[T] = 6
+    room.balances.topic_changed(T)
+    event = room.beat("a")
+
+    assert event is not None
+    assert event.parts == some(4, 5)
+
+
+def test_a_topic_that_goes_is_let_go_of():
+    room = Room()
+    room.join("a")
+    room.settle("a")
+
+    room.counts[T] = 0
+    room.balances.refresh()
+    event = room.beat("a")
+
+    assert event is not None
+    assert (event.kind, len(event.parts)) == (EventKind.ONLY_DISCONNECT, 4)
+
+
+def test_an_event_names_so_many_partitions_and_the_next_the_rest():
+    room = Room(5, BalanceSettings(event_parts_max=3))
+    room.join("a")
+
+    first = room.beat("a")
+    second = room.beat("a", first)
+
+    assert first is not None
+    assert second is not None
+    assert (first.parts, second.parts) == (some(0, 1, 2), some(3, 4))
+
+
+# ---- what goes wrong
+
+
+def test_partitions_that_were_occupied_are_assigned_again():
+    room = Room()
+    room.join("a")
+    event = room.beat("a")
+
+    again = room.beat("a", event, report=some(0, 1))
+
+    assert event is not None
+    assert again is not None
+    assert again.parts == some(2, 3)
+    assert again.rebalance_id > event.rebalance_id
+    assert room.balances.view("g").counts.occupied == 2
+
+
+@pytest.mark.parametrize("status", [EventStatus.FAILED, EventStatus.UNKNOWN, 17])
+def test_what_failed_is_told_again_in_another_round(status):
+    room = Room()
+    room.join("a")
+    event = room.beat("a")
+
+    again = room.beat("a", event, status)
+
+    assert event is not None
+    assert again is not None
+    assert again.parts == event.parts
+    assert again.rebalance_id > event.rebalance_id
+
+
+@pytest.mark.parametrize("status", [EventStatus.TODO, EventStatus.PROCESSING])
+def test_what_is_not_done_yet_is_waited_for(status):
+    room = Room()
+    room.join("a")
+    event = room.beat("a")
+
+    assert room.beat("a", event, status) is None
+    assert room.balances.view("g").members[0].event is event
+
+
+def test_a_failed_disconnect_frees_nothing():
+    room = Room()
+    room.join("a")
+    room.settle("a")
+    room.join("b")
+    event = room.beat("a")
+
+    room.beat("a", event, EventStatus.FAILED)
+
+    assert room.beat("b") is None
+    assert room.has("a") == some(0, 1, 2, 3)
+
+
+def test_who_says_done_and_reports_to_have_it_still_has_it():
+    room = Room()
+    room.join("a")
+    room.settle("a")
+    room.join("b")
+    event = room.beat("a")
+
+    again = room.beat("a", event, report=some(0, 1, 2))
+    take = room.beat("b")
+
+    assert again is not None
+    assert take is not None
+    assert (again.kind, again.parts) == (EventKind.ONLY_DISCONNECT, some(2))
+    assert take.parts == some(3)
+
+
+def test_an_answer_to_an_older_event_changes_nothing():
+    room = Room()
+    room.join("a")
+    room.settle("a")
+    room.join("b")
+    event = room.beat("a")
+    assert event is not None
+
+    for old in (
+        Answer(event.rebalance_id - 1, event.kind, DONE),
+        Answer(event.rebalance_id, EventKind.ONLY_CONNECT, DONE),
+    ):
+        room.balances.heartbeat("g", "a", 0, answer=old)
+
+    assert room.beat("b") is None
+    assert room.balances.view("g").counts.late_answers == 2
+
+
+def test_an_event_that_is_never_answered_is_told_again_after_a_question():
+    room = Room()
+    room.join("a")
+    event = room.beat("a")
+
+    room.later(299)
+    early = room.beat("a")
+    room.later(1)
+    asked = room.beat("a")
+    again = room.beat("a")
+
+    assert event is not None
+    assert early is None
+    assert asked is not None
+    assert (asked.kind, asked.parts) == (EventKind.REPORT, ())
+    assert again is not None
+    assert again.parts == event.parts
+    assert again.rebalance_id > event.rebalance_id
+
+
+def test_what_a_member_reports_to_have_after_all_is_not_told_again():
+    room = Room()
+    room.join("a")
+    room.beat("a")
+
+    room.later(300)
+
+    assert room.beat("a", report=some(0, 1, 2, 3)) is None
+
+
+def test_who_answers_no_event_is_gone_after_some():
+    room = Room()
+    room.join("a")
+    room.join("b")
+    room.beat("a")
+
+    for _ in range(2):
+        room.later(300)
+        room.beat("b", report=room.has("b"))
+        assert room.beat("a", report=()) is not None
+    room.later(300)
+    with pytest.raises(UnknownMember, match="register again"):
+        room.beat("a", report=())
+
+    assert room.gone == ["a"]
+    event = room.beat("b", report=room.has("b"))
+    assert event is not None
+    assert set(room.has("b")) == set(some(0, 1, 2, 3))
+
+
+def test_a_report_is_not_believed_about_what_is_under_way():
+    room = Room()
+    room.join("a")
+    room.beat("a")
+
+    assert room.beat("a", report=some(0)) is None
+    assert room.has("a") == some(0, 1, 2, 3)
+
+
+def test_what_a_member_has_lost_it_is_told_to_take_again():
+    room = Room()
+    room.join("a")
+    room.settle("a")
+
+    event = room.beat("a", report=some(0, 2, 3))
+
+    assert event is not None
+    assert (event.kind, event.parts) == (EventKind.ONLY_CONNECT, some(1))
+
+
+def test_who_has_what_another_has_is_told_to_let_go_of_it():
+    room = Room()
+    room.join("a", "b")
+    room.settle("a", "b")
+    extra = room.has("a")[:1]
+
+    event = room.beat("b", report=room.has("b") + extra)
+    done = room.beat("b", event, report=room.has("b"))
+
+    assert event is not None
+    assert (event.kind, event.parts) == (EventKind.ONLY_DISCONNECT, extra)
+    assert done is None
+
+
+def test_what_a_stranger_to_it_still_has_nobody_is_told_to_take():
+    room = Room()
+    room.join("a", "b")
+    room.settle("a", "b")
+    extra = room.has("a")[:1]
+
+    room.beat("b", report=room.has("b") + extra)
+    event = room.beat("a", report=room.has("a")[1:])
+
+    assert event is None
+
+
+def test_who_has_a_partition_already_keeps_it_from_who_was_told_to_take_it():
+    room = Room()
+    room.join("a")
+    event = room.beat("a")
+    room.join("b", claims=some(2, 3))
+
+    after = room.beat("a", event, report=some(0, 1))
+
+    assert after is None
+    assert (room.has("a"), room.has("b")) == (some(0, 1), some(2, 3))
+
+
+def test_who_comes_back_with_what_it_has_keeps_it():
+    room = Room()
+    room.join("a", claims=some(2, 3), allocated=True)
+    room.join("b", claims=some(0, 1), allocated=True)
+
+    assert room.beat("a") is None
+    assert room.beat("b") is None
+
+
+def test_a_member_that_registers_twice_is_one_member_and_still_at_work():
+    room = Room()
+    room.join("a")
+    event = room.beat("a")
+
+    room.join("a")
+    again = room.beat("a")
+    after = room.beat("a", event)
+
+    assert (again, after) == (None, None)
+    assert room.balances.member_count == 1
+
+
+def test_who_is_silent_for_a_session_is_gone():
+    room = Room()
+    room.join("a", "b")
+    room.settle("a", "b")
+
+    room.later(999)
+    room.beat("a")
+    room.later(1)
+
+    assert room.gone == ["b"]
+    with pytest.raises(UnknownMember):
+        room.beat("b")
+    assert room.balances.view("g").counts.lost == 1
+
+
+def test_a_stopped_group_is_told_once_and_moves_nothing_until_it_may():
+    room = Room()
+    room.join("a")
+    room.balances.stop("g")
+
+    told = room.beat("a")
+    quiet = room.beat("a")
+    room.balances.stop("g", stopped=False)
+    event = room.beat("a")
+
+    assert told is not None
+    assert (told.kind, quiet) == (EventKind.STOP_REBALANCE, None)
+    assert event is not None
+    assert event.kind is EventKind.ONLY_CONNECT
+
+
+# ---- bound groups
+
+
+def bound(count: int = 2, *, big: bool = False, **offsets: int) -> Terms:
+    where = {Part(T, int(number[1:])): offset for number, offset in offsets.items()}
+    return Terms(
+        frozenset({T}),
+        Kind.BOUND,
+        session_key="k",
+        select_big=big,
+        source_count=count,
+        offsets=where,
+    )
+
+
+@pytest.mark.parametrize(("big", "starts"), [(False, (3, 7, 1)), (True, (5, 9, 1))])
+def test_a_bound_group_begins_when_all_have_come_where_they_agreed(big, starts):
+    room = Room()
+    room.join("a", terms=bound(big=big, p0=5, p1=7))
+    assert room.beat("a") is None
+
+    room.join("b", terms=bound(big=big, p0=3, p1=9, p2=1))
+    events = [room.beat("a"), room.beat("b")]
+
+    assert room.begun == [dict(zip(some(0, 1, 2), starts, strict=True))]
+    assert sorted(part for event in events if event for part in event.parts) == [*some(0, 1, 2, 3)]
+
+
+def test_who_brought_the_position_that_counts_reads_from_there():
+    room = Room(2)
+    room.join("a", terms=bound(p0=5, p1=1))
+    room.join("b", terms=bound(p0=3, p1=2))
+
+    room.settle("a", "b")
+
+    assert (room.has("a"), room.has("b")) == (some(1), some(0))
+
+
+def test_each_of_a_bound_group_believes_until_it_has_begun_that_nobody_has():
+    room = Room()
+    room.join("a", terms=bound())
+    room.join("b", terms=bound())
+    event = room.beat("a")
+    assert event is not None
+    answer = Answer(event.rebalance_id, event.kind, DONE)
+
+    assert not room.balances.heartbeat("g", "a", 0, answer=answer).not_allocated
+    assert room.balances.heartbeat("g", "b", 0).not_allocated
+
+
+def test_a_bound_group_that_was_there_before_goes_on_from_its_positions():
+    room = Room()
+    room.join("a", terms=bound(p0=5), claims=some(0, 1), allocated=True)
+    assert room.beat("a") is None
+    room.join("b", terms=bound(p0=3), claims=some(2, 3), allocated=True)
+
+    assert room.beat("a") is None
+    assert room.begun == []
+
+
+def test_a_bound_group_goes_on_when_one_of_it_goes():
+    room = Room()
+    room.join("a", "b", terms=bound())
+    room.settle("a", "b")
+
+    room.balances.leave("g", "b")
+    room.settle("a")
+
+    assert len(room.has("a")) == 4
+
+
+# ---- groups that balance themselves
+
+
+def test_who_balances_itself_is_told_nothing_and_believed_everything():
+    room = Room()
+    room.join("a", "b", terms=Terms(frozenset({T}), Kind.CLIENT))
+
+    assert room.beat("a", report=some(0, 1)) is None
+    assert room.beat("b", report=some(1, 2)) is None
+    assert (room.has("a"), room.has("b")) == (some(0, 1), some(1, 2))
+    room.balances.leave("g", "a")
+    assert room.gone == []
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "what"),
+    [
+        (TERMS, bound(), "kind"),
+        (TERMS, Terms(frozenset({T, U})), "topics"),
+        (TERMS, Terms(frozenset({T}), filters={T: frozenset({"x"})}), "filters"),
+        (bound(2), bound(3), "source count"),
+        (bound(), bound(big=True), "select big"),
+    ],
+)
+def test_what_a_member_has_other_than_its_group_is_named(first, second, what):
+    room = Room()
+    room.join("a", terms=first)
+
+    with pytest.raises(InconsistentMember) as problem:
+        room.join("b", terms=second)
+
+    assert problem.value.what == what
+    assert room.balances.member_count == 1
+
+
+def client(count: int, node_id: int) -> Terms:
+    return Terms(frozenset({T}), Kind.CLIENT, source_count=count, node_id=node_id)
+
+
+def test_node_ids_are_taken_once_where_they_are_counted():
+    room = Room()
+    room.join("a", terms=client(2, 0))
+    room.join("a", terms=client(2, 0))
+
+    with pytest.raises(InconsistentMember) as taken:
+        room.join("b", terms=client(2, 0))
+    with pytest.raises(InconsistentMember) as other:
+        room.join("b", terms=client(3, 1))
+
+    assert (taken.value.what, other.value.what) == ("node id", "source count")
+
+
+def test_node_ids_do_not_matter_where_they_are_not_counted():
+    room = Room()
+
+    room.join("a", "b", terms=client(0, 0))
+
+    assert room.balances.member_count == 2
+
+
+# ---- bounds
+
+
+def test_a_group_a_node_and_a_name_have_bounds():
+    room = Room()
+    room.join("a", "b", "c")
+    with pytest.raises(GroupMaxSize):
+        room.join("d")
+    room.balances.join("h", "a", TERMS, 0)
+    with pytest.raises(GroupUnavailable):
+        room.balances.join("h", "b", TERMS, 0)
+    room.balances.leave("g", "a")
+    with pytest.raises(GroupUnavailable):
+        room.balances.join("i", "b", TERMS, 0)
+    for name in ("", "x" * 1025):
+        with pytest.raises(InvalidGroupName):
+            Room().balances.join(name, "b", TERMS, 0)
+
+
+def test_nothing_is_kept_of_a_group_that_nobody_is_in():
+    room = Room()
+    emptied: list[str] = []
+    room.balances.empty.append(emptied.append)
+    room.join("a")
+
+    room.balances.leave("g", "a")
+
+    assert (len(room.balances), room.balances.member_count) == (0, 0)
+    assert emptied == ["g"]
+    assert not room.balances.leave("g", "a")
+    room.balances.topic_changed(T)
+    for ask in (room.balances.view, room.balances.terms, room.balances.stop):
+        with pytest.raises(UnknownMember):
+            ask("g")
+
+
+def test_administrators_see_who_has_what():
+    room = Room(3)
+    room.join("b", "a", host="here")
+    room.settle("a", "b")
+
+    view = room.balances.groups()[0]
+
+    assert (view.name, view.parts) == ("g", frozenset(some(0, 1, 2)))
+    assert [each.member_id for each in view.members] == ["a", "b"]
+    assert [len(each.parts) for each in view.members] == [2, 1]
+    assert view.members[0].host == "here"
+    assert view.counts.events == 2
+
+
+def test_a_listener_that_fails_keeps_nobody(caplog):
+    room = Room()
+    room.balances.gone.insert(0, lambda *_: 1 / 0)
+    room.join("a")
+
+    room.balances.leave("g", "a")
+
+    assert room.gone == ["a"]
+    assert "balance.listener_failed" in caplog.text
