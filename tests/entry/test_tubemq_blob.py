@@ -204,6 +204,14 @@ def test_what_its_own_checksum_cannot_vouch_for_is_verified(at: int, value: byte
         verify_entry(bytes(octets), read_header(bytes(octets)))
 
 
+def test_attributes_that_do_not_fit_are_seen_when_an_entry_is_verified():
+    octets = bytearray(placed(3, b"no size"))
+    octets[62] = 1
+
+    with pytest.raises(CorruptEntry, match="attributes"):
+        verify_entry(bytes(octets), read_header(bytes(octets)))
+
+
 def test_only_tubemq_entries_of_one_message_are_verified():
     octets = bytearray(placed(3))
     pack_into(">i", octets, 57, 2)

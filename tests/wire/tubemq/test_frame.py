@@ -155,6 +155,18 @@ def test_as_many_blocks_as_there_may_be():
     assert feed(BlockFrames(), in_blocks(1, blocks)) == [numbered(1, b"z" * MAX_BLOCKS)]
 
 
+@pytest.mark.parametrize("rest", range(1, 17))
+def test_a_head_may_be_cut_where_the_buffer_ends(rest: int):
+    first = in_blocks(1, [bytes(INITIAL_CAPACITY - 16 - rest)])
+    second = in_blocks(2, [b"next"])
+    frames = BlockFrames(LIMIT)
+
+    taken = feed(frames, first + second[:rest]) + feed(frames, second[rest:])
+
+    assert taken == [numbered(1, first[16:]), numbered(2, b"next")]
+    assert frames.capacity == INITIAL_CAPACITY
+
+
 def test_a_frame_without_blocks_is_its_serial_number_alone():
     assert feed(BlockFrames(), in_blocks(7, []) + in_blocks(8, [b"x"])) == [
         numbered(7, b""),

@@ -176,6 +176,19 @@ def test_a_body_is_split_into_blocks_of_8192_bytes(body: bytes, serial: int):
         assert expected == room.split(serial, body)
 
 
+@given(st.lists(st.binary(max_size=300), max_size=4), INT31)
+def test_parts_are_enclosed_with_their_lengths(parts: list[bytes], serial: int):
+    for room in BOTH:
+        assert frame(serial, delimited(*parts)) == room.enclose(serial, parts)
+
+
+def test_a_message_may_be_empty(room):
+    said = room.parse_answer(asked(room.answer(1, 2, b"")[16:]))
+
+    assert (said.method, bytes(said.body)) == (2, b"")
+    assert room.parse_request(asked(room.ask(1, 1, 3, 2, 5, b"")[16:])).body == b""
+
+
 # ---- hostile
 
 

@@ -79,6 +79,10 @@ def test_what_is_none_is_refused_or_reads_as_what_it_says(kind, text: str):
     assert str(value).rstrip("#") == text.rstrip("#")
 
 
+def test_a_partition_has_a_key_without_its_place():
+    assert str(HERE.key) == "1:demo:0"
+
+
 def test_an_empty_port_is_8123():
     assert BrokerInfo.parse("5:host:") == BrokerInfo(5, "host", 8123)
     assert BrokerInfo(2, "::1", 9) == BrokerInfo.parse("2:::1:9")
