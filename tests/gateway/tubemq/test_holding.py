@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import json
 
 from tests.gateway.loop import on_loop
 from tests.gateway.tubemq.reader import OTHER, Reader, bodies
 from tests.gateway.tubemq.rig import TIMEOUT_MS, Rig, settle
+from trilogue.broker.group_rules import ClusterSaid, FlowText
 from trilogue.gateway.tubemq.holding import PAUSE_S, wakes_of
 from trilogue.gateway.tubemq.settings import TubeSettings
 
@@ -296,3 +298,21 @@ async def test_a_thousand_waiting_groups_cost_an_append_elsewhere_nothing():
         assert not plog.log._waiting
         peer.look()
         assert len(peer.connection.held) == 1_000
+
+
+@on_loop
+async def test_a_push_consumer_is_never_made_to_pause():
+    """It would wait for its gets when it shuts down; nobody sees what has no message."""
+    async with Rig() as rig:
+        rig.topic("demo", 1)
+        mine = Reader(rig.broker_peer(), "readers_192.0.2.2-1-1-1-Push-1.13.0")
+        await mine.register()
+        began = now(rig)
+
+        assert bodies(await mine.get()) == []
+        assert 1 <= now(rig) - began < 1.1
+
+        text = json.dumps([{"type": 1, "rule": [{"zeroCnt": 9, "freqInMs": 900}]}])
+        flow = FlowText(id=6, text=text, holds=True)
+        await rig.commit(rig.broker.rules.plan_cluster(ClusterSaid(flow=flow)))
+        assert (await mine.get()).errCode == 404, "there are rules for empty reads"

@@ -14,7 +14,7 @@ from collections.abc import Collection
 from typing import TYPE_CHECKING
 
 from trilogue.broker.access import Operation, ResourceKind
-from trilogue.broker.balance_events import Answer
+from trilogue.broker.balance_events import DISCONNECTS, Answer
 from trilogue.broker.balance_shares import Part
 from trilogue.broker.balance_terms import Difference, Kind, Terms
 from trilogue.broker.errors import InconsistentMember
@@ -101,6 +101,8 @@ def heartbeat(call: Call) -> HeartResponseM2C:
         success=True, errCode=TubeCode.SUCCESS, errMsg=OK, notAllocated=pulse.not_allocated
     )
     if pulse.event is not None:
+        if pulse.event.kind in DISCONNECTS:  # it waits for its gets before it gives anything away
+            call.door.gets.release(request.groupName, request.clientId)
         response.event.CopyFrom(master.event(request.groupName, request.clientId, pulse.event))
     _tell_flow(call, response)
     if must_sign(call):

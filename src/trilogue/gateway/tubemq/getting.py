@@ -26,7 +26,7 @@ from trilogue.broker.partition import Partition
 from trilogue.broker.readings import Reader
 from trilogue.gateway.tubemq.authentication import Role
 from trilogue.gateway.tubemq.errors import EXPECTED, Refusal
-from trilogue.gateway.tubemq.holding import PAUSE_S, WORK_S, Holds, Wish, turn_of
+from trilogue.gateway.tubemq.holding import PAUSE_S, PUSH, WORK_S, Holds, Wish, turn_of
 from trilogue.gateway.tubemq.reading import Filters, Later, Pack, filters_of, read
 from trilogue.gateway.tubemq.registering import find_reader
 from trilogue.wire.tubemq.broker_pb2 import GetMessageRequestC2B, GetMessageResponseB2C
@@ -212,7 +212,15 @@ class Gets:
         call.send(messages_answer(call.serial, (), offset, 0, plog.high_watermark, False))
 
     def _say_end(self, wish: Wish) -> None:
-        self._answer_end(wish.call, wish.reader)
+        """Nothing came in time. A push consumer comes again at once, if rules let it."""
+        reader = wish.reader
+        is_pushed = PUSH in reader.client_id and not wish.is_hurried
+        if is_pushed and not self._rules_of(reader).empties and not reader.is_gone:
+            reader.is_first = False
+            self._say_nothing(wish)
+            self.holds.answered(reader, self.door.loop, 0.0)
+        else:
+            self._answer_end(wish.call, reader)
 
     def _answer_end(self, call: Call, reader: Reader) -> None:
         reader.is_first = False

@@ -13,6 +13,10 @@ of that partition, or the client in its pause after a 404. So they come in round
 client has partitions; the first one as soon as the client may ask, the next ones later and later,
 until the partition is asked for.
 
+A push consumer that shuts down or rebalances waits for its gets first, up to 3 s, and tells nobody
+so. Its application never sees answers without messages, so it gets one of those each second
+instead of a 404 at the end: it comes again at once.
+
 Nothing here costs anything per append but for those whose partition got something: each reader has
 at most one wish at its partition's log, which stays there from one get to the next.
 """
@@ -34,12 +38,14 @@ PAUSE_S: Final = 0.4  # that clients make for a partition after a 404, by defaul
 WORK_S: Final = 0.003  # that a client is given for messages, before it is nudged for more
 ROUND_S: Final = 0.05  # between the first two rounds of nudges
 ROUND_MAX_S: Final = 5.0
+PUSH_S: Final = 1.0  # that a push consumer's get is held for, at most
+PUSH: Final = "-Push-"  # in a client id (wire fact, section 3)
 
 
 class Wish:
     """A get that is held; a connection's `Held`."""
 
-    __slots__ = ("call", "holds", "is_over", "manual", "reader", "timer")
+    __slots__ = ("call", "holds", "is_hurried", "is_over", "manual", "reader", "timer")
 
     def __init__(self, holds: Holds, call: Call, reader: Reader, *, manual: bool) -> None:
         self.holds = holds
@@ -48,10 +54,11 @@ class Wish:
         self.manual = manual
         self.timer: asyncio.TimerHandle | None = None
         self.is_over = False
+        self.is_hurried = False  # it ends before its time: 404, whoever asks
 
     def hurry(self) -> None:
         """The server drains: nothing will arrive any more."""
-        self.holds.end(self)
+        self.holds.hurry(self)
 
     def gone(self) -> None:
         """The connection is closed."""
@@ -129,7 +136,7 @@ class Holds:
         turn = turn_of(reader)
         turn.rest(0.0)
         if turn.wish is not None:
-            self.end(turn.wish)
+            self.hurry(turn.wish)
         return turn
 
     def answered(self, reader: Reader, loop: asyncio.AbstractEventLoop, pause_s: float) -> None:
@@ -166,7 +173,8 @@ class Holds:
     def _limit_s(self, call: Call, now_s: float) -> float:
         timeout_s = call.timeout_ms / 1000 if call.timeout_ms > 0 else TIMEOUT_S
         left_s = timeout_s * SHARE - (now_s - call.arrived_s)
-        return min(self.hold_s, left_s)
+        most_s = min(self.hold_s, PUSH_S) if PUSH in call.request.clientId else self.hold_s
+        return min(most_s, left_s)
 
     # ---- how they end
 
@@ -174,6 +182,11 @@ class Holds:
         """Nothing arrived in time, or nobody waits any more: 404."""
         if self.forget(wish):
             self._ended(wish)
+
+    def hurry(self, wish: Wish) -> None:
+        """End it before its time."""
+        wish.is_hurried = True
+        self.end(wish)
 
     def forget(self, wish: Wish) -> bool:
         """Let go of a wish without an answer; False when that was done already."""
@@ -195,7 +208,7 @@ class Holds:
         wakes = wakes_of(consumer)
         wakes.quiet_until_s = quiet_until_s
         for wish in list(wakes.held.values()):
-            self.end(wish)
+            self.hurry(wish)
 
     def gone(self, reader: Reader) -> Wish | None:
         """The reader is let go of; its get, if one is held, is for the caller to answer."""
