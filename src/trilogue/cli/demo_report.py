@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime
 from pathlib import Path
@@ -15,11 +16,15 @@ if TYPE_CHECKING:
     from rich.table import Table
     from rich.text import Text
 
-    from trilogue.cli.demo_pulsar import Across
+    from trilogue.cli.demo_across import Across, Sample
 
 BLOCKS = "▁▂▃▄▅▆▇█"
 COLOURS = ("green4", "green3", "yellow3", "gold3", "dark_orange", "orange_red1", "red1", "red3")
 MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
+_TEMPERATURE = re.compile(r'"temp":([-0-9.]+)')
+_NAME = re.compile(r'"(?:name|manufacturer)":"([^"\\]*)')
+NAME_MAX = 22
+"""Letters of a name that fit beside its place."""
 FEWEST = 50
 """A month with fewer flights of a carrier says nothing; it does not set the scale."""
 
@@ -79,7 +84,7 @@ class Report:
     months: dict[tuple[str, int], Month] = field(default_factory=dict)
     days: list[tuple[date, int, int]] = field(default_factory=list)
     alerts: list[tuple[object, ...]] = field(default_factory=list)
-    across: Across | None = None
+    across: list[Across] = field(default_factory=list)
 
     @classmethod
     def load(cls, output: Path, steps: list[Row], wrong: list[str], seconds: float) -> Report:
@@ -153,28 +158,36 @@ class Report:
         return table
 
 
-def crossed(across: Across) -> Table:
-    """Show a few messages that a Pulsar client wrote as a Kafka client has read them."""
-    table = _table(f"{across.messages:,} messages of a Pulsar client, read by a Kafka client")
-    for name in ("message id", "partition", "offset", "key", "observed", "temp"):
-        table.add_column(name, no_wrap=True, justify="right" if name != "observed" else "left")
-    for one in across.samples:
-        table.add_row(
-            one.message_id, str(one.place.partition), str(one.place.offset), one.key,
-            moment(one.time_ms), temperature(one.value),
-        )  # fmt: skip
-    return table
+def crossed(told: list[Across]) -> Iterator[Table]:
+    """Show a few messages that clients of the others wrote, as a Kafka client has read them."""
+    for writer in dict.fromkeys(one.writer for one in told):
+        by_writer = [one for one in told if one.writer == writer]
+        messages = sum(one.messages for one in by_writer)
+        table = _table(f"{messages:,} messages of a {writer} client, read by a Kafka client")
+        for name in ("message id", "topic", "partition", "offset", "key", "says"):
+            is_number = name in {"message id", "partition", "offset"}
+            table.add_column(name, no_wrap=True, justify="right" if is_number else "left")
+        for one in by_writer:
+            for sample in one.samples:
+                table.add_row(
+                    sample.message_id, one.topic, str(sample.place.partition),
+                    str(sample.place.offset), sample.key, says(sample),
+                )  # fmt: skip
+        yield table
+
+
+def says(sample: Sample) -> str:
+    """What a message is about, in a few words."""
+    found = _TEMPERATURE.search(sample.value)
+    if found is not None:
+        return f"{moment(sample.time_ms)} {found[1]} °F"
+    found = _NAME.search(sample.value)
+    return "" if found is None else found[1][:NAME_MAX]
 
 
 def moment(time_ms: int) -> str:
     """An event time for people."""
     return datetime.fromtimestamp(time_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M")
-
-
-def temperature(value: str) -> str:
-    """What an observation says about the temperature, in degrees Fahrenheit."""
-    found = re.search(r'"temp":([-0-9.]+)', value)
-    return "" if found is None else f"{found[1]} °F"
 
 
 def _table(title: str) -> Table:

@@ -21,10 +21,11 @@ START_S, STOP_S = 30.0, 60.0
 
 
 class Doors(NamedTuple):
-    """Where clients find the broker: host and port for Kafka's, a URL for Pulsar's."""
+    """Where clients find the broker: host and port, for Pulsar's a URL, for TubeMQ's the master."""
 
     kafka: str
     pulsar: str
+    tubemq: str
 
 
 @contextmanager
@@ -39,6 +40,8 @@ def running(output: Path, work: Steps) -> Iterator[Doors]:
         "--data", str(output / "data"),
         "--listen", "kafka=127.0.0.1:0",
         "--listen", "pulsar=127.0.0.1:0",
+        "--listen", "tubemq-master=127.0.0.1:0",
+        "--listen", "tubemq-broker=127.0.0.1:0",
         "--listen", "tubemq-master=127.0.0.1:0",
         "--listen", "tubemq-broker=127.0.0.1:0",
         "--listen", "http=127.0.0.1:0",
@@ -76,7 +79,7 @@ def _wait(process: subprocess.Popen[bytes], ready: Path, log: Path) -> Doors:
             raise DemoFailed(f"the server was not ready after {START_S:.0f} s; see {log}")
         time.sleep(0.01)
     doors = json.loads(ready.read_text())["doors"]
-    return Doors(str(doors["kafka"]), f"pulsar://{doors['pulsar']}")
+    return Doors(str(doors["kafka"]), f"pulsar://{doors['pulsar']}", str(doors["tubemq-master"]))
 
 
 def stop(process: subprocess.Popen[bytes]) -> None:
