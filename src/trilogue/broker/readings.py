@@ -51,12 +51,13 @@ class ReadingLimits:
 class Consumer:
     """One client of a group with the partitions that it reads."""
 
-    __slots__ = ("client_id", "group", "readers", "wakes")
+    __slots__ = ("client_id", "group", "has_left", "readers", "wakes")
 
     def __init__(self, group: str, client_id: str) -> None:
         self.group = group
         self.client_id = client_id
         self.readers: dict[int, Reader] = {}
+        self.has_left = False  # its group: it may still confirm and unregister
         self.wakes: object | None = None  # what the door keeps for it
 
     def __repr__(self) -> str:
@@ -149,12 +150,13 @@ class Readings:
     def occupant(self, partition_id: int, group: str, client_id: str, now_ms: int) -> str:
         """The client in whose way of registering this one stands, or nothing.
 
-        One whose session is over stands in nobody's way: it is let go of here.
+        One whose session is over, or who left the group, stands in nobody's way: it is let go of
+        here.
         """
         reader = self._readers.get((partition_id, group))
         if reader is None or reader.client_id == client_id:
             return ""
-        if now_ms - reader.heard_ms > self.session_ms:
+        if reader.consumer.has_left or now_ms - reader.heard_ms > self.session_ms:
             self._let_go(reader)
             return ""
         return reader.client_id
@@ -196,6 +198,7 @@ class Readings:
         consumer = self._consumers.get((group, client_id))
         if consumer is None:
             consumer = self._consumers[group, client_id] = Consumer(group, client_id)
+        consumer.has_left = False
         reader = Reader(partition, consumer, frozenset(filters), start, now_ms, now_ms)
         reader.meter.filtered = bool(reader.filters)
         self._readers[key] = consumer.readers[key[0]] = reader

@@ -229,12 +229,14 @@ class Master:
         self.balances.topic_changed(topic.name)
 
     def _gone(self, group: str, member_id: str) -> None:
-        """Who is no member any more stands in no other's way at the broker either."""
-        readings = self._readings
-        consumer = readings.consumer(group, member_id)
+        """Who is no member any more stands in no other's way at the broker either.
+
+        It may still say what became of its last messages: Go's client closes here before it
+        unregisters there (recorded).
+        """
+        consumer = self._readings.consumer(group, member_id)
         if consumer is not None:
-            for reader in list(consumer.readers.values()):
-                readings.unregister(reader, consumed=False)
+            consumer.has_left = True
 
     def _begins(self, group: str, starts: Mapping[Part, int]) -> None:
         for part, offset in starts.items():

@@ -1,0 +1,52 @@
+"""A consumer closes at the master before it unregisters at the broker, as Go's client does."""
+
+from __future__ import annotations
+
+from tests.gateway.loop import on_loop
+from tests.gateway.tubemq.reader import ME, OTHER, Reader, bodies
+from tests.gateway.tubemq.rig import Rig
+
+
+async def leave(rig: Rig, mine: Reader) -> None:
+    """Become a member of the group, and close at the master."""
+    who = {"clientId": mine.client_id, "groupName": mine.group}
+    master = rig.master()
+    said = await master.ask(
+        "consumerRegisterC2M", **who, hostName="h", topicList=["demo"], requireBound=False
+    )
+    assert said.success
+    assert (await master.ask("consumerCloseClientC2M", **who)).success
+
+
+@on_loop
+async def test_what_it_says_last_still_counts():
+    """Recorded: go-client.jsonl, 77 to 84."""
+    async with Rig() as rig:
+        rig.topic("demo", 2)
+        mine, next_one = Reader(rig.broker_peer()), Reader(rig.broker_peer(), OTHER)
+        for partition in (0, 1):
+            await mine.peer.send(partition=partition, data=b"%d" % partition)
+            await mine.register(partition)
+            assert bodies(await mine.get(partition)) == [b"%d" % partition]
+
+        await leave(rig, mine)
+
+        assert (await mine.unregister(0, read_status=0)).success, "consumed"
+        assert (await mine.unregister(1, read_status=1)).success, "not consumed"
+        assert (await next_one.register(0)).currOffset == 1
+        assert (await next_one.register(1)).currOffset == 0
+
+
+@on_loop
+async def test_it_stands_in_nobodys_way():
+    async with Rig() as rig:
+        rig.topic("demo", 1)
+        mine, next_one = Reader(rig.broker_peer(), ME), Reader(rig.broker_peer(), OTHER)
+        await mine.register()
+        assert (await next_one.register()).errCode == 410
+
+        await leave(rig, mine)
+
+        assert (await next_one.register()).success
+        assert (await mine.get()).errCode == 412
+        assert (await mine.register()).errCode == 410, "and the next one stands in its way"
