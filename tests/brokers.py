@@ -1,25 +1,30 @@
 """The servers that foreign clients are pointed at: ours, and the real one where it is asked for.
 
 Every test of a foreign client runs on Trilogue; with TRILOGUE_TEST_REAL=1 it also runs on a real
-Kafka (a version number instead of 1 picks another than 3.9.1) or a real Pulsar, which proves the
-test itself.
+Kafka (a version number instead of 1 picks another than 3.9.1), a real Pulsar or a real TubeMQ,
+which proves the test itself.
 TRILOGUE_TEST_BOOTSTRAP=host:port points the tests at a server that runs already, and
 TRILOGUE_TEST_PULSAR=host:port,host:port (binary, HTTP) those of Pulsar's clients.
 """
 
 from __future__ import annotations
 
+import itertools
 import os
+import time
 from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Protocol
 
+from confluent_kafka.admin import AdminClient, NewTopic
 from tools.servers.kafka import RealKafka
 from tools.servers.pulsar import VERSION as PULSAR_VERSION
 from tools.servers.pulsar import RealPulsar
+from tools.servers.tubemq import RealTubeMQ
 
 from tests.server import Server, start_server
-from tests.tools import require_jars, require_pulsar_jars
+from tests.tools import require_jars, require_pulsar_jars, require_real_tubemq
 
 DEFAULT_VERSION = "3.9.1"
 
@@ -211,3 +216,116 @@ def make_pulsar(
         return Elsewhere(*os.environ["TRILOGUE_TEST_PULSAR"].split(","))
     require_pulsar_jars(PULSAR_VERSION)
     return RealPulsar(root)
+
+
+class TubeBroker(Protocol):
+    """A TubeMQ master's address (its broker's is told by it) with a life."""
+
+    name: str
+
+    @property
+    def address(self) -> str: ...
+    @property
+    def pid(self) -> int: ...
+    @property
+    def output(self) -> str: ...
+    def inside(self) -> AbstractContextManager[None]:
+        """Where the address means something; clients are started in there."""
+        ...
+
+    def topic(self, partitions: int = 1) -> str:
+        """A new topic that is usable; some are ready with 1, 2 and 4 partitions."""
+        ...
+
+    def start(self) -> object: ...
+    def stop(self) -> int: ...
+    def kill9(self) -> None: ...
+
+
+class TrilogueForTubeMQ:
+    """Our server as a TubeBroker: all doors keep their ports through restarts."""
+
+    name = "trilogue"
+
+    def __init__(self, data: Path, settings: Mapping[str, object] | None = None) -> None:
+        self.data = data
+        self.settings = dict(settings or {})
+        names = ("tubemq-master", "tubemq-broker", "kafka", "http")
+        self.doors = dict.fromkeys(names, "127.0.0.1:0")
+        self.server: Server | None = None
+        self.numbers = itertools.count(1)
+
+    def start(self) -> TrilogueForTubeMQ:
+        self.server = start_server(self.data, listen=self.doors, settings=self.settings)
+        self.doors = {name: self.server.doors[name] for name in self.doors}
+        return self
+
+    @property
+    def running(self) -> Server:
+        assert self.server is not None, "not started"
+        return self.server
+
+    @property
+    def address(self) -> str:
+        return self.doors["tubemq-master"]
+
+    def inside(self) -> AbstractContextManager[None]:
+        return nullcontext()
+
+    def topic(self, partitions: int = 1) -> str:
+        name = f"topic_{time.time_ns() // 1_000_000:x}_{next(self.numbers)}"
+        make_topic(self.doors["kafka"], name, partitions)
+        return name
+
+    @property
+    def pid(self) -> int:
+        return self.running.pid
+
+    @property
+    def output(self) -> str:
+        return self.running.output
+
+    def stop(self) -> int:
+        return self.running.stop()
+
+    def kill9(self) -> None:
+        if self.server is not None:
+            self.server.kill9()
+
+
+def make_topic(address: str, name: str, partitions: int) -> None:
+    """Through the Kafka door, as an administrator may."""
+    admin = AdminClient({"bootstrap.servers": address, "log_level": 2})
+    (made,) = admin.create_topics([NewTopic(name, partitions, 1)]).values()
+    made.result(30)
+
+
+class TubeMQ(RealTubeMQ):
+    """The real one, with topics made beforehand: a new one takes it a minute."""
+
+    ready: Mapping[int, int] = {1: 30, 2: 8, 4: 20}
+
+    def start(self, topics: Mapping[str, int] | None = None) -> TubeMQ:
+        made = {f"of_{n}_{i}": n for n, count in self.ready.items() for i in range(count)}
+        fresh = not (self.root / "data").exists()
+        if fresh:
+            self.left = {n: [name for name in made if made[name] == n] for n in self.ready}
+        super().start({**made, **(topics or {})} if fresh else topics)
+        self.wait_for_topics(made)
+        return self
+
+    def topic(self, partitions: int = 1) -> str:
+        return self.left[partitions].pop()
+
+
+def tubemq_names() -> list[str]:
+    """Which servers the tests of TubeMQ's clients meet."""
+    return ["trilogue", "tubemq"] if os.environ.get("TRILOGUE_TEST_REAL") else ["trilogue"]
+
+
+def make_tubemq(name: str, root: Path, settings: Mapping[str, object] | None = None) -> TubeBroker:
+    """A server of that name, not started; `settings` are ours and mean nothing to the other."""
+    if name == "trilogue":
+        return TrilogueForTubeMQ(root / "data", settings)
+    require_real_tubemq()
+    return TubeMQ(root, direct="2g")

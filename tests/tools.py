@@ -12,8 +12,11 @@ import shutil
 
 import pytest
 from tools.servers.kafka import have_jars
+from tools.servers.network import may_have_one
 from tools.servers.pulsar import VERSION as PULSAR_VERSION
 from tools.servers.pulsar import have_jars as have_pulsar_jars
+from tools.servers.tubemq import VERSION as TUBEMQ_VERSION
+from tools.servers.tubemq import have_jars as have_tubemq_jars
 
 ALL = "all"
 
@@ -42,6 +45,18 @@ def require_pulsar_jars(version: str = PULSAR_VERSION) -> None:
     """Java and the jars of one Pulsar version (`make jars`)."""
     require_program("java")
     require(f"pulsar-{version}", found=have_pulsar_jars(version))
+
+
+def require_tubemq_jars(version: str = TUBEMQ_VERSION) -> None:
+    """Java and the jars of TubeMQ: the server's class path holds the client (`make jars`)."""
+    require_program("java")
+    require(f"tubemq-{version}", found=have_tubemq_jars(version))
+
+
+def require_real_tubemq() -> None:
+    """It listens on all addresses, so it wants a network of its own, which wants root."""
+    require_tubemq_jars()
+    require("root", found=may_have_one())
 
 
 def require_root() -> None:

@@ -13,18 +13,10 @@ import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
+from tools.servers.java import CLIENT_LOGGING, OPENED
+
 HERE = Path(__file__).parent
 
-OPENED = ("java.nio", "jdk.internal.misc", "sun.net", "java.util")
-LOGGING = """\
-status = error
-appender.c.type = Console
-appender.c.name = C
-appender.c.target = SYSTEM_ERR
-appender.c.layout.type = PatternLayout
-rootLogger.level = error
-rootLogger.appenderRef.c.ref = C
-"""
 Moment = Callable[[], None]
 Result = dict[str, float]
 
@@ -68,7 +60,7 @@ def compile_java(name: str, into: Path, class_path: str) -> Path:
     into.mkdir(parents=True, exist_ok=True)
     command = ["javac", "-nowarn", "-cp", class_path, "-d", str(into), str(HERE / f"{name}.java")]
     subprocess.run(command, check=True, capture_output=True)
-    (into / "log4j2.properties").write_text(LOGGING)
+    (into / "log4j2.properties").write_text(CLIENT_LOGGING)
     return into
 
 

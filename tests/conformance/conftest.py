@@ -10,12 +10,14 @@ from pathlib import Path
 
 import pytest
 from tests import brokers
-from tests.brokers import Broker, PulsarBroker
-from tests.conformance.clients.pulsar import Connection, PulsarLibrary, connect
+from tests.brokers import Broker, PulsarBroker, TubeBroker
+from tests.conformance.clients import tubemq
+from tests.conformance.clients.pulsar import Connection, Process, PulsarLibrary, connect
 from tests.conformance.clients.pulsar_libraries import ALL as PULSAR_LIBRARIES
 from tests.conformance.pulsar_admin import Admin
 
 SETTINGS: dict[str, object] = {}
+TUBE_SETTINGS: dict[str, object] = {"tubemq.hold": "200ms"}  # what waits for nothing waits less
 RUN = f"{time.time_ns() // 1_000_000:x}"[-7:]  # a server that runs already saw earlier runs
 _numbers = itertools.count(1)
 
@@ -129,6 +131,62 @@ def admin(pulsar: PulsarBroker) -> Admin:
 def connection(pulsar: PulsarBroker, library: PulsarLibrary) -> Iterator[Connection]:
     """A client object of the library that the test is about (its parameter `library`)."""
     made = connect(library, f"pulsar://{pulsar.address}")
+    yield made
+    made.close()
+
+
+@pytest.fixture(scope="session")
+def tubemq_of_the_session() -> Iterator[list[TubeBroker]]:
+    """The real TubeMQ takes half a minute to start: one for all modules."""
+    made: list[TubeBroker] = []
+    yield made
+    for broker in made:
+        broker.kill9()
+
+
+@pytest.fixture(scope="session")
+def tube_drivers() -> Iterator[dict[str, Process]]:
+    """One Java process for each server: the real one's is in a network with it."""
+    made: dict[str, Process] = {}
+    yield made
+    for driver in made.values():
+        driver.stop()
+
+
+TUBES = [
+    pytest.param(name, marks=[pytest.mark.long] if name == "tubemq" else [])
+    for name in brokers.tubemq_names()
+]
+
+
+@pytest.fixture(scope="module", params=TUBES)
+def tube(
+    request: pytest.FixtureRequest,
+    tmp_path_factory: pytest.TempPathFactory,
+    tubemq_of_the_session: list[TubeBroker],
+) -> Iterator[TubeBroker]:
+    """A running server that the tests of one module share and leave running."""
+    root = tmp_path_factory.mktemp(request.param)
+    if request.param == "tubemq":
+        if not tubemq_of_the_session:
+            real = brokers.make_tubemq("tubemq", root)
+            tubemq_of_the_session.append(real)
+            real.start()
+        yield tubemq_of_the_session[0]
+        return
+    made = brokers.make_tubemq(request.param, root, TUBE_SETTINGS)
+    made.start()
+    yield made
+    made.kill9()
+
+
+@pytest.fixture
+def tube_client(tube: TubeBroker, tube_drivers: dict[str, Process]) -> Iterator[tubemq.Client]:
+    """A session factory of TubeMQ's Java client."""
+    if tube.name not in tube_drivers:
+        tube_drivers[tube.name] = tubemq.driver_process()
+    with tube.inside():
+        made = tubemq.connect(tube_drivers[tube.name], tube.address)
     yield made
     made.close()
 

@@ -10,6 +10,18 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 STOP_TIMEOUT = 30.0
+CLIENT_LOGGING = """\
+status = error
+appender.c.type = Console
+appender.c.name = C
+appender.c.target = SYSTEM_ERR
+appender.c.layout.type = PatternLayout
+rootLogger.level = error
+rootLogger.appenderRef.c.ref = C
+"""
+"""log4j2.properties of a client in Java: errors on standard error."""
+OPENED = ("java.nio", "jdk.internal.misc", "sun.net", "java.util")
+"""Packages that netty looks into."""
 
 
 def jars(name: str) -> Path:

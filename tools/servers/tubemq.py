@@ -4,7 +4,7 @@
     tubemq.start({"orders": 4})               # the topics are usable after half a minute
     tubemq.create_topics({"more": 4})         # 40 to 80 seconds
     with tubemq.inside():                     # its own network, see network.py
-        connect(tubemq.master_address)        # clients of this process, programs started here
+        connect(tubemq.address)        # clients of this process, programs started here
     tubemq.kill9(); tubemq.start()            # the same data, the same ports
     tubemq.stop()
 
@@ -145,7 +145,8 @@ class RealTubeMQ:
         return nullcontext() if self.network is None else self.network.inside()
 
     @property
-    def master_address(self) -> str:
+    def address(self) -> str:
+        """Of the master, which is what clients are told."""
         return f"127.0.0.1:{self.master_port}"
 
     @property
@@ -326,7 +327,7 @@ class RealTubeMQ:
             id=BROKER_ID,
             port=self.broker_port,
             web_port=self.broker_web,
-            master=self.master_address,
+            master=self.address,
             settings=lines(self.broker_settings),
             **common,
         )
@@ -383,7 +384,7 @@ def main() -> None:
     tubemq = RealTubeMQ(chosen.directory.absolute(), exposed=chosen.exposed)
     tubemq.start({name: int(count) for name, count in pairs})
     print(
-        f"tubemq {tubemq.version}: master {tubemq.master_address}, broker {tubemq.broker_address}, "
+        f"tubemq {tubemq.version}: master {tubemq.address}, broker {tubemq.broker_address}, "
         f"{tubemq.web}, pids {tubemq.pids}, {tubemq.started_in:.2f} s"
         f"; clients: nsenter --net -t {tubemq.pid} COMMAND" * (tubemq.network is not None),
         flush=True,

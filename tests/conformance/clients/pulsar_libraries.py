@@ -12,21 +12,12 @@ import pytest
 from tests.conformance.clients.pulsar import Driver, Process, PulsarLibrary
 from tests.conformance.clients.pulsar_python import InProcess
 from tests.tools import require, require_program, require_pulsar_jars
-from tools.servers.java import ROOT, jars
+from tools.servers.java import CLIENT_LOGGING, OPENED, ROOT, jars
 from tools.servers.pulsar import VERSION
 
 HERE = Path(__file__).parent
 BUILD = ROOT / "build" / "pulsar-clients"
 QUICK_START = ["-Xshare:auto", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx384m"]
-LOGGING = """\
-status = error
-appender.c.type = Console
-appender.c.name = C
-appender.c.target = SYSTEM_ERR
-appender.c.layout.type = PatternLayout
-rootLogger.level = error
-rootLogger.appenderRef.c.ref = C
-"""
 GO = ["/usr/local/go/bin", *os.environ.get("PATH", "").split(":")]
 GO_NEEDED = (1, 25)  # the client's own go.mod
 
@@ -92,15 +83,12 @@ class PulsarJava(Program):
                 check=True, capture_output=True,
             )  # fmt: skip
         logging = classes / "log4j2.properties"
-        logging.write_text(LOGGING)
+        logging.write_text(CLIENT_LOGGING)
         options = [*QUICK_START, "-XX:MaxDirectMemorySize=384m", "-Djava.net.preferIPv4Stack=true"]
         options += [f"-Dlog4j2.configurationFile={logging}"]
         options += ["-Dio.netty.tryReflectionSetAccessible=true"]
         options += [f"--add-opens=java.base/{name}=ALL-UNNAMED" for name in OPENED]
         return ["java", *options, "-cp", f"{classes}:{path}", "Driver"]
-
-
-OPENED = ("java.nio", "jdk.internal.misc", "sun.net", "java.util")
 
 
 class PulsarGo(Program):
