@@ -22,6 +22,8 @@ from trilogue.broker.errors import BacklogExceeded, BacklogHold, BrokerError
 from trilogue.broker.policies import Overflow, Quota
 from trilogue.broker.subscriptions import Cursor
 from trilogue.broker.writers import Writer
+from trilogue.entry.tubemq_blob import COMPUTE
+from trilogue.entry.tubemq_blob import build_entry as build_tube_entry
 from trilogue.node.expiry import Expiry
 from trilogue.node.storage import Storage
 
@@ -131,6 +133,22 @@ def test_what_kafka_clients_wrote_expires_by_its_append_a_block_at_a_time():
         room.pass_time(6)
     room.look()
     assert room.cursor.mark == 0  # the second is too young, and they are in one block
+
+    room.pass_time(6)
+    room.look()
+    assert room.cursor.mark == 2
+
+
+def test_what_tubemq_clients_wrote_expires_message_by_message():
+    """Each says when it came: whatever time it is of."""
+    room = Room(ttl_s=10)
+    for _ in range(2):
+        entry, header = build_tube_entry(b"v", 0, COMPUTE, 0, None, "209901010000", room.now_ms)
+        room.partition.append_entry(entry, header, now_ms=room.now_ms, sequence=None)
+        room.node.loop.run()
+        room.pass_time(6)
+    room.look()
+    assert room.cursor.mark == 1
 
     room.pass_time(6)
     room.look()
