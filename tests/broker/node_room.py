@@ -156,3 +156,22 @@ class Node:
             found.append((header.producer_id, header.base_sequence, header.span))
             offset += header.span
         return found
+
+
+class Steps:
+    """What may happen to a node at any moment, whoever its clients are."""
+
+    def __init__(self, node: Node) -> None:
+        self.node = node
+
+    def turn(self) -> None:
+        self.node.loop.turn()
+
+    def work(self) -> None:
+        self.node.loop.work()
+
+    def seal(self) -> None:
+        self.node.log.seal()
+
+    def flush(self) -> None:
+        self.node.flush()

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
-from tests.broker.node_room import Node
+from tests.broker.node_room import Node, Steps
 from tests.broker.pulsar import Sent, append, send
 from trilogue.broker.names import parse_kafka
 from trilogue.broker.partition import Appended
@@ -133,11 +133,11 @@ class Reader:
         assert cursor.properties == {"of": self.name}
 
 
-class World:
+class World(Steps):
     """One node, three producers on one partition, two subscriptions."""
 
     def __init__(self, seed: int) -> None:
-        self.node = Node(seed)
+        super().__init__(Node(seed))
         create(self.node, DEDUPLICATED)
         self.writers = [Writer(name) for name in "abc"]
         self.readers = [Reader(name) for name in "xy"]
@@ -147,18 +147,6 @@ class World:
 
     def ack(self) -> None:
         self.node.random.choice(self.readers).ack(self.node)
-
-    def turn(self) -> None:
-        self.node.loop.turn()
-
-    def work(self) -> None:
-        self.node.loop.work()
-
-    def seal(self) -> None:
-        self.node.log.seal()
-
-    def flush(self) -> None:
-        self.node.flush()
 
     def crash(self) -> None:
         self.node.crash()

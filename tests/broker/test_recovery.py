@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from tests.broker.fakes import batch
-from tests.broker.node_room import Node
+from tests.broker.node_room import Node, Steps
 from trilogue.broker.facts import CursorMove, Protocol
 from trilogue.broker.producers import WINDOW
 from trilogue.broker.promise import Promise
@@ -92,11 +92,11 @@ class Reader:
             assert (0 if position is None else position.offset) >= least
 
 
-class World:
+class World(Steps):
     """One node, four producers on two partitions, one reader."""
 
     def __init__(self, seed: int) -> None:
-        self.node = Node(seed)
+        super().__init__(Node(seed))
         self.node.create("orders", 2)
         self.producers = [Producer(100 + each, each % 2) for each in range(4)]
         self.reader = Reader()
@@ -106,18 +106,6 @@ class World:
 
     def commit(self) -> None:
         self.reader.commit(self.node)
-
-    def turn(self) -> None:
-        self.node.loop.turn()
-
-    def work(self) -> None:
-        self.node.loop.work()
-
-    def seal(self) -> None:
-        self.node.log.seal()
-
-    def flush(self) -> None:
-        self.node.flush()
 
     def crash(self) -> None:
         self.node.crash()

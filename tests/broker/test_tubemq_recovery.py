@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.broker.node_room import Node
+from tests.broker.node_room import Node, Steps
 from tests.broker.pulsar import append, send
 from trilogue.entry.entry import Format
 from trilogue.entry.kafka_batch import check_crc
@@ -18,11 +18,11 @@ from trilogue.entry.walk import read_header
 from trilogue.log.partition_log import Cold
 
 
-class World:
+class World(Steps):
     """One node, one partition, what was sent to it and what was acknowledged."""
 
     def __init__(self, seed: int) -> None:
-        self.node = Node(seed)
+        super().__init__(Node(seed))
         self.node.create("orders", 1)
         self.sent = 0
         self.told: dict[int, bytes] = {}  # offset -> data, acknowledged
@@ -47,18 +47,6 @@ class World:
     def send_other(self) -> None:
         self.sent += 1
         append(self.node.partition(0), send("p", self.sent, 2), self.node.loop.now_ms())
-
-    def turn(self) -> None:
-        self.node.loop.turn()
-
-    def work(self) -> None:
-        self.node.loop.work()
-
-    def seal(self) -> None:
-        self.node.log.seal()
-
-    def flush(self) -> None:
-        self.node.flush()
 
     def crash(self) -> None:
         self.node.crash()

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trilogue.wire.errors import WireError
-from trilogue.wire.frames import INITIAL_CAPACITY, RETAINED_CAPACITY, Int32Frames
+from trilogue.wire.frames import INITIAL_CAPACITY, RETAINED_CAPACITY, Frames, Int32Frames
 
 LIMIT = 1 << 20
 
@@ -19,7 +19,7 @@ def framed(body: bytes) -> bytes:
     return len(body).to_bytes(4, "big") + body
 
 
-def feed(frames: Int32Frames, data: bytes) -> list[bytes]:
+def feed(frames: Frames, data: bytes) -> list[bytes]:
     """Receive all of `data`, as much at a time as there is room for; take frames at once."""
     taken = []
     while data:

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.wire.pulsar.messages import encoded
+from tests.wire.test_frames import feed
 from trilogue.wire.errors import WireError
 from trilogue.wire.frames import INITIAL_CAPACITY, RETAINED_CAPACITY
 from trilogue.wire.tubemq.errors import STANDBY, Undecodable
@@ -43,20 +44,6 @@ def in_blocks(serial: int, blocks: list[bytes]) -> bytes:
     for block in blocks:
         parts += (pack(">I", len(block)), block)
     return b"".join(parts)
-
-
-def feed(frames: BlockFrames, data: bytes) -> list[bytes]:
-    """Receive all of `data`, as much at a time as there is room for; take frames at once."""
-    taken = []
-    while data:
-        room = frames.get_buffer()
-        part = data[: len(room)]
-        room[: len(part)] = part
-        frames.received(len(part))
-        data = data[len(part) :]
-        while (found := frames.next()) is not None:
-            taken.append(bytes(found))
-    return taken
 
 
 def numbered(serial: int, body: bytes) -> bytes:
