@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 
-from tools.docs import administration, kafka, limits, pulsar, spark
+from tools.docs import administration, kafka, limits, pulsar, spark, tubemq
 from tools.docs.blocks import ROOT, Maker, fill, pages
 from tools.docs.decisions import decisions
 from tools.docs.numbers import numbers
@@ -23,10 +23,13 @@ MAKERS: dict[str, Maker] = {
     "pulsar-policies": administration.policies,
     "pulsar-policies-refused": administration.refused,
     "pulsar-paths": administration.paths,
+    "tubemq-methods": tubemq.methods,
+    "tubemq-errors": tubemq.errors,
     "spark-read-options": spark.read_options,
     "spark-write-options": spark.write_options,
     "limits-doors": limits.doors,
     "limits-pulsar": pulsar.bounds,
+    "limits-tubemq": tubemq.bounds,
     "limits-topics": limits.topics,
     "limits-storage": limits.storage,
     "decisions": decisions,

@@ -32,15 +32,16 @@ def commands() -> str:
 
 
 def _command(row: Row) -> tuple[object, ...]:
-    room = inspect.getmodule(row.handler)
-    assert room is not None
-    stem = room.__name__.rpartition(".")[2]
+    module = inspect.getmodule(row.handler)
+    assert module is not None
+    stem = module.__name__.rpartition(".")[2]
     tests = f"{TESTS}/test_{UNDER_ANOTHER_NAME.get(stem, stem)}.py"
     access = f"{row.operation.value} on {row.resource.value}"
-    return int(row.type), BY_TYPE[row.type].name, access, _link(tests)
+    return int(row.type), BY_TYPE[row.type].name, access, link(tests)
 
 
-def _link(path: str) -> str:
+def link(path: str) -> str:
+    """A link to a file of the repository, where it is there."""
     name = path.rpartition("/")[2]
     return f"[{name}](../../{path})" if (ROOT / path).exists() else ""
 
@@ -54,18 +55,20 @@ def sent() -> str:
 def errors() -> str:
     """One row for each reason that a room below the door may have to say no."""
     rows = [
-        (_room(kind), f"`{kind.__name__}`", f"`{code.name}`", int(code), _first_line(kind))
+        (room(kind), f"`{kind.__name__}`", f"`{code.name}`", int(code), first_line(kind))
         for kind, code in CODES.items()
         if kind.__module__.startswith("trilogue.")
     ]
     return table(("room", "reason", "Pulsar's error", "code", "meaning"), rows)
 
 
-def _room(kind: type) -> str:
+def room(kind: type) -> str:
+    """Which floor a class is of."""
     return kind.__module__.split(".")[1]
 
 
-def _first_line(kind: type) -> str:
+def first_line(kind: type) -> str:
+    """What a class says it is."""
     return (inspect.getdoc(kind) or "").partition("\n\n")[0]
 
 

@@ -53,7 +53,7 @@ def unserved(call: Call) -> None:
 
 
 TOPIC, GROUP, CLUSTER = ResourceKind.TOPIC, ResourceKind.GROUP, ResourceKind.CLUSTER
-READ, WRITE, DESCRIBE = Operation.READ, Operation.WRITE, Operation.DESCRIBE
+READ, WRITE = Operation.READ, Operation.WRITE
 NO = {"success": False}
 NO_CHECKSUM = {**NO, "brokerCheckSum": -1}
 NO_OFFSET = {**NO, "currOffset": -1}
@@ -82,7 +82,8 @@ def _row(
 MASTER: tuple[Row, ...] = (
     _row("producerRegisterP2M", producers.register, TOPIC, WRITE, NO_CHECKSUM),
     _row("producerHeartbeatP2M", producers.heartbeat, TOPIC, WRITE, NO_CHECKSUM),
-    _row("producerCloseClientP2M", producers.close, CLUSTER, DESCRIBE, NO),
+    # Who could register may close.
+    _row("producerCloseClientP2M", producers.close, TOPIC, WRITE, NO),
     _row("consumerRegisterC2M", consumers.register, TOPIC, READ, NO),
     _row("consumerHeartbeatC2M", consumers.heartbeat, GROUP, READ, NO),
     _row("consumerCloseClientC2M", consumers.close, GROUP, READ, NO),

@@ -1,0 +1,75 @@
+"""What the TubeMQ doors serve, their bounds, and the codes that they tell: from the code."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator
+
+from tools.docs.blocks import ROOT, table
+from tools.docs.limits import Bound, render, size
+from tools.docs.pulsar import first_line, link, room
+from trilogue.gateway.tubemq.call import TEXT_MAX
+from trilogue.gateway.tubemq.connection import UNDECODABLE_MAX
+from trilogue.gateway.tubemq.door import SLACK
+from trilogue.gateway.tubemq.errors import CODES
+from trilogue.gateway.tubemq.methods import BROKER, MASTER, Row
+from trilogue.gateway.tubemq.settings import TubeSettings
+from trilogue.wire.tubemq.frame import MAX_BLOCKS
+
+TESTS = "tests/gateway/tubemq"
+UNDER_ANOTHER_NAME = {"brokers": "connection", "client_balance": "consumers"}
+
+
+def methods() -> str:
+    """One row for each method, of the master and of the broker."""
+    rows = [("master", row) for row in MASTER] + [("broker", row) for row in BROKER]
+    return table(("id", "method", "door", "access", "tests"), (_method(*each) for each in rows))
+
+
+def _method(door: str, row: Row) -> tuple[object, ...]:
+    module = inspect.getmodule(row.handler)
+    assert module is not None
+    stem = module.__name__.rpartition(".")[2]
+    tests = f"{TESTS}/test_{stem}.py"
+    if not (ROOT / tests).exists():
+        tests = f"{TESTS}/test_{UNDER_ANOTHER_NAME.get(stem, stem)}.py"
+    access = f"{row.operation.value} on {row.resource.value}"
+    return row.method.number, row.method.name, door, access, link(tests)
+
+
+def errors() -> str:
+    """One row for each reason that a room below the door may have to say no."""
+    rows = [
+        (room(kind), f"`{kind.__name__}`", int(code), code.name, first_line(kind))
+        for kind, code in CODES.items()
+        if kind.__module__.startswith("trilogue.")
+    ]
+    return table(("room", "reason", "errCode", "name", "meaning"), rows)
+
+
+def bounds() -> str:
+    """Every bound of a connection of TubeMQ's, and of what its clients leave with the doors."""
+    return render(_bounds())
+
+
+def _bounds() -> Iterator[Bound]:
+    tube = TubeSettings()
+    cut, refused = "its connection is closed", "403"
+    yield Bound("a message of a TubeMQ client", f"{size(tube.message_bytes_max)} and {size(SLACK)}",
+                "400", "topics.max-entry")  # fmt: skip
+    yield Bound("blocks of a TubeMQ frame", f"{MAX_BLOCKS:,}", cut)
+    yield Bound("a frame to the broker", size(tube.frame_bytes_max), cut)
+    yield Bound("any other request", size(tube.request_bytes_max), cut)
+    yield Bound("requests of one TubeMQ connection that are none", f"{UNDECODABLE_MAX}", cut)
+    yield Bound("sends of a TubeMQ connection that are not durable yet",
+                f"{tube.sends_in_flight_max:,}", "is not read until half are")  # fmt: skip
+    yield Bound("requests of a TubeMQ connection at work or held",
+                f"{tube.requests_in_flight_max:,}, {size(tube.requests_bytes_max)}",
+                "is not read until half are answered")  # fmt: skip
+    yield Bound("a send that waits for room in the log", "9/10 of its own timeout", "419")
+    yield Bound("producers that the master knows", f"{tube.producers_max:,}", refused)
+    yield Bound("a producer that is silent", f"{tube.producer_timeout_s:.0f} s",
+                "is forgotten: 411", "tubemq.producer-timeout")  # fmt: skip
+    yield Bound("topics that one producer names", f"{tube.topics_max:,}", "400")
+    yield Bound("the id of a TubeMQ client", f"{tube.client_id_max:,} characters", "400")
+    yield Bound("what a refusal says", f"{TEXT_MAX:,} characters", "is cut there")
