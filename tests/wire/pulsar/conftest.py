@@ -6,14 +6,10 @@ from dataclasses import dataclass
 from types import ModuleType
 
 import pytest
-from hypothesis import settings
 
 from tests.pure import load_pure
 from trilogue.wire import fields
 from trilogue.wire.pulsar import hot, singles
-
-settings.register_profile("patient", deadline=None)  # other work shares the machine
-settings.load_profile("patient")
 
 
 @dataclass(frozen=True)
