@@ -24,6 +24,7 @@ from trilogue.broker.errors import InvalidName
 from trilogue.broker.names import TopicName, parse_tubemq, spelled_tubemq
 from trilogue.broker.topic import Topic
 from trilogue.gateway.tubemq.errors import Refusal
+from trilogue.gateway.tubemq.unproven import Unproven
 from trilogue.wire.errors import WireError
 from trilogue.wire.tubemq.errors import TubeCode
 from trilogue.wire.tubemq.master_pb2 import EventProto
@@ -55,11 +56,13 @@ class Master:
 
     def __init__(self, door: TubeDoor) -> None:
         cluster = door.broker.cluster
+        session_ms = int(door.settings.consumer_timeout_s * 1_000)
         self.balances = Balances(
-            BalanceSettings(session_ms=int(door.settings.consumer_timeout_s * 1_000)),
+            BalanceSettings(session_ms=session_ms, event_ms=2 * session_ms),
             self._partition_count,
             first_id=cluster.node_epoch << EPOCH_SHIFT,
         )
+        self.unproven = Unproven(2 * door.settings.consumer_timeout_s)
         self._door = door
         self._cluster = cluster
         self._rules = door.broker.rules
