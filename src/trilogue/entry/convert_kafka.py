@@ -28,6 +28,9 @@ def read_messages(
 ) -> Iterator[Placed]:
     """Yield the messages of a batch from an offset on. Raises `EntryError` where it is damaged."""
     walker = walk_records(entry, limit=limit, header=header)
+    if header.record_count == header.span:  # without holes: these can be stepped over
+        for _ in range(min(start, header.last_offset) - header.base_offset):
+            walker.advance()
     while records := walker.read_records(_AT_ONCE):
         if records[-1].offset < start:
             continue
