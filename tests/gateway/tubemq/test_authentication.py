@@ -349,16 +349,62 @@ def test_a_connection_remembers_only_so_many_clients():
         door.ask(None, "c0", role=C)
 
 
+def test_a_visit_token_of_who_is_known_at_the_master_admits_at_the_broker():
+    """Java's consumer brings no more than that."""
+    door = Door()
+    door.ask(door.signed(), role=C)
+    visit = door.rules.authorized_info(ALICE, "c1").visitAuthorizedToken
+    at_other = Peer()
+
+    assert door.ask(at_broker(visit=visit), role=C, peer=at_other) == ALICE
+    assert door.ask(None, role=C, peer=at_other) == ALICE
+
+
+@pytest.mark.parametrize("how", ["other client", "other role", "no user", "guess", "late", "gone"])
+def test_but_no_other_one_does(how):
+    door = Door()
+    door.ask(door.signed(), role=C)
+    visit = door.rules.authorized_info(ALICE, "c1").visitAuthorizedToken
+    if how == "no user":
+        visit = door.rules.authorized_info(ANONYMOUS, "c1").visitAuthorizedToken
+    if how == "guess":
+        visit += 1
+    if how == "late":
+        door.now_ms += TOKEN_MS
+    if how == "gone":
+        del door.passwords["alice"]
+
+    with pytest.raises(AuthenticationFailed):
+        door.ask(
+            at_broker(visit=visit),
+            "c2" if how == "other client" else "c1",
+            role=P if how == "other role" else C,
+            peer=Peer(),
+        )
+
+
+def test_heartbeats_keep_who_was_admitted_by_a_visit_token():
+    door, broker = Door(), Peer()
+    master = door.signed()
+    for _ in range(20):
+        door.ask(master, role=C)
+        info = door.rules.authorized_info(ALICE, "c1")
+        master = with_token(info.authAuthorizedToken)
+        door.ask(at_broker(visit=info.visitAuthorizedToken), role=C, peer=broker)
+        assert door.ask(None, role=C, peer=broker) == ALICE
+        door.now_ms += 60_000
+
+
 # -- visit tokens
 
 
 def test_the_visit_token_changes_every_five_minutes_and_the_last_three_are_good():
     door = Door(frozenset(), checks_visit=True)
-    first = door.rules.tokens.visit
+    first = door.rules.tokens.visit("c1")
     assert 0 <= first < 1 << 63
     for _ in range(2):
         door.now_ms += VISIT_MS
-        assert door.rules.tokens.visit != first
+        assert door.rules.tokens.visit("c1") != first
         door.ask(at_broker(visit=first))
 
     door.now_ms += VISIT_MS
@@ -370,12 +416,22 @@ def test_visit_tokens_are_looked_at_only_where_they_are_checked():
     door = Door(frozenset())
 
     assert door.ask(at_broker(visit=12)) == ANONYMOUS
-    door.rules.tokens.check_visit(12)
+    door.rules.tokens.check_visit(12, "c1")
 
 
-def test_visit_tokens_are_the_same_after_a_restart():
-    now_ms = lambda: NOW_MS  # noqa: E731
+def test_a_good_token_does_not_stand_in_for_the_visit_token_where_both_are_asked_for():
+    door = Door(checks_visit=True)
+    token = door.token()
+    visit = door.rules.authorized_info(ALICE, "c1").visitAuthorizedToken
 
-    made = [Tokens(key, now_ms, checks_visit=True).visit for key in (b"a", b"a", b"b")]
+    assert door.ask(at_broker(token, visit)) == ALICE
+    with pytest.raises(AuthenticationFailed, match="Visit"):
+        door.ask(at_broker(token, visit + 1))
 
-    assert made[0] == made[1] != made[2]
+
+def test_visit_tokens_are_the_same_after_a_restart_and_another_for_each_client():
+    def visit(key, client="c1", user=""):
+        return Tokens(key, lambda: NOW_MS, checks_visit=True).visit(client, user)
+
+    assert visit(b"a") == visit(b"a")
+    assert len({visit(b"a"), visit(b"b"), visit(b"a", "c2"), visit(b"a", "c1", "alice")}) == 4

@@ -25,7 +25,7 @@ async def test_a_producer_that_registers_is_told_of_the_broker():
         assert (said.success, said.errCode, said.errMsg) == (True, 200, "OK!")
         assert list(said.brokerInfos) == [FULL]
         assert said.brokerCheckSum >= 0
-        assert said.authorizedInfo.visitAuthorizedToken == rig.door.tokens.visit
+        assert said.authorizedInfo.visitAuthorizedToken == rig.door.tokens.visit(CLIENT)
         assert said.appdConfig.maxMsgSize == MIB
 
 

@@ -221,7 +221,7 @@ async def test_a_wrong_visit_token_is_refused_where_they_are_checked():
     async with Rig(demands=AuthenticationSettings(checks_visit=True)) as rig:
         rig.topic("demo")
         broker = rig.broker_peer()
-        right = {"visitAuthorizedToken": rig.door.tokens.visit}
+        right = {"visitAuthorizedToken": rig.door.tokens.visit("192.0.2.2-1-1-1-1.13.0")}
 
         assert (await broker.send("demo", authInfo=right)).success
         said = await broker.send("demo", authInfo={"visitAuthorizedToken": 5})

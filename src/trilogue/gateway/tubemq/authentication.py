@@ -3,14 +3,16 @@
     client ── user, time, nonce, signature ──► master      the first time
            ◄── authorized token, visit token ──            good for a while, renewed by heartbeats
            ── authorized token ──► master, broker          producers
-           ── user, time, nonce, signature ──► broker      consumers, when they register
+           ── visit token, perhaps a signature ──► broker  consumers, when they register
 
 The signature is URL-encode(Base64(HMAC-SHA1(key = password, text = user + time + nonce))), the time
 within 20 s of ours (wire fact). Real servers only look whether there is one; here it is verified,
 and none is taken twice. What is refused is 415 with a reason that tells a wrong password from an
 unknown user neither by its words nor by the time it takes.
 
-Consumers send nothing with each read: so a connection remembers which client ids have signed on it.
+Java's consumers bring no signature to a broker, unless its answer to a heartbeat asked for one. So
+a visit token is enough of a client that is known at the master: nobody else was given it. And they
+bring nothing with each read: so a connection remembers which client ids were admitted on it.
 """
 
 from __future__ import annotations
@@ -40,7 +42,7 @@ TOKEN_MS = 10 * 60_000
 GRACE_MS = TOKEN_MS  # after its end a token still serves to be told that it has ended
 SIGNATURES_MAX = 100_000  # remembered, so that none is taken twice
 ADMITTED_MAX = 1_000  # client ids of a connection
-MUST_SIGN_MAX = 100_000  # client ids of a door
+CLIENTS_MAX = 100_000  # client ids of a door
 USER_SIZE_MAX = 128
 SIGNATURE_SIZE_MAX = 128
 PARTS = 4  # of what consumers say to brokers
@@ -53,6 +55,7 @@ TOO_MANY = "too many signatures at once: try again in a minute"
 BAD_TOKEN = "the authorized token is wrong or over: sign again"  # noqa: S105
 NOT_SIGNED = "authentication is needed here: this client has not signed on this connection"
 
+K = TypeVar("K")
 T = TypeVar("T")
 Certificate = MasterCertificateInfo | AuthorizedInfo | None
 
@@ -113,20 +116,23 @@ class Authentication:
         self._nobody = hmac.digest(key, b"nobody", "sha256")  # signs for who is unknown
         self._signatures = _Signatures()
         self._must_sign: dict[str, None] = {}  # client ids whose token is over
+        self._at_master: dict[tuple[Role, str], Admitted] = {}  # who was last admitted there
 
     def authenticate(
         self, role: Role, peer: Peer, client_id: str, certificate: Certificate
     ) -> Principal:
         """As whom a request acts; AuthenticationFailed. None: a request that brings no proof."""
-        if isinstance(certificate, AuthorizedInfo):
-            self.tokens.check_visit(certificate.visitAuthorizedToken)
-        if role not in self.settings.authenticate:
-            return ANONYMOUS
         try:
-            return self._admit(peer, client_id, certificate).principal
+            admitted = None
+            if role in self.settings.authenticate:
+                admitted = self._admit(role, peer, client_id, certificate)
+            if isinstance(certificate, AuthorizedInfo):
+                user = "" if admitted is None else admitted.user
+                self.tokens.check_visit(certificate.visitAuthorizedToken, client_id, user)
         except AuthenticationFailed:
             self.refused += 1
             raise
+        return ANONYMOUS if admitted is None else admitted.principal
 
     def require_auth(
         self, role: Role, peer: Peer, client_id: str, certificate: Certificate
@@ -151,47 +157,74 @@ class Authentication:
 
         Not the other one to a client whose token was over: it has to sign first.
         """
-        info = MasterAuthorizedInfo(visitAuthorizedToken=self.tokens.visit)
-        if principal != ANONYMOUS and client_id not in self._must_sign:
-            secret = self._credentials.secret(principal.name)
-            if secret is not None:
-                ends_ms = self._now_ms() + TOKEN_MS
-                info.authAuthorizedToken = self.tokens.issue(
-                    principal.name, client_id, secret, ends_ms
-                )
+        if principal == ANONYMOUS:
+            return MasterAuthorizedInfo(visitAuthorizedToken=self.tokens.visit(client_id))
+        user = principal.name
+        info = MasterAuthorizedInfo(visitAuthorizedToken=self.tokens.visit(client_id, user))
+        secret = self._credentials.secret(user)
+        if secret is not None and client_id not in self._must_sign:
+            ends_ms = self._now_ms() + TOKEN_MS
+            info.authAuthorizedToken = self.tokens.issue(user, client_id, secret, ends_ms)
         return info
 
     # -- proofs
 
-    def _admit(self, peer: Peer, client_id: str, certificate: Certificate) -> Admitted:
+    def _admit(self, role: Role, peer: Peer, client_id: str, certificate: Certificate) -> Admitted:
         there = self._still_admitted(peer, client_id)
-        token, signed = "", None
-        if isinstance(certificate, AuthorizedInfo):
-            token = certificate.authAuthorizedToken
-            if there is not None and (not token or token == there.token):
-                return self._in_time(there)
-            if " " in token:
-                token, signed = "", _split(token)
-        elif certificate is not None:
-            token = certificate.authorizedToken
-            if certificate.HasField("authInfo"):
-                signed = certificate.authInfo
-        elif there is not None:
+        if certificate is None:
+            if there is None:
+                raise AuthenticationFailed(NOT_SIGNED)
             return self._in_time(there)
-        if signed is not None:
-            admitted = self._by_signature(signed)
-        elif token:
-            admitted = self._by_token(
-                token, client_id, grace=isinstance(certificate, MasterCertificateInfo)
-            )
+        if isinstance(certificate, MasterCertificateInfo):
+            admitted = self._at(client_id, certificate)
+            _put(self._at_master, (role, client_id), admitted, CLIENTS_MAX)
         else:
-            raise AuthenticationFailed(NOT_SIGNED if certificate is None else NO_PROOF)
+            found = self._at_broker(role, there, client_id, certificate)
+            if found is there:
+                return found
+            admitted = found
         if self._now_ms() >= admitted.ends_ms:
-            _put(self._must_sign, client_id, None, MUST_SIGN_MAX)
+            _put(self._must_sign, client_id, None, CLIENTS_MAX)
         else:
             self._must_sign.pop(client_id, None)
         _put(peer.admitted, client_id, admitted, ADMITTED_MAX)
         return admitted
+
+    def _at(self, client_id: str, certificate: MasterCertificateInfo) -> Admitted:
+        """By what is brought to a master."""
+        if certificate.HasField("authInfo"):
+            return self._by_signature(certificate.authInfo)
+        if certificate.authorizedToken:
+            return self._by_token(certificate.authorizedToken, client_id, grace=True)
+        raise AuthenticationFailed(NO_PROOF)
+
+    def _at_broker(
+        self, role: Role, there: Admitted | None, client_id: str, certificate: AuthorizedInfo
+    ) -> Admitted:
+        """By what is brought to a broker, or was before."""
+        token = certificate.authAuthorizedToken
+        if " " in token:
+            return self._by_signature(_split(token))
+        if token and (there is None or token != there.token):
+            return self._by_token(token, client_id, grace=False)
+        if there is None or self._now_ms() >= there.renew_ms:
+            found = self._by_visit(role, client_id, certificate.visitAuthorizedToken)
+            if found is not None:
+                return found
+        if there is None:
+            raise AuthenticationFailed(NO_PROOF)
+        return self._in_time(there)
+
+    def _by_visit(self, role: Role, client_id: str, visit: int) -> Admitted | None:
+        """Who was admitted at the master as this client, and has what it was given there."""
+        found = self._at_master.get((role, client_id))
+        if found is None or self._now_ms() >= found.ends_ms:
+            return None
+        if self._credentials.secret(found.user) != found.secret:
+            return None
+        if not self.tokens.is_visit(visit, client_id, found.user):
+            return None
+        return found
 
     def _still_admitted(self, peer: Peer, client_id: str) -> Admitted | None:
         """What was remembered, unless the password is another one since, or the user gone."""
@@ -285,7 +318,7 @@ def _split(text: str) -> AuthenticateInfo:
         raise AuthenticationFailed(WRONG) from error
 
 
-def _put(there: dict[str, T], key: str, value: T, most: int) -> None:
+def _put(there: dict[K, T], key: K, value: T, most: int) -> None:
     """Keep the newest ones."""
     there.pop(key, None)
     there[key] = value

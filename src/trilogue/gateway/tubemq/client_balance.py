@@ -22,7 +22,9 @@ from trilogue.gateway.tubemq.consumers import (
     admit,
     authorized_info,
     check_host,
+    check_ids,
     check_may_read,
+    enter_late,
     join,
     must_sign,
 )
@@ -44,8 +46,18 @@ if TYPE_CHECKING:
 
 def register(call: Call) -> RegisterResponseM2CV2:
     """A consumer comes, or comes again, and hears where the broker is."""
-    request: RegisterRequestC2MV2 = call.request
+    check_ids(call)
+    unproven = call.door.master.unproven
+    if unproven.brings_none(call):
+        unproven.keep(call)
+        return RegisterResponseM2CV2(errCode=TubeCode.SUCCESS, errMsg=OK)
     admit(call)
+    return _enter(call)
+
+
+def _enter(call: Call) -> RegisterResponseM2CV2:
+    """The registration of somebody known."""
+    request: RegisterRequestC2MV2 = call.request
     check_host(request.hostName)
     count, node_id = request.sourceCount, request.nodeId
     if count > 0 and not 0 <= node_id < count:
@@ -70,7 +82,14 @@ def register(call: Call) -> RegisterResponseM2CV2:
 def heartbeat(call: Call) -> HeartResponseM2CV2:
     """A consumer shows life, and hears what has changed."""
     request: HeartRequestC2MV2 = call.request
+    check_ids(call)
+    unproven = call.door.master.unproven
+    if unproven.brings_none(call):
+        unproven.check_waits(call)
+        told = OpsTaskInfo(requireAuth=True)
+        return HeartResponseM2CV2(errCode=TubeCode.SUCCESS, errMsg=OK, opsTaskInfo=told)
     admit(call)
+    enter_late(call, _enter)
     member = _member(call)
     master, reported = call.door.master, request.subRepInfo
     master.balances.heartbeat(

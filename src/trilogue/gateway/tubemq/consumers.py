@@ -10,7 +10,7 @@ flow control only for who tells its ids, and its text only where they are others
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING
 
 from trilogue.broker.access import Operation, ResourceKind
@@ -58,8 +58,20 @@ CODES: dict[str, TubeCode] = {
 
 def register(call: Call) -> RegisterResponseM2C:
     """A consumer comes, or comes again."""
-    request: RegisterRequestC2M = call.request
+    check_ids(call)
+    unproven = call.door.master.unproven
+    if unproven.brings_none(call):
+        unproven.keep(call)
+        return RegisterResponseM2C(
+            success=True, errCode=TubeCode.SUCCESS, errMsg=OK, notAllocated=True
+        )
     admit(call)
+    return _enter(call)
+
+
+def _enter(call: Call) -> RegisterResponseM2C:
+    """The registration of somebody known."""
+    request: RegisterRequestC2M = call.request
     check_host(request.hostName)
     master = call.door.master
     topics = master.topics(request.topicList)
@@ -83,8 +95,19 @@ def register(call: Call) -> RegisterResponseM2C:
 def heartbeat(call: Call) -> HeartResponseM2C:
     """A consumer shows life, says how it went, and hears what it shall do."""
     request: HeartRequestC2M = call.request
-    admit(call)
+    check_ids(call)
     master = call.door.master
+    if master.unproven.brings_none(call):
+        master.unproven.check_waits(call)
+        return HeartResponseM2C(
+            success=True,
+            errCode=TubeCode.SUCCESS,
+            errMsg=OK,
+            notAllocated=True,
+            requireAuth=True,
+        )
+    admit(call)
+    enter_late(call, _enter)
     check_may_read(call, master.balances.terms(request.groupName))
     answer = None
     if request.HasField("event"):
@@ -125,13 +148,33 @@ def close(call: Call) -> CloseResponseM2C:
 
 def admit(call: Call) -> None:
     """Know who asks; refuse ids that are none, and whoever speaks for another user's consumer."""
-    request, settings = call.request, call.door.settings
-    check_id("clientId", request.clientId, settings.client_id_max, CLIENT_ID)
-    check_id("groupName", request.groupName, GROUP_MAX, GROUP)
+    request = call.request
+    check_ids(call)
     call.authenticate(Role.CONSUMER, request.clientId, request.authInfo)
     member = call.door.master.balances.find(request.groupName, request.clientId)
     if member is not None and member.principal != call.principal:
         raise Refusal(TubeCode.CERTIFICATE_FAILURE, "this consumer is another user's")
+
+
+def check_ids(call: Call) -> None:
+    """Refuse ids that are none."""
+    request, settings = call.request, call.door.settings
+    check_id("clientId", request.clientId, settings.client_id_max, CLIENT_ID)
+    check_id("groupName", request.groupName, GROUP_MAX, GROUP)
+
+
+def enter_late(call: Call, enter: Callable[[Call], object]) -> None:
+    """Let in who registered without a proof and has brought it with this heartbeat."""
+    request, master = call.request, call.door.master
+    if master.balances.find(request.groupName, request.clientId) is not None:
+        return
+    registration = master.unproven.take(call)
+    if registration is not None:
+        call.request = registration
+        try:
+            enter(call)
+        finally:
+            call.request = request
 
 
 def check_host(name: str) -> None:

@@ -2,9 +2,10 @@
 
 Both are made from a secret of the node and need no memory:
 
-    visit token     the first 63 bits of HMAC(key, number of the five minutes); the present one is
-                    given out, the last three are accepted, so a client that hears of the new one
-                    with its next heartbeat is never late
+    visit token     the first 63 bits of HMAC(key, number of the five minutes . client id . user);
+                    the present one is given out, the last three are accepted, so a client that
+                    hears of the new one with its next heartbeat is never late. Each client has
+                    one of its own: who brings it to the broker was given it by the master.
     authorized      user . expires . mark of the password . HMAC(key, all of that and the client id)
     token           so it is of no use to another client, after its time, or once the password is
                     another
@@ -24,6 +25,7 @@ from trilogue.broker.errors import AuthenticationFailed
 
 VISIT_MS = 5 * 60_000  # wire fact: renewed every five minutes
 VISITS_ACCEPTED = 3
+VISITORS_MAX = 100_000  # whose tokens are remembered
 INT63 = (1 << 63) - 1
 TOKEN_SIZE_MAX = 1_024
 MARK_SIZE = 8
@@ -46,32 +48,38 @@ class Tokens:
         self._now_ms = now_ms
         self._checks_visit = checks_visit
         self._period = -1
-        self._visits: tuple[int, ...] = ()
+        self._visits: dict[tuple[str, str], tuple[int, ...]] = {}
 
     # -- visitors
 
-    @property
-    def visit(self) -> int:
-        """The visit token that is given out now."""
-        self._renew()
-        return self._visits[0]
+    def visit(self, client_id: str, user: str = "") -> int:
+        """The visit token that is given to a client now; `user` is who it has shown to be."""
+        return self._of(client_id, user)[0]
 
-    def check_visit(self, token: int) -> None:
+    def is_visit(self, token: int, client_id: str, user: str = "") -> bool:
+        """Whether it is one of the last that this client was given."""
+        return token in self._of(client_id, user)
+
+    def check_visit(self, token: int, client_id: str, user: str = "") -> None:
         """Refuse a visit token that is none of the last ones, where they are checked."""
-        if not self._checks_visit:
-            return
-        self._renew()
-        if token not in self._visits:
+        if self._checks_visit and not self.is_visit(token, client_id, user):
             raise AuthenticationFailed(BAD_VISIT)
 
-    def _renew(self) -> None:
+    def _of(self, client_id: str, user: str) -> tuple[int, ...]:
         period = self._now_ms() // VISIT_MS
-        if period != self._period:
+        if period != self._period or len(self._visits) >= VISITORS_MAX:
             self._period = period
-            self._visits = tuple(self._visit_of(period - back) for back in range(VISITS_ACCEPTED))
+            self._visits.clear()
+        found = self._visits.get((client_id, user))
+        if found is None:
+            found = self._visits[client_id, user] = tuple(
+                self._visit_of(period - back, client_id, user) for back in range(VISITS_ACCEPTED)
+            )
+        return found
 
-    def _visit_of(self, period: int) -> int:
-        return int.from_bytes(self._mac("visit", str(period))[:8], "big") & INT63
+    def _visit_of(self, period: int, client_id: str, user: str) -> int:
+        mac = self._mac("visit", str(period), client_id, user)
+        return int.from_bytes(mac[:8], "big") & INT63
 
     # -- who has signed
 
