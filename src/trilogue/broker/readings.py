@@ -279,7 +279,7 @@ class Readings:
         """Where a read begins that is asked for now; `consumed`: what was handed out is confirmed.
 
         With `manual` nothing is confirmed by reading on, and it goes on behind what was handed out.
-        Below the first message that is left it begins there.
+        Below the first message that is left it begins there: what is gone counts as confirmed.
         """
         if not manual:
             if consumed:
@@ -294,6 +294,7 @@ class Readings:
                 reader.temporary = max(0, low - reader.committed)
             else:
                 reader.committed, reader.temporary = low, 0
+                self._move(reader.key, low)
         return low
 
     def handed_out(
