@@ -1,0 +1,187 @@
+"""TubeMQ's own Java client when members or the server die, and before a locked door."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests import brokers
+from tests.brokers import TrilogueForTubeMQ, TubeBroker
+from tests.conformance.clients.base import Deadline
+from tests.conformance.clients.pulsar import Process
+from tests.conformance.clients.tubemq import (
+    Client,
+    ClientError,
+    Consumer,
+    Out,
+    Producer,
+    connect,
+    driver_process,
+)
+
+pytestmark = pytest.mark.java
+QUICK = {"tubemq.consumer-timeout": "2s", "tubemq.reader-timeout": "2s", "tubemq.hold": "200ms"}
+HEARTBEAT_MS = 300
+PATIENCE_S = 70.0  # a real master waits half a minute for who says nothing, and balances then
+
+
+def numbers(topic: str, first: int, last: int) -> list[Out]:
+    return [Out(topic, b"%d" % number) for number in range(first, last)]
+
+
+@pytest.fixture
+def own(tmp_path: Path) -> Iterator[TrilogueForTubeMQ]:
+    """A server of ours that one test has for itself."""
+    made = TrilogueForTubeMQ(tmp_path / "data", QUICK)
+    made.start()
+    yield made
+    made.kill9()
+
+
+@pytest.fixture
+def driver(tube_drivers: dict[str, Process]) -> Process:
+    """The Java process that talks to servers of ours."""
+    return tube_drivers.setdefault("trilogue", driver_process())
+
+
+@pytest.fixture(params=brokers.tubemq_names())
+def quick(
+    request: pytest.FixtureRequest, tmp_path: Path, tubemq_of_the_session: list[TubeBroker]
+) -> Iterator[TubeBroker]:
+    """A server that soon misses a member (the real one within half a minute)."""
+    if request.param == "tubemq":
+        if not tubemq_of_the_session:
+            real = brokers.make_tubemq("tubemq", tmp_path)
+            tubemq_of_the_session.append(real)
+            real.start()
+        yield tubemq_of_the_session[0]
+        return
+    made = brokers.make_tubemq(request.param, tmp_path, QUICK)
+    made.start()
+    yield made
+    made.kill9()
+
+
+def test_a_killed_members_partitions_go_to_another(quick: TubeBroker):
+    """What it took and did not confirm comes again; what it confirmed does not."""
+    topic = quick.topic(2)
+    doomed, other = driver_process(), driver_process()
+    try:
+        with quick.inside():
+            clients = [
+                connect(d, quick.address, heartbeat_ms=HEARTBEAT_MS) for d in (doomed, other)
+            ]
+        clients[1].filler(topic).sent(*numbers(topic, 0, 10))
+        lost = clients[0].pull("mourns", {topic: []})
+        lost.wait_for_partitions(2)
+        confirmed, taken = lost.get(), lost.get()
+        assert lost.confirm(confirmed).ok
+        assert len(confirmed.messages) + len(taken.messages) == 10
+        left = clients[1].pull("mourns", {topic: []})
+
+        doomed.stop()
+
+        left.wait_for_partitions(2, PATIENCE_S)
+        again = left.receive(len(taken.messages), PATIENCE_S)
+        assert {read.body for read in again} == {read.body for read in taken.messages}
+        assert left.nothing_comes()
+    finally:
+        doomed.stop()
+        other.stop()
+
+
+def send_until_taken(producer: Producer, *messages: Out) -> None:
+    """Again and again: a client that lost its server refuses for a while by itself."""
+    for message in messages:
+        deadline = Deadline("a server that takes messages")
+        while not producer.send(message)[0].ok:
+            deadline.check()
+
+
+@pytest.mark.parametrize("gently", [True, False], ids=["sigterm", "kill"])
+def test_clients_outlive_the_server(own: TrilogueForTubeMQ, driver: Process, gently: bool):
+    """Nothing that was acked is lost, nothing that was confirmed comes again; the clients stay."""
+    topic = own.topic()
+    client = connect(driver, own.address, heartbeat_ms=HEARTBEAT_MS)
+    producer = client.producer(topic)
+    producer.sent(*numbers(topic, 0, 50))
+    consumer = client.pull("stays", {topic: []})
+    consumer.receive(50)
+    producer.sent(*numbers(topic, 50, 100), at_once=True)
+    if gently:
+        assert own.stop() == 0
+    else:
+        own.kill9()
+
+    own.start()
+
+    send_until_taken(producer, *numbers(topic, 100, 110))
+    reads = reads_until(consumer, 109)
+    assert [int(read) for read in reads if int(read) < 100] == [*range(50, 100)]
+    client.close()
+
+
+def reads_until(consumer: Consumer, last: int) -> list[bytes]:
+    """Everything until that number came; sends that were repeated may have been kept twice."""
+    found: list[bytes] = []
+    deadline = Deadline(f"number {last}")
+    while b"%d" % last not in found:
+        deadline.check(found)
+        got = consumer.get()
+        found += [read.body for read in got.messages]
+        if got.context:
+            consumer.confirm(got)
+    return found
+
+
+@pytest.fixture
+def locked(tmp_path: Path) -> Iterator[TrilogueForTubeMQ]:
+    """Whoever produces or consumes has to prove who it is: a real master only pretends to look."""
+    users = tmp_path / "users"
+    users.write_text("alice:her password\n")
+    users.chmod(0o600)
+    settings = {"tubemq.authenticate": "both", "tubemq.users": users}
+    made = TrilogueForTubeMQ(tmp_path / "data", {**QUICK, **settings})
+    made.start()
+    yield made
+    made.kill9()
+
+
+def test_who_proves_who_it_is_may_send_and_read(locked: TrilogueForTubeMQ, driver: Process):
+    topic = locked.topic()
+    words = {"heartbeat_ms": HEARTBEAT_MS, "user": "alice", "password": "her password"}
+    client = connect(driver, locked.address, **words)  # type: ignore[arg-type]
+    client.producer(topic).sent(*numbers(topic, 0, 5))
+
+    reads = client.pull("alices", {topic: []}).receive(5)
+
+    assert [int(read.body) for read in reads] == [*range(5)]
+    client.close()
+
+
+@pytest.mark.parametrize(
+    "words",
+    [{}, {"user": "alice", "password": "a guess"}, {"user": "bob", "password": "her password"}],
+    ids=["nobody", "wrong password", "wrong name"],
+)
+def test_others_may_neither_send_nor_read(
+    locked: TrilogueForTubeMQ, driver: Process, words: dict[str, str]
+):
+    topic = locked.topic()
+    connected = {"heartbeat_ms": HEARTBEAT_MS, "attempts": 1, **words}
+    client = connect(driver, locked.address, **connected)  # type: ignore[arg-type]
+
+    with pytest.raises(ClientError):
+        client.producer(topic)
+    assert reads_nothing(client, topic)
+    client.close()
+
+
+def reads_nothing(client: Client, topic: str) -> bool:
+    """Whether the client is refused at once, or gets no partition."""
+    try:
+        consumer = client.pull("strangers", {topic: []})
+    except ClientError:
+        return True
+    return not consumer.ready(1.5) and not consumer.positions
