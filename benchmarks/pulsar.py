@@ -13,85 +13,43 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
 
-from tests.server import Server, launch_server
 from tools.servers.java import jars
-from tools.servers.probe import free_port
 from tools.servers.pulsar import VERSION, RealPulsar, opens_producer
 
 from benchmarks import report
 from benchmarks.drivers import Moment, Result, compile_java, nothing, run_java
 from benchmarks.measure import memory_mb, settle
 from benchmarks.rows import CPU_PER_MESSAGE, Figures, Gate, metered, our, ratio
-from benchmarks.servers import TRILOGUE
+from benchmarks.servers import TRILOGUE, Contender, Trilogue
 
 PULSAR = "pulsar"
 DRIVER = "PulsarLoad"
 HEAP, DIRECT = "2g", "4g"
-LOOK_EVERY = 0.003
 PROBED_TOPIC = b"persistent://public/default/probe"
-START_LIMIT_S = 120.0
 
 
-class Contender(Protocol):
-    """A server under measurement."""
-
-    name: str
-    started_in: float
-
-    @property
-    def address(self) -> str: ...
-    @property
-    def pid(self) -> int: ...
-    def start(self) -> object: ...
-    def kill9(self) -> None: ...
-
-
-class Trilogue:
-    """Ours; `started_in` counts from the exec to the first producer, as for the other."""
-
-    name = TRILOGUE
+class Ours(Trilogue):
+    """`started_in` counts from the exec to the first producer, as for the other."""
 
     def __init__(self, root: Path) -> None:
-        self.data = root / "data"
-        self.address = f"127.0.0.1:{free_port()}"
-        self.started_in = 0.0
-        self.server: Server | None = None
+        super().__init__(root, doors=("pulsar",))
 
     @property
-    def pid(self) -> int:
-        assert self.server is not None
-        return self.server.pid
+    def address(self) -> str:
+        return self.doors["pulsar"]
 
-    def start(self) -> Trilogue:
-        began = time.monotonic()
-        listen = {"pulsar": self.address, "kafka": "127.0.0.1:0", "http": "127.0.0.1:0"}
-        self.server = launch_server(self.data, listen=listen)
-        while not answers(self.address):
-            if time.monotonic() - began > START_LIMIT_S or not self.server.alive:
-                raise RuntimeError(f"no answer:\n{self.server.output}")
-            time.sleep(LOOK_EVERY)
-        self.started_in = time.monotonic() - began
-        self.server.wait_ready()
-        return self
-
-    def kill9(self) -> None:
-        if self.server is not None:
-            self.server.kill9()
-
-
-def answers(address: str) -> bool:
-    try:
-        return opens_producer(address, PROBED_TOPIC)
-    except OSError:
-        return False
+    def answers(self) -> bool:
+        try:
+            return opens_producer(self.address, PROBED_TOPIC)
+        except OSError:
+            return False
 
 
 def make(name: str, root: Path) -> Contender:
     root.mkdir(parents=True, exist_ok=True)
     if name == TRILOGUE:
-        return Trilogue(root)
+        return Ours(root)
     return RealPulsar(root, durable=True, heap=HEAP, direct=DIRECT, nice=False)
 
 

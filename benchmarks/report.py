@@ -27,6 +27,20 @@ SHOWN = {
     "start_s": ("start to first answer s", 2),
     "restart_s": ("  after kill -9 s", 2),
     "idle_mb": ("idle memory MB", 0),
+    "refused": ("refused", 0),
+    "interval_messages_per_s": ("messages/s, flush=interval", 0),
+    "interval_p50_ms": ("  p50 ms", 3),
+    "interval_p99_ms": ("  p99 ms", 3),
+    "interval_cpu_us_per_message_settled": ("  CPU us/message", 3),
+    "interval_refused": ("  refused", 0),
+    "usable_s": ("usable s", 3),
+    "group_s": ("one member has all s", 2),
+    "closing_s": ("its close takes s", 2),
+    "takeover_s": ("the other one has all s", 2),
+    "takeover_killed_s": ("another one has all s", 1),
+    "acked": ("acked", 0),
+    "lost": ("  and lost", 0),
+    "interval_lost": ("  and lost, flush=interval", 0),
 }
 
 Legs = dict[str, list[Figures]]  # server -> its legs

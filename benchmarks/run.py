@@ -1,14 +1,15 @@
-"""Measure Trilogue beside a real Kafka and a real Pulsar: same machine, disk, drivers, in turn.
+"""Measure Trilogue beside a real Kafka, a real Pulsar, a real TubeMQ: one machine, in turn.
 
-    python -m benchmarks.run                          # everything, about ten minutes
-    python -m benchmarks.run --only pulsar            # the rows beside a Pulsar
+    python -m benchmarks.run                          # everything, about twenty minutes
+    python -m benchmarks.run --only pulsar            # the rows beside a Pulsar, or tubemq
     python -m benchmarks.run --rows one-in-flight,batched-1KiB --rounds 1 --no-save
 
 Both servers run at the same time and are asked in turn (K T T K K T), so that a change of the
 machine's mood meets both; while one is asked the other is idle, and nobody is asked before both
 are quiet. The Kafka syncs every batch before its ack (log.flush.interval.messages=1), as Trilogue
 does by default, and its JVM is warmed under load before anything is measured. Data lie on a real
-disk. Medians over the rounds are shown and judged; the file keeps every round.
+disk. Medians over the rounds are shown and judged; the file keeps every round. A real TubeMQ has no
+such setting: see tubemq.py.
 """
 
 from __future__ import annotations
@@ -24,9 +25,11 @@ from pathlib import Path
 from tools.servers.kafka import have_jars
 from tools.servers.pulsar import VERSION as PULSAR_VERSION
 from tools.servers.pulsar import have_jars as have_pulsar_jars
+from tools.servers.tubemq import VERSION as TUBEMQ_VERSION
+from tools.servers.tubemq import have_jars as have_tubemq_jars
 
 import trilogue
-from benchmarks import pulsar, report
+from benchmarks import pulsar, report, tubemq
 from benchmarks.drivers import Drivers
 from benchmarks.measure import NOT_A_DISK, file_system, have_strace, machine, memory_mb, settle
 from benchmarks.rows import PRODUCER, ROWS, START_GATES, Figures, Row, Stage
@@ -35,19 +38,19 @@ from trilogue.log import commit
 
 BUILD = Path(__file__).resolve().parent.parent / "build" / "bench"
 START = "start-and-idle"
+PEERS = (KAFKA, pulsar.PULSAR, tubemq.TUBEMQ)
 
 
 def options() -> argparse.Namespace:
-    names = ",".join([START, *(row.name for row in ROWS), *pulsar.NAMES])
+    names = ",".join([START, *(row.name for row in ROWS), *pulsar.NAMES, *tubemq.NAMES])
     parser = argparse.ArgumentParser(description="Trilogue beside a real Kafka or Pulsar, in turn")
     parser.add_argument("--rows", default=names, help=names)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=3.0, help="of each measured leg")
     parser.add_argument("--warm", type=float, default=24.0, help="seconds of load for the JVM")
     parser.add_argument("--pulsar-rounds", type=int, default=1)
-    parser.add_argument(
-        "--only", choices=[KAFKA, pulsar.PULSAR], help="rows beside this server, no others"
-    )
+    parser.add_argument("--tubemq-rounds", type=int, default=1)
+    parser.add_argument("--only", choices=PEERS, help="rows beside this server, no others")
     parser.add_argument("--ours", action="store_true", help="only Trilogue, beside nobody")
     parser.add_argument("--kafka-version", default="3.9.1")
     parser.add_argument("--directory", type=Path, default=BUILD)
@@ -125,10 +128,13 @@ def run(chosen: argparse.Namespace) -> list[dict[str, object]]:
         rows.append(row)
         print(report.table([row]).split("\n", 1)[1], flush=True)
 
-    if chosen.only != pulsar.PULSAR:
+    peers = [chosen.only] if chosen.only else PEERS
+    if KAFKA in peers:
         beside_kafka(chosen, names, wanted, done)
-    if chosen.only != KAFKA:
+    if pulsar.PULSAR in peers:
         pulsar.run(chosen, BUILD, done)
+    if tubemq.TUBEMQ in peers:
+        tubemq.run(chosen, BUILD, done)
     return rows
 
 
@@ -160,13 +166,30 @@ def beside_kafka(
             server.kill9()
 
 
+def what_is_missing(chosen: argparse.Namespace) -> str:
+    """Jars that this run wants and that are not there."""
+    peers = [chosen.only] if chosen.only else PEERS
+    have = {
+        f"Kafka {chosen.kafka_version}": KAFKA not in peers
+        or chosen.ours
+        or have_jars(chosen.kafka_version),
+        f"Pulsar {PULSAR_VERSION}": pulsar.PULSAR not in peers or have_pulsar_jars(),
+        f"TubeMQ {TUBEMQ_VERSION}": tubemq.TUBEMQ not in peers or have_tubemq_jars(),
+    }
+    return ", ".join(name for name, found in have.items() if not found)
+
+
+def rounds_of(chosen: argparse.Namespace) -> int:
+    return {
+        pulsar.PULSAR: chosen.pulsar_rounds,
+        tubemq.TUBEMQ: chosen.tubemq_rounds,
+    }.get(chosen.only, chosen.rounds)
+
+
 def main() -> int:
     chosen = options()
-    if chosen.only != pulsar.PULSAR and not chosen.ours and not have_jars(chosen.kafka_version):
-        print(f"no Kafka {chosen.kafka_version}: run `make jars`", file=sys.stderr)
-        return 2
-    if chosen.only != KAFKA and not have_pulsar_jars():
-        print(f"no Pulsar {PULSAR_VERSION}: run `make jars`", file=sys.stderr)
+    if missing := what_is_missing(chosen):
+        print(f"no {missing}: run `make jars`", file=sys.stderr)
         return 2
     shutil.rmtree(chosen.directory, ignore_errors=True)
     chosen.directory.mkdir(parents=True)
@@ -184,9 +207,10 @@ def main() -> int:
             "compiled": not commit.__file__.endswith(".py"),
             "kafka": chosen.kafka_version,
             "pulsar": PULSAR_VERSION,
+            "tubemq": TUBEMQ_VERSION,
         },
         "durability": "fsync before every ack on both sides",
-        "rounds": chosen.pulsar_rounds if chosen.only == pulsar.PULSAR else chosen.rounds,
+        "rounds": rounds_of(chosen),
         "seconds_a_leg": chosen.seconds,
         "rows": rows,
     }

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, Self
 
 from confluent_kafka import KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 from tests.server import Server, launch_server
 from tools.servers.kafka import RealKafka
-from tools.servers.probe import free_port, wait_for_answer
+from tools.servers.probe import LOOK_EVERY, answers, free_port
 
 KAFKA, TRILOGUE = "kafka", "trilogue"
+START_LIMIT_S = 120.0
 
 
 class Contender(Protocol):
@@ -37,26 +39,34 @@ class Trilogue:
 
     name = TRILOGUE
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, doors: Iterable[str] = ()) -> None:
+        """`doors` besides that of Kafka; they keep their ports through restarts."""
         self.data = root / "data"
-        self.port = free_port()
+        self.doors = {name: f"127.0.0.1:{free_port()}" for name in ("kafka", *doors)}
         self.started_in = 0.0
         self.server: Server | None = None
 
     @property
     def address(self) -> str:
-        return f"127.0.0.1:{self.port}"
+        return self.doors["kafka"]
 
     @property
     def pid(self) -> int:
         assert self.server is not None
         return self.server.pid
 
-    def start(self) -> Trilogue:
+    def answers(self) -> bool:
+        """Whether a client of the door under measurement gets an answer."""
+        return answers(self.address)
+
+    def start(self) -> Self:
         began = time.monotonic()
-        listen = {"kafka": self.address, "http": "127.0.0.1:0"}
-        self.server = launch_server(self.data, listen=listen)
-        self.started_in = wait_for_answer(self.address, self.pid) - began
+        self.server = launch_server(self.data, listen={"http": "127.0.0.1:0", **self.doors})
+        while not self.answers():
+            if time.monotonic() - began > START_LIMIT_S or not self.server.alive:
+                raise RuntimeError(f"no answer:\n{self.server.output}")
+            time.sleep(LOOK_EVERY)
+        self.started_in = time.monotonic() - began
         self.server.wait_ready()
         return self
 
@@ -77,10 +87,14 @@ def make(name: str, root: Path, *, kafka_version: str) -> Contender:
     return RealKafka(root, version=kafka_version, durable=True)
 
 
-def create_topic(address: str, topic: str, partitions: int) -> None:
+def create_topic(
+    address: str, topic: str, partitions: int, config: Mapping[str, str] | None = None
+) -> None:
     """Create it and wait until every partition answers: a leader in the metadata is not enough."""
     admin = AdminClient({"bootstrap.servers": address, "log_level": 2})
-    (made,) = admin.create_topics([NewTopic(topic, partitions, 1)]).values()
+    (made,) = admin.create_topics(
+        [NewTopic(topic, partitions, 1, config=dict(config or {}))]
+    ).values()
     made.result(60)
     places = {TopicPartition(topic, number): OffsetSpec.latest() for number in range(partitions)}
     end = time.monotonic() + 60

@@ -8,11 +8,12 @@ from pathlib import Path
 from benchmarks.pulsar import PULSAR
 from benchmarks.report import RESULTS, SHOWN
 from benchmarks.servers import KAFKA, TRILOGUE
+from benchmarks.tubemq import DURABILITY, TUBEMQ
 
 from tools.docs.blocks import COMMAND, ROOT, table
 
 RUN = "python -m benchmarks.run"
-PEERS = {KAFKA: "Kafka", PULSAR: "Pulsar"}
+PEERS = {KAFKA: "Kafka", PULSAR: "Pulsar", TUBEMQ: "TubeMQ"}
 NONE = (
     "There is no result in `benchmarks/results` yet, so no number stands here. "
     f"`{RUN}` measures both servers in turn and writes one, `{COMMAND}` shows it."
@@ -26,7 +27,17 @@ WANTED = (
     "p99_ms",
     "cpu_us_per_request_settled",
     "cpu_us_per_message_settled",
+    "refused",
+    "interval_messages_per_s",
+    "interval_p50_ms",
+    "interval_cpu_us_per_message_settled",
     "topics_s",
+    "usable_s",
+    "group_s",
+    "takeover_s",
+    "takeover_killed_s",
+    "lost",
+    "interval_lost",
     "restart_s",
 )
 LABELS = {
@@ -34,6 +45,14 @@ LABELS = {
     "cpu_us_per_message_settled": "CPU µs/message",
     "topics_s": "all of them, s",
     "restart_s": "first answer after kill -9, s",
+    "interval_p50_ms": "p50 ms, flush=interval",
+    "interval_cpu_us_per_message_settled": "CPU µs/message, flush=interval",
+    "usable_s": "usable after, s",
+    "group_s": "one member has all after, s",
+    "takeover_s": "the other has all after its close, s",
+    "takeover_killed_s": "another has all after, s",
+    "lost": "acked and lost",
+    "interval_lost": "acked and lost, flush=interval",
 }
 
 Result = dict
@@ -104,9 +123,10 @@ def _gates(rows: list[dict]) -> str:
 
 def _conditions(result: dict, peer: str) -> str:
     machine, versions = result["machine"], result["versions"]
+    durability = DURABILITY if peer == TUBEMQ else result["durability"]
     return (
         f"{result['date'][:10]}; {machine['cpus']} cores ({machine['cpu']}), "
         f"{machine['memory_gib']} GiB, {machine['file_system']}, Python {machine['python']}; "
-        f"{PEERS[peer]} {versions[peer]}; {result['durability']}; "
+        f"{PEERS[peer]} {versions[peer]}; {durability}; "
         + (f"medians of {result['rounds']} rounds." if result["rounds"] > 1 else "one round.")
     )
