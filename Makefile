@@ -42,7 +42,7 @@ test: setup ## unit tests, quick conformance and fault tests
 test-long: setup ## also the long ones: kill, power loss, the whole demo
 	$(BIN)/python -m pytest -m 'long or not long'
 
-test-conformance: setup jars ## only the real Kafka and Pulsar clients, all of their tests
+test-conformance: setup jars ## only the real clients of Kafka, Pulsar and TubeMQ, all of their tests
 	$(BIN)/python -m pytest tests/conformance -m 'long or not long'
 
 test-model: setup ## only the log against its model: 30,000 steps (TRILOGUE_MODEL_STEPS asks for more), and mistakes it must find
@@ -73,10 +73,10 @@ native: | $(BIN)/python ## compile the hot modules in place (without a C compile
 proto: ## generate the protobuf modules from the .proto files
 	@bash tools/make-proto.sh
 
-jars: ## Java clients, the real Kafka and the real Pulsar, for tests and benchmarks (needs Maven)
+jars: ## Java clients, the real Kafka, Pulsar and TubeMQ, for tests and benchmarks (needs Maven)
 	tools/get-jars.sh
 
-bench: setup jars ## measure beside a real Kafka and a real Pulsar, same machine, same run
+bench: setup jars ## measure beside a real Kafka, Pulsar and TubeMQ, same machine, same run
 	$(BIN)/python -m benchmarks.run
 
 bench-log: setup ## measure the log without sockets, beside what the disk can do
