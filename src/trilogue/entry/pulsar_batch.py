@@ -49,9 +49,9 @@ from trilogue.entry.pulsar_entry import (
     producer_key,
 )
 from trilogue.wire.errors import WireError
-from trilogue.wire.pulsar import hot
+from trilogue.wire.pulsar import hot, shapes
 from trilogue.wire.pulsar.pulsar_pb2 import MessageMetadata, SingleMessageMetadata
-from trilogue.wire.pulsar.shapes import Metadata, key_of
+from trilogue.wire.pulsar.shapes import Metadata
 from trilogue.wire.pulsar.shapes import Single as PulsarMessage
 from trilogue.wire.pulsar.singles import Singles
 
@@ -159,18 +159,8 @@ def read_properties(entry: Buffer) -> tuple[tuple[str, str], ...]:
 
 
 def sticky_key(entry: Buffer) -> bytes:
-    """Return what decides which consumer of a key-shared subscription gets an entry.
-
-    The ordering key, else the key, else the producer's name and the sequence id, so that messages
-    without a key spread. A batch has the keys of its first message.
-    """
-    metadata = read_metadata(entry)
-    if metadata.ordering_key is not None:
-        return metadata.ordering_key
-    key = key_of(metadata.partition_key, is_b64=metadata.key_is_b64)
-    if key is not None:
-        return key
-    return f"{metadata.producer_name}-{metadata.sequence_id}".encode()
+    """Return what decides which consumer of a key-shared subscription gets an entry."""
+    return shapes.sticky_key(read_metadata(entry))
 
 
 def walk_messages(

@@ -17,7 +17,7 @@ from typing import Final
 
 from trilogue.gateway.stream import Buffer
 from trilogue.wire.pulsar.hot import read_metadata
-from trilogue.wire.pulsar.shapes import key_of
+from trilogue.wire.pulsar.shapes import sticky_key
 
 UINT64: Final = 1 << 64
 INT64: Final = 1 << 63
@@ -89,10 +89,4 @@ def section_key(section: Buffer | None) -> bytes:
     """Return what decides who of a key-shared subscription gets a section that was converted."""
     view = memoryview(section or b"")
     (size,) = _SIZE.unpack_from(view, _METADATA_AT - 4)
-    metadata = read_metadata(view[_METADATA_AT : _METADATA_AT + size])
-    if metadata.ordering_key is not None:
-        return metadata.ordering_key
-    key = key_of(metadata.partition_key, is_b64=metadata.key_is_b64)
-    if key is not None:
-        return key
-    return f"{metadata.producer_name}-{metadata.sequence_id}".encode()
+    return sticky_key(read_metadata(view[_METADATA_AT : _METADATA_AT + size]))

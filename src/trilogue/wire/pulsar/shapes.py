@@ -150,3 +150,17 @@ def key_of(partition_key: str | None, *, is_b64: bool) -> bytes | None:
         except ValueError:
             return octets
     return octets
+
+
+def sticky_key(metadata: Metadata) -> bytes:
+    """Return what decides which consumer of a key-shared subscription gets a message.
+
+    The ordering key, else the key, else the producer's name and the sequence id, so that messages
+    without a key spread. A batch has the keys of its first message.
+    """
+    if metadata.ordering_key is not None:
+        return metadata.ordering_key
+    key = key_of(metadata.partition_key, is_b64=metadata.key_is_b64)
+    if key is not None:
+        return key
+    return f"{metadata.producer_name}-{metadata.sequence_id}".encode()
