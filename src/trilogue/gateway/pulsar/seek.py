@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from trilogue.broker.errors import InvalidRequest
 from trilogue.broker.partition import Partition
 from trilogue.entry.walk import read_header
+from trilogue.gateway.pulsar.errors import Refusal
 from trilogue.gateway.pulsar.positions import (
     LATEST,
     acked_ranges,
@@ -29,6 +30,7 @@ from trilogue.wire.pulsar.pulsar_pb2 import CommandGetLastMessageId, CommandSeek
 
 if TYPE_CHECKING:
     from trilogue.gateway.pulsar.connection import PulsarConnection
+    from trilogue.gateway.pulsar.dispatch import Dispatcher
     from trilogue.gateway.pulsar.shared import Shared
 
 FIRST_STEP: Final = 64  # offsets to look back at first for the last entry
@@ -105,17 +107,21 @@ async def offset_for_publish_time(door: Shared, partition: Partition, time_ms: i
     return plog.high_watermark
 
 
+def _dispatcher(connection: PulsarConnection, consumer_id: int) -> Dispatcher:
+    """What gives a consumer its messages; Refusal if there is no such consumer (any more)."""
+    consumer = connection.consumers.get(consumer_id)
+    if consumer is None or consumer.dispatcher is None:
+        raise Refusal(ServerError.MetadataError, "no such consumer")
+    dispatcher: Dispatcher = consumer.dispatcher
+    return dispatcher
+
+
 # ---- SEEK
 
 
 async def seek(connection: PulsarConnection, command: CommandSeek, _frame: memoryview) -> None:
     """Put the subscription of a consumer elsewhere."""
-    door = connection.door
-    consumer = connection.consumers.get(command.consumer_id)
-    if consumer is None or consumer.dispatcher is None:
-        connection.error(command.request_id, ServerError.MetadataError, "no such consumer")
-        return
-    dispatcher = consumer.dispatcher
+    door, dispatcher = connection.door, _dispatcher(connection, command.consumer_id)
     partition, name = dispatcher.partition, dispatcher.name
     ranges: list[tuple[int, int]] = []
     if command.HasField("message_id"):
@@ -140,11 +146,7 @@ async def last_message_id(
     connection: PulsarConnection, command: CommandGetLastMessageId, _frame: memoryview
 ) -> None:
     """Tell the last message, and how far the consumer's subscription has acked."""
-    consumer = connection.consumers.get(command.consumer_id)
-    if consumer is None or consumer.dispatcher is None:
-        connection.error(command.request_id, ServerError.MetadataError, "no such consumer")
-        return
-    dispatcher = consumer.dispatcher
+    dispatcher = _dispatcher(connection, command.consumer_id)
     door, partition = connection.door, dispatcher.partition
     last = await last_row(door, partition)
     mark = dispatcher.acked.mark
