@@ -28,9 +28,13 @@ from trilogue.wire.pulsar.pulsar_pb2 import (
 if TYPE_CHECKING:
     from trilogue.gateway.pulsar.connection import PulsarConnection
 
-CONNECT, LOOKUP_FAILED = CommandLookupTopicResponse.Connect, CommandLookupTopicResponse.Failed
+CONNECT = CommandLookupTopicResponse.Connect
+LOOKUP_FAILED = "lookupTopicResponse", CommandLookupTopicResponse.Failed
 SUCCESS = CommandPartitionedTopicMetadataResponse.Success
-FAILED = CommandPartitionedTopicMetadataResponse.Failed
+PARTITIONS_FAILED = (
+    "partitionMetadataResponse",
+    CommandPartitionedTopicMetadataResponse.Failed,
+)
 
 
 def named(connection: PulsarConnection, spelled: str, operation: Operation) -> PulsarName:
@@ -49,13 +53,7 @@ def lookup(connection: PulsarConnection, command: CommandLookupTopic, _frame: me
         if command.advertised_listener_name:
             raise NotServed(f"there is no listener {command.advertised_listener_name[:60]!r} here")
     except EXPECTED as problem:
-        connection.say(
-            "lookupTopicResponse",
-            request_id=command.request_id,
-            response=LOOKUP_FAILED,
-            error=code_of(problem),
-            message=str(problem),
-        )
+        _refuse(connection, LOOKUP_FAILED, command.request_id, problem)
         return
     connection.say(
         "lookupTopicResponse",
@@ -73,7 +71,7 @@ def partitions(
     try:
         name = named(connection, command.topic, Operation.DESCRIBE)
     except EXPECTED as problem:
-        _refuse(connection, command.request_id, problem)
+        _refuse(connection, PARTITIONS_FAILED, command.request_id, problem)
         return None
     topic = connection.door.broker.cluster.find(name.topic)
     if topic is None:
@@ -99,7 +97,7 @@ async def _partitions(
     except NeedsPartition:  # it was made, and has some
         count = partitions_told(door.broker.cluster.topic(name.topic))
     except EXPECTED as problem:
-        _refuse(connection, command.request_id, problem)
+        _refuse(connection, PARTITIONS_FAILED, command.request_id, problem)
         return
     _tell(connection, command.request_id, count)
 
@@ -119,11 +117,17 @@ def _tell(connection: PulsarConnection, request_id: int, count: int) -> None:
     )
 
 
-def _refuse(connection: PulsarConnection, request_id: int, problem: BaseException) -> None:
+def _refuse(
+    connection: PulsarConnection,
+    failed: tuple[str, int],
+    request_id: int,
+    problem: BaseException,
+) -> None:
+    field, response = failed
     connection.say(
-        "partitionMetadataResponse",
+        field,
         request_id=request_id,
-        response=FAILED,
+        response=response,
         error=code_of(problem),
         message=str(problem),
     )

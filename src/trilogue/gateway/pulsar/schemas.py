@@ -206,12 +206,7 @@ def get(connection: PulsarConnection, command: CommandGetSchema, _frame: memoryv
         else:
             version, schema = schemas.newest(topic)
     except EXPECTED as problem:
-        connection.say(
-            "getSchemaResponse",
-            request_id=command.request_id,
-            error_code=code_of(problem),
-            error_message=str(problem),
-        )
+        _refuse(connection, "getSchemaResponse", command.request_id, problem)
         return
     connection.say(
         "getSchemaResponse",
@@ -249,13 +244,16 @@ async def get_or_create(
                 )
             )
     except EXPECTED as problem:
-        connection.say(
-            "getOrCreateSchemaResponse",
-            request_id=command.request_id,
-            error_code=code_of(problem),
-            error_message=str(problem),
-        )
+        _refuse(connection, "getOrCreateSchemaResponse", command.request_id, problem)
         return
     connection.say(
         "getOrCreateSchemaResponse", request_id=command.request_id, schema_version=octets
+    )
+
+
+def _refuse(
+    connection: PulsarConnection, field: str, request_id: int, problem: BaseException
+) -> None:
+    connection.say(
+        field, request_id=request_id, error_code=code_of(problem), error_message=str(problem)
     )
