@@ -10,7 +10,7 @@ reason from the table there; a DELETE of what was never set is answered as if it
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any
@@ -31,6 +31,8 @@ from trilogue.gateway.http.incoming import Problem
 from trilogue.gateway.http.pulsar_asked import NOTHING_SET, Asked, Row
 
 UNSET: Any = object()
+Change = Callable[[Asked, str, Callable[[Any], Any]], Awaitable[None]]
+Handler = Callable[[Asked], Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,25 +145,6 @@ async def set_namespace_policy(
     await change_namespace(asked, changed)
 
 
-def set_of_namespace(path: Path) -> Callable[[Asked], Any]:
-    """Make the handler that sets one policy of a namespace."""
-
-    async def set_policy(asked: Asked) -> None:
-        value = asked.any_json()
-        await set_namespace_policy(asked, path.policy, lambda _: value)
-
-    return set_policy
-
-
-def drop_of_namespace(path: Path) -> Callable[[Asked], Any]:
-    """Make the handler that lets go of one policy of a namespace."""
-
-    async def drop(asked: Asked) -> None:
-        await set_namespace_policy(asked, path.policy, lambda _: UNSET)
-
-    return drop
-
-
 async def set_namespace_quota(asked: Asked) -> None:
     """Set one kind of backlog quota, or let go of it."""
     await set_namespace_policy(asked, QUOTA, _changing_quota(asked))
@@ -220,35 +203,45 @@ async def set_topic_policy(asked: Asked, policy: str, changed_value: Callable[[A
     await asked.alter_topic(change)
 
 
-def set_of_topic(path: Path) -> Callable[[Asked], Any]:
-    """Make the handler that sets one policy of a topic."""
+async def set_topic_quota(asked: Asked) -> None:
+    """Set one kind of backlog quota, or let go of it."""
+    await set_topic_policy(asked, QUOTA, _changing_quota(asked))
+
+
+# -- of either
+
+
+def setting(path: Path, change: Change, read: Callable[[Asked, Path], Any]) -> Handler:
+    """Make the handler that sets one policy."""
 
     async def set_policy(asked: Asked) -> None:
-        said = asked.request.query_params.get(path.segment)  # messageTTL comes so
-        if said is not None and not asked.body:
-            try:
-                value: Any = msgspec.json.decode(said)
-            except (msgspec.DecodeError, RecursionError) as error:
-                raise Problem(400, f"{path.segment} cannot be read") from error
-        else:
-            value = asked.any_json()
-        await set_topic_policy(asked, path.policy, lambda _: value)
+        value = read(asked, path)
+        await change(asked, path.policy, lambda _: value)
 
     return set_policy
 
 
-def drop_of_topic(path: Path) -> Callable[[Asked], Any]:
-    """Make the handler that lets go of one policy of a topic."""
+def _in_body(asked: Asked, _path: Path) -> Any:
+    return asked.any_json()
+
+
+def _in_body_or_query(asked: Asked, path: Path) -> Any:
+    said = asked.request.query_params.get(path.segment)  # messageTTL comes so
+    if said is None or asked.body:
+        return asked.any_json()
+    try:
+        return msgspec.json.decode(said)
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise Problem(400, f"{path.segment} cannot be read") from error
+
+
+def dropping(path: Path, change: Change) -> Handler:
+    """Make the handler that lets go of one policy."""
 
     async def drop(asked: Asked) -> None:
-        await set_topic_policy(asked, path.policy, lambda _: UNSET)
+        await change(asked, path.policy, lambda _: UNSET)
 
     return drop
-
-
-async def set_topic_quota(asked: Asked) -> None:
-    """Set one kind of backlog quota, or let go of it."""
-    await set_topic_policy(asked, QUOTA, _changing_quota(asked))
 
 
 DESCRIBE, ALTER = Operation.DESCRIBE_SETTINGS, Operation.ALTER_SETTINGS
@@ -256,25 +249,29 @@ DESCRIBE, ALTER = Operation.DESCRIBE_SETTINGS, Operation.ALTER_SETTINGS
 
 def namespace_rows() -> list[Row]:
     """The rows of all policies, below a namespace's path."""
-    kind = ResourceKind.NAMESPACE
+    kind, change = ResourceKind.NAMESPACE, set_namespace_policy
     rows = [Row("POST DELETE", "/" + QUOTA, set_namespace_quota, kind, ALTER)]
     for path in NAMESPACE_PATHS:
-        rows += [
-            Row("GET", f"/{path.segment}", get_of_namespace(path), kind, DESCRIBE),
-            Row("POST PUT", f"/{path.segment}", set_of_namespace(path), kind, ALTER),
-            Row("DELETE", f"/{path.segment}", drop_of_namespace(path), kind, ALTER),
-        ]
+        rows += _rows(path, kind, get_of_namespace(path), change, setting(path, change, _in_body))
     return rows
 
 
 def topic_rows() -> list[Row]:
     """The rows of all policies, below a topic's path."""
-    kind = ResourceKind.TOPIC
+    kind, change = ResourceKind.TOPIC, set_topic_policy
     rows = [Row("POST DELETE", "/" + QUOTA, set_topic_quota, kind, ALTER)]
     for path in TOPIC_PATHS:
-        rows += [
-            Row("GET", f"/{path.segment}", get_of_topic(path), kind, DESCRIBE),
-            Row("POST PUT", f"/{path.segment}", set_of_topic(path), kind, ALTER),
-            Row("DELETE", f"/{path.segment}", drop_of_topic(path), kind, ALTER),
-        ]
+        sets = setting(path, change, _in_body_or_query)
+        rows += _rows(path, kind, get_of_topic(path), change, sets)
     return rows
+
+
+def _rows(
+    path: Path, kind: ResourceKind, gets: Handler, change: Change, sets: Handler
+) -> tuple[Row, ...]:
+    at = f"/{path.segment}"
+    return (
+        Row("GET", at, gets, kind, DESCRIBE),
+        Row("POST PUT", at, sets, kind, ALTER),
+        Row("DELETE", at, dropping(path, change), kind, ALTER),
+    )

@@ -29,9 +29,7 @@ async def stats(asked: Asked) -> object:
 
 async def partitioned_stats(asked: Asked) -> object:
     """Numbers of a topic with numbered partitions, together and one by one."""
-    topic = asked.topic
-    if not topic.partitioned or asked.name.partition is not None:
-        raise Problem(404, f"Partitioned Topic {asked.name} not found")
+    topic = _partitioned(asked)
     each: dict[str, Any] = {}
     for name, partition in _named(asked, topic):
         each[name] = partition_stats(asked, partition)
@@ -40,6 +38,14 @@ async def partitioned_stats(asked: Asked) -> object:
     total["metadata"] = {"partitions": len(topic.partitions), "deleted": False}
     total["partitions"] = each if asked.flag("perPartition", default=True) else {}
     return total
+
+
+def _partitioned(asked: Asked) -> Topic:
+    """The topic that is asked for, which must have numbered partitions."""
+    topic = asked.topic
+    if not topic.partitioned or asked.name.partition is not None:
+        raise Problem(404, f"Partitioned Topic {asked.name} not found")
+    return topic
 
 
 def _named(asked: Asked, topic: Topic) -> Iterator[tuple[str, Partition]]:
@@ -170,9 +176,7 @@ async def internal_stats(asked: Asked) -> object:
 
 async def partitioned_internal_stats(asked: Asked) -> object:
     """The same of all partitions of a topic."""
-    topic = asked.topic
-    if not topic.partitioned or asked.name.partition is not None:
-        raise Problem(404, f"Partitioned Topic {asked.name} not found")
+    topic = _partitioned(asked)
     each: dict[str, Any] = {}
     for name, partition in _named(asked, topic):
         each[name] = await _internal(asked, partition)
