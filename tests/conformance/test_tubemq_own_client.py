@@ -1,0 +1,65 @@
+"""Our own TubeMQ client against our own door: the cases that a real server proves.
+
+With TRILOGUE_TEST_REAL=1 they run on a real TubeMQ here too; tests/client/test_real_tubemq.py does
+that in every long run that has the jars.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.brokers import TrilogueForTubeMQ, TubeBroker
+from tests.client.scripted_tubemq import eventually
+from tests.client.tubemq_cases import CASES, Case, Service, collect, name, sender
+
+from trilogue.client.errors import ConnectionLost
+from trilogue.client.tubemq import Message, TimedOut
+
+
+@pytest.mark.parametrize("case", CASES, ids=name)
+def test_our_door(tube: TubeBroker, case: Case):
+    with tube.inside():
+        asyncio.run(case(Service(tube.address, tube.topic)))
+
+
+@pytest.fixture
+def own(tmp_path: Path) -> Iterator[TrilogueForTubeMQ]:
+    """A server that may be killed."""
+    made = TrilogueForTubeMQ(tmp_path / "data")
+    yield made.start()
+    made.kill9()
+
+
+def test_a_kill_of_the_server_is_survived_by_what_was_made_before(own: TrilogueForTubeMQ):
+    """Producer and consumer go on; what was stored is read, nothing that was confirmed twice."""
+    topic = own.topic(3)
+
+    async def work() -> None:
+        async with Service(own.address, own.topic).client(avoid_s=0.0) as client:
+            producer = await sender(client, topic)
+            consumer = await client.consumer("group", topic)
+            got: list[bytes] = []
+            reading = asyncio.ensure_future(collect(consumer, got))
+            for number in range(50):
+                await producer.send(Message(topic, b"%d" % number))
+            await eventually(lambda: len(got) == 50)
+            await eventually(lambda: all(one[0] == one[1] for one in consumer.offsets().values()))
+            await asyncio.to_thread(own.kill9)
+            open_ = await asyncio.gather(
+                *(producer.send(Message(topic, b"open")) for _ in range(3)), return_exceptions=True
+            )
+            await asyncio.to_thread(own.start)
+            await eventually(lambda: producer.registrations > 1)
+            for number in range(50, 100):
+                await producer.send(Message(topic, b"%d" % number))
+            await eventually(lambda: len(got) >= 100, 30)
+            await consumer.close()
+            await reading
+
+            assert all(isinstance(one, ConnectionLost | TimedOut) for one in open_)
+            assert sorted(map(int, got)) == list(range(100))
+
+    asyncio.run(asyncio.wait_for(work(), 60))
