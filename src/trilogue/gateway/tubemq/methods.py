@@ -27,7 +27,6 @@ from trilogue.gateway.tubemq import (
     registering,
     send,
 )
-from trilogue.gateway.tubemq.call import Call
 from trilogue.wire.tubemq.errors import TubeCode
 from trilogue.wire.tubemq.methods import BY_NAME, METHODS, Method, Service
 
@@ -45,11 +44,6 @@ class Row(NamedTuple):
     def refusal(self, code: TubeCode, text: str) -> Message:
         """The method's response that says no."""
         return self.method.response(errCode=code, errMsg=text, **self.failed)
-
-
-def unserved(call: Call) -> None:
-    """Refuse what is not served."""
-    call.refuse(TubeCode.FORBIDDEN, f"{call.row.method.name} is not served")
 
 
 TOPIC, GROUP, CLUSTER = ResourceKind.TOPIC, ResourceKind.GROUP, ResourceKind.CLUSTER
