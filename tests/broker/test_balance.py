@@ -634,6 +634,29 @@ def test_a_group_a_node_and_a_name_have_bounds():
             Room().balances.join(name, "b", TERMS, 0)
 
 
+def test_members_say_only_so_much_of_themselves_until_some_go():
+    room = Room(settings=BalanceSettings(said_bytes_max=100))
+    room.join("a", size=60)
+    room.join("a", size=70)
+    with pytest.raises(GroupUnavailable, match="too much"):
+        room.join("b", size=40)
+    room.join("c", size=30)
+
+    room.balances.leave("g", "a")
+    room.join("b", size=70)
+
+    assert room.balances.member_count == 2
+
+
+def test_partitions_that_are_not_there_are_not_believed_in():
+    room = Room(2)
+    room.join("a", claims=some(0, 1, 2, 3))
+    room.join("b", terms=TERMS, claims=some(7, topic=U))
+
+    assert room.has("a") == some(0, 1)
+    assert room.has("b") == ()
+
+
 def test_nothing_is_kept_of_a_group_that_nobody_is_in():
     room = Room()
     emptied: list[str] = []

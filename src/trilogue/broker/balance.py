@@ -78,6 +78,7 @@ class Balances:
         self._groups: dict[str, BalanceGroup] = {}
         self._by_topic: dict[TopicName, set[str]] = {}
         self._member_count = 0
+        self._said = 0  # bytes, by all members
 
     def __len__(self) -> int:
         return len(self._groups)
@@ -100,16 +101,22 @@ class Balances:
         allocated: bool = False,
         host: str = "",
         principal: Principal = ANONYMOUS,
+        size: int = 0,
     ) -> bool:
         """Take a member into a group, which is made when it is new, or hear from it again.
 
         `claims`: all that it says to have, None when it says nothing. `allocated`: it has been
-        given partitions before. Returns whether it shall believe that nobody has been.
+        given partitions before. `size`: bytes of all that it says of itself. Returns whether it
+        shall believe that nobody has been given any. InconsistentMember, GroupMaxSize,
+        GroupUnavailable, InvalidGroupName.
         """
         group = self._groups.get(name)
-        known = group is not None and member_id in group.members
-        if not known and self._member_count >= self.settings.all_members_max:
+        known = None if group is None else group.members.get(member_id)
+        if known is None and self._member_count >= self.settings.all_members_max:
             raise GroupUnavailable("there are as many consumers as this node takes")
+        more = size - (0 if known is None else known.said)
+        if self._said + more > self.settings.said_bytes_max:
+            raise GroupUnavailable("the consumers of this node say too much of themselves")
         if group is None:
             group = self._make(name, terms)
         member = group.join(
@@ -121,7 +128,9 @@ class Balances:
             host=host,
             principal=principal,
         )
-        self._member_count += not known
+        member.said = size
+        self._said += more
+        self._member_count += known is None
         return group.not_allocated(member)
 
     def heartbeat(
@@ -253,10 +262,11 @@ class Balances:
         self._rebalance_id += 1
         return self._rebalance_id
 
-    def _has_gone(self, name: str, member_id: str) -> None:
+    def _has_gone(self, name: str, member: Member) -> None:
         self._member_count -= 1
+        self._said -= member.said
         if self._groups[name].terms.kind is not Kind.CLIENT:
-            self._tell(name, [partial(each, name, member_id) for each in self.gone])
+            self._tell(name, [partial(each, name, member.member_id) for each in self.gone])
 
     def _has_begun(self, name: str, starts: Mapping[Part, int]) -> None:
         self._tell(name, [partial(each, name, starts) for each in self.begins])

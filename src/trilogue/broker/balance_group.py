@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from trilogue.broker.access import ANONYMOUS, Principal
@@ -45,6 +45,7 @@ class BalanceSettings:
     groups_max: int = 10_000
     members_max: int = 1_000  # of a group
     all_members_max: int = 50_000
+    said_bytes_max: int = 256 << 20  # what all members say of themselves
     event_parts_max: int = 5_000  # in one event; the rest comes with the next
 
 
@@ -57,6 +58,7 @@ class Member:
     joined_ms: int
     heard_ms: int
     host: str = ""
+    said: int = 0  # bytes of what it said of itself
     principal: Principal = ANONYMOUS
     wanted: frozenset[Part] = frozenset()
     owned: set[Part] = field(default_factory=set)
@@ -99,7 +101,7 @@ class BalanceGroup:
         *,
         partition_count: Callable[[TopicName], int],
         next_id: Callable[[], int],
-        gone: Callable[[str, str], None],
+        gone: Callable[[str, Member], None],
         begins: Callable[[str, Mapping[Part, int]], None],
     ) -> None:
         self.name = name
@@ -116,7 +118,7 @@ class BalanceGroup:
         self._begins = begins
         self._owner: dict[Part, str] = {}
         self._strays: Counter[Part] = Counter()
-        self._parts: frozenset[Part] = frozenset()
+        self._parts: dict[Part, Part] = {}  # each by itself: what members say is kept as these
         self._round = next_id()
         self._dirty = True
         self._complete = terms.kind is not Kind.BOUND  # a bound group has had all its members
@@ -139,7 +141,7 @@ class BalanceGroup:
     def parts(self) -> frozenset[Part]:
         """All partitions that are shared out."""
         self._share()
-        return self._parts
+        return frozenset(self._parts)
 
     def not_allocated(self, member: Member) -> bool:
         """Whether the member shall still believe that nobody got anything.
@@ -177,7 +179,7 @@ class BalanceGroup:
             member = Member(member_id, terms, now_ms, now_ms)
             self.members[member_id] = member
             self._dirty = True
-        member.terms = terms
+        member.terms = replace(terms, topics=self.terms.topics, filters=self.terms.filters)
         member.heard_ms = now_ms
         member.host, member.principal = host, principal
         member.settled = member.settled or allocated
@@ -227,7 +229,7 @@ class BalanceGroup:
                 self._let_go(member, part)
             self._stray(member, set())
         self._dirty = True
-        self._gone(self.name, member_id)
+        self._gone(self.name, member)
         return True
 
     def expire(self, now_ms: int) -> int:
@@ -261,7 +263,7 @@ class BalanceGroup:
         self._dirty = False
         counts = {topic: self._partition_count(topic) for topic in self.terms.topics}
         parts = [Part(topic, number) for topic in sorted(counts) for number in range(counts[topic])]
-        self._parts = frozenset(parts)
+        self._parts = {part: part for part in parts}
         if self.terms.kind is Kind.CLIENT or not self._may_begin():
             return
         shares: dict[str, set[Part]] = {each: set() for each in self.members}
@@ -323,7 +325,9 @@ class BalanceGroup:
 
     def _reconcile(self, member: Member, report: Collection[Part], now_ms: int) -> None:
         """Believe what a member says to have, but for what its event is about this moment."""
-        said = {part for part in report if part.topic in self.terms.topics}
+        self._share()
+        said = {self._parts[part] for part in report if part in self._parts}
+        said.update(member.owned.intersection(report))
         member.reported_ms = now_ms
         member.must_report = False
         if self.terms.kind is Kind.CLIENT:

@@ -39,30 +39,26 @@ def divide(
         return {}
     room = _room(parts, members, held)
     given: dict[Part, str] = {}
-    free: list[Part] = []
-    for part in sorted(parts, key=lambda each: (each.number, each.topic)):  # some of every topic
-        holder = held.get(part)
-        if holder is not None and room.get(holder, 0) > 0:
-            given[part] = holder
-            room[holder] -= 1
-        else:
-            free.append(part)
-    unwished: list[Part] = []
-    for part in sorted(free):
-        wishing = [each for each in members if room[each] > 0 and each in wishes.get(part, ())]
-        if wishing:
-            best = max(wishing, key=lambda each: room[each])
-            given[part] = best
-            room[best] -= 1
-        else:
-            unwished.append(part)
-    turn = deque(each for each in members if room[each] > 0)
-    for part in unwished:
-        member = turn.popleft()
+
+    def give(part: Part, member: str) -> None:
         given[part] = member
         room[member] -= 1
-        if room[member] > 0:
-            turn.append(member)
+
+    for part in sorted(parts, key=lambda each: each.number):  # some of every topic
+        holder = held.get(part)
+        if holder is not None and room.get(holder, 0) > 0:
+            give(part, holder)
+    for part in parts if wishes else ():
+        wishing = [each for each in wishes.get(part, ()) if room[each] > 0]
+        if wishing and part not in given:
+            give(part, max(sorted(wishing), key=lambda each: room[each]))
+    turn = deque(each for each in members if room[each] > 0)
+    for part in parts:
+        if part not in given:
+            member = turn.popleft()
+            give(part, member)
+            if room[member] > 0:
+                turn.append(member)
     return given
 
 

@@ -193,7 +193,9 @@ async def test_what_it_reports_is_shown_to_administrators():
         assert member.parts == (Part(DEMO, 0), Part(DEMO, 2))
 
 
-@pytest.mark.parametrize("text", ["demo#1", "demo#x:1", "demo#1:", "demo#1:" + "1" * 30])
+@pytest.mark.parametrize(
+    "text", ["demo#1", "demo#x:1", "demo#1:", "demo#1:" + "1" * 30, "demo#1:²", "demo#:1"]
+)
 @on_loop
 async def test_a_report_that_is_none_is_refused(text):
     async with Rig() as rig:

@@ -262,7 +262,10 @@ def part_claims(texts: Iterable[str]) -> set[Part]:
         topic, _, rest = text.partition("#")
         for each in rest.split(",") if rest else ():
             broker, colon, number = each.partition(":")
-            if not colon or not broker.isdigit() or not number.isdigit() or len(each) > PART_SIZE:
+            digits = broker + number
+            if not (broker and number and digits.isascii() and digits.isdigit()) or (
+                not colon or len(each) > PART_SIZE
+            ):
                 raise bad_request(f"not a partition: {each[:100]!r}")
             _claim(found, names, int(broker), topic, int(number))
     return found

@@ -209,6 +209,7 @@ def join(
             allocated=allocated,
             host=request.hostName,
             principal=call.principal,
+            size=request.ByteSize(),
         )
     except InconsistentMember as problem:
         text = f"[Inconsistency subscribe] {problem}"
