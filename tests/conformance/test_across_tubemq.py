@@ -39,6 +39,10 @@ from tests.server import start_server
 
 from trilogue.client.tubemq import Message, NoMessage
 from trilogue.client.tubemq.sync import TubeClient
+from trilogue.entry.convert import read_messages
+from trilogue.entry.entry import Format
+from trilogue.entry.walk import read_header, walk_headers
+from trilogue.log.sealed import SealedLog
 
 OFFSET_OF_ID = (1 << 44) - 1
 LIBRARIES = ("own", pytest.param("java", marks=pytest.mark.java))
@@ -426,6 +430,29 @@ def test_a_position_amid_a_kafka_batch_is_kept_over_a_kill(tmp_path: Path):
 
     assert taken == list(range(2_500))
     world.server.stop()
+
+
+def test_sealed_readers_get_what_tubemq_wrote_as_it_is_stored(tmp_path: Path):
+    """And can have it in neutral words by themselves."""
+    data = tmp_path / "data"
+    world = Tubes(start_server(data), driver=Process)  # no Java here
+    topic = world.topic("sealed")
+    messages = [message(topic, index) for index in range(COUNT)]
+    world.write("own", *messages)
+    assert world.server.stop() == 0
+
+    sealed = SealedLog(data)
+    (partition_id,) = sealed.topic("public", "default", topic).partitions
+    found: list[tuple[int, bytes | None, str | None]] = []
+    for entries in sealed.read(partition_id):
+        for at, length, *_ in walk_headers(entries):
+            entry = entries[at : at + length]
+            header = read_header(entry)
+            assert header.format is Format.TUBEMQ
+            placed, _ = read_messages(entry, header)
+            found += [(offset, each.value, each.type) for offset, each in placed]
+
+    assert found == [(index, each.body, each.type) for index, each in enumerate(messages)]
 
 
 def test_kafka_goes_to_a_time_of_what_tubemq_wrote(world: Tubes):
