@@ -30,13 +30,20 @@ class Reader:
             "partitionId": partition,
         }
 
-    async def register(self, partition: int = 0, **more: Any) -> Any:
+    def say_register(self, partition: int = 0, **more: Any) -> int:
+        """Ask and do not wait; the serial number."""
         fields = {"opType": 31, "readStatus": 0, **self._names(partition), **more}
-        return await self.peer.ask("consumerRegisterC2B", **fields)
+        return self.peer.say("consumerRegisterC2B", **fields)
+
+    async def register(self, partition: int = 0, **more: Any) -> Any:
+        return await self.peer.wait(self.say_register(partition, **more))
+
+    def say_unregister(self, partition: int = 0, read_status: int = 0) -> int:
+        fields = {"opType": 32, "readStatus": read_status, **self._names(partition)}
+        return self.peer.say("consumerRegisterC2B", **fields)
 
     async def unregister(self, partition: int = 0, read_status: int = 0) -> Any:
-        fields = {"opType": 32, "readStatus": read_status, **self._names(partition)}
-        return await self.peer.ask("consumerRegisterC2B", **fields)
+        return await self.peer.wait(self.say_unregister(partition, read_status))
 
     def say_get(self, partition: int = 0, *, consumed: bool = False, **more: Any) -> int:
         """Ask and do not wait; the serial number."""
@@ -52,9 +59,12 @@ class Reader:
     async def get(self, partition: int = 0, *, consumed: bool = False, **more: Any) -> Any:
         return await self.peer.wait(self.say_get(partition, consumed=consumed, **more))
 
-    async def commit(self, partition: int = 0, *, consumed: bool = True) -> Any:
+    def say_commit(self, partition: int = 0, *, consumed: bool = True) -> int:
         fields = {**self._names(partition), "lastPackConsumed": consumed}
-        return await self.peer.ask("consumerCommitC2B", **fields)
+        return self.peer.say("consumerCommitC2B", **fields)
+
+    async def commit(self, partition: int = 0, *, consumed: bool = True) -> Any:
+        return await self.peer.wait(self.say_commit(partition, consumed=consumed))
 
     async def heartbeat(self, *partitions: int) -> Any:
         places = [FULL.format(topic=self.topic, partition=each) for each in partitions]

@@ -173,3 +173,24 @@ async def test_a_silent_reader_is_let_go_of_and_can_confirm_nothing():
         assert bodies(await others.get()) == [b"0"], "it was not confirmed"
         assert (await mine.get()).errCode == 412
         assert (await mine.commit()).errCode == 401
+
+
+@on_loop
+async def test_a_position_is_told_when_it_is_durable():
+    async with Rig() as rig:
+        rig.topic("demo", 1)
+        writer, mine = rig.broker_peer(), Reader(rig.broker_peer())
+        await writer.send(data=b"0")
+        registered = mine.say_register()
+        assert not mine.peer.answered(registered), "a new group's position is on its way"
+        assert (await mine.peer.wait(registered)).currOffset == 0
+        for end in (mine.say_commit, mine.say_unregister):
+            await mine.get(consumed=True)
+
+            said = end()
+
+            assert not mine.peer.answered(said)
+            assert (await mine.peer.wait(said)).success
+            await writer.send(data=b"1")
+        again = mine.say_register()
+        assert mine.peer.answer(again).currOffset == 2, "nothing new, nothing to wait for"
