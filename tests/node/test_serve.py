@@ -13,6 +13,9 @@ from confluent_kafka import Consumer
 from tests.node.clients import consume, produce
 from tests.server import DOORS, launch_server, start_server
 
+from trilogue.wire.tubemq.frame import BlockFrames, parse_answer, request
+from trilogue.wire.tubemq.master_pb2 import RegisterRequestP2M
+
 
 def refused(tmp_path, **arguments):
     server = launch_server(tmp_path / "data", **arguments)
@@ -61,6 +64,22 @@ def test_ipv6_literals_work(tmp_path):
         assert server.doors["http"].startswith("[::1]:")
         assert httpx.get(f"{server.http}/healthz").status_code == 200
         assert produce(server, "t", [b"x"]) == [0]
+
+
+def test_a_standby_is_a_master_that_sends_its_clients_on(tmp_path):
+    doors = {"tubemq-master": "127.0.0.1:0", "kafka": "off", "http": "off"}
+    with start_server(tmp_path / "data", listen=doors, tubemq__standby=True) as server:
+        asked = RegisterRequestP2M(clientId="p", hostName="h", brokerCheckSum=-1)
+        host, port = server.tubemq.split(":")
+        with socket.create_connection((host, int(port)), 10) as master:
+            master.sendall(request(7, 1, 1, asked.SerializeToString(), timeout_ms=10_000))
+            frames, said = BlockFrames(), None
+            while said is None:
+                frames.received(master.recv_into(frames.get_buffer()))
+                said = frames.next()
+            answer = parse_answer(said)
+
+        assert answer.exception == "org.apache.inlong.tubemq.corerpc.exception.StandbyException"
 
 
 # -- what is refused -------------------------------------------------------------------------

@@ -330,6 +330,8 @@ class Node:
                 address = await self._listen(planned, side, side.frame_bytes_max)
                 if side is door.broker_side:
                     told.append(address)
+        if not told:  # a standby, which tells nobody
+            told.append(doors[door.master_side.name].listens)
 
     async def _listen(self, planned: PlannedDoor, door: Door, frame_bytes: int) -> Address:
         """Let clients in; say where they are told to come back to."""
