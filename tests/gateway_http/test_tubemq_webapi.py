@@ -1,0 +1,233 @@
+"""TubeMQ's web API as a whole: what a real master and broker answered, tokens, pages, bounds."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.server import start_server
+from trilogue.broker.access import Operation
+from trilogue.gateway.http.tubemq_webapi import AT_BROKER, NOT_SERVED, TABLE
+
+VECTORS = Path(__file__).parent.parent / "vectors" / "tubemq" / "webapi.json"
+ADMIN = {"createUser": "admin", "modifyUser": "admin"}
+
+
+class Web:
+    """A server and its web API, as curl would ask it."""
+
+    def __init__(self, server: Any, data: Path) -> None:
+        self.server = server
+        self.token = (data / "tubemq-web-token").read_text().strip()
+        self.client = httpx.Client(base_url=f"http://{server.doors['http']}", timeout=20)
+
+    def __call__(self, method: str, path: str = "/webapi.htm", **params: Any) -> Any:
+        if TABLE[method].changes:
+            params = {"confModAuthToken": self.token, **ADMIN, **params}
+        said = self.client.get(path, params={"method": method, **params})
+        assert said.status_code == 200
+        return said.json()
+
+    def one(self, method: str, **params: Any) -> tuple[bool, int]:
+        """How it went with the one thing that is changed."""
+        (said,) = self(method, **params)["data"]
+        return said["success"], said["errCode"]
+
+    def topic(self, name: str, **params: Any) -> str:
+        made = self.one("admin_add_new_topic_record", brokerId=1, topicName=name, **params)
+        assert made == (True, 200)
+        return name
+
+
+@pytest.fixture(scope="module")
+def web(tmp_path_factory):
+    data = tmp_path_factory.mktemp("node") / "data"
+    with start_server(data) as server:
+        made = Web(server, data)
+        yield made
+        made.client.close()
+
+
+def test_it_answers_as_a_real_master_and_broker_did(tmp_path):
+    """A morning of an administrator, asked of a real 2.4.0 before (the vectors)."""
+    data = tmp_path / "data"
+    different = []
+    with start_server(data) as server:
+        web = Web(server, data)
+        for row in json.loads(VECTORS.read_text()):
+            params = row["params"]
+            if params.get("confModAuthToken") == "abc":
+                params["confModAuthToken"] = web.token
+            how = {"params": params} if row["how"] == "GET" else {"data": params}
+            answer = web.client.request(row["how"], row["path"], **how).json()
+            found = {key: answer[key] for key in ("result", "errCode")}
+            expected = {key: row[key] for key in ("result", "errCode")}
+            told = answer.get("data") or answer.get("dataSet") or []
+            if "each" in row:
+                expected["each"] = row["each"]
+                found["each"] = [each["errCode"] for each in told]
+            if "first" in row and told:
+                expected["first"], found["first"] = row["first"], sorted(told[0])
+            expected["keys"], found["keys"] = row["keys"], sorted(answer)
+            if (found != expected) != ("differs" in row):
+                different.append((params, found, expected))
+        web.client.close()
+
+    assert different == []
+
+
+# -- the table
+
+
+def test_every_method_says_what_it_touches():
+    assert all(isinstance(row.operation, Operation) for row in TABLE.values())
+    reading = {Operation.DESCRIBE, Operation.DESCRIBE_SETTINGS}
+    for row in [*TABLE.values(), *AT_BROKER.values()]:
+        assert row.changes == (row.operation not in reading), row.name
+        assert row.changes == (not re.match("admin_(query|get)_", row.name)), row.name
+
+
+def test_methods_are_named_and_those_that_change_need_the_token(web):
+    told = {each["method"]: each["needAuth"] for each in web("admin_get_methods")["data"]}
+
+    assert told == {row.name: row.changes for row in TABLE.values()}
+
+
+@pytest.mark.parametrize("name", NOT_SERVED)
+def test_what_is_not_served_says_why(web, name):
+    said = web.client.get("/webapi.htm", params={"method": name}).json()
+
+    assert (said["result"], said["errCode"]) == (False, 400)
+    assert NOT_SERVED[name] in said["errMsg"]
+    assert name not in TABLE
+
+
+# -- who may change anything
+
+
+@pytest.mark.parametrize("token", [None, "", "wrong", "ä"])
+def test_no_change_without_the_token(web, token):
+    params = {"method": "admin_offline_broker_configure", "brokerId": "1", **ADMIN}
+    if token is not None:
+        params["confModAuthToken"] = token
+
+    said = web.client.get("/webapi.htm", params=params).json()
+
+    assert (said["result"], said["errCode"]) == (False, 400)
+    assert web("admin_query_broker_configure")["data"][0]["manageStatus"] == "online"
+
+
+@pytest.mark.parametrize("header", [{"origin": "http://evil"}, {"sec-fetch-site": "cross-site"}])
+@pytest.mark.parametrize("how", ["GET", "POST"])
+def test_no_page_in_a_browser_changes_anything_though_it_knows_the_token(web, header, how):
+    params = {
+        "method": "admin_offline_broker_configure",
+        "brokerId": "1",
+        "confModAuthToken": web.token,
+        **ADMIN,
+    }
+
+    said = web.client.request(how, "/webapi.htm", params=params, headers=header)
+
+    assert said.status_code == 403
+    assert web("admin_query_broker_configure")["data"][0]["manageStatus"] == "online"
+
+
+def test_a_change_says_who_makes_it(web):
+    said = web("admin_online_broker_configure", brokerId=1, modifyUser="", createUser="")
+
+    assert said["errMsg"] == "Parameter createUser is missing or value is blank!"
+
+
+def test_the_token_is_the_owners_and_stays(tmp_path):
+    data = tmp_path / "data"
+    file = data / "tubemq-web-token"
+    with start_server(data):
+        token = file.read_text()
+        assert file.stat().st_mode & 0o777 == 0o600
+    file.unlink()
+    with start_server(data):
+        assert file.read_text() == token
+    with start_server(data, settings={"tubemq.web-token": "a token of mine"}) as server:
+        assert not file.exists()
+        said = httpx.get(
+            f"http://{server.doors['http']}/webapi.htm",
+            params={
+                "method": "admin_reload_broker_configure",
+                "brokerId": "1",
+                "confModAuthToken": "a token of mine",
+                **ADMIN,
+            },
+        ).json()
+        assert said["result"]
+
+
+# -- what is no request
+
+
+def test_a_form_may_hold_the_parameters(web):
+    said = web.client.post("/webapi.htm", data={"method": "admin_query_server_version"}).json()
+
+    assert said["data"][0]["version"].startswith("Trilogue")
+
+
+@pytest.mark.parametrize(
+    ("request_of", "status"),
+    [
+        ({"method": "PUT"}, 405),
+        ({"method": "POST", "content": b"{}", "headers": {"content-type": "text/json"}}, 415),
+        ({"method": "POST", "content": b"x" * ((1 << 20) + 1)}, 413),
+        ({"method": "GET", "params": {str(number): "" for number in range(201)}}, 400),
+    ],
+)
+def test_what_is_no_request_has_a_status_that_says_so(web, request_of, status):
+    said = web.client.request(url="/webapi.htm", **request_of)
+
+    assert said.status_code == status
+    assert said.json()["result"] is False
+
+
+@pytest.mark.parametrize(
+    ("params", "says"),
+    [
+        ({"topicName": "a:b"}, "illegal value for topicName"),
+        ({"topicName": ",".join(map(str, range(1_001)))}, "at most 1000"),
+        ({"brokerId": "x"}, "only contain numbers"),
+        ({"brokerId": "1" * 20}, "only contain numbers"),
+        ({"topicStatusId": "3"}, "value must <= 2"),
+        ({"topicStatusId": "-1"}, "value must >= 0"),
+        ({"withGroupAuthInfo": "maybe"}, "true or false"),
+    ],
+)
+def test_a_parameter_that_cannot_be_is_refused(web, params, says):
+    said = web("admin_query_topic_deploy_info", **params)
+
+    assert (said["result"], said["errCode"]) == (False, 400)
+    assert says in said["errMsg"]
+
+
+@pytest.mark.parametrize(
+    "text", ["x", "{}", "[]", "[1]", json.dumps([{"topicName": "t"}] * 1_001), "[" * 100_000]
+)
+def test_a_json_array_that_is_none_is_refused(web, text):
+    params = {
+        "method": "admin_bath_add_new_topic_record",
+        "topicJsonSet": text,
+        "confModAuthToken": web.token,
+        **ADMIN,
+    }
+
+    said = web.client.post("/webapi.htm", data=params).json()
+
+    assert (said["result"], said["errCode"]) == (False, 400)
+
+
+def test_metrics_and_health_are_where_they_were(web):
+    assert web.client.get("/healthz").status_code == 200
+    assert web.client.get("/admin/v2/clusters").status_code == 200
+    assert web.client.get("/webapi.html").status_code == 404
