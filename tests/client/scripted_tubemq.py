@@ -18,7 +18,8 @@ from collections import defaultdict, deque
 from collections.abc import Awaitable, Callable, Iterator
 from typing import Any, Self
 
-from trilogue.client.tubemq import TubeClient
+from trilogue.client.tubemq import Batch, Consumer, Message, TubeClient
+from trilogue.client.tubemq.message import encoded
 from trilogue.entry.tubemq_blob import checksum_of
 from trilogue.wire.tubemq import broker_pb2, master_pb2
 from trilogue.wire.tubemq import errors as wire_errors
@@ -316,7 +317,7 @@ def handler_of(name: str) -> str:
 
 
 def transfer(data: bytes, flag: int = 0, checksum: int | None = None) -> Any:
-    """A message of a get's answer."""
+    """A message of a pack."""
     return broker_pb2.TransferedMessage(
         messageId=1,
         checkSum=checksum_of(data) if checksum is None else checksum,
@@ -377,3 +378,24 @@ async def eventually(true: Callable[[], object], within_s: float = 10.0) -> None
     async with asyncio.timeout(within_s):
         while not true():  # noqa: ASYNC110 - no event tells of what is looked at
             await asyncio.sleep(0.001)
+
+
+def put(server: ScriptedTube, *bodies: bytes, partition: int = 0, kind: str | None = None) -> None:
+    """Have messages stored in a partition."""
+    for body in bodies:
+        message = Message(TOPIC, body)
+        if kind is not None:
+            message.put_system_header(kind, "202611211200")
+        data, flag, _ = encoded(message, 1 << 20)
+        server.stored[f"1:{TOPIC}:{partition}"].append((data, flag))
+
+
+def bodies(batch: Batch) -> list[bytes]:
+    return [message.body for message in batch]
+
+
+async def reader(client: TubeClient, **options: Any) -> Consumer:
+    """A consumer that has its partitions."""
+    consumer = await client.consumer(GROUP, TOPIC, **options)
+    await eventually(lambda: len(consumer.partitions) == 3)
+    return consumer

@@ -63,7 +63,7 @@ async def told(server: ScriptedTube, consumer: Consumer, op_type: int, *numbers:
 
 @pytest.mark.parametrize("op_type", [CONNECT, ONLY_CONNECT])
 def test_what_the_master_allocates_is_registered_and_reported_at_once(op_type: int):
-    """Seed 002, balancing by the server: TODO, done, DONE with the whole subscribeInfo."""
+    """Seed 002, balancing by the server: the event comes back as DONE with all of subscribeInfo."""
 
     @on_server
     async def work(server: ScriptedTube, client: TubeClient):

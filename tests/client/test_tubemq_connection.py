@@ -38,6 +38,7 @@ from trilogue.client.tubemq.options import (
     ConsumerOptions,
     ProducerOptions,
 )
+from trilogue.wire.tubemq.broker_pb2 import SendMessageResponseB2P
 from trilogue.wire.tubemq.frame import answer, failure
 from trilogue.wire.tubemq.methods import BY_NAME
 
@@ -190,18 +191,21 @@ async def test_a_bad_token_is_raised_from_then_on(server: ScriptedTube, client: 
 
 @on_server(bad_frames=BadFrames.RECONNECT)
 async def test_a_bad_token_makes_a_new_connection_at_once(server: ScriptedTube, client: TubeClient):
-    producer = await client.producer(TOPIC)
-    server.next_up["sendMessageP2B"].append(GARBAGE)
-    with pytest.raises(ConnectionLost):
-        await producer.send(Message(TOPIC, b"x"))
-    await eventually(lambda: len(server.peers) == 2)
+    async with ScriptedTube() as broker:
+        server.brokers = [f"1:{broker.address}"]
+        producer = await client.producer(TOPIC)
+        broker.next_up["sendMessageP2B"].append(GARBAGE)
+        with pytest.raises(ConnectionLost):
+            await producer.send(Message(TOPIC, b"x"))
+        await eventually(lambda: len(broker.peers) == 2)
 
-    assert not producer.servers.is_avoided(("127.0.0.1", server.port))
-    assert await producer.send(Message(TOPIC, b"again"))
+        assert not producer.servers.is_avoided(("127.0.0.1", broker.port))
+        assert await producer.send(Message(TOPIC, b"again"))
 
 
 def _wrong_method(peer: Peer, serial: int, _asked: Any) -> None:
-    peer.raw(answer(serial, 17, b""))
+    sent = SendMessageResponseB2P(success=True, errCode=200, errMsg="", messageId=1)
+    peer.raw(answer(serial, 17, sent.SerializeToString()))
 
 
 def _no_message(peer: Peer, serial: int, _asked: Any) -> None:

@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 from tests.brokers import TrilogueForTubeMQ, TubeBroker
 from tests.client.scripted_tubemq import eventually
-from tests.client.tubemq_cases import CASES, Case, Service, collect, name, sender
+from tests.client.tubemq_cases import CASES, Case, Service, collect, name, sender, take
 
 from trilogue.client.errors import ConnectionLost
-from trilogue.client.tubemq import Message, TimedOut
+from trilogue.client.tubemq import Balance, Message, TimedOut, TubeError
 
 
 @pytest.mark.parametrize("case", CASES, ids=name)
@@ -63,3 +63,46 @@ def test_a_kill_of_the_server_is_survived_by_what_was_made_before(own: TrilogueF
             assert sorted(map(int, got)) == list(range(100))
 
     asyncio.run(asyncio.wait_for(work(), 60))
+
+
+def test_a_server_that_wants_proof_lets_our_client_in(tmp_path: Path):
+    """Facts, authentication: signatures to the master, its tokens to brokers, and at the end."""
+    users = tmp_path / "users"
+    users.write_text("me:secret\n")
+    users.chmod(0o600)
+    settings = {
+        "tubemq.authenticate": "both",
+        "tubemq.users": users,
+        "tubemq.check-visit-tokens": True,
+    }
+    server = TrilogueForTubeMQ(tmp_path / "data", settings)
+    server.start()
+    try:
+        topic = server.topic(1)
+        service = Service(server.address, server.topic)
+        asyncio.run(asyncio.wait_for(with_proof(service, topic), 60))
+    finally:
+        server.kill9()
+
+
+async def with_proof(service: Service, topic: str) -> None:
+    for who in ({}, {"user": "me", "password": "wrong"}):
+        async with service.client(**who) as client:
+            for made in (client.producer(topic), client.consumer("g", topic)):
+                with pytest.raises(TubeError) as refused:
+                    await made
+                assert refused.value.err_code == 415
+    async with service.client(user="me", password="secret") as client:
+        producer = await sender(client, topic)
+        consumer = await client.consumer("g", topic)
+        own = await client.consumer("v", topic, balance=Balance.CLIENT)
+        for number in range(2):
+            await producer.send(Message(topic, b"%d" % number))
+            for one in (consumer, own):
+                assert [message.body for message in await take(one, 1)] == [b"%d" % number]
+            await producer.beat()
+            await consumer.reading.beat()
+            await consumer.beat()
+            await own.beat()
+
+        assert producer.registrations == consumer.registrations == own.registrations == 1
