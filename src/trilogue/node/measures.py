@@ -107,8 +107,19 @@ class Measures:
             ("requests_late", "Requests dropped: older than their own timeout.", door.dropped),
             ("sends_overflown", "Messages refused: no room until their timeout.", door.overflows),
             ("producers_expired", "Producers that were silent.", door.producers.expired),
+            ("gets_limited", "Gets refused: faster than the rules allow.", door.gets.limited),
+            (
+                "gets_nudged",
+                "Gets answered without a message, for something was in another partition.",
+                door.gets.holds.nudged,
+            ),
         ):
             yield counter(f"tubemq_{name}", doc, value)
+        yield gauge(
+            "tubemq_readers",
+            "Partitions that TubeMQ consumers have registered.",
+            len(door.broker.readings),
+        )
         yield gauge(
             "tubemq_producers", "Producers that the master knows.", len(door.producers.sessions)
         )

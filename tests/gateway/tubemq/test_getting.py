@@ -10,7 +10,7 @@ from tests.gateway.loop import on_loop
 from tests.gateway.tubemq.reader import Reader, bodies
 from tests.gateway.tubemq.rig import Peer, Rig
 from trilogue.broker.access import Operation, ResourceKind
-from trilogue.broker.group_rules import ClusterSaid, FlowText, GroupSaid
+from trilogue.broker.group_rules import BrokerSaid, ClusterSaid, ConsumeSaid, FlowText, GroupSaid
 from trilogue.gateway.tubemq import reading
 from trilogue.gateway.tubemq.settings import TubeSettings
 
@@ -257,3 +257,21 @@ async def test_who_may_not_read_a_topic_gets_nothing():
 
         assert (await mine.get()).errCode == 415
         assert (await mine.register()).errCode == 415
+
+
+@on_loop
+async def test_what_administrators_say_holds_for_who_reads_already():
+    async with Rig(tube=AT_ONCE) as rig:
+        topic = rig.topic("demo", 1)
+        mine = Reader(rig.broker_peer())
+        await mine.register()
+
+        await rig.commit(rig.broker.rules.plan_broker(BrokerSaid(subscribes=False)))
+        closed = await mine.get()
+        await rig.commit(rig.broker.rules.plan_broker(BrokerSaid()))
+        said = ConsumeSaid(may=False, reason="too many")
+        await rig.commit(rig.broker.rules.plan_consume("readers", topic.name, said))
+
+        assert (closed.errCode, closed.errMsg[:18]) == (403, "[Partition Closed]")
+        assert (await mine.get()).errCode == 450
+        assert (await mine.register()).errCode == 450

@@ -45,6 +45,9 @@ QUIET_S: Final = 1.0  # nothing is held for a consumer that is to give partition
 LITTLE_BYTES: Final = 256 << 10  # with filters, a read below that brings little
 THE_END: Final = "The request offset reached maxOffset!"
 TOO_FAST: Final = "RpcServer consume speed limit!"
+CLOSED: Final = (
+    "[Partition Closed] Partition has been closed, for topic={},partitionId={} of Broker=1"
+)
 AT_WORK: Final = "the partition is being read for an earlier request"
 
 
@@ -131,9 +134,14 @@ class Gets:
                 f"has been consumed by {reader.client_id};Current consumer {client_id}",
             )
         call.authenticate(Role.CONSUMER, client_id, None)
-        call.check_access(
-            Operation.READ, ResourceKind.TOPIC, self.door.target(request.topicName).topic.name
-        )
+        topic = self.door.target(request.topicName).topic
+        call.check_access(Operation.READ, ResourceKind.TOPIC, topic.name)
+        rules = self.door.broker.rules
+        if not rules.accepts_subscribe(topic):
+            raise Refusal(TubeCode.FORBIDDEN, CLOSED.format(request.topicName, index))
+        denial = rules.may_consume(group, topic.name, reader.filters)
+        if denial is not None:
+            raise Refusal(TubeCode(denial.code), denial.text)
         return reader
 
     def _read(
