@@ -5,6 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.gateway_http.asking import Admin
+from tests.gateway_http.tubemq_web import Web
 from tests.server import start_server
 
 
@@ -13,4 +14,12 @@ def admin(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Admin]:
     """One server for the tests of a module; each test makes a namespace of its own."""
     data = tmp_path_factory.mktemp("node") / "data"
     with start_server(data) as server, Admin(server) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def web(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Web]:
+    """One server for the tests of a module; each test makes topics and groups of its own."""
+    data = tmp_path_factory.mktemp("node") / "data"
+    with start_server(data) as server, Web(server, data) as made:
         yield made

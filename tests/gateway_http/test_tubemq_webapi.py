@@ -5,52 +5,16 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
-from typing import Any
 
 import httpx
 import pytest
 
+from tests.gateway_http.tubemq_web import ADMIN, Web
 from tests.server import start_server
 from trilogue.broker.access import Operation
 from trilogue.gateway.http.tubemq_webapi import AT_BROKER, NOT_SERVED, TABLE
 
 VECTORS = Path(__file__).parent.parent / "vectors" / "tubemq" / "webapi.json"
-ADMIN = {"createUser": "admin", "modifyUser": "admin"}
-
-
-class Web:
-    """A server and its web API, as curl would ask it."""
-
-    def __init__(self, server: Any, data: Path) -> None:
-        self.server = server
-        self.token = (data / "tubemq-web-token").read_text().strip()
-        self.client = httpx.Client(base_url=f"http://{server.doors['http']}", timeout=20)
-
-    def __call__(self, method: str, path: str = "/webapi.htm", **params: Any) -> Any:
-        if TABLE[method].changes:
-            params = {"confModAuthToken": self.token, **ADMIN, **params}
-        said = self.client.get(path, params={"method": method, **params})
-        assert said.status_code == 200
-        return said.json()
-
-    def one(self, method: str, **params: Any) -> tuple[bool, int]:
-        """How it went with the one thing that is changed."""
-        (said,) = self(method, **params)["data"]
-        return said["success"], said["errCode"]
-
-    def topic(self, name: str, **params: Any) -> str:
-        made = self.one("admin_add_new_topic_record", brokerId=1, topicName=name, **params)
-        assert made == (True, 200)
-        return name
-
-
-@pytest.fixture(scope="module")
-def web(tmp_path_factory):
-    data = tmp_path_factory.mktemp("node") / "data"
-    with start_server(data) as server:
-        made = Web(server, data)
-        yield made
-        made.client.close()
 
 
 def test_it_answers_as_a_real_master_and_broker_did(tmp_path):

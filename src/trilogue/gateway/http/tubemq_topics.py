@@ -123,7 +123,7 @@ async def _modify(asked: Asked, broker_id: int, name: TopicName) -> None:
     if after == before and count == now:
         raise Failed(UNCHANGED, "Topic deploy configure not changed!")
     await grow_topic(asked.door, find, count)
-    await _alter(asked, find, change)
+    await _alter(asked, find, change, stamps=count > now)
 
 
 def _change(asked: Asked) -> Callable[[dict[str, str]], None]:
@@ -246,12 +246,18 @@ def _finder(asked: Asked, broker_id: int, name: TopicName, text: str) -> Callabl
 
 
 async def _alter(
-    asked: Asked, find: Callable[[], Topic], change: Callable[[dict[str, str]], object]
+    asked: Asked,
+    find: Callable[[], Topic],
+    change: Callable[[dict[str, str]], object],
+    *,
+    stamps: bool = False,
 ) -> None:
+    """Change a topic's settings, and say who did; `stamps`: something else of it was changed."""
+
     def changed(settings: dict[str, str]) -> None:
         before = dict(settings)
         change(settings)
-        if settings != before:
+        if stamps or settings != before:
             settings[TUBEMQ_STAMP] = _text(asked.stamp(stamp_of(settings)))
 
     await alter_topic(asked.door, find, changed)
