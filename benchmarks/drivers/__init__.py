@@ -124,19 +124,23 @@ def spelled(options: dict[str, float]) -> list[str]:
 
 
 def run(command: list[object], begin: Moment, end: Moment) -> Result:
-    """Run a driver; its JSON. Errors it counted are an error."""
+    """Run a driver; its JSON. Errors it counted are an error; one of `begin` kills it."""
     words = [str(word) for word in command]
     with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         result: Result | None = None
-        for line in process.stdout:
-            match line.strip():
-                case "begin":
-                    begin()
-                case "end":
-                    end()
-                case text if text.startswith("{"):
-                    result = json.loads(text)
+        try:
+            for line in process.stdout:
+                match line.strip():
+                    case "begin":
+                        begin()
+                    case "end":
+                        end()
+                    case text if text.startswith("{"):
+                        result = json.loads(text)
+        except BaseException:
+            process.kill()
+            raise
     if process.returncode or result is None:
         raise DriverError(f"{' '.join(words)} ended with {process.returncode}")
     if result["errors"]:
