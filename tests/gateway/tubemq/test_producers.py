@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 
 from tests.gateway.loop import on_loop
 from tests.gateway.tubemq.rig import FULL, Rig
 from trilogue.broker.access import Operation, ResourceKind
-from trilogue.gateway.tubemq.authentication import AuthenticationSettings, Role
+from trilogue.gateway.tubemq.authentication import AuthenticationSettings, Role, signature
 from trilogue.gateway.tubemq.settings import TubeSettings
 
 CLIENT = "192.0.2.2-1-1-1-1.13.0"
@@ -201,3 +202,28 @@ async def test_where_producers_must_sign_nobody_comes_in_without():
             assert (said.success, said.errCode, said.brokerCheckSum) == (False, 415, -1)
         closed = await master.ask("producerCloseClientP2M", clientId=CLIENT)
         assert (closed.success, closed.errCode) == (False, 415)
+
+
+@on_loop
+async def test_nobody_speaks_for_the_producer_of_another_user():
+    demands = AuthenticationSettings(authenticate=frozenset({Role.PRODUCER}))
+    users = {"alice": b"secret", "bob": b"another"}
+    async with Rig(demands=demands, users=users) as rig:
+
+        def signed(user: str, nonce: int) -> dict[str, Any]:
+            said = signature(user, users[user], rig.now_ms, nonce)
+            words = {"userName": user, "timestamp": rig.now_ms, "nonce": nonce, "othParams": ""}
+            return {"authInfo": {**words, "signature": said}}
+
+        alice, bob = rig.master(), rig.master()
+        first = await alice.ask("producerRegisterP2M", **ME, authInfo=signed("alice", 1))
+        assert first.success
+        assert first.authorizedInfo.authAuthorizedToken
+
+        taken = await bob.ask("producerRegisterP2M", **ME, authInfo=signed("bob", 2))
+        beat = await bob.ask("producerHeartbeatP2M", **ME, authInfo=signed("bob", 3))
+        closed = await bob.ask("producerCloseClientP2M", clientId=CLIENT, authInfo=signed("bob", 4))
+
+        assert [each.errCode for each in (taken, beat, closed)] == [415] * 3
+        token = {"authorizedToken": first.authorizedInfo.authAuthorizedToken}
+        assert (await alice.ask("producerHeartbeatP2M", **ME, authInfo=token)).success
