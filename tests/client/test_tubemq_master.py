@@ -16,11 +16,14 @@ from tests.client.scripted_tubemq import (
     SILENCE,
     STANDBY,
     TOPIC,
+    Peer,
     ScriptedTube,
     eventually,
     on_server,
 )
+from trilogue.client.errors import ClientError
 from trilogue.client.tubemq import (
+    Balance,
     Message,
     RemoteFailure,
     StandbyError,
@@ -30,7 +33,7 @@ from trilogue.client.tubemq import (
 from trilogue.client.tubemq.auth import signature
 from trilogue.client.tubemq.session import as_number, local_address
 from trilogue.wire.tubemq.errors import TubeCode
-from trilogue.wire.tubemq.master_pb2 import MasterAuthorizedInfo
+from trilogue.wire.tubemq.master_pb2 import EventProto, MasterAuthorizedInfo
 
 STANDING = (
     "producerRegisterP2M",
@@ -358,3 +361,54 @@ async def test_an_end_that_nobody_answers_is_an_end_even_so(
     await producer.close()
 
     assert producer.closed
+
+
+@on_server(close_timeout_s=2.0, heartbeat_s=0.02)
+async def test_partitions_are_given_back_also_when_no_master_answers(
+    server: ScriptedTube, client: TubeClient
+):
+    consumer = await client.consumer("g", TOPIC, balance=Balance.SERVER)
+    await eventually(lambda: len(consumer.partitions) == 3)
+    server.always = dict.fromkeys(STANDING, SILENCE)
+    count = len(server.all("consumerHeartbeatC2M"))
+    await server.saw("consumerHeartbeatC2M", count + 1)
+    closing = asyncio.ensure_future(consumer.close())
+    await server.saw("consumerRegisterC2B", 6)
+
+    assert {one.opType for one in server.all("consumerRegisterC2B")[3:]} == {32}
+    closing.cancel()
+
+
+@on_server(heartbeat_s=1.0)
+async def test_a_master_that_makes_no_sense_is_asked_less_and_less_often(
+    server: ScriptedTube, client: TubeClient
+):
+    await client.consumer("g", TOPIC)
+
+    def nonsense(peer: Peer, serial: int, _asked: Any) -> None:
+        event = EventProto(rebalanceId=1, opType=10, subscribeInfo=["not a partition"])
+        peer.send(serial, "consumerHeartbeatC2M", event=event)
+
+    server.always["consumerHeartbeatC2M"] = nonsense
+    loop = asyncio.get_running_loop()
+    times: list[float] = []
+    for count in range(5):
+        await server.saw("consumerRegisterC2M", count + 1)
+        times.append(loop.time())
+
+    assert times[4] - times[3] > 1.5 * (times[2] - times[1]) > 0
+
+
+@on_server
+async def test_what_nobody_foresaw_ends_the_session_and_is_said(
+    server: ScriptedTube, client: TubeClient, caplog: pytest.LogCaptureFixture
+):
+    consumer = await client.consumer("g", TOPIC)
+
+    async def fails() -> None:
+        raise ZeroDivisionError
+
+    consumer.spawn(fails())
+    with pytest.raises(ClientError, match="ZeroDivisionError"):
+        await consumer.get(5)
+    assert "tubemq.failed" in caplog.text

@@ -211,6 +211,29 @@ async def test_no_more_messages_are_under_way_than_allowed(
 
 
 @on_server
+async def test_no_more_bytes_are_under_way_than_allowed(server: ScriptedTube, client: TubeClient):
+    kept: list[tuple[Peer, int, Any]] = []
+    server.always["sendMessageP2B"] = lambda *one: kept.append(one)
+    producer = await client.producer(TOPIC, max_bytes_in_flight=100)
+    await producer.submit(Message(TOPIC, b"x" * 500))  # one goes in any case
+    second = asyncio.ensure_future(producer.submit(Message(TOPIC, b"x" * 60)))
+    third = asyncio.ensure_future(producer.submit(Message(TOPIC, b"x" * 60)))
+    await server.saw("sendMessageP2B")
+    assert not second.done()
+    server.on_send_message_p2b(*kept[0])
+    await second
+    await server.saw("sendMessageP2B", 2)
+    assert not third.done()
+    server.on_send_message_p2b(*kept[1])
+    await third
+    await server.saw("sendMessageP2B", 3)
+    server.on_send_message_p2b(*kept[2])
+    await producer.flush()
+
+    assert producer.bytes_in_flight == 0
+
+
+@on_server
 async def test_who_gives_up_waiting_for_room_takes_none(server: ScriptedTube, client: TubeClient):
     kept: list[tuple[Peer, int, Any]] = []
     server.always["sendMessageP2B"] = lambda *one: kept.append(one)

@@ -80,7 +80,9 @@ class Consumer(Session):
     async def _leave(self) -> None:
         async with self.reading.lock:
             await self.reading.give_back(self.reading.holding.all())
-        if self._registered:
+        async with self.lock:
+            if not self._registered:
+                return
             request = CloseRequestC2M(
                 clientId=self.client_id,
                 groupName=self.group,

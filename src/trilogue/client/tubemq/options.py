@@ -104,10 +104,11 @@ class ProducerOptions:
     """How one producer sends."""
 
     max_in_flight: int = 1000
+    max_bytes_in_flight: int = 64 << 20
     tries: int = 3
 
     def __post_init__(self) -> None:
-        if self.max_in_flight < 1 or self.tries < 1:
+        if min(self.max_in_flight, self.max_bytes_in_flight, self.tries) < 1:
             raise ClientError("a producer must be allowed one message under way, and one try")
 
 

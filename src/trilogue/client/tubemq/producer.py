@@ -73,6 +73,7 @@ class Producer(Session):
         self.metadata = Metadata()
         self.in_flight = 0
         """Messages that were taken and are neither stored nor refused."""
+        self.bytes_in_flight = 0
         self._config = ApprovedClientConfig(configId=UNDEFINED)
         self._room: deque[asyncio.Future[None]] = deque()
         self._flushing: list[asyncio.Future[None]] = []
@@ -169,10 +170,15 @@ class Producer(Session):
         """
         while True:
             attempt = self._attempt(message)
-            if self.in_flight < self.options.max_in_flight:
+            size = len(attempt.payload.data)
+            if not self.in_flight or (
+                self.in_flight < self.options.max_in_flight
+                and self.bytes_in_flight + size <= self.options.max_bytes_in_flight
+            ):
                 break
             await self._wait_for_room()
         self.in_flight += 1
+        self.bytes_in_flight += size
         attempt.go()
         return attempt.future
 
@@ -212,9 +218,10 @@ class Producer(Session):
                 waiter.set_result(None)
                 return
 
-    def settled(self) -> None:
+    def settled(self, size: int) -> None:
         """One message less is under way."""
         self.in_flight -= 1
+        self.bytes_in_flight -= size
         if self._room:
             self._make_room()
         if not self.in_flight:
@@ -268,8 +275,12 @@ class Producer(Session):
                 waiter.set_result(None)
 
     async def _leave(self) -> None:
-        await self.flush()
-        if self._registered:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(self.core.options.close_timeout_s / 2):
+                await self.flush()
+        async with self.lock:
+            if not self._registered:
+                return
             asked = CloseRequestP2M(clientId=self.client_id, authInfo=self.credentials.for_master())
             await self.ask_master("producerCloseClientP2M", asked, CloseResponseM2P)
 
@@ -277,13 +288,13 @@ class Producer(Session):
 class Attempt:
     """One message on its way."""
 
-    __slots__ = ("_message", "_payload", "_place", "_producer", "_tries", "future")
+    __slots__ = ("_message", "_place", "_producer", "_tries", "future", "payload")
 
     def __init__(self, producer: Producer, message: Message, payload: Payload) -> None:
         self.future: asyncio.Future[Sent] = asyncio.get_running_loop().create_future()
         self._producer = producer
         self._message = message
-        self._payload = payload
+        self.payload = payload
         self._place: Place | None = None
         self._tries = 0
 
@@ -321,7 +332,7 @@ class Attempt:
             self._ask(connection, place)
 
     def _ask(self, connection: TubeConnection, place: Place) -> None:
-        request = self._producer.request_for(place, self._message, self._payload)
+        request = self._producer.request_for(place, self._message, self.payload)
         try:
             connection.ask(SEND, request, self._done)
         except ConnectionLost as problem:
@@ -350,7 +361,7 @@ class Attempt:
         number = answer.messageId if answer.HasField("messageId") else _number(answer.errMsg)
         offset = answer.appendOffset if answer.HasField("appendOffset") else -1
         sent = Sent(number, place.topic, place.key, offset, answer.appendTime)
-        self._producer.settled()
+        self._producer.settled(len(self.payload.data))
         if not self.future.done():
             self.future.set_result(sent)
 
@@ -362,7 +373,7 @@ class Attempt:
             self._settle(problem)
 
     def _settle(self, problem: Exception) -> None:
-        self._producer.settled()
+        self._producer.settled(len(self.payload.data))
         if not self.future.done():
             self.future.set_exception(problem)
 

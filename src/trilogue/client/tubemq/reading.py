@@ -115,6 +115,7 @@ class Reading:
 
     async def register(self, place: Place, offset: int | None = None) -> None:
         """Become the reader of a partition, where the group was or at an offset; TubeError."""
+        self._session.check()
         first, bound = place.key not in self._seen, self._options.bound
         if offset is None and first and bound is not None:
             offset = bound.offsets.get(place.key)

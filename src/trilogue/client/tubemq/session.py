@@ -54,6 +54,7 @@ UNDEFINED: Final = -2
 """What the protocol says instead of leaving a number out."""
 PASSES: Final = (ConnectionLost, TimedOut, RemoteFailure)
 """What another master, or another moment, may not do to us."""
+FOREVER: Final = float("inf")
 NAME: Final = re.compile(r"[_A-Za-z0-9.\-]+")
 NAME_SIZE_MAX: Final = 1024
 A = TypeVar("A", bound=Message)
@@ -98,7 +99,7 @@ class Session(Closing):
         self._at = 0
         self._registered = False
         self._wake = asyncio.Event()
-        self._lock = asyncio.Lock()
+        self.lock = asyncio.Lock()
         self._task: asyncio.Task[None] | None = None
         self._tasks: set[asyncio.Task[Any]] = set()
 
@@ -113,7 +114,7 @@ class Session(Closing):
         raise NotImplementedError
 
     async def _leave(self) -> None:
-        """Tell everybody that we go."""
+        """Tell everybody that we go; masters in the lock, where no heartbeat comes between."""
         raise NotImplementedError
 
     def _on_failed(self) -> None:
@@ -155,8 +156,10 @@ class Session(Closing):
 
     async def _register_within(self, timeout_s: float) -> None:
         trouble: ClientError | None = None
+        end = self._loop.time() + timeout_s
         for pause in pauses(0.05, 2.0, timeout_s, self.core.dice):
             for _ in self.core.masters:
+                self._refuse_closed()
                 try:
                     await self._register_at_master()
                 except PASSES as problem:
@@ -167,6 +170,8 @@ class Session(Closing):
                     trouble = self._switched(problem)
                 else:
                     return
+            if self._loop.time() + pause >= end:
+                break
             await asyncio.sleep(pause)
         assert trouble is not None
         raise trouble
@@ -188,6 +193,7 @@ class Session(Closing):
 
     async def _live(self) -> None:
         """Heartbeats, and what they lead to, until the end."""
+        again = self._again()
         while True:
             await self._rest()
             if self.closed:
@@ -199,8 +205,9 @@ class Session(Closing):
             except PASSES as problem:
                 self._switched(problem)
                 self._registered = False
-                await asyncio.sleep(0.05)
+                await asyncio.sleep(min(next(again), self.core.options.heartbeat_s))
                 self._wake.set()
+                continue
             except TubeError as problem:
                 self._on_refused(problem)
             except ClientError as problem:
@@ -208,6 +215,11 @@ class Session(Closing):
                 return
             if self.failure is not None:
                 return
+            again = self._again()
+
+    def _again(self) -> Iterator[float]:
+        """Pauses after one failure and the next."""
+        return pauses(0.05, self.core.options.heartbeat_s, FOREVER, self.core.dice)
 
     async def _rest(self) -> None:
         """Wait for the next heartbeat, or for something that it cannot wait for."""
@@ -220,9 +232,8 @@ class Session(Closing):
 
     async def beat(self) -> None:
         """Send a heartbeat now; register first where we are not (or no longer) known."""
-        async with self._lock:
-            if self.closed:
-                raise ClosedError(f"the {self.KIND} is closed")
+        async with self.lock:
+            self._refuse_closed()
             if not self._registered:
                 await self._register_within(self.core.options.register_timeout_s)
             with sensible(self.master):
@@ -252,6 +263,9 @@ class Session(Closing):
         """Raise what ended the session, if it is over."""
         if self.failure is not None:
             raise self.failure
+        self._refuse_closed()
+
+    def _refuse_closed(self) -> None:
         if self.closed:
             raise ClosedError(f"the {self.KIND} is closed")
 
@@ -261,8 +275,15 @@ class Session(Closing):
         """Run something in the background until the end."""
         task = self._loop.create_task(work)
         self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(self._ended)
         return task
+
+    def _ended(self, task: asyncio.Task[Any]) -> None:
+        """A task of ours is over; nobody waits for most of them, so what went wrong is said."""
+        self._tasks.discard(task)
+        if not task.cancelled() and task.exception() is not None:
+            log.error("tubemq.failed", exc_info=task.exception())
+            self._fail(ClientError(f"the {self.KIND} failed: {task.exception()!r}"))
 
     async def close(self) -> None:
         """Leave in order, as far as the servers answer in `close_timeout_s`."""
@@ -273,7 +294,7 @@ class Session(Closing):
         self._wake.set()
         try:
             with suppress(ClientError, TimeoutError):
-                async with asyncio.timeout(self.core.options.close_timeout_s), self._lock:
+                async with asyncio.timeout(self.core.options.close_timeout_s):
                     await self._leave()
         finally:
             tasks = list(self._tasks)
