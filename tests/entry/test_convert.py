@@ -22,6 +22,7 @@ from tests.entry.converted import (
 )
 from trilogue.entry import convert
 from trilogue.entry.convert import Reason, Section, Skipped
+from trilogue.entry.convert_kafka import HEADERS_MAX
 from trilogue.entry.entry import CONTROL, Codec, Format, Record
 from trilogue.entry.kafka_batch import (
     build_batch,
@@ -239,6 +240,29 @@ def test_a_bomb_is_skipped_and_not_unpacked():
     (missing,) = to_pulsar(batch)
 
     assert missing.reason is Reason.TOO_LARGE
+
+
+def test_a_message_with_more_headers_than_anyone_needs_is_skipped():
+    """Two bytes each, which compress to nothing, and hundreds as objects."""
+    record = Record(0, NOW_MS, None, b"v", (("", None),) * (HEADERS_MAX + 1))
+    batch = build_batch([record, Record(1, NOW_MS, None, b"w")], codec=Codec.ZSTD)
+
+    (missing,) = to_pulsar(batch)
+
+    assert isinstance(missing, Skipped)
+    assert (missing.reason, missing.messages) == (Reason.TOO_LARGE, 2)
+
+
+def test_many_headers_do_not_become_objects_all_at_once():
+    record = Record(0, NOW_MS, None, b"", (("", None),) * 50_000)
+    batch = build_batch([record._replace(offset=each) for each in range(20)], codec=Codec.ZSTD)
+    tracemalloc.start()
+    count = sum(1 for _ in convert.read_messages(batch, read_header(batch))[0])
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+
+    assert count == 20
+    assert peak < 32 << 20
 
 
 # ---- Pulsar to Kafka

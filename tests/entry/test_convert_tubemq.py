@@ -20,6 +20,7 @@ from tests.entry.converted import (
 )
 from trilogue.entry import convert
 from trilogue.entry.convert import TUBEMQ_WINDOW, Reason, Skipped, TubeMessage
+from trilogue.entry.convert_kafka import HEADERS_MAX
 from trilogue.entry.entry import CONTROL, Codec, Format, Record
 from trilogue.entry.kafka_batch import (
     build_batch,
@@ -366,6 +367,15 @@ def test_pulsars_clients_see_a_message_with_the_time_of_its_append():
     assert not described.HasField("event_time")
     assert (only.value, only.partition_key) == (b"body", "k")
     assert only.properties == (("a", "1"), ("trilogue.type", "T"))
+
+
+def test_more_attributes_than_anyone_needs_are_not_taken_apart():
+    entry, header = tube_entry(b"body", "a," * HEADERS_MAX)
+
+    found = convert.kafka_batch(entry, header)
+
+    assert found.skipped is not None
+    assert found.skipped.reason is Reason.TOO_LARGE
 
 
 def test_a_damaged_entry_of_tubemqs_is_skipped():

@@ -31,12 +31,19 @@ def rows(room: Room, entries: bytes) -> object:
     return found, reader.next_offset
 
 
+def few_headers(room: Room, data: bytes) -> object:
+    walker = room.kafka_batch.walk_records(data)
+    walker.headers_max = 2
+    return [walker.read_records(9) for _ in range(9)]
+
+
 VERDICTS: dict[str, Callable[[Room, bytes], object]] = {
     "check": lambda room, data: room.walk.check_produced(data),
     "header": lambda room, data: room.walk.read_header(data, 0),
     "headers": lambda room, data: room.walk.walk_headers(data),
     "cut headers": lambda room, data: room.walk.walk_headers(data, cut_is_end=True),
     "records": lambda room, data: list(room.kafka_batch.iter_records(data)),
+    "few headers": few_headers,
     "keys": lambda room, data: room.kafka_batch.walk_records(data).read_keys(99),
     "time": lambda room, data: room.kafka_batch.first_record_at_or_after(data, 1_700_000_000_001),
     "rows": rows,

@@ -18,6 +18,7 @@ from trilogue.entry.pack import RecordPacker
 
 Placed: TypeAlias = tuple[int, Message]  # a message and its offset
 
+HEADERS_MAX: Final = 100_000  # of one message: a header of two bytes may become hundreds
 _AT_ONCE: Final = 1000
 _INT64_MAX: Final = 2**63 - 1
 _INT64_MIN: Final = -(2**63)
@@ -28,6 +29,7 @@ def read_messages(
 ) -> Iterator[Placed]:
     """Yield the messages of a batch from an offset on. Raises `EntryError` where it is damaged."""
     walker = walk_records(entry, limit=limit, header=header)
+    walker.headers_max = HEADERS_MAX
     if header.record_count == header.span:  # without holes: these can be stepped over
         for _ in range(min(start, header.last_offset) - header.base_offset):
             walker.advance()

@@ -16,7 +16,7 @@ from functools import lru_cache
 from typing import Final
 
 from trilogue.entry.compression import Buffer
-from trilogue.entry.convert_kafka import Placed
+from trilogue.entry.convert_kafka import HEADERS_MAX, Placed
 from trilogue.entry.convert_names import (
     ATTRIBUTE,
     IN_BASE64,
@@ -33,7 +33,7 @@ from trilogue.entry.convert_names import (
     parse_number,
 )
 from trilogue.entry.convert_result import Reason, Skipped, TubeMessage
-from trilogue.entry.entry import NO_TIMESTAMP, EntryHeader
+from trilogue.entry.entry import NO_TIMESTAMP, EntryHeader, EntryTooLarge
 from trilogue.entry.message import Message
 from trilogue.entry.tubemq_blob import (
     MESSAGE_TIME,
@@ -229,6 +229,8 @@ def read_messages(entry: Buffer, header: EntryHeader) -> Iterator[Placed]:
     """Yield the message of an entry. Raises `EntryError` where it is not in order."""
     stored = read_stored(memoryview(entry)[: header.length])
     attributes, body = split_data(stored.data, stored.flag)
+    if attributes.count(",") >= HEADERS_MAX:
+        raise EntryTooLarge(f"{attributes.count(',') + 1} attributes")
     found = _Found()
     if REPLACED in attributes:
         found.read_octets(bytes(stored.data[_SIZE : len(stored.data) - len(body)]))

@@ -47,6 +47,7 @@ cdef class RecordWalker:
     cdef int attributes
     cdef Py_ssize_t key_at, key_size, value_at, value_size, headers_at
     cdef int64_t header_count
+    cdef public int64_t headers_max
 
     @cython.locals(pos=Py_ssize_t, byte=uint64_t)
     cdef inline int64_t varint(self) noexcept
@@ -71,7 +72,7 @@ cdef class RecordWalker:
     @cython.locals(count=int64_t, size=Py_ssize_t, found=list)
     cdef tuple read_headers(self)
 
-    @cython.locals(found=list, record=tuple)
+    @cython.locals(found=list, record=tuple, headers=int64_t)
     cpdef list read_records(self, Py_ssize_t limit)
 
     @cython.locals(found=list)

@@ -16,6 +16,7 @@ from trilogue.entry.checksum import crc32c
 from trilogue.entry.entry import (
     CorruptEntry,
     EntryHeader,
+    EntryTooLarge,
     InvalidEntry,
     Record,
     UnsupportedCompression,
@@ -215,6 +216,7 @@ class RecordWalker:
         self.offset = self.timestamp = self.attributes = 0
         self.key_at = self.value_at = self.headers_at = self.header_count = 0
         self.key_size = self.value_size = -1
+        self.headers_max = _MAX_INT64  # of one record, and about so many of a call
 
     def varint(self) -> Int:
         """Read a zigzag number of up to 64 bits; sets `bad` where there is none."""
@@ -321,6 +323,8 @@ class RecordWalker:
         """Return the record's headers. A key that is not UTF-8 gets replacement characters."""
         found = []
         count = self.header_count
+        if count > self.headers_max:
+            raise EntryTooLarge(f"{count} headers in one record")
         self.pos = self.headers_at
         while count > 0:
             size = self.length()
@@ -335,9 +339,13 @@ class RecordWalker:
         return tuple(found)
 
     def read_records(self, limit: Int) -> Records:
-        """Return the next records, at most `limit`; an empty list after the last one."""
+        """Return the next records, at most `limit`; an empty list after the last one.
+
+        Fewer where they have many headers: a header of two bytes is an object of a hundred.
+        """
         found = []
-        while limit > 0 and self.advance():
+        headers = 0
+        while limit > 0 and headers < self.headers_max and self.advance():
             record = (
                 self.offset,
                 self.timestamp,
@@ -347,6 +355,7 @@ class RecordWalker:
                 self.attributes,
             )
             found.append(_tuple_new(Record, record))
+            headers += self.header_count
             limit -= 1
         return found
 
