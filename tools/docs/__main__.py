@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 
-from tools.docs import administration, kafka, limits, pulsar, spark, tubemq
+from tools.docs import administration, kafka, limits, pulsar, spark, tubemq, tubemq_web
 from tools.docs.blocks import ROOT, Maker, fill, pages
 from tools.docs.decisions import decisions
 from tools.docs.numbers import numbers
@@ -25,6 +25,8 @@ MAKERS: dict[str, Maker] = {
     "pulsar-paths": administration.paths,
     "tubemq-methods": tubemq.methods,
     "tubemq-errors": tubemq.errors,
+    "tubemq-web": tubemq_web.methods,
+    "tubemq-web-not-served": tubemq_web.not_served,
     "spark-read-options": spark.read_options,
     "spark-write-options": spark.write_options,
     "limits-doors": limits.doors,
