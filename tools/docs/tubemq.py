@@ -8,15 +8,17 @@ from collections.abc import Iterator
 from tools.docs.blocks import ROOT, table
 from tools.docs.limits import Bound, render, size
 from tools.docs.pulsar import first_line, link, room
-from trilogue.gateway.tubemq.call import TEXT_MAX
+from trilogue.broker.balance_group import BalanceSettings
+from trilogue.gateway.tubemq.assignments import PARTS_MAX
 from trilogue.gateway.tubemq.connection import UNDECODABLE_MAX
 from trilogue.gateway.tubemq.door import SLACK
-from trilogue.gateway.tubemq.errors import CODES
+from trilogue.gateway.tubemq.errors import CODES, TEXT_MAX
 from trilogue.gateway.tubemq.methods import BROKER, MASTER, Row
 from trilogue.gateway.tubemq.settings import TubeSettings
 from trilogue.wire.tubemq.frame import MAX_BLOCKS
 
 TESTS = "tests/gateway/tubemq"
+BALANCE = BalanceSettings()
 UNDER_ANOTHER_NAME = {"brokers": "connection", "client_balance": "consumers"}
 
 
@@ -71,5 +73,18 @@ def _bounds() -> Iterator[Bound]:
     yield Bound("a producer that is silent", f"{tube.producer_timeout_s:.0f} s",
                 "is forgotten: 411", "tubemq.producer-timeout")  # fmt: skip
     yield Bound("topics that one producer names", f"{tube.topics_max:,}", "400")
+    yield Bound("consumers that the master balances", f"{BALANCE.members_max:,} in a group, "
+                f"{BALANCE.all_members_max:,} in all, {BALANCE.groups_max:,} groups",
+                "403, 503")  # fmt: skip
+    yield Bound("what all consumers say of themselves at the master", size(BALANCE.said_bytes_max),
+                "503")  # fmt: skip
+    yield Bound("a consumer that is silent", f"{tube.consumer_timeout_s:.0f} s",
+                "its partitions are given to others: 411", "tubemq.consumer-timeout")  # fmt: skip
+    yield Bound("a consumer that does not answer an event",
+                f"{2 * tube.consumer_timeout_s:.0f} s, {BALANCE.tries_max} times",
+                "its partitions are given to others: 411")  # fmt: skip
+    yield Bound("partitions in one event of a rebalance", f"{BALANCE.event_parts_max:,}",
+                "the rest comes with the next")  # fmt: skip
+    yield Bound("partitions that a consumer reports", f"{PARTS_MAX:,}", "400")
     yield Bound("the id of a TubeMQ client", f"{tube.client_id_max:,} characters", "400")
     yield Bound("what a refusal says", f"{TEXT_MAX:,} characters", "is cut there")

@@ -11,8 +11,7 @@ from tests.gateway.loop import on_loop
 from tests.gateway.tubemq.rig import Failure, Peer, Rig, settle
 from trilogue.broker.errors import NotReady
 from trilogue.gateway.stream import STOP_SESSION
-from trilogue.gateway.tubemq.call import TEXT_MAX
-from trilogue.gateway.tubemq.errors import Refusal
+from trilogue.gateway.tubemq.errors import TEXT_MAX, Refusal
 from trilogue.gateway.tubemq.settings import TubeSettings
 from trilogue.wire.tubemq.errors import STANDBY, TubeCode
 from trilogue.wire.tubemq.master_pb2 import CloseResponseM2P

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
+from dataclasses import replace
 from zlib import crc32
 
 import pytest
 
 from tests.gateway.loop import on_loop
-from tests.gateway.tubemq.rig import Rig, send_frame, settle
+from tests.gateway.tubemq.rig import LOG_LIMITS, Rig, send_frame, settle
 from trilogue.broker.access import Operation, ResourceKind
 from trilogue.entry.tubemq_blob import message_id, read_stored, verify_entry
 from trilogue.entry.walk import read_header
 from trilogue.gateway.tubemq.authentication import AuthenticationSettings
+from trilogue.gateway.tubemq.errors import TEXT_MAX
 from trilogue.log.partition_log import Hot
 
 MIB = 1 << 20
@@ -268,3 +271,29 @@ async def test_the_door_counts_what_it_keeps():
 
         assert (rig.door.messages_in, rig.door.bytes_in) == (1, 5)
         assert rig.door.broker_side.requests == {13: 2}
+
+
+@on_loop
+async def test_a_full_disk_refuses_messages_until_there_is_room():
+    limits = replace(LOG_LIMITS, journal=replace(LOG_LIMITS.journal, min_free_bytes=1 << 20))
+    async with Rig(log_limits=limits) as rig:
+        rig.topic("demo")
+        broker = rig.broker_peer()
+        rig.fs.free = 0
+        for _ in range(100):  # the room is looked at every few MiB
+            said = await broker.send(data=b"x" * 1_000_000)
+            if not said.success:
+                break
+
+        assert said.errCode == 503
+        rig.fs.free = 1 << 40
+        await asyncio.sleep(1)
+        assert (await broker.send("demo")).success
+
+
+@on_loop
+async def test_what_a_refusal_repeats_of_a_request_has_a_bound():
+    async with Rig() as rig:
+        said = await rig.broker_peer().send("x" * 1_000_000)
+        assert said.errCode == 403
+        assert len(said.errMsg) == TEXT_MAX

@@ -20,7 +20,7 @@ from google.protobuf.message import Message
 
 from trilogue.broker.access import ANONYMOUS, Operation, Resource, ResourceKind
 from trilogue.broker.errors import AccessDenied
-from trilogue.gateway.tubemq.errors import code_of
+from trilogue.gateway.tubemq.errors import TEXT_MAX, code_of
 from trilogue.wire.tubemq.errors import TubeCode
 from trilogue.wire.tubemq.frame import answer, failure
 from trilogue.wire.tubemq.rpc_pb2 import Status
@@ -33,8 +33,6 @@ if TYPE_CHECKING:
     from trilogue.gateway.tubemq.methods import Row
 
 Handler = Callable[["Call"], Message | Coroutine[Any, Any, Message | None] | None]
-
-TEXT_MAX = 4_096  # characters of what a refusal says
 
 
 class Held(Protocol):

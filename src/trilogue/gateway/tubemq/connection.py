@@ -68,6 +68,7 @@ class TubeConnection(Connection, Peer):
         self._rows = side.rows
         self._takes_sends = SEND in side.rows
         self._undecodable = 0
+        self._had_empty = False
         self._leaving = False
         self._stopped_s = 0.0  # since when it is not read, 0: it is
         self._stopped_at = -1  # what it had received by then
@@ -91,9 +92,9 @@ class TubeConnection(Connection, Peer):
             return self._other(request, len(frame))
         except Undecodable as problem:
             if len(frame) <= SERIAL_SIZE:
-                log.info("request.empty", extra={"address": self.stream.peer[0]})
-                return True
-            self._refuse_undecodable(problem)
+                self._ignore_empty()
+            else:
+                self._refuse_undecodable(problem)
         return True
 
     def turn_over(self) -> None:
@@ -161,6 +162,8 @@ class TubeConnection(Connection, Peer):
         if method is None:
             raise unsupported(request.serial, request.method)
         row = self._rows.get(request.method)
+        if size > self.door.settings.request_bytes_max:
+            raise Close("request.too_large", method=method.name, size=size)
         message = read_message(method.request, request.body, request.serial)
         if self._stopped_s and 0 < request.timeout_ms < self._late_s() * 1000:
             self._drop(request)
@@ -171,8 +174,6 @@ class TubeConnection(Connection, Peer):
         if self.door.settings.standby and self.side is self.door.master_side:
             self._fail(request, STANDBY, IS_STANDBY)
             return True
-        if size > self.door.settings.request_bytes_max:
-            raise Close("request.too_large", method=method.name, size=size)
         self.side.requests[request.method] += 1
         call = Call(
             self,
@@ -228,9 +229,14 @@ class TubeConnection(Connection, Peer):
             raise Close("connection.bad_bytes", requests=self._undecodable)
         self.write(failure(problem.serial, Status.FATAL, problem.exception, problem.text))
 
+    def _ignore_empty(self) -> None:
+        if not self._had_empty:
+            self._had_empty = True
+            log.info("request.empty", extra={"address": self.stream.peer[0]})
+
     def _drop(self, request: Request) -> None:
         self.door.dropped += 1
-        log.info("request.too_late", extra={"method": request.method})
+        log.debug("request.too_late", extra={"method": request.method})
 
     def _note_stop(self) -> None:
         if not self._stopped_s:

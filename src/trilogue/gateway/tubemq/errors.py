@@ -17,6 +17,8 @@ from trilogue.log import errors as storage
 from trilogue.meta import errors as meta
 from trilogue.wire.tubemq.errors import TubeCode
 
+TEXT_MAX = 4_096  # characters of what a refusal says
+
 
 class Refusal(Exception):
     """What only this protocol says no to, with the code that it has for that."""

@@ -15,7 +15,7 @@ from trilogue.broker.access import ANONYMOUS, Operation
 from trilogue.broker.errors import AccessDenied, UnknownTopic
 from trilogue.entry.tubemq_entry import WrongChecksum, build_entry, message_id
 from trilogue.gateway.tubemq.authentication import Role
-from trilogue.gateway.tubemq.errors import EXPECTED, Refusal, code_of
+from trilogue.gateway.tubemq.errors import EXPECTED, TEXT_MAX, Refusal, code_of
 from trilogue.wire.tubemq.broker_pb2 import AuthorizedInfo, SendMessageResponseB2P
 from trilogue.wire.tubemq.errors import TubeCode
 from trilogue.wire.tubemq.frame import Request, answer
@@ -91,7 +91,9 @@ def take(connection: TubeConnection, request: Request) -> None:
 
 def refusal(serial: int, code: TubeCode, text: str) -> Buffer:
     """The answer to a send that is refused."""
-    response = SendMessageResponseB2P(success=False, errCode=code, errMsg=text or code.name)
+    response = SendMessageResponseB2P(
+        success=False, errCode=code, errMsg=text[:TEXT_MAX] or code.name
+    )
     return answer(serial, METHOD, response.SerializeToString())
 
 
