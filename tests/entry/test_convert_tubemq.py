@@ -245,6 +245,19 @@ def test_a_message_that_no_frame_holds_is_skipped_alone():
     assert missing.reason is Reason.TOO_LARGE
 
 
+def test_a_window_does_not_grow_beyond_its_bound():
+    record = Record(0, MINUTE_MS, None, b"", (("=" * 1_000_000, b""),))  # each is three there
+    batch = build_batch([record._replace(offset=each) for each in range(30)], codec=Codec.ZSTD)
+
+    found = convert.tubemq_messages(batch, read_header(batch))
+
+    there = [each for each in found if isinstance(each, TubeMessage)]
+    assert len(there) == 22
+    assert sum(len(each.data) for each in there) <= 64 << 20
+    assert [each.offset for each in found] == list(range(30))
+    assert {each.reason for each in found if isinstance(each, Skipped)} == {Reason.TOO_LARGE}
+
+
 @pytest.mark.parametrize(
     ("fields", "reason"),
     [

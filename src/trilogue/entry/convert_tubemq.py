@@ -34,6 +34,7 @@ from trilogue.entry.convert_names import (
 )
 from trilogue.entry.convert_result import Reason, Skipped, TubeMessage
 from trilogue.entry.entry import NO_TIMESTAMP, EntryHeader, EntryTooLarge
+from trilogue.entry.kafka_batch import DECOMPRESSED_LIMIT
 from trilogue.entry.message import Message
 from trilogue.entry.tubemq_blob import (
     MESSAGE_TIME,
@@ -62,6 +63,8 @@ _TAKEN: Final = {  # attributes that are read as something else than a header
 _QUOTED: Final = (("%", "%25"), (",", "%2C"), ("=", "%3D"), ("$", "%24"))
 _DIGITS: Final = 12
 _SIZE: Final = 4  # bytes of the attributes' size
+WINDOW_BYTES_MAX: Final = 2 * DECOMPRESSED_LIMIT
+"""Bytes of all that is converted at once: only headers made to grow as attributes are so many."""
 REPLACED: Final = "\ufffd"  # stands for bytes that are no text
 
 
@@ -70,9 +73,11 @@ def build_messages(
 ) -> Iterator[TubeMessage | Skipped]:
     """Give what covers the offsets from `start` to `end` without a gap, holes as `Skipped`.
 
-    `limit` is of bytes of one message's data; what is larger is skipped, alone.
+    `limit` is of bytes of one message's data; what is larger is skipped, alone, and so is what is
+    behind `WINDOW_BYTES_MAX` of them.
     """
     next_offset = start
+    left = WINDOW_BYTES_MAX
     for offset, message in messages:
         if offset < start:
             continue
@@ -82,10 +87,12 @@ def build_messages(
             yield Skipped(next_offset, offset - next_offset)
         next_offset = offset + 1
         made = tube_message(offset, message)
-        if len(made.data) <= limit:
+        size = len(made.data)
+        if size <= limit and size <= left:
+            left -= size
             yield made
         else:
-            detail = f"{len(made.data)} bytes where {limit} are allowed"
+            detail = f"{size} bytes where {min(limit, left)} are allowed"
             yield Skipped(offset, 1, Reason.TOO_LARGE, 1, detail)
     if next_offset < end:
         yield Skipped(next_offset, end - next_offset)
