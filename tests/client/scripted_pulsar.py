@@ -8,13 +8,13 @@ error code, SILENCE, HANG_UP, or a function that gets the peer and the message a
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import functools
-import threading
 from collections import defaultdict, deque
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
+from contextlib import AbstractContextManager
 from typing import Any, Self
 
+from tests.client.harness import in_one_loop, on_its_own_loop
 from trilogue.client.pulsar import PulsarClient
 from trilogue.entry.pulsar_batch import build_batch, build_single
 from trilogue.wire.pulsar import pulsar_pb2 as pb
@@ -274,36 +274,9 @@ def on_broker(
             async with asyncio.timeout(20):
                 await test(broker, client, **arguments)
 
-    @functools.wraps(test)
-    def run(**arguments: Any) -> None:
-        asyncio.run(work(**arguments))
-
-    # Pytest must not look for fixtures called broker and client.
-    import inspect
-
-    parameters = list(inspect.signature(test).parameters.values())[2:]
-    run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-    return run
+    return in_one_loop(test, work)
 
 
-@contextlib.contextmanager
-def in_thread() -> Iterator[ScriptedPulsar]:
+def in_thread() -> AbstractContextManager[ScriptedPulsar]:
     """A broker on a loop of its own, so that a client that blocks can be tested."""
-    broker, started, loop = ScriptedPulsar(), threading.Event(), asyncio.new_event_loop()
-    stop = asyncio.Event()
-
-    async def run() -> None:
-        async with broker:
-            started.set()
-            await stop.wait()
-
-    thread = threading.Thread(target=lambda: loop.run_until_complete(run()))
-    thread.start()
-    started.wait()
-    try:
-        yield broker
-    finally:
-        loop.call_soon_threadsafe(stop.set)
-        thread.join()
-        loop.run_until_complete(loop.shutdown_asyncgens())
-        loop.close()
+    return on_its_own_loop(ScriptedPulsar())

@@ -9,15 +9,14 @@ serial number and the message and answers itself.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import functools
-import inspect
 import re
-import threading
 from collections import defaultdict, deque
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
+from contextlib import AbstractContextManager
 from typing import Any, Self
 
+from tests.client.harness import in_one_loop, on_its_own_loop
 from trilogue.client.tubemq import Batch, Consumer, Message, TubeClient
 from trilogue.client.tubemq.message import encoded
 from trilogue.entry.tubemq_blob import checksum_of
@@ -340,37 +339,12 @@ def on_server(test: Test | None = None, **options: Any) -> Any:
             async with asyncio.timeout(20):
                 await test(server, client, **arguments)
 
-    @functools.wraps(test)
-    def run(**arguments: Any) -> None:
-        asyncio.run(work(**arguments))
-
-    # Pytest must not look for fixtures called server and client.
-    parameters = list(inspect.signature(test).parameters.values())[2:]
-    run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-    return run
+    return in_one_loop(test, work)
 
 
-@contextlib.contextmanager
-def in_thread() -> Iterator[ScriptedTube]:
+def in_thread() -> AbstractContextManager[ScriptedTube]:
     """A server on a loop of its own, so that a client that blocks can be tested."""
-    server, started, loop = ScriptedTube(), threading.Event(), asyncio.new_event_loop()
-    stop = asyncio.Event()
-
-    async def run() -> None:
-        async with server:
-            started.set()
-            await stop.wait()
-
-    thread = threading.Thread(target=lambda: loop.run_until_complete(run()))
-    thread.start()
-    started.wait()
-    try:
-        yield server
-    finally:
-        loop.call_soon_threadsafe(stop.set)
-        thread.join()
-        loop.run_until_complete(loop.shutdown_asyncgens())
-        loop.close()
+    return on_its_own_loop(ScriptedTube())
 
 
 async def eventually(true: Callable[[], object], within_s: float = 10.0) -> None:
