@@ -2,110 +2,18 @@
 
 from __future__ import annotations
 
-from collections import Counter
-
 import pytest
 
-from trilogue.broker.balance import Balances
-from trilogue.broker.balance_events import Answer, BalanceEvent, EventKind, EventStatus
+from tests.broker.balance_room import DONE, TERMS, Room, T, U, some
+from trilogue.broker.balance_events import Answer, EventKind, EventStatus
 from trilogue.broker.balance_group import BalanceSettings
-from trilogue.broker.balance_shares import Part, divide
-from trilogue.broker.balance_terms import Kind, Terms
+from trilogue.broker.balance_terms import Terms
 from trilogue.broker.errors import (
     GroupMaxSize,
     GroupUnavailable,
-    InconsistentMember,
     InvalidGroupName,
     UnknownMember,
 )
-from trilogue.broker.names import TopicName
-
-T, U = (TopicName("public", "default", name) for name in ("t", "u"))
-TERMS = Terms(frozenset({T}))
-DONE = EventStatus.DONE
-SMALL = BalanceSettings(
-    session_ms=1_000, event_ms=300, groups_max=2, members_max=3, all_members_max=4
-)
-
-
-def some(*numbers: int, topic: TopicName = T) -> tuple[Part, ...]:
-    return tuple(Part(topic, number) for number in numbers)
-
-
-class Room:
-    """A topic of four partitions and whoever reads it."""
-
-    def __init__(self, count: int = 4, settings: BalanceSettings = SMALL) -> None:
-        self.counts = {T: count, U: 2}
-        self.now_ms = 0
-        self.gone: list[str] = []
-        self.begun: list[dict[Part, int]] = []
-        self.balances = Balances(settings, lambda topic: self.counts[topic])
-        self.balances.gone.append(lambda _group, member: self.gone.append(member))
-        self.balances.begins.append(lambda _group, starts: self.begun.append(dict(starts)))
-
-    def join(self, *names: str, terms: Terms = TERMS, **more) -> None:
-        for name in names:
-            self.balances.join("g", name, terms, self.now_ms, **more)
-
-    def beat(self, name: str, event=None, status=DONE, report=None) -> BalanceEvent | None:
-        answer = None if event is None else Answer(event.rebalance_id, event.kind, status)
-        return self.balances.heartbeat("g", name, self.now_ms, answer=answer, report=report).event
-
-    def settle(self, *names: str) -> None:
-        """All do at once what they are told, until nobody is told anything."""
-        told = dict.fromkeys(names)
-        for _ in range(20):
-            for name in names:
-                told[name] = self.beat(name, told[name])
-            if not any(told.values()):
-                return
-        raise AssertionError("somebody is always told something")
-
-    def has(self, name: str) -> tuple[Part, ...]:
-        return tuple(sorted(self.balances.member("g", name).owned))
-
-    def later(self, ms: int) -> None:
-        self.now_ms += ms
-        self.balances.tick(self.now_ms)
-
-
-# ---- shares
-
-
-@pytest.mark.parametrize(("parts", "members"), [(0, 3), (1, 3), (4, 1), (7, 3), (9, 3), (2, 5)])
-def test_shares_are_what_division_and_remainder_say(parts, members):
-    names = [f"m{each}" for each in range(members)]
-
-    shares = Counter(divide(some(*range(parts)), names, {}).values())
-
-    assert sum(shares.values()) == parts
-    assert all(shares[name] in {parts // members, -(-parts // members)} for name in names)
-
-
-def test_nobody_gets_anything_where_nobody_is():
-    assert divide(some(0, 1), [], {}) == {}
-
-
-def test_who_has_most_keeps_what_is_left_over():
-    held = dict.fromkeys(some(0, 1, 2), "b")
-
-    found = divide(some(0, 1, 2), ["a", "b"], held)
-
-    assert found == {some(0)[0]: "b", some(1)[0]: "b", some(2)[0]: "a"}
-
-
-def test_a_member_keeps_some_of_every_topic():
-    parts = sorted((*some(0, 1), *some(0, 1, topic=U)))
-
-    found = divide(parts, ["a", "b"], dict.fromkeys(parts, "a"))
-
-    assert {part for part, who in found.items() if who == "a"} == {Part(T, 0), Part(U, 0)}
-
-
-def test_what_is_held_by_who_is_no_member_is_free():
-    assert divide(some(0), ["a"], {some(0)[0]: "z"}) == {some(0)[0]: "a"}
-
 
 # ---- the seed's story
 
@@ -266,7 +174,7 @@ def test_what_failed_is_told_again_in_another_round(status):
     assert again.rebalance_id > event.rebalance_id
 
 
-@pytest.mark.parametrize("status", [EventStatus.TODO, EventStatus.PROCESSING])
+@pytest.mark.parametrize("status", [EventStatus.WAITING, EventStatus.PROCESSING])
 def test_what_is_not_done_yet_is_waited_for(status):
     room = Room()
     room.join("a")
@@ -482,137 +390,6 @@ def test_a_stopped_group_is_told_once_and_moves_nothing_until_it_may():
     assert (told.kind, quiet) == (EventKind.STOP_REBALANCE, None)
     assert event is not None
     assert event.kind is EventKind.ONLY_CONNECT
-
-
-# ---- bound groups
-
-
-def bound(count: int = 2, *, big: bool = False, **offsets: int) -> Terms:
-    where = {Part(T, int(number[1:])): offset for number, offset in offsets.items()}
-    return Terms(
-        frozenset({T}),
-        Kind.BOUND,
-        session_key="k",
-        select_big=big,
-        source_count=count,
-        offsets=where,
-    )
-
-
-@pytest.mark.parametrize(("big", "starts"), [(False, (3, 7, 1)), (True, (5, 9, 1))])
-def test_a_bound_group_begins_when_all_have_come_where_they_agreed(big, starts):
-    room = Room()
-    room.join("a", terms=bound(big=big, p0=5, p1=7))
-    assert room.beat("a") is None
-
-    room.join("b", terms=bound(big=big, p0=3, p1=9, p2=1))
-    events = [room.beat("a"), room.beat("b")]
-
-    assert room.begun == [dict(zip(some(0, 1, 2), starts, strict=True))]
-    assert sorted(part for event in events if event for part in event.parts) == [*some(0, 1, 2, 3)]
-
-
-def test_who_brought_the_position_that_counts_reads_from_there():
-    room = Room(2)
-    room.join("a", terms=bound(p0=5, p1=1))
-    room.join("b", terms=bound(p0=3, p1=2))
-
-    room.settle("a", "b")
-
-    assert (room.has("a"), room.has("b")) == (some(1), some(0))
-
-
-def test_each_of_a_bound_group_believes_until_it_has_begun_that_nobody_has():
-    room = Room()
-    room.join("a", terms=bound())
-    room.join("b", terms=bound())
-    event = room.beat("a")
-    assert event is not None
-    answer = Answer(event.rebalance_id, event.kind, DONE)
-
-    assert not room.balances.heartbeat("g", "a", 0, answer=answer).not_allocated
-    assert room.balances.heartbeat("g", "b", 0).not_allocated
-
-
-def test_a_bound_group_that_was_there_before_goes_on_from_its_positions():
-    room = Room()
-    room.join("a", terms=bound(p0=5), claims=some(0, 1), allocated=True)
-    assert room.beat("a") is None
-    room.join("b", terms=bound(p0=3), claims=some(2, 3), allocated=True)
-
-    assert room.beat("a") is None
-    assert room.begun == []
-
-
-def test_a_bound_group_goes_on_when_one_of_it_goes():
-    room = Room()
-    room.join("a", "b", terms=bound())
-    room.settle("a", "b")
-
-    room.balances.leave("g", "b")
-    room.settle("a")
-
-    assert len(room.has("a")) == 4
-
-
-# ---- groups that balance themselves
-
-
-def test_who_balances_itself_is_told_nothing_and_believed_everything():
-    room = Room()
-    room.join("a", "b", terms=Terms(frozenset({T}), Kind.CLIENT))
-
-    assert room.beat("a", report=some(0, 1)) is None
-    assert room.beat("b", report=some(1, 2)) is None
-    assert (room.has("a"), room.has("b")) == (some(0, 1), some(1, 2))
-    room.balances.leave("g", "a")
-    assert room.gone == []
-
-
-@pytest.mark.parametrize(
-    ("first", "second", "what"),
-    [
-        (TERMS, bound(), "kind"),
-        (TERMS, Terms(frozenset({T, U})), "topics"),
-        (TERMS, Terms(frozenset({T}), filters={T: frozenset({"x"})}), "filters"),
-        (bound(2), bound(3), "source count"),
-        (bound(), bound(big=True), "select big"),
-    ],
-)
-def test_what_a_member_has_other_than_its_group_is_named(first, second, what):
-    room = Room()
-    room.join("a", terms=first)
-
-    with pytest.raises(InconsistentMember) as problem:
-        room.join("b", terms=second)
-
-    assert problem.value.what == what
-    assert room.balances.member_count == 1
-
-
-def client(count: int, node_id: int) -> Terms:
-    return Terms(frozenset({T}), Kind.CLIENT, source_count=count, node_id=node_id)
-
-
-def test_node_ids_are_taken_once_where_they_are_counted():
-    room = Room()
-    room.join("a", terms=client(2, 0))
-    room.join("a", terms=client(2, 0))
-
-    with pytest.raises(InconsistentMember) as taken:
-        room.join("b", terms=client(2, 0))
-    with pytest.raises(InconsistentMember) as other:
-        room.join("b", terms=client(3, 1))
-
-    assert (taken.value.what, other.value.what) == ("node id", "source count")
-
-
-def test_node_ids_do_not_matter_where_they_are_not_counted():
-    room = Room()
-
-    room.join("a", "b", terms=client(0, 0))
-
-    assert room.balances.member_count == 2
 
 
 # ---- bounds

@@ -1,7 +1,7 @@
 """What members are told to do in their heartbeats' answers, and how that goes.
 
-    TODO -> PROCESSING    it was put into an answer
-    PROCESSING -> DONE    a later heartbeat brought it back as done
+    WAITING -> PROCESSING       it was put into an answer
+    PROCESSING -> DONE          a later heartbeat brought it back as done
     PROCESSING -> FAILED, UNKNOWN    or as anything else: what is still wanted is asked again
 
 A member has one event at a time. DISCONNECT and CONNECT are the two halves of an exchange; the
@@ -32,7 +32,7 @@ class EventKind(IntEnum):
 class EventStatus(IntEnum):
     """How far that is."""
 
-    TODO = 0
+    WAITING = 0
     PROCESSING = 1
     DONE = 2
     UNKNOWN = -1
@@ -51,7 +51,7 @@ class BalanceEvent:
     rebalance_id: int
     kind: EventKind
     parts: tuple[Part, ...] = ()
-    status: EventStatus = EventStatus.TODO
+    status: EventStatus = EventStatus.WAITING
     given_ms: int = 0  # when it was put into an answer
 
     def give(self, now_ms: int) -> BalanceEvent:

@@ -363,7 +363,7 @@ class BalanceGroup:
             self.happened["late_answers"] += 1
             return
         status = status_of(answer.status)
-        if status in {EventStatus.TODO, EventStatus.PROCESSING}:
+        if status in {EventStatus.WAITING, EventStatus.PROCESSING}:
             return
         event.status = status
         member.event = None
