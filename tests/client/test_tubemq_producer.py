@@ -267,19 +267,25 @@ async def test_a_thousand_messages_at_once_all_arrive(server: ScriptedTube, clie
         assert in_order == sorted(in_order)
 
 
-@on_server
+@on_server(close_timeout_s=10.0)
 async def test_closing_waits_for_what_is_under_way_and_says_goodbye(
     server: ScriptedTube, client: TubeClient
 ):
+    kept: list[tuple[Peer, int, Any]] = []
+    server.next_up["sendMessageP2B"].append(lambda *one: kept.append(one))
     producer = await client.producer(TOPIC)
-    futures = [await producer.submit(Message(TOPIC, b"x")) for _ in range(10)]
-    await producer.close()
-
-    assert all(future.result().topic == TOPIC for future in futures)
-    (asked,) = server.all("producerCloseClientP2M")
-    assert asked.clientId == producer.client_id
+    future = await producer.submit(Message(TOPIC, b"x"))
+    closing = asyncio.ensure_future(producer.close())
+    await server.saw("sendMessageP2B")
     with pytest.raises(ClosedError) as closed:
         await producer.submit(Message(TOPIC, b"x"))
+    assert not server.all("producerCloseClientP2M")
+    server.on_send_message_p2b(*kept[0])
+    await closing
+
+    assert future.result().topic == TOPIC
+    (asked,) = server.all("producerCloseClientP2M")
+    assert asked.clientId == producer.client_id
     assert closed.value.err_code == 420
 
 
