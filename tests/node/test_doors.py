@@ -22,6 +22,8 @@ def test_by_default_every_door_is_for_this_machine_only():
     assert {door.literals for door in planned().values()} == {
         (Address("127.0.0.1", 9092),),
         (Address("127.0.0.1", 6650),),
+        (Address("127.0.0.1", 8715),),
+        (Address("127.0.0.1", 8123),),
         (Address("127.0.0.1", 8080),),
     }
 
