@@ -160,6 +160,24 @@ def test_who_proves_who_it_is_may_send_and_read(locked: TrilogueForTubeMQ, drive
     client.close()
 
 
+def test_who_proves_who_it_is_may_balance_itself(locked: TrilogueForTubeMQ, driver: Process):
+    topic = locked.topic()
+    words = {"heartbeat_ms": HEARTBEAT_MS, "user": "alice", "password": "her password"}
+    client = connect(driver, locked.address, **words)  # type: ignore[arg-type]
+    client.producer(topic).sent(*numbers(topic, 0, 5))
+    consumer = client.balance("alices_own", {topic: []})
+    assert consumer.began.ok
+
+    deadline = Deadline("the partitions")
+    while not consumer.meta:
+        deadline.check()
+    for partition in consumer.meta:
+        assert consumer.attach(partition, 0).ok
+
+    assert [int(read.body) for read in consumer.receive(5)] == [*range(5)]
+    client.close()
+
+
 @pytest.mark.parametrize(
     "words",
     [{}, {"user": "alice", "password": "a guess"}, {"user": "bob", "password": "her password"}],

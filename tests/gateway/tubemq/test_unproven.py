@@ -77,8 +77,18 @@ async def test_one_that_balances_itself_comes_in_the_same_way():
             authInfo=NOTHING,
         )
         first = await peer.ask("consumerHeartbeatC2MV2", **ids, authInfo=NOTHING)
+        metas = await peer.ask(
+            "consumerGetPartMetaInfoC2M",
+            **ids,
+            brokerConfigId=-2,
+            topicMetaInfoId=-2,
+            authInfo=NOTHING,
+        )
         proven = await peer.ask("consumerHeartbeatC2MV2", **ids, authInfo=proof(server))
 
+        assert metas.errCode == 200
+        assert not metas.topicMetaInfoList
+        assert not metas.brokerConfigList
         assert [said.errCode for said in (registered, first, proven)] == [200, 200, 200]
         assert first.opsTaskInfo.requireAuth
         assert not first.brokerConfigList

@@ -108,6 +108,11 @@ def heartbeat(call: Call) -> HeartResponseM2CV2:
 def part_meta(call: Call) -> GetPartMetaResponseM2C:
     """A consumer asks how many partitions there are."""
     request: GetPartMetaRequestC2M = call.request
+    check_ids(call)
+    unproven = call.door.master.unproven
+    if unproven.brings_none(call):
+        unproven.check_waits(call)
+        return GetPartMetaResponseM2C(errCode=TubeCode.SUCCESS, errMsg=OK)
     admit(call)
     member = _member(call)
     master = call.door.master
