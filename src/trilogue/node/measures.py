@@ -106,6 +106,7 @@ class Measures:
             ("bytes_out", "Their size.", door.bytes_out),
             ("requests_late", "Requests dropped: older than their own timeout.", door.dropped),
             ("sends_overflown", "Messages refused: no room until their timeout.", door.overflows),
+            ("empty_frames", "Frames without anything in them, ignored.", door.empty_frames),
             ("producers_expired", "Producers that were silent.", door.producers.expired),
             ("gets_limited", "Gets refused: faster than the rules allow.", door.gets.limited),
             (

@@ -230,6 +230,7 @@ class TubeConnection(Connection, Peer):
         self.write(failure(problem.serial, Status.FATAL, problem.exception, problem.text))
 
     def _ignore_empty(self) -> None:
+        self.door.empty_frames += 1
         if not self._had_empty:
             self._had_empty = True
             log.info("request.empty", extra={"address": self.stream.peer[0]})

@@ -95,6 +95,7 @@ class TubeDoor(Doorway):
         self.messages_out = self.bytes_out = 0
         self.dropped = 0  # requests older than their own timeout
         self.overflows = 0  # sends answered with 419
+        self.empty_frames = 0  # of no blocks, ignored
         self._targets: dict[str, Target] = {}
         self._generation = 0  # of the cluster that they are of
 
