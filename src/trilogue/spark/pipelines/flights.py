@@ -5,7 +5,8 @@
     weather ─│─┘  watermarks
              └─── cancelled only ───────► airlines, airports ───────────────► cancellations
 
-Both results go to Parquet and to a topic, where each row has its own event time.
+Both results go to Parquet and to a topic, where each row has its own event time. Who wrote the
+topics does not matter: in the demo clients of three protocols did.
 
 Every figure is a count or a sum of whole numbers, so that a check against the data set needs no
 tolerance. Results come out in append mode: a window is final when it appears. The last windows
