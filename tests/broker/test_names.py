@@ -17,7 +17,10 @@ from trilogue.broker.names import (
     parse_kafka,
     parse_namespace,
     parse_pulsar,
+    parse_tubemq,
     spelled_kafka,
+    spelled_tubemq,
+    tubemq_can_spell,
 )
 
 SPELLINGS = [
@@ -69,6 +72,28 @@ def test_a_name_is_read_and_written_back(text: str, name: TopicName):
 def test_a_name_that_no_topic_can_have_is_refused(text: str):
     with pytest.raises(InvalidName):
         parse_kafka(text)
+
+
+@pytest.mark.parametrize(("text", "name"), SPELLINGS)
+def test_tubemqs_names_are_kafkas_without_the_marks_of_its_own_texts(text: str, name: TopicName):
+    """Wire facts, section 3: `brokerId:topic:partitionId`, `partKey=offset`."""
+    assert tubemq_can_spell(name) is not any(mark in text for mark in ":=")
+    if tubemq_can_spell(name):
+        assert parse_tubemq(text) == name
+        assert spelled_tubemq(name) == text
+    else:
+        with pytest.raises(InvalidName):
+            parse_tubemq(text)
+
+
+@pytest.mark.parametrize("text", [*REFUSED, "a:b", "a=b", "a#b", "a,b", "a@b"])
+def test_what_no_topic_is_called_is_refused_of_tubemqs_clients_too(text: str):
+    with pytest.raises(InvalidName):
+        parse_tubemq(text)
+
+
+def test_a_topic_that_kafka_cannot_spell_is_none_for_tubemq():
+    assert not tubemq_can_spell(TopicName("public", "default", "größe 1"))
 
 
 def test_a_door_has_its_own_defaults():
