@@ -198,12 +198,14 @@ PAGE = Path(__file__).resolve().parents[2] / "docs" / "reference" / "names.md"
 
 def test_the_page_of_spellings_tells_the_truth():
     rows = re.findall(r"^\| ([\w, ]+) \| `([^`]+)` \| (.+) \|$", PAGE.read_text(), re.MULTILINE)
-    told = [row for row in rows if {*row[0].split(", ")} <= {"Kafka", "Pulsar"}]
+    told = [row for row in rows if {*row[0].split(", ")} <= {"Kafka", "TubeMQ", "Pulsar"}]
+    parsers = {"Kafka": parse_kafka, "TubeMQ": parse_tubemq}
 
     for doors, spelled, meant in told:
         canonical = "/".join(re.findall(r"`([^`]+)`", meant)[-3:]) if " / " in meant else meant
         for door in doors.split(", "):
-            name = parse_kafka(spelled) if door == "Kafka" else parse_pulsar(spelled).topic
+            parse = parsers.get(door)
+            name = parse_pulsar(spelled).topic if parse is None else parse(spelled)
             if meant.startswith("understood and refused"):
                 assert not parse_pulsar(spelled).persistent
             else:
