@@ -121,6 +121,7 @@ class Gets:
     def _reader(self, call: Call, request: GetMessageRequestC2B) -> Reader:
         client_id, group = request.clientId, request.groupName
         index = request.partitionId
+        call.authenticate(Role.CONSUMER, client_id, None)
         reader = find_reader(call, request.topicName, index, group)
         if reader is None:
             raise Refusal(
@@ -133,7 +134,6 @@ class Gets:
                 f"[Duplicated Request] Partition={group}:{request.topicName}:{index} of Broker=1 "
                 f"has been consumed by {reader.client_id};Current consumer {client_id}",
             )
-        call.authenticate(Role.CONSUMER, client_id, None)
         topic = self.door.target(request.topicName).topic
         call.check_access(Operation.READ, ResourceKind.TOPIC, topic.name)
         rules = self.door.broker.rules

@@ -169,6 +169,7 @@ def commit(call: Call) -> Message | None:
     request: CommitOffsetRequestC2B = call.request
     door, readings = call.door, call.door.broker.readings
     client_id, group = request.clientId, request.groupName
+    call.authenticate(Role.CONSUMER, client_id, None)
     reader = find_reader(call, request.topicName, request.partitionId, group)
     if reader is None:
         raise Refusal(TubeCode.UNAUTHORIZED, "The partition not registered by consumers")
@@ -177,7 +178,6 @@ def commit(call: Call) -> Message | None:
             TubeCode.UNAUTHORIZED,
             f"The partition has been registered by other consumer:{reader.client_id}",
         )
-    call.authenticate(Role.CONSUMER, client_id, None)
     call.check_access(Operation.READ, ResourceKind.GROUP, group)
     readings.heard(reader, door.gets.now_ms)
     promise = readings.confirm(reader, consumed=request.lastPackConsumed)

@@ -1,0 +1,164 @@
+"""The doors where clients have to prove who they are: every method, every wrong token, by hand."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.gateway.loop import on_loop
+from tests.gateway.tubemq.rig import Peer, Rig, send_fields
+from trilogue.gateway.tubemq.authentication import BOTH, AuthenticationSettings, signature
+from trilogue.gateway.tubemq.methods import BROKER, MASTER
+
+SECRET = b"wonder"
+ME = "grp_1-1-1-1-Pull-1.13.0"
+PRODUCER: dict[str, Any] = {"clientId": ME, "brokerCheckSum": -1, "hostName": "h"}
+CONSUMER: dict[str, Any] = {"clientId": ME, "groupName": "grp"}
+READER: dict[str, Any] = {**CONSUMER, "topicName": "demo", "partitionId": 0}
+FIELDS: dict[str, dict[str, Any]] = {
+    "producerRegisterP2M": {**PRODUCER, "topicList": ["demo"]},
+    "producerHeartbeatP2M": {**PRODUCER, "topicList": ["demo"]},
+    "producerCloseClientP2M": {"clientId": ME},
+    "consumerRegisterC2M": {**CONSUMER, "hostName": "h", "topicList": ["demo"]},
+    "consumerHeartbeatC2M": {**CONSUMER, "reportSubscribeInfo": False},
+    "consumerCloseClientC2M": CONSUMER,
+    "consumerRegisterC2MV2": {
+        **CONSUMER,
+        "hostName": "h",
+        "sourceCount": 0,
+        "nodeId": -1,
+        "topicList": ["demo"],
+    },
+    "consumerHeartbeatC2MV2": CONSUMER,
+    "consumerGetPartMetaInfoC2M": {**CONSUMER, "brokerConfigId": -2, "topicMetaInfoId": -2},
+    "sendMessageP2B": send_fields("demo", 0, b"x"),
+    "consumerRegisterC2B": {**READER, "opType": 31, "readStatus": 0},
+    "consumerHeartbeatC2B": {**CONSUMER, "readStatus": 0},
+    "getMessagesC2B": READER,
+    "consumerCommitC2B": READER,
+}
+WITHOUT_PROOF = {"getMessagesC2B", "consumerCommitC2B"}  # they have no field for it
+OF_BROKERS = {"brokerRegisterB2M", "brokerHeartbeatB2M", "brokerCloseClientB2M"}
+
+
+def rig(**how: Any) -> Rig:
+    return Rig(users={"alice": SECRET}, demands=AuthenticationSettings(BOTH, **how))
+
+
+def signed(rig: Rig, nonce: int = 1) -> dict[str, Any]:
+    """The proof, for a master."""
+    text = signature("alice", SECRET, rig.now_ms, nonce)
+    words = {"userName": "alice", "timestamp": rig.now_ms, "nonce": nonce, "othParams": ""}
+    return {"authInfo": {**words, "signature": text}}
+
+
+def side(rig: Rig, name: str) -> Peer:
+    masters = {row.method.name for row in MASTER}
+    return rig.master() if name in masters else rig.broker_peer()
+
+
+async def known(rig: Rig) -> Any:
+    """What the master gives to a consumer that has signed."""
+    said = await rig.master().ask(
+        "consumerRegisterC2M", **FIELDS["consumerRegisterC2M"], authInfo=signed(rig)
+    )
+    assert said.success
+    return said.authorizedInfo
+
+
+def test_every_method_of_clients_is_walked():
+    every = {row.method.name for row in (*MASTER, *BROKER)}
+
+    assert set(FIELDS) == every - OF_BROKERS
+
+
+@pytest.mark.parametrize("name", FIELDS)
+@on_loop
+async def test_who_shows_nothing_is_refused_by_every_method(name):
+    async with rig() as server:
+        server.topic("demo")
+
+        said = await side(server, name).ask(name, **FIELDS[name])
+
+        assert said.errCode == 415
+        assert server.door.master.balances.names() == []
+        assert not server.door.producers.sessions.all()
+        assert not server.broker.readings.readers()
+
+
+@pytest.mark.parametrize("name", sorted(set(FIELDS) - WITHOUT_PROOF))
+@pytest.mark.parametrize("token", ["nonsense", "a.b.c.d", "alice 1 2 3", "\u00e4", "x" * 2_000])
+@on_loop
+async def test_a_wrong_token_is_refused_by_every_method(name, token):
+    async with rig() as server:
+        server.topic("demo")
+        peer = side(server, name)
+        at_master = peer.side is server.door.master_side
+        shown: dict[str, Any] = {"authorizedToken": token}
+        if not at_master:
+            shown = {"visitAuthorizedToken": 7, "authAuthorizedToken": token}
+
+        said = await peer.ask(name, **FIELDS[name], authInfo=shown)
+
+        assert said.errCode == 415
+
+
+@on_loop
+async def test_a_consumer_of_the_master_reads_with_its_visit_token_alone():
+    async with rig() as server:
+        server.topic("demo")
+        info = await known(server)
+        broker = server.broker_peer()
+        shown = {"visitAuthorizedToken": info.visitAuthorizedToken}
+
+        registered = await broker.ask(
+            "consumerRegisterC2B", **FIELDS["consumerRegisterC2B"], authInfo=shown
+        )
+        got = await broker.ask("getMessagesC2B", **READER, timeout_ms=0)
+        beat = await broker.ask(
+            "consumerHeartbeatC2B", **FIELDS["consumerHeartbeatC2B"], authInfo=shown
+        )
+
+        assert registered.success
+        assert got.errCode == 404
+        assert beat.success
+        assert not beat.requireAuth
+        elsewhere = await server.broker_peer().ask("getMessagesC2B", **READER)
+        assert elsewhere.errCode == 415
+
+
+@on_loop
+async def test_the_token_of_one_client_is_none_for_another():
+    async with rig() as server:
+        server.topic("demo")
+        info = await known(server)
+        shown = {
+            "visitAuthorizedToken": info.visitAuthorizedToken,
+            "authAuthorizedToken": info.authAuthorizedToken,
+        }
+        other = {**FIELDS["consumerRegisterC2B"], "clientId": ME + "2"}
+
+        said = await server.broker_peer().ask("consumerRegisterC2B", **other, authInfo=shown)
+
+        assert said.errCode == 415
+
+
+@on_loop
+async def test_visit_tokens_are_asked_for_beside_the_other_where_they_are_checked():
+    async with rig(checks_visit=True) as server:
+        server.topic("demo")
+        producer = {**PRODUCER, "clientId": FIELDS["sendMessageP2B"]["clientId"]}
+        registered = await server.master().ask(
+            "producerRegisterP2M", **producer, authInfo=signed(server)
+        )
+        info = registered.authorizedInfo
+        broker = server.broker_peer()
+
+        async def send(visit: int) -> Any:
+            shown = {"visitAuthorizedToken": visit, "authAuthorizedToken": info.authAuthorizedToken}
+            return await broker.send("demo", authInfo=shown)
+
+        assert (await send(info.visitAuthorizedToken)).success
+        refused = await send(info.visitAuthorizedToken + 1)
+        assert (refused.errCode, refused.errMsg) == (415, "Visit Authorized Token is invalid!")
