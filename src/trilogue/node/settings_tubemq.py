@@ -9,7 +9,7 @@ TUBEMQ: tuple[Setting, ...] = (
     Setting(
         "tubemq.hold",
         Kind.DURATION,
-        "5s",
+        "3s",
         "How long a TubeMQ consumer's request at the end of the data waits for a message, at most; "
         "0 = answered at once, as a real broker does, after which the client sleeps.",
         minimum=0,

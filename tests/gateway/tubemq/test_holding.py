@@ -24,7 +24,7 @@ async def test_a_get_at_the_end_is_answered_when_a_message_comes():
         writer, mine = rig.broker_peer(), Reader(rig.broker_peer())
         await mine.register()
         held = mine.say_get()
-        await asyncio.sleep(3)
+        await asyncio.sleep(2)
         assert not mine.peer.answered(held)
 
         await writer.send(data=b"0")
@@ -316,3 +316,21 @@ async def test_a_push_consumer_is_never_made_to_pause():
         flow = FlowText(id=6, text=text, holds=True)
         await rig.commit(rig.broker.rules.plan_cluster(ClusterSaid(flow=flow)))
         assert (await mine.get()).errCode == 404, "there are rules for empty reads"
+
+
+@on_loop
+async def test_what_is_taken_back_while_a_get_is_held_comes_again_at_once():
+    async with Rig() as rig:
+        rig.topic("demo", 1)
+        writer, mine = rig.broker_peer(), Reader(rig.broker_peer())
+        await writer.send(data=b"0")
+        await mine.register()
+        assert bodies(await mine.get(manualCommitOffset=True)) == [b"0"]
+        held = mine.say_get(manualCommitOffset=True)
+        await asyncio.sleep(0.1)
+        assert not mine.peer.answered(held)
+
+        await mine.commit(consumed=False)
+
+        await settle()
+        assert bodies(mine.peer.answer(held)) == [b"0"]

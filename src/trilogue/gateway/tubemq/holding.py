@@ -266,7 +266,10 @@ class Holds:
             turn = turn_of(reader)
             if not has_unread(reader):
                 self._watch(reader, turn, wakes, loop)
-            elif turn.wish is None and not turn.busy:
+            elif turn.wish is not None:  # what it had was taken back
+                self.moved(reader)
+                return
+            elif not turn.busy:
                 if turn.nudges >= len(consumer.readers):  # a round was in vain
                     turn.rest_longer(now_s)
                 if now_s < turn.idle_s:

@@ -12,7 +12,7 @@ class TubeSettings:
     """Both doors, master and broker, go by one of these."""
 
     standby: bool = False  # the master answers that another is at work
-    hold_s: float = 5.0  # a get at the end of data, at most; 0: answered at once, as real ones do
+    hold_s: float = 3.0  # a get at the end of data, at most; 0: answered at once, as real ones do
     producer_timeout_s: float = 45.0  # without a heartbeat
     consumer_timeout_s: float = 30.0  # at the master
     reader_timeout_s: float = 30.0  # a partition's registration at the broker
