@@ -85,17 +85,18 @@ async def set_current(asked: Asked) -> Answer:
 async def positions(asked: Asked) -> Answer:
     """Tell where groups are in topics."""
     wanted, told = {str(each) for each in asked.topics}, []
+    here = _Here(asked)
     for group in asked.groups or _booked(asked):
         if not asked.allowed(ResourceKind.GROUP, group):
             continue
         topics = []
-        for topic, ids in _of_group(asked, group).items():
+        for topic, ids in here.of_group(group).items():
             if wanted and str(topic.name) not in wanted:
                 continue
             offsets = [_told(asked, topic, number, group) for number in ids]
             named = spelled_tubemq(topic.name)
             topics.append({"topicName": named, "offsets": offsets, "partCount": len(offsets)})
-            await asyncio.sleep(0)
+        await asyncio.sleep(0)  # others have their turn
         if topics:
             told.append({"groupName": group, "subInfo": topics, "topicCount": len(topics)})
     return success(told)
@@ -162,7 +163,7 @@ async def clone(asked: Asked) -> Answer:
     wanted = {str(each) for each in asked.topics}
     places = [
         (partition, _position(asked, partition, source))
-        for topic, numbers in _of_group(asked, source).items()
+        for topic, numbers in _Here(asked).of_group(source).items()
         for partition in (topic.partitions[number] for number in numbers)
         if not wanted or str(topic.name) in wanted
     ]
@@ -180,10 +181,10 @@ async def remove(asked: Asked) -> Answer:
     if asked.flag("onlyMemory", default=False):
         raise Wrong("onlyMemory: what a group knows is not kept in memory only")
     wanted = {str(each) for each in asked.topics}
-    readings = asked.broker.readings
+    readings, here = asked.broker.readings, _Here(asked)
     for group in asked.needed_groups:
         asked.check(ResourceKind.GROUP, group)
-        for topic, numbers in _of_group(asked, group).items():
+        for topic, numbers in here.of_group(group).items():
             if wanted and str(topic.name) not in wanted:
                 continue
             for number in numbers:
@@ -306,34 +307,43 @@ def _booked(asked: Asked) -> list[str]:
     return sorted(names)
 
 
-def _of_group(asked: Asked, group: str) -> dict[Topic, list[int]]:
-    """The topics and the numbers of their partitions in which a group is somewhere."""
-    broker = asked.broker
-    ids = set(broker.cursors.positions(Protocol.TUBEMQ, group))
-    ids.update(
-        reader.partition.partition_id
-        for reader in broker.readings.readers()
-        if reader.group == group
-    )
-    found: dict[Topic, list[int]] = {}
-    for topic in asked.found_topics():
-        numbers = [
-            number
-            for number, partition in enumerate(topic.partitions)
-            if partition.partition_id in ids and _position(asked, partition, group) != NOWHERE
-        ]
-        if numbers:
-            found[topic] = numbers
-    return found
+class _Here:
+    """Where groups are, looked up once for a request."""
+
+    def __init__(self, asked: Asked) -> None:
+        self._asked = asked
+        self._where = _where(asked)
+        self._read: dict[str, set[int]] = {}
+        for reader in asked.broker.readings.readers():
+            self._read.setdefault(reader.group, set()).add(reader.partition.partition_id)
+
+    def of_group(self, group: str) -> dict[Topic, list[int]]:
+        """The topics, and the numbers of their partitions, in which a group is somewhere."""
+        ids = {*self._asked.broker.cursors.positions(Protocol.TUBEMQ, group)}
+        ids |= self._read.get(group, set())
+        places = sorted(
+            (self._where[each] for each in ids if each in self._where),
+            key=lambda place: (place[0].name, place[1]),
+        )
+        found: dict[Topic, list[int]] = {}
+        for topic, number in places:
+            if _position(self._asked, topic.partitions[number], group) != NOWHERE:
+                found.setdefault(topic, []).append(number)
+        return found
 
 
-def _readers(asked: Asked) -> list[tuple[Reader, Topic, int]]:
-    wanted = set(asked.groups)
-    where = {
+def _where(asked: Asked) -> dict[int, tuple[Topic, int]]:
+    """Partitions by their ids."""
+    return {
         partition.partition_id: (topic, number)
         for topic in asked.found_topics()
         for number, partition in enumerate(topic.partitions)
     }
+
+
+def _readers(asked: Asked) -> list[tuple[Reader, Topic, int]]:
+    wanted = set(asked.groups)
+    where = _where(asked)
     found = [
         (reader, *where[reader.partition.partition_id])
         for reader in asked.broker.readings.readers()

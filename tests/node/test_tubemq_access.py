@@ -1,0 +1,63 @@
+"""Settings of who may do what at the TubeMQ doors: what cannot hold is refused at the start."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from tests.server import launch_server, run_trilogue
+
+from trilogue.node.settings import SettingsError
+from trilogue.node.sources import load_settings
+
+
+@pytest.mark.parametrize(
+    ("assignments", "says"),
+    [
+        (["tubemq.authenticate=both"], "needs tubemq.users"),
+        (["tubemq.authorize=producers"], "not authenticated"),
+        (
+            ["tubemq.users=/u", "tubemq.authenticate=producers", "tubemq.authorize=both"],
+            "not authenticated",
+        ),
+        (["tubemq.authenticate=some"], "off, producers, consumers, both"),
+        (["tubemq.web-token=short"], "at least 8"),
+        (["tubemq.web-token=a\nb\nc\nd\ne\nf"], "can be seen"),
+    ],
+)
+def test_what_would_promise_too_much_is_refused(assignments, says):
+    with pytest.raises(SettingsError, match=says):
+        load_settings(environment={}, assignments=assignments)
+
+
+def test_what_holds_is_taken():
+    settings = load_settings(
+        environment={},
+        assignments=["tubemq.users=/u", "tubemq.authenticate=both", "tubemq.authorize=consumers"],
+    )
+
+    assert settings.text("tubemq.authorize") == "consumers"
+
+
+def test_the_token_of_the_web_api_is_not_shown():
+    said = ["config", "--set", "tubemq.web-token=a secret of mine"]
+
+    for more in ([], ["--json"]):
+        shown = run_trilogue(*said, *more).stdout
+        assert "a secret of mine" not in shown
+        assert "(secret)" in shown
+    assert json.loads(shown)["tubemq.users"]["value"] in {None, ""}
+
+
+@pytest.mark.parametrize("mode", [None, 0o644])
+def test_a_server_with_users_that_others_may_read_does_not_start(tmp_path, mode):
+    users = tmp_path / "users"
+    if mode is not None:
+        users.write_text("alice:wonder\n")
+        users.chmod(mode)
+    settings = {"tubemq.authenticate": "both", "tubemq.users": users}
+
+    server = launch_server(tmp_path / "data", settings=settings)
+
+    assert server.wait() == 2
+    assert "tubemq.users" in server.output
