@@ -177,6 +177,44 @@ async def test_a_broker_that_confirms_for_nobody_has_the_partition_registered_ag
     assert bodies(await consumer.get(5)) == [b"a"]
 
 
+@pytest.mark.parametrize("trouble", [500, HANG_UP, SILENCE], ids=str)
+def test_a_confirmation_that_failed_is_not_made_up_for_by_the_next_get(trouble: Any):
+    """The application was told that it failed: it must see the pack again."""
+
+    @on_server(request_timeout_s=0.2)
+    async def work(server: ScriptedTube, client: TubeClient):
+        put(server, b"a")
+        consumer = await reader(client)
+        batch = await consumer.get(5)
+        server.next_up["consumerCommitC2B"].append(trouble)
+        with pytest.raises(ClientError):
+            await consumer.confirm(batch)
+
+        assert bodies(await consumer.get(5)) == [b"a"]
+
+    work()
+
+
+@on_server(request_timeout_s=0.2)
+async def test_a_get_that_was_lost_confirms_nothing_when_it_is_repeated(
+    server: ScriptedTube, client: TubeClient
+):
+    """Its flag may have arrived: then the one of the repeated get would be about the lost pack."""
+    put(server, b"a")
+    consumer = await reader(client, confirm=Confirm.NEXT_GET)
+    await consumer.confirm(await consumer.get(5))
+    put(server, b"b")
+
+    def taken_and_lost(peer: Peer, serial: int, asked: Any) -> None:
+        server.at[f"1:{TOPIC}:0"] += 1
+        server.read[f"1:{TOPIC}:0"] = 1
+
+    consumer.pause(f"1:{TOPIC}:1", f"1:{TOPIC}:2")
+    server.next_up["getMessagesC2B"].append(taken_and_lost)
+
+    assert bodies(await consumer.get(5)) == [b"b"]
+
+
 # Where the reading begins.
 
 
