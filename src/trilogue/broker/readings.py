@@ -75,7 +75,6 @@ class Reader:
     registered_ms: int
     heard_ms: int
     temporary: int = 0
-    is_first: bool = True  # nothing was answered yet
     is_gone: bool = False
     meter: Meter = field(default_factory=Meter)
     wish: object | None = None  # what the door keeps for it
@@ -301,7 +300,6 @@ class Readings:
         self, reader: Reader, start: int, end: int, *, manual: bool, is_empty: bool
     ) -> None:
         """A read from `start` was answered, up to `end`; `is_empty`: with no message at all."""
-        reader.is_first = False
         if end <= start:
             return
         if not manual and start != reader.committed:

@@ -105,7 +105,7 @@ class Gets:
         offset = self.door.broker.readings.begin(
             reader, consumed=request.lastPackConsumed, manual=manual
         )
-        if not (reader.is_first or request.escFlowCtrl):
+        if not request.escFlowCtrl:  # a meter that measured nothing yet lets the first one through
             wait_ms = self._rules_of(reader).wait_ms(reader.meter, self.door.now_ms())
             if wait_ms > 0:
                 self.limited += 1
@@ -224,14 +224,12 @@ class Gets:
         reader = wish.reader
         is_pushed = PUSH in reader.client_id and not wish.is_hurried
         if is_pushed and not self._rules_of(reader).empties and not reader.is_gone:
-            reader.is_first = False
             self._say_nothing(wish)
             self.holds.answered(reader, self.door.loop, 0.0)
         else:
             self._answer_end(wish.call, reader)
 
     def _answer_end(self, call: Call, reader: Reader) -> None:
-        reader.is_first = False
         reader.meter.found_nothing(self.door.now_ms())
         self.holds.answered(reader, self.door.loop, PAUSE_S)
         call.answer(_refusal(TubeCode.NOT_FOUND, THE_END, -1))
