@@ -120,6 +120,21 @@ def test_an_unknown_user_is_refused_in_the_words_of_a_wrong_password():
     assert door.rules.refused == 2
 
 
+def test_refusals_are_said_in_the_log_once_a_second_and_with_their_number(caplog):
+    door = Door()
+    for _ in range(3):
+        with pytest.raises(AuthenticationFailed):
+            door.ask(door.signed(password=b"wrong"))
+    door.now_ms += 1_000
+    with pytest.raises(AuthenticationFailed):
+        door.ask(None)
+
+    assert [record.refused for record in caplog.records] == [1, 4]
+    assert "wrong" not in str([record.__dict__ for record in caplog.records]).replace(
+        "the user name or the signature is wrong", ""
+    )
+
+
 @pytest.mark.parametrize("after_ms", [-WINDOW_MS, WINDOW_MS])
 def test_a_signature_may_be_twenty_seconds_off(after_ms):
     door = Door()

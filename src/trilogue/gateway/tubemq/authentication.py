@@ -18,6 +18,7 @@ bring nothing with each read: so a connection remembers which client ids were ad
 from __future__ import annotations
 
 import hmac
+import logging
 from base64 import b64encode
 from collections import deque
 from collections.abc import Callable
@@ -37,6 +38,8 @@ from trilogue.wire.tubemq.master_pb2 import (
     MasterCertificateInfo,
 )
 
+log = logging.getLogger(__name__)
+
 WINDOW_MS = 20_000
 TOKEN_MS = 10 * 60_000
 GRACE_MS = TOKEN_MS  # after its end a token still serves to be told that it has ended
@@ -45,6 +48,8 @@ ADMITTED_MAX = 1_000  # client ids of a connection
 CLIENTS_MAX = 100_000  # client ids of a door
 USER_SIZE_MAX = 128
 SIGNATURE_SIZE_MAX = 128
+QUIET_MS = 1_000  # between lines about refusals
+SAID_MAX = 128  # characters of a client id in the log
 PARTS = 4  # of what consumers say to brokers
 
 NO_PROOF = "authentication is needed here: neither a signature nor a token came"
@@ -111,6 +116,7 @@ class Authentication:
         self.settings = settings
         self.tokens = Tokens(key, now_ms, checks_visit=settings.checks_visit)
         self.refused = 0
+        self._said_ms = -QUIET_MS
         self._credentials = credentials
         self._now_ms = now_ms
         self._nobody = hmac.digest(key, b"nobody", "sha256")  # signs for who is unknown
@@ -129,10 +135,20 @@ class Authentication:
             if isinstance(certificate, AuthorizedInfo):
                 user = "" if admitted is None else admitted.user
                 self.tokens.check_visit(certificate.visitAuthorizedToken, client_id, user)
-        except AuthenticationFailed:
-            self.refused += 1
+        except AuthenticationFailed as problem:
+            self._say(role, client_id, problem)
             raise
         return ANONYMOUS if admitted is None else admitted.principal
+
+    def _say(self, role: Role, client_id: str, problem: AuthenticationFailed) -> None:
+        """Note a refusal; at most one line a second, with how many there were by then."""
+        self.refused += 1
+        now_ms = self._now_ms()
+        if abs(now_ms - self._said_ms) < QUIET_MS:
+            return
+        self._said_ms = now_ms
+        fields = {"role": role.value, "client": client_id[:SAID_MAX], "problem": str(problem)}
+        log.warning("authentication.refused", extra={**fields, "refused": self.refused})
 
     def require_auth(
         self, role: Role, peer: Peer, client_id: str, certificate: Certificate
