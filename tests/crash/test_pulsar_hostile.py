@@ -8,23 +8,19 @@ from __future__ import annotations
 import contextlib
 import socket
 import struct
-import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Self
 
 import pulsar
 import pytest
 from tests.brokers import TrilogueForPulsar
+from tests.crash.hostile import ANSWER_WITHIN_S, GROWTH_MAX, Healthy, dial, resident
 from tests.crash.pulsar_load import client, closing
 
 from trilogue.wire.pulsar.commands import COMMANDS
 from trilogue.wire.pulsar.frame import MAX_FRAME_SIZE, simple
 from trilogue.wire.pulsar.pulsar_pb2 import BaseCommand
 
-GROWTH_MAX = 200 << 20
-ANSWER_WITHIN_S = 1.0
 ROUNDS = 40
 SLOW = 100
 TYPES = {row.field: row.type for row in COMMANDS}
@@ -84,50 +80,17 @@ def server(tmp_path: Path) -> Iterator[TrilogueForPulsar]:
     made.kill9()
 
 
-def resident(pid: int) -> int:
-    status = Path(f"/proc/{pid}/status").read_text()
-    (line,) = [each for each in status.splitlines() if each.startswith("VmRSS")]
-    return int(line.split()[1]) << 10
-
-
-def dial(address: str) -> socket.socket:
-    host, port = address.rsplit(":", 1)
-    return socket.create_connection((host, int(port)), timeout=10)
-
-
-class Healthy(threading.Thread):
-    """A client that sends one message after the other and notes how long each receipt took."""
-
-    def __init__(self, address: str) -> None:
-        super().__init__(daemon=True)
-        self.stopping = threading.Event()
-        self.slowest = 0.0
-        self.sent = 0
-        self.client = client(address)
-        self.producer = self.client.create_producer("healthy", send_timeout_millis=30_000)
-
-    def run(self) -> None:
-        while not self.stopping.wait(0.01):
-            began = time.monotonic()
-            self.producer.send(b"still here")
-            self.slowest = max(self.slowest, time.monotonic() - began)
-            self.sent += 1
-
-    def __enter__(self) -> Self:
-        self.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.stopping.set()
-        self.join(60)
-        self.client.close()
+def healthy_client(address: str) -> Healthy:
+    opened = client(address)
+    producer = opened.create_producer("healthy", send_timeout_millis=30_000)
+    return Healthy(lambda: producer.send(b"still here"), opened.close)
 
 
 def test_hostile_frames_cost_their_sender_the_connection_and_nobody_anything(
     server: TrilogueForPulsar,
 ):
     before = resident(server.pid)
-    with Healthy(server.address) as healthy:
+    with healthy_client(server.address) as healthy:
         for _ in range(ROUNDS):
             for name, content in HOSTILE.items():
                 for greeting in (b"", CONNECT):
@@ -155,7 +118,7 @@ def test_consumers_that_never_read_cost_two_buffers_each(server: TrilogueForPuls
         before = resident(server.pid)
         peers = []
         try:
-            with Healthy(server.address) as healthy:
+            with healthy_client(server.address) as healthy:
                 for number in range(SLOW):
                     peers.append(dial(server.address))
                     ask_for_everything(peers[-1], number)

@@ -1,0 +1,60 @@
+"""What tests of hostile peers share: a client that behaves meanwhile, and the server's memory."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Self
+
+GROWTH_MAX = 200 << 20
+ANSWER_WITHIN_S = 1.0
+
+
+def resident(pid: int) -> int:
+    """Bytes of memory that a process has."""
+    status = Path(f"/proc/{pid}/status").read_text()
+    (line,) = [each for each in status.splitlines() if each.startswith("VmRSS")]
+    return int(line.split()[1]) << 10
+
+
+def dial(address: str) -> socket.socket:
+    host, port = address.rsplit(":", 1)
+    return socket.create_connection((host, int(port)), timeout=10)
+
+
+class Healthy(threading.Thread):
+    """A client that asks for one thing after the other and notes how long each answer took."""
+
+    def __init__(self, ask: Callable[[], object], close: Callable[[], None]) -> None:
+        super().__init__(daemon=True)
+        self.ask, self.close = ask, close
+        self.stopping = threading.Event()
+        self.slowest = 0.0
+        self.sent = 0
+
+    def run(self) -> None:
+        while not self.stopping.wait(0.01):
+            began = time.monotonic()
+            self.ask()
+            self.slowest = max(self.slowest, time.monotonic() - began)
+            self.sent += 1
+
+    def wait_for(self, more: int, seconds: float = 60.0) -> None:
+        """Until it was answered so many times more."""
+        wanted, ends = self.sent + more, time.monotonic() + seconds
+        while self.sent < wanted:
+            assert self.is_alive(), "it was not answered"
+            assert time.monotonic() < ends, f"{self.sent} of {wanted} answers"
+            time.sleep(0.01)
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stopping.set()
+        self.join(60)
+        self.close()

@@ -1,0 +1,123 @@
+"""Killed, stopped or frozen under TubeMQ's clients: checks.md 1, 2, 3 and 28 for its doors.
+
+A TubeMQ client does not send again what may have arrived, so nothing is there twice either; all of
+one producer stands in its partition in the order in which it was sent.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from tests.brokers import TrilogueForTubeMQ
+from tests.crash.ledger import Ledger
+from tests.crash.load import running
+from tests.crash.tubemq_load import judge, make_topics, tube_load
+
+BACK_WITHIN = 4.0  # seconds from the start to the first answer: three, and a client tries late
+ACKS_WITHIN = 60.0
+SETTINGS = {"journal.file-age": "1s", "tubemq.hold": "200ms"}  # many flushes: kills meet them
+
+Tell = Callable[[object], None]
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[TrilogueForTubeMQ]:
+    made = TrilogueForTubeMQ(tmp_path / "data", SETTINGS)
+    made.start()
+    make_topics(made)
+    yield made
+    made.kill9()
+
+
+def kill(server: TrilogueForTubeMQ) -> None:
+    server.kill9()
+
+
+def stop(server: TrilogueForTubeMQ) -> None:
+    assert server.stop() == 0, server.output
+
+
+def run(
+    server: TrilogueForTubeMQ,
+    end: Callable[[TrilogueForTubeMQ], None],
+    chance: random.Random,
+    *,
+    rounds: int,
+    acks_a_round: int,
+) -> tuple[Ledger, list[float]]:
+    """End the server `rounds` times under load; the ledger and the times to the first answer."""
+    ledger = Ledger(chance.randbytes(8))
+    loads = tube_load(server, ledger, seed=chance.randrange(10**6))
+    back: list[float] = []
+    with running(loads):
+        for _ in range(rounds):
+            ledger.wait_for_acks(acks_a_round + chance.randrange(acks_a_round), ACKS_WITHIN)
+            end(server)
+            began = time.monotonic()
+            server.start()
+            back.append(ledger.wait_for_acks(1, ACKS_WITHIN) - began)
+            if end is stop:
+                assert frames_read(server) <= 2, "an orderly end leaves nothing to recover"
+        ledger.wait_for_acks(acks_a_round, ACKS_WITHIN)
+    assert loads[-1].went_back == [], "what was confirmed came again"
+    assert len(ledger.tailed) > 0
+    return ledger, back
+
+
+def frames_read(server: TrilogueForTubeMQ) -> int:
+    """How many frames of the journal it had to read at its last start."""
+    (said,) = re.findall(r"log\.recovered.*?frames\D+(\d+)", server.output)
+    return int(said)
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize(
+    ("end", "rounds", "acks"),
+    [
+        pytest.param(kill, 4, 1_500, id="kill9"),
+        pytest.param(stop, 3, 1_000, id="sigterm"),
+        pytest.param(kill, 15, 20_000, id="kill9-long", marks=pytest.mark.long),
+        pytest.param(stop, 6, 20_000, id="sigterm-long", marks=pytest.mark.long),
+    ],
+)
+def test_nothing_tubemq_clients_sent_is_lost_repeated_or_moved(
+    *,
+    server: TrilogueForTubeMQ,
+    chance: random.Random,
+    tell: Tell,
+    end: Callable[[TrilogueForTubeMQ], None],
+    rounds: int,
+    acks: int,
+):
+    ledger, back = run(server, end, chance, rounds=rounds, acks_a_round=acks)
+
+    verdict = judge(server, ledger)
+    tell(f"{verdict}; first answer after {', '.join(f'{each:.2f}' for each in back)} s")
+    assert verdict.bad == {}, verdict.examples
+    assert verdict.acked >= rounds * acks
+    assert max(back) <= BACK_WITHIN
+
+
+@pytest.mark.parametrize("seconds", [2, pytest.param(15, marks=pytest.mark.long)])
+def test_a_server_that_was_frozen_goes_on_as_if_nothing_had_been(
+    server: TrilogueForTubeMQ, chance: random.Random, tell: Tell, seconds: int
+):
+    """check 28."""
+    ledger = Ledger(chance.randbytes(8))
+    with running(tube_load(server, ledger, seed=1)):
+        ledger.wait_for_acks(1_000, ACKS_WITHIN)
+        server.running.signal(signal.SIGSTOP)
+        threading.Event().wait(seconds)
+        server.running.signal(signal.SIGCONT)
+        ledger.wait_for_acks(1_000, ACKS_WITHIN)
+
+    verdict = judge(server, ledger)
+    tell(verdict)
+    assert verdict.bad == {}, verdict.examples
