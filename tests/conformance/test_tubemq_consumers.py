@@ -139,7 +139,7 @@ def test_a_filter_lets_through_what_it_names(tube_client: Client, topic: str, ty
     producer.sent(Out(topic, b"9"))
     wanted = [number for number in range(9) if "abc"[number % 3] in types]
 
-    consumer = tube_client.pull("filters", {topic: types})
+    consumer = tube_client.pull(f"filters_{topic}", {topic: types})
 
     assert values(consumer.receive(len(wanted))) == wanted
     assert consumer.nothing_comes()

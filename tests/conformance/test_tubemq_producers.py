@@ -35,7 +35,7 @@ def test_messages_come_back_as_they_were(tube: TubeBroker, tube_client: Client, 
     producer = tube_client.producer(topic)
     results = producer.sent(*sent, at_once=at_once)
 
-    reads = tube_client.pull("readers", {topic: []}).receive(len(sent))
+    reads = tube_client.pull(f"of_{topic}", {topic: []}).receive(len(sent))
 
     by_body = {read.body: read for read in reads}
     assert set(by_body) == {out.body for out in sent}
@@ -51,7 +51,7 @@ def test_sends_that_wait_for_each_other_keep_their_order(tube: TubeBroker, tube_
     producer = tube_client.producer(topic)
     results = producer.sent(*numbers(topic, 0, 100))
 
-    reads = tube_client.pull("readers", {topic: []}).receive(100)
+    reads = tube_client.pull(f"of_{topic}", {topic: []}).receive(100)
 
     assert [int(read.body) for read in reads] == [*range(100)]
     assert len({result.id for result in results}) == 100
@@ -65,7 +65,7 @@ def test_two_thousand_sends_on_their_way_are_all_taken(tube: TubeBroker, tube_cl
 
     results = producer.sent(*numbers(topic, 0, 2000), at_once=True)
 
-    reads = tube_client.pull("readers", {topic: []}).receive(2000)
+    reads = tube_client.pull(f"of_{topic}", {topic: []}).receive(2000)
     assert {int(read.body) for read in reads} == {*range(2000)}
     assert len({result.id for result in results}) == 2000
 
@@ -75,7 +75,7 @@ def test_partitions_take_turns(tube: TubeBroker, tube_client: Client):
     producer = tube_client.producer(topic)
     results = producer.sent(*numbers(topic, 0, 40))
 
-    reads = tube_client.pull("readers", {topic: []}).receive(40)
+    reads = tube_client.pull(f"of_{topic}", {topic: []}).receive(40)
 
     by_partition = {f"1:{topic}:{number}" for number in range(4)}
     assert {read.partition for read in reads} == by_partition

@@ -18,6 +18,7 @@ from tests.conformance.clients.tubemq import (
     Producer,
     connect,
     driver_process,
+    servers,
 )
 
 pytestmark = pytest.mark.java
@@ -45,19 +46,22 @@ def driver(tube_drivers: dict[str, Process]) -> Process:
     return tube_drivers.setdefault("trilogue", driver_process())
 
 
-@pytest.fixture(params=brokers.tubemq_names())
+@pytest.fixture(params=servers())
 def quick(
-    request: pytest.FixtureRequest, tmp_path: Path, tubemq_of_the_session: list[TubeBroker]
+    request: pytest.FixtureRequest,
+    tmp_path_factory: pytest.TempPathFactory,
+    tubemq_of_the_session: list[TubeBroker],
 ) -> Iterator[TubeBroker]:
     """A server that soon misses a member (the real one within half a minute)."""
+    root = tmp_path_factory.mktemp(request.param)
     if request.param == "tubemq":
         if not tubemq_of_the_session:
-            real = brokers.make_tubemq("tubemq", tmp_path)
+            real = brokers.make_tubemq("tubemq", root)
             tubemq_of_the_session.append(real)
             real.start()
         yield tubemq_of_the_session[0]
         return
-    made = brokers.make_tubemq(request.param, tmp_path, QUICK)
+    made = brokers.make_tubemq(request.param, root, QUICK)
     made.start()
     yield made
     made.kill9()

@@ -17,6 +17,9 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import pytest
+from _pytest.mark.structures import ParameterSet
+from tests import brokers
 from tests.conformance.clients.base import DEADLINE, Deadline
 from tests.conformance.clients.pulsar import CALL_S, ClientError, Process, Thing
 from tests.conformance.clients.pulsar_libraries import QUICK_START, is_older
@@ -31,6 +34,14 @@ CLASSES = ROOT / "build" / "tubemq-clients" / f"java-{VERSION}"
 HEARTBEAT_MS = 400  # of the client, which has 13 s of its own
 SUCCESS, END = 200, 404
 Topics = Mapping[str, Sequence[str]]
+
+
+def servers() -> list[ParameterSet]:
+    """Which servers the tests meet, as parameters: the real one is for long runs."""
+    return [
+        pytest.param(name, marks=[pytest.mark.long] if name == "tubemq" else [])
+        for name in brokers.tubemq_names()
+    ]
 
 
 def driver_process() -> Process:
