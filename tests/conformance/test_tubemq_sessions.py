@@ -172,10 +172,7 @@ def test_who_proves_who_it_is_may_balance_itself(locked: TrilogueForTubeMQ, driv
     consumer = client.balance("alices_own", {topic: []})
     assert consumer.began.ok
 
-    deadline = Deadline("the partitions")
-    while not consumer.meta:
-        deadline.check()
-    for partition in consumer.meta:
+    for partition in consumer.wait_for_meta():
         assert consumer.attach(partition, 0).ok
 
     assert [int(read.body) for read in consumer.receive(5)] == [*range(5)]

@@ -11,6 +11,7 @@ taken = consumer.get(); consumer.confirm(taken, consumed=False)
 from __future__ import annotations
 
 import base64
+import contextlib
 import subprocess
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
@@ -262,6 +263,15 @@ class Balancing(Consumer):
     def meta(self) -> dict[str, bool]:
         """Partitions, and whether they may be subscribed."""
         return dict(self.call("meta"))  # type: ignore[call-overload]
+
+    def wait_for_meta(self) -> dict[str, bool]:
+        """Until it is told: one that has to prove who it is does so when it is asked to."""
+        deadline = Deadline("the partitions")
+        while True:
+            with contextlib.suppress(ClientError):
+                if found := self.meta:
+                    return found
+            deadline.check()
 
     @property
     def attached(self) -> list[str]:
