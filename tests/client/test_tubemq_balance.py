@@ -107,6 +107,8 @@ async def test_a_partition_is_given_back_when_its_pack_in_hand_is_confirmed(
     batch = await consumer.get(5)
     giving = asyncio.ensure_future(told(server, consumer, ONLY_DISCONNECT, 1))
     await eventually(lambda: not server.events)
+    for _ in range(3):
+        await consumer.reading.beat()  # there and back: it would have been given back by now
     assert not [one for one in server.all("consumerRegisterC2B") if one.opType == 32]
     await consumer.confirm(batch)
     await giving

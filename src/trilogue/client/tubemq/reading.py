@@ -1,7 +1,7 @@
-"""What a consumer does at brokers: takes partitions, keeps them, gets messages, confirms them.
+"""How a consumer gets messages of its partitions, and confirms them.
 
-Messages are asked for only while the application waits for some, and at `fetch_at_once` partitions
-at most. All is done in callbacks; only what must be told to brokers in order waits in a lock.
+They are asked for only while the application waits for some, and at `fetch_at_once` partitions at
+most. All of it is callbacks: there is no task that reads.
 """
 
 from __future__ import annotations
@@ -19,44 +19,29 @@ from trilogue.client.errors import ClientError, ConnectionLost
 from trilogue.client.pool import Address
 from trilogue.client.tubemq.errors import NoMessage, TubeError
 from trilogue.client.tubemq.message import Batch, Message, decoded
-from trilogue.client.tubemq.metadata import Place
-from trilogue.client.tubemq.options import Confirm, ConsumerOptions, Position
-from trilogue.client.tubemq.partitions import Held, Holding, Offsets, State
+from trilogue.client.tubemq.options import Confirm, ConsumerOptions
+from trilogue.client.tubemq.partitions import Held, Offsets, State
+from trilogue.client.tubemq.registering import FORGOTTEN, LOST, Registering
 from trilogue.client.tubemq.servers import log
-from trilogue.client.tubemq.session import PASSES, UNDEFINED, Session, asked, sensible
+from trilogue.client.tubemq.session import PASSES, Session, asked
 from trilogue.wire.tubemq.broker_pb2 import (
     CommitOffsetRequestC2B,
     CommitOffsetResponseB2C,
     GetMessageRequestC2B,
     GetMessageResponseB2C,
-    HeartBeatRequestC2B,
-    HeartBeatResponseB2C,
-    RegisterRequestC2B,
-    RegisterResponseB2C,
 )
 from trilogue.wire.tubemq.errors import TubeCode
-from trilogue.wire.tubemq.messages import Failure
 from trilogue.wire.tubemq.methods import BY_NAME
 
 GET: Final = BY_NAME["getMessagesC2B"]
-REGISTER, UNREGISTER = 31, 32
-LAST_CONSUMED, LAST_NOT_CONSUMED = 0, 1
-"""readStatus of an unregistration."""
-AT_ONCE: Final = 100
-"""Partitions that are registered or given back at a time."""
-LOST: Final = frozenset({TubeCode.PARTITION_OCCUPIED, TubeCode.DUPLICATE_PARTITION})
-"""Somebody else has the partition."""
-FORGOTTEN: Final = frozenset(
-    {TubeCode.NO_NODE, TubeCode.UNAUTHORIZED, TubeCode.CERTIFICATE_FAILURE}
-)
-"""The broker does not know us as the partition's reader (any more): to be registered again."""
 PAUSES_S: Final = {TubeCode.FORBIDDEN: 2.0, TubeCode.MOVED: 0.2}
 """How long a partition is left alone after a refusal (wire fact); else PAUSE_S."""
 PAUSE_S: Final = 0.3
 MILLISECOND: Final = 0.001
+PROBLEMS_MAX: Final = 100
 
 
-class Reading:
+class Reading(Registering):
     """The partitions of one consumer, and the messages on their way from them."""
 
     def __init__(
@@ -66,176 +51,19 @@ class Reading:
         topics: Mapping[str, frozenset[str]],
         options: ConsumerOptions,
     ) -> None:
-        self.holding = Holding()
-        self.problems: deque[ClientError] = deque(maxlen=AT_ONCE)
+        super().__init__(session, group, topics, options)
+        self.settled = asyncio.Event()
+        """Set whenever a pack was confirmed or rolled back."""
+        self.problems: deque[ClientError] = deque(maxlen=PROBLEMS_MAX)
         """What the next `get` raises, once."""
         self.dropped = 0
         """Messages that were not what their checksum says."""
-        self.lock = asyncio.Lock()
-        self.settled = asyncio.Event()
-        """Set whenever a pack was confirmed or rolled back."""
-        self._session = session
-        self._group = group
-        self._topics = topics
-        self._options = options
         self._loop = asyncio.get_running_loop()
-        self._seen: set[str] = set()
-        self._again: dict[str, Place] = {}
-        self._sign: set[Address] = set()
         self._connecting: set[Address] = set()
         self._full: deque[Batch] = deque()
         self._waiting: deque[asyncio.Future[None]] = deque()
         self._wanted = 0
         self._timer: asyncio.TimerHandle | None = None
-
-    # Taking partitions and giving them back.
-
-    async def take(self, places: Iterable[Place]) -> list[ClientError]:
-        """Register for partitions as far as they are to be had; why the others are not.
-
-        One that somebody else still reads (410) is let go until the next round (seed 002).
-        """
-        wanted = [place for place in places if place.key not in self.holding]
-        troubles = []
-        for at in range(0, len(wanted), AT_ONCE):
-            results = await asyncio.gather(
-                *(self.register(place) for place in wanted[at : at + AT_ONCE]),
-                return_exceptions=True,
-            )
-            for place, result in zip(wanted[at : at + AT_ONCE], results, strict=False):
-                if isinstance(result, ClientError):
-                    log.info(
-                        "tubemq.not_registered",
-                        extra={"partition": place.key, "problem": str(result)},
-                    )
-                    troubles.append(result)
-                elif isinstance(result, BaseException):
-                    raise result
-        return troubles
-
-    async def register(self, place: Place, offset: int | None = None) -> None:
-        """Become the reader of a partition, where the group was or at an offset; TubeError."""
-        self._session.check()
-        first, bound = place.key not in self._seen, self._options.bound
-        if offset is None and first and bound is not None:
-            offset = bound.offsets.get(place.key)
-        request = RegisterRequestC2B(
-            opType=REGISTER,
-            clientId=self._session.client_id,
-            groupName=self._group,
-            topicName=place.topic,
-            partitionId=place.partition_id,
-            readStatus=self._options.position if first else Position.FIRST,
-            filterCondStr=sorted(self._topics.get(place.topic, ())),
-            currOffset=offset if offset is not None and offset >= 0 else None,
-            qryPriorityId=UNDEFINED,
-            authInfo=self._session.credentials.for_consumer(signed=True),
-        )
-        connection = await self._session.servers.get(place.address)
-        answer = await asked(connection, "consumerRegisterC2B", request, RegisterResponseB2C)
-        self._seen.add(place.key)
-        self.holding.add(
-            Held(
-                place,
-                self._topics.get(place.topic, frozenset()),
-                offset=answer.currOffset if answer.HasField("currOffset") else -1,
-                max_offset=answer.maxOffset if answer.HasField("maxOffset") else -1,
-            )
-        )
-        self._pump()
-
-    async def give_back(self, helds: Iterable[Held]) -> None:
-        """Register no more for partitions; what of them is not confirmed is read by others."""
-        leaving = list(helds)
-        for at in range(0, len(leaving), AT_ONCE):
-            results = await asyncio.gather(
-                *(self._unregister(held) for held in leaving[at : at + AT_ONCE]),
-                return_exceptions=True,
-            )
-            for result in results:
-                if isinstance(result, ClientError):
-                    log.info("tubemq.not_unregistered", extra={"problem": str(result)})
-                elif isinstance(result, BaseException):
-                    raise result
-
-    async def _unregister(self, held: Held) -> None:
-        # A get under way or a pack in hand is not consumed, whatever was before.
-        consumed = held.consumed and held.state is State.IDLE
-        self.holding.drop(held)
-        place = held.place
-        request = RegisterRequestC2B(
-            opType=UNREGISTER,
-            clientId=self._session.client_id,
-            groupName=self._group,
-            topicName=place.topic,
-            partitionId=place.partition_id,
-            readStatus=LAST_CONSUMED if consumed else LAST_NOT_CONSUMED,
-            authInfo=self._session.credentials.for_consumer(signed=place.address in self._sign),
-        )
-        connection = await self._session.servers.get(place.address)
-        await asked(connection, "consumerRegisterC2B", request, RegisterResponseB2C)
-
-    async def move(self, key: str, offset: int) -> None:
-        """Read a partition from an offset on; TubeError. What is in hand of it is void."""
-        async with self.lock:
-            held = self.holding.get(key)
-            if held is None:
-                raise TubeError(TubeCode.NO_PARTITION_ASSIGNED, "not ours now", key)
-            with suppress(*PASSES, TubeError):
-                await self._unregister(held)
-            await self.register(held.place, offset)
-
-    def _lose(self, held: Held, *, again: bool) -> None:
-        """A broker says that a partition is not ours."""
-        if self.holding.drop(held) and again:
-            self._again[held.key] = held.place
-            self._session.spawn(self.renew())
-
-    async def renew(self) -> None:
-        """Register again where brokers forgot us (411)."""
-        async with self.lock:
-            again, self._again = self._again, {}
-            if again:
-                await self.take(again.values())
-
-    # Heartbeats.
-
-    async def live(self) -> None:
-        """Tell every broker that its partitions are still read, until the end."""
-        while True:
-            await asyncio.sleep(self._session.core.options.heartbeat_s)
-            await self.beat()
-
-    async def beat(self) -> None:
-        """Send a heartbeat to each broker."""
-        async with self.lock:
-            brokers = self.holding.by_broker()
-            await asyncio.gather(*(self._beat_at(*one) for one in brokers.items()))
-
-    async def _beat_at(self, address: Address, helds: list[Held]) -> None:
-        request = HeartBeatRequestC2B(
-            clientId=self._session.client_id,
-            groupName=self._group,
-            readStatus=Position.FIRST,
-            partitionInfo=[str(held.place) for held in helds],
-            qryPriorityId=UNDEFINED,
-            authInfo=self._session.credentials.for_consumer(signed=address in self._sign),
-        )
-        try:
-            connection = await self._session.servers.get(address)
-            answer = await asked(connection, "consumerHeartbeatC2B", request, HeartBeatResponseB2C)
-            with sensible(address):
-                failures = [Failure.parse(text) for text in answer.failureInfo]
-        except ClientError as problem:
-            if isinstance(problem, TubeError) and problem.error is TubeCode.CERTIFICATE_FAILURE:
-                self._sign.add(address)
-            log.warning("tubemq.no_heartbeat", extra={"broker": address, "problem": str(problem)})
-            return
-        (self._sign.add if answer.requireAuth else self._sign.discard)(address)
-        for failure in failures:
-            held = self.holding.get(str(failure.partition.key))
-            if held is not None:
-                self._lose(held, again=failure.code not in LOST)
 
     # Getting messages.
 
