@@ -9,15 +9,12 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
 
 import pulsar
 import pytest
 from confluent_kafka import TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
 from tests.conformance.clients import tubemq as java
 from tests.conformance.clients.pulsar import Process
 from tests.conformance.test_across import (
@@ -27,7 +24,6 @@ from tests.conformance.test_across import (
     PHASES,
     WAIT_S,
     Told,
-    World,
     key_of,
     offset_of,
     read_by_kafka,
@@ -35,143 +31,25 @@ from tests.conformance.test_across import (
     write_by_kafka,
     write_by_pulsar,
 )
+from tests.conformance.tubes import (
+    MINUTE,
+    Seen,
+    Tubes,
+    as_seen,
+    as_told,
+    groups,
+    message,
+)
 from tests.server import start_server
 
-from trilogue.client.tubemq import Message, NoMessage
+from trilogue.client.tubemq import Message
 from trilogue.client.tubemq.sync import TubeClient
 from trilogue.entry.convert import read_messages
 from trilogue.entry.entry import Format
 from trilogue.entry.walk import read_header, walk_headers
 from trilogue.log.sealed import SealedLog
 
-OFFSET_OF_ID = (1 << 44) - 1
 LIBRARIES = ("own", pytest.param("java", marks=pytest.mark.java))
-MINUTE, MINUTE_MS = "202009131226", 1_599_999_960_000  # in UTC
-_groups = itertools.count(1)
-
-
-class Seen(NamedTuple):
-    """A message as a TubeMQ client has it."""
-
-    offset: int
-    body: bytes
-    attributes: dict[str, str]
-    type: str | None
-    time: str | None
-
-
-@dataclass
-class Tubes(World):
-    """A server, what was written to it, and clients of all kinds."""
-
-    driver: Callable[[], Process] = field(kw_only=True)
-    tube_topic: str = ""
-
-    @property
-    def master(self) -> str:
-        return self.server.doors["tubemq-master"]
-
-    def topic(self, name: str, partitions: int = 1, **config: str) -> str:
-        made = f"{name}-{next(_groups)}"
-        admin = AdminClient({"bootstrap.servers": self.server.kafka})
-        admin.create_topics([NewTopic(made, partitions, config=config)])[made].result(WAIT_S)
-        return made
-
-    def write(self, library: str, *messages: Message) -> list[int]:
-        """Write one after the other; their offsets."""
-        topics = {each.topic for each in messages}
-        if library == "own":
-            with TubeClient(self.master) as client, client.producer(*topics) as producer:
-                return [each.result(WAIT_S).offset for each in producer.submit_many(messages)]
-        client = java.connect(self.driver(), self.master)
-        producer = client.producer(*topics)
-        found = producer.sent(*(_out(each) for each in messages))
-        client.close()
-        return [each.offset for each in found]
-
-    def read(self, library: str, topic: str, count: int, types: tuple[str, ...] = ()) -> list[Seen]:
-        """Read so many messages from the beginning; ours also sees that no more come."""
-        group = f"across-{next(_groups)}"
-        if library == "own":
-            return self._read_by_ours(group, topic, count, types)
-        client = java.connect(self.driver(), self.master)
-        consumer = client.pull(group, {topic: list(types)})
-        found = consumer.receive(count, WAIT_S)
-        client.close()
-        return [
-            Seen(each.id & OFFSET_OF_ID, each.body, each.own_attributes, each.type, each.time)
-            for each in found
-        ]
-
-    def _read_by_ours(
-        self, group: str, topic: str, count: int, types: tuple[str, ...]
-    ) -> list[Seen]:
-        found: list[Seen] = []
-        with (
-            TubeClient(self.master) as client,
-            client.consumer(group, {topic: types}) as consumer,
-        ):
-            while len(found) < count:
-                batch = consumer.get(WAIT_S)
-                found += [seen(each) for each in batch]
-                consumer.confirm(batch)
-            with pytest.raises(NoMessage):
-                consumer.get(0.05)
-        return found
-
-
-def _out(message: Message) -> java.Out:
-    own = {name: text for name, text in message.attributes.items() if not name.startswith("$")}
-    return java.Out(message.topic, message.body, own, message.type, message.time)
-
-
-def seen(message: Message) -> Seen:
-    own = {name: text for name, text in message.attributes.items() if not name.startswith("$")}
-    assert message.message_id is not None
-    offset = message.message_id & OFFSET_OF_ID
-    return Seen(offset, message.body, own, message.type, message.time)
-
-
-def message(topic: str, index: int) -> Message:
-    """Every third without attributes, every other third with a key."""
-    made = Message(topic, b"value %d " % index * 30)
-    if index % 3:
-        made.attributes = {"a": "1", "ü": "zwei ü", "number": str(index)}
-        made.put_system_header(f"type {index % 2}", MINUTE)
-    if index % 3 == 1:
-        made.attributes["trilogue.key"] = f"schlüssel {index}"
-    return made
-
-
-def as_told(message: Message, offset: int) -> Told:
-    """What readers of the others are to see of it; 0 where the time is that of the append."""
-    headers = [(name, text.encode()) for name, text in seen_attributes(message).items()]
-    if message.type is not None:
-        headers.append(("trilogue.type", message.type.encode()))
-    key = message.attributes.get("trilogue.key")
-    time_ms = MINUTE_MS if message.time else 0
-    return Told(offset, key and key.encode(), message.body, tuple(headers), time_ms)
-
-
-def seen_attributes(message: Message) -> dict[str, str]:
-    return {
-        name: text
-        for name, text in message.attributes.items()
-        if not name.startswith(("$", "trilogue."))
-    }
-
-
-def as_seen(told: Told) -> Seen:
-    """What TubeMQ's clients are to see of what the others wrote."""
-    attributes = {"trilogue.timestamp": str(told.time_ms)}
-    if told.key is not None and told.key.startswith(b"\xff"):
-        attributes["trilogue.key.base64"] = "/wA"
-    elif told.key is not None:
-        attributes["trilogue.key"] = told.key.decode()
-    if told.value is None:
-        attributes["trilogue.value"] = "null"
-    attributes |= {name: (text or b"").decode() for name, text in told.headers}
-    return Seen(told.offset, told.value or b"", attributes, None, MINUTE)
 
 
 @pytest.fixture(scope="module", params=PHASES)
@@ -351,7 +229,7 @@ def test_a_topic_of_several_partitions_is_read_whole(world: Tubes, client: pulsa
     found: dict[str, list[int]] = {}
     with (
         TubeClient(world.master) as tube,
-        tube.consumer(f"three-{next(_groups)}", topic) as consumer,
+        tube.consumer(f"three-{next(groups)}", topic) as consumer,
     ):
         while sum(map(len, found.values())) < 90:
             batch = consumer.get(WAIT_S)
@@ -477,7 +355,7 @@ def test_pulsar_goes_to_a_time_and_to_an_id_of_what_tubemq_wrote(
     reader = client.create_reader(world.tube_topic, pulsar.MessageId.earliest)
     found = read_by_pulsar(reader, COUNT)
     published = [each.publish_timestamp() for each in found]
-    consumer = client.subscribe(world.tube_topic, f"seek-{next(_groups)}")
+    consumer = client.subscribe(world.tube_topic, f"seek-{next(groups)}")
 
     consumer.seek(published[COUNT // 2])
     by_time = offset_of(consumer.receive(int(WAIT_S * 1000)).message_id())
