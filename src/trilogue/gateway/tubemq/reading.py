@@ -210,10 +210,10 @@ class _Work:
         try:
             for at, length, base, delta, producer_id, view in entries_from(slices, start):
                 entry = view[at : at + length]
-                room.count += 1
                 has_room = True
                 if hidden.has(view[at + ATTRIBUTES_AT], base, producer_id):
                     room.next_offset = base + delta + 1
+                    room.count += 1
                 elif view[at + FORMAT_AT] & 3 == Format.TUBEMQ:
                     has_room = self._take(entry, room, base)
                 elif on_loop and (weight := weight + weight_of(entry)) > CONVERTED_ON_LOOP:
@@ -237,6 +237,7 @@ class _Work:
     def _take(self, entry: memoryview, room: _Room, base: int) -> bool:
         """Take a stored message; False when there is no room for it."""
         found = self._picked(entry, base, 1)
+        room.count += 1
         if not all(map(room.put, found.messages)):
             return False
         room.next_offset = found.next_offset
