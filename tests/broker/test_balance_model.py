@@ -180,7 +180,7 @@ class World(RuleBasedStateMachine):
                 if self.reads.get(part) == client.name:
                     del self.reads[part]
                 client.unsaid.discard(part)
-            elif part not in self.reads:
+            elif part not in self.reads and part in self.parts:
                 self.reads[part] = client.name
                 client.unsaid.add(part)
 
