@@ -18,7 +18,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Coroutine
+from collections import deque
+from collections.abc import AsyncIterator, Coroutine
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
 from google.protobuf.message import Message
@@ -52,6 +54,7 @@ PATIENCE = 0.9  # of a request's timeout: then there is still time for the answe
 TIMERS_S = 0.001  # by which a timer may be early
 WRONG_SERVICE = "Service Type is invalid!"
 IS_STANDBY = "this master is a standby"
+PACKS_MAX = 8  # read for one connection at a time: each may be as large as a message
 UNDECODABLE_MAX = 100  # requests of one connection that were none: enough of that
 
 
@@ -70,6 +73,8 @@ class TubeConnection(Connection, Peer):
         self._undecodable = 0
         self._had_empty = False
         self._leaving = False
+        self._packs = 0
+        self._waiting: deque[asyncio.Future[None]] = deque()
         self._stopped_s = 0.0  # since when it is not read, 0: it is
         self._stopped_at = -1  # what it had received by then
         self._patience: asyncio.TimerHandle | None = None
@@ -102,12 +107,16 @@ class TubeConnection(Connection, Peer):
         super().turn_over()
         if self.stream.stops:
             self._note_stop()
+        if self._waiting:
+            self.tell_writable()
 
     def closed(self) -> None:
         """The connection is gone, and so is whoever held an answer for it."""
         super().closed()
         self.side.connections.pop(self, None)
         self._be_patient(None)
+        while self._waiting:
+            self._wake_one()
         held, self.held = self.held, {}
         for each in held.values():
             try:
@@ -137,6 +146,37 @@ class TubeConnection(Connection, Peer):
     def taken_back(self, receipts: list[Buffer], problem: BaseException) -> list[Buffer]:
         """Refusals instead of answers to sends."""
         return send.taken_back(receipts, problem)
+
+    # ---- packs of messages
+
+    @asynccontextmanager
+    async def room_for_pack(self) -> AsyncIterator[None]:
+        """Wait until the peer reads, and few packs are read for it: one may have thousands of gets.
+
+        Comes back when the connection is gone, too.
+        """
+        while not self.is_gone and (self.write_paused or self._packs >= PACKS_MAX):
+            waiter = self.door.loop.create_future()
+            self._waiting.append(waiter)
+            await waiter
+        self._packs += 1
+        try:
+            yield
+        finally:
+            self._packs -= 1
+            self._wake_one()
+
+    def tell_writable(self) -> None:
+        """Let gets go on that wait for the peer to read."""
+        for _ in range(PACKS_MAX - self._packs):
+            self._wake_one()
+
+    def _wake_one(self) -> None:
+        while self._waiting:
+            waiter = self._waiting.popleft()
+            if not waiter.done():
+                waiter.set_result(None)
+                return
 
     # ---- requests
 

@@ -48,6 +48,7 @@ TOO_FAST: Final = "RpcServer consume speed limit!"
 CLOSED: Final = (
     "[Partition Closed] Partition has been closed, for topic={},partitionId={} of Broker=1"
 )
+LET_GO: Final = "the consumer was let go of meanwhile"
 AT_WORK: Final = "the partition is being read for an earlier request"
 
 
@@ -157,13 +158,17 @@ class Gets:
     async def _read_later(
         self, call: Call, reader: Reader, offset: int, later: Later, *, manual: bool
     ) -> None:
-        try:
-            pack = await self.door.loop.run_in_executor(self.door.executor, later.run)
-        finally:
-            turn_of(reader).busy = False
-        if reader.is_gone:
-            raise Refusal(TubeCode.NO_NODE, "the consumer was let go of meanwhile")
-        self._hand_out(call, reader, offset, pack, manual=manual)
+        turn = turn_of(reader)
+        async with call.connection.room_for_pack():
+            try:
+                if call.connection.is_gone:
+                    return
+                pack = await self.door.loop.run_in_executor(self.door.executor, later.run)
+            finally:
+                turn.busy = False
+            if reader.is_gone:
+                raise Refusal(TubeCode.NO_NODE, LET_GO)
+            self._hand_out(call, reader, offset, pack, manual=manual)
 
     def _hand_out(
         self, call: Call, reader: Reader, offset: int, pack: Pack, *, manual: bool
@@ -190,6 +195,10 @@ class Gets:
     def _serve(self, wish: Wish) -> None:
         """Something arrived for it."""
         call, reader, manual = wish.call, wish.reader, wish.manual
+        if call.connection.write_paused:
+            turn_of(reader).busy = True
+            self.door.spawn(self._worked(call, self._serve_later(wish)))
+            return
         offset = self.door.broker.readings.begin(reader, consumed=False, manual=manual)
         if offset >= reader.partition.log.stable_end:
             if not self.holds.hold(call, reader, manual=manual):
@@ -202,6 +211,16 @@ class Gets:
             return
         if work is not None:
             self.door.spawn(self._worked(call, work))
+
+    async def _serve_later(self, wish: Wish) -> None:
+        """Something arrived, but the peer does not read: wait, or it costs a pack for each get."""
+        call, reader = wish.call, wish.reader
+        async with call.connection.room_for_pack():
+            turn_of(reader).busy = False
+            if reader.is_gone:
+                raise Refusal(TubeCode.NO_NODE, LET_GO)
+            if not call.connection.is_gone:
+                self._serve(wish)
 
     async def _worked(self, call: Call, work: Coroutine[Any, Any, None]) -> None:
         try:
