@@ -12,10 +12,12 @@ import os
 import signal
 import struct
 import subprocess
+import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from tests.conformance.clients.base import Deadline
 from tests.tools import require, require_program, require_root
 
 WRITES = "pwritev2,pwritev,pwrite64,write,fdatasync,fsync,sync_file_range"
@@ -103,8 +105,17 @@ class CutDisk:
             os.close(handle)
 
     def reboot(self) -> None:
+        """Mount it anew, once the last process of before is gone: until then it is the old one."""
         unmount(self.root)
+        deadline = Deadline(f"the end of all that used {self.root}", 30)
+        while self.is_used():
+            deadline.check(None)
+            time.sleep(0.02)
         self.mount()
+
+    def is_used(self) -> bool:
+        asked = ["losetup", "-j", str(self.image)]
+        return bool(subprocess.run(asked, capture_output=True, check=True).stdout)
 
     def close(self) -> None:
         unmount(self.root)

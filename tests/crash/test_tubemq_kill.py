@@ -15,10 +15,17 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from confluent_kafka.admin import (
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    ResourceType,
+)
 from tests.brokers import TrilogueForTubeMQ
 from tests.crash.ledger import Ledger
 from tests.crash.load import running
-from tests.crash.tubemq_load import judge, make_topics, tube_load
+from tests.crash.tubemq_load import TOPICS, judge, make_topics, tube_load
 
 BACK_WITHIN = 4.0  # seconds from the start to the first answer: three, and a client tries late
 ACKS_WITHIN = 60.0
@@ -71,6 +78,14 @@ def run(
     return ledger, back
 
 
+def set_topic(server: TrilogueForTubeMQ, topic: str, name: str, value: str) -> None:
+    admin = AdminClient({"bootstrap.servers": server.doors["kafka"], "log_level": 2})
+    entry = ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
+    wanted = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[entry])
+    (done,) = admin.incremental_alter_configs([wanted]).values()
+    done.result(ACKS_WITHIN)
+
+
 def frames_read(server: TrilogueForTubeMQ) -> int:
     """How many frames of the journal it had to read at its last start."""
     (said,) = re.findall(r"log\.recovered.*?frames\D+(\d+)", server.output)
@@ -103,6 +118,29 @@ def test_nothing_tubemq_clients_sent_is_lost_repeated_or_moved(
     assert verdict.bad == {}, verdict.examples
     assert verdict.acked >= rounds * acks
     assert max(back) <= BACK_WITHIN
+
+
+def test_what_is_answered_from_memory_may_go_but_leaves_no_gap(
+    server: TrilogueForTubeMQ, chance: random.Random, tell: Tell
+):
+    """Topics with flush=interval: a kill takes the last interval's messages, and nothing else.
+
+    What a reader has seen was on the disk, so it stays; what is left of a producer is in order.
+    """
+    for topic in TOPICS:
+        set_topic(server, topic, "flush", "interval")
+    ledger = Ledger(chance.randbytes(8))
+    with running(tube_load(server, ledger, seed=chance.randrange(10**6))):
+        for _ in range(3):
+            ledger.wait_for_acks(1_000, ACKS_WITHIN)
+            server.kill9()
+            server.start()
+        ledger.wait_for_acks(1_000, ACKS_WITHIN)
+
+    verdict = judge(server, ledger)
+    tell(verdict)
+    assert set(verdict.bad) <= {"lost"}, verdict.examples
+    assert verdict.lost < verdict.acked // 4
 
 
 @pytest.mark.parametrize("seconds", [2, pytest.param(15, marks=pytest.mark.long)])

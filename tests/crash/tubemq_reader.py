@@ -121,6 +121,13 @@ class TubeReader:
         assert said.success, said.errMsg
         return int(said.currOffset)
 
+    def unregister(self, *, consumed: bool) -> None:
+        """Read no more; what was handed out last is confirmed with it, or comes again."""
+        said = self.line.ask(
+            "consumerRegisterC2B", opType=32, readStatus=int(not consumed), **self._me
+        )
+        assert said.success, said.errMsg
+
     def get(self, *, consumed: bool) -> list[bytes]:
         return [data for _, data in self.pack(consumed=consumed)]
 
