@@ -215,16 +215,17 @@ def test_partitions_that_are_deleted_have_no_readers():
     assert room.register().committed == 0
 
 
-def test_what_was_read_for_a_position_that_moved_meanwhile_is_not_booked():
+@pytest.mark.parametrize("manual", [False, True])
+def test_what_was_read_for_a_position_that_moved_meanwhile_is_not_booked(*, manual: bool):
     room = Room()
     room.there.log.high_watermark = 9
     moved: list[Reader] = []
     room.readings.on_moved.append(moved.append)
     reader = room.register()
-    start = room.readings.begin(reader, consumed=False, manual=False)
+    start = room.readings.begin(reader, consumed=False, manual=manual)
     room.readings.reset(room.partition, GROUP, 7)
 
-    room.readings.handed_out(reader, start, 5, manual=False, is_empty=False)
+    room.readings.handed_out(reader, start, 5, manual=manual, is_empty=False)
 
     assert (reader.committed, reader.temporary) == (7, 0)
     assert moved == [reader]

@@ -179,6 +179,8 @@ class BalanceGroup:
             member = Member(member_id, terms, now_ms, now_ms)
             self.members[member_id] = member
             self._dirty = True
+        else:
+            member.event = None  # it may have missed that: what it shall do is asked anew
         member.terms = replace(terms, topics=self.terms.topics, filters=self.terms.filters)
         member.heard_ms = now_ms
         member.host, member.principal = host, principal

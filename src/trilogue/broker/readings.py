@@ -302,7 +302,7 @@ class Readings:
         """A read from `start` was answered, up to `end`; `is_empty`: with no message at all."""
         if end <= start:
             return
-        if not manual and start != reader.committed:
+        if start != (reader.next_offset if manual else reader.committed):
             return  # its position was moved meanwhile: this was read for nothing
         reader.temporary = max(0, end - reader.committed)
         if is_empty and not manual:

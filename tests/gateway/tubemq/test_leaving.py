@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.gateway.loop import on_loop
 from tests.gateway.tubemq.reader import ME, OTHER, Reader, bodies
-from tests.gateway.tubemq.rig import Rig
+from tests.gateway.tubemq.rig import FULL, Rig
 
 
 async def leave(rig: Rig, mine: Reader) -> None:
@@ -50,3 +50,26 @@ async def test_it_stands_in_nobodys_way():
         assert (await next_one.register()).success
         assert (await mine.get()).errCode == 412
         assert (await mine.register()).errCode == 410, "and the next one stands in its way"
+
+
+@on_loop
+async def test_who_comes_back_with_what_it_has_keeps_it():
+    """Given up after some silence at the master, it registers there again, and not here."""
+    async with Rig() as rig:
+        rig.topic("demo", 1)
+        mine, next_one = Reader(rig.broker_peer(), ME), Reader(rig.broker_peer(), OTHER)
+        await mine.register()
+        await leave(rig, mine)
+
+        said = await rig.master().ask(
+            "consumerRegisterC2M",
+            clientId=mine.client_id,
+            groupName=mine.group,
+            hostName="h",
+            topicList=["demo"],
+            subscribeInfo=[f"{mine.client_id}@{mine.group}#{FULL}#demo:0"],
+        )
+
+        assert said.success
+        assert (await next_one.register()).errCode == 410
+        assert (await mine.heartbeat(0)).failureInfo == []

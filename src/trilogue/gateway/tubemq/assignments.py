@@ -203,6 +203,12 @@ class Master:
             )
         return found
 
+    def is_back(self, group: str, member_id: str) -> None:
+        """A consumer that was given up is a member again, and has what it had at the broker."""
+        consumer = self._readings.consumer(group, member_id)
+        if consumer is not None:
+            consumer.has_left = False
+
     def check_rules(self, group: str, terms: Terms) -> None:
         """Refuse a group that administrators keep from one of its topics (450, 455)."""
         for topic in sorted(terms.topics):

@@ -84,6 +84,8 @@ def _enter(call: Call) -> RegisterResponseM2C:
         claims=claims or None,
         allocated=bool(claims) or (request.HasField("notAllocated") and not request.notAllocated),
     )
+    if claims:
+        master.is_back(request.groupName, request.clientId)
     response = RegisterResponseM2C(
         success=True, errCode=TubeCode.SUCCESS, errMsg=OK, notAllocated=not_allocated
     )
