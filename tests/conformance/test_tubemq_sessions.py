@@ -145,7 +145,11 @@ def locked(tmp_path: Path) -> Iterator[TrilogueForTubeMQ]:
     users = tmp_path / "users"
     users.write_text("alice:her password\n")
     users.chmod(0o600)
-    settings = {"tubemq.authenticate": "both", "tubemq.users": users}
+    settings = {
+        "tubemq.authenticate": "both",
+        "tubemq.users": users,
+        "tubemq.check-visit-tokens": True,
+    }
     made = TrilogueForTubeMQ(tmp_path / "data", {**QUICK, **settings})
     made.start()
     yield made
