@@ -23,6 +23,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
+from trilogue.broker.access import ANONYMOUS, Principal
 from trilogue.broker.cursor import Position
 from trilogue.broker.errors import NotAllowed, TooManyPositions
 from trilogue.broker.facts import CursorMove
@@ -51,11 +52,12 @@ class ReadingLimits:
 class Consumer:
     """One client of a group with the partitions that it reads."""
 
-    __slots__ = ("client_id", "group", "has_left", "readers", "wakes")
+    __slots__ = ("client_id", "group", "has_left", "principal", "readers", "wakes")
 
-    def __init__(self, group: str, client_id: str) -> None:
+    def __init__(self, group: str, client_id: str, principal: Principal = ANONYMOUS) -> None:
         self.group = group
         self.client_id = client_id
+        self.principal = principal  # who speaks for it, and nobody else
         self.readers: dict[int, Reader] = {}
         self.has_left = False  # its group: it may still confirm and unregister
         self.wakes: object | None = None  # what the door keeps for it
@@ -170,6 +172,7 @@ class Readings:
         filters: Collection[str] = (),
         offset: int = NO_OFFSET,
         read_status: int = FROM_START,
+        principal: Principal = ANONYMOUS,
     ) -> tuple[Reader, Promise[None] | None]:
         """Let a client read for a group, from where the group is or where it asks to begin.
 
@@ -196,7 +199,7 @@ class Readings:
             promise = self._coming[key].promise
         consumer = self._consumers.get((group, client_id))
         if consumer is None:
-            consumer = self._consumers[group, client_id] = Consumer(group, client_id)
+            consumer = self._consumers[group, client_id] = Consumer(group, client_id, principal)
         consumer.has_left = False
         reader = Reader(partition, consumer, frozenset(filters), start, now_ms, now_ms)
         reader.meter.filtered = bool(reader.filters)

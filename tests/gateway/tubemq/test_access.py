@@ -7,6 +7,8 @@ from typing import Any
 import pytest
 
 from tests.gateway.loop import on_loop
+from tests.gateway.tubemq.reader import ME as ME_TOO
+from tests.gateway.tubemq.reader import Reader
 from tests.gateway.tubemq.rig import Peer, Rig, send_fields
 from trilogue.gateway.tubemq.authentication import BOTH, AuthenticationSettings, signature
 from trilogue.gateway.tubemq.methods import BROKER, MASTER
@@ -162,3 +164,43 @@ async def test_visit_tokens_are_asked_for_beside_the_other_where_they_are_checke
         assert (await send(info.visitAuthorizedToken)).success
         refused = await send(info.visitAuthorizedToken + 1)
         assert (refused.errCode, refused.errMsg) == (415, "Visit Authorized Token is invalid!")
+
+
+def at_broker(rig: Rig, user: str, secret: bytes, nonce: int) -> dict[str, Any]:
+    """The proof of a consumer, for a broker."""
+    text = signature(user, secret, rig.now_ms, nonce)
+    return {
+        "visitAuthorizedToken": 0,
+        "authAuthorizedToken": f"{user} {rig.now_ms} {nonce} {text}",
+    }
+
+
+@on_loop
+async def test_nobody_speaks_for_the_consumer_of_another_user():
+    """Who knows only its name could move its group, or take its partitions from it."""
+    users = {"alice": SECRET, "bob": b"builder"}
+    async with Rig(users=users, demands=AuthenticationSettings(BOTH)) as server:
+        server.topic("demo", 2)
+        hers, his = Reader(server.broker_peer()), Reader(server.broker_peer())
+        assert (await hers.register(authInfo=at_broker(server, "alice", SECRET, 1))).success
+
+        registered = await his.register(1, authInfo=at_broker(server, "bob", b"builder", 2))
+        refused = [registered, await his.heartbeat(0), await his.get(), await his.commit()]
+        refused.append(await his.unregister())
+
+        assert {said.errCode for said in refused} == {415}
+        assert [reader.client_id for reader in server.broker.readings.readers()] == [ME_TOO]
+        assert (await hers.unregister()).success
+
+
+@on_loop
+async def test_who_shows_nothing_is_not_told_who_reads():
+    async with rig() as server:
+        server.topic("demo")
+        hers = Reader(server.broker_peer())
+        assert (await hers.register(authInfo=at_broker(server, "alice", SECRET, 1))).success
+
+        said = await Reader(server.broker_peer(), client_id="nobody").unregister()
+
+        assert said.errCode == 415
+        assert ME_TOO not in said.errMsg

@@ -24,11 +24,10 @@ from trilogue.broker.backlog import backlog_size
 from trilogue.broker.flow_control import NO_RULES, Rules, merged
 from trilogue.broker.partition import Partition
 from trilogue.broker.readings import Reader
-from trilogue.gateway.tubemq.authentication import Role
 from trilogue.gateway.tubemq.errors import EXPECTED, Refusal
 from trilogue.gateway.tubemq.holding import PAUSE_S, PUSH, WORK_S, Holds, Wish, turn_of
 from trilogue.gateway.tubemq.reading import Filters, Later, Pack, filters_of, read
-from trilogue.gateway.tubemq.registering import find_reader
+from trilogue.gateway.tubemq.registering import admit, find_reader
 from trilogue.wire.tubemq.broker_pb2 import GetMessageRequestC2B, GetMessageResponseB2C
 from trilogue.wire.tubemq.errors import TubeCode
 from trilogue.wire.tubemq.hot import messages_answer
@@ -122,7 +121,7 @@ class Gets:
     def _reader(self, call: Call, request: GetMessageRequestC2B) -> Reader:
         client_id, group = request.clientId, request.groupName
         index = request.partitionId
-        call.authenticate(Role.CONSUMER, client_id, None)
+        admit(call, None)
         reader = find_reader(call, request.topicName, index, group)
         if reader is None:
             raise Refusal(

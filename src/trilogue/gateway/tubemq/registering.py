@@ -21,6 +21,7 @@ from trilogue.gateway.tubemq.call import Call
 from trilogue.gateway.tubemq.errors import Refusal
 from trilogue.wire.errors import WireError
 from trilogue.wire.tubemq.broker_pb2 import (
+    AuthorizedInfo,
     CommitOffsetRequestC2B,
     CommitOffsetResponseB2C,
     HeartBeatRequestC2B,
@@ -53,8 +54,7 @@ def _register(call: Call, request: RegisterRequestC2B) -> Message | None:
     client_id, group, index = request.clientId, request.groupName, request.partitionId
     _check_name(call, "clientId", client_id)
     _check_name(call, "groupName", group)
-    certificate = request.authInfo if request.HasField("authInfo") else None
-    call.authenticate(Role.CONSUMER, client_id, certificate)
+    admit(call, request.authInfo if request.HasField("authInfo") else None)
     topic = door.target(request.topicName).topic
     call.check_access(Operation.READ, ResourceKind.TOPIC, topic.name)
     call.check_access(Operation.READ, ResourceKind.GROUP, group)
@@ -88,6 +88,7 @@ def _register(call: Call, request: RegisterRequestC2B) -> Message | None:
         filters=request.filterCondStr,
         offset=request.currOffset if request.HasField("currOffset") else NO_OFFSET,
         read_status=request.readStatus,
+        principal=call.principal,
     )
     door.gets.holds.registered(reader, door.loop)
     return _when(
@@ -105,6 +106,8 @@ def _register(call: Call, request: RegisterRequestC2B) -> Message | None:
 
 def _unregister(call: Call, request: RegisterRequestC2B) -> Message | None:
     client_id, group, index = request.clientId, request.groupName, request.partitionId
+    admit(call, request.authInfo if request.HasField("authInfo") else None)
+    call.check_access(Operation.READ, ResourceKind.GROUP, group)
     reader = find_reader(call, request.topicName, index, group)
     if reader is None:
         raise Refusal(
@@ -117,9 +120,6 @@ def _unregister(call: Call, request: RegisterRequestC2B) -> Message | None:
             f"[Duplicated Request] Partition {group}:{request.topicName}:{index} "
             f"has been consumed by {reader.client_id};Current consumer {client_id}",
         )
-    certificate = request.authInfo if request.HasField("authInfo") else None
-    call.authenticate(Role.CONSUMER, client_id, certificate)
-    call.check_access(Operation.READ, ResourceKind.GROUP, group)
     call.door.gets.holds.asked(reader)  # a get that is held is over, and nobody's mistake
     promise = call.door.broker.readings.unregister(reader, consumed=request.readStatus == CONSUMED)
     response = RegisterResponseB2C(success=True, errCode=TubeCode.SUCCESS, errMsg=OK, currOffset=-1)
@@ -132,7 +132,7 @@ def heartbeat(call: Call) -> Message:
     door, readings = call.door, call.door.broker.readings
     client_id, group = request.clientId, request.groupName
     certificate = request.authInfo if request.HasField("authInfo") else None
-    call.authenticate(Role.CONSUMER, client_id, certificate)
+    admit(call, certificate)
     call.check_access(Operation.READ, ResourceKind.GROUP, group)
     if len(request.partitionInfo) > PARTITIONS_MAX:
         raise Refusal(
@@ -169,7 +169,7 @@ def commit(call: Call) -> Message | None:
     request: CommitOffsetRequestC2B = call.request
     door, readings = call.door, call.door.broker.readings
     client_id, group = request.clientId, request.groupName
-    call.authenticate(Role.CONSUMER, client_id, None)
+    admit(call, None)
     reader = find_reader(call, request.topicName, request.partitionId, group)
     if reader is None:
         raise Refusal(TubeCode.UNAUTHORIZED, "The partition not registered by consumers")
@@ -193,6 +193,15 @@ def commit(call: Call) -> Message | None:
             maxOffset=reader.partition.log.high_watermark,
         ),
     )
+
+
+def admit(call: Call, certificate: AuthorizedInfo | None) -> None:
+    """Know who asks; refuse whoever speaks for another user's consumer."""
+    request = call.request
+    call.authenticate(Role.CONSUMER, request.clientId, certificate)
+    consumer = call.door.broker.readings.consumer(request.groupName, request.clientId)
+    if consumer is not None and consumer.principal != call.principal:
+        raise Refusal(TubeCode.CERTIFICATE_FAILURE, "this consumer is another user's")
 
 
 def find_reader(call: Call, topic_name: str, index: int, group: str) -> Reader | None:
