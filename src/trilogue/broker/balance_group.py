@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from trilogue.broker.access import ANONYMOUS, Principal
 from trilogue.broker.balance_events import (
@@ -33,6 +33,9 @@ from trilogue.broker.balance_shares import Part, divide
 from trilogue.broker.balance_terms import Kind, Terms, agreed_offsets, check_agrees
 from trilogue.broker.errors import GroupMaxSize, UnknownMember
 from trilogue.broker.names import TopicName
+
+SHARED_AT_ONCE: Final = 2_000  # partitions of a group that are shared out with each change
+SHARED_PER_MS: Final = 20  # of larger ones, so that many who come at once take no more of the loop
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +124,7 @@ class BalanceGroup:
         self._parts: dict[Part, Part] = {}  # each by itself: what members say is kept as these
         self._round = next_id()
         self._dirty = True
+        self._shared_ms = 0
         self._complete = terms.kind is not Kind.BOUND  # a bound group has had all its members
 
     def __iter__(self) -> Iterator[Member]:
@@ -210,7 +214,7 @@ class BalanceGroup:
             self._reconcile(member, report, now_ms)
         if self.terms.kind is Kind.CLIENT:
             return Pulse(None, not_allocated=False)
-        self._share()
+        self._share(now_ms)
         event = self._next_event(member, now_ms, reported=report is not None)
         return Pulse(event, self.not_allocated(member))
 
@@ -259,9 +263,15 @@ class BalanceGroup:
 
     # -- who shall have what
 
-    def _share(self) -> None:
+    def _share(self, now_ms: int | None = None) -> None:
+        """Share out anew where something changed; of a large group not each time, it takes long."""
         if not self._dirty:
             return
+        if now_ms is not None:
+            rest_ms = max(0, len(self._parts) - SHARED_AT_ONCE) // SHARED_PER_MS
+            if self._shared_ms <= now_ms < self._shared_ms + rest_ms:
+                return
+            self._shared_ms = now_ms
         self._dirty = False
         counts = {topic: self._partition_count(topic) for topic in self.terms.topics}
         parts = [Part(topic, number) for topic in sorted(counts) for number in range(counts[topic])]
@@ -327,7 +337,7 @@ class BalanceGroup:
 
     def _reconcile(self, member: Member, report: Collection[Part], now_ms: int) -> None:
         """Believe what a member says to have, but for what its event is about this moment."""
-        self._share()
+        self._share(now_ms)
         said = {self._parts[part] for part in report if part in self._parts}
         said.update(member.owned.intersection(report))
         member.reported_ms = now_ms
