@@ -24,6 +24,7 @@ from tests.client.scripted_tubemq import (
 from trilogue.client.errors import ClientError
 from trilogue.client.tubemq import (
     Balance,
+    ClosedError,
     Message,
     RemoteFailure,
     StandbyError,
@@ -412,3 +413,54 @@ async def test_what_nobody_foresaw_ends_the_session_and_is_said(
     with pytest.raises(ClientError, match="ZeroDivisionError"):
         await consumer.get(5)
     assert "tubemq.failed" in caplog.text
+
+
+@on_server
+async def test_what_is_being_made_while_its_client_closes_leaves_nothing_open(
+    server: ScriptedTube, client: TubeClient
+):
+    held: list[tuple[Peer, int]] = []
+    server.next_up["producerRegisterP2M"].append(
+        lambda peer, serial, _: held.append((peer, serial))
+    )
+    making = asyncio.create_task(client.producer(TOPIC))
+    await server.saw("producerRegisterP2M")
+    await client.close()
+    ((peer, serial),) = held
+    peer.send(serial, "producerRegisterP2M", brokerCheckSum=1, brokerInfos=server.brokers)
+
+    with pytest.raises(ClosedError):
+        await making
+    await server.saw("GONE")
+
+
+@on_server
+async def test_a_master_that_takes_us_in_and_forgets_us_is_not_asked_as_fast_as_it_answers(
+    server: ScriptedTube, client: TubeClient
+):
+    producer = await client.producer(TOPIC)
+    server.always["producerHeartbeatP2M"] = 411
+    began = asyncio.get_running_loop().time()
+    producer.wake()
+    await server.saw("producerRegisterP2M", 5)
+
+    assert asyncio.get_running_loop().time() - began > 0.4
+    server.always.clear()
+    await producer.publish(TOPIC)
+
+
+@on_server
+async def test_a_broker_that_takes_us_in_and_forgets_us_is_not_asked_as_fast_as_it_answers(
+    server: ScriptedTube, client: TubeClient
+):
+    server.topics[TOPIC] = 1
+    server.always["getMessagesC2B"] = 411
+    consumer = await client.consumer("g", TOPIC)
+    began = asyncio.get_running_loop().time()
+    getting = asyncio.create_task(consumer.get())
+    await server.saw("consumerRegisterC2B", 2)
+    await consumer.close()
+
+    assert asyncio.get_running_loop().time() - began > 0.9
+    with pytest.raises(ClosedError):
+        await getting

@@ -20,6 +20,8 @@ from tests.client.scripted_tubemq import (
 )
 from trilogue.client.errors import ClientError
 from trilogue.client.tubemq import Batch, ClosedError, TubeClient
+from trilogue.wire.tubemq.errors import EXCEPTION
+from trilogue.wire.tubemq.frame import failure
 
 
 @on_server
@@ -155,3 +157,59 @@ async def test_who_gives_up_waiting_leaves_the_message_to_others(
     server.on_get_messages_c2b(*kept[0])
 
     assert bodies(await consumer.get(5)) == [b"a"]
+
+
+@on_server
+async def test_what_ends_the_pushing_is_raised_as_it_is(server: ScriptedTube, client: TubeClient):
+    consumer = await reader(client)
+    consumer.reading.report(ClientError("something is wrong"))
+
+    async def callback(_: Batch) -> None:
+        raise AssertionError("there is nothing")
+
+    with pytest.raises(ClientError, match="something is wrong"):
+        await consumer.run(callback, at_once=2)
+
+
+@on_server
+async def test_a_callback_whose_own_work_was_cancelled_has_failed(
+    server: ScriptedTube, client: TubeClient
+):
+    put(server, b"a")
+    consumer = await reader(client)
+    calls: list[list[bytes]] = []
+
+    async def callback(batch: Batch) -> None:
+        calls.append(bodies(batch))
+        if len(calls) > 1:
+            await consumer.close()
+            return
+        work = asyncio.get_running_loop().create_future()
+        work.cancel()
+        await work
+
+    async with asyncio.timeout(10):
+        await consumer.run(callback)
+    assert calls == [[b"a"], [b"a"]]
+
+
+@on_server
+async def test_a_broker_that_cannot_confirm_does_not_end_the_pushing(
+    server: ScriptedTube, client: TubeClient
+):
+    def upset(peer: Peer, serial: int, _asked: Any) -> None:
+        peer.raw(failure(serial, 1, EXCEPTION, "scripted"))
+
+    put(server, b"a")
+    server.next_up["consumerCommitC2B"].append(upset)
+    consumer = await reader(client)
+    calls: list[list[bytes]] = []
+
+    async def callback(batch: Batch) -> None:
+        calls.append(bodies(batch))
+        if len(calls) > 1:
+            await consumer.close()
+
+    async with asyncio.timeout(10):
+        await consumer.run(callback)
+    assert calls == [[b"a"], [b"a"]]

@@ -94,10 +94,13 @@ class TubeClient(Closing):
         except BaseException:
             await back(servers, self.options)
             raise
-        self._made[made] = servers
-        if self._closed:  # meanwhile
-            await made.close()
+        if self._closed:  # meanwhile: nobody else gives them back
+            try:
+                await made.close()
+            finally:
+                await back(servers, self.options)
             raise ClosedError("the client is closed")
+        self._made[made] = servers
         return made
 
     def _servers(self) -> Servers:

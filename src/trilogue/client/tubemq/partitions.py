@@ -52,6 +52,8 @@ class Held:
     state: State = State.IDLE
     ready_at: float = 0.0
     asked_at: float = 0.0
+    served: bool = False
+    """Whether its broker has answered a get since it was registered."""
     paused: bool = False
     batch: Batch | None = None
     timer: asyncio.TimerHandle | None = None

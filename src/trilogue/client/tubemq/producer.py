@@ -169,18 +169,27 @@ class Producer(Session):
         What the client itself refuses is raised here.
         """
         while True:
-            attempt = self._attempt(message)
+            try:
+                attempt = self._attempt(message)
+            except ClientError:
+                self._make_room()  # if there was some for us, it is for another now
+                raise
             size = len(attempt.payload.data)
-            if not self.in_flight or (
-                self.in_flight < self.options.max_in_flight
-                and self.bytes_in_flight + size <= self.options.max_bytes_in_flight
-            ):
+            if self._has_room(size):
                 break
             await self._wait_for_room()
         self.in_flight += 1
         self.bytes_in_flight += size
+        if self._room and self._has_room(0):  # a large one made room for many
+            self._make_room()
         attempt.go()
         return attempt.future
+
+    def _has_room(self, size: int) -> bool:
+        return not self.in_flight or (
+            self.in_flight < self.options.max_in_flight
+            and self.bytes_in_flight + size <= self.options.max_bytes_in_flight
+        )
 
     def _attempt(self, message: Message) -> Attempt:
         self.check()

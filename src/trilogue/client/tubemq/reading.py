@@ -200,6 +200,7 @@ class Reading(Registering):
             self._release(held, consumed=False, pause_s=PAUSE_S)
             return
         assert isinstance(answer, GetMessageResponseB2C)
+        held.served |= answer.success or answer.errCode == TubeCode.NOT_FOUND
         if not answer.success:
             self._on_refused(held, answer)
             return

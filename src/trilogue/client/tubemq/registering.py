@@ -30,6 +30,7 @@ from trilogue.wire.tubemq.messages import Failure
 REGISTER, UNREGISTER = 31, 32
 LAST_CONSUMED, LAST_NOT_CONSUMED = 0, 1
 """readStatus of an unregistration."""
+RENEW_PAUSE_S: Final = 1.0
 AT_ONCE: Final = 100
 """Partitions that are registered or given back at a time."""
 LOST: Final = frozenset({TubeCode.PARTITION_OCCUPIED, TubeCode.DUPLICATE_PARTITION})
@@ -165,10 +166,12 @@ class Registering:
         """A broker says that a partition is not ours."""
         if self.holding.drop(held) and again:
             self._again[held.key] = held.place
-            self._session.spawn(self.renew())
+            # A broker that takes us in only to refuse us is not asked as fast as it answers.
+            self._session.spawn(self.renew(0.0 if held.served else RENEW_PAUSE_S))
 
-    async def renew(self) -> None:
+    async def renew(self, pause_s: float = 0.0) -> None:
         """Register again where brokers forgot us (411)."""
+        await asyncio.sleep(pause_s)
         async with self.lock:
             again, self._again = self._again, {}
             if again:

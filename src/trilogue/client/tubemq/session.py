@@ -151,6 +151,7 @@ class Session(Closing):
             await self._register_within(self.core.options.register_timeout_s)
         except BaseException:
             self.closed = True
+            self._unwatch()
             raise
         self._task = self.spawn(self._live())
 
@@ -210,6 +211,9 @@ class Session(Closing):
                 continue
             except TubeError as problem:
                 self._on_refused(problem)
+                if self.failure is None and not self._registered:
+                    await asyncio.sleep(next(again))  # it may take us in and refuse us for ever
+                    continue
             except ClientError as problem:
                 self._fail(problem)
                 return
@@ -301,9 +305,14 @@ class Session(Closing):
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
+            self._unwatch()
+
+    def _unwatch(self) -> None:
+        """Hear no more of the masters' connections, which others may go on using."""
+        for master in self.core.masters:
             connection = None
             with suppress(BadFrame):
-                connection = self.servers.peek(self.master)
+                connection = self.servers.peek(master)
             if connection is not None:
                 connection.watchers.discard(self._on_master_lost)
 
