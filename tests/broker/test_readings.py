@@ -204,6 +204,18 @@ def test_there_are_so_many_readers_and_filters_and_no_more():
             room.readings.register(room.partition, GROUP, "c", now_ms=0, filters=filters)
 
 
+def test_readers_say_so_much_of_themselves_and_no_more():
+    """What counts is what is there now: whoever goes, or comes again, makes room."""
+    size = len(GROUP) + len("c") + len("ab")
+    room = Room(ReadingLimits(said_max=size))
+    for _ in range(3):
+        reader, _ = room.readings.register(room.partition, GROUP, "c", now_ms=0, filters=["ab"])
+    with pytest.raises(TooManyPositions):
+        room.readings.register(room.partition, "x", "c", now_ms=0)
+    room.readings.unregister(reader, consumed=False)
+    room.readings.register(room.partition, "x", "c", now_ms=0)
+
+
 def test_partitions_that_are_deleted_have_no_readers():
     room = Room()
     reader = room.register()

@@ -9,7 +9,8 @@ from __future__ import annotations
 import contextlib
 import socket
 import struct
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -26,6 +27,10 @@ SLOW = 100
 GROUPS = 300  # each of them has a get held by one connection
 DOORS = ["tubemq-master", "tubemq-broker"]
 LARGE = 1000 << 10
+MANY_MAX = 400 << 20  # for 100,000 registrations, each with a position that is durable
+SUCCESS, FORBIDDEN, UNAVAILABLE = 200, 403, 503
+
+Tell = Callable[[object], None]
 
 
 def head(blocks: int, *lengths: int, token: int = TOKEN) -> bytes:
@@ -90,14 +95,16 @@ def healthy_client(server: TrilogueForTubeMQ) -> Healthy:
     return Healthy(ask, close)
 
 
-def check(server: TrilogueForTubeMQ, healthy: Healthy, before: int) -> None:
+def check(
+    server: TrilogueForTubeMQ, healthy: Healthy, before: int, *, growth: int = GROWTH_MAX
+) -> None:
     """All is well, also when the server has come to everything that it was told."""
     healthy.wait_for(30)
     assert server.running.alive
     assert "Traceback" not in server.output
     assert healthy.slowest < ANSWER_WITHIN_S
     grown = resident(server.pid) - before
-    assert grown < GROWTH_MAX, f"{grown >> 20} MiB"
+    assert grown < growth, f"{grown >> 20} MiB"
 
 
 def exchange(address: str, content: bytes) -> None:
@@ -150,21 +157,18 @@ def ids(number: int) -> tuple[str, str]:
     return f"group{number}_192.0.2.7-{number}-1-1-Pull-1.13.0", f"group{number}"
 
 
-def take_up(line: TubeLine, number: int, *, read_status: int = 0) -> None:
+def reader_of(number: int) -> dict[str, object]:
     client_id, group = ids(number)
-    said = line.ask(
-        "consumerRegisterC2B", opType=31, readStatus=read_status, clientId=client_id,
-        groupName=group, topicName="large", partitionId=0,
-    )  # fmt: skip
+    return {"clientId": client_id, "groupName": group, "topicName": "large", "partitionId": 0}
+
+
+def take_up(line: TubeLine, number: int) -> None:
+    said = line.ask("consumerRegisterC2B", opType=31, readStatus=0, **reader_of(number))
     assert said.success, said.errMsg
 
 
 def get(line: TubeLine, number: int) -> None:
-    client_id, group = ids(number)
-    line.say(
-        "getMessagesC2B", clientId=client_id, groupName=group, topicName="large", partitionId=0,
-        lastPackConsumed=False,
-    )  # fmt: skip
+    line.say("getMessagesC2B", lastPackConsumed=False, **reader_of(number))
 
 
 def test_consumers_that_never_read_cost_two_buffers_each(server: TrilogueForTubeMQ):
@@ -181,6 +185,42 @@ def test_consumers_that_never_read_cost_two_buffers_each(server: TrilogueForTube
                 get(line, number)
         writer.send(b"and on")
         check(server, healthy, before)
+
+
+@pytest.mark.parametrize("count", [3_000, pytest.param(101_000, marks=pytest.mark.long)])
+@pytest.mark.parametrize("kind", ["producers", "consumers", "readers"])
+def test_who_registers_again_and_again_under_other_names_is_refused_in_the_end(
+    server: TrilogueForTubeMQ, tell: Tell, kind: str, count: int
+):
+    """By one connection, without a pause; others are served meanwhile and may register after it."""
+    before = resident(server.pid)
+    codes: Counter[int] = Counter()
+    door = "tubemq-broker" if kind == "readers" else "tubemq-master"
+    with TubeLine(server.doors[door]) as line, healthy_client(server) as healthy:
+        waiting = 0
+        for number in range(count):
+            say_registration(line, kind, number)
+            waiting += 1
+            while waiting > 500 or (waiting and number == count - 1):
+                for _, said in line.hear():
+                    codes[said.errCode] += 1
+                    waiting -= 1
+        check(server, healthy, before, growth=MANY_MAX)
+        grown = (resident(server.pid) - before) >> 20
+    tell(f"{grown} MiB, slowest answer to another {healthy.slowest:.3f} s, {dict(codes)}")
+    assert codes[SUCCESS] >= min(count, 10_000)
+    assert set(codes) <= {SUCCESS, FORBIDDEN, UNAVAILABLE}
+
+
+def say_registration(line: TubeLine, kind: str, number: int) -> None:
+    client_id, group = ids(number)
+    if kind == "producers":
+        line.say("producerRegisterP2M", clientId=client_id, brokerCheckSum=-1, hostName="h")
+    elif kind == "consumers":
+        me = {"clientId": client_id, "groupName": group}
+        line.say("consumerRegisterC2M", hostName="h", topicList=["large"], **me)
+    else:
+        line.say("consumerRegisterC2B", opType=31, readStatus=0, **reader_of(number))
 
 
 def test_one_who_reads_for_many_groups_but_never_reads_costs_two_buffers(

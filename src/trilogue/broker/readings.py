@@ -47,6 +47,7 @@ class ReadingLimits:
     readers_max: int = 100_000
     filters_max: int = 500  # of one reader
     filter_size_max: int = 256  # characters of one
+    said_max: int = 32 << 20  # characters that all readers say of themselves
 
 
 class Consumer:
@@ -78,6 +79,7 @@ class Reader:
     heard_ms: int
     temporary: int = 0
     is_gone: bool = False
+    said: int = 0  # characters of its names and filters
     meter: Meter = field(default_factory=Meter)
     wish: object | None = None  # what the door keeps for it
 
@@ -130,6 +132,7 @@ class Readings:
         self._consumers: dict[tuple[str, str], Consumer] = {}
         self._coming: dict[_Key, _OnItsWay] = {}
         self._starts: dict[_Key, int] = {}
+        self._said = 0
 
     def __len__(self) -> int:
         return len(self._readers)
@@ -186,10 +189,13 @@ class Readings:
         there = self._readers.get(key)
         assert there is None or there.client_id == client_id, "somebody else reads"
         self._check(filters)
+        said = len(group) + len(client_id) + sum(map(len, filters))
         if there is not None:
             self._let_go(there)
         elif len(self._readers) >= self.limits.readers_max:
             raise TooManyPositions(f"the broker takes {self.limits.readers_max} readers")
+        if self._said + said > self.limits.said_max:
+            raise TooManyPositions("readers have said as much of themselves as they may")
         known = self.position(key[0], group)
         start = self._first(partition, known, self._starts.pop(key, offset), read_status)
         promise = None
@@ -203,6 +209,8 @@ class Readings:
         consumer.has_left = False
         reader = Reader(partition, consumer, frozenset(filters), start, now_ms, now_ms)
         reader.meter.filtered = bool(reader.filters)
+        reader.said = said
+        self._said += said
         self._readers[key] = consumer.readers[key[0]] = reader
         return reader, promise
 
@@ -249,6 +257,7 @@ class Readings:
     def _let_go(self, reader: Reader) -> None:
         consumer = reader.consumer
         reader.is_gone = True
+        self._said -= reader.said
         del self._readers[reader.key]
         del consumer.readers[reader.partition.partition_id]
         if not consumer.readers:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trilogue.gateway.tubemq.sessions import Sessions
+from trilogue.gateway.tubemq.sessions import IDS_MAX, Sessions
 
 
 def test_a_client_is_there_until_it_was_silent_for_the_time():
@@ -29,6 +29,20 @@ def test_there_is_no_room_for_one_more_but_for_the_same_again():
     assert not sessions.put("c", 3, 0.0)
     assert sessions.put("a", 4, 0.0)
     assert sessions.find("a") == 4
+
+
+def test_all_ids_together_have_so_many_characters_and_no_more():
+    sessions: Sessions[int] = Sessions(30.0, most=10)
+    half = IDS_MAX // 2
+
+    assert sessions.put("a" * half, 1, 0.0)
+    assert sessions.put("b" * half, 2, 1.0)
+    assert not sessions.put("c", 3, 1.0)
+    assert sessions.put("b" * half, 4, 1.0)
+    sessions.expire(30.0)
+    assert sessions.put("c", 5, 30.0)
+    sessions.drop("b" * half)
+    assert sessions.put("d" * half, 6, 30.0)
 
 
 def test_nobody_who_is_not_there_is_heard_or_dropped():

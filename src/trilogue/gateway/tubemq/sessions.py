@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Generic, TypeVar
 
 T = TypeVar("T")
+IDS_MAX = 16 << 20  # characters of all ids of one kind of client
 
 
 class Sessions(Generic[T]):
@@ -18,6 +19,7 @@ class Sessions(Generic[T]):
         self.timeout_s = timeout_s
         self._most = most
         self._heard: dict[str, tuple[float, T]] = {}  # the longest silent first
+        self._characters = 0  # of all ids
 
     def __len__(self) -> int:
         return len(self._heard)
@@ -36,8 +38,11 @@ class Sessions(Generic[T]):
 
     def put(self, client_id: str, value: T, now_s: float) -> bool:
         """Keep something of a client that was heard now; False: there is no room for one more."""
-        if self._heard.pop(client_id, None) is None and len(self._heard) >= self._most:
-            return False
+        if self._heard.pop(client_id, None) is None:
+            size = self._characters + len(client_id)
+            if len(self._heard) >= self._most or size > IDS_MAX:
+                return False
+            self._characters = size
         self._heard[client_id] = (now_s, value)
         return True
 
@@ -52,7 +57,10 @@ class Sessions(Generic[T]):
     def drop(self, client_id: str) -> T | None:
         """Forget one."""
         found = self._heard.pop(client_id, None)
-        return None if found is None else found[1]
+        if found is None:
+            return None
+        self._characters -= len(client_id)
+        return found[1]
 
     def expire(self, now_s: float) -> list[tuple[str, T]]:
         """Forget who was silent for too long, and say who that is."""
@@ -62,5 +70,5 @@ class Sessions(Generic[T]):
                 break
             gone.append((client_id, value))
         for client_id, _ in gone:
-            del self._heard[client_id]
+            self.drop(client_id)
         return gone
