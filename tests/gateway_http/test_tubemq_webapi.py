@@ -176,6 +176,36 @@ def test_a_parameter_that_cannot_be_is_refused(web, params, says):
 
 
 @pytest.mark.parametrize(
+    ("method", "params"),
+    [
+        (
+            "admin_add_new_topic_record",
+            {
+                "brokerId": ",".join(map(str, range(2, 103))),
+                "topicName": ",".join(f"t{number}" for number in range(100)),
+            },
+        ),
+        (
+            "admin_bath_add_new_topic_record",
+            {
+                "topicJsonSet": json.dumps(
+                    [{"brokerId": 2, "topicName": ",".join(map(str, range(1_000)))}] * 11
+                )
+            },
+        ),
+    ],
+)
+def test_a_request_is_not_about_all_pairs_of_long_lists(web, method, params):
+    """A million of them kept everybody else waiting for six seconds."""
+    form = {"method": method, "confModAuthToken": web.token, **ADMIN, **params}
+
+    said = web.client.post("/webapi.htm", data=form).json()
+
+    assert (said["result"], said["errCode"]) == (False, 400)
+    assert "at most 10000" in said["errMsg"]
+
+
+@pytest.mark.parametrize(
     "text", ["x", "{}", "[]", "[1]", json.dumps([{"topicName": "t"}] * 1_001), "[" * 100_000]
 )
 def test_a_json_array_that_is_none_is_refused(web, text):

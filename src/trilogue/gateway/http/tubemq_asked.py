@@ -13,6 +13,8 @@ things comes as lists with commas, or as a JSON array of objects with the same n
 
 from __future__ import annotations
 
+import asyncio
+import math
 import re
 import time
 from collections.abc import Awaitable, Callable, Mapping
@@ -33,6 +35,7 @@ NOT_FOUND, EXISTS, UNCHANGED, NOT_NOW, BAD_VALUE = 401, 402, 403, 406, 407  # of
 REFUSED = 400
 NAMES_MAX = 1_000  # in one list
 RECORDS_MAX = 1_000  # in one JSON array
+PAIRS_MAX = 10_000  # of topics, groups and brokers in one request: each is a piece of work
 VALUE_SIZE_MAX = 512 << 10
 USER = re.compile(r"[a-zA-Z]\w{1,63}", re.ASCII)
 DIGITS_MAX = 19
@@ -248,6 +251,13 @@ class Asked:
         self.names("groupName", needed=True)
         return self.groups
 
+    @property
+    def pairs(self) -> int:
+        """How many things a request is about: each topic for each group at each broker."""
+        groups = self.names("groupName") or self.names("consumeGroup")
+        counts = (len(self.names("brokerId")), len(self.names("topicName")), len(groups))
+        return math.prod(max(1, count) for count in counts)
+
     def found_topics(self) -> list[Topic]:
         """The topics that TubeMQ clients can spell, those that are named if any are, in order."""
         wanted = set(self.topics)
@@ -337,6 +347,7 @@ def refused(text: str, code: int = REFUSED) -> Answer:
 async def each(work: Awaitable[object], **named: Any) -> Answer:
     """Do one of several things and say how it went."""
     code, text = 200, "Ok!"
+    await asyncio.sleep(0)  # others have their turn
     try:
         await work
     except Failed as problem:
@@ -351,7 +362,9 @@ def batch(name: str, one: One) -> Handler:
 
     async def handler(asked: Asked) -> Answer:
         data: list[Answer] = []
-        for record in asked.records(name):
+        records = asked.records(name)
+        _check_pairs(sum(record.pairs for record in records))
+        for record in records:
             data += await one(record)
         return ok(data)
 
@@ -362,9 +375,17 @@ def single(one: One) -> Handler:
     """A method that does it with the request itself."""
 
     async def handler(asked: Asked) -> Answer:
+        _check_pairs(asked.pairs)
         return ok(await one(asked))
 
     return handler
+
+
+def _check_pairs(count: int) -> None:
+    if count > PAIRS_MAX:
+        raise Wrong(
+            f"{count} brokers, topics and groups are meant, each with each: at most {PAIRS_MAX}"
+        )
 
 
 def date(ms: int) -> str:

@@ -37,6 +37,8 @@ NO_TOPIC = "Invalid parameter: not found the topicName configure!"
 NO_PARTITION = "Invalid parameter: not found the store by topicName!"
 NOWHERE = -1  # of a position that there is none of
 KEY_PARTS = 3
+MOVES_MAX = 100_000  # of one request
+MOVES_AT_ONCE = 1_000
 
 
 # -- one partition
@@ -195,12 +197,17 @@ async def remove(asked: Asked) -> Answer:
 
 
 async def _move(asked: Asked, groups: list[str], places: list[tuple[Partition, int]]) -> None:
-    """Move groups, all of it on its way before any of it is waited for."""
+    """Move groups, many positions on their way before any of them is waited for."""
+    if len(groups) * len(places) > MOVES_MAX:
+        raise Wrong(f"at most {MOVES_MAX} positions are moved at once")
     for group in groups:
         asked.check(ResourceKind.GROUP, group)
-        moves = [asked.broker.readings.reset(part, group, offset) for part, offset in places]
-        for moved in moves:
-            await kept(moved)
+    for group in groups:
+        for at in range(0, len(places), MOVES_AT_ONCE):
+            some = places[at : at + MOVES_AT_ONCE]
+            moves = [asked.broker.readings.reset(part, group, offset) for part, offset in some]
+            for moved in moves:
+                await kept(moved)
 
 
 # -- who reads
