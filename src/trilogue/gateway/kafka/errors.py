@@ -10,6 +10,7 @@ from __future__ import annotations
 from trilogue.broker import errors as broker
 from trilogue.broker.access import ResourceKind
 from trilogue.entry import entry
+from trilogue.gateway.refusals import REASONS, nearest_code
 from trilogue.log import errors as storage
 from trilogue.meta import errors as meta
 from trilogue.wire.kafka.errors import ErrorCode
@@ -113,21 +114,12 @@ DENIED: dict[ResourceKind, ErrorCode] = {
 }
 
 # What a handler may catch and turn into a code; anything else is a mistake and ends the connection.
-EXPECTED = (
-    broker.BrokerError,
-    entry.EntryError,
-    storage.LogError,
-    meta.MetaError,
-    TimeoutError,
-)
+EXPECTED = REASONS
 
 
 def code_of(problem: BaseException) -> ErrorCode:
     """The code for one of the EXPECTED errors."""
     if isinstance(problem, broker.AccessDenied):
         return DENIED[problem.resource.kind]
-    for kind in type(problem).__mro__:
-        code = CODES.get(kind)
-        if code is not None:
-            return code
-    return ErrorCode.UNKNOWN_SERVER_ERROR
+    code = nearest_code(CODES, problem)
+    return ErrorCode.UNKNOWN_SERVER_ERROR if code is None else code

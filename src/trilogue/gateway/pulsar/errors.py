@@ -12,17 +12,14 @@ from __future__ import annotations
 
 from trilogue.broker import errors as broker
 from trilogue.entry import entry
+from trilogue.gateway.refusals import REASONS, ProtocolRefusal, nearest_code
 from trilogue.log import errors as storage
 from trilogue.meta import errors as meta
 from trilogue.wire.pulsar.errors import ServerError
 
 
-class Refusal(Exception):
+class Refusal(ProtocolRefusal[ServerError]):
     """What only this protocol says no to, with the code that it has for that."""
-
-    def __init__(self, code: ServerError, message: str) -> None:
-        super().__init__(message)
-        self.code = code
 
 
 CODES: dict[type[BaseException], ServerError] = {
@@ -111,22 +108,12 @@ CODES: dict[type[BaseException], ServerError] = {
 }
 
 # What a handler may catch and turn into a code; anything else is a mistake and ends the connection.
-EXPECTED = (
-    Refusal,
-    broker.BrokerError,
-    entry.EntryError,
-    storage.LogError,
-    meta.MetaError,
-    TimeoutError,
-)
+EXPECTED = (Refusal, *REASONS)
 
 
 def code_of(problem: BaseException) -> ServerError:
     """The code for one of the EXPECTED errors."""
     if isinstance(problem, Refusal):
         return problem.code
-    for kind in type(problem).__mro__:
-        code = CODES.get(kind)
-        if code is not None:
-            return code
-    return ServerError.UnknownError
+    code = nearest_code(CODES, problem)
+    return ServerError.UnknownError if code is None else code

@@ -13,6 +13,7 @@ from __future__ import annotations
 from trilogue.broker import errors as broker
 from trilogue.entry import entry
 from trilogue.entry.tubemq_entry import WrongChecksum
+from trilogue.gateway.refusals import REASONS, ProtocolRefusal, nearest_code
 from trilogue.log import errors as storage
 from trilogue.meta import errors as meta
 from trilogue.wire.tubemq.errors import TubeCode
@@ -20,12 +21,8 @@ from trilogue.wire.tubemq.errors import TubeCode
 TEXT_MAX = 4_096  # characters of what a refusal says
 
 
-class Refusal(Exception):
+class Refusal(ProtocolRefusal[TubeCode]):
     """What only this protocol says no to, with the code that it has for that."""
-
-    def __init__(self, code: TubeCode, message: str) -> None:
-        super().__init__(message)
-        self.code = code
 
 
 CODES: dict[type[BaseException], TubeCode] = {
@@ -115,22 +112,12 @@ CODES: dict[type[BaseException], TubeCode] = {
 
 # What a handler may raise and is turned into a code; anything else is a mistake and ends the
 # connection.
-EXPECTED = (
-    Refusal,
-    broker.BrokerError,
-    entry.EntryError,
-    storage.LogError,
-    meta.MetaError,
-    TimeoutError,
-)
+EXPECTED = (Refusal, *REASONS)
 
 
 def code_of(problem: BaseException) -> TubeCode:
     """The code for one of the EXPECTED errors."""
     if isinstance(problem, Refusal):
         return problem.code
-    for kind in type(problem).__mro__:
-        code = CODES.get(kind)
-        if code is not None:
-            return code
-    return TubeCode.INTERNAL_ERROR
+    code = nearest_code(CODES, problem)
+    return TubeCode.INTERNAL_ERROR if code is None else code
