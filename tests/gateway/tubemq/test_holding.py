@@ -51,6 +51,56 @@ async def test_nothing_is_seen_before_it_is_durable():
         assert bodies(mine.peer.answer(held)) == [b"0"]
 
 
+@on_loop
+async def test_who_does_not_read_is_written_a_few_messages_and_the_rest_once_it_reads():
+    """One connection with a get for each of many groups: a message is an answer to all of them."""
+    async with Rig() as rig:
+        rig.topic("demo", 1)
+        writer, peer = rig.broker_peer(), rig.broker_peer()
+        groups = [f"group{number}" for number in range(20)]
+        readers = [Reader(peer, f"{group}_c", group) for group in groups]
+        for reader in readers:
+            await reader.register()
+        held = [reader.say_get() for reader in readers]
+        peer.transport.stuck = True
+        data = bytes(300 << 10)
+
+        await writer.send(data=data)
+        await asyncio.sleep(0.1)
+
+        written = len(peer.transport.written)
+        assert written < 3 * len(data)
+        while not all(peer.answered(each) for each in held):
+            peer.transport.unstick()  # it reads what there is, and stops again
+            peer.transport.stuck = True
+            await asyncio.sleep(0.01)
+            assert len(peer.transport.written) - written < 3 * len(data)
+            written = len(peer.transport.written)
+        assert all(bodies(peer.answer(each)) == [data] for each in held)
+
+
+@on_loop
+async def test_a_get_that_waits_to_be_read_by_a_peer_that_goes_is_nothing_to_the_next_one():
+    async with Rig() as rig:
+        rig.topic("demo", 1)
+        writer, peer = rig.broker_peer(), rig.broker_peer()
+        for group in ("first", "second"):
+            reader = Reader(peer, f"{group}_c", group)
+            await reader.register()
+            reader.say_get()
+        peer.transport.stuck = True
+        await writer.send(data=bytes(300 << 10))
+        await asyncio.sleep(0.1)
+
+        peer.drop()
+        await settle()
+
+        for group in ("first", "second"):
+            again = Reader(rig.broker_peer(), f"{group}_c", group)
+            await again.register()
+            assert len(bodies(await again.get())) == 1
+
+
 def send(data: bytes, partition: int = 0) -> dict[str, object]:
     return {
         "clientId": "p-1",
