@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from tests.broker.balance_room import DONE, TERMS, Room, T, U, some
-from trilogue.broker.balance import Balances
 from trilogue.broker.balance_events import Answer, EventKind, EventStatus
 from trilogue.broker.balance_group import BalanceSettings
 from trilogue.broker.balance_terms import Terms
@@ -15,7 +14,6 @@ from trilogue.broker.errors import (
     InvalidGroupName,
     UnknownMember,
 )
-from trilogue.broker.names import TopicName
 
 # ---- the seed's story
 
@@ -364,25 +362,6 @@ def test_a_member_that_registers_twice_is_one_member_and_is_told_again():
     assert after is None
     assert room.has("a") == some(0, 1, 2, 3)
     assert room.balances.member_count == 1
-
-
-def test_many_who_join_a_large_group_at_once_do_not_share_it_out_each_time():
-    room, asked = Room(), 0
-
-    def count(_topic: TopicName) -> int:
-        nonlocal asked
-        asked += 1
-        return 10_000
-
-    balances = Balances(BalanceSettings(), count)
-    for number in range(100):
-        balances.join("g", f"m{number}", TERMS, room.now_ms)
-        balances.heartbeat("g", f"m{number}", room.now_ms)
-        room.now_ms += 10
-
-    assert asked <= 4, "in a second"
-    balances.heartbeat("g", "m99", room.now_ms + 1_000)
-    assert len(balances.member("g", "m99").wanted) == 100
 
 
 def test_who_is_silent_for_a_session_is_gone():

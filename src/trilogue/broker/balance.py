@@ -7,8 +7,8 @@
 
 What is here is memory only: after a restart members hear UnknownMember, register again and say what
 they have. Whoever keeps the clock calls `tick`; whoever hears that topics came, grew or went calls
-`topic_changed`. The rules of one group are in `balance_group.py`. Times are milliseconds of any
-clock that does not go back.
+`topic_changed` or `topic_gone`. The rules of one group are in `balance_group.py`. Times are
+milliseconds of any clock that does not go back.
 """
 
 from __future__ import annotations
@@ -185,9 +185,14 @@ class Balances:
         return count
 
     def topic_changed(self, topic: TopicName) -> None:
-        """A topic came, grew, went, or may no longer be read."""
+        """A topic came, grew, or may no longer be read."""
         for name in self._by_topic.get(topic, ()):
             self._groups[name].refresh()
+
+    def topic_gone(self, topic: TopicName) -> None:
+        """A topic is deleted."""
+        for name in self._by_topic.get(topic, ()):
+            self._groups[name].topic_gone(topic)
 
     def refresh(self) -> None:
         """Any topic may have changed, or who may read it."""

@@ -250,6 +250,20 @@ class BalanceGroup:
         """Partitions came or went: look again at the next heartbeat."""
         self._dirty = True
 
+    def topic_gone(self, topic: TopicName) -> None:
+        """A topic is deleted: its partitions are given up, also by who never notices.
+
+        It may be there again before the next heartbeat, and nobody reads it then: that a member has
+        its partitions is true of the old ones only.
+        """
+        self._dirty = True
+        for member in self if self.terms.kind is not Kind.CLIENT else ():
+            gone = {part for part in member.owned if part.topic == topic}
+            for part in gone:
+                self._let_go(member, part)
+            member.stray |= gone
+            self._strays.update(gone)
+
     def stop(self, *, stopped: bool) -> None:
         """Tell members that nothing will move until it may again."""
         self.stopped = stopped

@@ -234,8 +234,11 @@ class Master:
             return 0
         return len(topic.partitions)
 
-    def _topic_changed(self, _event: Event, topic: Topic) -> None:
-        self.balances.topic_changed(topic.name)
+    def _topic_changed(self, event: Event, topic: Topic) -> None:
+        if event is Event.DELETED:
+            self.balances.topic_gone(topic.name)
+        else:
+            self.balances.topic_changed(topic.name)
 
     def _gone(self, group: str, member_id: str) -> None:
         """Who is no member any more stands in no other's way at the broker either.
