@@ -14,6 +14,8 @@ from trilogue.broker.balance_shares import Part
 from trilogue.broker.group_rules import ConsumeSaid, FlowText, GroupSaid
 from trilogue.gateway.tubemq.settings import TubeSettings
 
+REPORT = {"brokerConfigId": 1, "topicMetaInfoId": 1, "reportSubInfo": True}
+
 
 class Client:
     """A ClientBalanceConsumer of the Java client, without its timers."""
@@ -141,6 +143,8 @@ async def test_a_topic_that_may_not_be_read_has_the_status_that_says_so():
         ({"topicList": ["nope"]}, 431),
         ({"topicCondition": ["demo#x"]}, 426),
         ({"nodeId": 1, "subRepInfo": {"brokerConfigId": 1, "topicMetaInfoId": 1}}, 200),
+        ({"nodeId": 1, "subRepInfo": {**REPORT, "partSubInfo": ["demo#1:1"]}}, 200),
+        ({"nodeId": 1, "subRepInfo": {**REPORT, "partSubInfo": ["demo#1"]}}, 400),
     ],
 )
 @on_loop

@@ -22,6 +22,8 @@ from trilogue.wire.tubemq.messages import (
     Subscription,
     TopicInfo,
     TopicMeta,
+    held_texts,
+    parse_held,
     parse_required,
     required_text,
 )
@@ -102,6 +104,17 @@ def test_where_a_bound_group_begins():
     for wrong in ("1:demo:0", "1:demo=5", "1:demo:0=x"):
         with pytest.raises(WireError):
             parse_required(wrong)
+
+
+def test_what_a_consumer_has_that_balances_itself():
+    keys = [PartitionKey(1, "demo", 0), PartitionKey(1, "other", 2), PartitionKey(7, "demo", 1)]
+
+    assert held_texts(keys) == ["demo#1:0,7:1", "other#1:2"]
+    assert list(parse_held("demo#1:0,7:1")) == [keys[0], keys[2]]
+    assert list(parse_held("demo")) == list(parse_held("demo#")) == []
+    for wrong in ("demo#1", "demo#1:0,", "demo#1:x", "demo#:1", "demo#1:2:3"):
+        with pytest.raises(WireError):
+            list(parse_held(wrong))
 
 
 FIELDS = {

@@ -23,7 +23,7 @@ from trilogue.wire.tubemq.master_pb2 import (
     RegisterRequestC2MV2,
     RegisterResponseM2CV2,
 )
-from trilogue.wire.tubemq.messages import SUBSCRIBABLE, BrokerInfo, TopicMeta
+from trilogue.wire.tubemq.messages import SUBSCRIBABLE, BrokerInfo, TopicMeta, held_texts
 
 if TYPE_CHECKING:
     from trilogue.client.tubemq.consumer import Consumer
@@ -155,17 +155,9 @@ class ClientBalance:
         if self._assigned_ms != NEVER:
             state.lstAssignedTime = self._assigned_ms
         if report:
-            state.partSubInfo.extend(self._report())
+            held = self._consumer.reading.holding.all()
+            state.partSubInfo.extend(held_texts(each.place.partition.key for each in held))
         return state
-
-    def _report(self) -> list[str]:
-        """What we read: `topic#brokerId:partitionId,...` (wire fact)."""
-        by_topic: dict[str, list[str]] = {}
-        for held in self._consumer.reading.holding.all():
-            place = held.place
-            number = place.partition.broker.broker_id
-            by_topic.setdefault(place.topic, []).append(f"{number}:{place.partition_id}")
-        return [f"{topic}#{','.join(parts)}" for topic, parts in by_topic.items()]
 
     async def _assign(self) -> None:
         """Take what is ours by our number, and give back what is not (any more)."""

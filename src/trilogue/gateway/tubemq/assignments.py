@@ -36,6 +36,7 @@ from trilogue.wire.tubemq.messages import (
     Partition,
     Subscription,
     TopicMeta,
+    parse_held,
     parse_required,
 )
 
@@ -267,20 +268,13 @@ def part_claims(texts: Iterable[str]) -> set[Part]:
     """Read partSubInfo of V2, `topic#1:0,1:1`: what a client that balances itself has."""
     found: set[Part] = set()
     names: dict[str, TopicName | None] = {}
-    for text in texts:
-        topic, _, rest = text.partition("#")
-        for each in rest.split(",") if rest else ():
-            broker, colon, number = each.partition(":")
-            digits = broker + number
-            if not (broker and number and digits.isascii() and digits.isdigit()) or (
-                not colon or len(each) > PART_SIZE
-            ):
-                raise bad_request(f"not a partition: {each[:100]!r}")
-            _claim(found, names, int(broker), topic, int(number))
+    try:
+        for text in texts:
+            for key in parse_held(text):
+                _claim(found, names, key.broker_id, key.topic, key.partition_id)
+    except WireError as error:
+        raise bad_request(str(error)) from error
     return found
-
-
-PART_SIZE = 20  # characters of `broker:partition`
 
 
 def _claim(

@@ -9,6 +9,7 @@
     Condition       demo#typeA,typeB                            topicCondition
     Failure         411:1:127.0.0.1:8123#demo:0                 failureInfo
     required        1:demo:0=112,1:demo:1=56                    requiredPartition
+    held            demo#1:0,1:1                                partSubInfo
     ConfirmContext  1:demo:0:1795262482479                      never sent: what a client gives out
 
 Each has `parse`, which raises WireError, and `str()`. Nothing longer than TEXT_LIMIT is looked at.
@@ -16,6 +17,7 @@ Each has `parse`, which raises WireError, and `str()`. Nothing longer than TEXT_
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple, Self
 
 from trilogue.wire.errors import WireError
@@ -239,6 +241,25 @@ def parse_required(text: str) -> dict[PartitionKey, int]:
 def required_text(required: dict[PartitionKey, int]) -> str:
     """Write what parse_required reads."""
     return ",".join(f"{key}={offset}" for key, offset in required.items())
+
+
+def parse_held(text: str) -> Iterator[PartitionKey]:
+    """Read `topic#id:partition,id:partition`: what a consumer has that balances itself.
+
+    One after the other, however long the text is: whoever asks may have had enough.
+    """
+    topic, _, rest = text.partition("#")
+    for part in rest.split(",") if rest else ():
+        broker_id, partition_id = _numbers(part, 2)
+        yield PartitionKey(broker_id, topic, partition_id)
+
+
+def held_texts(keys: Iterable[PartitionKey]) -> list[str]:
+    """Write what parse_held reads, a text for each topic."""
+    by_topic: dict[str, list[str]] = {}
+    for key in keys:
+        by_topic.setdefault(key.topic, []).append(f"{key.broker_id}:{key.partition_id}")
+    return [f"{topic}#{','.join(parts)}" for topic, parts in by_topic.items()]
 
 
 def _limited(text: str) -> str:
