@@ -11,11 +11,13 @@ import concurrent.futures
 import threading
 from collections.abc import Callable, Coroutine
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, Generic, Self, TypeVar
 
+from trilogue.client.closing import Closing
 from trilogue.client.errors import ClientError
 
 Result = TypeVar("Result")
+Inner = TypeVar("Inner", bound=Closing)
 LAST_WORDS_S = 1.0
 """How long calls of other threads have to end by themselves when the client was closed."""
 
@@ -75,12 +77,16 @@ async def _end_others() -> None:
         await asyncio.gather(*late, return_exceptions=True)
 
 
-class ClosingInThread:
-    """What is used in a `with`."""
+class Face(Generic[Inner]):
+    """The synchronous face of something in a client's loop, to be used in a `with`."""
+
+    def __init__(self, loop: LoopThread, inner: Inner) -> None:
+        self._loop = loop
+        self._inner = inner
 
     def close(self) -> None:
-        """Close it."""
-        raise NotImplementedError
+        """Close it as the asyncio client does: what is under way is awaited."""
+        self._loop.run(self._inner.close())
 
     def __enter__(self) -> Self:
         return self
@@ -92,6 +98,25 @@ class ClosingInThread:
         trace: TracebackType | None,
     ) -> None:
         self.close()
+
+
+class ClientFace(Face[Inner]):
+    """The synchronous face of a client, whose thread begins and ends with it."""
+
+    def __init__(self, name: str, inner: Inner, closed: type[ClientError]) -> None:
+        super().__init__(LoopThread(name, closed), inner)
+        self._closed = closed
+        self._closing = threading.Lock()
+
+    def close(self) -> None:
+        """Close what was made, the connections, and the thread."""
+        with self._closing:  # who comes second waits for the first
+            try:
+                super().close()
+            except self._closed:
+                return
+            finally:
+                self._loop.stop()
 
 
 def outside(inside: asyncio.Future[Result]) -> concurrent.futures.Future[Result]:

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
-import threading
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -24,18 +23,14 @@ from trilogue.client.pulsar.consumer import Consumer as AsyncConsumer
 from trilogue.client.pulsar.errors import ClosedError, EndOfTopic
 from trilogue.client.pulsar.message import EARLIEST, Message, MessageId
 from trilogue.client.pulsar.producer import Producer as AsyncProducer
-from trilogue.client.threads import ClosingInThread, LoopThread, called, outside
+from trilogue.client.threads import ClientFace, Face, called, outside
 
 AT_ONCE = 1000
 """Messages that an iteration takes over from the loop at a time."""
 
 
-class Producer(ClosingInThread):
+class Producer(Face[AsyncProducer]):
     """Sends messages to one topic."""
-
-    def __init__(self, loop: LoopThread, inner: AsyncProducer) -> None:
-        self._loop = loop
-        self._inner = inner
 
     @property
     def name(self) -> str:
@@ -73,17 +68,9 @@ class Producer(ClosingInThread):
         """Wait until everything submitted has its receipt or its error."""
         self._loop.run(self._inner.flush())
 
-    def close(self) -> None:
-        """Wait for what is under way, then close."""
-        self._loop.run(self._inner.close())
 
-
-class Consumer(ClosingInThread):
-    """Receives the messages of a subscription; a reader too."""
-
-    def __init__(self, loop: LoopThread, inner: AsyncConsumer) -> None:
-        self._loop = loop
-        self._inner = inner
+class Consumer(Face[AsyncConsumer]):
+    """Receives the messages of a subscription; a reader too. What it did not ack goes to others."""
 
     def __iter__(self) -> Iterator[Message]:
         return self
@@ -157,18 +144,12 @@ class Consumer(ClosingInThread):
         """Remove the subscription."""
         self._loop.run(self._inner.unsubscribe())
 
-    def close(self) -> None:
-        """Close; what is not acknowledged goes to others."""
-        self._loop.run(self._inner.close())
 
-
-class PulsarClient(ClosingInThread):
+class PulsarClient(ClientFace[asynchronous.PulsarClient]):
     """Connections to the brokers of one cluster; options as in the asyncio client."""
 
     def __init__(self, url: str, **options: Any) -> None:
-        self._inner = asynchronous.PulsarClient(url, **options)
-        self._loop = LoopThread("trilogue-pulsar", ClosedError)
-        self._closing = threading.Lock()
+        super().__init__("trilogue-pulsar", asynchronous.PulsarClient(url, **options), ClosedError)
 
     def producer(self, topic: str, **options: Any) -> Producer:
         """Make a producer."""
@@ -195,13 +176,3 @@ class PulsarClient(ClosingInThread):
     def topics(self, namespace: str = "public/default") -> list[str]:
         """The persistent topics of a namespace."""
         return self._loop.run(self._inner.topics(namespace))
-
-    def close(self) -> None:
-        """Close what was made, the connections, and the thread."""
-        with self._closing:  # who comes second waits for the first
-            try:
-                self._loop.run(self._inner.close())
-            except ClosedError:
-                return
-            finally:
-                self._loop.stop()

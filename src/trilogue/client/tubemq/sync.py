@@ -15,13 +15,12 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
-import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from typing import Any
 
 from trilogue.client.errors import ClientError
-from trilogue.client.threads import ClosingInThread, LoopThread, called, outside
+from trilogue.client.threads import ClientFace, Face, called, outside
 from trilogue.client.tubemq import client as asynchronous
 from trilogue.client.tubemq.consumer import Consumer as AsyncConsumer
 from trilogue.client.tubemq.consumer import Topics
@@ -32,12 +31,8 @@ from trilogue.client.tubemq.producer import Producer as AsyncProducer
 from trilogue.client.tubemq.producer import Sent
 
 
-class Producer(ClosingInThread):
+class Producer(Face[AsyncProducer]):
     """Sends messages to published topics."""
-
-    def __init__(self, loop: LoopThread, inner: AsyncProducer) -> None:
-        self._loop = loop
-        self._inner = inner
 
     @property
     def topics(self) -> list[str]:
@@ -82,17 +77,9 @@ class Producer(ClosingInThread):
         """Wait until everything submitted is stored or refused."""
         self._loop.run(self._inner.flush())
 
-    def close(self) -> None:
-        """Wait for what is under way, then close."""
-        self._loop.run(self._inner.close())
 
-
-class Consumer(ClosingInThread):
-    """Reads topics for a group."""
-
-    def __init__(self, loop: LoopThread, inner: AsyncConsumer) -> None:
-        self._loop = loop
-        self._inner = inner
+class Consumer(Face[AsyncConsumer]):
+    """Reads topics for a group; at its end, what is not confirmed goes to others."""
 
     @property
     def partitions(self) -> list[str]:
@@ -165,18 +152,14 @@ class Consumer(ClosingInThread):
         """Read a partition no more."""
         self._loop.run(self._inner.disconnect(partition))
 
-    def close(self) -> None:
-        """Give the partitions back and close; what is not confirmed goes to others."""
-        self._loop.run(self._inner.close())
 
-
-class TubeClient(ClosingInThread):
+class TubeClient(ClientFace[asynchronous.TubeClient]):
     """Producers and consumers of one cluster; options as in the asyncio client."""
 
     def __init__(self, masters: str, **options: Any) -> None:
-        self._inner = asynchronous.TubeClient(masters, **options)
-        self._loop = LoopThread("trilogue-tubemq", ClosedError)
-        self._closing = threading.Lock()
+        super().__init__(
+            "trilogue-tubemq", asynchronous.TubeClient(masters, **options), ClosedError
+        )
 
     def producer(self, *topics: str, **options: Any) -> Producer:
         """Make a producer and publish topics."""
@@ -186,13 +169,3 @@ class TubeClient(ClosingInThread):
         """Make a consumer of topics, perhaps of some types of messages only."""
         made = self._loop.run(self._inner.consumer(group, topics, **options))
         return Consumer(self._loop, made)
-
-    def close(self) -> None:
-        """Close what was made, the connections, and the thread."""
-        with self._closing:  # who comes second waits for the first
-            try:
-                self._loop.run(self._inner.close())
-            except ClosedError:
-                return
-            finally:
-                self._loop.stop()
