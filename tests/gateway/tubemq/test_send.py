@@ -10,6 +10,7 @@ from zlib import crc32
 import pytest
 
 from tests.gateway.loop import on_loop
+from tests.gateway.tubemq.reader import Reader
 from tests.gateway.tubemq.rig import LOG_LIMITS, Rig, send_frame, settle
 from trilogue.broker.access import Operation, ResourceKind
 from trilogue.entry.tubemq_blob import message_id, read_stored, verify_entry
@@ -297,3 +298,21 @@ async def test_what_a_refusal_repeats_of_a_request_has_a_bound():
         said = await rig.broker_peer().send("x" * 1_000_000)
         assert said.errCode == 403
         assert len(said.errMsg) == TEXT_MAX
+
+
+@on_loop
+async def test_a_topic_that_was_deleted_and_made_again_is_the_new_one():
+    async with Rig() as rig:
+        peer = rig.broker_peer()
+        old = rig.topic("demo")
+        await peer.send("demo")
+        await rig.commit(rig.broker.cluster.plan_delete(old.name))
+        assert (await peer.send("demo")).errCode == 403
+        new = rig.topic("demo", 2)
+
+        said = await peer.send("demo", 1, b"again")
+
+        assert said.success, said.errMsg
+        assert new.partitions[1].log.high_watermark == 1
+        registered = await Reader(peer).register(1)
+        assert registered.maxOffset == 1

@@ -125,7 +125,7 @@ class TubeDoor(Doorway):
             self._generation = cluster.generation
             self._targets.clear()
         found = self._targets.get(spelled)
-        if found is not None:
+        if found is not None and not found.topic.partitions[0].deleted:
             return found
         topic = self.find(spelled)
         if topic is None:
