@@ -15,7 +15,7 @@ import time
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, Self
 
 from confluent_kafka.admin import AdminClient, NewTopic
 from tools.servers.kafka import RealKafka
@@ -45,10 +45,11 @@ class Broker(Protocol):
     def kill9(self) -> None: ...
 
 
-class Trilogue:
-    """Our server as a Broker."""
+class OurServer:
+    """Our server, whose doors keep their ports through restarts."""
 
     name = "trilogue"
+    door_names: tuple[str, ...]
 
     def __init__(
         self,
@@ -59,23 +60,24 @@ class Trilogue:
         self.data = data
         self.settings = dict(settings or {})
         self.wrapper = wrapper
-        self.address = "127.0.0.1:0"
+        self.doors = dict.fromkeys(self.door_names, "127.0.0.1:0")
         self.server: Server | None = None
 
-    def start(self) -> Trilogue:
+    def start(self) -> Self:
         self.server = start_server(
-            self.data,
-            listen={"kafka": self.address, "http": "127.0.0.1:0"},
-            settings=self.settings,
-            wrapper=self.wrapper,
+            self.data, listen=self.doors, settings=self.settings, wrapper=self.wrapper
         )
-        self.address = self.server.kafka
+        self.doors = {name: self.server.doors[name] for name in self.doors}
         return self
 
     @property
     def running(self) -> Server:
         assert self.server is not None, "not started"
         return self.server
+
+    @property
+    def address(self) -> str:
+        return self.doors[self.door_names[0]]
 
     @property
     def pid(self) -> int:
@@ -91,6 +93,12 @@ class Trilogue:
     def kill9(self) -> None:
         if self.server is not None:
             self.server.kill9()
+
+
+class Trilogue(OurServer):
+    """Our server as a Broker."""
+
+    door_names = ("kafka", "http")
 
 
 class PulsarBroker(Protocol):
@@ -111,49 +119,14 @@ class PulsarBroker(Protocol):
     def kill9(self) -> None: ...
 
 
-class TrilogueForPulsar:
-    """Our server as a PulsarBroker: all doors keep their ports through restarts."""
+class TrilogueForPulsar(OurServer):
+    """Our server as a PulsarBroker."""
 
-    name = "trilogue"
-
-    def __init__(self, data: Path, settings: Mapping[str, object] | None = None) -> None:
-        self.data = data
-        self.settings = dict(settings or {})
-        self.doors = dict.fromkeys(("pulsar", "http", "kafka"), "127.0.0.1:0")
-        self.server: Server | None = None
-
-    def start(self) -> TrilogueForPulsar:
-        self.server = start_server(self.data, listen=self.doors, settings=self.settings)
-        self.doors = {name: self.server.doors[name] for name in self.doors}
-        return self
-
-    @property
-    def running(self) -> Server:
-        assert self.server is not None, "not started"
-        return self.server
-
-    @property
-    def address(self) -> str:
-        return self.doors["pulsar"]
+    door_names = ("pulsar", "http", "kafka")
 
     @property
     def http(self) -> str:
         return f"http://{self.doors['http']}"
-
-    @property
-    def pid(self) -> int:
-        return self.running.pid
-
-    @property
-    def output(self) -> str:
-        return self.running.output
-
-    def stop(self) -> int:
-        return self.running.stop()
-
-    def kill9(self) -> None:
-        if self.server is not None:
-            self.server.kill9()
 
 
 class Elsewhere:
@@ -242,32 +215,14 @@ class TubeBroker(Protocol):
     def kill9(self) -> None: ...
 
 
-class TrilogueForTubeMQ:
-    """Our server as a TubeBroker: all doors keep their ports through restarts."""
+class TrilogueForTubeMQ(OurServer):
+    """Our server as a TubeBroker."""
 
-    name = "trilogue"
+    door_names = ("tubemq-master", "tubemq-broker", "kafka", "http")
 
     def __init__(self, data: Path, settings: Mapping[str, object] | None = None) -> None:
-        self.data = data
-        self.settings = dict(settings or {})
-        names = ("tubemq-master", "tubemq-broker", "kafka", "http")
-        self.doors = dict.fromkeys(names, "127.0.0.1:0")
-        self.server: Server | None = None
+        super().__init__(data, settings)
         self.numbers = itertools.count(1)
-
-    def start(self) -> TrilogueForTubeMQ:
-        self.server = start_server(self.data, listen=self.doors, settings=self.settings)
-        self.doors = {name: self.server.doors[name] for name in self.doors}
-        return self
-
-    @property
-    def running(self) -> Server:
-        assert self.server is not None, "not started"
-        return self.server
-
-    @property
-    def address(self) -> str:
-        return self.doors["tubemq-master"]
 
     def inside(self) -> AbstractContextManager[None]:
         return nullcontext()
@@ -276,21 +231,6 @@ class TrilogueForTubeMQ:
         name = f"topic_{time.time_ns() // 1_000_000:x}_{next(self.numbers)}"
         make_topic(self.doors["kafka"], name, partitions)
         return name
-
-    @property
-    def pid(self) -> int:
-        return self.running.pid
-
-    @property
-    def output(self) -> str:
-        return self.running.output
-
-    def stop(self) -> int:
-        return self.running.stop()
-
-    def kill9(self) -> None:
-        if self.server is not None:
-            self.server.kill9()
 
 
 def make_topic(address: str, name: str, partitions: int) -> None:

@@ -66,7 +66,7 @@ def test_killed_at_a_call_of_its_start_it_starts_the_next_time(
 
 def died(server: Trilogue) -> bool:
     """It dies at the chosen call, or it had fewer of them and is killed when it is ready."""
-    server.address = "127.0.0.1:0"
+    server.doors = dict.fromkeys(server.doors, "127.0.0.1:0")
     try:
         server.start()
     except ServerDiedError:
