@@ -106,3 +106,22 @@ async def with_proof(service: Service, topic: str) -> None:
             await own.beat()
 
         assert producer.registrations == consumer.registrations == own.registrations == 1
+
+
+def test_what_is_submitted_while_it_connects_keeps_its_order(own: TrilogueForTubeMQ):
+    """Nobody who comes when the connection is there overtakes those who waited for it."""
+    topic = own.topic()
+
+    async def offsets(pause_after: int) -> list[int]:
+        async with Service(own.address, own.topic).client() as client:
+            producer = await client.producer(topic)
+            futures = []
+            for number in range(60):
+                futures.append(await producer.submit(Message(topic, b"%d" % number)))
+                if number % pause_after == 0:
+                    await asyncio.sleep(0)
+            return [(await each).offset for each in futures]
+
+    for pause_after in (1, 2, 3, 4, 5):
+        found = asyncio.run(offsets(pause_after))
+        assert found == sorted(found)

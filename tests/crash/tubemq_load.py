@@ -95,10 +95,7 @@ class LineLoad(threading.Thread):
 
 
 class ClientLoad(threading.Thread):
-    """Our client, on a loop of its own; after a failure one message at a time until one is kept.
-
-    Messages that wait for a connection together are not promised to leave in their order.
-    """
+    """Our client, on a loop of its own."""
 
     def __init__(
         self, address: str, ledger: Ledger, *, number: int, seed: int, places: Sequence[int] = ALONE
@@ -108,7 +105,6 @@ class ClientLoad(threading.Thread):
         self.random = random.Random(seed)
         self.stopping = threading.Event()
         self.waiting: set[asyncio.Future[object]] = set()
-        self.has_failed = False
 
     def run(self) -> None:
         asyncio.run(self.produce())
@@ -134,16 +130,11 @@ class ClientLoad(threading.Thread):
         future = await producer.submit(Message(PLACES[place][0], value))
         self.waiting.add(future)
         future.add_done_callback(lambda done, origin=origin: self.delivered(done, origin))
-        if self.has_failed:
-            await asyncio.wait(self.waiting)
-            self.has_failed = future.exception() is not None
 
     def delivered(self, done: asyncio.Future[object], origin: Origin) -> None:
         self.waiting.discard(done)
         if done.exception() is None:
             self.ledger.ack(origin, done.result().offset)
-        else:
-            self.has_failed = True
 
     def stop(self) -> None:
         self.stopping.set()

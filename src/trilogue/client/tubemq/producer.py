@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 from google.protobuf.message import Message as Proto
 
 from trilogue.client.errors import ClientError, ConnectionLost
+from trilogue.client.pool import Address
 from trilogue.client.tubemq.connection import TubeConnection
 from trilogue.client.tubemq.errors import TimedOut, TubeError
 from trilogue.client.tubemq.message import Message, Payload, encoded
@@ -78,6 +79,7 @@ class Producer(Session):
         self._room: deque[asyncio.Future[None]] = deque()
         self._flushing: list[asyncio.Future[None]] = []
         self._turns: dict[str, int] = {}
+        self._connecting: dict[Address, list[tuple[Attempt, Place]]] = {}
         self._number = as_number(core.host_name())
 
     # The master.
@@ -270,6 +272,35 @@ class Producer(Session):
             authInfo=self.credentials.for_producer(),
         )
 
+    # Connecting: who waits for a connection leaves in order, and before whoever comes later.
+
+    def waits(self, attempt: Attempt, place: Place) -> bool:
+        """Whether others wait for a connection to this broker already; then this one does too."""
+        waiting = self._connecting.get(place.address)
+        if waiting is None:
+            return False
+        waiting.append((attempt, place))
+        return True
+
+    def connect(self, attempt: Attempt, place: Place) -> None:
+        """Connect to a broker for this message and all that come until then."""
+        self._connecting[place.address] = [(attempt, place)]
+        self.spawn(self._connect(place.address))
+
+    async def _connect(self, address: Address) -> None:
+        try:
+            connection = await self.servers.get(address)
+        except asyncio.CancelledError:
+            for attempt, _ in self._connecting.pop(address):
+                attempt.closed()
+            raise
+        except ClientError as problem:
+            for attempt, _ in self._connecting.pop(address):
+                attempt.not_connected(problem)
+        else:
+            for attempt, place in self._connecting.pop(address):
+                attempt.ask(connection, place)
+
     async def flush(self) -> None:
         """Wait until everything submitted is stored or refused."""
         if self.in_flight:
@@ -316,31 +347,31 @@ class Attempt:
             about = f"message to {self._message.topic}"
             self._settle(TubeError(TubeCode.TOPIC_WITHOUT_PARTITION, "no broker has it now", about))
             return
+        if producer.waits(self, self._place):
+            return
         try:
             connection = producer.servers.peek(self._place.address)
         except ClientError as problem:
             self._settle(problem)
             return
         if connection is None:
-            producer.spawn(self._connect(self._place))
+            producer.connect(self, self._place)
         else:
-            self._ask(connection, self._place)
+            self.ask(connection, self._place)
 
-    async def _connect(self, place: Place) -> None:
-        """Connect first; nothing was sent yet, so another broker may do as well."""
-        try:
-            connection = await self._producer.servers.get(place.address)
-        except asyncio.CancelledError:
-            self._settle(ConnectionLost("the producer was closed"))
-            raise
-        except ConnectionLost as problem:
+    def not_connected(self, problem: ClientError) -> None:
+        """Nothing was sent yet, so another broker may do as well."""
+        if isinstance(problem, ConnectionLost):
             self._again(problem)
-        except ClientError as problem:
-            self._settle(problem)
         else:
-            self._ask(connection, place)
+            self._settle(problem)
 
-    def _ask(self, connection: TubeConnection, place: Place) -> None:
+    def closed(self) -> None:
+        """The producer was closed while this waited for a connection."""
+        self._settle(ConnectionLost("the producer was closed"))
+
+    def ask(self, connection: TubeConnection, place: Place) -> None:
+        """Send it to the broker."""
         request = self._producer.request_for(place, self._message, self.payload)
         try:
             connection.ask(SEND, request, self._done)
