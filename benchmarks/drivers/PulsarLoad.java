@@ -1,9 +1,5 @@
 import java.util.ArrayList;
-import java.util.Arrays;
-import java.util.HashMap;
 import java.util.List;
-import java.util.Map;
-import java.util.Random;
 import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.Semaphore;
 import java.util.concurrent.TimeUnit;
@@ -24,14 +20,9 @@ import org.apache.pulsar.client.api.*;
  * topics, one after the other. `count` reads from the beginning. Prints "begin" and "end" around what
  * is measured, then one line of JSON.
  */
-public class PulsarLoad {
-    static final Map<String, Double> OPTIONS = new HashMap<>();
-    static final int LATENCIES = 4_000_000;
-
+public class PulsarLoad extends Load {
     public static void main(String[] words) throws Exception {
-        for (int i = 3; i + 1 < words.length; i += 2) {
-            OPTIONS.put(words[i].substring(2), Double.parseDouble(words[i + 1]));
-        }
+        read(words);
         PulsarClient client = PulsarClient.builder().serviceUrl("pulsar://" + words[1])
                 .statsInterval(0, TimeUnit.SECONDS).memoryLimit(0, SizeUnit.BYTES).build();
         switch (words[0]) {
@@ -44,15 +35,6 @@ public class PulsarLoad {
         Runtime.getRuntime().halt(0); // closing waits for threads; there is nothing left to wait for
     }
 
-    static double option(String name, double otherwise) {
-        return OPTIONS.getOrDefault(name, otherwise);
-    }
-
-    static void say(String line) {
-        System.out.println(line);
-        System.out.flush();
-    }
-
     static ProducerBuilder<byte[]> producer(PulsarClient client, String topic) {
         return client.newProducer().topic(topic).sendTimeout(0, TimeUnit.SECONDS)
                 .maxPendingMessages(100_000).blockIfQueueFull(true)
@@ -61,60 +43,11 @@ public class PulsarLoad {
                 .batchingMaxMessages(1000).batchingMaxBytes(128 * 1024);
     }
 
-    /** What was acked while it was measured, and how long that took, in nanoseconds. */
-    static final class Totals {
-        final long[] latencies = new long[LATENCIES];
-        final AtomicLong kept = new AtomicLong();
-        final AtomicLong messages = new AtomicLong();
-        final AtomicLong inAll = new AtomicLong();
-        final AtomicLong errors = new AtomicLong();
-        volatile boolean counting;
-        long before; // acked while it was not measured yet
-
-        void begin() {
-            before = inAll.get();
-            counting = true;
-        }
-
-        void add(long nanos) {
-            inAll.incrementAndGet();
-            if (counting) {
-                messages.incrementAndGet();
-                int at = (int) kept.getAndIncrement();
-                if (at < LATENCIES) {
-                    latencies[at] = nanos;
-                }
-            }
-        }
-
-        void print(double seconds, int size) {
-            int count = (int) Math.min(kept.get(), LATENCIES);
-            long[] sorted = Arrays.copyOf(latencies, count);
-            Arrays.sort(sorted);
-            long done = messages.get();
-            say(String.format("{\"messages\": %d, \"messages_in_all\": %d, \"stored\": %d, \"bytes\": %d, \"errors\": %d, "
-                    + "\"seconds\": %.4f, \"messages_per_s\": %.1f, \"mb_per_s\": %.3f, \"p50_ms\": %.4f, "
-                    + "\"p99_ms\": %.4f}", done, inAll.get() - before, inAll.get(), done * size, errors.get(), seconds,
-                    done / seconds, done * size / seconds / 1e6, part(sorted, 0.5), part(sorted, 0.99)));
-        }
-
-        static double part(long[] sorted, double share) {
-            return sorted.length == 0 ? 0
-                    : sorted[(int) Math.min(sorted.length - 1, sorted.length * share)] / 1e6;
-        }
-    }
-
-    static byte[] payload(Random random) {
-        byte[] payload = new byte[(int) option("size", 100)];
-        random.nextBytes(payload);
-        return payload;
-    }
-
     static void produce(PulsarClient client, String topic) throws Exception {
         Producer<byte[]> producer = producer(client, topic).create();
         Semaphore room = new Semaphore((int) option("outstanding", 1000));
         Totals totals = new Totals();
-        byte[] payload = payload(new Random(1));
+        byte[] payload = payload();
         long end = System.nanoTime() + (long) (option("warmup", 4) * 1e9);
         sendUntil(producer, room, totals, payload, end);
         say("begin");
@@ -161,7 +94,7 @@ public class PulsarLoad {
                 }).subscribe();
         Producer<byte[]> producer = producer(client, topic).create();
         long gap = (long) (1e9 / option("rate", 1000));
-        byte[] payload = payload(new Random(1));
+        byte[] payload = payload();
         long next = System.nanoTime();
         long begin = next + (long) (option("warmup", 4) * 1e9);
         long end = begin + (long) (option("seconds", 4) * 1e9);
@@ -174,9 +107,8 @@ public class PulsarLoad {
             while (System.nanoTime() < next) {
                 LockSupport.parkNanos(Math.max(1, next - System.nanoTime()));
             }
-            byte[] own = payload.clone();
-            java.nio.ByteBuffer.wrap(own).putLong(next); // as it should have been: waiting counts
-            producer.sendAsync(own).exceptionally(error -> {
+            // the time as it should have been: waiting counts
+            producer.sendAsync(numbered(payload, next)).exceptionally(error -> {
                 totals.errors.incrementAndGet();
                 return null;
             });

@@ -1,16 +1,11 @@
 import java.nio.ByteBuffer;
 import java.util.ArrayList;
-import java.util.Arrays;
-import java.util.HashMap;
 import java.util.List;
-import java.util.Map;
-import java.util.Random;
 import java.util.Set;
 import java.util.TreeSet;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.Executor;
 import java.util.concurrent.Semaphore;
-import java.util.concurrent.atomic.AtomicLong;
 import java.util.concurrent.locks.LockSupport;
 import org.apache.inlong.tubemq.client.common.PeerInfo;
 import org.apache.inlong.tubemq.client.config.ConsumerConfig;
@@ -48,15 +43,11 @@ import org.apache.inlong.tubemq.corebase.Message;
  * `present` counts how many of these numbers can be read. Prints "begin" and "end" around what is
  * measured, then one line of JSON.
  */
-public class TubeLoad {
-    static final Map<String, Double> OPTIONS = new HashMap<>();
-    static final int LATENCIES = 4_000_000;
+public class TubeLoad extends Load {
     static final long PATIENCE_NS = 150_000_000_000L;
 
     public static void main(String[] words) throws Throwable {
-        for (int i = 3; i + 1 < words.length; i += 2) {
-            OPTIONS.put(words[i].substring(2), Double.parseDouble(words[i + 1]));
-        }
+        read(words);
         String master = words[1];
         String topic = words[2];
         MessageSessionFactory sessions = new TubeMultiSessionFactory(new TubeClientConfig(master));
@@ -71,81 +62,6 @@ public class TubeLoad {
             default: throw new IllegalArgumentException(words[0]);
         }
         Runtime.getRuntime().halt(0); // closing waits for threads; there is nothing left to wait for
-    }
-
-    static double option(String name, double otherwise) {
-        return OPTIONS.getOrDefault(name, otherwise);
-    }
-
-    static void say(String line) {
-        System.out.println(line);
-        System.out.flush();
-    }
-
-    /** What was acked while it was measured, and how long that took, in nanoseconds. */
-    static final class Totals {
-        final long[] latencies = new long[LATENCIES];
-        final AtomicLong kept = new AtomicLong();
-        final AtomicLong messages = new AtomicLong();
-        final AtomicLong inAll = new AtomicLong();
-        final AtomicLong refused = new AtomicLong();
-        final AtomicLong errors = new AtomicLong();
-        final Map<String, AtomicLong> reasons = new ConcurrentHashMap<>();
-        volatile boolean counting;
-        long before; // acked while it was not measured yet
-
-        void begin() {
-            before = inAll.get();
-            counting = true;
-        }
-
-        void add(long nanos) {
-            inAll.incrementAndGet();
-            if (counting) {
-                messages.incrementAndGet();
-                int at = (int) kept.getAndIncrement();
-                if (at < LATENCIES) {
-                    latencies[at] = nanos;
-                }
-            }
-        }
-
-        void refuse(String reason) {
-            refused.incrementAndGet();
-            if (reasons.size() < 20) {
-                reasons.computeIfAbsent(reason, r -> new AtomicLong()).incrementAndGet();
-            }
-        }
-
-        void print(double seconds, int size) {
-            int count = (int) Math.min(kept.get(), LATENCIES);
-            long[] sorted = Arrays.copyOf(latencies, count);
-            Arrays.sort(sorted);
-            long done = messages.get();
-            reasons.forEach((reason, times) -> System.err.println(times + " times " + reason));
-            say(String.format("{\"messages\": %d, \"messages_in_all\": %d, \"stored\": %d, \"bytes\": %d, "
-                    + "\"errors\": %d, \"refused\": %d, \"seconds\": %.4f, \"messages_per_s\": %.1f, "
-                    + "\"mb_per_s\": %.3f, \"p50_ms\": %.4f, \"p99_ms\": %.4f}", done, inAll.get() - before,
-                    inAll.get(), done * size, errors.get(), refused.get(), seconds, done / seconds,
-                    done * size / seconds / 1e6, part(sorted, 0.5), part(sorted, 0.99)));
-        }
-
-        static double part(long[] sorted, double share) {
-            return sorted.length == 0 ? 0
-                    : sorted[(int) Math.min(sorted.length - 1, sorted.length * share)] / 1e6;
-        }
-    }
-
-    static byte[] payload() {
-        byte[] payload = new byte[(int) option("size", 100)];
-        new Random(1).nextBytes(payload);
-        return payload;
-    }
-
-    static byte[] numbered(byte[] payload, long number) {
-        byte[] own = payload.clone();
-        ByteBuffer.wrap(own).putLong(number);
-        return own;
     }
 
     static MessageProducer producer(MessageSessionFactory sessions, String topic) throws Exception {

@@ -1,4 +1,4 @@
-"""Load drivers in C, and one in Java: compiled when a benchmark starts, run beside the server.
+"""Load drivers in C and in Java: compiled when a benchmark starts, run beside the server.
 
 Results come as JSON. A driver prints "begin" and "end" around what it measures; the callbacks read
 the server's counters at these moments.
@@ -58,7 +58,8 @@ def compile_java(name: str, into: Path, class_path: str) -> Path:
     """The folder with the classes of a driver in Java."""
     into = into / name
     into.mkdir(parents=True, exist_ok=True)
-    command = ["javac", "-nowarn", "-cp", class_path, "-d", str(into), str(HERE / f"{name}.java")]
+    command = ["javac", "-nowarn", "-cp", class_path, "-d", str(into)]
+    command += [str(HERE / f"{each}.java") for each in (name, "Load")]
     subprocess.run(command, check=True, capture_output=True)
     (into / "log4j2.properties").write_text(CLIENT_LOGGING)
     return into
