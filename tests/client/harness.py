@@ -7,11 +7,80 @@ import contextlib
 import functools
 import inspect
 import threading
+from collections import defaultdict, deque
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import AbstractAsyncContextManager
-from typing import Any, TypeVar
+from typing import Any, Generic, Protocol, Self, TypeVar
 
 Served = TypeVar("Served", bound=AbstractAsyncContextManager[Any])
+
+
+class HangingUp(Protocol):
+    """One connection, seen from the server."""
+
+    def hang_up(self) -> None: ...
+
+
+Peer = TypeVar("Peer", bound=HangingUp)
+
+
+class ScriptedServer(Generic[Peer]):
+    """Remembers what it was asked in `seen`; `next_up` says what to do otherwise than usual."""
+
+    def __init__(self) -> None:
+        self.next_up: dict[str, deque[Any]] = defaultdict(deque)
+        self.seen: list[tuple[str, Any]] = []
+        self.peers: list[Peer] = []
+        self.port = 0
+        self._news: list[asyncio.Future[None]] = []
+        self._server: asyncio.Server | None = None
+
+    async def __aenter__(self) -> Self:
+        await self.open()
+        return self
+
+    async def open(self) -> None:
+        self._server = await asyncio.start_server(self.serve, "127.0.0.1", self.port)
+        self.port = self._server.sockets[0].getsockname()[1]
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.shut()
+
+    async def shut(self) -> None:
+        assert self._server is not None
+        self._server.close()
+        for peer in self.peers:
+            peer.hang_up()
+        self.peers.clear()
+        for _ in range(3):
+            await asyncio.sleep(0)  # closed transports take a turn to go
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Take requests from a connection until it ends."""
+        raise NotImplementedError
+
+    def upset(self, name: str) -> Any:
+        """What the script says of this request, if anything."""
+        return self.next_up[name].popleft() if self.next_up[name] else None
+
+    def note(self, name: str, message: Any) -> None:
+        self.seen.append((name, message))
+        news, self._news = self._news, []
+        for one in news:
+            if not one.done():
+                one.set_result(None)
+
+    def all(self, name: str) -> list[Any]:
+        return [message for seen, message in self.seen if seen == name]
+
+    async def saw(self, name: str, count: int = 1) -> list[Any]:
+        """Wait until a request came so often."""
+        async with asyncio.timeout(10):
+            while len(self.all(name)) < count:
+                future = asyncio.get_running_loop().create_future()
+                self._news.append(future)
+                await future
+        return self.all(name)
 
 
 def in_one_loop(test: Any, work: Callable[..., Awaitable[None]]) -> Any:

@@ -9,12 +9,11 @@ from __future__ import annotations
 
 import asyncio
 import functools
-from collections import defaultdict, deque
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractContextManager
-from typing import Any, Self
+from typing import Any
 
-from tests.client.harness import in_one_loop, on_its_own_loop
+from tests.client.harness import ScriptedServer, in_one_loop, on_its_own_loop
 from trilogue.client.pulsar import PulsarClient
 from trilogue.entry.pulsar_batch import build_batch, build_single
 from trilogue.wire.pulsar import pulsar_pb2 as pb
@@ -54,41 +53,23 @@ class Peer:
         self.writer.close()
 
 
-class ScriptedPulsar:
-    """Remembers what it was asked in `seen` and what was sent to it in `sections`."""
+class ScriptedPulsar(ScriptedServer[Peer]):
+    """A broker; what was sent to it is in `sections`."""
 
     def __init__(self) -> None:
-        self.next_up: dict[str, deque[Any]] = defaultdict(deque)
-        self.seen: list[tuple[str, Any]] = []
+        super().__init__()
         self.sections: list[bytes] = []
         self.partitions: dict[str, int] = {}
         self.topics: list[str] = []
-        self.peers: list[Peer] = []
         self.version = 21
         self.max_message_size = 5 << 20
         self.last_sequence_id = -1
         self.last_message_id = pb.MessageIdData(ledgerId=2**64 - 1, entryId=2**64 - 1)
-        self.port = 0
-        self._news: list[asyncio.Future[None]] = []
         self._entries = 0
-        self._server: asyncio.Server | None = None
 
     @property
     def url(self) -> str:
         return f"pulsar://127.0.0.1:{self.port}"
-
-    async def __aenter__(self) -> Self:
-        self._server = await asyncio.start_server(self.serve, "127.0.0.1", 0)
-        self.port = self._server.sockets[0].getsockname()[1]
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        assert self._server is not None
-        self._server.close()
-        for peer in self.peers:
-            peer.hang_up()
-        for _ in range(3):
-            await asyncio.sleep(0)  # closed transports take a turn to go
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         peer = Peer(writer)
@@ -112,7 +93,7 @@ class ScriptedPulsar:
         if row.name == "SEND":
             self.sections.append(bytes(section_of(frame)))
         self.note(row.name, message)
-        upset = self.next_up[row.name].popleft() if self.next_up[row.name] else None
+        upset = self.upset(row.name)
         if isinstance(upset, int):
             error = pb.CommandError(
                 request_id=message.request_id, error=int(upset), message="scripted"
@@ -126,27 +107,8 @@ class ScriptedPulsar:
                 answer(peer, message)
         return upset if upset is HANG_UP else None
 
-    def note(self, name: str, message: Any) -> None:
-        self.seen.append((name, message))
-        news, self._news = self._news, []
-        for one in news:
-            if not one.done():
-                one.set_result(None)
-
-    def all(self, name: str) -> list[Any]:
-        return [message for seen, message in self.seen if seen == name]
-
     def names(self, *wanted: str) -> list[str]:
         return [name for name, _ in self.seen if name in wanted]
-
-    async def saw(self, name: str, count: int = 1) -> list[Any]:
-        """Wait until a command came so often."""
-        async with asyncio.timeout(10):
-            while len(self.all(name)) < count:
-                future = asyncio.get_running_loop().create_future()
-                self._news.append(future)
-                await future
-        return self.all(name)
 
     # What a plain broker answers.
 

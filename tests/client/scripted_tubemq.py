@@ -14,9 +14,9 @@ import re
 from collections import defaultdict, deque
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractContextManager
-from typing import Any, Self
+from typing import Any
 
-from tests.client.harness import in_one_loop, on_its_own_loop
+from tests.client.harness import ScriptedServer, in_one_loop, on_its_own_loop
 from trilogue.client.tubemq import Batch, Consumer, Message, TubeClient
 from trilogue.client.tubemq.message import encoded
 from trilogue.entry.tubemq_blob import checksum_of
@@ -59,15 +59,13 @@ class Peer:
         self.writer.close()
 
 
-class ScriptedTube:
-    """Remembers what it was asked in `seen`; `stored` holds data, flag and type by partition."""
+class ScriptedTube(ScriptedServer[Peer]):
+    """A master and broker; `stored` holds data, flag and type by partition."""
 
     def __init__(self, topics: dict[str, int] | None = None) -> None:
+        super().__init__()
         self.topics = {TOPIC: 3} if topics is None else topics
-        self.next_up: dict[str, deque[Any]] = defaultdict(deque)
         self.always: dict[str, Any] = {}
-        self.seen: list[tuple[str, Any]] = []
-        self.peers: list[Peer] = []
         self.brokers: list[str] = []
         self.size_max: int | None = None
         self.events: deque[dict[str, Any]] = deque()
@@ -78,9 +76,6 @@ class ScriptedTube:
         self.stored: dict[str, list[tuple[bytes, int]]] = defaultdict(list)
         self.at: dict[str, int] = defaultdict(int)
         self.read: dict[str, int] = defaultdict(int)
-        self.port = 0
-        self._news: list[asyncio.Future[None]] = []
-        self._server: asyncio.Server | None = None
 
     @property
     def address(self) -> str:
@@ -94,26 +89,9 @@ class ScriptedTube:
         """A partition and its broker, as events name them."""
         return f"{self.brokers[0]}#{topic}:{partition}"
 
-    async def __aenter__(self) -> Self:
-        await self.open()
-        return self
-
     async def open(self) -> None:
-        self._server = await asyncio.start_server(self.serve, "127.0.0.1", self.port)
-        self.port = self._server.sockets[0].getsockname()[1]
+        await super().open()
         self.brokers = self.brokers or [self.broker]
-
-    async def __aexit__(self, *_: object) -> None:
-        await self.shut()
-
-    async def shut(self) -> None:
-        assert self._server is not None
-        self._server.close()
-        for peer in self.peers:
-            peer.hang_up()
-        self.peers.clear()
-        for _ in range(3):
-            await asyncio.sleep(0)  # closed transports take a turn to go
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         peer, frames = Peer(writer), BlockFrames()
@@ -141,7 +119,7 @@ class ScriptedTube:
         assert method is not None
         message = read_message(method.request, asked.body)
         self.note(method.name, message)
-        upset = self.next_up[method.name].popleft() if self.next_up[method.name] else None
+        upset = self.upset(method.name)
         self.react(peer, asked.serial, method.name, message, upset or self.always.get(method.name))
 
     def react(self, peer: Peer, serial: int, name: str, message: Any, upset: Any) -> None:
@@ -157,25 +135,6 @@ class ScriptedTube:
             peer.raw(failure(serial, 1, wire_errors.STANDBY, "standing by"))
         elif callable(upset):
             upset(peer, serial, message)
-
-    def note(self, name: str, message: Any) -> None:
-        self.seen.append((name, message))
-        news, self._news = self._news, []
-        for one in news:
-            if not one.done():
-                one.set_result(None)
-
-    def all(self, name: str) -> list[Any]:
-        return [message for seen, message in self.seen if seen == name]
-
-    async def saw(self, name: str, count: int = 1) -> list[Any]:
-        """Wait until a request came so often."""
-        async with asyncio.timeout(10):
-            while len(self.all(name)) < count:
-                future = asyncio.get_running_loop().create_future()
-                self._news.append(future)
-                await future
-        return self.all(name)
 
     # What a plain master answers.
 
