@@ -153,11 +153,16 @@ def test_a_flag_that_nobody_knows_is_refused(flag: int):
 
 
 @pytest.mark.parametrize(
-    "moment", ["2026", "20261121120", "2026112112000", "2026-11-2112", "\u0661" * 12]
+    "moment", ["2026", "1795309392909", "2026112112000", "2026-11-2112", "\u0661" * 12]
 )
-def test_a_time_that_is_not_twelve_digits_is_refused(moment: str):
-    with pytest.raises(InvalidEntry, match="twelve digits"):
-        entry_of(b"x", message_time=moment)
+def test_a_time_that_is_not_twelve_digits_stands_in_the_attributes_alone(moment: str):
+    """Real brokers do not look at it; InLong's example in C++ says milliseconds."""
+    data, flag = join_data(f"$msgTime$={moment}", b"x")
+
+    entry, header = entry_of(data, flag=flag, message_time=moment)
+
+    stored = verify_entry(entry, header)
+    assert (stored.message_time, bytes(stored.data)) == (NO_TIME, bytes(data))
 
 
 def test_a_type_is_as_long_as_it_may_be():

@@ -195,11 +195,9 @@ _JAVA_BLANKS = "".join(map(chr, range(33)))
 
 
 def _time_of(text: str) -> Int:
-    """Read yyyyMMddHHmm as a number; -1 for a blank one."""
-    if not text.strip():
-        return -1
+    """Read yyyyMMddHHmm as a number; -1 for any other text, which only attributes go on saying."""
     if len(text) != 12 or not text.isascii() or not text.isdigit():
-        raise InvalidEntry(f"a time that is not of twelve digits: {text[:40]!r}")
+        return -1
     return int(text)
 
 

@@ -235,15 +235,34 @@ def test_what_a_fatal_answer_needs_comes_with_the_error(room):
     assert caught.value.exception == "java.io.EOFException"
 
 
-@pytest.mark.parametrize("extra", [b"\x00", delimited(b"")])
-def test_what_follows_a_request_or_an_answer_is_refused(room, extra: bytes):
+@pytest.mark.parametrize(
+    "extra", [b"\x01", b"\x00\x01", bytes(8) + b"x", bytes(10), delimited(b"x")]
+)
+def test_what_follows_a_request_is_refused(room, extra: bytes):
     request = room.ask(1, 1, 3, 1, 10, b"x")[16:]
+
+    read = room.parse_request(asked(request))
+    with pytest.raises(WireError, match="bytes after"):
+        room.parse_request(asked(request + extra))
+
+    assert (read.method, bytes(read.body)) == (1, b"x")
+
+
+@pytest.mark.parametrize("size", range(10))
+def test_the_room_that_cpp_clients_leave_behind_a_request_is_passed_over(room, size: int):
+    """They count four bytes for the length of each of three messages, whatever it takes."""
+    request = room.ask(1, 1, 3, 1, 10, b"x")[16:]
+
+    assert room.parse_request(asked(request)) == room.parse_request(asked(request + bytes(size)))
+
+
+@pytest.mark.parametrize("extra", [b"\x00", delimited(b"")])
+def test_what_follows_an_answer_is_refused(room, extra: bytes):
     said = room.answer(1, 1, b"x")[16:]
 
-    for octets, read in ((request, room.parse_request), (said, room.parse_answer)):
-        read(asked(octets))
-        with pytest.raises(WireError, match="bytes after"):
-            read(asked(octets + extra))
+    room.parse_answer(asked(said))
+    with pytest.raises(WireError, match="bytes after"):
+        room.parse_answer(asked(said + extra))
 
 
 def test_an_exception_has_a_name(room):

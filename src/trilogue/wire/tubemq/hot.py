@@ -85,8 +85,12 @@ def parse_request(frame: View) -> Request:
         pos = _part(fields, pos, size)
         method = signed32(fields.needed(1))
         timeout_ms: object = signed64(fields.number(2, 0)) if fields.has_number(2) else -1
-        if pos != size:
+        if size - pos > 9:
             raise WireError(f"{size - pos} bytes after a request")
+        while pos < size:  # C++ clients take four bytes for each of three lengths, use fewer
+            if data[pos]:
+                raise WireError(f"{size - pos} bytes after a request")
+            pos += 1
     except WireError as error:
         text = f"IPC server unable to read call parameters:{error}"
         raise Undecodable(serial, BAD_ENVELOPE, text) from error
