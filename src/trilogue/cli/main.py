@@ -24,7 +24,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 def build(asked: Sequence[str] = ()) -> Callable[..., object]:
     """Make the command with the one verb that is asked for, or with all of them."""
     app = typer.Typer(
-        help="A durable broker for Kafka clients; its topics are tables for Spark.",
+        help="A durable broker for Kafka, Pulsar and TubeMQ clients; topics are tables too.",
         no_args_is_help=True,
         add_completion=False,
         pretty_exceptions_enable=False,

@@ -450,3 +450,14 @@ def test_visit_tokens_are_the_same_after_a_restart_and_another_for_each_client()
 
     assert visit(b"a") == visit(b"a")
     assert len({visit(b"a"), visit(b"b"), visit(b"a", "c2"), visit(b"a", "c1", "alice")}) == 4
+
+
+@pytest.mark.parametrize("client", ["\0c1", "c1\0c1", "\0"])
+def test_no_client_id_makes_a_token_that_another_could_have_been_given(client):
+    """Ids may have any characters, those too that stand between what is signed."""
+    tokens = Tokens(b"k" * 32, lambda: NOW_MS, checks_visit=True)
+    said, _, mac = tokens.issue("alice", client, b"secret", NOW_MS + 1).rpartition(".")
+    moved, _, rest = client.rpartition("\0")
+
+    assert tokens.read(f"{said}.{mac}", client) is not None
+    assert tokens.read(f"{said}\0{moved}.{mac}", rest) is None

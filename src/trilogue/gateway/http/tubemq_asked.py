@@ -292,7 +292,7 @@ class Asked:
         if value and not USER.fullmatch(value):
             raise Wrong(
                 f"illegal value for {name}, value must begin with a letter, can only contain "
-                "English letters, numbers, and underscores"
+                "English letters, numbers, and underscores, 2 to 64 of them"
             )
         return value
 

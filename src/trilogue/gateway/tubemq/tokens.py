@@ -103,7 +103,9 @@ class Tokens:
         return hmac.digest(self._key, b"mark\0" + secret, "sha256")[:MARK_SIZE]
 
     def _mac(self, *texts: str) -> bytes:
-        return hmac.digest(self._key, "\0".join(texts).encode(errors="replace"), "sha256")
+        # Each with its length: a client may have any characters in its id, ours too.
+        said = "".join(f"{len(each)}\0{each}" for each in texts)
+        return hmac.digest(self._key, said.encode(errors="replace"), "sha256")
 
 
 def _text(content: bytes) -> str:
