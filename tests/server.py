@@ -29,7 +29,10 @@ from types import TracebackType
 from typing import Self
 
 DOORS = ("kafka", "pulsar", "tubemq-master", "tubemq-broker", "http")
-OFF_UNLESS_NAMED = dict.fromkeys(("pulsar", "tubemq-master", "tubemq-broker"), "off")
+UNLESS_NAMED = {  # 8080, where it would listen otherwise, is taken now and then
+    "http": "127.0.0.1:0",
+    **dict.fromkeys(("pulsar", "tubemq-master", "tubemq-broker"), "off"),
+}
 START_TIMEOUT = 30.0
 STOP_TIMEOUT = 30.0
 LOOK_EVERY = 0.005
@@ -183,7 +186,7 @@ def launch_server(
     log_file = data.parent / f"{data.name}.{number}.output"
     doors = dict.fromkeys(DOORS, "127.0.0.1:0")
     if listen is not None:
-        doors = {**OFF_UNLESS_NAMED, **listen}
+        doors = {**UNLESS_NAMED, **listen}
     command = [*wrapper, *command_line("serve"), "--data", str(data)]
     command += ["--ready-file", str(ready_file)]
     command += [f"--listen={door}={address}" for door, address in doors.items()]
