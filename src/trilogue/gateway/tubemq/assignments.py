@@ -10,7 +10,7 @@ another broker, or by a name that is none, is none of ours and is not looked at.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from hashlib import blake2b
 from typing import TYPE_CHECKING
 
@@ -152,10 +152,12 @@ class Master:
         return frozenset(topic.name for topic in found.values() if topic is not None)
 
     def filters(
-        self, texts: Iterable[str], topics: frozenset[TopicName]
+        self, texts: Sequence[str], topics: frozenset[TopicName]
     ) -> dict[TopicName, frozenset[str]]:
         """Read topicCondition: only topics that are filtered are there."""
         filters: dict[TopicName, frozenset[str]] = {}
+        if len(texts) > TOPICS_MAX:
+            raise bad_request(f"a consumer may have {TOPICS_MAX} topic conditions")
         for text in texts:
             if not text.strip():
                 continue
@@ -190,8 +192,9 @@ class Master:
                 found[Part(topic, key.partition_id)] = offset
         return found
 
-    def claims(self, texts: Iterable[str]) -> set[Part]:
+    def claims(self, texts: Sequence[str]) -> set[Part]:
         """Read subscribeInfo: what a client says to have."""
+        _check_parts(len(texts))
         found: set[Part] = set()
         names: dict[str, TopicName | None] = {}
         for text in texts:
@@ -264,8 +267,9 @@ def bad_request(text: str) -> Refusal:
     return Refusal(TubeCode.BAD_REQUEST, text)
 
 
-def part_claims(texts: Iterable[str]) -> set[Part]:
+def part_claims(texts: Sequence[str]) -> set[Part]:
     """Read partSubInfo of V2, `topic#1:0,1:1`: what a client that balances itself has."""
+    _check_parts(sum(1 + text.count(",") for text in texts))
     found: set[Part] = set()
     names: dict[str, TopicName | None] = {}
     try:
@@ -277,6 +281,12 @@ def part_claims(texts: Iterable[str]) -> set[Part]:
     return found
 
 
+def _check_parts(count: int) -> None:
+    """Look at how many are named before any is read: one request must not take the loop."""
+    if count > PARTS_MAX:
+        raise bad_request(f"a consumer may have {PARTS_MAX} partitions")
+
+
 def _claim(
     found: set[Part], names: dict[str, TopicName | None], broker_id: int, spelled: str, number: int
 ) -> None:
@@ -285,8 +295,6 @@ def _claim(
     topic = names[spelled]
     if topic is not None and broker_id == BROKER_ID:
         found.add(Part(topic, number))
-        if len(found) > PARTS_MAX:
-            raise bad_request(f"a consumer may have {PARTS_MAX} partitions")
 
 
 def _topic_name(spelled: str) -> TopicName | None:
