@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import zlib
 
+import pytest
+
 from tests.gateway.kafka.rig import batch
 from tests.gateway.loop import on_loop
-from tests.gateway.tubemq.reader import Reader, bodies
+from tests.gateway.tubemq.reader import GROUP, Reader, bodies
 from tests.gateway.tubemq.rig import Peer, Rig
 from trilogue.broker.access import Operation, ResourceKind
 from trilogue.broker.group_rules import BrokerSaid, ClusterSaid, ConsumeSaid, FlowText, GroupSaid
@@ -247,13 +249,17 @@ async def test_a_topic_that_is_deleted_has_no_readers():
         assert (await mine.heartbeat(0)).hasPartFailure
 
 
+@pytest.mark.parametrize(
+    ("kind", "name"),
+    [(ResourceKind.TOPIC, "public/default/demo"), (ResourceKind.GROUP, GROUP)],
+)
 @on_loop
-async def test_who_may_not_read_a_topic_gets_nothing():
+async def test_who_may_not_read_a_topic_or_for_a_group_gets_nothing(kind: ResourceKind, name: str):
     async with Rig(tube=AT_ONCE) as rig:
         rig.topic("demo", 1)
         mine = Reader(rig.broker_peer())
         await mine.register()
-        rig.rules.deny(Operation.READ, ResourceKind.TOPIC, "public/default/demo")
+        rig.rules.deny(Operation.READ, kind, name)
 
         assert (await mine.get()).errCode == 415
         assert (await mine.register()).errCode == 415

@@ -136,6 +136,7 @@ class Gets:
             )
         topic = self.door.target(request.topicName).topic
         call.check_access(Operation.READ, ResourceKind.TOPIC, topic.name)
+        call.check_access(Operation.READ, ResourceKind.GROUP, group)  # whose position it moves
         rules = self.door.broker.rules
         if not rules.accepts_subscribe(topic):
             raise Refusal(TubeCode.FORBIDDEN, CLOSED.format(request.topicName, index))

@@ -35,7 +35,7 @@ from trilogue.wire.tubemq.messages import Partition as Place
 REGISTER: Final = 31
 UNREGISTER: Final = 32
 CONSUMED: Final = 0  # the readStatus of an unregister: what was handed out last is done with
-PARTITIONS_MAX: Final = 10_000  # of one heartbeat
+PARTITIONS_MAX: Final = 20_000  # of one heartbeat: as many as the master lets a consumer have
 OK: Final = "OK!"
 
 
