@@ -18,9 +18,10 @@ from tools.servers.java import jars
 from tools.servers.pulsar import VERSION, RealPulsar, opens_producer
 
 from benchmarks import report
-from benchmarks.drivers import Moment, Result, compile_java, nothing, run_java
+from benchmarks.drivers import compile_java
+from benchmarks.java import Stage
 from benchmarks.measure import memory_mb, settle
-from benchmarks.rows import CPU_PER_MESSAGE, Figures, Gate, metered, our, ratio
+from benchmarks.rows import CPU_PER_MESSAGE, Figures, Gate, our, ratio
 from benchmarks.servers import TRILOGUE, Contender, Trilogue
 
 PULSAR = "pulsar"
@@ -53,33 +54,6 @@ def make(name: str, root: Path) -> Contender:
     return RealPulsar(root, durable=True, heap=HEAP, direct=DIRECT, nice=False)
 
 
-@dataclass
-class Stage:
-    """What a leg runs on."""
-
-    servers: list[Contender]
-    classes: Path
-    seconds: float
-    warmup: float
-
-    def settle(self) -> None:
-        settle([server.pid for server in self.servers])
-
-    def drive(
-        self,
-        mode: str,
-        server: Contender,
-        topic: str,
-        *,
-        begin: Moment = nothing,
-        end: Moment = nothing,
-        **options: float,
-    ) -> Result:
-        path = [self.classes, f"{jars(f'pulsar-{VERSION}')}/*"]
-        words = [mode, server.address, topic]
-        return run_java(path, DRIVER, words, begin=begin, end=end, options=options)
-
-
 @dataclass(frozen=True)
 class Row:
     """One question."""
@@ -91,14 +65,9 @@ class Row:
     gates: tuple[Gate, ...] = ()
     counted: bool = True
 
-    def leg(self, stage: Stage, server: Contender, number: int) -> Figures:
+    def leg(self, stage: Stage[Contender], server: Contender, number: int) -> Figures:
         topic = f"{self.name}-{number}"
-        options = {**self.options, "seconds": stage.seconds, "warmup": stage.warmup}
-
-        def drive(begin: Moment, end: Moment) -> Result:
-            return stage.drive(self.mode, server, topic, begin=begin, end=end, **options)
-
-        figures = metered(stage, server, drive, "message")
+        figures = stage.measured(self.mode, server, topic, self.options)
         if self.counted:
             stage.drive("count", server, topic, wanted=figures["stored"])
         return figures
@@ -170,6 +139,11 @@ ROWS = (
         counted=False,
     ),
 )
+WARMING: tuple[dict[str, float], ...] = (
+    UNBATCHED,
+    {**UNBATCHED, "batching": 1},
+    {"size": 100, "outstanding": 1},
+)
 START = "pulsar-start-and-idle"
 START_GATES = (
     Gate("start <= 0.8 s", our("start_s"), 0.8, at_least=False),
@@ -190,25 +164,8 @@ def start_row(servers: list[Contender]) -> dict[str, object]:
     return report.summarise(START, question, legs, START_GATES)
 
 
-def warm(stage: Stage, seconds: float) -> None:
-    """Let compilers and caches come to rest, on both servers alike."""
-    loads: tuple[dict[str, float], ...] = (
-        UNBATCHED,
-        {**UNBATCHED, "batching": 1},
-        {"size": 100, "outstanding": 1},
-    )
-    for server in stage.servers:
-        for options in loads:
-            stage.drive(
-                "produce", server, "warm", **options, warmup=0.0, seconds=seconds / len(loads)
-            )
-
-
-def measure(stage: Stage, row: Row, rounds: int) -> dict[str, object]:
-    legs: report.Legs = {server.name: [] for server in stage.servers}
-    for number in range(rounds):
-        for server in stage.servers if number % 2 == 0 else stage.servers[::-1]:
-            legs[server.name].append(row.leg(stage, server, number))
+def measure(stage: Stage[Contender], row: Row, rounds: int) -> dict[str, object]:
+    legs = stage.in_turn(lambda server, number: row.leg(stage, server, number), rounds)
     return report.summarise(row.name, row.question, legs, row.gates)
 
 
@@ -219,13 +176,14 @@ def run(chosen: argparse.Namespace, build: Path, done: Callable[[dict[str, objec
         return
     names = [TRILOGUE] if chosen.ours else [PULSAR, TRILOGUE]
     servers = [make(name, chosen.directory / f"pulsar-{name}") for name in names]
-    classes = compile_java(DRIVER, build, f"{jars(f'pulsar-{VERSION}')}/*")
+    client = f"{jars(f'pulsar-{VERSION}')}/*"
+    path: list[object] = [compile_java(DRIVER, build, client), client]
     try:
         started = start_row(servers)
         if START in wanted:
             done(started)
-        stage = Stage(servers, classes, chosen.seconds, min(4.0, chosen.warm / 4))
-        warm(stage, chosen.warm)
+        stage = Stage(DRIVER, path, servers, chosen.seconds, min(4.0, chosen.warm / 4))
+        stage.warm(WARMING, chosen.warm)
         for row in ROWS:
             if row.name in wanted:
                 done(measure(stage, row, chosen.pulsar_rounds))

@@ -20,15 +20,15 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from tools.servers.java import jars
 from tools.servers.tubemq import VERSION, RealTubeMQ, listens
 
-from benchmarks import report, servers
-from benchmarks.drivers import Moment, Result, compile_java, nothing, run_java
+from benchmarks import java, report, servers
+from benchmarks.drivers import Result, compile_java
 from benchmarks.measure import memory_mb, settle
-from benchmarks.rows import Figures, Gate, metered, our, ratio
+from benchmarks.rows import Figures, Gate, our, ratio
 from benchmarks.servers import TRILOGUE, Trilogue, create_topic
 
 TUBEMQ, INTERVAL = "tubemq", "interval"
@@ -95,33 +95,12 @@ def make(name: str, root: Path) -> Contender:
     )  # fmt: skip
 
 
-@dataclass
-class Stage:
-    """What a leg runs on."""
+class Stage(java.Stage[Contender]):
+    """Clients run in the network of their server."""
 
-    servers: list[Contender]
-    classes: Path
-    seconds: float
-    warmup: float
-
-    def settle(self) -> None:
-        settle([server.pid for server in self.servers])
-
-    def drive(
-        self,
-        mode: str,
-        server: Contender,
-        topic: str,
-        *,
-        begin: Moment = nothing,
-        end: Moment = nothing,
-        **options: float,
-    ) -> Result:
-        path = [self.classes, f"{jars(f'tubemq-{VERSION}')}/*"]
+    def drive(self, mode: str, server: Contender, topic: str, **more: Any) -> Result:
         with server.inside():
-            return run_java(
-                path, DRIVER, [mode, server.address, topic], begin=begin, end=end, options=options
-            )
+            return super().drive(mode, server, topic, **more)
 
 
 @dataclass(frozen=True)
@@ -135,13 +114,7 @@ class Row:
     gates: tuple[Gate, ...] = ()
 
     def leg(self, stage: Stage, server: Contender, number: int) -> Figures:
-        topic = topic_of(self.name, number)
-        options = {**self.options, "seconds": stage.seconds, "warmup": stage.warmup}
-
-        def drive(begin: Moment, end: Moment) -> Result:
-            return stage.drive(self.mode, server, topic, begin=begin, end=end, **options)
-
-        return metered(stage, server, drive, "message")
+        return stage.measured(self.mode, server, topic_of(self.name, number), self.options)
 
 
 def topic_of(name: str, number: int) -> str:
@@ -152,6 +125,7 @@ def topic_of(name: str, number: int) -> str:
 SYNC_TIMES, INTERVAL_TIMES, ASYNC_TIMES = 0.5, 1.2, 2.0
 ALONE = {"size": 100, "outstanding": 1}
 MANY = {"size": 100, "outstanding": 2000}
+WARMING = (MANY, {**MANY, "size": 1024}, ALONE)
 ASYNC_GATES = (
     Gate("2x TubeMQ's messages/s", ratio("messages_per_s"), ASYNC_TIMES, at_least=True),
     Gate("none refused", our("refused"), 0.0, at_least=False),
@@ -285,16 +259,6 @@ def start_leg(server: Contender, topics: Mapping[str, int]) -> Figures:
     return figures
 
 
-def warm(stage: Stage, seconds: float) -> None:
-    """Let compilers and caches come to rest, on all servers alike."""
-    loads = (MANY, {**MANY, "size": 1024}, ALONE)
-    for server in stage.servers:
-        for options in loads:
-            stage.drive(
-                "produce", server, "warm", **options, warmup=0.0, seconds=seconds / len(loads)
-            )
-
-
 def groups_leg(stage: Stage) -> Callable[[Contender], Figures]:
     def leg(server: Contender) -> Figures:
         figures = stage.drive("group", server, "groups", partitions=4)
@@ -354,10 +318,7 @@ def topic_leg(stage: Stage) -> Callable[[Contender], Figures]:
 
 
 def measure(stage: Stage, row: Row, rounds: int) -> dict[str, object]:
-    legs: report.Legs = {server.name: [] for server in stage.servers}
-    for number in range(rounds):
-        for server in stage.servers if number % 2 == 0 else stage.servers[::-1]:
-            legs[server.name].append(row.leg(stage, server, number))
+    legs = stage.in_turn(lambda server, number: row.leg(stage, server, number), rounds)
     return summarise(row.name, row.question, legs, row.gates)
 
 
@@ -368,8 +329,9 @@ def run(chosen: argparse.Namespace, build: Path, done: Callable[[dict[str, objec
         return
     names = [TRILOGUE, INTERVAL] if chosen.ours else [TUBEMQ, TRILOGUE, INTERVAL]
     contenders = [make(name, chosen.directory / f"tubemq-{name}") for name in names]
-    classes = compile_java(DRIVER, build, f"{jars(f'tubemq-{VERSION}')}/*")
-    stage = Stage(contenders, classes, chosen.seconds, min(4.0, chosen.warm / 4))
+    client = f"{jars(f'tubemq-{VERSION}')}/*"
+    path: list[object] = [compile_java(DRIVER, build, client), client]
+    stage = Stage(DRIVER, path, contenders, chosen.seconds, min(4.0, chosen.warm / 4))
     run = Run(chosen, stage, done, wanted)
     try:
         topics = topics_of(chosen)
@@ -382,7 +344,7 @@ def run(chosen: argparse.Namespace, build: Path, done: Callable[[dict[str, objec
         run.row(KILLED, killed_leg(stage))
         asked = [row for row in ROWS if row.name in wanted]
         if asked:
-            warm(stage, chosen.warm)
+            stage.warm(WARMING, chosen.warm)
         for row in asked:
             done(measure(stage, row, chosen.tubemq_rounds))
         run.row(LOST, lost_leg(stage))
