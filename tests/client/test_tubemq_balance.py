@@ -12,8 +12,10 @@ from tests.client.scripted_tubemq import (
     TOPIC,
     Peer,
     ScriptedTube,
+    bodies,
     eventually,
     on_server,
+    put,
 )
 from trilogue.client.errors import ClientError
 from trilogue.client.tubemq import (
@@ -391,3 +393,33 @@ async def test_where_the_server_balances_nobody_else_does(server: ScriptedTube, 
         await consumer.connect(key(0))
     with pytest.raises(ClientError):
         consumer.available()
+
+
+@pytest.mark.parametrize("balance", [Balance.SERVER, Balance.CLIENT])
+@on_server(heartbeat_s=0.05)
+async def test_partitions_of_a_broker_that_has_moved_are_read_where_it_is(
+    server: ScriptedTube, client: TubeClient, balance: Balance
+):
+    """Nobody answers at the old address any more: it is not asked for ever."""
+    async with ScriptedTube() as new:
+        async with ScriptedTube() as old:
+            server.brokers = [f"1:{old.address}"]
+            consumer = await client.consumer(GROUP, TOPIC, balance=balance)
+            await old.saw("consumerRegisterC2B", 3)
+        server.brokers, server.checksum = [f"1:{new.address}"], server.checksum + 1
+        put(new, b"a")
+        if balance is Balance.SERVER:
+            await eventually(lambda: not consumer.partitions)
+            told = len(server.all("consumerHeartbeatC2M"))
+            beat = (await server.saw("consumerHeartbeatC2M", told + 2))[-1]
+            server.plan(consumer.client_id, 10, [server.full(number) for number in range(3)])
+            assert not beat.subscribeInfo
+        else:
+            known = {"brokerConfigId": server.checksum, "brokerConfigList": server.brokers}
+            server.always["consumerHeartbeatC2MV2"] = lambda peer, serial, _: peer.send(
+                serial, "consumerHeartbeatC2MV2", **known
+            )
+
+        batch = await consumer.get(10)
+        assert bodies(batch) == [b"a"]
+        await consumer.confirm(batch)

@@ -97,6 +97,7 @@ class ServerBalance:
         self._started_ms = int(consumer.core.clock() * 1000)
         self._beats = 0
         self._report = False
+        self._told: list[str] = []
         self._results: deque[EventProto] = deque(maxlen=RESULTS_MAX)
         self._not_allocated = True
 
@@ -133,18 +134,21 @@ class ServerBalance:
             )
         answer = await consumer.ask_master("consumerRegisterC2M", request, RegisterResponseM2C)
         self._take(answer)
-        self._report = bool(len(consumer.reading.holding))
+        self._told = list(request.subscribeInfo)
+        self._report = bool(self._told)
 
     async def beat(self) -> None:
         """Report, and do what the master wants done."""
         consumer = self._consumer
         self._beats += 1
         result = self._results[0] if self._results else None
+        ours = self._subscriptions()
         report = self._report or result is not None or self._beats % REPORT_EVERY == 0
+        report |= ours != self._told  # some were lost, or are read again
         request = HeartRequestC2M(
             clientId=consumer.client_id,
             groupName=consumer.group,
-            subscribeInfo=self._subscriptions() if report else (),
+            subscribeInfo=ours if report else (),
             reportSubscribeInfo=report,
             event=result,
             defFlowCheckId=self._flow.default_id,
@@ -155,6 +159,8 @@ class ServerBalance:
         answer = await consumer.ask_master("consumerHeartbeatC2M", request, HeartResponseM2C)
         if result is not None:
             self._results.popleft()
+        if report:
+            self._told = ours
         self._report = False
         self._take(answer)
         consumer.credentials.required = answer.requireAuth

@@ -173,6 +173,14 @@ class ClientBalance:
             mine = {}
         else:
             leaving = [held for held in reading.holding.all() if held.key not in mine]
+        there = {place.key: place for place in available}
+        moved = [
+            held
+            for held in reading.holding.all()
+            if held not in leaving and held.place.address != there[held.key].address
+        ]
+        leaving += moved
+        mine |= {held.key: there[held.key] for held in moved}  # at its broker's new address
         await self._consumer.release(leaving)
         before = len(reading.holding)
         async with reading.lock:

@@ -54,6 +54,8 @@ class Held:
     asked_at: float = 0.0
     served: bool = False
     """Whether its broker has answered a get since it was registered."""
+    unheard: int = 0
+    """Heartbeats to its broker that found nobody, one after the other."""
     paused: bool = False
     batch: Batch | None = None
     timer: asyncio.TimerHandle | None = None

@@ -10,11 +10,11 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from typing import Final
 
-from trilogue.client.errors import ClientError
+from trilogue.client.errors import ClientError, ConnectionLost
 from trilogue.client.pool import Address
 from trilogue.client.tubemq.errors import TubeError
 from trilogue.client.tubemq.metadata import Place
-from trilogue.client.tubemq.options import ConsumerOptions, Position
+from trilogue.client.tubemq.options import Balance, ConsumerOptions, Position
 from trilogue.client.tubemq.partitions import Held, Holding, State
 from trilogue.client.tubemq.servers import log
 from trilogue.client.tubemq.session import PASSES, UNDEFINED, Session, asked, sensible
@@ -31,6 +31,8 @@ REGISTER, UNREGISTER = 31, 32
 LAST_CONSUMED, LAST_NOT_CONSUMED = 0, 1
 """readStatus of an unregistration."""
 RENEW_PAUSE_S: Final = 1.0
+UNHEARD_MAX: Final = 2
+"""Heartbeats that find no broker before its partitions are let go of."""
 AT_ONCE: Final = 100
 """Partitions that are registered or given back at a time."""
 LOST: Final = frozenset({TubeCode.PARTITION_OCCUPIED, TubeCode.DUPLICATE_PARTITION})
@@ -177,6 +179,16 @@ class Registering:
             if again:
                 await self.take(again.values())
 
+    def _unheard(self, helds: list[Held]) -> None:
+        """Nobody is there: the master may know by now where the broker is, and says it anew."""
+        if self._options.balance is not Balance.SERVER:
+            return  # who balances itself sees that a broker has moved
+        for held in helds:
+            held.unheard += 1
+            if held.unheard >= UNHEARD_MAX:
+                self.holding.drop(held)
+        self._session.wake()
+
     # Heartbeats.
 
     async def live(self) -> None:
@@ -200,6 +212,7 @@ class Registering:
             qryPriorityId=UNDEFINED,
             authInfo=self._session.credentials.for_consumer(signed=address in self._sign),
         )
+        connection = None
         try:
             connection = await self._session.servers.get(address)
             answer = await asked(connection, "consumerHeartbeatC2B", request, HeartBeatResponseB2C)
@@ -209,7 +222,11 @@ class Registering:
             if isinstance(problem, TubeError) and problem.error is TubeCode.CERTIFICATE_FAILURE:
                 self._sign.add(address)
             log.warning("tubemq.no_heartbeat", extra={"broker": address, "problem": str(problem)})
+            if connection is None and isinstance(problem, ConnectionLost):
+                self._unheard(helds)
             return
+        for heard in helds:
+            heard.unheard = 0
         (self._sign.add if answer.requireAuth else self._sign.discard)(address)
         for failure in failures:
             held = self.holding.get(str(failure.partition.key))
