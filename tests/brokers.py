@@ -12,10 +12,10 @@ from __future__ import annotations
 import itertools
 import os
 import time
-from collections.abc import Mapping
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
-from typing import Protocol, Self
+from typing import Protocol, Self, TypeVar
 
 from confluent_kafka.admin import AdminClient, NewTopic
 from tools.servers.kafka import RealKafka
@@ -99,6 +99,37 @@ class Trilogue(OurServer):
     """Our server as a Broker."""
 
     door_names = ("kafka", "http")
+
+
+class Life(Protocol):
+    """What all servers have."""
+
+    def start(self) -> object: ...
+    def kill9(self) -> None: ...
+
+
+Served = TypeVar("Served", bound=Life)
+
+
+@contextmanager
+def running(
+    make: Callable[[str, Path, Mapping[str, object] | None], Served],
+    name: str,
+    root: Path,
+    settings: Mapping[str, object],
+    real_ones: list[Served],
+) -> Iterator[Served]:
+    """A server that runs. A real one takes long to start: it is made once, and kept in the list."""
+    if name in ("trilogue", "elsewhere"):
+        made = make(name, root, settings)
+        made.start()
+        yield made
+        made.kill9()
+        return
+    if not real_ones:
+        real_ones.append(make(name, root, None))
+        real_ones[0].start()
+    yield real_ones[0]
 
 
 class PulsarBroker(Protocol):

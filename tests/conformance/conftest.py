@@ -46,17 +46,8 @@ def broker(
 ) -> Iterator[Broker]:
     """A running server that the tests of one module share and leave running."""
     root = tmp_path_factory.mktemp(request.param)
-    if request.param == "kafka":
-        if not kafka_of_the_session:
-            kafka = brokers.make("kafka", root)
-            kafka.start()
-            kafka_of_the_session.append(kafka)
-        yield kafka_of_the_session[0]
-        return
-    made = brokers.make(request.param, root, SETTINGS)
-    made.start()
-    yield made
-    made.kill9()
+    with brokers.running(brokers.make, request.param, root, SETTINGS, kafka_of_the_session) as made:
+        yield made
 
 
 @pytest.fixture
@@ -100,17 +91,10 @@ def pulsar(
 ) -> Iterator[PulsarBroker]:
     """A running server that the tests of one module share and leave running."""
     root = tmp_path_factory.mktemp(request.param)
-    if request.param == "pulsar":
-        if not pulsar_of_the_session:
-            real = brokers.make_pulsar("pulsar", root)
-            real.start()
-            pulsar_of_the_session.append(real)
-        yield pulsar_of_the_session[0]
-        return
-    made = brokers.make_pulsar(request.param, root, SETTINGS)
-    made.start()
-    yield made
-    made.kill9()
+    with brokers.running(
+        brokers.make_pulsar, request.param, root, SETTINGS, pulsar_of_the_session
+    ) as made:
+        yield made
 
 
 @pytest.fixture(params=[name for name in brokers.pulsar_names() if name != "elsewhere"])
@@ -161,17 +145,10 @@ def tube(
 ) -> Iterator[TubeBroker]:
     """A running server that the tests of one module share and leave running."""
     root = tmp_path_factory.mktemp(request.param)
-    if request.param == "tubemq":
-        if not tubemq_of_the_session:
-            real = brokers.make_tubemq("tubemq", root)
-            tubemq_of_the_session.append(real)
-            real.start()
-        yield tubemq_of_the_session[0]
-        return
-    made = brokers.make_tubemq(request.param, root, TUBE_SETTINGS)
-    made.start()
-    yield made
-    made.kill9()
+    with brokers.running(
+        brokers.make_tubemq, request.param, root, TUBE_SETTINGS, tubemq_of_the_session
+    ) as made:
+        yield made
 
 
 @pytest.fixture

@@ -54,17 +54,9 @@ def quick(
 ) -> Iterator[TubeBroker]:
     """A server that soon misses a member (the real one within half a minute)."""
     root = tmp_path_factory.mktemp(request.param)
-    if request.param == "tubemq":
-        if not tubemq_of_the_session:
-            real = brokers.make_tubemq("tubemq", root)
-            tubemq_of_the_session.append(real)
-            real.start()
-        yield tubemq_of_the_session[0]
-        return
-    made = brokers.make_tubemq(request.param, root, QUICK)
-    made.start()
-    yield made
-    made.kill9()
+    make = brokers.make_tubemq
+    with brokers.running(make, request.param, root, QUICK, tubemq_of_the_session) as made:
+        yield made
 
 
 def test_a_killed_members_partitions_go_to_another(quick: TubeBroker):
