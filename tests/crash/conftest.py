@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from tests import brokers
 from tests.brokers import Broker
+from tests.crash.faults import CutDisk
 
 SEED = int(os.environ.get("TRILOGUE_SEED", time.time_ns() % 1_000_000))
 REPORT: list[str] = []
@@ -57,3 +58,11 @@ def trilogue(tmp_path: Path) -> Iterator[brokers.Trilogue]:
     made = brokers.Trilogue(tmp_path / "data")
     yield made
     made.kill9()
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[CutDisk]:
+    """Its power can be cut."""
+    made = CutDisk(tmp_path, size_mib=2048)
+    yield made
+    made.close()

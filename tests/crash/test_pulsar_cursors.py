@@ -16,6 +16,7 @@ import pulsar
 import pytest
 from tests.brokers import TrilogueForPulsar
 from tests.conformance.pulsar_admin import Admin
+from tests.crash.faults import kill, stop
 from tests.crash.pulsar_load import client, closing
 
 SHARED, EXCLUSIVE = pulsar.ConsumerType.Shared, pulsar.ConsumerType.Exclusive
@@ -32,14 +33,6 @@ def server(tmp_path: Path) -> Iterator[TrilogueForPulsar]:
     made.start()
     yield made
     made.kill9()
-
-
-def kill(server: TrilogueForPulsar) -> None:
-    server.kill9()
-
-
-def stop(server: TrilogueForPulsar) -> None:
-    assert server.stop() == 0, server.output
 
 
 def backlog(server: TrilogueForPulsar, topic: str, subscription: str) -> int:

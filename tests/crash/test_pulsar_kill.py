@@ -19,6 +19,7 @@ import pytest
 from tests import brokers
 from tests.brokers import TrilogueForPulsar
 from tests.conformance.pulsar_admin import Admin
+from tests.crash.faults import kill, stop
 from tests.crash.ledger import Ledger
 from tests.crash.load import running
 from tests.crash.pulsar_load import client, closing, judge, pulsar_load
@@ -37,14 +38,6 @@ def server(tmp_path: Path) -> Iterator[TrilogueForPulsar]:
     made.start()
     yield made
     made.kill9()
-
-
-def kill(server: TrilogueForPulsar) -> None:
-    server.kill9()
-
-
-def stop(server: TrilogueForPulsar) -> None:
-    assert server.stop() == 0, server.output
 
 
 def run(

@@ -5,11 +5,8 @@ checks.md 4 and 13 for its door; test_power_cut.py has the same for Kafka's and 
 
 from __future__ import annotations
 
-import os
 import random
-import signal
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import pytest
 from tests.brokers import TrilogueForPulsar
@@ -36,26 +33,11 @@ pytestmark = [pytest.mark.long, pytest.mark.timeout(1200)]
 
 
 @pytest.fixture
-def disk(tmp_path: Path) -> Iterator[CutDisk]:
-    made = CutDisk(tmp_path, size_mib=2048)
-    yield made
-    made.close()
-
-
-@pytest.fixture
 def server(disk: CutDisk) -> Iterator[TrilogueForPulsar]:
     made = TrilogueForPulsar(disk.root / "data", BUSY)
     made.start()
     yield made
     made.kill9()
-
-
-def cut(server: TrilogueForPulsar, disk: CutDisk) -> None:
-    os.kill(server.pid, signal.SIGSTOP)
-    disk.cut()
-    server.kill9()
-    disk.reboot()
-    server.start()
 
 
 def test_nothing_with_a_receipt_is_lost_when_the_power_goes(
@@ -72,7 +54,7 @@ def test_nothing_with_a_receipt_is_lost_when_the_power_goes(
     with running(pulsar_load(server.address, "ledger", PARTITIONS, ledger, seed=seed)):
         for _ in range(CUTS):
             ledger.wait_for_acks(2_000 + chance.randrange(3_000), PATIENCE)
-            cut(server, disk)
+            disk.cut_under(server)
         ledger.wait_for_acks(2_000, PATIENCE)
 
     verdict, _ = judge(server.address, "ledger", PARTITIONS, ledger)
@@ -95,7 +77,7 @@ def test_acks_that_were_durable_stay_when_the_power_goes(
         wait_until("acks", lambda: backlog(server, "orders", "s") == len(kept))
         send(opened, "other", 1, batching=False)
     for _ in range(3):
-        cut(server, disk)
+        disk.cut_under(server)
         with closing(client(server.address)) as opened:
             consumer = subscribe(opened, "orders")
             found = rest(consumer)

@@ -23,6 +23,7 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 from tests.brokers import TrilogueForTubeMQ
+from tests.crash.faults import kill, stop
 from tests.crash.ledger import Ledger
 from tests.crash.load import running
 from tests.crash.tubemq_load import TOPICS, judge, make_topics, tube_load
@@ -41,14 +42,6 @@ def server(tmp_path: Path) -> Iterator[TrilogueForTubeMQ]:
     make_topics(made)
     yield made
     made.kill9()
-
-
-def kill(server: TrilogueForTubeMQ) -> None:
-    server.kill9()
-
-
-def stop(server: TrilogueForTubeMQ) -> None:
-    assert server.stop() == 0, server.output
 
 
 def run(

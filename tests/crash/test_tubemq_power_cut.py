@@ -5,11 +5,8 @@ checks.md 4 and 13 for its doors; test_power_cut.py has the same for Kafka's and
 
 from __future__ import annotations
 
-import os
 import random
-import signal
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import pytest
 from tests.brokers import TrilogueForTubeMQ
@@ -27,27 +24,12 @@ pytestmark = [pytest.mark.long, pytest.mark.timeout(1200)]
 
 
 @pytest.fixture
-def disk(tmp_path: Path) -> Iterator[CutDisk]:
-    made = CutDisk(tmp_path, size_mib=2048)
-    yield made
-    made.close()
-
-
-@pytest.fixture
 def server(disk: CutDisk) -> Iterator[TrilogueForTubeMQ]:
     made = TrilogueForTubeMQ(disk.root / "data", {**BUSY, "tubemq.hold": "0"})
     made.start()
     make_topics(made)
     yield made
     made.kill9()
-
-
-def cut(server: TrilogueForTubeMQ, disk: CutDisk) -> None:
-    os.kill(server.pid, signal.SIGSTOP)
-    disk.cut()
-    server.kill9()
-    disk.reboot()
-    server.start()
 
 
 def test_nothing_answered_is_lost_when_the_power_goes(
@@ -61,7 +43,7 @@ def test_nothing_answered_is_lost_when_the_power_goes(
     with running(loads):
         for _ in range(CUTS):
             ledger.wait_for_acks(2_000 + chance.randrange(3_000), PATIENCE)
-            cut(server, disk)
+            disk.cut_under(server)
         ledger.wait_for_acks(2_000, PATIENCE)
 
     verdict = judge(server, ledger)
@@ -93,6 +75,6 @@ def test_confirmed_positions_stay_and_others_come_again_when_the_power_goes(
                 case 2:
                     assert reader.commit(consumed=False) == told
                     assert reader.pack(consumed=False) == got
-        cut(server, disk)
+        disk.cut_under(server)
     with reading(server.doors["tubemq-broker"], "c-last", **PLACE) as reader:
         assert reader.register() == told
