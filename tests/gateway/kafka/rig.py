@@ -10,6 +10,7 @@ from pathlib import Path
 from random import Random
 from typing import Any, Self
 
+import pytest
 from crc32c import crc32c
 
 from tests.fakes import FakeFileSystem
@@ -280,6 +281,19 @@ def batch(*values: bytes | str, timestamp: int = NOW_MS, **how: Any) -> bytes:
         for at, value in enumerate(values)
     ]
     return build_batch(records, **how)
+
+
+quick_or_not = pytest.mark.parametrize(
+    ("written", "leaves"),
+    [
+        (batch("a", "b", "c"), False),
+        (batch(*["v"] * 2_000), True),  # small, and many
+        (batch("a", "b", codec=4), True),  # who knows how much that will be
+        (batch("x" * 70_000), True),
+    ],
+    ids=["small", "many", "compressed", "large"],
+)
+"""What a Kafka client wrote, and whether converting it for others leaves the loop."""
 
 
 def patched(records: bytes, at: int, code: str, value: int) -> bytes:

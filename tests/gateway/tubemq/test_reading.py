@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.gateway.kafka.rig import batch, settle
+from tests.gateway.kafka.rig import batch, quick_or_not, settle
 from tests.gateway.loop import on_loop
 from tests.gateway.tubemq.reader import Reader
 from tests.gateway.tubemq.rig import Rig
@@ -19,16 +19,7 @@ from trilogue.gateway.tubemq.settings import TubeSettings
 AT_ONCE = TubeSettings(hold_s=0)
 
 
-@pytest.mark.parametrize(
-    ("written", "leaves"),
-    [
-        (batch("a", "b", "c"), False),
-        (batch(*["v"] * 2_000), True),  # small, and many
-        (batch("a", "b", codec=4), True),  # who knows how much that will be
-        (batch("x" * 70_000), True),
-    ],
-    ids=["small", "many", "compressed", "large"],
-)
+@quick_or_not
 @on_loop
 async def test_only_what_is_quick_is_converted_on_the_loop(written, leaves):
     async with Rig() as rig:
