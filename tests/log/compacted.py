@@ -224,6 +224,14 @@ class World:
         }
         return CompactJob(**fields)  # type: ignore[arg-type]
 
+    def compact_and_once_more_a_day_later(self, *written: tuple[bytes, bytes | None]) -> None:
+        """The second time there is something new, and tombstones may go."""
+        self.compact()
+        self.append(*written)
+        self.flush()
+        self.now_ms += DAY_MS
+        self.compact()
+
     def compact(self, end: int | None = None, **changes: object) -> CompactResult:
         """Compact, and let what was made take the place of what was there."""
         job = self.job(end, **changes)

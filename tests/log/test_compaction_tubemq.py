@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.entry.converted import tube_entry
-from tests.log.compacted import DAY_MS, World
+from tests.log.compacted import World
 from trilogue.entry.entry import Format
 
 
@@ -31,12 +31,8 @@ def test_tombstones_go_also_behind_what_tubemq_wrote():
     world.append((b"a", None))
     world.append((b"b", b"1"))
     world.flush()
-    world.compact()
-    world.append((b"c", b"1"))
-    world.flush()
-    world.now_ms += DAY_MS
 
-    world.compact()
+    world.compact_and_once_more_a_day_later((b"c", b"1"))
 
     assert [each.key for each in world.committed() if each.key is not None] == [b"b", b"c"]
 
@@ -48,11 +44,7 @@ def test_tombstones_stay_behind_a_message_that_names_a_key():
     world.append((b"a", None))
     world.append((b"b", b"1"))
     world.flush()
-    world.compact()
-    world.append((b"c", b"1"))
-    world.flush()
-    world.now_ms += DAY_MS
 
-    world.compact()
+    world.compact_and_once_more_a_day_later((b"c", b"1"))
 
     assert [each[0] for each in kept(world)] == [0, 1, 2, 3]
