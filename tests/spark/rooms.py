@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -74,3 +74,20 @@ def run_to_table(frame: DataFrame, folder: Path) -> StreamingQuery:
     )  # fmt: skip
     query.awaitTermination()
     return query
+
+
+def assert_stream_goes_on(
+    spark: SparkSession, server: Server, folder: Path, write: Callable[[str, int], None]
+) -> None:
+    """`write(topic, count)` is another protocol's: a stream finds it all, and later what is new."""
+    topic = make_topic(server, 1)
+    write(topic, 20)
+
+    def run() -> int:
+        rows = stream(spark, server, subscribe=topic, startingOffsets="earliest")
+        run_to_table(rows, folder)
+        return int(spark.read.parquet(str(folder / "table")).count())
+
+    assert run() == 20
+    write(topic, 15)
+    assert run() == 35

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 
 import pulsar
 import pytest
 from pyspark.sql import functions as f
 
 from tests.server import Server
-from tests.spark.rooms import BEGAN_MS, make_topic, numbered, produce, reader, run_to_table, stream
+from tests.spark.rooms import BEGAN_MS, assert_stream_goes_on, make_topic, numbered, produce, reader
 from trilogue.spark.offsets import Range
 from trilogue.spark.options import ReadOptions
 from trilogue.spark.reader import read_range
@@ -64,17 +65,7 @@ def test_a_table_holds_what_both_kinds_of_clients_wrote(spark, server, client):
 
 
 def test_a_stream_goes_on_with_what_a_pulsar_client_writes(spark, server, client, tmp_path):
-    topic = make_topic(server, 1)
-    write(client, topic, 20)
-
-    def run() -> int:
-        rows = stream(spark, server, subscribe=topic, startingOffsets="earliest")
-        run_to_table(rows, tmp_path)
-        return int(spark.read.parquet(str(tmp_path / "table")).count())
-
-    assert run() == 20
-    write(client, topic, 15)
-    assert run() == 35
+    assert_stream_goes_on(spark, server, tmp_path, partial(write, client))
 
 
 def test_a_range_ends_behind_what_is_not_converted(server, client):

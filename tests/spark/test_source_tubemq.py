@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 
 import pytest
 from pyspark.sql import functions as f
 
 from tests.server import Server
-from tests.spark.rooms import make_topic, numbered, produce, reader, run_to_table, stream
+from tests.spark.rooms import assert_stream_goes_on, make_topic, numbered, produce, reader
 from trilogue.client.tubemq import Message
 from trilogue.client.tubemq.sync import TubeClient
 
@@ -56,14 +57,4 @@ def test_a_table_holds_what_both_kinds_of_clients_wrote(spark, server, client):
 
 
 def test_a_stream_goes_on_with_what_a_tubemq_client_writes(spark, server, client, tmp_path):
-    topic = make_topic(server, 1)
-    write(client, topic, 20)
-
-    def run() -> int:
-        rows = stream(spark, server, subscribe=topic, startingOffsets="earliest")
-        run_to_table(rows, tmp_path)
-        return int(spark.read.parquet(str(tmp_path / "table")).count())
-
-    assert run() == 20
-    write(client, topic, 15)
-    assert run() == 35
+    assert_stream_goes_on(spark, server, tmp_path, partial(write, client))
