@@ -29,7 +29,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from google.protobuf.message import Message
 from tests.server import Server, start_server
 from tests.wire.tubemq.captures import Recorded, recorded
-from tests.wire.tubemq.test_vectors import body_of
+from tests.wire.tubemq.test_vectors import body_of, left_behind
 
 from trilogue.wire.tubemq.frame import (
     Answer,
@@ -38,6 +38,7 @@ from trilogue.wire.tubemq.frame import (
     parse_request,
     read_message,
     request,
+    split,
 )
 from trilogue.wire.tubemq.messages import Subscription, TopicInfo
 from trilogue.wire.tubemq.methods import find
@@ -135,7 +136,9 @@ class Replay:
     def _say(self, frame: Recorded) -> None:
         asked = parse_request(body_of(frame))
         method = find(asked.method)
-        assert method is not None
+        if method is None:  # C++ producers close with a request of no method
+            self._lines[frame.connection].socket.sendall(frame.octets)
+            return
         message: Any = read_message(method.request, asked.body)
         self._asked[frame.connection, asked.serial] = message
         self._relearn(message)
@@ -147,6 +150,9 @@ class Replay:
             asked.serial, asked.service, asked.method, message.SerializeToString(),
             version=asked.version, timeout_ms=asked.timeout_ms,
         )  # fmt: skip
+        if left := left_behind(frame):
+            body = bytes(body_of(frame._replace(octets=bytes(octets)))[4:])
+            octets = split(asked.serial, body + left)
         self._lines[frame.connection].socket.sendall(octets)
 
     def _relearn(self, message: Message) -> None:
@@ -181,6 +187,9 @@ class Replay:
     def _compare(self, number: int, frame: Recorded) -> None:
         real = parse_answer(body_of(frame))
         ours = self._lines[frame.connection].answer(real.serial)
+        if real.status:
+            assert ours == real
+            return
         method = find(real.method)
         assert method is not None
         where = f"#{number} {method.name}"
@@ -256,7 +265,9 @@ def server(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "names", [ONE_SERVER, ("go-client",), ("rebalance-master",)], ids=lambda names: names[-1]
+    "names",
+    [ONE_SERVER, ("go-client",), ("cpp-client",), ("rebalance-master",)],
+    ids=lambda names: names[-1],
 )
 def test_recorded_clients_are_answered_as_by_the_real_server(server: Server, names):
     sent: set[bytes] = set()

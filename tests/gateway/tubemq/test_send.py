@@ -12,8 +12,9 @@ import pytest
 from tests.gateway.loop import on_loop
 from tests.gateway.tubemq.reader import Reader
 from tests.gateway.tubemq.rig import LOG_LIMITS, Rig, send_frame, settle
+from tests.wire.tubemq.captures import recorded
 from trilogue.broker.access import Operation, ResourceKind
-from trilogue.entry.tubemq_blob import message_id, read_stored, verify_entry
+from trilogue.entry.tubemq_blob import NO_TIME, message_id, read_stored, verify_entry
 from trilogue.entry.walk import read_header
 from trilogue.gateway.tubemq.authentication import AuthenticationSettings
 from trilogue.gateway.tubemq.errors import TEXT_MAX
@@ -71,6 +72,26 @@ async def test_a_message_is_stored_as_it_came():
         assert bytes(found.data) == data
         assert (found.flag, found.message_type, found.message_time) == (1, "typeA", 202611211200)
         assert (found.sent_addr, found.broker_ms) == (-1073741310, rig.now_ms)
+
+
+@on_loop
+async def test_what_the_cpp_client_sends_is_taken():
+    """As recorded: room left behind the request, a time in milliseconds as in its own example."""
+    said = b"$msgTime$=1795309392909"
+    sends = [frame.octets for frame in recorded("cpp-client") if said in frame.octets][:2]
+    async with Rig() as rig:
+        rig.topic("demo", 3)
+        broker = rig.broker_peer()
+        broker._asked |= dict.fromkeys((14, 15), "sendMessageP2B")
+
+        broker.give(b"".join(sends))
+        await settle()
+
+        assert broker.answer(14).success
+        assert broker.answer(15).success
+        [(_, found)] = stored(rig, "demo", 0)
+        assert bytes(found.data[4:]) == said + b",$msgType$=bcpp-11-xxxxxxxxxxxxx"
+        assert (found.message_type, found.message_time) == ("b", NO_TIME)
 
 
 @on_loop

@@ -147,6 +147,8 @@ def test_every_recorded_text_is_read_and_written_again():
             cut = body_of(frame)
             envelope = parse_request(cut) if frame.is_request else parse_answer(cut)
             method = find(envelope.method)
+            if method is None:  # C++ producers close with a request of no method
+                continue
             kind = method.request if frame.is_request else method.response
             for field, text in texts_of(read_message(kind, envelope.body)):
                 assert str(FIELDS[field].parse(text)) == text
