@@ -30,7 +30,7 @@ DEFAULT_VERSION = "3.9.1"
 
 
 class Broker(Protocol):
-    """A Kafka address with a life: killed and started again it keeps its data and its port."""
+    """An address (Kafka's by itself) with a life: started again it keeps its data and its port."""
 
     name: str
 
@@ -101,14 +101,7 @@ class Trilogue(OurServer):
     door_names = ("kafka", "http")
 
 
-class Life(Protocol):
-    """What all servers have."""
-
-    def start(self) -> object: ...
-    def kill9(self) -> None: ...
-
-
-Served = TypeVar("Served", bound=Life)
+Served = TypeVar("Served", bound=Broker)
 
 
 @contextmanager
@@ -132,22 +125,11 @@ def running(
     yield real_ones[0]
 
 
-class PulsarBroker(Protocol):
+class PulsarBroker(Broker, Protocol):
     """A Pulsar address with a life; `http` is the URL of its administration."""
 
-    name: str
-
-    @property
-    def address(self) -> str: ...
     @property
     def http(self) -> str: ...
-    @property
-    def pid(self) -> int: ...
-    @property
-    def output(self) -> str: ...
-    def start(self) -> object: ...
-    def stop(self) -> int: ...
-    def kill9(self) -> None: ...
 
 
 class TrilogueForPulsar(OurServer):
@@ -222,17 +204,9 @@ def make_pulsar(
     return RealPulsar(root)
 
 
-class TubeBroker(Protocol):
+class TubeBroker(Broker, Protocol):
     """A TubeMQ master's address (its broker's is told by it) with a life."""
 
-    name: str
-
-    @property
-    def address(self) -> str: ...
-    @property
-    def pid(self) -> int: ...
-    @property
-    def output(self) -> str: ...
     def inside(self) -> AbstractContextManager[None]:
         """Where the address means something; clients are started in there."""
         ...
@@ -240,10 +214,6 @@ class TubeBroker(Protocol):
     def topic(self, partitions: int = 1) -> str:
         """A new topic that is usable; some are ready with 1, 2 and 4 partitions."""
         ...
-
-    def start(self) -> object: ...
-    def stop(self) -> int: ...
-    def kill9(self) -> None: ...
 
 
 class TrilogueForTubeMQ(OurServer):
