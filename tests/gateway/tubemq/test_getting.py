@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import zlib
 
@@ -10,7 +11,7 @@ import pytest
 from tests.gateway.kafka.rig import batch
 from tests.gateway.loop import on_loop
 from tests.gateway.tubemq.reader import GROUP, Reader, bodies
-from tests.gateway.tubemq.rig import Peer, Rig
+from tests.gateway.tubemq.rig import Peer, Rig, settle
 from trilogue.broker.access import Operation, ResourceKind
 from trilogue.broker.group_rules import BrokerSaid, ClusterSaid, ConsumeSaid, FlowText, GroupSaid
 from trilogue.gateway.tubemq import reading
@@ -281,3 +282,21 @@ async def test_what_administrators_say_holds_for_who_reads_already():
         assert (closed.errCode, closed.errMsg[:18]) == (403, "[Partition Closed]")
         assert (await mine.get()).errCode == 450
         assert (await mine.register()).errCode == 450
+
+
+@on_loop
+async def test_what_was_read_for_a_connection_that_is_gone_is_not_handed_out():
+    async with Rig(tube=AT_ONCE) as rig:
+        rig.topic("demo", 1)
+        writer, mine = rig.broker_peer(), Reader(rig.broker_peer())
+        await writer.send(data=b"0")
+        await rig.flush()
+        await mine.register()
+        mine.say_get(manualCommitOffset=True)
+        await asyncio.sleep(0)  # it is being read
+        mine.peer.drop()
+        await settle()
+
+        again = Reader(rig.broker_peer())
+
+        assert bodies(await again.get(manualCommitOffset=True)) == [b"0"]

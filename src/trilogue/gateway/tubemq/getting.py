@@ -166,6 +166,8 @@ class Gets:
                 pack = await self.door.loop.run_in_executor(self.door.executor, later.run)
             finally:
                 turn.busy = False
+            if call.connection.is_gone:
+                return  # nobody hears of it: it is not handed out
             if reader.is_gone:
                 raise Refusal(TubeCode.NO_NODE, LET_GO)
             self._hand_out(call, reader, offset, pack, manual=manual)
