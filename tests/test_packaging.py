@@ -92,9 +92,7 @@ def test_a_wheel_from_a_source_distribution_is_compiled(tmp_path):
 
     names = members(wheel)
     assert hot(names) == set(HOT)
-    assert {
-        f"trilogue/{module}.pxd" for module in (*HOT, "entry/memory", "wire/memory")
-    } <= names
+    assert {f"trilogue/{module}.pxd" for module in (*HOT, "entry/memory", "wire/memory")} <= names
     assert not any(name.endswith(".c") for name in names)
 
 
