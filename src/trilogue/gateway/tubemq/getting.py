@@ -166,8 +166,6 @@ class Gets:
                 pack = await self.door.loop.run_in_executor(self.door.executor, later.run)
             finally:
                 turn.busy = False
-            if call.connection.is_gone:
-                return  # nobody hears of it: it is not handed out
             if reader.is_gone:
                 raise Refusal(TubeCode.NO_NODE, LET_GO)
             self._hand_out(call, reader, offset, pack, manual=manual)
@@ -175,6 +173,8 @@ class Gets:
     def _hand_out(
         self, call: Call, reader: Reader, offset: int, pack: Pack, *, manual: bool
     ) -> None:
+        if call.connection.is_gone:
+            return  # nobody hears of it: that is not handed out
         door = self.door
         messages, next_offset, size = pack
         door.broker.readings.handed_out(
