@@ -158,17 +158,16 @@ class Gets:
     async def _read_later(
         self, call: Call, reader: Reader, offset: int, later: Later, *, manual: bool
     ) -> None:
-        turn = turn_of(reader)
-        async with call.connection.room_for_pack():
-            try:
+        try:
+            async with call.connection.room_for_pack():
                 if call.connection.is_gone:
                     return
                 pack = await self.door.loop.run_in_executor(self.door.executor, later.run)
-            finally:
-                turn.busy = False
-            if reader.is_gone:
-                raise Refusal(TubeCode.NO_NODE, LET_GO)
-            self._hand_out(call, reader, offset, pack, manual=manual)
+                if reader.is_gone:
+                    raise Refusal(TubeCode.NO_NODE, LET_GO)
+                self._hand_out(call, reader, offset, pack, manual=manual)
+        finally:
+            turn_of(reader).busy = False
 
     def _hand_out(
         self, call: Call, reader: Reader, offset: int, pack: Pack, *, manual: bool
