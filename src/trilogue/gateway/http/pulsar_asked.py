@@ -22,10 +22,10 @@ import msgspec
 from starlette.requests import Request
 
 from trilogue.broker import errors as broker_errors
-from trilogue.broker.access import Operation, Principal, Resource, ResourceKind
+from trilogue.broker.access import Operation, Principal, ResourceKind
 from trilogue.broker.broker import Broker
 from trilogue.broker.commit import Commit
-from trilogue.broker.errors import AccessDenied, BrokerError, InvalidName, UnknownTopic
+from trilogue.broker.errors import BrokerError, InvalidName, UnknownTopic
 from trilogue.broker.names import (
     NamespaceName,
     PulsarName,
@@ -38,6 +38,7 @@ from trilogue.broker.partition import Partition
 from trilogue.broker.topic import Topic
 from trilogue.gateway.http.changing import alter_topic, carry_out, delete_topic
 from trilogue.gateway.http.incoming import Problem
+from trilogue.gateway.http.permitted import Permitted
 from trilogue.gateway.pulsar.shared import Shared
 
 SLASH = "\0"  # stands for a slash that was escaped, inside a part of a path
@@ -94,10 +95,12 @@ def status_of(problem: BrokerError) -> int:
     return 500
 
 
-class Asked:
+class Asked(Permitted):
     """One request: what it names, what it carries, and the broker it is about."""
 
     __slots__ = ("body", "door", "operation", "params", "principal", "request")
+
+    door: Shared
 
     def __init__(
         self,
@@ -200,16 +203,6 @@ class Asked:
         ]
 
     # -- what it does
-
-    def allowed(self, kind: ResourceKind, name: object) -> bool:
-        """Whether who asks may do what the row says to another thing than the path's."""
-        resource = Resource(kind, str(name))
-        return self.door.authorizer.allowed(self.principal, self.operation, resource)
-
-    def check(self, kind: ResourceKind, name: object) -> None:
-        """The same; AccessDenied."""
-        if not self.allowed(kind, name):
-            raise AccessDenied(self.operation, Resource(kind, str(name)))
 
     async def carry_out(self, decide: Callable[[], Commit[T]]) -> T:
         """Do what is decided, deciding again when somebody else was faster."""

@@ -23,12 +23,13 @@ from typing import Any, Final
 
 import msgspec
 
-from trilogue.broker.access import Operation, Principal, Resource, ResourceKind
+from trilogue.broker.access import Operation, Principal, ResourceKind
 from trilogue.broker.broker import Broker
-from trilogue.broker.errors import AccessDenied, BrokerError, InvalidName
+from trilogue.broker.errors import BrokerError, InvalidName
 from trilogue.broker.group_rules import GroupRules, Stamp, check_group
 from trilogue.broker.names import TopicName, parse_tubemq, tubemq_can_spell
 from trilogue.broker.topic import Topic
+from trilogue.gateway.http.permitted import Permitted
 from trilogue.gateway.tubemq.door import BROKER_ID, TubeDoor
 
 NOT_FOUND, EXISTS, UNCHANGED, NOT_NOW, BAD_VALUE = 401, 402, 403, 406, 407  # of one of several
@@ -116,7 +117,7 @@ class Failed(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class Asked(Permitted):
     """One request, or one of the records that it brings."""
 
     door: TubeDoor
@@ -295,18 +296,6 @@ class Asked:
                 "English letters, numbers, and underscores, 2 to 64 of them"
             )
         return value
-
-    # -- whether it may
-
-    def allowed(self, kind: ResourceKind, name: object) -> bool:
-        """Whether who asks may do what the method does to one more thing."""
-        resource = Resource(kind, str(name))
-        return self.door.authorizer.allowed(self.principal, self.operation, resource)
-
-    def check(self, kind: ResourceKind, name: object) -> None:
-        """The same; AccessDenied."""
-        if not self.allowed(kind, name):
-            raise AccessDenied(self.operation, Resource(kind, str(name)))
 
 
 Answer = dict[str, Any]
