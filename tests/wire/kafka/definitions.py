@@ -20,6 +20,7 @@ from tests.tools import require
 
 RELEASES = ("3.9.1", "4.3.1")
 FOLDER = "common/message"
+Structures = dict[str, list[dict[str, Any]]]
 ZERO = {
     "bool": False, "string": "", "bytes": b"", "records": None, "uuid": bytes(16), "float64": 0.0,
 }  # fmt: skip
@@ -65,11 +66,14 @@ def require_definitions(release: str) -> None:
 
 
 @cache
-def definition(release: str, name: str) -> Definition:
-    """One message, such as FetchRequest."""
+def definition(release: str, name: str) -> Definition | None:
+    """One message, such as FetchRequest; None where a release calls it otherwise."""
     jar = find_jar(release)
     assert jar is not None
-    text = ZipFile(jar).read(f"{FOLDER}/{name}.json").decode()
+    try:
+        text = ZipFile(jar).read(f"{FOLDER}/{name}.json").decode()
+    except KeyError:
+        return None
     raw = json.loads(re.sub(r"^\s*//.*$", "", text, flags=re.MULTILINE))
     first, last = span(raw["validVersions"])
     flexible = span(raw["flexibleVersions"])
@@ -88,7 +92,18 @@ def span(text: str) -> tuple[int, int]:
 
 def rows(message: Definition, version: int) -> tuple[Row, ...]:
     """What one version says, in wire order, tagged fields among the others."""
-    return _rows(message.raw["fields"], version)
+    shared = {one["name"]: one["fields"] for one in message.raw.get("commonStructs", ())}
+    return _rows(_spelled_out(message.raw["fields"], shared), version)
+
+
+def _spelled_out(fields: list[dict[str, Any]], shared: Structures) -> list[dict[str, Any]]:
+    """Fields with their structures in place, also those that a message names once for many."""
+    return [
+        {**field, "fields": _spelled_out(inner, shared)}
+        if (inner := field.get("fields") or shared.get(field["type"].removeprefix("[]")))
+        else field
+        for field in fields
+    ]
 
 
 def _rows(fields: list[dict[str, Any]], version: int) -> tuple[Row, ...]:
