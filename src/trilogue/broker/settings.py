@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from trilogue.broker.errors import InvalidRequest, InvalidSetting
+from trilogue.entry.entry import Codec
 
 DAY_MS = 86_400_000
 FOREVER_MS = -1
@@ -85,6 +86,11 @@ class TopicSettings:
     delete_retention_ms: int = DAY_MS  # of tombstones, after they were first compacted
     compaction_lag_min_ms: int = 0
     compaction_lag_max_ms: int = INT64_MAX
+    compression: Codec | None = None  # that Kafka's batches are stored in; None: as produced
+    compression_level: int | None = None  # None: the codec's own default
+    timestamp_before_max_ms: int = INT64_MAX  # how far a message's time may be before the append's
+    timestamp_after_max_ms: int = INT64_MAX  # and how far behind it
+    converts_down: bool = True  # readers of the old message formats are served
 
 
 def _integer(low: int, high: int) -> Callable[[str, str], str]:
