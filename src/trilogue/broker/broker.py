@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import NamedTuple
 
+from trilogue.broker.any_group import ReadWishes, unread
 from trilogue.broker.cluster import Cluster, ClusterLimits, Event, PartitionLogs
 from trilogue.broker.cursor import CursorLimits, Cursors, FactJournal
 from trilogue.broker.errors import NotServed, ProducerIdsExhausted, UnknownTopic
@@ -87,6 +88,7 @@ class Broker:
         now_ms: Callable[[], int],
         new_topic_id: Callable[[], bytes],
         new_member_suffix: Callable[[], str],
+        read_wishes: ReadWishes = unread,
         settings: BrokerSettings | None = None,
     ) -> None:
         settings = settings or BrokerSettings()
@@ -124,7 +126,7 @@ class Broker:
         self.schemas = Schemas(state.settings, now_ms)
         self.cluster.leaves.append(self.schemas.left)
         self.cluster.leaves.append(self.writers.leaves)
-        self.groups = Groups(settings.groups, timers, new_member_suffix)
+        self.groups = Groups(settings.groups, timers, new_member_suffix, read_wishes=read_wishes)
 
     def attach(self, logs: PartitionLogs, journal: SubscriptionJournal) -> None:
         """Begin to serve, from a log that has recovered."""

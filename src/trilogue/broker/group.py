@@ -22,6 +22,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
+from trilogue.broker.any_group import ReadWishes, unread
 from trilogue.broker.errors import (
     BrokerError,
     FencedInstance,
@@ -32,6 +33,7 @@ from trilogue.broker.errors import (
     RebalanceInProgress,
     UnknownMember,
 )
+from trilogue.broker.group_face import ClassicFace
 from trilogue.broker.group_members import (
     GroupSettings,
     Handle,
@@ -39,7 +41,6 @@ from trilogue.broker.group_members import (
     JoinedMember,
     JoinRequest,
     Member,
-    Members,
     Synced,
     Timers,
 )
@@ -61,7 +62,7 @@ class Occasion:
     assignments: Mapping[str, bytes] = field(default_factory=dict)
 
 
-class Group:
+class Group(ClassicFace):
     """A group by its name. See the module for the rules."""
 
     def __init__(
@@ -71,14 +72,10 @@ class Group:
         timers: Timers,
         new_member_suffix: Callable[[], str],
         emptied: Callable[[Group], None],
+        *,
+        read_wishes: ReadWishes = unread,
     ) -> None:
-        self.name = name
-        self.state = State.EMPTY
-        self.generation = 0
-        self.protocol_type = ""
-        self.protocol = ""
-        self.members = Members(settings)
-        self._settings = settings
+        super().__init__(name, settings, read_wishes)
         self._timers = timers
         self._new_member_suffix = new_member_suffix
         self._emptied = emptied

@@ -1,8 +1,11 @@
-"""All groups of this node, by name: found, made and, when there are too many, forgotten.
+"""All groups of this node, of both kinds, by name: found, made, replaced, forgotten.
 
-What is here is memory only. After a restart members hear UnknownMember, join again and go on from
-the positions, which are durable (cursor.py). Groups without members are kept while there is room,
-the one that has been empty longest goes first.
+Members are memory only. After a restart they hear UnknownMember, join again and go on from the
+positions, which are durable (cursor.py). Groups without members are kept while there is room, the
+one that has been empty longest goes first.
+
+A group of one kind becomes one of the other by `replace`: an empty one when somebody of the other
+kind comes (here, for classic members), one with members as KIP-848 says, by whoever knows how.
 """
 
 from __future__ import annotations
@@ -10,6 +13,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
 
+from trilogue.broker.any_group import CLASSIC, AnyGroup, ReadWishes, unread
 from trilogue.broker.cursor import NAME_SIZE_MAX
 from trilogue.broker.errors import (
     BrokerError,
@@ -20,7 +24,6 @@ from trilogue.broker.errors import (
 )
 from trilogue.broker.group import Group
 from trilogue.broker.group_members import GroupSettings, Joined, JoinRequest, Synced, Timers
-from trilogue.broker.group_states import State
 from trilogue.broker.promise import Promise
 
 
@@ -28,34 +31,79 @@ class Groups:
     """The groups' front: every call names its group."""
 
     def __init__(
-        self, settings: GroupSettings, timers: Timers, new_member_suffix: Callable[[], str]
+        self,
+        settings: GroupSettings,
+        timers: Timers,
+        new_member_suffix: Callable[[], str],
+        *,
+        read_wishes: ReadWishes = unread,
     ) -> None:
         self.settings = settings
-        self._timers = timers
-        self._new_member_suffix = new_member_suffix
-        self._groups: dict[str, Group] = {}
-        self._idle: OrderedDict[str, Group] = OrderedDict()
+        self.timers = timers
+        self.new_member_suffix = new_member_suffix
+        self.read_wishes = read_wishes
+        self._groups: dict[str, AnyGroup] = {}
+        self._idle: OrderedDict[str, AnyGroup] = OrderedDict()
 
-    def __iter__(self) -> Iterator[Group]:
+    def __iter__(self) -> Iterator[AnyGroup]:
         """All groups, also empty ones."""
         return iter(self._groups.values())
 
     def __len__(self) -> int:
         return len(self._groups)
 
-    def find(self, name: str) -> Group | None:
+    def find(self, name: str) -> AnyGroup | None:
         """Return a group if it is known."""
         return self._groups.get(name)
+
+    # -- which group stands under a name
+
+    def classic(self, name: str) -> Group:
+        """Return a new classic group, not yet known here: `replace` makes it the group."""
+        return Group(
+            name,
+            self.settings,
+            self.timers,
+            self.new_member_suffix,
+            self.emptied,
+            read_wishes=self.read_wishes,
+        )
+
+    def replace(self, name: str, group: AnyGroup) -> None:
+        """Let this group stand under the name, whether there was one or not; positions stay.
+
+        The former group, if any, is dropped as it is: who converts it has taken what it needs.
+        InvalidGroupName; GroupUnavailable when a new name finds no room.
+        """
+        if name not in self._groups:
+            self._make_room(name)
+        self._groups[name] = group
+        self._idle.pop(name, None)
+        if group.is_empty:
+            self._idle[name] = group
+
+    def emptied(self, group: AnyGroup) -> None:
+        """Hear from a group that its last member has gone."""
+        self._idle[group.name] = group
+
+    def occupied(self, group: AnyGroup) -> None:
+        """Hear that a group has a member again."""
+        self._idle.pop(group.name, None)
+
+    # -- what classic members ask, and others for them
 
     def join(self, request: JoinRequest) -> Promise[Joined]:
         """Become or stay a member of a group, which is made when it is new."""
         try:
-            group = self._groups.get(request.group) or self._make(request.group)
+            group = self._groups.get(request.group)
+            if group is None or (group.type != CLASSIC and group.is_empty):
+                group = self.classic(request.group)
+                self.replace(request.group, group)
             promise = group.join(request)
         except BrokerError as error:
             return Promise.broken(error)
-        if group.state is not State.EMPTY:
-            self._idle.pop(group.name, None)
+        if not group.is_empty:
+            self.occupied(group)
         return promise
 
     def sync(
@@ -102,7 +150,13 @@ class Groups:
         elif generation >= 0:
             raise IllegalGeneration("the group has no generation")
 
-    def _group(self, name: str) -> Group:
+    def check_fetch(self, name: str, member_id: str | None, epoch: int) -> None:
+        """Refuse to tell positions to who is no member (any more) of a group that has epochs."""
+        group = self._groups.get(name)
+        if group is not None:
+            group.check_fetch(member_id, epoch)
+
+    def _group(self, name: str) -> AnyGroup:
         if not name:
             raise InvalidGroupName("a group needs a name")
         group = self._groups.get(name)
@@ -110,7 +164,7 @@ class Groups:
             raise UnknownMember("the group has no members")
         return group
 
-    def _make(self, name: str) -> Group:
+    def _make_room(self, name: str) -> None:
         if not name or len(name.encode()) > NAME_SIZE_MAX:
             raise InvalidGroupName(f"a group name has 1 to {NAME_SIZE_MAX} bytes")
         if len(self._groups) >= self.settings.groups_max:
@@ -119,9 +173,3 @@ class Groups:
             forgotten, group = self._idle.popitem(last=False)
             group.forget()
             del self._groups[forgotten]
-        group = Group(name, self.settings, self._timers, self._new_member_suffix, self._emptied)
-        self._groups[name] = self._idle[name] = group
-        return group
-
-    def _emptied(self, group: Group) -> None:
-        self._idle[group.name] = group

@@ -24,6 +24,7 @@ from trilogue.broker.broker import Broker, BrokerSettings
 from trilogue.broker.cluster import ClusterLimits
 from trilogue.broker.group_members import GroupSettings
 from trilogue.broker.settings import FLUSH_INTERVAL, TopicSettings
+from trilogue.gateway.kafka.wishes import read_wishes
 from trilogue.log.commit import thread_committer
 from trilogue.log.directory import DataDirectory
 from trilogue.log.errors import AlreadyLocked, LogError
@@ -144,6 +145,7 @@ def _open(
         now_ms=wall_clock_ms,
         new_topic_id=new_topic_id,
         new_member_suffix=new_member_suffix,
+        read_wishes=read_wishes,
         settings=broker_settings(settings),
     )
     broker.restore_snapshot(meta.snapshots())

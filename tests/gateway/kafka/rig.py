@@ -26,6 +26,7 @@ from trilogue.entry.kafka_batch import build_batch
 from trilogue.gateway.kafka import apis
 from trilogue.gateway.kafka.connection import KafkaConnection, KafkaDoor
 from trilogue.gateway.kafka.shared import KafkaSettings
+from trilogue.gateway.kafka.wishes import read_wishes
 from trilogue.gateway.stream import Limits, Stream
 from trilogue.log import jobs
 from trilogue.log.commit import InlineCommitter
@@ -106,6 +107,7 @@ class Rig:
             now_ms=lambda: self.now_ms,
             new_topic_id=lambda: self._random.randbytes(16),
             new_member_suffix=lambda: f"member-{next(self._names)}",
+            read_wishes=read_wishes,
         )
         self.directory = DataDirectory.open(self.fs, Path("/data"))
         around = Surroundings(
