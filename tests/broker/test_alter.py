@@ -20,15 +20,16 @@ CHANGED = [
     ([("flush", RESET, "ignored")], {"retention.ms": "5"}),
     ([("retention.bytes", RESET, None)], KEPT),
     ([("retention.bytes", SET, "7")], {**KEPT, "retention.bytes": "7"}),
-    ([("segment.ms", SET, "604800000")], KEPT),  # it can have one value only: nothing to keep
-    ([("segment.ms", RESET, None)], KEPT),
+    ([("segment.ms", SET, "1000")], {**KEPT, "segment.ms": "1000"}),  # asked for nothing we lack
+    ([("min.insync.replicas", SET, "1")], KEPT),  # it can have one value only: nothing to keep
+    ([("min.insync.replicas", RESET, None)], KEPT),
 ]
 
 REFUSED = [
     (("no.such", SET, "1"), InvalidSetting),
     (("no.such", RESET, None), InvalidSetting),
     (("retention.ms", SET, "soon"), InvalidSetting),
-    (("segment.ms", SET, "1"), InvalidSetting),
+    (("min.insync.replicas", SET, "2"), InvalidSetting),
     (("retention.ms", APPEND, "1"), InvalidSetting),
     (("retention.ms", SUBTRACT, "1"), InvalidSetting),
     (("retention.ms", SET, None), InvalidRequest),

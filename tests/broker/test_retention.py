@@ -9,7 +9,8 @@ from tests.broker.test_cluster import Room
 from trilogue.broker import retention
 from trilogue.broker.policies import Retention
 from trilogue.broker.retention import new_start, plan_retention, rules_of
-from trilogue.broker.settings import DEFAULT_RETENTION_MS, TopicSettings
+from trilogue.broker.settings import TopicSettings
+from trilogue.broker.settings_table import DEFAULT_RETENTION_MS
 from trilogue.log.errors import CorruptLog
 from trilogue.log.extents import Extents
 from trilogue.log.segment_info import SegmentInfo

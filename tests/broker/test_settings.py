@@ -3,16 +3,17 @@ from __future__ import annotations
 import pytest
 
 from trilogue.broker.errors import InvalidSetting
+from trilogue.broker.setting import Kind
 from trilogue.broker.settings import (
-    TABLE,
     Change,
-    Kind,
     TopicSettings,
     change_settings,
     check_settings,
     default_of,
     resolve,
 )
+from trilogue.broker.settings_table import TABLE
+from trilogue.entry.entry import Codec
 
 REFUSED = [
     ("retention.ms", "-2"),
@@ -43,12 +44,22 @@ REFUSED = [
     ("flush", "never"),
     ("flush", "Interval"),
     ("min.insync.replicas", "2"),
-    ("compression.type", "zstd"),
-    ("segment.bytes", "1048576"),
-    ("segment.ms", "1000"),
-    ("unclean.leader.election.enable", "true"),
+    ("compression.type", "zip"),
+    ("compression.gzip.level", "0"),
+    ("compression.gzip.level", "10"),
+    ("compression.lz4.level", "0"),
+    ("compression.zstd.level", "23"),
+    ("segment.bytes", "13"),
+    ("segment.ms", "0"),
+    ("segment.index.bytes", "3"),
+    ("index.interval.bytes", "-1"),
+    ("preallocate", "yes"),
+    ("unclean.leader.election.enable", ""),
+    ("leader.replication.throttled.replicas", "0:1,"),
+    ("message.format.version", "9.9"),
+    ("local.retention.ms", "-3"),
     ("remote.storage.enable", "true"),
-    ("message.timestamp.after.max.ms", "3600000"),
+    ("message.timestamp.after.max.ms", "-1"),
     ("retention.MS", "1"),
     ("", "1"),
 ]
@@ -72,9 +83,26 @@ KEPT = [
     ("flush", "interval", {"flush": "interval"}),
     ("flush", " commit ", {"flush": "commit"}),
     ("min.insync.replicas", "1", {}),
-    ("compression.type", "producer", {}),
-    ("message.format.version", "2.0-IV1", {}),
-    ("preallocate", "FALSE", {}),
+    ("remote.storage.enable", "FALSE", {}),
+    ("compression.type", "zstd", {"compression.type": "zstd"}),
+    ("compression.gzip.level", "-1", {"compression.gzip.level": "-1"}),
+    ("compression.zstd.level", "-131072", {"compression.zstd.level": "-131072"}),
+    ("message.format.version", "2.0-IV1", {"message.format.version": "2.0-IV1"}),
+    ("message.format.version", "0.10.2", {"message.format.version": "0.10.2"}),
+    ("preallocate", "TRUE", {"preallocate": "true"}),
+    ("segment.bytes", "1048576", {"segment.bytes": "1048576"}),
+    ("segment.ms", "1", {"segment.ms": "1"}),
+    ("unclean.leader.election.enable", "true", {"unclean.leader.election.enable": "true"}),
+    (
+        "leader.replication.throttled.replicas",
+        "0:1, 12:1",
+        {"leader.replication.throttled.replicas": "0:1, 12:1"},
+    ),
+    (
+        "follower.replication.throttled.replicas",
+        "*",
+        {"follower.replication.throttled.replicas": "*"},
+    ),
 ]
 
 
@@ -87,7 +115,7 @@ def test_what_we_would_not_enforce_is_refused_and_named(key: str, value: str | N
 
 
 @pytest.mark.parametrize(("key", "value", "kept"), KEPT)
-def test_what_we_enforce_is_accepted_and_only_what_acts_is_kept(
+def test_what_we_enforce_is_accepted_and_what_can_have_one_value_only_is_not_kept(
     key: str, value: str, kept: dict[str, str]
 ):
     assert check_settings({key: value}) == kept
@@ -144,6 +172,47 @@ def test_a_node_may_keep_other_defaults_for_topics_that_set_nothing():
     )
     assert [default_of(TABLE[key], node) for key in given] == ["5", "7", "interval"]
     assert default_of(TABLE["cleanup.policy"], node) == "delete"
+
+
+CODECS = [
+    ({}, None, None),
+    ({"compression.type": "producer", "compression.zstd.level": "9"}, None, None),
+    ({"compression.type": "uncompressed"}, Codec.NONE, None),
+    ({"compression.type": "snappy", "compression.gzip.level": "9"}, Codec.SNAPPY, None),
+    ({"compression.type": "gzip"}, Codec.GZIP, None),
+    ({"compression.type": "gzip", "compression.gzip.level": "-1"}, Codec.GZIP, None),
+    ({"compression.type": "gzip", "compression.gzip.level": "9"}, Codec.GZIP, 9),
+    ({"compression.type": "lz4", "compression.lz4.level": "17"}, Codec.LZ4, 17),
+    ({"compression.type": "zstd", "compression.zstd.level": "-7"}, Codec.ZSTD, -7),
+]
+
+
+@pytest.mark.parametrize(("given", "codec", "level"), CODECS)
+def test_a_topic_may_have_its_batches_in_one_codec(given, codec, level):
+    settings = resolve(check_settings(given))
+
+    assert (settings.compression, settings.compression_level) == (codec, level)
+
+
+def test_the_old_limit_of_times_holds_where_the_new_ones_are_not_set():
+    old = {"message.timestamp.difference.max.ms": "5"}
+
+    both = resolve(check_settings(old))
+    one = resolve(check_settings(old | {"message.timestamp.after.max.ms": "7"}))
+
+    assert (both.timestamp_before_max_ms, both.timestamp_after_max_ms) == (5, 5)
+    assert (one.timestamp_before_max_ms, one.timestamp_after_max_ms) == (5, 7)
+
+
+def test_what_was_said_for_all_topics_holds_for_those_that_set_nothing():
+    said = {"retention.ms": "5", "cleanup.policy": "compact", "max.message.bytes": "7"}
+
+    silent = resolve({}, said=said)
+    own = resolve({"cleanup.policy": "delete"}, said=said)
+
+    assert (silent.retention_ms, silent.compacts, silent.message_size_max) == (-1, True, 7)
+    assert (own.retention_ms, own.compacts, own.message_size_max) == (5, False, 7)
+    assert not own.retention_by_record_time, "what holds for all counts the time of the append"
 
 
 def test_the_least_lag_is_not_more_than_the_largest():

@@ -12,7 +12,7 @@ import pytest
 
 from tests.docs.page import PAGES, ROOT, blocks, inline, links, name
 from tests.server import run_trilogue, start_server
-from trilogue.broker.settings import TABLE as TOPIC_SETTINGS
+from trilogue.broker.settings_table import TABLE as TOPIC_SETTINGS
 from trilogue.node.settings import BY_KEY
 from trilogue.node.sources import load_settings
 

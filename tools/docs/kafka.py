@@ -5,7 +5,8 @@ from __future__ import annotations
 import inspect
 
 from tools.docs.blocks import ROOT, table
-from trilogue.broker.settings import TABLE as SETTINGS
+from trilogue.broker.setting import Standing
+from trilogue.broker.settings_table import TABLE as SETTINGS
 from trilogue.gateway.kafka.apis import TABLE as APIS
 from trilogue.gateway.kafka.apis import Row
 from trilogue.gateway.kafka.errors import CODES, DENIED
@@ -33,8 +34,20 @@ FOREIGN = {
     23: "test_kafka_leader_epochs.py",
     32: "test_kafka_configs.py",
     33: "test_kafka_configs.py",
+    34: "test_kafka_cluster.py",
+    35: "test_kafka_cluster.py",
     37: "test_kafka_admin.py",
+    43: "test_kafka_cluster.py",
     44: "test_kafka_configs.py",
+    45: "test_kafka_cluster.py",
+    46: "test_kafka_cluster.py",
+    60: "test_kafka_cluster.py",
+    61: "test_kafka_cluster.py",
+    65: "test_kafka_cluster.py",
+    66: "test_kafka_cluster.py",
+    71: "test_kafka_cluster.py",
+    72: "test_kafka_cluster.py",
+    75: "test_kafka_cluster.py",
 }
 UNDER_ANOTHER_NAME = {"api_versions": "connection"}  # handler file -> file of its tests
 
@@ -71,18 +84,17 @@ def _link(path: str) -> str:
 def topic_settings() -> str:
     """One row for each name in the table of broker/settings.py."""
     head = ("setting", "default", "", "meaning")
-    acting = [row for row in SETTINGS.values() if row.acts]
-    still = [row for row in SETTINGS.values() if not row.acts]
+    order = list(Standing)
     return table(
         head,
         (
             (
                 f"`{row.key}`",
                 f"`{row.default}`" if row.default else "empty",
-                "acts" if row.acts else "fixed",
+                row.standing.value,
                 row.doc[0].upper() + row.doc[1:].removesuffix(".") + ".",
             )
-            for row in acting + still
+            for row in sorted(SETTINGS.values(), key=lambda row: order.index(row.standing))
         ),
     )
 

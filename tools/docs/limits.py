@@ -13,7 +13,8 @@ from trilogue.broker.facts import BATCHES_MAX
 from trilogue.broker.group_members import GroupSettings
 from trilogue.broker.names import LENGTH_MAX
 from trilogue.broker.producers import PENDING_MAX, ProducerLimits
-from trilogue.broker.settings import ENTRY_SIZE_MAX, TopicSettings
+from trilogue.broker.settings import TopicSettings
+from trilogue.broker.settings_table import ENTRY_SIZE_MAX
 from trilogue.entry.convert import CONVERTED_MAX
 from trilogue.entry.convert_sections import PAYLOAD_MAX
 from trilogue.entry.kafka_batch import DECOMPRESSED_LIMIT

@@ -29,7 +29,8 @@ from functools import lru_cache
 from itertools import chain
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
-from trilogue.broker.settings import FOREVER_MS, UNLIMITED_BYTES, TopicSettings
+from trilogue.broker.settings import FOREVER_MS, TopicSettings
+from trilogue.broker.settings_table import UNLIMITED_BYTES
 from trilogue.log.errors import CorruptLog
 
 if TYPE_CHECKING:

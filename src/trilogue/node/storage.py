@@ -23,7 +23,8 @@ from pathlib import Path
 from trilogue.broker.broker import Broker, BrokerSettings
 from trilogue.broker.cluster import ClusterLimits
 from trilogue.broker.group_members import GroupSettings
-from trilogue.broker.settings import FLUSH_INTERVAL, TopicSettings
+from trilogue.broker.settings import TopicSettings
+from trilogue.broker.settings_table import FLUSH_INTERVAL
 from trilogue.gateway.kafka.wishes import read_wishes
 from trilogue.log.commit import thread_committer
 from trilogue.log.directory import DataDirectory

@@ -9,7 +9,7 @@ from tests.gateway.kafka.test_produce import only
 from tests.gateway.kafka.test_produce import request as produce
 from tests.gateway.loop import on_loop
 from trilogue.broker.access import Operation, ResourceKind
-from trilogue.broker.settings import TABLE
+from trilogue.broker.settings_table import TABLE
 from trilogue.gateway.kafka.shared import KafkaSettings
 from trilogue.meta.errors import PreconditionFailed
 from trilogue.wire.kafka import configs, incremental_configs
@@ -75,7 +75,7 @@ async def test_every_version_tells_the_settings_that_hold(version):
         else:
             sources = [told[key].config_source for key in ("flush", "retention.bytes")]
             assert sources == [1, 5]
-        assert (told["flush"].read_only, told["segment.bytes"].read_only) == (False, True)
+        assert (told["flush"].read_only, told["min.insync.replicas"].read_only) == (False, True)
         assert told["retention.ms"].config_type == (5 if version >= 3 else 0)
 
 

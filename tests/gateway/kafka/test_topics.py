@@ -7,7 +7,7 @@ import pytest
 from tests.gateway.kafka.rig import Rig, settle, versions
 from tests.gateway.loop import on_loop
 from trilogue.broker.access import Operation, ResourceKind
-from trilogue.broker.settings import TABLE
+from trilogue.broker.settings_table import TABLE
 from trilogue.gateway.kafka.shared import KafkaSettings
 from trilogue.meta.errors import PreconditionFailed
 from trilogue.wire.kafka.topics import (
@@ -97,7 +97,7 @@ REFUSED = {
     "unknown setting": (topic("t", 1, 1, no_such_thing="1"), 40),
     "bad value": (topic("t", 1, 1, retention_ms="soon"), 40),
     "null value": (topic("t", 1, 1, retention_ms=None), 40),
-    "not enforced": (topic("t", 1, 1, compression_type="zstd"), 40),
+    "not enforced": (topic("t", 1, 1, min_insync_replicas="2"), 40),
 }
 
 

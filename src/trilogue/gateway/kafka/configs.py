@@ -25,7 +25,9 @@ from trilogue.broker.errors import (
 )
 from trilogue.broker.names import parse_kafka
 from trilogue.broker.promise import Promise
-from trilogue.broker.settings import TABLE, Change, Kind, Setting, change_settings, default_of
+from trilogue.broker.setting import Kind, Setting
+from trilogue.broker.settings import Change, change_settings, default_of
+from trilogue.broker.settings_table import TABLE
 from trilogue.broker.topic import Topic
 from trilogue.gateway.kafka.errors import EXPECTED, code_of
 from trilogue.gateway.kafka.shared import Call
@@ -93,7 +95,7 @@ def _setting(
     return wire.DescribeConfigsResourceResult(
         name=row.key,
         value=default if own is None else own,
-        read_only=not row.acts,
+        read_only=row.fixed,
         is_default=own is None,
         config_source=source,
         synonyms=synonyms,

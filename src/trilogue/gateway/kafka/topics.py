@@ -28,8 +28,8 @@ from trilogue.broker.errors import (
 )
 from trilogue.broker.names import TopicName, parse_kafka, spelled_kafka
 from trilogue.broker.promise import Promise
-from trilogue.broker.settings import TABLE as SETTINGS
 from trilogue.broker.settings import TopicSettings, default_of
+from trilogue.broker.settings_table import TABLE as SETTINGS
 from trilogue.broker.topic import Topic
 from trilogue.gateway.kafka.errors import EXPECTED, code_of
 from trilogue.gateway.kafka.shared import Call
@@ -124,7 +124,7 @@ def _settings(given: dict[str, str], defaults: TopicSettings) -> list[CreatableT
         CreatableTopicConfigs(
             name=key,
             value=given.get(key, default_of(setting, defaults)),
-            read_only=not setting.acts,
+            read_only=setting.fixed,
             config_source=SOURCE_TOPIC if key in given else SOURCE_DEFAULT,
         )
         for key, setting in SETTINGS.items()
