@@ -1,0 +1,46 @@
+"""The foreign Kafka clients in other languages: how each is built and started."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+from tests.conformance.clients.driven import Driven
+from tests.conformance.clients.pulsar_libraries import QUICK_START, is_older
+from tests.tools import require_jars, require_program
+from tools.servers.java import ROOT, jars
+
+HERE = Path(__file__).parent
+BUILD = ROOT / "build" / "kafka-clients"
+QUIET = "-Dorg.slf4j.simpleLogger.defaultLogLevel=error"
+
+
+class JavaClient(Driven):
+    """org.apache.kafka:kafka-clients of one version, the program compiled against its own jars."""
+
+    def __init__(self, version: str) -> None:
+        super().__init__()
+        self.version = version
+        self.name = f"java-{version}"
+
+    def require(self) -> None:
+        require_jars(self.version)
+        require_program("javac")
+
+    def command(self) -> list[str | Path]:
+        age = "before-3" if int(self.version.split(".", maxsplit=1)[0]) < 3 else "since-3"
+        folder = HERE / "java-kafka"
+        sources = [folder / "Driver.java", folder / "Administration.java"]
+        sources.append(folder / age / "Later.java")
+        path = f"{jars(self.version)}/*"
+        classes = BUILD / f"java-{self.version}"
+        if is_older(classes / "Driver.class", sources):
+            classes.mkdir(parents=True, exist_ok=True)
+            command = ["javac", "-nowarn", "-cp", path, "-d", classes, *sources]
+            done = subprocess.run(command, capture_output=True, text=True, check=False)
+            assert done.returncode == 0, done.stderr
+        return ["nice", "java", *QUICK_START, QUIET, "-cp", f"{classes}:{path}", "Driver"]
+
+
+JAVA_2, JAVA_3, JAVA_4 = JavaClient("2.0.0"), JavaClient("3.9.1"), JavaClient("4.3.1")
+PROGRAMS: list[Driven] = [JAVA_2, JAVA_3, JAVA_4]
