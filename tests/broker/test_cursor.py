@@ -3,7 +3,14 @@ from __future__ import annotations
 import pytest
 
 from tests.broker.fakes import FakeLog
-from trilogue.broker.cursor import MOVES_IN_FACT, CursorLimits, Cursors, Position, refusal
+from trilogue.broker.cursor import (
+    GONE_IN_FACT,
+    MOVES_IN_FACT,
+    CursorLimits,
+    Cursors,
+    Position,
+    refusal,
+)
 from trilogue.broker.errors import (
     DiskFull,
     InvalidGroupName,
@@ -36,6 +43,9 @@ class Room:
 
     def commit(self, *moves: CursorMove, name: str = "g", protocol: Protocol = KAFKA, at: int = 5):
         return self.cursors.commit(self.log, protocol, name, moves, at)
+
+    def remove(self, *partition_ids: int, name: str = "g"):
+        return self.cursors.remove(self.log, KAFKA, name, partition_ids or None)
 
     def offset(self, partition_id: int, name: str = "g") -> int | None:
         position = self.cursors.position(KAFKA, name, partition_id)
@@ -277,3 +287,111 @@ def test_a_row_of_a_partition_that_is_gone_is_removed_at_the_next_cut():
 
     assert len(room.cursors) == 0
     assert room.cursors.snapshot() == [SnapshotRow(cursor_key(KAFKA, "g", 5_000), None)]
+
+
+# -- positions that are removed
+
+
+def test_removed_positions_are_gone_when_that_is_durable():
+    room = Room()
+    room.commit(*(CursorMove(each, 10) for each in (1, 2, 3)))
+    room.log.commit()
+
+    promise = room.remove(1, 3, 9)
+    before = promise.done, room.offset(1)
+    room.log.commit()
+
+    assert before == (False, 10)
+    assert promise.result() is None
+    assert [room.offset(each) for each in (1, 2, 3)] == [None, 10, None]
+    assert len(room.cursors) == 1
+
+
+def test_all_positions_of_a_name_go_also_those_under_way_and_those_that_come_later_stay():
+    room = Room()
+    room.commit(CursorMove(1, 10))
+    room.commit(CursorMove(1, 10), name="h")
+    room.remove()
+    room.commit(CursorMove(2, 20))
+    room.log.commit()
+
+    assert dict(room.cursors.positions(KAFKA, "g")) == {2: Position(20, -1, "", 5)}
+    assert room.offset(1, "h") == 10
+    assert len(room.cursors) == 2
+
+
+def test_a_name_without_positions_is_no_name_any_more():
+    room = Room()
+    room.commit(CursorMove(1, 10))
+    room.remove(1)
+    room.log.commit()
+    room.remove()
+    room.log.commit()
+
+    assert room.cursors.names(KAFKA) == []
+    assert len(room.cursors) == 0
+
+
+def test_a_failed_disk_removes_nothing():
+    room = Room()
+    room.commit(CursorMove(1, 10))
+    room.log.commit()
+
+    promise = room.remove()
+    room.log.commit(log_errors.StorageFailed("broken"))
+
+    assert isinstance(promise.error, StorageFailed)
+    assert room.offset(1) == 10
+
+
+def test_to_remove_from_no_partitions_is_done():
+    room = Room()
+
+    assert room.cursors.remove(room.log, KAFKA, "g", ()).done
+
+
+def test_many_removals_are_cut_into_facts_that_a_frame_takes():
+    room = Room()
+
+    promise = room.cursors.remove(room.log, KAFKA, "n" * 1_024, range(2 * GONE_IN_FACT + 1))
+    room.log.commit(waiters=2)
+    half = promise.done
+    room.log.commit()
+
+    assert len(room.log.facts) == 3
+    assert max(len(payload) for _, payload in room.log.facts) < MAX_FACT
+    assert (half, promise.done) == (False, True)
+
+
+@pytest.mark.parametrize("everything", [True, False])
+def test_what_is_replayed_and_snapshotted_ends_where_memory_did(everything: bool):
+    room = Room()
+    room.commit(*(CursorMove(each, 10) for each in (1, 2)))
+    room.log.commit()
+    rows = {row.key: row.value for row in room.cursors.snapshot()}
+    room.remove(*(() if everything else (1,)))
+    room.log.commit()
+
+    replayed = Cursors(room.partitions.__contains__)
+    for value in rows.values():
+        assert value is not None
+        replayed.load(value)
+    replayed.replay_gone(room.log.facts[-1][1])
+
+    left = {} if everything else {2: Position(10, -1, "", 5)}
+    assert replayed.positions(KAFKA, "g") == room.cursors.positions(KAFKA, "g") == left
+    gone = [SnapshotRow(cursor_key(KAFKA, "g", each), None) for each in ({1, 2} - {*left})]
+    assert sorted(room.cursors.snapshot()) == gone
+
+
+def test_how_long_a_position_is_to_be_kept_is_kept_with_it():
+    room = Room()
+    room.cursors.commit(room.log, KAFKA, "g", [CursorMove(1, 10)], 5, retention_ms=7)
+    room.log.commit()
+
+    (row,) = room.cursors.snapshot()
+    assert row.value is not None
+    loaded = Cursors(room.partitions.__contains__)
+    loaded.load(row.value)
+
+    assert loaded.position(KAFKA, "g", 1) == Position(10, -1, "", 5, 7)

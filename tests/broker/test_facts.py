@@ -7,13 +7,16 @@ from hypothesis import strategies as st
 from trilogue.broker.facts import (
     CursorMove,
     CursorMoves,
+    CursorsGone,
     FactKind,
     ProducerMark,
     Protocol,
     WrittenBatch,
     cursor_key,
+    decode_gone,
     decode_mark,
     decode_moves,
+    encode_gone,
     encode_mark,
     encode_moves,
     producer_key,
@@ -30,6 +33,13 @@ moves = st.builds(
     name=text,
     committed_ms=int64,
     moves=st.lists(st.builds(CursorMove, uint64, int64, int32, text), max_size=5),
+    retention_ms=int64,
+)
+removals = st.builds(
+    CursorsGone,
+    protocol=st.sampled_from(Protocol),
+    name=text,
+    partition_ids=st.none() | st.lists(uint64, max_size=5),
 )
 marks = st.builds(
     ProducerMark,
@@ -42,6 +52,9 @@ marks = st.builds(
 )
 
 MOVES = CursorMoves(Protocol.PULSAR, "né", 5, [CursorMove(1, 2, 3, "m"), CursorMove(4, 5)])
+KEPT_MOVES = MOVES._replace(retention_ms=7)
+GONE = CursorsGone(Protocol.KAFKA, "né", [1, 4])
+ALL_GONE = CursorsGone(Protocol.KAFKA, "né", None)
 MARK = ProducerMark(1, 2, 3, 4, 5, (WrittenBatch(6, 7, 8, 9),))
 
 
@@ -53,6 +66,24 @@ def test_a_cursor_move_has_these_bytes():
         " 00 00 00 00 00 00 00 01 00 00 00 00 00 00 00 02 00 00 00 03 00 01 6d"
         " 00 00 00 00 00 00 00 04 00 00 00 00 00 00 00 05 ff ff ff ff 00 00"
     )
+
+
+def test_a_cursor_move_that_says_how_long_has_these_bytes():
+    assert (
+        encode_moves(KEPT_MOVES)
+        .hex(" ")
+        .startswith(
+            "02 01 00 00 00 00 00 00 00 05 00 00 00 00 00 00 00 07 00 03 6e c3 a9 00 00 00 02 00"
+        )
+    )
+
+
+def test_a_removal_of_positions_has_these_bytes():
+    assert encode_gone(GONE).hex(" ") == (
+        "01 00 00 03 6e c3 a9 00 00 00 00 02"  # version, protocol, name, some, count
+        " 00 00 00 00 00 00 00 01 00 00 00 00 00 00 00 04"
+    )
+    assert encode_gone(ALL_GONE).hex(" ") == "01 00 00 03 6e c3 a9 01 00 00 00 00"
 
 
 def test_a_producer_mark_has_these_bytes():
@@ -74,6 +105,9 @@ def test_numbers_on_disk_stay():
         "SUBSCRIPTION_ACKED": 5,
         "SUBSCRIPTION_MOVED": 6,
         "SUBSCRIPTION_PROPERTIES": 7,
+        "CURSORS_GONE": 8,
+        "GROUP_KEPT": 9,
+        "GROUP_GONE": 10,
     }
     assert {each.name: each.value for each in Protocol} == {"KAFKA": 0, "PULSAR": 1, "TUBEMQ": 2}
 
@@ -88,30 +122,35 @@ def test_moves_read_back(batch: CursorMoves):
     assert decode_moves(encode_moves(batch)) == batch
 
 
+@given(removals)
+def test_removals_read_back(gone: CursorsGone):
+    assert decode_gone(encode_gone(gone)) == gone
+
+
 @given(marks)
 def test_marks_read_back(mark: ProducerMark):
     assert decode_mark(encode_mark(mark)) == mark
 
 
-@pytest.mark.parametrize(
-    ("decode", "payload"),
-    [(decode_moves, encode_moves(MOVES)), (decode_mark, encode_mark(MARK))],
-    ids=["moves", "mark"],
-)
+PAYLOADS = [
+    pytest.param(decode_moves, encode_moves(MOVES), id="moves"),
+    pytest.param(decode_moves, encode_moves(KEPT_MOVES), id="kept-moves"),
+    pytest.param(decode_gone, encode_gone(GONE), id="gone"),
+    pytest.param(decode_mark, encode_mark(MARK), id="mark"),
+]
+
+
+@pytest.mark.parametrize(("decode", "payload"), PAYLOADS)
 def test_what_is_cut_or_too_long_is_corrupt(decode, payload: bytes):
     for cut in (payload + b"\0", *(payload[:size] for size in range(len(payload)))):
         with pytest.raises(CorruptLog):
             decode(cut)
 
 
-@pytest.mark.parametrize(
-    ("decode", "payload"),
-    [(decode_moves, encode_moves(MOVES)), (decode_mark, encode_mark(MARK))],
-    ids=["moves", "mark"],
-)
+@pytest.mark.parametrize(("decode", "payload"), PAYLOADS)
 def test_a_version_that_nobody_knows_is_corrupt(decode, payload: bytes):
-    with pytest.raises(CorruptLog, match="version 2"):
-        decode(b"\2" + payload[1:])
+    with pytest.raises(CorruptLog, match="version 3"):
+        decode(b"\3" + payload[1:])
 
 
 def test_more_batches_than_are_kept_are_corrupt():
@@ -135,7 +174,7 @@ def test_an_unknown_protocol_and_a_broken_text_are_corrupt():
 
 @given(st.binary(max_size=80))
 def test_any_bytes_are_read_or_refused(payload: bytes):
-    for decode in (decode_moves, decode_mark):
+    for decode in (decode_moves, decode_gone, decode_mark):
         try:
             decode(payload)
         except CorruptLog:

@@ -190,6 +190,8 @@ class Broker:
         """Take over a fact of a frame that is replayed."""
         if kind == FactKind.CURSOR_MOVE:
             self.cursors.replay(payload)
+        elif kind == FactKind.CURSORS_GONE:
+            self.cursors.replay_gone(payload)
         elif kind == FactKind.PRODUCER_MARK:
             mark = decode_mark(payload)
             if self.cluster.has_partition(mark.partition_id):

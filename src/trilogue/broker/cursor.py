@@ -4,15 +4,17 @@ Today a cursor is a mark (everything below its offset is acked) with what Kafka 
 owner epoch the reader saw, a text of its own, the time. Acked ranges above the mark come with
 Pulsar's individual acks, and so does the mapping of several names to one shared cursor.
 
-A move is a fact record in the journal. Memory follows when the journal says it is durable, in the
-order of the journal, so nobody is told a position that a power cut could take back. Positions of
-deleted partitions go with them, also those that were still on their way to the disk.
+A move is a fact record in the journal, and so is a removal. Memory follows when the journal says it
+is durable, in the order of the journal, so nobody is told a position, or that it is gone, that a
+power cut could take back. Positions of deleted partitions go with them, also those that were still
+on their way to the disk.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from types import MappingProxyType
 from typing import NamedTuple
 from typing import Protocol as Port
@@ -26,13 +28,17 @@ from trilogue.broker.errors import (
     failure,
 )
 from trilogue.broker.facts import (
+    NOT_SAID,
     CursorMove,
     CursorMoves,
+    CursorsGone,
     FactKind,
     Protocol,
     SnapshotRow,
     cursor_key,
+    decode_gone,
     decode_moves,
+    encode_gone,
     encode_moves,
 )
 from trilogue.broker.promise import Promise
@@ -40,6 +46,7 @@ from trilogue.log.errors import LogError
 
 NAME_SIZE_MAX = 1_024  # bytes of UTF-8
 MOVES_IN_FACT = 200  # with the longest metadata below the size of a fact
+GONE_IN_FACT = 10_000  # ids of 8 bytes, likewise
 
 
 class FactJournal(Port):
@@ -59,6 +66,7 @@ class Position(NamedTuple):
     owner_epoch: int
     metadata: str
     committed_ms: int
+    retention_ms: int = NOT_SAID  # after the commit, if the client said how long
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +76,8 @@ class CursorLimits:
     metadata_size_max: int = 4_096  # bytes of UTF-8
     count_max: int = 1_000_000
 
+
+Applied = Callable[[], None]  # what a fact does to memory
 
 _NONE: Mapping[int, Position] = MappingProxyType({})
 
@@ -110,8 +120,13 @@ class Cursors:
         name: str,
         moves: Sequence[CursorMove],
         now_ms: int,
+        *,
+        retention_ms: int = NOT_SAID,
     ) -> Promise[None]:
-        """Move marks; the promise is kept when the moves are durable and visible."""
+        """Move marks; the promise is kept when the moves are durable and visible.
+
+        `retention_ms` is how long the client wants them kept; NOT_SAID leaves that to the broker.
+        """
         if len(name.encode()) > NAME_SIZE_MAX:
             raise InvalidGroupName(f"a name may have {NAME_SIZE_MAX} bytes")
         there = self.positions(protocol, name)
@@ -120,23 +135,60 @@ class Cursors:
             raise TooManyPositions(f"the broker keeps {self.limits.count_max} positions")
         for move in moves:
             self.check(move)
-        promise: Promise[None] = Promise()
         parts = [
-            CursorMoves(protocol, name, now_ms, moves[first : first + MOVES_IN_FACT])
+            CursorMoves(protocol, name, now_ms, moves[first : first + MOVES_IN_FACT], retention_ms)
             for first in range(0, len(moves), MOVES_IN_FACT)
         ]
+        return self._tell(
+            journal,
+            FactKind.CURSOR_MOVE,
+            [(encode_moves(part), partial(self._apply, part)) for part in parts],
+        )
+
+    def remove(
+        self,
+        journal: FactJournal,
+        protocol: Protocol,
+        name: str,
+        partition_ids: Collection[int] | None = None,
+    ) -> Promise[None]:
+        """Forget positions of a name: on these partitions, or all of them, also those under way.
+
+        The promise is kept when that is durable; what is not there is gone already.
+        """
+        if partition_ids is None:
+            parts = [CursorsGone(protocol, name, None)]
+        else:
+            ids = list(partition_ids)
+            parts = [
+                CursorsGone(protocol, name, ids[first : first + GONE_IN_FACT])
+                for first in range(0, len(ids), GONE_IN_FACT)
+            ]
+        return self._tell(
+            journal,
+            FactKind.CURSORS_GONE,
+            [(encode_gone(part), partial(self._remove, part)) for part in parts],
+        )
+
+    def _tell(
+        self, journal: FactJournal, kind: FactKind, facts: Sequence[tuple[bytes, Applied]]
+    ) -> Promise[None]:
+        promise: Promise[None] = Promise()
+        left = len(facts)
         try:
-            for part in parts:
-                journal.add_fact(FactKind.CURSOR_MOVE, encode_moves(part))
-                journal.on_commit(self._when_durable(part, promise, last=part is parts[-1]))
+            for payload, apply in facts:
+                left -= 1
+                journal.add_fact(kind, payload)
+                journal.on_commit(self._when_durable(apply, promise, last=not left))
         except LogError as error:
             raise failure(error) from error
-        if not parts:
+        if not facts:
             promise.set_result(None)
         return promise
 
+    @staticmethod
     def _when_durable(
-        self, part: CursorMoves, promise: Promise[None], *, last: bool
+        apply: Applied, promise: Promise[None], *, last: bool
     ) -> Callable[[BaseException | None], None]:
         """Say what happens when one fact's frame is durable.
 
@@ -146,7 +198,7 @@ class Cursors:
 
         def settle(error: BaseException | None) -> None:
             if error is None:
-                self._apply(part)
+                apply()
             if last and error is not None:
                 promise.set_error(StorageFailed(str(error)))
             elif last:
@@ -157,6 +209,10 @@ class Cursors:
     def replay(self, payload: bytes) -> None:
         """Apply a move found in the journal at start."""
         self._apply(decode_moves(payload))
+
+    def replay_gone(self, payload: bytes) -> None:
+        """Apply a removal found in the journal at start."""
+        self._remove(decode_gone(payload))
 
     def load(self, payload: bytes) -> None:
         """Apply a snapshot row; it need not be written to the next snapshot."""
@@ -191,7 +247,8 @@ class Cursors:
         if position is None:
             return SnapshotRow(key, None)
         move = CursorMove(partition_id, position.offset, position.owner_epoch, position.metadata)
-        moves = CursorMoves(protocol, name, position.committed_ms, (move,))
+        kept = position.committed_ms, (move,), position.retention_ms
+        moves = CursorMoves(protocol, name, *kept)
         return SnapshotRow(key, encode_moves(moves))
 
     def _apply(self, batch: CursorMoves) -> None:
@@ -204,8 +261,21 @@ class Cursors:
                 positions = self._positions[key] = {}
             if partition_id not in positions:
                 self._count += 1
-            positions[partition_id] = Position(offset, owner_epoch, metadata, batch.committed_ms)
+            said = offset, owner_epoch, metadata
+            positions[partition_id] = Position(*said, batch.committed_ms, batch.retention_ms)
             self._dirty[batch.protocol, batch.name, partition_id] = None
+
+    def _remove(self, gone: CursorsGone) -> None:
+        key = (gone.protocol, gone.name)
+        positions = self._positions.get(key)
+        if positions is None:
+            return
+        for partition_id in gone.partition_ids if gone.partition_ids is not None else [*positions]:
+            if positions.pop(partition_id, None) is not None:
+                self._count -= 1
+                self._dirty[gone.protocol, gone.name, partition_id] = None
+        if not positions:
+            del self._positions[key]
 
 
 def refusal(cursors: Cursors, move: CursorMove) -> BrokerError | None:

@@ -6,6 +6,11 @@ acknowledged position.
 
     CURSOR_MOVE     u8 version 1 | u8 protocol | i64 committed_ms | u16 length, name | u32 count |
                     count x (u64 partition id | i64 offset | i32 owner epoch | u16 length, metadata)
+                    u8 version 2 has i64 retention_ms after committed_ms: how long the positions
+                    are to be kept, whatever the broker's habit
+    CURSORS_GONE    u8 version 1 | u8 protocol | u16 length, name | u8 all | u32 count |
+                    count x u64 partition id; with `all` 1 every position of the name goes
+    GROUP_KEPT, GROUP_GONE    what is remembered of a group besides positions: group_records.py
     PRODUCER_MARK   u8 version 1 | u64 partition id | i64 producer id | i16 epoch | i64 active_ms |
                     u64 written | u8 count |
                     count x (i32 base sequence | i32 last offset delta | i64 base offset |
@@ -30,6 +35,7 @@ position and producer that changed since the cut before:
                                                            u32 count | count x i64 start |
                                                            count x i64 end
     key  "q" | u64 partition id | u64 producer key         value  sequences.py
+    key  "g" | name                                        value  GROUP_KEPT
 """
 
 from __future__ import annotations
@@ -44,12 +50,15 @@ from typing import NamedTuple, Self
 from trilogue.log.errors import CorruptLog
 
 VERSION = 1
+RETENTION_VERSION = 2  # of a CURSOR_MOVE that says how long
+NOT_SAID = -1  # how long positions are to be kept: the broker decides
 BATCHES_MAX = 5  # of one producer in a mark
 
 CURSOR_KEY = b"c"
 PRODUCER_KEY = b"p"
 SUBSCRIPTION_KEY = b"s"
 SEQUENCE_KEY = b"q"
+GROUP_KEY = b"g"
 
 
 @unique
@@ -63,6 +72,9 @@ class FactKind(IntEnum):
     SUBSCRIPTION_ACKED = 5
     SUBSCRIPTION_MOVED = 6
     SUBSCRIPTION_PROPERTIES = 7
+    CURSORS_GONE = 8
+    GROUP_KEPT = 9
+    GROUP_GONE = 10
 
 
 SUBSCRIPTION_KINDS = frozenset(
@@ -99,6 +111,15 @@ class CursorMoves(NamedTuple):
     name: str
     committed_ms: int
     moves: Sequence[CursorMove]
+    retention_ms: int = NOT_SAID  # for how long they are to be kept
+
+
+class CursorsGone(NamedTuple):
+    """Positions of one name that were removed: on these partitions, or all (None)."""
+
+    protocol: Protocol
+    name: str
+    partition_ids: Sequence[int] | None
 
 
 class WrittenBatch(NamedTuple):
@@ -129,6 +150,13 @@ class SnapshotRow(NamedTuple):
 
 
 _MOVES = Struct(">BBqH")
+_KEPT_MOVES = Struct(">BBqqH")
+_HEAD = Struct(">BB")
+_MOVED = Struct(">qH")
+_KEPT_MOVED = Struct(">qqH")
+_GONE = Struct(">BBH")
+_ALL = Struct(">BI")
+_ID = Struct(">Q")
 _COUNT = Struct(">I")
 _MOVE = Struct(">QqiH")
 _MARK = Struct(">BQqhqQB")
@@ -141,11 +169,13 @@ _PRODUCER_KEY = Struct(">cQq")
 def encode_moves(moves: CursorMoves) -> bytes:
     """Write a CURSOR_MOVE."""
     name = moves.name.encode()
-    parts = [
-        _MOVES.pack(VERSION, moves.protocol, moves.committed_ms, len(name)),
-        name,
-        _COUNT.pack(len(moves.moves)),
-    ]
+    protocol, committed_ms, retention_ms = moves.protocol, moves.committed_ms, moves.retention_ms
+    if retention_ms == NOT_SAID:
+        head = _MOVES.pack(VERSION, protocol, committed_ms, len(name))
+    else:
+        kept = protocol, committed_ms, retention_ms
+        head = _KEPT_MOVES.pack(RETENTION_VERSION, *kept, len(name))
+    parts = [head, name, _COUNT.pack(len(moves.moves))]
     for move in moves.moves:
         metadata = move.metadata.encode()
         parts += (
@@ -158,8 +188,12 @@ def encode_moves(moves: CursorMoves) -> bytes:
 def decode_moves(payload: bytes) -> CursorMoves:
     """Read a CURSOR_MOVE."""
     with Reading("CURSOR_MOVE", payload) as reading:
-        version, protocol, committed_ms, name_size = reading.take(_MOVES)
-        reading.known(version)
+        (version, protocol), retention_ms = reading.take(_HEAD), NOT_SAID
+        if version != RETENTION_VERSION:
+            reading.known(version)
+            committed_ms, name_size = reading.take(_MOVED)
+        else:
+            committed_ms, retention_ms, name_size = reading.take(_KEPT_MOVED)
         name = reading.text(name_size)
         (count,) = reading.take(_COUNT)
         moves: list[CursorMove] = []
@@ -167,7 +201,25 @@ def decode_moves(payload: bytes) -> CursorMoves:
             partition_id, offset, owner_epoch, metadata_size = reading.take(_MOVE)
             metadata = reading.text(metadata_size)
             moves.append(CursorMove(partition_id, offset, owner_epoch, metadata))
-        return CursorMoves(Protocol(protocol), name, committed_ms, moves)
+        return CursorMoves(Protocol(protocol), name, committed_ms, moves, retention_ms)
+
+
+def encode_gone(gone: CursorsGone) -> bytes:
+    """Write a CURSORS_GONE."""
+    name, ids = gone.name.encode(), gone.partition_ids
+    head = _GONE.pack(VERSION, gone.protocol, len(name)) + name
+    return head + _ALL.pack(ids is None, len(ids or ())) + b"".join(map(_ID.pack, ids or ()))
+
+
+def decode_gone(payload: bytes) -> CursorsGone:
+    """Read a CURSORS_GONE."""
+    with Reading("CURSORS_GONE", payload) as reading:
+        version, protocol, name_size = reading.take(_GONE)
+        reading.known(version)
+        name = reading.text(name_size)
+        everything, count = reading.take(_ALL)
+        ids = [reading.take(_ID)[0] for _ in range(count)]
+        return CursorsGone(Protocol(protocol), name, None if everything else ids)
 
 
 def encode_mark(mark: ProducerMark) -> bytes:
