@@ -299,6 +299,9 @@ class FakeFileSystem:
     def free_bytes(self, path: Path) -> int:
         return self.free
 
+    def total_bytes(self, path: Path) -> int:
+        return 2 * self.free
+
     def takes_direct(self, directory: Path) -> bool:
         return self.direct
 

@@ -112,7 +112,7 @@ class Cluster:
         self.node_epoch = state.node_epoch
         self.limits = limits
         self._allocate = allocate
-        self._new_topic_id = new_topic_id
+        self.new_id = new_topic_id  # 16 random bytes, never given twice
         self._now_ms = now_ms
         self._producers = producers
         self._forget = forget
@@ -393,7 +393,7 @@ class Cluster:
             tenant=topic.name.tenant,
             namespace=topic.name.namespace,
             name=topic.name.name,
-            topic_id=self._new_topic_id(),
+            topic_id=self.new_id(),
             partitions=tuple(self._allocate("partition") for _ in range(topic.partition_count)),
             partitioned=topic.partitioned,
             settings=topic.settings,

@@ -38,6 +38,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from operator import attrgetter
+from typing import NamedTuple
 
 from trilogue.broker.errors import (
     DuplicateSequence,
@@ -69,6 +70,15 @@ class ProducerLimits:
     expiration_ms: int = 86_400_000
     count_max: int = 100_000
     sequences: SequenceLimits = field(default_factory=SequenceLimits)
+
+
+class ActiveProducer(NamedTuple):
+    """What is told of a producer: its last sequence (-1: none in its epoch), its last append."""
+
+    producer_id: int
+    epoch: int
+    last_sequence: int
+    active_ms: int
 
 
 class _Producer:
@@ -201,6 +211,13 @@ class PartitionProducers:
             for producer_id, state in self._states.items()
             if state.batches
         }
+
+    def active(self) -> list[ActiveProducer]:
+        """Return what is known of each producer."""
+        return [
+            ActiveProducer(each.producer_id, each.epoch, each.last_sequence, each.active_ms)
+            for each in self._states.values()
+        ]
 
     def check(self, header: EntryHeader) -> WrittenBatch | None:
         """Return None when the batch may be appended, the batch that it repeats, or refuse it."""

@@ -119,6 +119,9 @@ class FileSystem(Protocol):
     def free_bytes(self, path: Path) -> int:
         """Room left for an ordinary user on the file system that holds `path`."""
 
+    def total_bytes(self, path: Path) -> int:
+        """Room of the whole file system that holds `path`, used or not."""
+
     def takes_direct(self, directory: Path) -> bool:
         """Whether files in there can be written past the page cache, in blocks of 4 KiB."""
 
@@ -276,6 +279,11 @@ class OsFileSystem:
         """Room left for an ordinary user."""
         stat = os.statvfs(path)
         return stat.f_bavail * stat.f_frsize
+
+    def total_bytes(self, path: Path) -> int:
+        """Room of the whole file system."""
+        stat = os.statvfs(path)
+        return stat.f_blocks * stat.f_frsize
 
     def takes_direct(self, directory: Path) -> bool:
         """Try it: the open may succeed where the write does not."""

@@ -92,6 +92,7 @@ class Log:
         self.on_failed: Callable[[StorageFailed], None] = _ignore
         self.recovered: Recovered | None = None
         self.readers = SegmentReaders(around.fs, directory.segments, objects=around.objects)
+        self._fs = around.fs
         self._scheduler = around.scheduler
         self._files = files
         self._budget = Budget(UNLIMITED, self._released)
@@ -203,6 +204,11 @@ class Log:
                 "tail_bytes": self._budget.used,
             },
         )
+
+    def disk_space(self) -> tuple[int, int]:
+        """Bytes of the disk in all, and those that are left. Asks the file system."""
+        path = self.directory.path
+        return self._fs.total_bytes(path), self._fs.free_bytes(path)
 
     # -- partitions ------------------------------------------------------------------------
 

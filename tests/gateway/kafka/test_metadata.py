@@ -270,4 +270,4 @@ async def test_authorized_operations_are_told_when_asked_for():
         bits = told.topics[0].topic_authorized_operations
         assert {bit for bit in range(16) if bits >> bit & 1} == {3, 5, 6, 7, 8, 10, 11}
         bits = told.cluster_authorized_operations
-        assert {bit for bit in range(16) if bits >> bit & 1} == {5, 7, 8, 9, 12}
+        assert {bit for bit in range(16) if bits >> bit & 1} == {5, 7, 8, 9, 10, 11, 12}

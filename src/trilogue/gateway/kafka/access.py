@@ -38,6 +38,8 @@ MEANINGFUL: dict[ResourceKind, tuple[Operation, ...]] = {
         Operation.ALTER,
         Operation.DESCRIBE,
         Operation.CLUSTER_ACTION,
+        Operation.DESCRIBE_SETTINGS,
+        Operation.ALTER_SETTINGS,
         Operation.IDEMPOTENT_WRITE,
     ),
     ResourceKind.TRANSACTION: (Operation.WRITE, Operation.DESCRIBE),

@@ -5,6 +5,9 @@ ApiVersions tells as the lowest one. They differ in one row: librdkafka compress
 that say Produce 0, but message sets (v0-v2) are not converted yet, so those versions close the
 connection.
 
+`told` is false where a request is served and ApiVersions is silent about it, so that clients do not
+ask: telemetry, as with a Kafka that has nobody to receive it.
+
 `resource` and `operation` are what a request's handler asks the authorizer about, through
 `Call.allowed`. A few handlers ask about more than that, and say so in their own first lines.
 
@@ -20,16 +23,25 @@ from typing import Any, NamedTuple
 from trilogue.broker.access import Operation, ResourceKind
 from trilogue.gateway.kafka import (
     api_versions,
+    cluster,
     configs,
     delete_records,
+    describe_producers,
+    describe_transactions,
+    elections,
     fetch,
     groups,
     leader_epochs,
     list_offsets,
+    list_transactions,
+    log_dirs,
     metadata,
     offsets,
     partitions,
     produce,
+    reassignments,
+    telemetry,
+    topic_partitions,
     topics,
     transactions,
 )
@@ -57,6 +69,7 @@ class Row(NamedTuple):
     operation: Operation
     advertised_min: int
     frame_bytes_max: int
+    told: bool = True
 
     @property
     def name(self) -> str:
@@ -73,13 +86,17 @@ def _row(
     *,
     advertised_min: int | None = None,
     frame_bytes_max: int = 8 * MIB,
+    told: bool = True,
 ) -> Row:
     request, response = MESSAGES[key]
     low = served[0] if advertised_min is None else advertised_min
-    return Row(key, request, response, served, handler, resource, operation, low, frame_bytes_max)
+    return Row(
+        key, request, response, served, handler, resource, operation, low, frame_bytes_max, told
+    )
 
 
 TOPIC, GROUP, CLUSTER = ResourceKind.TOPIC, ResourceKind.GROUP, ResourceKind.CLUSTER
+TRANSACTION = ResourceKind.TRANSACTION
 READ, WRITE, DESCRIBE = Operation.READ, Operation.WRITE, Operation.DESCRIBE
 CREATE, DELETE, ALTER = Operation.CREATE, Operation.DELETE, Operation.ALTER
 
@@ -104,8 +121,20 @@ TABLE: tuple[Row, ...] = (
     _row(23, (0, 4), leader_epochs.handle, TOPIC, DESCRIBE),
     _row(32, (0, 4), configs.describe, TOPIC, Operation.DESCRIBE_SETTINGS),
     _row(33, (0, 2), configs.alter, TOPIC, Operation.ALTER_SETTINGS),
+    _row(34, (0, 2), log_dirs.alter, CLUSTER, ALTER),
+    _row(35, (0, 5), log_dirs.describe, CLUSTER, DESCRIBE),
     _row(37, (0, 3), partitions.create, TOPIC, ALTER),
+    _row(43, (0, 2), elections.handle, CLUSTER, ALTER),
     _row(44, (0, 1), configs.alter_incrementally, TOPIC, Operation.ALTER_SETTINGS),
+    _row(45, (0, 1), reassignments.alter, CLUSTER, ALTER),
+    _row(46, (0, 0), reassignments.list_moves, CLUSTER, DESCRIBE),
+    _row(60, (0, 2), cluster.handle, CLUSTER, DESCRIBE),
+    _row(61, (0, 0), describe_producers.handle, TOPIC, READ),
+    _row(65, (0, 0), describe_transactions.handle, TRANSACTION, DESCRIBE),
+    _row(66, (0, 2), list_transactions.handle, TRANSACTION, DESCRIBE),
+    _row(71, (0, 0), telemetry.subscriptions, CLUSTER, DESCRIBE, told=False),
+    _row(72, (0, 0), telemetry.push, CLUSTER, DESCRIBE, told=False),
+    _row(75, (0, 0), topic_partitions.handle, TOPIC, DESCRIBE),
 )
 
 
@@ -148,6 +177,7 @@ def advertised() -> list[ApiVersion]:
     return [
         ApiVersion(api_key=row.key, min_version=row.advertised_min, max_version=row.served[1])
         for row in TABLE
+        if row.told
     ]
 
 

@@ -85,6 +85,13 @@ class Shared(Doorway):
         self._topics[spelled] = topic
         return topic
 
+    def find_topic(self, spelled: str) -> Topic | None:
+        """The topic that a client of this door means by this name, if there is one."""
+        try:
+            return self.topic(spelled)
+        except BrokerError:
+            return None
+
     def topic_by_id(self, topic_id: bytes) -> Topic:
         """The topic with this id; UnknownTopicId."""
         return self.broker.cluster.topic_by_id(topic_id)

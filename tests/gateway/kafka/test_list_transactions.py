@@ -1,0 +1,23 @@
+"""ListTransactions: there are none, and filters that name no state are told back."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.gateway.kafka.rig import Rig, versions
+from tests.gateway.loop import on_loop
+from trilogue.wire.kafka.list_transactions import ListTransactionsRequest
+
+
+@pytest.mark.parametrize("version", versions(66))
+@on_loop
+async def test_every_version_lists_none(version):
+    async with Rig() as rig:
+        asked = ListTransactionsRequest(
+            state_filters=["Ongoing", "Foo", "ongoing", "Empty", "Foo", "PrepareEpochFence", "Dead"]
+        )
+
+        response = await rig.peer().ask(asked, version)
+
+        assert (response.error_code, response.transaction_states) == (0, [])
+        assert response.unknown_state_filters == ["Foo", "ongoing"]
