@@ -109,7 +109,7 @@ class DrivenMember:
         self.reads: list[Read] = []
         self.has: set[tuple[str, int]] = set()
         self.handle: object = client.ask(
-            "join", address, group=group, topics=topics, settings=settings, **words
+            "join", address, group=group, topics=topics, settings=spelled(settings), **words
         )
 
     def poll(self, ms: int = 50) -> None:
@@ -127,6 +127,13 @@ class DrivenMember:
         if self.handle is not None:
             self.client.ask("leave", of=self.handle)
             self.handle = None
+
+
+def spelled(settings: Settings) -> dict[str, str]:
+    return {
+        name: str(value).lower() if isinstance(value, bool) else str(value)
+        for name, value in settings.items()
+    }
 
 
 def as_words(record: Record) -> dict[str, object]:

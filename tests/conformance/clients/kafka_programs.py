@@ -6,13 +6,19 @@ import subprocess
 from pathlib import Path
 
 from tests.conformance.clients.driven import Driven
-from tests.conformance.clients.pulsar_libraries import QUICK_START, is_older
+from tests.conformance.clients.pulsar_libraries import (
+    QUICK_START,
+    go_program,
+    is_older,
+    require_go,
+)
 from tests.tools import require_jars, require_program
 from tools.servers.java import ROOT, jars
 
 HERE = Path(__file__).parent
 BUILD = ROOT / "build" / "kafka-clients"
 QUIET = "-Dorg.slf4j.simpleLogger.defaultLogLevel=error"
+FRANZ_GO_NEEDS = (1, 26)  # its own go.mod
 
 
 class JavaClient(Driven):
@@ -42,5 +48,18 @@ class JavaClient(Driven):
         return ["nice", "java", *QUICK_START, QUIET, "-cp", f"{classes}:{path}", "Driver"]
 
 
+class FranzGo(Driven):
+    """github.com/twmb/franz-go, built from go-kafka/ with the sums checked in."""
+
+    name = "franz-go"
+
+    def require(self) -> None:
+        require_go(FRANZ_GO_NEEDS)
+
+    def command(self) -> list[str | Path]:
+        return [go_program(HERE / "go-kafka", BUILD / "franz-go")]
+
+
 JAVA_2, JAVA_3, JAVA_4 = JavaClient("2.0.0"), JavaClient("3.9.1"), JavaClient("4.3.1")
-PROGRAMS: list[Driven] = [JAVA_2, JAVA_3, JAVA_4]
+FRANZ_GO = FranzGo()
+PROGRAMS: list[Driven] = [JAVA_2, JAVA_3, JAVA_4, FRANZ_GO]

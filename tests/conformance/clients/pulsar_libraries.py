@@ -109,31 +109,38 @@ class PulsarGo(Program):
     )
 
     def require(self) -> None:
-        require(f"go-{GO_NEEDED[0]}.{GO_NEEDED[1]}", found=go())
+        require_go(GO_NEEDED)
 
     def command(self) -> list[str | Path]:
-        folder = HERE / "go-pulsar"
-        program = BUILD / "go"
-        if is_older(program, [folder / "main.go", folder / "go.mod"]):
-            BUILD.mkdir(parents=True, exist_ok=True)
-            tool = go()
-            assert tool is not None
-            done = subprocess.run(
-                [tool, "build", "-buildvcs=false", "-o", program, "."],
-                cwd=folder, capture_output=True, text=True, check=False,
-            )  # fmt: skip
-            assert done.returncode == 0, done.stderr
-        return [program]
+        return [go_program(HERE / "go-pulsar", BUILD / "go")]
 
 
-def go() -> str | None:
+def require_go(needed: tuple[int, int]) -> None:
+    require(f"go-{needed[0]}.{needed[1]}", found=go(needed))
+
+
+def go_program(folder: Path, program: Path) -> Path:
+    """Build it, if its sources are newer."""
+    if is_older(program, [*folder.glob("*.go"), folder / "go.mod"]):
+        program.parent.mkdir(parents=True, exist_ok=True)
+        tool = go()
+        assert tool is not None
+        done = subprocess.run(
+            [tool, "build", "-buildvcs=false", "-o", program, "."],
+            cwd=folder, capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+    return program
+
+
+def go(needed: tuple[int, int] = GO_NEEDED) -> str | None:
     """A Go that is new enough."""
     tool = shutil.which("go", path=":".join(GO))
     if tool is None:
         return None
     said = subprocess.run([tool, "env", "GOVERSION"], capture_output=True, text=True, check=True)
     version = said.stdout.strip().removeprefix("go").split(".")
-    return tool if tuple(int(part) for part in version[:2]) >= GO_NEEDED else None
+    return tool if tuple(int(part) for part in version[:2]) >= needed else None
 
 
 def is_older(made: Path, sources: list[Path]) -> bool:
