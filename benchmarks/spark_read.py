@@ -31,9 +31,9 @@ from tests.server import Server, start_server
 
 import trilogue
 from benchmarks.measure import cpu_seconds, machine
-from trilogue.client.kafka.admin import KafkaAdmin
+from trilogue.client.kafka.admin import Admin
+from trilogue.client.kafka.batch_writer import BatchWriter
 from trilogue.client.kafka.cluster import KafkaCluster
-from trilogue.client.kafka.producer import KafkaProducer
 from trilogue.entry.arrow import build_from_arrow
 from trilogue.spark.offsets import Range
 from trilogue.spark.options import ReadOptions
@@ -56,8 +56,8 @@ Case = Callable[[], None]
 async def load(address: str, rows: int) -> None:
     """Fill the topic through our own client, by ready-made batches."""
     cluster = KafkaCluster(address)
-    await KafkaAdmin(cluster).create_topic("bench", PARTITIONS, {"retention.ms": "-1"})
-    producer = KafkaProducer(cluster)
+    await Admin(cluster).create_topic("bench", PARTITIONS, {"retention.ms": "-1"})
+    producer = BatchWriter(cluster)
     values = pa.array([b"%0*d" % (VALUE, one) for one in range(CHUNK)], pa.binary())
     keys = pa.array([b"%0*d" % (KEY, one) for one in range(CHUNK)], pa.binary())
     chunk = pa.RecordBatch.from_pydict({"key": keys, "value": values})
@@ -70,7 +70,7 @@ async def load(address: str, rows: int) -> None:
                 await producer.send("bench", partition, entry)
 
     await asyncio.gather(*(fill(number) for number in range(PARTITIONS)))
-    cluster.close()
+    await cluster.close()
 
 
 def alone(server: Server, rows: int, columns: str) -> Case:

@@ -31,8 +31,9 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from tests.server import Server, start_server
 
 from tools import fixture_pulsar
+from trilogue.client.kafka.batch_reader import BatchReader
 from trilogue.client.kafka.cluster import KafkaCluster
-from trilogue.client.kafka.consumer import EARLIEST, LATEST, KafkaConsumer
+from trilogue.client.kafka.shapes import EARLIEST, LATEST
 from trilogue.entry.kafka_batch import iter_records, read_header
 from trilogue.entry.walk import walk_headers
 from trilogue.log import frame, manifest, segment
@@ -184,14 +185,14 @@ def until(done: Any) -> None:
 async def read(server: Server) -> dict[str, Any]:
     """Say what a reader finds; bytes are spelled as latin-1."""
     cluster = KafkaCluster(server.kafka, client_id="fixture")
-    consumer = KafkaConsumer(cluster)
+    consumer = BatchReader(cluster)
     await cluster.refresh([name for name in TOPICS if name != "dropped"])
     partitions = [
         await read_partition(consumer, topic, number)
         for topic, view in sorted(cluster.topics.items())
         for number in sorted(view.leaders)
     ]
-    cluster.close()
+    await cluster.close()
     return {
         "partitions": partitions,
         "positions": positions(server),
@@ -199,7 +200,7 @@ async def read(server: Server) -> dict[str, Any]:
     }
 
 
-async def read_partition(consumer: KafkaConsumer, topic: str, number: int) -> dict[str, Any]:
+async def read_partition(consumer: BatchReader, topic: str, number: int) -> dict[str, Any]:
     where = (topic, number)
     start = (await consumer.offsets({where: EARLIEST}))[where]
     end = (await consumer.offsets({where: LATEST}))[where]

@@ -60,6 +60,6 @@ def scripted_kafka() -> Iterator[ScriptedKafka]:
         yield running
         at = links._links.pop((os.getpid(), running.address), None)
         if at is not None:
-            at.cluster.close()
+            at.run(at.cluster.close())
             at.run(asyncio.sleep(0))  # closed transports take a turn to go
             at.loop.close()

@@ -11,9 +11,9 @@ import pytest
 from tools.servers.kafka import RealKafka
 
 from tests.tools import require_jars
-from trilogue.client.kafka.admin import KafkaAdmin
+from trilogue.client.kafka.admin import Admin
+from trilogue.client.kafka.batch_writer import BatchWriter
 from trilogue.client.kafka.cluster import KafkaCluster
-from trilogue.client.kafka.producer import KafkaProducer
 from trilogue.entry.kafka_batch import Record, build_batch
 from trilogue.spark import link as links
 from trilogue.spark.offsets import Range
@@ -33,7 +33,7 @@ def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     yield server.address
     at = links._links.pop((os.getpid(), server.address), None)
     if at is not None:
-        at.cluster.close()
+        at.run(at.cluster.close())
         at.run(asyncio.sleep(0))
         at.loop.close()
     server.kill9()
@@ -73,10 +73,10 @@ def test_aborted_transactions_and_their_markers_are_gaps(kafka):
 def test_a_foreign_server_takes_our_batches_and_gives_them_back(kafka, codec):
     async def write() -> None:
         cluster = KafkaCluster(kafka)
-        await KafkaAdmin(cluster).create_topic(f"codec-{codec}", 1)
+        await Admin(cluster).create_topic(f"codec-{codec}", 1)
         records = [Record(one, 1_700_000_000_000, None, b"v%d" % one, (), 0) for one in range(50)]
-        await KafkaProducer(cluster).send(f"codec-{codec}", 0, build_batch(records, codec=codec))
-        cluster.close()
+        await BatchWriter(cluster).send(f"codec-{codec}", 0, build_batch(records, codec=codec))
+        await cluster.close()
         await asyncio.sleep(0)
 
     asyncio.run(write())

@@ -34,11 +34,22 @@ class FrameConnection(asyncio.BufferedProtocol):
         self._on_lost = on_lost
         self._transport: asyncio.Transport | None = None
         self._reason: Exception | None = None
+        self._room: asyncio.Future[None] | None = None
 
     @property
     def is_open(self) -> bool:
         """Whether the transport is there and not closing."""
         return self._transport is not None and not self._transport.is_closing()
+
+    @property
+    def is_backed_up(self) -> bool:
+        """Whether more was written than the peer has read for now."""
+        return self._room is not None
+
+    async def drained(self) -> None:
+        """Wait until the peer has read most of what was written, or the connection is lost."""
+        if self._room is not None:
+            await asyncio.shield(self._room)
 
     @property
     def frame_limit(self) -> int:
@@ -77,8 +88,19 @@ class FrameConnection(asyncio.BufferedProtocol):
         if raw is not None and raw.family in {socket.AF_INET, socket.AF_INET6}:
             raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
+    def pause_writing(self) -> None:
+        """The transport holds more than it should."""
+        self._room = asyncio.get_running_loop().create_future()
+
+    def resume_writing(self) -> None:
+        """It has room again."""
+        room, self._room = self._room, None
+        if room is not None and not room.done():
+            room.set_result(None)
+
     def connection_lost(self, problem: Exception | None) -> None:
         """Tell the owner once."""
+        self.resume_writing()
         self._on_lost(self._reason or problem or ConnectionLost("the server closed the connection"))
 
     def get_buffer(self, _sizehint: int) -> memoryview:

@@ -12,10 +12,11 @@ import re
 from collections.abc import Coroutine, Iterable, Mapping
 from typing import Any, TypeVar
 
-from trilogue.client.kafka.admin import KafkaAdmin
+from trilogue.client.kafka.admin import Admin
+from trilogue.client.kafka.batch_reader import BatchReader
+from trilogue.client.kafka.batch_writer import BatchWriter
 from trilogue.client.kafka.cluster import KafkaCluster
-from trilogue.client.kafka.consumer import EARLIEST, LATEST, KafkaConsumer
-from trilogue.client.kafka.producer import KafkaProducer
+from trilogue.client.kafka.shapes import EARLIEST, LATEST
 from trilogue.spark.offsets import Ids, Offsets, Partition
 from trilogue.spark.options import OptionError, ReadOptions
 
@@ -28,9 +29,9 @@ class Link:
     def __init__(self, servers: str) -> None:
         self.loop = asyncio.new_event_loop()
         self.cluster = KafkaCluster(servers, client_id="trilogue-spark")
-        self.consumer = KafkaConsumer(self.cluster)
-        self.producer = KafkaProducer(self.cluster)
-        self.admin = KafkaAdmin(self.cluster)
+        self.consumer = BatchReader(self.cluster)
+        self.producer = BatchWriter(self.cluster)
+        self.admin = Admin(self.cluster)
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         """Wait for a coroutine."""

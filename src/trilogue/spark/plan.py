@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from trilogue.client.kafka.consumer import EARLIEST, LATEST
+from trilogue.client.kafka.shapes import EARLIEST, LATEST
 from trilogue.spark.link import Link
 from trilogue.spark.offsets import Offsets, Partition, wanted
 from trilogue.spark.options import OptionError, ReadOptions

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from trilogue.client.errors import ServerRefused
-from trilogue.client.kafka.consumer import EARLIEST, LATEST, Fetched
+from trilogue.client.kafka.batch_reader import Fetched
+from trilogue.client.kafka.shapes import EARLIEST, LATEST
 from trilogue.entry.arrow import ArrowReader
 from trilogue.entry.walk import walk_headers
 from trilogue.spark.link import Link, link

@@ -15,7 +15,7 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
-from trilogue.client.kafka.consumer import EARLIEST, LATEST
+from trilogue.client.kafka.shapes import EARLIEST, LATEST
 from trilogue.spark.link import Link, link
 from trilogue.spark.offsets import Ids, Offsets, Partition, admit, from_json, to_json
 from trilogue.spark.options import ReadOptions

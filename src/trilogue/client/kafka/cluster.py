@@ -1,13 +1,22 @@
-"""Where things are in a Kafka cluster: addresses, leaders, and one connection to each node."""
+"""Where things are in a Kafka cluster: addresses, leaders, coordinators, and connections to nodes.
+
+Answers come in the order of requests, so who asks for something slow (a fetch that waits, a join)
+has connections of its own: `lane` names whose they are. The empty lane is for what is quick.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Final
 
-from trilogue.client.errors import ClientError, ConnectionLost, ServerRefused
+from trilogue.client.errors import ClientError, ConnectionLost
 from trilogue.client.kafka.connection import KafkaConnection
+from trilogue.client.kafka.errors import ClosedError, KafkaError, refuse
+from trilogue.client.kafka.shapes import Node
+from trilogue.client.pool import Address, SharedPool, address
 from trilogue.client.retry import pauses
 from trilogue.wire.kafka.errors import ErrorCode
 from trilogue.wire.kafka.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
@@ -15,32 +24,22 @@ from trilogue.wire.kafka.metadata import MetadataRequest, MetadataRequestTopic, 
 METADATA_NEWEST = 12
 CREATION_S = 5.0
 """How long a server may take to make a topic that it was asked for (Kafka says "unknown" first)."""
+KAFKA_PORT: Final = 9092
+NO_NODE: Final = -1
 
 
-def refuse(code: int, about: str) -> None:
-    """Raise what a non-zero error code says."""
-    if code:
-        known = ErrorCode.of(code)
-        raise ServerRefused(code, known.name, about, retriable=known.retriable)
-
-
-def addresses(servers: str) -> list[tuple[str, int]]:
+def addresses(servers: str) -> list[Address]:
     """Split `host:port,host:port` (IPv6 in brackets)."""
-    found = []
-    for server in servers.split(","):
-        host, _, port = server.strip().rpartition(":")
-        if not host or not port.isdigit():
-            raise ClientError(f"not a host:port address: {server!r}")
-        found.append((host.strip("[]"), int(port)))
-    return found
+    return [address(server, KAFKA_PORT) for server in servers.split(",")]
 
 
 @dataclass(slots=True)
 class TopicView:
-    """What metadata says of a topic: its id and the leader of each partition."""
+    """What metadata says of a topic: its id, the leader of each partition, and its epoch."""
 
     topic_id: bytes
     leaders: dict[int, int] = field(default_factory=dict)
+    epochs: dict[int, int] = field(default_factory=dict)
 
 
 class KafkaCluster:
@@ -51,38 +50,69 @@ class KafkaCluster:
     ) -> None:
         self._bootstrap = addresses(servers)
         self._client_id = client_id
-        self._timeout_s = timeout_s
-        self._nodes: dict[int, tuple[str, int]] = {}
-        self._connections: dict[tuple[str, int], KafkaConnection] = {}
-        self._opening = asyncio.Lock()
+        self.timeout_s = timeout_s
+        self._pool: SharedPool[tuple[Address, str], KafkaConnection] = SharedPool(
+            self._open, ClosedError
+        )
+        self._last: Address | None = None
+        self._asking: dict[tuple[str, ...], asyncio.Task[None]] = {}
+        self.nodes: dict[int, Node] = {}
+        self.controller_id = NO_NODE
+        self.cluster_id: str | None = None
         self.topics: dict[str, TopicView] = {}
 
-    async def connect(self, address: tuple[str, int]) -> KafkaConnection:
+    # Connections.
+
+    async def _open(self, key: tuple[Address, str]) -> KafkaConnection:
+        made = KafkaConnection(self._client_id, self.timeout_s)
+        await made.open(*key[0])
+        return made
+
+    async def connect(self, where: Address, lane: str = "") -> KafkaConnection:
         """The open connection to an address, made now if there is none."""
-        known = self._connections.get(address)
-        if known is not None and known.is_open:
-            return known
-        async with self._opening:
-            known = self._connections.get(address)
-            if known is not None and known.is_open:
-                return known
-            made = KafkaConnection(self._client_id, self._timeout_s)
-            await made.open(*address)
-            self._connections[address] = made
-            return made
+        made = await self._pool.get((where, lane))
+        if not lane:
+            self._last = where
+        return made
+
+    async def node(self, node_id: int, lane: str = "") -> KafkaConnection:
+        """A connection to a node that metadata told of."""
+        known = self.nodes.get(node_id)
+        if known is None:
+            raise ConnectionLost(f"no node {node_id} in the cluster")
+        return await self.connect((known.host, known.port), lane)
+
+    def peek(self, node_id: int, lane: str = "") -> KafkaConnection | None:
+        """The open connection to a node, if there is one now."""
+        known = self.nodes.get(node_id)
+        return None if known is None else self._pool.peek(((known.host, known.port), lane))
 
     async def any_connection(self) -> KafkaConnection:
-        """A connection to some node: one that is open, else the first address that answers."""
-        for known in self._connections.values():
-            if known.is_open:
+        """A connection to some node: the one used last, else the first address that answers."""
+        if self._last is not None:
+            known = self._pool.peek((self._last, ""))
+            if known is not None:
                 return known
         problem: ClientError = ConnectionLost("no bootstrap address given")
-        for address in dict.fromkeys([*self._bootstrap, *self._nodes.values()]):
+        known_nodes = [(node.host, node.port) for node in self.nodes.values()]
+        for where in dict.fromkeys([*self._bootstrap, *known_nodes]):
             try:
-                return await self.connect(address)
+                return await self.connect(where)
+            except ClosedError:
+                raise
             except ClientError as failed:
                 problem = failed
         raise problem
+
+    async def controller(self) -> KafkaConnection:
+        """A connection to the controller, or to who passes requests on to it."""
+        if self.controller_id == NO_NODE:
+            await self.learn_nodes()
+        if self.controller_id == NO_NODE:
+            return await self.any_connection()
+        return await self.node(self.controller_id)
+
+    # Metadata.
 
     async def refresh(
         self, topics: Iterable[str], *, create: bool = False, is_new: bool = False
@@ -94,14 +124,14 @@ class KafkaCluster:
         wanted = list(topics)
         trouble: ClientError | None = None
         for pause in pauses(
-            total_s=min(self._timeout_s, CREATION_S) if create or is_new else self._timeout_s
+            total_s=min(self.timeout_s, CREATION_S) if create or is_new else self.timeout_s
         ):
             try:
-                answer = await self._ask(wanted, create)
+                answer = await self.ask(wanted, create=create)
                 self._learn(answer)
             except ConnectionLost as lost:
                 trouble = lost
-            except ServerRefused as refused:
+            except KafkaError as refused:
                 unknown = refused.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
                 if unknown and not (create or is_new):
                     refused.retriable = False  # the server knows its topics
@@ -116,9 +146,9 @@ class KafkaCluster:
     async def names(self) -> list[str]:
         """The names of all topics that are not the cluster's own, as of now."""
         trouble: ClientError = ConnectionLost("no metadata")
-        for pause in pauses(total_s=self._timeout_s):
+        for pause in pauses(total_s=self.timeout_s):
             try:
-                answer = await self._ask(None, create=False)
+                answer = await self.ask(None)
             except ConnectionLost as lost:
                 trouble = lost
                 await asyncio.sleep(pause)
@@ -126,24 +156,44 @@ class KafkaCluster:
                 return sorted(row.name for row in answer.topics if row.name and not row.is_internal)
         raise trouble
 
-    async def _ask(self, topics: list[str] | None, create: bool) -> MetadataResponse:
+    async def learn_nodes(self) -> None:
+        """Ask who the nodes are, and nothing else."""
+        self._learn(await self.ask([]))
+
+    async def ask(
+        self, topics: Iterable[str] | None, *, create: bool = False, operations: bool = False
+    ) -> MetadataResponse:
+        """One request for metadata, of all topics or of some; learns the nodes."""
         connection = await self.any_connection()
         rows = None if topics is None else [MetadataRequestTopic(name=name) for name in topics]
         answer: MetadataResponse = await connection.request(
-            MetadataRequest(topics=rows, allow_auto_topic_creation=create), most=METADATA_NEWEST
+            MetadataRequest(
+                topics=rows,
+                allow_auto_topic_creation=create,
+                include_topic_authorized_operations=operations,
+            ),
+            most=METADATA_NEWEST,
         )
+        if answer.brokers:  # a node that has just started may not know the others yet
+            self.nodes = {
+                row.node_id: Node(row.node_id, row.host, row.port, row.rack)
+                for row in answer.brokers
+            }
+        self.controller_id = answer.controller_id
+        self.cluster_id = answer.cluster_id
         return answer
 
     def _learn(self, answer: MetadataResponse) -> None:
-        self._nodes = {node.node_id: (node.host, node.port) for node in answer.brokers}
         for topic in answer.topics:
             name = topic.name or ""
             refuse(topic.error_code, f"topic {name}")
             view = TopicView(bytes(topic.topic_id))
             for partition in topic.partitions:
+                number = partition.partition_index
                 if partition.leader_id < 0:
-                    refuse(ErrorCode.LEADER_NOT_AVAILABLE, f"{name}-{partition.partition_index}")
-                view.leaders[partition.partition_index] = partition.leader_id
+                    refuse(ErrorCode.LEADER_NOT_AVAILABLE, f"{name}-{number}")
+                view.leaders[number] = partition.leader_id
+                view.epochs[number] = partition.leader_epoch
             self.topics[name] = view
 
     async def partitions(self, topic: str, *, create: bool = False) -> list[int]:
@@ -151,32 +201,56 @@ class KafkaCluster:
         await self.refresh([topic], create=create)
         return sorted(self.topics[topic].leaders)
 
-    async def leader(self, topic: str, partition: int) -> KafkaConnection:
+    async def view(self, topic: str, *, create: bool = False) -> TopicView:
+        """What is known of a topic; asked for once if it is not known, whoever wants it."""
+        known = self.topics.get(topic)
+        if known is None:
+            asked = self._asking.get((topic,))
+            if asked is None:
+                asked = asyncio.get_running_loop().create_task(self.refresh([topic], create=create))
+                self._asking[topic,] = asked
+                asked.add_done_callback(lambda task: self._asked((topic,), task))
+            await asyncio.shield(asked)
+            known = self.topics[topic]
+        return known
+
+    def _asked(self, key: tuple[str, ...], task: asyncio.Task[None]) -> None:
+        self._asking.pop(key, None)
+        if not task.cancelled():
+            task.exception()  # everybody who waited may have given up
+
+    async def leader(self, topic: str, partition: int, lane: str = "") -> KafkaConnection:
         """A connection to the node that serves this partition."""
         if topic not in self.topics or partition not in self.topics[topic].leaders:
             await self.refresh([topic])
         node = self.topics[topic].leaders.get(partition)
         if node is None:
-            refuse(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{topic}-{partition}")
-            raise AssertionError
-        return await self.connect(self._nodes[node])
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{topic}-{partition}")
+        return await self.node(node, lane)
 
     def forget(self, topic: str) -> None:
         """Drop what is known of a topic: its leaders moved, or it was made again."""
         self.topics.pop(topic, None)
 
     async def by_leader(
-        self, partitions: Iterable[tuple[str, int]]
+        self, partitions: Iterable[tuple[str, int]], lane: str = ""
     ) -> Mapping[KafkaConnection, list[tuple[str, int]]]:
         """Group partitions by the connection to their leader."""
+        wanted = list(partitions)
+        unknown = {topic for topic, _ in wanted if topic not in self.topics}
+        if unknown:
+            await self.refresh(sorted(unknown))
         grouped: dict[KafkaConnection, list[tuple[str, int]]] = {}
-        for topic, partition in partitions:
-            connection = await self.leader(topic, partition)
+        for topic, partition in wanted:
+            connection = await self.leader(topic, partition, lane)
             grouped.setdefault(connection, []).append((topic, partition))
         return grouped
 
-    def close(self) -> None:
+    async def close(self) -> None:
         """Close every connection."""
-        for connection in self._connections.values():
-            connection.close()
-        self._connections.clear()
+        asking = list(self._asking.values())
+        for task in asking:
+            task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await asyncio.gather(*asking, return_exceptions=True)
+        await self._pool.close()

@@ -29,10 +29,14 @@ class _Waiting(NamedTuple):
     key: int
     version: int
     answer: asyncio.Future[Any]
+    deadline: float
 
 
 class KafkaConnection:
-    """One connection to one node. Many requests may be under way; answers come in their order."""
+    """One connection to one node. Many requests may be under way; answers come in their order.
+
+    An answer that does not come in time costs the connection: nobody can get past it.
+    """
 
     def __init__(self, client_id: str, timeout_s: float = 30.0) -> None:
         self._client_id = client_id
@@ -40,70 +44,106 @@ class KafkaConnection:
         self._frames = FrameConnection(self._on_frame, self._on_lost)
         self._waiting: deque[_Waiting] = deque()
         self._correlation_id = 0
-        self._served: dict[int, tuple[int, int]] = {}
+        self._watch: asyncio.TimerHandle | None = None
+        self._reason: ConnectionLost | None = None
+        self.served: dict[int, tuple[int, int]] = {}
+        """API key to the lowest and highest version that the server speaks."""
 
     @property
     def is_open(self) -> bool:
         """Whether requests may be sent."""
         return self._frames.is_open
 
+    @property
+    def is_backed_up(self) -> bool:
+        """Whether the server reads more slowly than we write."""
+        return self._frames.is_backed_up
+
+    async def drained(self) -> None:
+        """Wait until the server has read most of what was written, or the connection is lost."""
+        await self._frames.drained()
+
     async def open(self, host: str, port: int) -> None:
         """Connect and learn which versions the server speaks (KIP-511: retry in v0 on error 35)."""
         await self._frames.open(host, port, self._timeout_s)
         asked = ApiVersionsRequest(client_software_name="trilogue", client_software_version="0.1")
         try:
-            answer: ApiVersionsResponse = await self._exchange(API_VERSIONS_KEY, TRIED_FIRST, asked)
+            answer: ApiVersionsResponse = await self.start(API_VERSIONS_KEY, TRIED_FIRST, asked)
             if answer.error_code == ErrorCode.UNSUPPORTED_VERSION:
-                answer = await self._exchange(API_VERSIONS_KEY, 0, asked)
+                answer = await self.start(API_VERSIONS_KEY, 0, asked)
         except BaseException:  # cancelled, too: nobody would know of it any more
             self.close()
             raise
-        self._served = {row.api_key: (row.min_version, row.max_version) for row in answer.api_keys}
+        self.served = {row.api_key: (row.min_version, row.max_version) for row in answer.api_keys}
 
     def version(self, key: int, most: int | None = None) -> int:
         """The newest version of API `key` that both sides speak."""
         ours = table(MESSAGES[key][0])
-        low, high = self._served.get(key, (0, -1))
+        low, high = self.served.get(key, (0, -1))
         best = min(high, ours.last if most is None else min(most, ours.last))
         if best < max(low, ours.first):
-            raise Unsupported(f"the server serves API {key} from v{low} to v{high}")
+            raise Unsupported(
+                f"the server does not serve API {key}"
+                if high < 0
+                else f"the server serves API {key} from v{low} to v{high}"
+            )
         return best
 
-    async def request(self, message: Any, *, most: int | None = None) -> Any:
+    async def request(
+        self, message: Any, *, most: int | None = None, timeout_s: float | None = None
+    ) -> Any:
         """Send one request in the best common version and wait for its answer."""
         key = table(type(message)).key
-        return await self._exchange(key, self.version(key, most), message)
+        return await self.start(key, self.version(key, most), message, timeout_s)
 
-    async def _exchange(self, key: int, version: int, message: Any) -> Any:
-        try:
-            async with asyncio.timeout(self._timeout_s):
-                return await self.start(key, version, message)
-        except TimeoutError:
-            self.close()  # answers come in order: nobody can get past the one that is missing
-            raise ConnectionLost(f"no answer to API {key} in {self._timeout_s:.0f} s") from None
-
-    def start(self, key: int, version: int, message: Any) -> asyncio.Future[Any]:
+    def start(
+        self, key: int, version: int, message: Any, timeout_s: float | None = None
+    ) -> asyncio.Future[Any]:
         """Send now; the future holds the decoded answer, or what went wrong."""
+        correlation_id = self.write(key, version, message)
+        loop = asyncio.get_running_loop()
+        answer: asyncio.Future[Any] = loop.create_future()
+        deadline = loop.time() + (self._timeout_s if timeout_s is None else timeout_s)
+        self._waiting.append(_Waiting(correlation_id, key, version, answer, deadline))
+        if self._watch is None:
+            self._watch = loop.call_at(deadline, self._look)
+        return answer
+
+    def write(self, key: int, version: int, message: Any) -> int:
+        """Send a request that nobody answers (acks=0); its number."""
         self._correlation_id = (self._correlation_id + 1) & 0x7FFFFFFF
         head = bytearray(4)
         encode_request_header(
             head, RequestHeader(key, version, self._correlation_id, self._client_id)
         )
         parts = gatherer(type(message), version)(message, head)
-        size = sum(len(part) for part in parts) - 4
+        size = sum(map(len, parts)) - 4
         head[0:4] = size.to_bytes(4, "big")
-        answer = asyncio.get_running_loop().create_future()
         self._frames.send(parts)
-        self._waiting.append(_Waiting(self._correlation_id, key, version, answer))
-        return answer
+        return self._correlation_id
 
     def close(self) -> None:
         """Close; whoever waits gets ConnectionLost."""
         self._frames.close()
 
+    def _look(self) -> None:
+        """Whether the oldest request has waited too long; one look for all of them."""
+        self._watch = None
+        if not self._waiting:
+            return
+        loop = asyncio.get_running_loop()
+        oldest = self._waiting[0]
+        if oldest.deadline <= loop.time():
+            self._reason = ConnectionLost(f"no answer to API {oldest.key} in time")
+            self._frames.close()
+        else:
+            self._watch = loop.call_at(oldest.deadline, self._look)
+
     def _on_frame(self, frame: memoryview) -> None:
         # One copy: answers hold views of it, while the receive buffer is used again.
         body = memoryview(bytes(frame))
+        if not self._waiting:
+            raise WireError("an answer that nobody asked for")
         waiting = self._waiting.popleft()
         try:
             correlation_id, position = decode_response_header(body, waiting.key, waiting.version)
@@ -127,9 +167,12 @@ class KafkaConnection:
         return decoder(response, version)(body, position)[0]
 
     def _on_lost(self, problem: Exception) -> None:
+        if self._watch is not None:
+            self._watch.cancel()
+            self._watch = None
         waiting, self._waiting = self._waiting, deque()
         for one in waiting:
-            _fail(one.answer, ConnectionLost(str(problem)))
+            _fail(one.answer, ConnectionLost(str(self._reason or problem)))
 
 
 def _fail(answer: asyncio.Future[Any], problem: Exception) -> None:

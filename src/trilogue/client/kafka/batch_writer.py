@@ -9,7 +9,8 @@ from __future__ import annotations
 import asyncio
 
 from trilogue.client.errors import ConnectionLost, ServerRefused
-from trilogue.client.kafka.cluster import KafkaCluster, refuse
+from trilogue.client.kafka.cluster import KafkaCluster
+from trilogue.client.kafka.errors import refuse
 from trilogue.client.retry import pauses
 from trilogue.wire.kafka.produce import (
     PartitionProduceData,
@@ -22,7 +23,7 @@ PRODUCE_NEWEST = 12  # the newest that names topics by name
 ACKS_ALL = -1
 
 
-class KafkaProducer:
+class BatchWriter:
     """Sends batches with acks=all; retries what may pass until its time is over."""
 
     def __init__(

@@ -10,7 +10,9 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from trilogue.client.errors import ConnectionLost, ServerRefused
-from trilogue.client.kafka.cluster import KafkaCluster, refuse
+from trilogue.client.kafka.cluster import KafkaCluster
+from trilogue.client.kafka.errors import refuse
+from trilogue.client.kafka.shapes import READ_COMMITTED
 from trilogue.client.retry import pauses
 from trilogue.wire.kafka.errors import ErrorCode
 from trilogue.wire.kafka.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
@@ -21,9 +23,7 @@ from trilogue.wire.kafka.list_offsets import (
     ListOffsetsTopic,
 )
 
-LATEST, EARLIEST = -1, -2
 FETCH_NEWEST = 12  # the newest that names topics by name
-READ_COMMITTED = 1
 MOVED = frozenset(
     {
         ErrorCode.NOT_LEADER_OR_FOLLOWER,
@@ -47,7 +47,7 @@ class Fetched(NamedTuple):
     """(producer id, first offset) of aborted transactions that overlap the records."""
 
 
-class KafkaConsumer:
+class BatchReader:
     """Reads partitions of a cluster; every call retries what may pass, until its time is over."""
 
     def __init__(self, cluster: KafkaCluster, *, retry_s: float = 30.0) -> None:

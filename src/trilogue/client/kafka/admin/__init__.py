@@ -1,0 +1,70 @@
+"""Administration of a Kafka cluster: topics, settings, groups, positions, nodes.
+
+Requests about many things answer for each of them: its outcome, or the KafkaError that it met.
+`granted` turns such outcomes into values, or raises the first error.
+"""
+
+from __future__ import annotations
+
+from trilogue.client.kafka.admin.configs import Configs
+from trilogue.client.kafka.admin.nodes import Nodes
+from trilogue.client.kafka.admin.offsets import Offsets
+from trilogue.client.kafka.admin.positions import Positions
+from trilogue.client.kafka.admin.shapes import (
+    Change,
+    ClusterDescription,
+    CreatedTopic,
+    GroupDescription,
+    GroupListing,
+    GroupOffset,
+    LogDir,
+    MemberDescription,
+    NewTopic,
+    Operation,
+    PartitionDescription,
+    ReplicaSize,
+    Resource,
+    ResourceType,
+    Setting,
+    SettingType,
+    Source,
+    Synonym,
+    TopicDescription,
+    TopicListing,
+)
+from trilogue.client.kafka.admin.topics import Topics
+from trilogue.client.kafka.cluster import KafkaCluster
+from trilogue.client.kafka.coordinators import Coordinators
+
+
+class Admin(Topics, Configs, Positions, Offsets, Nodes):
+    """All administrative requests; `KafkaClient.admin` is one."""
+
+    def __init__(self, cluster: KafkaCluster) -> None:
+        super().__init__(cluster)
+        self._coordinators = Coordinators(cluster)
+
+
+__all__ = [
+    "Admin",
+    "Change",
+    "ClusterDescription",
+    "CreatedTopic",
+    "GroupDescription",
+    "GroupListing",
+    "GroupOffset",
+    "LogDir",
+    "MemberDescription",
+    "NewTopic",
+    "Operation",
+    "PartitionDescription",
+    "ReplicaSize",
+    "Resource",
+    "ResourceType",
+    "Setting",
+    "SettingType",
+    "Source",
+    "Synonym",
+    "TopicDescription",
+    "TopicListing",
+]

@@ -1,0 +1,204 @@
+"""Settings of topics, brokers and others: described and changed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from trilogue.client.errors import Unsupported
+from trilogue.client.kafka.admin.asking import Asking
+from trilogue.client.kafka.admin.shapes import (
+    Change,
+    Operation,
+    Resource,
+    ResourceType,
+    Setting,
+    SettingType,
+    Source,
+    Synonym,
+)
+from trilogue.client.kafka.connection import KafkaConnection
+from trilogue.client.kafka.errors import KafkaError, error_of
+from trilogue.wire.kafka import incremental_configs
+from trilogue.wire.kafka.configs import (
+    AlterableConfig,
+    AlterConfigsRequest,
+    AlterConfigsResource,
+    AlterConfigsResponse,
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+    DescribeConfigsResourceResult,
+    DescribeConfigsResponse,
+)
+
+INCREMENTAL: Final = 44
+OF_ONE_NODE: Final = frozenset({ResourceType.BROKER, ResourceType.BROKER_LOGGER})
+Changes = Mapping[str, "str | Change | None"]
+
+
+class Configs(Asking):
+    """Requests about settings."""
+
+    async def describe_configs(
+        self,
+        resources: Iterable[Resource],
+        *,
+        names: Iterable[str] | None = None,
+        synonyms: bool = False,
+        documentation: bool = False,
+    ) -> dict[Resource, dict[str, Setting] | KafkaError]:
+        """The settings of resources: all, or those of these names. A broker is asked itself."""
+        keys = None if names is None else list(names)
+
+        async def attempt(left: list[Resource]) -> dict[Resource, dict[str, Setting] | KafkaError]:
+            found: dict[Resource, dict[str, Setting] | KafkaError] = {}
+            for connection, some in (await self._asked(left)).items():
+                answer: DescribeConfigsResponse = await self._ask(
+                    connection,
+                    DescribeConfigsRequest(
+                        resources=[
+                            DescribeConfigsResource(
+                                resource_type=one.type,
+                                resource_name=one.name,
+                                configuration_keys=keys,
+                            )
+                            for one in some
+                        ],
+                        include_synonyms=synonyms,
+                        include_documentation=documentation,
+                    ),
+                )
+                for row in answer.results:
+                    resource = Resource(ResourceType(row.resource_type), row.resource_name)
+                    about = f"settings of {resource.type.name.lower()} {resource.name}"
+                    found[resource] = error_of(row.error_code, about, row.error_message) or {
+                        one.name: _setting(one) for one in row.configs
+                    }
+            return found
+
+        return await self._each(resources, attempt, repeatable=True)
+
+    async def alter_configs(
+        self, changes: Mapping[Resource, Changes], *, validate_only: bool = False
+    ) -> dict[Resource, KafkaError | None]:
+        """Change some settings of resources and leave the others (KIP-339).
+
+        A value is set, None takes it back to its default, a `Change` says what else.
+        """
+
+        async def attempt(left: list[Resource]) -> dict[Resource, KafkaError | None]:
+            found: dict[Resource, KafkaError | None] = {}
+            for connection, some in (await self._asked(left)).items():
+                rows = [
+                    incremental_configs.AlterConfigsResource(
+                        resource_type=one.type,
+                        resource_name=one.name,
+                        configs=[_changed(name, what) for name, what in changes[one].items()],
+                    )
+                    for one in some
+                ]
+                asked = incremental_configs.IncrementalAlterConfigsRequest(
+                    resources=rows, validate_only=validate_only
+                )
+                found |= _outcomes(await self._ask(connection, asked))
+            return found
+
+        return await self._each(changes, attempt)
+
+    async def replace_configs(
+        self,
+        settings: Mapping[Resource, Mapping[str, str | None]],
+        *,
+        validate_only: bool = False,
+    ) -> dict[Resource, KafkaError | None]:
+        """Let resources have these settings and no others; the only way before Kafka 2.3."""
+
+        async def attempt(left: list[Resource]) -> dict[Resource, KafkaError | None]:
+            found: dict[Resource, KafkaError | None] = {}
+            for connection, some in (await self._asked(left)).items():
+                rows = [
+                    AlterConfigsResource(
+                        resource_type=one.type,
+                        resource_name=one.name,
+                        configs=[
+                            AlterableConfig(name=name, value=value)
+                            for name, value in settings[one].items()
+                        ],
+                    )
+                    for one in some
+                ]
+                asked = AlterConfigsRequest(resources=rows, validate_only=validate_only)
+                found |= _outcomes(await self._ask(connection, asked))
+            return found
+
+        return await self._each(settings, attempt)
+
+    async def can_alter_some(self) -> bool:
+        """Whether the server can change one setting and leave the others."""
+        connection = await self._cluster.any_connection()
+        try:
+            connection.version(INCREMENTAL)
+        except Unsupported:
+            return False
+        return True
+
+    async def _asked(self, resources: list[Resource]) -> dict[KafkaConnection, list[Resource]]:
+        """Whom to ask about each: a broker about itself, anybody about anything else."""
+        grouped: dict[KafkaConnection, list[Resource]] = {}
+        for one in resources:
+            if one.type in OF_ONE_NODE and one.name.isdecimal():
+                number = int(one.name)
+                if number not in self._cluster.nodes:
+                    await self._cluster.learn_nodes()
+                known = number in self._cluster.nodes
+                connection = await (
+                    self._cluster.node(number) if known else self._cluster.any_connection()
+                )
+            else:
+                connection = await self._cluster.any_connection()
+            grouped.setdefault(connection, []).append(one)
+        return grouped
+
+
+def _changed(name: str, what: str | Change | None) -> incremental_configs.AlterableConfig:
+    if what is None:
+        what = Change(Operation.DELETE)
+    elif isinstance(what, str):
+        what = Change(Operation.SET, what)
+    return incremental_configs.AlterableConfig(
+        name=name, config_operation=what.operation, value=what.value
+    )
+
+
+def _outcomes(
+    answer: AlterConfigsResponse | incremental_configs.IncrementalAlterConfigsResponse,
+) -> dict[Resource, KafkaError | None]:
+    found: dict[Resource, KafkaError | None] = {}
+    for row in answer.responses:
+        resource = Resource(ResourceType(row.resource_type), row.resource_name)
+        about = f"settings of {resource.type.name.lower()} {resource.name}"
+        found[resource] = error_of(row.error_code, about, row.error_message)
+    return found
+
+
+def _setting(row: DescribeConfigsResourceResult) -> Setting:
+    source = row.config_source if row.config_source >= 0 else Source.DEFAULT * row.is_default
+    return Setting(
+        row.name,
+        row.value,
+        Source(source) if source in Source.__members__.values() else Source.UNKNOWN,
+        row.read_only,
+        row.is_sensitive,
+        SettingType(row.config_type)
+        if row.config_type in SettingType.__members__.values()
+        else SettingType.UNKNOWN,
+        tuple(
+            Synonym(
+                one.name,
+                one.value,
+                Source(one.source) if one.source in Source.__members__.values() else Source.UNKNOWN,
+            )
+            for one in row.synonyms
+        ),
+        row.documentation,
+    )

@@ -1,0 +1,83 @@
+"""Which node looks after a group: found, remembered, and forgotten when it was wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+from trilogue.client.kafka.cluster import KafkaCluster
+from trilogue.client.kafka.connection import KafkaConnection
+from trilogue.client.kafka.errors import KafkaError, error_of
+from trilogue.client.kafka.shapes import Node
+from trilogue.wire.kafka.groups import (
+    FindCoordinatorRequest,
+    FindCoordinatorResponse,
+)
+
+FIND_COORDINATOR: Final = 10
+MANY_SINCE: Final = 4
+GROUP: Final = 0
+
+
+class Coordinators:
+    """The coordinators of groups."""
+
+    def __init__(self, cluster: KafkaCluster) -> None:
+        self._cluster = cluster
+        self._known: dict[str, Node] = {}
+
+    async def find(self, groups: Iterable[str]) -> dict[str, Node | KafkaError]:
+        """The coordinators of groups, or why there is none now."""
+        wanted = list(dict.fromkeys(groups))
+        found: dict[str, Node | KafkaError] = {
+            group: self._known[group] for group in wanted if group in self._known
+        }
+        missing = [group for group in wanted if group not in found]
+        if not missing:
+            return found
+        connection = await self._cluster.any_connection()
+        if connection.version(FIND_COORDINATOR) >= MANY_SINCE:
+            found |= await self._many(connection, missing)
+        else:
+            for group in missing:
+                found[group] = await self._one(connection, group)
+        self._known |= {
+            group: node for group, node in found.items() if not isinstance(node, KafkaError)
+        }
+        return found
+
+    async def _many(
+        self, connection: KafkaConnection, groups: list[str]
+    ) -> dict[str, Node | KafkaError]:
+        answer: FindCoordinatorResponse = await connection.request(
+            FindCoordinatorRequest(key_type=GROUP, coordinator_keys=groups)
+        )
+        found: dict[str, Node | KafkaError] = {}
+        for row in answer.coordinators:
+            problem = error_of(row.error_code, f"coordinator of {row.key}", row.error_message)
+            found[row.key] = problem or Node(row.node_id, row.host, row.port)
+        return found
+
+    @staticmethod
+    async def _one(connection: KafkaConnection, group: str) -> Node | KafkaError:
+        answer: FindCoordinatorResponse = await connection.request(
+            FindCoordinatorRequest(key=group, key_type=GROUP)
+        )
+        problem = error_of(answer.error_code, f"coordinator of {group}", answer.error_message)
+        return problem or Node(answer.node_id, answer.host, answer.port)
+
+    async def connect(self, group: str, lane: str = "") -> KafkaConnection:
+        """A connection to the coordinator of a group; KafkaError where there is none now."""
+        node = (await self.find([group]))[group]
+        if isinstance(node, KafkaError):
+            raise node
+        try:
+            return await self._cluster.connect((node.host, node.port), lane)
+        except BaseException:
+            self.forget([group])
+            raise
+
+    def forget(self, groups: Iterable[str]) -> None:
+        """Look for them again: they have moved."""
+        for group in groups:
+            self._known.pop(group, None)
