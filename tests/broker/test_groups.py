@@ -22,7 +22,12 @@ class Room:
     def __init__(self, **settings) -> None:
         self.timers = FakeTimers()
         ids = count(1)
-        self.groups = Groups(GroupSettings(**settings), self.timers, lambda: str(next(ids)))
+        self.groups = Groups(
+            GroupSettings(**settings),
+            self.timers,
+            lambda: str(next(ids)),
+            now_ms=self.timers.now_ms,
+        )
 
     def join(self, group: str = "g", member_id: str = "", **fields):
         protocols = (("range", b"m"),)

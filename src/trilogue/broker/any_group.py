@@ -49,6 +49,10 @@ class AnyGroup(Port):
 
     name: str
 
+    protocol_type: (
+        str  # CONSUMER_PROTOCOL, or what the classic members of another kind say; "" none
+    )
+
     @property
     def type(self) -> str:
         """CLASSIC or CONSUMER."""

@@ -22,10 +22,14 @@ from typing import NamedTuple
 
 from trilogue.broker.any_group import ReadWishes, unread
 from trilogue.broker.cluster import Cluster, ClusterLimits, Event, PartitionLogs
+from trilogue.broker.consumer_group import ConsumerGroupSettings
+from trilogue.broker.consumer_groups import ConsumerGroups
 from trilogue.broker.cursor import CursorLimits, Cursors, FactJournal
 from trilogue.broker.errors import NotServed, ProducerIdsExhausted, UnknownTopic
 from trilogue.broker.facts import (
     CURSOR_KEY,
+    GROUP_KEY,
+    GROUP_KINDS,
     PRODUCER_KEY,
     SEQUENCE_KEY,
     SUBSCRIPTION_KEY,
@@ -63,6 +67,7 @@ class BrokerSettings:
 
     cluster: ClusterLimits = field(default_factory=ClusterLimits)
     groups: GroupSettings = field(default_factory=GroupSettings)
+    consumer_groups: ConsumerGroupSettings = field(default_factory=ConsumerGroupSettings)
     producers: ProducerLimits = field(default_factory=ProducerLimits)
     cursors: CursorLimits = field(default_factory=CursorLimits)
     subscriptions: SubscriptionLimits = field(default_factory=SubscriptionLimits)
@@ -126,13 +131,23 @@ class Broker:
         self.schemas = Schemas(state.settings, now_ms)
         self.cluster.leaves.append(self.schemas.left)
         self.cluster.leaves.append(self.writers.leaves)
-        self.groups = Groups(settings.groups, timers, new_member_suffix, read_wishes=read_wishes)
+        self.groups = Groups(
+            settings.groups,
+            timers,
+            new_member_suffix,
+            now_ms=now_ms,
+            read_wishes=read_wishes,
+        )
+        self.consumer_groups = ConsumerGroups(
+            settings.consumer_groups, self.groups, self.cluster
+        )
 
     def attach(self, logs: PartitionLogs, journal: SubscriptionJournal) -> None:
         """Begin to serve, from a log that has recovered."""
         self._journal = journal
         self.cluster.attach(logs)
         self.subscriptions.attach(journal)
+        self.groups.records.attach(journal)
         self.producers.sequences.keep(self._deduplicates)
         self.cluster.listeners.append(self._policies_changed)
 
@@ -161,6 +176,7 @@ class Broker:
         """Return what changed since the last call and is durable, for meta."""
         return [
             *self.cursors.snapshot(),
+            *self.groups.records.snapshot(),
             *self.subscriptions.snapshot(),
             *self.producers.snapshot(self._now_ms(), self.cluster.durable_end),
             *self.producers.sequences.snapshot(self._now_ms(), self.cluster.durable_end),
@@ -172,6 +188,8 @@ class Broker:
             kind = key[:1]
             if kind == CURSOR_KEY:
                 self.cursors.load(value)
+            elif kind == GROUP_KEY:
+                self.groups.records.load(value)
             elif kind == PRODUCER_KEY:
                 mark = decode_mark(value)
                 if self.cluster.has_partition(mark.partition_id):
@@ -192,6 +210,8 @@ class Broker:
             self.cursors.replay(payload)
         elif kind == FactKind.CURSORS_GONE:
             self.cursors.replay_gone(payload)
+        elif kind in GROUP_KINDS:
+            self.groups.records.replay(kind, payload)
         elif kind == FactKind.PRODUCER_MARK:
             mark = decode_mark(payload)
             if self.cluster.has_partition(mark.partition_id):

@@ -80,6 +80,7 @@ class FactKind(IntEnum):
 SUBSCRIPTION_KINDS = frozenset(
     range(FactKind.SUBSCRIPTION_MADE, FactKind.SUBSCRIPTION_PROPERTIES + 1)
 )
+GROUP_KINDS = frozenset({FactKind.GROUP_KEPT, FactKind.GROUP_GONE})
 
 
 @unique

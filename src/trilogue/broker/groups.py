@@ -24,6 +24,7 @@ from trilogue.broker.errors import (
 )
 from trilogue.broker.group import Group
 from trilogue.broker.group_members import GroupSettings, Joined, JoinRequest, Synced, Timers
+from trilogue.broker.group_records import GroupRecords
 from trilogue.broker.promise import Promise
 
 
@@ -36,12 +37,14 @@ class Groups:
         timers: Timers,
         new_member_suffix: Callable[[], str],
         *,
+        now_ms: Callable[[], int],
         read_wishes: ReadWishes = unread,
     ) -> None:
         self.settings = settings
         self.timers = timers
         self.new_member_suffix = new_member_suffix
         self.read_wishes = read_wishes
+        self.records = GroupRecords(now_ms)
         self._groups: dict[str, AnyGroup] = {}
         self._idle: OrderedDict[str, AnyGroup] = OrderedDict()
 
@@ -78,17 +81,28 @@ class Groups:
         if name not in self._groups:
             self._make_room(name)
         self._groups[name] = group
-        self._idle.pop(name, None)
         if group.is_empty:
             self._idle[name] = group
+        else:
+            self.occupied(group)
 
     def emptied(self, group: AnyGroup) -> None:
         """Hear from a group that its last member has gone."""
         self._idle[group.name] = group
+        self.records.emptied(group.name, group.type, group.protocol_type)
 
     def occupied(self, group: AnyGroup) -> None:
-        """Hear that a group has a member again."""
+        """Hear that a group has a member, again or still."""
         self._idle.pop(group.name, None)
+        self.records.occupied(group.name, group.type, group.protocol_type)
+
+    def drop(self, name: str) -> None:
+        """Let an empty group go, with what is remembered of it; positions are the caller's."""
+        group = self._groups.pop(name, None)
+        self._idle.pop(name, None)
+        self.records.forget(name)
+        if group is not None:
+            group.forget()
 
     # -- what classic members ask, and others for them
 

@@ -1,0 +1,169 @@
+"""What is remembered of groups besides their positions: their kind, and since when they are empty.
+
+Members are memory only (groups.py), but positions expire some time after the last member has gone,
+and administration tools show groups without members. So a group tells the journal when it gets its
+first member and when it loses its last one, and snapshots keep it:
+
+    GROUP_KEPT    u8 version 1 | u8 kind (0 classic, 1 consumer) | i64 empty since, ms, or -1 while
+                  it has members | u16 length, name | u16 length, protocol type
+    GROUP_GONE    u8 version 1 | u16 length, name
+
+Nobody waits for these facts, so a crash may take the last ones back; what is lost by that is some
+time before an expiry. A group that had members when the process ended is empty from the next start:
+whoever was in it has to join again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from struct import Struct
+from typing import Final, NamedTuple
+from typing import Protocol as Port
+
+from trilogue.broker.any_group import CLASSIC, CONSUMER
+from trilogue.broker.facts import GROUP_KEY, VERSION, FactKind, Reading, SnapshotRow
+from trilogue.log.errors import LogError
+
+OCCUPIED: Final = -1  # a group that is not empty is so since no time
+KINDS: Final = (CLASSIC, CONSUMER)  # by their numbers on disk
+PROTOCOL_TYPE_BYTES_MAX: Final = 1_024  # kept of a protocol type; a longer one is cut
+
+_KEPT: Final = Struct(">BBqH")
+_SIZE: Final = Struct(">H")
+_GONE: Final = Struct(">BH")
+
+
+class FactJournal(Port):
+    """What records need of the journal."""
+
+    def add_fact(self, kind: int, payload: bytes, patient: bool = False, /) -> None:
+        """Put a fact into the window that is being filled; nobody waits for a `patient` one."""
+
+
+class GroupRecord(NamedTuple):
+    """What is remembered of one group."""
+
+    type: str
+    protocol_type: str
+    empty_since_ms: int  # or OCCUPIED
+
+
+class GroupRecords:
+    """The records of this node's groups, by name."""
+
+    def __init__(self, now_ms: Callable[[], int]) -> None:
+        self._now_ms = now_ms
+        self._journal: FactJournal | None = None
+        self._records: dict[str, GroupRecord] = {}
+        self._dirty: dict[str, None] = {}
+
+    def __len__(self) -> int:
+        return len(self._records)
+
+    def attach(self, journal: FactJournal) -> None:
+        """Begin to tell the journal; who had members before this start has none now."""
+        self._journal = journal
+        for name, record in list(self._records.items()):
+            if record.empty_since_ms == OCCUPIED:
+                self._set(name, record._replace(empty_since_ms=self._now_ms()))
+
+    def names(self) -> list[str]:
+        """Return every name that has a record."""
+        return [*self._records]
+
+    def get(self, name: str) -> GroupRecord | None:
+        """Return the record of a group, if it ever had a member."""
+        return self._records.get(name)
+
+    def occupied(self, name: str, type_: str, protocol_type: str) -> None:
+        """Note that a group has a member."""
+        self._keep(name, GroupRecord(type_, _cut(protocol_type), OCCUPIED))
+
+    def emptied(self, name: str, type_: str, protocol_type: str) -> None:
+        """Note that a group has lost its last member this moment."""
+        self._keep(name, GroupRecord(type_, _cut(protocol_type), self._now_ms()))
+
+    def forget(self, name: str) -> None:
+        """Remember nothing of a group any more."""
+        if self._records.pop(name, None) is not None:
+            self._dirty[name] = None
+            self._tell(FactKind.GROUP_GONE, encode_gone(name))
+
+    def replay(self, kind: int, payload: bytes) -> None:
+        """Take over a fact found in the journal at start."""
+        if kind == FactKind.GROUP_GONE:
+            name = decode_gone(payload)
+            self._records.pop(name, None)
+            self._dirty[name] = None
+        else:
+            self._set(*decode_kept(payload))
+
+    def load(self, payload: bytes) -> None:
+        """Take over a snapshot row; it need not be written to the next snapshot."""
+        name, record = decode_kept(payload)
+        self._records[name] = record
+
+    def snapshot(self) -> list[SnapshotRow]:
+        """Return the rows that changed since the last call."""
+        dirty, self._dirty = self._dirty, {}
+        return [self._row(name) for name in dirty]
+
+    def _row(self, name: str) -> SnapshotRow:
+        record = self._records.get(name)
+        key = GROUP_KEY + name.encode()
+        return SnapshotRow(key, None if record is None else encode_kept(name, record))
+
+    def _keep(self, name: str, record: GroupRecord) -> None:
+        if self._records.get(name) != record:
+            self._set(name, record)
+            self._tell(FactKind.GROUP_KEPT, encode_kept(name, record))
+
+    def _set(self, name: str, record: GroupRecord) -> None:
+        self._records[name] = record
+        self._dirty[name] = None
+
+    def _tell(self, kind: FactKind, payload: bytes) -> None:
+        if self._journal is None:
+            return
+        # What the journal does not take now the next snapshot has, unless the process ends first.
+        with suppress(LogError):
+            self._journal.add_fact(kind, payload, True)
+
+
+def encode_kept(name: str, record: GroupRecord) -> bytes:
+    """Write a GROUP_KEPT."""
+    said, protocol_type = name.encode(), record.protocol_type.encode()
+    kind = KINDS.index(record.type)
+    head = _KEPT.pack(VERSION, kind, record.empty_since_ms, len(said)) + said
+    return head + _SIZE.pack(len(protocol_type)) + protocol_type
+
+
+def decode_kept(payload: bytes) -> tuple[str, GroupRecord]:
+    """Read a GROUP_KEPT."""
+    with Reading("GROUP_KEPT", payload) as reading:
+        version, kind, empty_since_ms, size = reading.take(_KEPT)
+        reading.known(version)
+        if kind >= len(KINDS):
+            raise ValueError(f"a group of kind {kind}")
+        name = reading.text(size)
+        (size,) = reading.take(_SIZE)
+        return name, GroupRecord(KINDS[kind], reading.text(size), empty_since_ms)
+
+
+def encode_gone(name: str) -> bytes:
+    """Write a GROUP_GONE."""
+    said = name.encode()
+    return _GONE.pack(VERSION, len(said)) + said
+
+
+def decode_gone(payload: bytes) -> str:
+    """Read a GROUP_GONE."""
+    with Reading("GROUP_GONE", payload) as reading:
+        version, size = reading.take(_GONE)
+        reading.known(version)
+        return reading.text(size)
+
+
+def _cut(protocol_type: str) -> str:
+    return protocol_type.encode()[:PROTOCOL_TYPE_BYTES_MAX].decode(errors="ignore")
