@@ -20,7 +20,11 @@ from trilogue.gateway.stream import STOP_SESSION, Buffer, Stream
 
 
 class Place:
-    """One reply's place in the order; some other kinds hold several replies."""
+    """One reply's place in the order; some other kinds hold several replies.
+
+    `waiting_bytes` is what it takes while others are before it: a reply, or a request to be looked
+    at later.
+    """
 
     __slots__ = ("ready", "requests", "waiting_bytes")
 
@@ -116,7 +120,13 @@ class Session:
     # ---- replies
 
     def queue(self, place: Place) -> None:
-        """Take the next place in the order of replies."""
+        """Take the next place in the order of replies; what waits behind others is counted."""
+        if not self._queue:
+            place.waiting_bytes = 0
+        elif place.waiting_bytes:
+            self._waiting_bytes += place.waiting_bytes
+            if self._waiting_bytes > self.stream.limits.waiting_reply_bytes:
+                self._stop()
         self._queue.append(place)
         self.count_one_more()
 
@@ -129,11 +139,7 @@ class Session:
     def say(self, reply: bytearray) -> None:
         """Queue a reply that is ready; it leaves with the turn."""
         place = Said([reply])
-        if self._queue:
-            place.waiting_bytes = len(reply)
-            self._waiting_bytes += len(reply)
-            if self._waiting_bytes > self.stream.limits.waiting_reply_bytes:
-                self._stop()
+        place.waiting_bytes = len(reply)
         self.queue(place)
 
     def fill(self, place: Said, buffers: list[Buffer]) -> None:

@@ -310,14 +310,21 @@ class PartitionLog:
     def wait(self, callback: Callable[[], None]) -> Callable[[], None]:
         """Call once when the high watermark moves; return what takes the wish back."""
         token = object()
+        self.call(token, callback)
+        return lambda: self.call_not(token)
+
+    def call(self, who: object, callback: Callable[[], None]) -> None:
+        """Call `who` once when the high watermark or the start moves."""
         if self._waiting is _NOBODY:
             self._waiting = {}
-        self._waiting[token] = callback
+        self._waiting[who] = callback
 
-        def forget() -> None:
-            self._waiting.pop(token, None)
-
-        return forget
+    def call_not(self, who: object) -> None:
+        """Do not call any more."""
+        waiting = self._waiting
+        waiting.pop(who, None)
+        if not waiting:
+            self._waiting = _NOBODY
 
     def offset_for_time(
         self, timestamp_ms: int, from_offset: int | None = None
@@ -479,6 +486,7 @@ class PartitionLog:
         self.start_offset = start_offset
         if start_offset > self.flushed_end:
             self.flushed(start_offset)
+        self.wake()
 
     def drop(self) -> None:
         """The partition was deleted: whoever still holds this finds nothing, and holds nothing."""

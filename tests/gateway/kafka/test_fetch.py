@@ -420,22 +420,6 @@ async def test_who_may_not_read_gets_nothing():
         assert (found.error_code, bytes(found.records)) == (29, b"")
 
 
-@pytest.mark.parametrize(
-    ("session_id", "epoch", "code"),
-    [(0, 0, 0), (0, -1, 0), (5, 0, 0), (5, -1, 0), (5, 1, 70), (0, 7, 70)],
-)
-@on_loop
-async def test_no_session_is_ever_opened(session_id, epoch, code):
-    """wire/kafka.md section 5: id 0 always is legal; an id that we never gave is unknown."""
-    async with Rig() as rig:
-        rig.topic("t")
-        asked = fetch("t", 0, session_id=session_id, session_epoch=epoch)
-
-        answer = await rig.peer().ask(asked, 11)
-
-        assert (answer.session_id, answer.error_code) == (0, code)
-
-
 @pytest.mark.parametrize(("isolation_level", "expected"), [(0, None), (1, [])])
 @on_loop
 async def test_read_committed_is_told_that_nothing_was_aborted(isolation_level, expected):

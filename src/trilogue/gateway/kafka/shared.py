@@ -31,6 +31,7 @@ from trilogue.broker.names import parse_kafka
 from trilogue.broker.promise import Promise
 from trilogue.broker.topic import Topic
 from trilogue.gateway.doorway import Behind, Doorway
+from trilogue.gateway.kafka.fetch_sessions import FetchSessions
 from trilogue.gateway.kafka.metadata_rows import Rows
 from trilogue.gateway.session import Place, Session
 from trilogue.wire.kafka.api_versions import ApiVersion
@@ -49,6 +50,8 @@ class KafkaSettings:
     auto_create_topics: bool = True
     fetch_bytes_max: int = 55 * MIB
     fetch_wait_max_ms: int = 300_000  # a longer poll is answered, empty, after this time
+    fetch_sessions_max: int = 1_000  # that are remembered; more are not opened
+    fetch_sessions_bytes_max: int = 256 * MIB  # that all of them together take
     request_elements_max: int = 200_000  # topics, partitions, members that one request may name
     topics_per_request_max: int = 10_000  # made or deleted by one request
     auto_create_per_request_max: int = 1_000  # made by mentioning them
@@ -65,6 +68,9 @@ class Shared(Doorway):
         self.settings = settings
         self.requests: Counter[int] = Counter()
         self.metadata_rows = Rows()
+        self.fetch_sessions = FetchSessions(
+            sessions_max=settings.fetch_sessions_max, bytes_max=settings.fetch_sessions_bytes_max
+        )
         self._topics: dict[str, Topic] = {}
         self._generation = 0  # of the cluster that they are of
 
