@@ -86,6 +86,11 @@ class Reading:
         fields = [field for field in table(cls).fields if field.present(self.version)]
         for field in fields:
             if not field.is_tagged(self.version):
+                if field.wire.kind == "struct" and field.nullable(self.version):
+                    is_there = self.number("b") >= 0
+                    yield self.line(f"{path}{field.name} {'follows' if is_there else '= None'}")
+                    if not is_there:
+                        continue
                 yield from self.value(field.wire, field.item, f"{path}{field.name}")
         if self.flexible:
             tagged = {field.tag: field for field in fields if field.is_tagged(self.version)}

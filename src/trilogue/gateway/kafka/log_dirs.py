@@ -39,7 +39,7 @@ async def describe(call: Call, request: DescribeLogDirsRequest) -> DescribeLogDi
     """Tell of the one folder, and of the partitions asked for that exist."""
     if not call.allowed(CLUSTER.name):
         return DescribeLogDirsResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
-    result = DescribeLogDirsResult(log_dir=str(call.door.log.directory.path))
+    result = DescribeLogDirsResult(log_dir=str(call.door.log.directory.path.absolute()))
     counted = 0
     for topic, spelled, indexes in _asked(call, request):
         rows: list[DescribeLogDirsPartition] = []
@@ -77,7 +77,7 @@ def _asked(call: Call, request: DescribeLogDirsRequest) -> Iterator[tuple[Topic,
 def alter(call: Call, request: AlterReplicaLogDirsRequest) -> AlterReplicaLogDirsResponse:
     """Say of each partition that it is there, or that it cannot go there."""
     allowed = call.allowed(CLUSTER.name)
-    here = str(call.door.log.directory.path)
+    here = str(call.door.log.directory.path.absolute())
     results: dict[str, AlterReplicaLogDirTopicResult] = {}
     for folder in request.dirs:
         for asked in folder.topics:
