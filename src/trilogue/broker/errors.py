@@ -206,8 +206,20 @@ class UnknownMember(BrokerError):
     """Not, or no longer, a member of this group."""
 
 
+class UnknownGroup(UnknownMember):
+    """There is no such group, or none of the kind that was meant."""
+
+
 class IllegalGeneration(BrokerError):
     """The member speaks of another generation of the group than the present one."""
+
+
+class FencedMemberEpoch(IllegalGeneration):
+    """The member's epoch is not the one we know: it gives up all it has and joins again."""
+
+
+class StaleMemberEpoch(IllegalGeneration):
+    """The member speaks of an epoch that it has left, or will be in."""
 
 
 class RebalanceInProgress(BrokerError):
@@ -242,12 +254,32 @@ class FencedInstance(BrokerError):
     """Another process has taken over this static member."""
 
 
+class UnreleasedInstance(FencedInstance):
+    """A living member stands for this instance, and has not said that it goes."""
+
+
+class UnsupportedAssignor(InconsistentProtocol):
+    """An assignor that we do not have."""
+
+
+class InvalidPattern(InvalidRequest):
+    """A pattern of topic names that is none."""
+
+
 class GroupMaxSize(BrokerError):
     """The group has as many members, or as much metadata, as a group may have."""
 
 
 class GroupUnavailable(BrokerError):
     """The group is being forgotten, or there is no room for another: look for it again."""
+
+
+class GroupNotEmpty(InUse):
+    """The group has members, so it cannot go, nor can what they may need."""
+
+
+class GroupReadsTopic(InUse):
+    """The group reads the topic, so its positions there stay."""
 
 
 # -- positions

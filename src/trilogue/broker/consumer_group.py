@@ -1,0 +1,428 @@
+"""One consumer group: members say what they want and have, the broker says what they shall have.
+
+The group has an epoch, one more with every change of its members, of what they want or of their
+topics. For each epoch the assignor makes a target, what each member shall have in the end, at the
+next heartbeat of any member. Members walk towards it at their own pace, one heartbeat after another
+(`consumer_group_members.advance`): nobody waits for the others, and only what changes hands stops.
+
+States, derived and never stored:
+
+    Empty         no members
+    Assigning     the group's epoch is ahead of the target's
+    Reconciling   some member is not where the target wants it
+    Stable        everyone is
+
+Members go when their session ends (no heartbeat), when they do not give up in time what they shall
+not have (the rebalance timeout), or when they say so. A static member that says it will come back
+keeps what it has until its session ends. All of this is memory: after a restart members hear that
+they are unknown, join again, and go on from the durable positions.
+
+Members may also speak as classic ones do (consumer_group_classic.py). KIP-848; details as Kafka
+4.3.1 answers them, measured.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from trilogue.broker.any_group import CONSUMER, CONSUMER_PROTOCOL
+from trilogue.broker.consumer_group_assignors import (
+    ASSIGNORS,
+    DEFAULT_ASSIGNOR,
+    NOTHING,
+    Parts,
+    Target,
+    Wish,
+)
+from trilogue.broker.consumer_group_members import (
+    AWAY,
+    JOINING,
+    LEAVING,
+    ConsumerMembers,
+    Member,
+    Phase,
+    advance,
+)
+from trilogue.broker.consumer_group_topics import Topics, Wanted, compile_pattern
+from trilogue.broker.errors import (
+    FencedInstance,
+    GroupMaxSize,
+    IllegalGeneration,
+    InvalidRequest,
+    StaleMemberEpoch,
+    UnknownMember,
+    UnreleasedInstance,
+    UnsupportedAssignor,
+)
+from trilogue.broker.group_members import Timers
+from trilogue.broker.names import TopicName
+from trilogue.broker.topic import Topic
+
+EMPTY, ASSIGNING, RECONCILING, STABLE = "Empty", "Assigning", "Reconciling", "Stable"
+EPOCH_MAX = 2**31 - 1
+
+
+def all_seen(_: TopicName) -> bool:
+    """Whoever beats may see every topic."""
+    return True
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerGroupSettings:
+    """Habits and bounds of consumer groups; Kafka's defaults, but for `size_max` (there: none)."""
+
+    session_timeout_ms: int = 45_000
+    heartbeat_interval_ms: int = 5_000
+    size_max: int = 1_000
+    topics_max: int = 10_000  # that one member may name
+    upgrade: bool = True  # a classic group with members may become a consumer group
+    downgrade: bool = True  # and the other way round, when only classic members are left
+
+
+@dataclass(frozen=True, slots=True)
+class Beat:
+    """What a member says. None = nothing new."""
+
+    group: str
+    member_id: str
+    epoch: int  # JOINING, LEAVING, AWAY, or the member's
+    instance_id: str | None = None
+    rack: str | None = None
+    rebalance_timeout_ms: int = -1
+    topics: frozenset[TopicName] | None = None
+    pattern: str | None = None
+    assignor: str | None = None
+    owned: Parts | None = None
+    client_id: str = ""
+    client_host: str = ""
+    may_see: Callable[[TopicName], bool] = all_seen
+
+    @property
+    def is_full(self) -> bool:
+        """Whether it says all that a member can say: then it is told all, too."""
+        says_topics = self.topics is not None or self.pattern is not None
+        return self.epoch == JOINING or (
+            self.rebalance_timeout_ms >= 0 and says_topics and self.owned is not None
+        )
+
+
+class Beaten(NamedTuple):
+    """The answer. `has` is None when it is as it was."""
+
+    member_id: str
+    epoch: int
+    heartbeat_interval_ms: int = 0
+    has: Parts | None = None
+
+
+class ConsumerGroup:
+    """A group by its name. See the module for the rules."""
+
+    def __init__(
+        self,
+        name: str,
+        settings: ConsumerGroupSettings,
+        timers: Timers,
+        topics: Topics,
+        emptied: Callable[[ConsumerGroup], None],
+    ) -> None:
+        self.name = name
+        self.protocol_type = CONSUMER_PROTOCOL
+        self.settings = settings
+        self.epoch = 0
+        self.target_epoch = 0
+        self.target: Target = {}
+        self.members = ConsumerMembers()
+        self.wanted = Wanted(topics)
+        self.timers = timers
+        self._emptied = emptied
+        # Called when a member is about to go; True when another group stands in this one's place.
+        self.converts: Callable[[Member], bool] = lambda _: False
+
+    # -- the face (any_group.py)
+
+    @property
+    def type(self) -> str:
+        """The broker assigns."""
+        return CONSUMER
+
+    @property
+    def state_name(self) -> str:
+        """The state as tools show it."""
+        if not len(self.members):
+            return EMPTY
+        if self.epoch > self.target_epoch:
+            return ASSIGNING
+        if all(member.settled_at(self.target_epoch) for member in self.members):
+            return STABLE
+        return RECONCILING
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether it has no members."""
+        return not len(self.members)
+
+    @property
+    def assignor(self) -> str:
+        """The assignor that most members want, of those who want one."""
+        votes = Counter(each.assignor for each in self.members if each.assignor is not None)
+        return votes.most_common(1)[0][0] if votes else DEFAULT_ASSIGNOR
+
+    def subscribes_to(self, topic: TopicName) -> bool:
+        """Whether some member reads the topic."""
+        return self.wanted.reads(topic)
+
+    def forget(self) -> None:
+        """End an empty group."""
+        assert self.is_empty, "a group with members was forgotten"
+
+    def check_commit(self, member_id: str, generation: int, _: str | None = None) -> None:
+        """Refuse a commit that does not come from a member at its present epoch.
+
+        While nobody is a member, whoever names no epoch may commit.
+        """
+        if generation < 0 and self.is_empty:
+            return
+        self._check_epoch(self.known(member_id), generation)
+
+    def check_fetch(self, member_id: str | None, epoch: int) -> None:
+        """Refuse to tell positions to a member that is behind; who names none is told."""
+        if member_id is None and epoch < 0:
+            return
+        self._check_epoch(self.known(member_id or ""), epoch)
+
+    @staticmethod
+    def _check_epoch(member: Member, epoch: int) -> None:
+        if epoch == member.epoch:
+            return
+        what = f"the member is at epoch {member.epoch}, not {epoch}"
+        raise IllegalGeneration(what) if member.classic is not None else StaleMemberEpoch(what)
+
+    # -- what members say
+
+    def beat(self, beat: Beat) -> Beaten:
+        """Hear that a member lives, wants and has; say what it may have now."""
+        if beat.epoch in {LEAVING, AWAY}:
+            return self._leave(beat)
+        member = self._speaker(beat)
+        had = member.has
+        self.take(member, beat)
+        self.refresh(beat.may_see)
+        self.step(member, beat.owned)
+        self.arm_session(member)
+        return Beaten(
+            member.member_id,
+            member.epoch,
+            self.settings.heartbeat_interval_ms,
+            member.has if beat.is_full or member.has != had else None,
+        )
+
+    def known(self, member_id: str) -> Member:
+        """Return the member of this id, or say that there is none."""
+        member = self.members.find(member_id)
+        if member is None:
+            raise UnknownMember(f"member {member_id} is not a member of group {self.name}")
+        return member
+
+    def static(self, member_id: str, instance_id: str) -> Member:
+        """Return the member of this instance, if it still goes by this id."""
+        member = self.members.static(instance_id)
+        if member is None:
+            raise UnknownMember(f"no member stands for instance {instance_id}")
+        if member.member_id != member_id:
+            raise FencedInstance(
+                f"member {member_id} of instance {instance_id}"
+                f" was fenced by member {member.member_id}"
+            )
+        return member
+
+    def check_room(self, member_id: str) -> None:
+        """Refuse one more member."""
+        if len(self.members) >= self.settings.size_max and self.members.find(member_id) is None:
+            raise GroupMaxSize(f"a group has {self.settings.size_max} members at most")
+
+    def _speaker(self, beat: Beat) -> Member:
+        """Find who beats, take in who joins, or refuse who may not; nothing is changed then."""
+        joins = beat.epoch == JOINING
+        self.check_room(beat.member_id)
+        if beat.instance_id is None:
+            member = self.members.find(beat.member_id)
+            if member is None and joins:
+                return self.take_in(Member(beat.member_id))
+            member = self.known(beat.member_id)
+            member.check_epoch(beat.epoch, beat.owned)
+            return member
+        former = self.members.static(beat.instance_id)
+        if not joins:
+            member = self.static(beat.member_id, beat.instance_id)
+            member.check_epoch(beat.epoch, beat.owned)
+            return member
+        if former is None:
+            member = self.members.find(beat.member_id)
+            return member or self.take_in(Member(beat.member_id, beat.instance_id))
+        if former.epoch != AWAY and former.classic is None:
+            raise UnreleasedInstance(
+                f"instance {beat.instance_id} belongs to member {former.member_id}"
+            )
+        return self.replace(former, beat.member_id)
+
+    def take_in(self, member: Member) -> Member:
+        """Let a new member in; it has nothing yet."""
+        self.members.add(member)
+        self.bump()
+        return member
+
+    def replace(self, former: Member, member_id: str) -> Member:
+        """Let a static member go on under another id, with all that it had, from epoch 0."""
+        target = self.target.pop(former.member_id, NOTHING)
+        self.members.remove(former)
+        former.member_id = member_id
+        former.epoch = former.previous_epoch = JOINING
+        self.members.add(former)
+        self.target[member_id] = target
+        return former
+
+    def take(self, member: Member, beat: Beat) -> None:
+        """Note what a member says of itself; the group's epoch moves when it wants other topics."""
+        before = member.topics, member.pattern
+        if beat.rack is not None:
+            member.rack = beat.rack
+        if beat.rebalance_timeout_ms >= 0:
+            member.rebalance_timeout_ms = beat.rebalance_timeout_ms
+        if beat.assignor is not None:
+            member.assignor = beat.assignor
+        if beat.topics is not None:
+            member.topics = beat.topics
+        if beat.pattern is not None:
+            member.pattern = beat.pattern
+        member.client_id, member.client_host = beat.client_id, beat.client_host
+        if member.classic is not None:
+            member.cancel_timers()
+            member.classic = None
+        self.rewant(before, member)
+
+    def rewant(self, before: tuple[frozenset[TopicName], str], member: Member) -> None:
+        """Count the topics that a member wants now."""
+        after = member.topics, member.pattern
+        if before != after:
+            self.wanted.change(before, after)
+            self.wanted.stale = True
+            self.bump()
+
+    # -- epochs and targets
+
+    def bump(self) -> None:
+        """Begin the next epoch, unless the present one has no target yet."""
+        if self.epoch == self.target_epoch:
+            self.epoch += 1
+            assert self.epoch <= EPOCH_MAX
+
+    def refresh(self, may_see: Callable[[TopicName], bool] = all_seen) -> None:
+        """Look whether topics have changed, and make a target for the group's epoch."""
+        if self.wanted.stale and self.wanted.look(may_see):
+            self.bump()
+        if self.epoch > self.target_epoch:
+            self._assign()
+
+    def _assign(self) -> None:
+        view = self.wanted.view
+        ids: dict[tuple[frozenset[TopicName], str], frozenset[bytes]] = {}
+        wishes = []
+        for member in self.members:
+            wants = member.topics, member.pattern
+            if wants not in ids:
+                names = self.wanted.of(*wants)
+                ids[wants] = frozenset(view[each].topic_id for each in names if each in view)
+            had = self.target.get(member.member_id, NOTHING)
+            wishes.append(Wish(member.member_id, ids[wants], member.instance_id, had))
+        counts = {seen.topic_id: seen.partition_count for seen in view.values()}
+        self.target = ASSIGNORS[self.assignor](wishes, counts)
+        self.target_epoch = self.epoch
+
+    def step(self, member: Member, owned: Parts | None) -> None:
+        """Bring a member one step nearer to its target."""
+        phase, epoch = member.phase, member.epoch
+        target = self.target.get(member.member_id, NOTHING)
+        advance(member, target, self.target_epoch, self.members.owners, owned)
+        if member.classic is not None:
+            return
+        if member.phase is not Phase.GIVING_UP:
+            _cancel(member)
+        elif (phase, epoch) != (Phase.GIVING_UP, member.epoch) or member.rebalance is None:
+            _cancel(member)
+            member.rebalance = self.timers.call_later(
+                member.rebalance_timeout_ms / 1_000, lambda: self.fence(member)
+            )
+
+    # -- going
+
+    def _leave(self, beat: Beat) -> Beaten:
+        if beat.instance_id is None:
+            self.fence(self.known(beat.member_id))
+            return Beaten(beat.member_id, beat.epoch)
+        member = self.static(beat.member_id, beat.instance_id)
+        if beat.epoch == AWAY:
+            self.go_away(member)
+        else:
+            self.fence(member)
+        return Beaten(beat.member_id, beat.epoch)
+
+    def go_away(self, member: Member) -> None:
+        """Keep a static member's place; what it was giving up is free."""
+        before = member.holds
+        member.gives_up = NOTHING
+        member.phase = Phase.SETTLED
+        member.epoch = AWAY
+        self.members.owners.update(member.member_id, before, member.holds)
+        _cancel(member)
+
+    def fence(self, member: Member) -> None:
+        """Let a member go, by its will or not."""
+        if self.members.find(member.member_id) is not member or self.converts(member):
+            return
+        self.drop(member)
+
+    def drop(self, member: Member) -> None:
+        """Let a member go without asking whether this group still wants to be one."""
+        self.members.remove(member)
+        self.target.pop(member.member_id, None)
+        self.wanted.change((member.topics, member.pattern), (frozenset(), ""))
+        self.wanted.stale = True
+        self.bump()
+        if self.is_empty:
+            self._emptied(self)
+
+    def arm_session(self, member: Member) -> None:
+        """Wait for the next sign of life."""
+        if member.session is not None:
+            member.session.cancel()
+        timeout_ms = self.settings.session_timeout_ms
+        if member.classic is not None:
+            timeout_ms = member.classic.session_timeout_ms
+        member.session = self.timers.call_later(timeout_ms / 1_000, lambda: self.fence(member))
+
+    # -- topics
+
+    def note_topic(self, topic: Topic, *, gone: bool) -> None:
+        """Hear that a topic was made, changed or deleted: the next heartbeat looks at it."""
+        self.wanted.note(topic, gone=gone)
+
+
+def check_words(beat: Beat, settings: ConsumerGroupSettings) -> None:
+    """Refuse what no member may say, whatever group it is in."""
+    if beat.assignor is not None and beat.assignor not in ASSIGNORS:
+        names = ", ".join(ASSIGNORS)
+        raise UnsupportedAssignor(f"{beat.assignor} is not an assignor here; there are: {names}")
+    if beat.pattern:
+        compile_pattern(beat.pattern)
+    if beat.topics is not None and len(beat.topics) > settings.topics_max:
+        raise InvalidRequest(f"a member may name {settings.topics_max} topics")
+
+
+def _cancel(member: Member) -> None:
+    if member.rebalance is not None:
+        member.rebalance.cancel()
+        member.rebalance = None

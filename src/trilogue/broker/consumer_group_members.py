@@ -1,0 +1,235 @@
+"""A member of a consumer group, and its way from what it has to what it shall have (KIP-848).
+
+A member moves by heartbeats. Each one brings it one step nearer to the group's target, and the
+answer tells it what it may have at this moment:
+
+                    ┌────────────────────────────────────────────────┐
+                    ▼                                                │ all it gave up is gone
+      SETTLED ──► (target changed) ──► must give up some? ── yes ──► GIVING_UP
+                    │                                                (epoch stays, timer runs)
+                    │ no
+                    ▼
+             some still with others? ── yes ──► AWAITING (has the rest, epoch = target's)
+                    │ no                              │ others gave them up
+                    ▼                                 ▼
+                 SETTLED (has all, epoch = target's) ◄┘
+
+A partition is never given to one member before another has said that it has let it go (or is gone):
+`Owners` knows which member has each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from enum import Enum, auto, unique
+
+from trilogue.broker.consumer_group_assignors import (
+    NOTHING,
+    Parts,
+    Slot,
+    common,
+    minus,
+    parts_of,
+    slots_of,
+    together,
+)
+from trilogue.broker.errors import FencedMemberEpoch
+from trilogue.broker.group_members import Handle
+from trilogue.broker.names import TopicName
+
+JOINING = 0  # a member's epoch before it has one
+LEAVING = -1  # said by a member that goes
+AWAY = -2  # said by a static member that will come back; kept as its epoch meanwhile
+
+
+@unique
+class Phase(Enum):
+    """How far a member is."""
+
+    SETTLED = auto()  # it has what it shall have, as of its epoch
+    GIVING_UP = auto()  # it still has partitions that it shall not have
+    AWAITING = auto()  # others still have partitions that it shall have
+
+
+@dataclass(frozen=True, slots=True)
+class Classic:
+    """What a member that speaks as classic ones do has said when it joined."""
+
+    session_timeout_ms: int
+    protocols: tuple[tuple[str, bytes], ...]
+
+    @property
+    def protocol(self) -> str:
+        """The protocol it is told: the one it likes best."""
+        return self.protocols[0][0]
+
+    @property
+    def metadata(self) -> bytes:
+        """What it said beside that."""
+        return self.protocols[0][1]
+
+
+@dataclass(slots=True)
+class Member:
+    """One member: who it is, what it wants, what it has."""
+
+    member_id: str
+    instance_id: str | None = None
+    rack: str | None = None
+    client_id: str = ""
+    client_host: str = ""
+    rebalance_timeout_ms: int = 0
+    topics: frozenset[TopicName] = frozenset()
+    pattern: str = ""
+    assignor: str | None = None
+    classic: Classic | None = None
+
+    epoch: int = JOINING
+    previous_epoch: int = JOINING
+    phase: Phase = Phase.SETTLED
+    has: Parts = field(default_factory=dict)
+    gives_up: Parts = field(default_factory=dict)
+
+    session: Handle | None = None
+    rebalance: Handle | None = None  # to give up; of a classic member: to join again
+    sync: Handle | None = None  # of a classic member
+
+    @property
+    def holds(self) -> Parts:
+        """All that nobody else may have."""
+        return together(self.has, self.gives_up)
+
+    def settled_at(self, target_epoch: int) -> bool:
+        """Whether there is nothing to do for it."""
+        return self.phase is Phase.SETTLED and self.epoch == target_epoch
+
+    def check_epoch(self, epoch: int, owned: Parts | None) -> None:
+        """Refuse a member that is ahead, or behind by more than one lost answer."""
+        if epoch in {self.epoch, JOINING}:
+            return
+        known = self.epoch
+        if epoch > known:
+            raise FencedMemberEpoch(
+                f"the member says epoch {epoch}, and it is at {known}:"
+                " it must give up all its partitions and join again"
+            )
+        if epoch != self.previous_epoch or owned is None or minus(owned, self.has):
+            raise FencedMemberEpoch(
+                f"the member says epoch {epoch}, and it is at {known} by now:"
+                " it must give up all its partitions and join again"
+            )
+
+    def cancel_timers(self) -> None:
+        """Stop waiting for anything from it."""
+        for handle in (self.session, self.rebalance, self.sync):
+            if handle is not None:
+                handle.cancel()
+        self.session = self.rebalance = self.sync = None
+
+
+class Owners:
+    """Which member has each partition; at most one does."""
+
+    def __init__(self) -> None:
+        self._members: dict[Slot, str] = {}
+
+    def is_free(self, slot: Slot, member_id: str) -> bool:
+        """Whether a member may have it, because nobody or only itself has."""
+        return self._members.get(slot, member_id) == member_id
+
+    def update(self, member_id: str, before: Parts, after: Parts) -> None:
+        """Note what a member holds now."""
+        for slot in slots_of(minus(before, after)):
+            assert self._members.pop(slot) == member_id, "somebody else's partition was let go"
+        for slot in slots_of(minus(after, before)):
+            assert slot not in self._members, "a partition was given to a second member"
+            self._members[slot] = member_id
+
+
+def advance(
+    member: Member, target: Parts, target_epoch: int, owners: Owners, owned: Parts | None
+) -> None:
+    """Bring a member as near to its target as the others allow.
+
+    `owned` is what it says it has; None when it says nothing, and then it is not taken to have let
+    anything go.
+    """
+    if member.settled_at(target_epoch):
+        return
+    epoch = member.epoch
+    if member.phase is Phase.GIVING_UP:
+        if owned is None or common(owned, member.gives_up):
+            return
+        epoch += 1  # an epoch of its own between the one it leaves and the target's
+    before = member.holds
+    keeps = common(member.has, target)
+    gives_up = minus(member.has, target)
+    if gives_up and (owned is None or common(owned, gives_up)):
+        member.phase, member.gives_up = Phase.GIVING_UP, gives_up
+        _go_to(member, epoch)
+        member.has = keeps
+    else:
+        wanted = slots_of(minus(target, keeps))
+        free = [slot for slot in wanted if owners.is_free(slot, member.member_id)]
+        member.phase = Phase.SETTLED if len(free) == len(wanted) else Phase.AWAITING
+        member.gives_up = NOTHING
+        _go_to(member, target_epoch)
+        member.has = together(keeps, parts_of(free))
+    owners.update(member.member_id, before, member.holds)
+
+
+def waits_in_vain(member: Member, target: Parts, owners: Owners) -> bool:
+    """Whether a member in AWAITING would get nothing new now: all it lacks is still with others."""
+    return not any(
+        owners.is_free(slot, member.member_id) for slot in slots_of(minus(target, member.has))
+    )
+
+
+def _go_to(member: Member, epoch: int) -> None:
+    if epoch != member.epoch:
+        member.previous_epoch, member.epoch = member.epoch, epoch
+
+
+class ConsumerMembers:
+    """The members of one group, by id and by instance."""
+
+    def __init__(self) -> None:
+        self._by_id: dict[str, Member] = {}
+        self._static: dict[str, Member] = {}
+        self.owners = Owners()
+
+    def __iter__(self) -> Iterator[Member]:
+        return iter(self._by_id.values())
+
+    def __len__(self) -> int:
+        return len(self._by_id)
+
+    def find(self, member_id: str) -> Member | None:
+        """The member with this id."""
+        return self._by_id.get(member_id)
+
+    def static(self, instance_id: str | None) -> Member | None:
+        """The member that stands for an instance."""
+        return None if instance_id is None else self._static.get(instance_id)
+
+    def add(self, member: Member) -> None:
+        """Take in a member with what it holds."""
+        assert member.member_id not in self._by_id
+        self._by_id[member.member_id] = member
+        if member.instance_id is not None:
+            self._static[member.instance_id] = member
+        self.owners.update(member.member_id, NOTHING, member.holds)
+
+    def remove(self, member: Member) -> None:
+        """Let a member go; what it held is free at once."""
+        del self._by_id[member.member_id]
+        if member.instance_id is not None and self._static.get(member.instance_id) is member:
+            del self._static[member.instance_id]
+        self.owners.update(member.member_id, member.holds, NOTHING)
+        member.cancel_timers()
+
+    @property
+    def classic_count(self) -> int:
+        """How many speak as classic members do."""
+        return sum(member.classic is not None for member in self)
