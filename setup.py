@@ -9,6 +9,7 @@ from setuptools import setup
 
 COMPILED = [
     "src/trilogue/entry/columns.py",
+    "src/trilogue/entry/message_set.py",
     "src/trilogue/entry/pack.py",
     "src/trilogue/entry/pulsar_entry.py",
     "src/trilogue/entry/tubemq_entry.py",

@@ -18,8 +18,6 @@ from itertools import islice
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from trilogue.broker.retention import EXTENTS_A_STEP, LOOKUP, extents_of
-from trilogue.entry.entry import CorruptEntry, EntryHeader, InvalidEntry
-from trilogue.entry.kafka_batch import check_produced, walk_records
 from trilogue.log.transactions import stable_end_of
 
 if TYPE_CHECKING:
@@ -29,27 +27,7 @@ if TYPE_CHECKING:
     from trilogue.log.extents import Extent
     from trilogue.meta.port import PartitionState
 
-KEYS_AT_ONCE: Final = 1_000
 TOPICS_A_STEP: Final = 2_000
-
-
-def check_keyed(records: memoryview) -> EntryHeader:
-    """Check what was produced to a compacted topic: as always, and that every message has a key.
-
-    Nothing could ever take the place of one without. It looks at every message, decompressed; so
-    does Kafka, and only for topics that are compacted.
-    """
-    header = check_produced(records)
-    try:
-        walker = walk_records(records, header=header)
-        while found := walker.read_keys(KEYS_AT_ONCE):
-            for offset, _, key, _ in found:
-                if key is None:
-                    at = offset - header.base_offset
-                    raise InvalidEntry(f"message {at} has no key, and the topic is compacted")
-    except CorruptEntry as error:  # its checksum is right: it was made like that
-        raise InvalidEntry(f"the topic is compacted, and: {error}") from error
-    return header
 
 
 class Due(NamedTuple):

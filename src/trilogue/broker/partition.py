@@ -3,7 +3,7 @@
 `append` is the hot path. Its order is the order of the promises: size first (nothing is read of
 what is too large), then the bytes (checksum, format), then who writes (a repeated batch appends
 nothing), then the topic's time, then the log. All of it works on the header; no record is touched,
-unless the topic is compacted: then each needs a key.
+unless the topic's settings ask for more (intake.py).
 
 `append_entry` takes what is in another protocol's format and was checked by who built the entry:
 there the order is who may write at all, who writes what again, time, log.
@@ -11,14 +11,10 @@ there the order is who may write at all, who writes what again, time, log.
 
 from __future__ import annotations
 
-from struct import Struct
 from typing import NamedTuple
 
-from trilogue.broker.compaction import check_keyed
 from trilogue.broker.errors import (
     BrokerError,
-    CorruptRecord,
-    InvalidRecord,
     NotServed,
     PolicyViolation,
     StaleEpoch,
@@ -26,27 +22,18 @@ from trilogue.broker.errors import (
     TopicTerminated,
     UnknownEpoch,
     UnknownTopic,
-    UnsupportedCompression,
     failure,
 )
+from trilogue.broker.intake import Prepared, prepare, refusal, wants
 from trilogue.broker.policies import BROKER_POLICIES
 from trilogue.broker.producers import PartitionProducers
 from trilogue.broker.sequences import NO_SEQUENCE, Stamp
 from trilogue.broker.settings import TopicSettings
-from trilogue.entry import entry as entries
-from trilogue.entry.entry import (
-    HEADER_SIZE,
-    LENGTH_PREFIX,
-    TRANSACTIONAL,
-    EntryError,
-    EntryHeader,
-)
+from trilogue.entry.entry import TRANSACTIONAL, EntryError, EntryHeader
 from trilogue.entry.kafka_batch import check_produced, read_header, set_log_append_time
 from trilogue.entry.pulsar_batch import PULSAR_SECTION_AT, producer_key
 from trilogue.log.errors import LogError
 from trilogue.log.partition_log import PartitionLog
-
-_LENGTH, _LENGTH_AT = Struct(">i"), 8
 
 
 class Appended(NamedTuple):
@@ -66,12 +53,12 @@ class Partition:
     """A partition that this node owns."""
 
     __slots__ = (
-        "check_batch",
         "deleted",
         "log",
         "message_size_max",
         "patient",
         "policies",
+        "prepares",
         "producers",
         "settings",
         "stamps",
@@ -93,7 +80,7 @@ class Partition:
         self.settings = settings
         self.message_size_max = settings.message_size_max
         self.stamps = settings.log_append_time
-        self.check_batch = check_keyed if settings.compacts else check_produced
+        self.prepares = wants(settings)
         self.patient = self.log.patient = settings.patient
 
     @property
@@ -114,18 +101,25 @@ class Partition:
             raise StaleEpoch(f"epoch {epoch} is over, it is {self.log.owner_epoch}")
         raise UnknownEpoch(f"epoch {epoch} is not known here yet, it is {self.log.owner_epoch}")
 
-    def append(self, records: memoryview, *, now_ms: int) -> Appended:
-        """Append one batch as a producer sent it, or say which one it repeats, or refuse it."""
-        if len(records) > self.message_size_max:
-            raise TooLarge(f"{len(records)} bytes, at most {self.message_size_max} are accepted")
-        try:
-            header = self.check_batch(records)
-        except EntryError as error:
-            raise _refusal(error, records) from error
-        if self.deleted or self.terminated:
+    def append(
+        self, records: memoryview, *, now_ms: int, prepared: Prepared | None = None
+    ) -> Appended:
+        """Append one batch as a producer sent it, or say which one it repeats, or refuse it.
+
+        Where the topic `prepares`, that may take long: who has done it elsewhere (intake.py) hands
+        in what came of it.
+        """
+        if prepared is None and (self.prepares or len(records) > self.message_size_max):
+            prepared = prepare(records, self.settings, now_ms=now_ms)  # refuses what is too large
+        if prepared is not None:
+            records, header = prepared
+        else:
+            try:
+                header = check_produced(records)
+            except EntryError as error:
+                raise refusal(error, records) from error
+        if self.deleted or self.terminated or header.attributes & TRANSACTIONAL:
             raise self._closed()
-        if header.attributes & TRANSACTIONAL:
-            raise NotServed("transactions are not served")
         self._check_policies(len(records), encrypted=False)
         idempotent = header.producer_id >= 0
         if idempotent:
@@ -163,10 +157,8 @@ class Partition:
         was when its producer sent it; without it the entry is Pulsar's. `encrypted`: it is, or
         whether it has to be was looked at before.
         """
-        if self.deleted or self.terminated:
+        if self.deleted or self.terminated or header.attributes & TRANSACTIONAL:
             raise self._closed()
-        if header.attributes & TRANSACTIONAL:
-            raise NotServed("transactions are not served")
         if size is None:
             size = len(entry) - PULSAR_SECTION_AT
         self._check_policies(size, encrypted=encrypted)
@@ -212,26 +204,12 @@ class Partition:
     def _closed(self) -> BrokerError:
         if self.deleted:
             return UnknownTopic("the topic was deleted")
-        return TopicTerminated("the topic was terminated")
+        if self.terminated:
+            return TopicTerminated("the topic was terminated")
+        return NotServed("transactions are not served")
 
 
 def _stamped(records: memoryview, now_ms: int) -> tuple[memoryview, EntryHeader]:
     copy = bytearray(records) if records.readonly else records
     set_log_append_time(copy, now_ms)
     return memoryview(copy), read_header(copy)
-
-
-def _refusal(error: EntryError, records: memoryview) -> BrokerError:
-    """What is cut was cut by its sender: unlike a bad checksum, no second try can help."""
-    if isinstance(error, entries.CorruptEntry) and _is_whole(records):
-        return CorruptRecord(str(error))
-    if isinstance(error, entries.UnsupportedCompression):
-        return UnsupportedCompression(str(error))
-    return InvalidRecord(str(error))
-
-
-def _is_whole(records: memoryview) -> bool:
-    if len(records) < HEADER_SIZE:
-        return False
-    (length,) = _LENGTH.unpack_from(records, _LENGTH_AT)
-    return bool(LENGTH_PREFIX + length <= len(records))

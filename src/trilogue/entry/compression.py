@@ -39,20 +39,25 @@ _SIZE: Final = Struct(">i")
 _LZ4_SIZE: Final = Struct("<I")
 
 
-def compress(codec: int, data: Buffer) -> bytes:
-    """Compress as Kafka's own client would, so that every Kafka client can read it."""
+def compress(codec: int, data: Buffer, level: int | None = None) -> bytes:
+    """Compress as Kafka's own client would, so that every Kafka client can read it.
+
+    `level` is the codec's own (gzip 1 to 9, LZ4 1 to 17, zstd -131072 to 22), None its default.
+    """
     match codec:
         case Codec.NONE:
             return bytes(data)
         case Codec.GZIP:
-            packer = zlib.compressobj(_GZIP_LEVEL, zlib.DEFLATED, _GZIP_WINDOW)
+            level = _GZIP_LEVEL if level is None else level
+            packer = zlib.compressobj(level, zlib.DEFLATED, _GZIP_WINDOW)
             return packer.compress(data) + packer.flush()
         case Codec.SNAPPY:
             return _compress_snappy(data)
         case Codec.LZ4:
-            return _compress_lz4(data)
+            return _compress_lz4(data, level)
         case Codec.ZSTD:
-            return bytes(cramjam.zstd.compress(data, level=_ZSTD_LEVEL))
+            level = _ZSTD_LEVEL if level is None else level
+            return bytes(cramjam.zstd.compress(data, level=level))
     raise UnsupportedCompression(f"codec {codec} does not exist")
 
 
@@ -106,12 +111,18 @@ def _decompress_frame(module: object, data: Buffer, limit: int) -> memoryview:
             return memoryview(out)[:size]
 
 
-def _compress_lz4(data: Buffer) -> bytes:
+def _compress_lz4(data: Buffer, level: int | None) -> bytes:
+    """Compress as frames; with a level the slower way that saves more."""
     out = bytearray(_LZ4_HEADER)
     view = memoryview(data)
     for start in range(0, len(view), _LZ4_BLOCK):
         block = view[start : start + _LZ4_BLOCK]
-        packed = cramjam.lz4.compress_block(block, store_size=False)
+        if level is None:
+            packed = cramjam.lz4.compress_block(block, store_size=False)
+        else:
+            packed = cramjam.lz4.compress_block(
+                block, mode="high_compression", compression=level, store_size=False
+            )
         if len(packed) < len(block):
             out += _LZ4_SIZE.pack(len(packed))
             out += packed

@@ -134,6 +134,7 @@ def seal(
     base_timestamp: int,
     max_timestamp: int,
     codec: int = Codec.NONE,
+    level: int | None = None,
     flags: int = 0,
     base_offset: int = 0,
     leader_epoch: int = -1,
@@ -142,7 +143,7 @@ def seal(
     base_sequence: int = -1,
 ) -> bytes:
     """Put the header before packed records, which are compressed first. `flags`: attribute bits."""
-    packed = records if codec == Codec.NONE else compress(codec, records)
+    packed = records if codec == Codec.NONE else compress(codec, records, level)
     entry = bytearray(HEADER_SIZE)
     HEADER.pack_into(
         entry,
