@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -60,6 +61,33 @@ class FranzGo(Driven):
         return [go_program(HERE / "go-kafka", BUILD / "franz-go")]
 
 
+class Kafkajs(Driven):
+    """npm's kafkajs, installed from node-kafka/ with the sums checked in, beside the driver."""
+
+    name = "kafkajs"
+    cannot = frozenset({"null headers", "order of headers"})  # a name has all its values at once
+
+    def require(self) -> None:
+        require_program("node")
+        require_program("npm")
+
+    def command(self) -> list[str | Path]:
+        folder = HERE / "node-kafka"
+        target = BUILD / "kafkajs"
+        sources = sorted(each for each in folder.iterdir() if each.is_file())
+        if is_older(target / "complete", sources):
+            target.mkdir(parents=True, exist_ok=True)
+            for source in sources:
+                shutil.copy(source, target)
+            done = subprocess.run(
+                ["npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund"],
+                cwd=target, capture_output=True, text=True, check=False,
+            )  # fmt: skip
+            assert done.returncode == 0, done.stderr
+            (target / "complete").touch()
+        return ["node", target / "driver.js"]
+
+
 JAVA_2, JAVA_3, JAVA_4 = JavaClient("2.0.0"), JavaClient("3.9.1"), JavaClient("4.3.1")
-FRANZ_GO = FranzGo()
-PROGRAMS: list[Driven] = [JAVA_2, JAVA_3, JAVA_4, FRANZ_GO]
+FRANZ_GO, KAFKAJS = FranzGo(), Kafkajs()
+PROGRAMS: list[Driven] = [JAVA_2, JAVA_3, JAVA_4, FRANZ_GO, KAFKAJS]
