@@ -132,7 +132,7 @@ class ConsumerGroup:
         self.name = name
         self.protocol_type = CONSUMER_PROTOCOL
         self.settings = settings
-        self.epoch = 0
+        self.epoch = 1
         self.target_epoch = 0
         self.target: Target = {}
         self.members = ConsumerMembers()
@@ -272,7 +272,6 @@ class ConsumerGroup:
     def take_in(self, member: Member) -> Member:
         """Let a new member in; it has nothing yet."""
         self.members.add(member)
-        self.bump()
         return member
 
     def replace(self, former: Member, member_id: str) -> Member:
@@ -315,14 +314,13 @@ class ConsumerGroup:
     # -- epochs and targets
 
     def bump(self) -> None:
-        """Begin the next epoch, unless the present one has no target yet."""
-        if self.epoch == self.target_epoch:
-            self.epoch += 1
-            assert self.epoch <= EPOCH_MAX
+        """Begin the next epoch."""
+        self.epoch += 1
+        assert self.epoch <= EPOCH_MAX
 
     def refresh(self, may_see: Callable[[TopicName], bool] = all_seen) -> None:
         """Look whether topics have changed, and make a target for the group's epoch."""
-        if self.wanted.stale and self.wanted.look(may_see):
+        if self.wanted.stale and self.wanted.look(may_see) and self.epoch == self.target_epoch:
             self.bump()
         if self.epoch > self.target_epoch:
             self._assign()
