@@ -15,7 +15,7 @@ changed since the cut before. They are handed out once: whoever takes them must 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import NamedTuple
@@ -30,6 +30,7 @@ from trilogue.broker.facts import (
     CURSOR_KEY,
     GROUP_KEY,
     GROUP_KINDS,
+    NOT_SAID,
     PRODUCER_KEY,
     SEQUENCE_KEY,
     SUBSCRIPTION_KEY,
@@ -40,6 +41,8 @@ from trilogue.broker.facts import (
     SnapshotRow,
     decode_mark,
 )
+from trilogue.broker.group_admin import GroupAdmin
+from trilogue.broker.group_expiry import GroupExpiry
 from trilogue.broker.group_members import GroupSettings, Timers
 from trilogue.broker.group_rules import GroupRules
 from trilogue.broker.groups import Groups
@@ -138,9 +141,9 @@ class Broker:
             now_ms=now_ms,
             read_wishes=read_wishes,
         )
-        self.consumer_groups = ConsumerGroups(
-            settings.consumer_groups, self.groups, self.cluster
-        )
+        self.consumer_groups = ConsumerGroups(settings.consumer_groups, self.groups, self.cluster)
+        self.group_admin = GroupAdmin(self.groups, self.cursors, self._remove)
+        self.group_expiry = GroupExpiry(self.groups, self.cursors, self.cluster, self._remove)
 
     def attach(self, logs: PartitionLogs, journal: SubscriptionJournal) -> None:
         """Begin to serve, from a log that has recovered."""
@@ -153,13 +156,25 @@ class Broker:
 
     # -- what doors ask
 
-    def commit(self, protocol: Protocol, name: str, moves: Sequence[CursorMove]) -> Promise[None]:
+    def commit(
+        self,
+        protocol: Protocol,
+        name: str,
+        moves: Sequence[CursorMove],
+        *,
+        at_ms: int | None = None,
+        retention_ms: int = NOT_SAID,
+    ) -> Promise[None]:
         """Move a reader's positions; the promise is kept when they are durable and visible.
 
-        Membership is the group's affair: ask `groups.check_commit` first.
+        Membership is the group's affair: ask `groups.check_commit` first. The client may say when
+        it was (`at_ms`) and for how long they are to be kept.
         """
         assert self._journal is not None, "no log yet"
-        return self.cursors.commit(self._journal, protocol, name, moves, self._now_ms())
+        at_ms = self._now_ms() if at_ms is None else at_ms
+        return self.cursors.commit(
+            self._journal, protocol, name, moves, at_ms, retention_ms=retention_ms
+        )
 
     def init_producer_id(self, transactional_id: str | None = None) -> ProducerIdentity:
         """Give a producer an id that nobody had before."""
@@ -240,6 +255,10 @@ class Broker:
 
     def _policies_changed(self, event: Event, topic: Topic) -> None:
         """What was remembered under a policy is forgotten with it: meanwhile it gets old."""
+    def _remove(self, name: str, partition_ids: Collection[int] | None) -> Promise[None]:
+        assert self._journal is not None, "no log yet"
+        return self.cursors.remove(self._journal, Protocol.KAFKA, name, partition_ids)
+
         if event is Event.DELETED:
             self.schemas.forget(topic)
         if event is Event.ALTERED:

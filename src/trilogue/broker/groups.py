@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
 
-from trilogue.broker.any_group import CLASSIC, AnyGroup, ReadWishes, unread
+from trilogue.broker.any_group import CLASSIC, CONSUMER, AnyGroup, ReadWishes, unread
 from trilogue.broker.cursor import NAME_SIZE_MAX
 from trilogue.broker.errors import (
     BrokerError,
@@ -157,11 +157,18 @@ class Groups:
     def check_commit(
         self, name: str, member_id: str, generation: int, instance_id: str | None = None
     ) -> None:
-        """Refuse a commit that its group would not allow; a name without a group is free."""
+        """Refuse a commit that its group would not allow; a name without a group is free.
+
+        A member from before a restart hears what makes it join again: of a classic group that its
+        generation is over, of a consumer group (KIP-848) that it is no member.
+        """
         group = self._groups.get(name)
         if group is not None:
             group.check_commit(member_id, generation, instance_id)
         elif generation >= 0:
+            record = self.records.get(name)
+            if record is not None and record.type == CONSUMER:
+                raise UnknownMember("the group has no members")
             raise IllegalGeneration("the group has no generation")
 
     def check_fetch(self, name: str, member_id: str | None, epoch: int) -> None:

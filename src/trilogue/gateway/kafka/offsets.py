@@ -1,10 +1,10 @@
 """OffsetCommit v0-v10 and OffsetFetch v0-v10: the positions of a group.
 
-Commit: v1 member and generation · v2-v4 a retention time (ignored: positions do not expire) · v6
-leader epochs · v7 static members · v8 flexible · v10 topics by id. Fetch: v2 null topics = all, the
-group's error · v5 leader epochs · v6 flexible · v7 require_stable (nothing is unstable without
-transactions) · v8 many groups · v10 topics by id. v0 meant ZooKeeper in old Kafka; it is served
-like the others.
+Commit: v1 member and generation, and for each partition when it was · v2-v4 for how long it is to
+be kept · v6 leader epochs · v7 static members · v8 flexible · v9 members of KIP-848 groups · v10
+topics by id. Fetch: v2 null topics = all, the group's error · v5 leader epochs · v6 flexible · v7
+require_stable (nothing is unstable without transactions) · v8 many groups · v9 members of KIP-848
+groups · v10 topics by id. v0 meant ZooKeeper in old Kafka; it is served like the others.
 
 A commit is answered when it is on disk and visible. One bad partition does not spoil the others.
 Each topic wants READ (commit) or DESCRIBE (fetch) besides the group's.
@@ -15,7 +15,7 @@ from __future__ import annotations
 from trilogue.broker.access import Operation, Resource, ResourceKind
 from trilogue.broker.cursor import refusal
 from trilogue.broker.errors import AccessDenied, BrokerError, InvalidName, UnknownTopic
-from trilogue.broker.facts import CursorMove, Protocol
+from trilogue.broker.facts import NOT_SAID, CursorMove, Protocol
 from trilogue.broker.names import spelled_kafka
 from trilogue.broker.promise import Promise
 from trilogue.broker.topic import Topic
@@ -44,6 +44,9 @@ IDS_SINCE = 10
 MANY_GROUPS_SINCE = 8
 GROUP_ERROR_SINCE = 2
 NO_OFFSET = -1
+NO_TIME = -1  # the client does not say when
+
+Moves = dict[int, list[CursorMove]]  # by when they were made
 
 
 # ---- commit
@@ -52,14 +55,21 @@ NO_OFFSET = -1
 def commit(call: Call, request: OffsetCommitRequest) -> OffsetCommitResponse | Mapped[None]:
     """Move the group's positions."""
     code = _group_code(call, request)
-    moves: list[CursorMove] = []
+    moves: Moves = {}
     response = OffsetCommitResponse(
         topics=[_commit_topic(call, topic, code, moves) for topic in request.topics]
     )
     if not moves:
         return response
     try:
-        promise = call.broker.commit(Protocol.KAFKA, request.group_id, moves)
+        for at_ms, some in moves.items():
+            promise = call.broker.commit(
+                Protocol.KAFKA,
+                request.group_id,
+                some,
+                at_ms=None if at_ms == NO_TIME else at_ms,
+                retention_ms=max(request.retention_time_ms, NOT_SAID),
+            )
     except BrokerError as problem:
         return _spoiled(response, code_of(problem))
 
@@ -87,7 +97,7 @@ def _group_code(call: Call, request: OffsetCommitRequest) -> ErrorCode:
 
 
 def _commit_topic(
-    call: Call, asked: OffsetCommitRequestTopic, code: ErrorCode, moves: list[CursorMove]
+    call: Call, asked: OffsetCommitRequestTopic, code: ErrorCode, moves: Moves
 ) -> OffsetCommitResponseTopic:
     topic: Topic | None = None
     if not code:
@@ -110,9 +120,7 @@ def _commit_topic(
     )
 
 
-def _move(
-    call: Call, topic: Topic, asked: OffsetCommitRequestPartition, moves: list[CursorMove]
-) -> ErrorCode:
+def _move(call: Call, topic: Topic, asked: OffsetCommitRequestPartition, moves: Moves) -> ErrorCode:
     if not 0 <= asked.partition_index < len(topic.partitions):
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     move = CursorMove(
@@ -124,7 +132,7 @@ def _move(
     problem = refusal(call.broker.cursors, move)
     if problem is not None:
         return code_of(problem)
-    moves.append(move)
+    moves.setdefault(max(asked.commit_timestamp, NO_TIME), []).append(move)
     return ErrorCode.NONE
 
 
@@ -179,6 +187,11 @@ def fetch(call: Call, request: OffsetFetchRequest) -> OffsetFetchResponse:
 
 def _group(call: Call, asked: OffsetFetchRequestGroup) -> OffsetFetchResponseGroup:
     denied = not call.allowed(asked.group_id)
+    if not denied:
+        try:
+            call.broker.groups.check_fetch(asked.group_id, asked.member_id, asked.member_epoch)
+        except BrokerError as problem:
+            return OffsetFetchResponseGroup(group_id=asked.group_id, error_code=code_of(problem))
     topics = asked.topics
     if topics is None:
         found = [] if denied else _all_topics(call, asked.group_id)

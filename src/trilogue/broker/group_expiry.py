@@ -1,0 +1,138 @@
+"""When positions of groups expire, as KIP-211 says, and when groups are forgotten for good.
+
+A position is kept for a time (Kafka's offsets.retention.minutes, seven days) that begins
+
+    when the group lost its last member, or the position was committed, whichever was later
+    with the commit, where the group never had members (its reader is assigned by hand)
+    with the commit, for topics that a settled group of readers does not read (any more)
+
+Nothing expires while its topic is read, or while nobody can tell: classic groups that rebalance, or
+are of another kind than readers. A client may have said for how long a commit is to be kept
+(OffsetCommit v2 to v4): then that time is instead of ours, and still only without readers.
+
+Unlike Kafka, which counts from when the group became empty alone, what is committed to an empty
+group later (by an administrator, or a reader assigned by hand) is kept from then on.
+
+Durable cursors of other protocols never expire here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+from trilogue.broker.any_group import CLASSIC, CONSUMER_PROTOCOL, AnyGroup
+from trilogue.broker.cluster import Cluster
+from trilogue.broker.cursor import Cursors, Position
+from trilogue.broker.facts import NOT_SAID, Protocol
+from trilogue.broker.group import Group
+from trilogue.broker.group_admin import Remove
+from trilogue.broker.group_records import OCCUPIED
+from trilogue.broker.group_states import State
+from trilogue.broker.groups import Groups
+from trilogue.broker.names import TopicName
+
+KAFKA = Protocol.KAFKA
+AT_ONCE: Final = 1_000  # positions looked at, or groups, before others have a turn
+
+
+class GroupExpiry:
+    """Looks through all groups; `look` is one time, cut into short steps."""
+
+    def __init__(self, groups: Groups, cursors: Cursors, cluster: Cluster, remove: Remove) -> None:
+        self._groups = groups
+        self._cursors = cursors
+        self._cluster = cluster
+        self._remove = remove
+
+    def look(self, now_ms: int, retention_ms: int) -> Iterator[int]:
+        """Remove what has expired; after each step say how many positions that was.
+
+        The removals are durable soon after; the disk's refusal (a BrokerError) ends the look.
+        """
+        topics = _Topics(self._cluster)
+        seen = removed = 0
+        for name in self._cursors.names(KAFKA):
+            expired: list[int] = []
+            since = self._since(name)
+            for partition_id, position in list(self._cursors.positions(KAFKA, name).items()):
+                seen += 1
+                if since is not None and due(position, since, retention_ms, now_ms):
+                    expired.append(partition_id)
+                if seen % AT_ONCE == 0:
+                    yield removed
+                    removed = 0
+            removed += self._expire(name, expired, topics)
+        yield removed
+        yield from self._forget()
+
+    def _since(self, name: str) -> int | None:
+        """From when on the time of a group's positions runs, at the earliest; None: it does not."""
+        group = self._groups.find(name)
+        if group is None or group.is_empty:
+            record = self._groups.records.get(name)
+            if record is None:
+                return 0
+            return None if record.empty_since_ms == OCCUPIED else record.empty_since_ms
+        return 0 if _settled(group) else None
+
+    def _expire(self, name: str, partition_ids: list[int], topics: _Topics) -> int:
+        group = self._groups.find(name)
+        if group is not None and not group.is_empty:
+            partition_ids = [
+                each for each in partition_ids if not _reads(group, topics.name_of(each))
+            ]
+        if partition_ids:
+            self._remove(name, partition_ids)
+        return len(partition_ids)
+
+    def _forget(self) -> Iterator[int]:
+        """Forget groups that have neither members nor positions."""
+        names = dict.fromkeys(group.name for group in self._groups)
+        names.update(dict.fromkeys(self._groups.records.names()))
+        for number, name in enumerate(names, 1):
+            if not self._cursors.positions(KAFKA, name) and _over(self._groups.find(name)):
+                self._groups.drop(name)
+            if number % AT_ONCE == 0:
+                yield 0
+
+
+class _Topics:
+    """Which topic a partition is of; looked up at the first question, as few looks have one."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._names: Mapping[int, TopicName] | None = None
+
+    def name_of(self, partition_id: int) -> TopicName | None:
+        if self._names is None:
+            self._names = {
+                partition.partition_id: topic.name
+                for topic in self._cluster
+                for partition in topic.partitions
+            }
+        return self._names.get(partition_id)
+
+
+def due(position: Position, since_ms: int, retention_ms: int, now_ms: int) -> bool:
+    """Whether the time of a position is over; it runs from `since_ms` or the commit, the later."""
+    if position.retention_ms != NOT_SAID:
+        return position.committed_ms + position.retention_ms <= now_ms
+    return max(since_ms, position.committed_ms) + retention_ms <= now_ms
+
+
+def _settled(group: AnyGroup) -> bool:
+    if group.protocol_type != CONSUMER_PROTOCOL:
+        return False
+    return group.type != CLASSIC or group.state_name == State.STABLE.value
+
+
+def _reads(group: AnyGroup, topic: TopicName | None) -> bool:
+    return topic is not None and group.subscribes_to(topic)
+
+
+def _over(group: AnyGroup | None) -> bool:
+    if group is None:
+        return True
+    pending = isinstance(group, Group) and group.members.pending  # who is about to join
+    return group.is_empty and not pending
