@@ -19,6 +19,8 @@ CHANGED = [
     ([("flush", RESET, None)], {"retention.ms": "5"}),
     ([("flush", RESET, "ignored")], {"retention.ms": "5"}),
     ([("retention.bytes", RESET, None)], KEPT),
+    ([("no.such", RESET, None)], KEPT),
+    ([("cleanup.policy", SUBTRACT, "delete")], {**KEPT, "cleanup.policy": ""}),
     ([("retention.bytes", SET, "7")], {**KEPT, "retention.bytes": "7"}),
     ([("segment.ms", SET, "1000")], {**KEPT, "segment.ms": "1000"}),  # asked for nothing we lack
     ([("min.insync.replicas", SET, "1")], KEPT),  # it can have one value only: nothing to keep
@@ -27,14 +29,12 @@ CHANGED = [
 
 REFUSED = [
     (("no.such", SET, "1"), InvalidSetting),
-    (("no.such", RESET, None), InvalidSetting),
     (("retention.ms", SET, "soon"), InvalidSetting),
     (("min.insync.replicas", SET, "2"), InvalidSetting),
     (("retention.ms", APPEND, "1"), InvalidSetting),
     (("retention.ms", SUBTRACT, "1"), InvalidSetting),
     (("retention.ms", SET, None), InvalidRequest),
     (("cleanup.policy", APPEND, None), InvalidRequest),
-    (("cleanup.policy", SUBTRACT, "delete"), InvalidSetting),
     (("cleanup.policy", APPEND, "vanish"), InvalidSetting),
 ]
 

@@ -47,6 +47,7 @@ FOREIGN = {
     66: "test_kafka_cluster.py",
     71: "test_kafka_cluster.py",
     72: "test_kafka_cluster.py",
+    74: "test_kafka_configs.py",
     75: "test_kafka_cluster.py",
 }
 UNDER_ANOTHER_NAME = {"api_versions": "connection"}  # handler file -> file of its tests
@@ -54,7 +55,7 @@ UNDER_ANOTHER_NAME = {"api_versions": "connection"}  # handler file -> file of i
 
 def apis() -> str:
     """One row for each request of the table in gateway/kafka/apis.py."""
-    head = ("key", "request", "served", "advertised", "access", "tests", "foreign clients")
+    head = ("key", "request", "served", "access", "tests", "foreign clients")
     return table(head, (_api(row) for row in APIS))
 
 
@@ -69,7 +70,6 @@ def _api(row: Row) -> tuple[object, ...]:
         row.key,
         row.name,
         f"{low}-{high}",
-        f"{row.advertised_min}-{high}",
         f"{row.operation.value} on {row.resource.value}",
         _link(tests),
         _link(foreign),

@@ -46,6 +46,8 @@ from trilogue.broker.group_expiry import GroupExpiry
 from trilogue.broker.group_members import GroupSettings, Timers
 from trilogue.broker.group_rules import GroupRules
 from trilogue.broker.groups import Groups
+from trilogue.broker.kafka_live import live_values
+from trilogue.broker.kafka_values import BrokerValues, GroupValues
 from trilogue.broker.names import TopicName
 from trilogue.broker.namespaces import Namespaces
 from trilogue.broker.policies import Policies
@@ -114,6 +116,10 @@ class Broker:
             limits=settings.cluster,
             policies=self._policies,
         )
+        node_id = self.cluster.node_id
+        self.values = BrokerValues(state.settings, node_id, topics_obey=self.cluster.obey)
+        self.values.live.update(live_values(settings, node_id))
+        self.group_values = GroupValues(state.settings)
         self.namespaces = Namespaces(
             state.settings,
             topics=self.cluster.count_in,
@@ -249,16 +255,16 @@ class Broker:
             stamp, end = read_stamp(entry), header.last_offset + 1
             self.producers.sequences.restore(partition_id, stamp, end, self._now_ms())
 
+    def _remove(self, name: str, partition_ids: Collection[int] | None) -> Promise[None]:
+        assert self._journal is not None, "no log yet"
+        return self.cursors.remove(self._journal, Protocol.KAFKA, name, partition_ids)
+
     def _deduplicates(self, partition_id: int) -> bool:
         partition = self.cluster.find_partition(partition_id)
         return partition is not None and partition.policies.deduplication
 
     def _policies_changed(self, event: Event, topic: Topic) -> None:
         """What was remembered under a policy is forgotten with it: meanwhile it gets old."""
-    def _remove(self, name: str, partition_ids: Collection[int] | None) -> Promise[None]:
-        assert self._journal is not None, "no log yet"
-        return self.cursors.remove(self._journal, Protocol.KAFKA, name, partition_ids)
-
         if event is Event.DELETED:
             self.schemas.forget(topic)
         if event is Event.ALTERED:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Protocol as Port
@@ -27,6 +27,7 @@ from trilogue.broker.errors import (
 )
 from trilogue.broker.names import NamespaceName, TopicName
 from trilogue.broker.partition import Partition
+from trilogue.broker.placement import check_assignment, check_nodes
 from trilogue.broker.policies import BROKER_POLICIES, Policies, terminated_partitions
 from trilogue.broker.producers import Producers
 from trilogue.broker.promise import Promise
@@ -128,6 +129,7 @@ class Cluster:
         self._deleting: dict[TopicName, Commit[None]] = {}
         self._altering: dict[TopicName, Commit[Topic]] = {}
         self.generation = 0  # moves when a topic is replaced by one with other settings
+        self._said: Mapping[str, str] = {}  # for topics that do not say it
         self._homes = Counter(NamespaceName(row.tenant, row.namespace) for row in self._rows)
 
     def attach(self, logs: PartitionLogs) -> None:
@@ -206,6 +208,20 @@ class Cluster:
             self._obey(topic)
             self._tell(Event.ALTERED, topic)
 
+    @property
+    def defaults(self) -> TopicSettings:
+        """What holds for a topic that sets nothing."""
+        return self._resolve({})
+
+    def obey(self, said: Mapping[str, str]) -> None:
+        """Let topics that do not say it themselves obey what was said for all (kafka_values.py)."""
+        self._said = said
+        for topic in self._topics.values():
+            settings = self._resolve(topic.settings)
+            for partition in topic.partitions:
+                partition.obey(settings)
+        self.generation += 1
+
     # -- topics that come
 
     def creating(self, name: TopicName) -> Promise[Topic] | None:
@@ -229,7 +245,7 @@ class Cluster:
         if assignment:
             if (partition_count, replication_factor) != (DEFAULT, DEFAULT):
                 raise InvalidRequest("an assignment comes without numbers of partitions and copies")
-            self._check_assignment(assignment)
+            check_assignment(assignment, self.node_id)
             partition_count = len(assignment)
         elif replication_factor not in {DEFAULT, 1}:
             raise ReplicationFactor(f"{replication_factor} copies are not possible on 1 node")
@@ -284,7 +300,7 @@ class Cluster:
             outrun=UnknownTopic("the topic was changed or deleted meanwhile"),
         )
         self._deleting[name] = commit
-        commit.done.then(lambda _: self._deleted(name))
+        commit.done.then(lambda _: self._deleting.pop(name))
         return commit
 
     # -- topics that change
@@ -312,7 +328,7 @@ class Cluster:
             outrun=UnknownTopic("the topic was changed or deleted meanwhile"),
         )
         self._altering[name] = commit
-        commit.done.then(lambda _: self._altered(name))
+        commit.done.then(lambda _: self._altering.pop(name))
         return commit
 
     def check_grow(
@@ -338,7 +354,7 @@ class Cluster:
         self._check_count(partition_count, more)
         if assignments is not None and len(assignments) != more:
             raise InvalidAssignment(f"{len(assignments)} assignments for {more} new partitions")
-        self._check_nodes(assignments or ())
+        check_nodes(assignments or (), self.node_id)
         return more
 
     def plan_grow(self, name: TopicName, partition_count: int) -> Commit[Topic]:
@@ -368,15 +384,8 @@ class Cluster:
 
     # -- inside
 
-    def _check_assignment(self, assignment: Mapping[int, Sequence[int]]) -> None:
-        if sorted(assignment) != list(range(len(assignment))):
-            raise InvalidAssignment("an assignment names every partition from 0 on, once")
-        self._check_nodes(assignment.values())
-
-    def _check_nodes(self, assignments: Iterable[Sequence[int]]) -> None:
-        for nodes in assignments:
-            if list(nodes) != [self.node_id]:
-                raise InvalidAssignment(f"node {self.node_id} is the only one")
+    def _resolve(self, kept: Mapping[str, str]) -> TopicSettings:
+        return resolve(kept, self.limits.topic, self._said)
 
     def _check_count(self, count: int, more: int | None = None) -> None:
         most = self.limits.topic_partitions_max
@@ -413,17 +422,11 @@ class Cluster:
         del self._creating[topic.name]
         self._coming -= topic.partition_count
 
-    def _deleted(self, name: TopicName) -> None:
-        del self._deleting[name]
-
-    def _altered(self, name: TopicName) -> None:
-        del self._altering[name]
-
     def _alter(self, topic: Topic, row: TopicRow) -> Topic:
         return self._replace(Topic(row, topic.name, topic.partitions))
 
     def _replace(self, topic: Topic) -> Topic:
-        settings = resolve(topic.settings, self.limits.topic)
+        settings = self._resolve(topic.settings)
         for partition in topic.partitions:
             partition.obey(settings)
         self._topics[topic.name] = self._by_id[topic.topic_id] = topic
@@ -435,7 +438,7 @@ class Cluster:
     def _grow(self, topic: Topic, row: TopicRow) -> Topic:
         logs, epoch = self._logs, self.node_epoch
         assert logs is not None, "no log yet"
-        settings = resolve(row.settings, self.limits.topic)
+        settings = self._resolve(row.settings)
         new = {
             each: Partition(logs.create_partition(each, epoch), self._producers.of(each), settings)
             for each in row.partitions[len(topic.partitions) :]
@@ -463,7 +466,7 @@ class Cluster:
                 log.exception("topic.listener_failed", extra={"event": event.value})
 
     def _add(self, row: TopicRow, log_of: Callable[[int], PartitionLog]) -> Topic:
-        settings = resolve(row.settings, self.limits.topic)
+        settings = self._resolve(row.settings)
         name = TopicName(row.tenant, row.namespace, row.name)
         topic = Topic(
             row,

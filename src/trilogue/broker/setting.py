@@ -44,7 +44,8 @@ class Standing(Enum):
 class Setting:
     """One row: `check` returns the value as it is kept, or raises InvalidSetting.
 
-    `broker_keys` are settings of the broker that say it for topics that do not, strongest first.
+    `broker_keys` are settings of the broker that say it for topics that do not, strongest first;
+    `topic` is the reverse, for a row of the broker. `null`: it has no value unless one is set.
     """
 
     key: str
@@ -54,6 +55,8 @@ class Setting:
     standing: Standing
     doc: str
     broker_keys: tuple[str, ...] = ()
+    topic: str = ""
+    null: bool = False
 
     @property
     def acts(self) -> bool:
@@ -62,8 +65,8 @@ class Setting:
 
     @property
     def fixed(self) -> bool:
-        """Whether it can have one value only."""
-        return self.standing is Standing.FIXED
+        """Whether it can have one value only, as far as clients may say it."""
+        return self.standing in {Standing.FIXED, Standing.LIVE}
 
 
 def integer(low: int, high: int) -> Callable[[str, str], str]:
@@ -106,7 +109,7 @@ def ratio(key: str, text: str) -> str:
 
 def policy(key: str, text: str) -> str:
     """Check what makes room in a topic."""
-    given = [each.strip().lower() for each in text.split(",")]
+    given = [each.strip().lower() for each in text.split(",")] if text.strip() else []
     if not set(given) <= {COMPACT, DELETE}:
         raise InvalidSetting(f"{key}: {COMPACT}, {DELETE} or both, with a comma, are needed")
     return ",".join(dict.fromkeys(given))

@@ -27,7 +27,6 @@ from trilogue.broker.settings_table import (
     DAY_MS,
     DEFAULT_MESSAGE_SIZE_MAX,
     DEFAULT_RETENTION_MS,
-    FLUSH_COMMIT,
     FLUSH_INTERVAL,
     LAGS,
     LOG_APPEND_TIME,
@@ -68,39 +67,34 @@ class TopicSettings:
     converts_down: bool = True  # readers of the old message formats are served
 
 
-def default_of(row: Setting, defaults: TopicSettings) -> str:
-    """Return the value of a setting that a topic does not set, on a node with these defaults."""
-    own = {
-        "retention.ms": defaults.retention_ms,
-        "max.message.bytes": defaults.message_size_max,
-        "flush": FLUSH_INTERVAL if defaults.patient else FLUSH_COMMIT,
-    }
-    return str(own.get(row.key, row.default))
-
-
-def check_settings(given: Mapping[str, str | None]) -> dict[str, str]:
+def check_settings(
+    given: Mapping[str, str | None], table: Mapping[str, Setting] = TABLE
+) -> dict[str, str]:
     """Return what a topic keeps of the settings given, or refuse the first wrong one.
 
-    Fixed settings are not kept: what can have one value only is no setting of the topic.
+    Fixed settings are not kept: what can have one value only is no setting of the topic. With
+    another table: of something else that has settings.
     """
     kept: dict[str, str] = {}
     for key, value in given.items():
-        row = TABLE.get(key)
+        row = table.get(key)
         if row is None:
-            raise InvalidSetting(f"there is no topic setting {key!r}")
+            raise InvalidSetting(f"there is no setting {key!r} here")
         if value is None:
             raise InvalidSetting(f"{key}: a value is needed")
         checked = row.check(key, value)
         if not row.fixed:
             kept[key] = checked
-    _check_lags(kept)
+    _check_lags(kept, table)
     return kept
 
 
-def _check_lags(kept: Mapping[str, str]) -> None:
-    low, high = (int(kept.get(key, TABLE[key].default)) for key in LAGS)
-    if low > high:
-        raise InvalidSetting(f"{LAGS[0]} {low} is more than {LAGS[1]} {high}")
+def _check_lags(kept: Mapping[str, str], table: Mapping[str, Setting]) -> None:
+    for names in LAGS:
+        if names[0] in table:
+            low, high = (int(kept.get(key, table[key].default)) for key in names)
+            if low > high:
+                raise InvalidSetting(f"{names[0]} {low} is more than {names[1]} {high}")
 
 
 class Change(Enum):
@@ -113,27 +107,33 @@ class Change(Enum):
 
 
 def change_settings(
-    kept: Mapping[str, str], changes: Iterable[tuple[str, Change, str | None]]
+    kept: Mapping[str, str],
+    changes: Iterable[tuple[str, Change, str | None]],
+    table: Mapping[str, Setting] = TABLE,
 ) -> dict[str, str]:
-    """Return what a topic keeps after changes of some settings, or refuse the first wrong one."""
+    """Return what a topic keeps after changes of some settings, or refuse the first wrong one.
+
+    To reset what is not set, or what no setting is, is no error, as for Kafka.
+    """
     after = dict(kept)
     seen: set[str] = set()
     for key, change, value in changes:
-        row = TABLE.get(key)
-        if row is None:
-            raise InvalidSetting(f"there is no topic setting {key!r}")
         if key in seen:
             raise InvalidRequest(f"{key} is changed more than once")
         seen.add(key)
-        after.pop(key, None)
+        row = table.get(key)
         if change is Change.RESET:
+            if row is not None:
+                after.pop(key, None)
             continue
+        if row is None:
+            raise InvalidSetting(f"there is no setting {key!r} here")
         if value is None:
             raise InvalidRequest(f"{key}: a value is needed")
-        before = kept.get(key, row.default)
+        before = after.pop(key, row.default)
         changed = value if change is Change.SET else _changed_list(row, before, change, value)
-        after |= check_settings({key: changed})
-    _check_lags(after)
+        after |= check_settings({key: changed}, table)
+    _check_lags(after, table)
     return after
 
 

@@ -65,7 +65,10 @@ _INDEX = "the index of a segment is as fine and as large as it needs to be"
 _TIERS = "there is no second tier of storage"
 _NO_TIER = "it says how a second tier of storage is used, and there is none"
 _THROTTLE = "there are no followers to throttle"
-LAGS = ("min.compaction.lag.ms", "max.compaction.lag.ms")
+LAGS = (
+    ("min.compaction.lag.ms", "max.compaction.lag.ms"),
+    ("log.cleaner.min.compaction.lag.ms", "log.cleaner.max.compaction.lag.ms"),
+)
 _SYNCED = "each append is synced, at once or as `flush` says, which is stricter than any interval"
 _LEVEL = "how hard the broker works where it compresses itself, as `compression.type` says"
 _OLD = "as in Kafka since 3.0 it says nothing: batches are kept in today's format"
@@ -131,11 +134,12 @@ TABLE: dict[str, Setting] = {
             "flush", Kind.STRING, FLUSH_COMMIT, choice(*FLUSH_CHOICES),
             "When a message is acknowledged: `commit`, it is on disk; `interval`, it is in memory "
             "and will be on disk within `journal.interval`. Readers see what is on disk.",
+            "flush",
         ),
         _acting(
             "cleanup.policy", Kind.LIST, DELETE, policy,
             "What makes room: `delete`, old messages go (retention); `compact`, of messages with "
-            "one key only the last one stays, and each needs a key; or both.",
+            "one key only the last one stays, and each needs a key; both; or, empty, nothing.",
             "log.cleanup.policy",
         ),
         _acting(

@@ -17,6 +17,7 @@ import socket
 from collections import Counter
 from collections.abc import Callable
 from contextlib import AsyncExitStack
+from dataclasses import replace
 from typing import Protocol, Self
 
 from trilogue.gateway.stream import Limits, Stream, Taker
@@ -105,6 +106,12 @@ class Listener:
             "door.listens", extra={"door": self._door.name, "host": bound[0], "port": bound[1]}
         )
         return str(bound[0]), int(bound[1])
+
+    def limit_connections(self, connections: int, per_address: int) -> None:
+        """Let so many in from now on; who is in stays."""
+        self._limits = replace(
+            self._limits, connections=connections, connections_per_address=per_address
+        )
 
     def stop_accepting(self) -> None:
         """Close the listening sockets; connections stay."""

@@ -37,6 +37,7 @@ from trilogue.node.doors import PlannedDoor, bind_door, plan_doors
 from trilogue.node.expiry import Expiry
 from trilogue.node.flush import Flusher
 from trilogue.node.jobs import Helper
+from trilogue.node.kafka_values import obey_limits, tell_addresses, tell_values
 from trilogue.node.lag import Lag
 from trilogue.node.maintenance import Maintenance
 from trilogue.node.manifests import Manifests
@@ -308,6 +309,10 @@ class Node:
         self.kafka = KafkaDoor(settings=settings, **self._behind(told))
         await self._stack.enter_async_context(self.kafka)
         told.append(await self._listen(door, self.kafka, self.settings.number("frames.limit")))
+        values, listener = self.storage.broker.values, self.listeners[door.name]
+        tell_values(values, self.settings, settings.fetch_bytes_max)
+        tell_addresses(values, self.addresses[door.name], lambda: told[0])
+        obey_limits(values, listener)
 
     async def _open_pulsar(self, door: PlannedDoor) -> None:
         told: list[Address] = []

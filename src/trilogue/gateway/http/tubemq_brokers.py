@@ -64,7 +64,7 @@ def configure(asked: Asked) -> Answer:
         **FILE_BOUNDS,
         "acceptPublish": said.publishes,
         "acceptSubscribe": said.subscribes,
-        **stored(asked.broker.cluster.limits.topic.retention_ms),
+        **stored(asked.broker.cluster.defaults.retention_ms),
         **stamped(said.stamp),
     }
     if asked.flag("withTopic", default=False):

@@ -164,7 +164,7 @@ def _told_cluster(asked: Asked) -> list[Answer]:
         **FILE_BOUNDS,
         "acceptPublish": True,
         "acceptSubscribe": True,
-        **stored(asked.broker.cluster.limits.topic.retention_ms),
+        **stored(asked.broker.cluster.defaults.retention_ms),
     }
     return [{**told, **stamped(said.stamp)}]
 

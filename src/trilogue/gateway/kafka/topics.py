@@ -28,9 +28,9 @@ from trilogue.broker.errors import (
 )
 from trilogue.broker.names import TopicName, parse_kafka, spelled_kafka
 from trilogue.broker.promise import Promise
-from trilogue.broker.settings import TopicSettings, default_of
 from trilogue.broker.settings_table import TABLE as SETTINGS
 from trilogue.broker.topic import Topic
+from trilogue.gateway.kafka.config_rows import Behind, behind_topics, topic_value
 from trilogue.gateway.kafka.errors import EXPECTED, code_of
 from trilogue.gateway.kafka.shared import Call
 from trilogue.wire.kafka.schema import ZERO_UUID
@@ -46,7 +46,6 @@ from trilogue.wire.kafka.topics import (
     DeleteTopicState,
 )
 
-SOURCE_TOPIC, SOURCE_DEFAULT = 1, 5
 IDS_SINCE = 6
 YIELD_EVERY = 50  # topics that are decided in one go, before others may use the loop
 
@@ -57,6 +56,7 @@ YIELD_EVERY = 50  # topics that are decided in one go, before others may use the
 async def create(call: Call, request: CreateTopicsRequest) -> CreateTopicsResponse:
     """Make every topic that can be made."""
     mentioned = Counter(topic.name for topic in request.topics)
+    behind = behind_topics(call.broker.values)
     results: dict[str, CreatableTopicResult] = {}
     waiting: list[tuple[CreatableTopicResult, Promise[Topic]]] = []
     for topic in request.topics:
@@ -66,7 +66,7 @@ async def create(call: Call, request: CreateTopicsRequest) -> CreateTopicsRespon
             await asyncio.sleep(0)
         try:
             check_request(call, len(results), mentioned[topic.name])
-            result, promise = _create(call, topic, validate_only=request.validate_only)
+            result, promise = _create(call, topic, behind, validate_only=request.validate_only)
             if promise is not None:
                 waiting.append((result, promise))
         except EXPECTED as problem:
@@ -82,7 +82,7 @@ async def create(call: Call, request: CreateTopicsRequest) -> CreateTopicsRespon
 
 
 def _create(
-    call: Call, topic: CreatableTopic, *, validate_only: bool
+    call: Call, topic: CreatableTopic, behind: Behind, *, validate_only: bool
 ) -> tuple[CreatableTopicResult, Promise[Topic] | None]:
     name = parse_kafka(topic.name)
     _check_create(call, name)
@@ -98,7 +98,7 @@ def _create(
         name=topic.name,
         num_partitions=new.partition_count,
         replication_factor=1,
-        configs=_settings(new.settings, cluster.limits.topic),
+        configs=_settings(new.settings, behind),
         error_message=None,
     )
     if validate_only:
@@ -119,16 +119,16 @@ def _check_create(call: Call, name: TopicName) -> None:
         raise AccessDenied(Operation.CREATE, Resource(ResourceKind.TOPIC, str(name)))
 
 
-def _settings(given: dict[str, str], defaults: TopicSettings) -> list[CreatableTopicConfigs]:
-    return [
-        CreatableTopicConfigs(
-            name=key,
-            value=given.get(key, default_of(setting, defaults)),
-            read_only=setting.fixed,
-            config_source=SOURCE_TOPIC if key in given else SOURCE_DEFAULT,
+def _settings(given: dict[str, str], behind: Behind) -> list[CreatableTopicConfigs]:
+    found = []
+    for row in SETTINGS.values():
+        value, source = topic_value(row, given, behind)
+        found.append(
+            CreatableTopicConfigs(
+                name=row.key, value=value, read_only=row.fixed, config_source=source
+            )
         )
-        for key, setting in SETTINGS.items()
-    ]
+    return found
 
 
 def _create_refused(name: str, problem: BaseException) -> CreatableTopicResult:
