@@ -25,6 +25,7 @@ from trilogue.client.kafka.admin import (
     TopicDescription,
     TopicListing,
 )
+from trilogue.client.kafka.batch import Sent
 from trilogue.client.kafka.client import KafkaClient
 from trilogue.client.kafka.errors import (
     ClosedError,
@@ -35,6 +36,8 @@ from trilogue.client.kafka.errors import (
     QueueFull,
     TimedOut,
 )
+from trilogue.client.kafka.options import Acks, Compression, Hashing, WhenFull
+from trilogue.client.kafka.producer import Producer
 from trilogue.client.kafka.shapes import (
     EARLIEST,
     EARLIEST_LOCAL,
@@ -57,14 +60,17 @@ __all__ = [
     "MAX_TIMESTAMP",
     "READ_COMMITTED",
     "READ_UNCOMMITTED",
+    "Acks",
     "Admin",
     "Change",
     "ClosedError",
     "ClusterDescription",
+    "Compression",
     "CreatedTopic",
     "GroupDescription",
     "GroupListing",
     "GroupOffset",
+    "Hashing",
     "KafkaClient",
     "KafkaError",
     "LogDir",
@@ -78,10 +84,12 @@ __all__ = [
     "Operation",
     "Partition",
     "PartitionDescription",
+    "Producer",
     "QueueFull",
     "ReplicaSize",
     "Resource",
     "ResourceType",
+    "Sent",
     "Setting",
     "SettingType",
     "Source",
@@ -89,5 +97,6 @@ __all__ = [
     "TimedOut",
     "TopicDescription",
     "TopicListing",
+    "WhenFull",
     "granted",
 ]

@@ -1,17 +1,29 @@
 """The client: makes producers and consumers of one cluster, and administrates it.
 
 async with KafkaClient("127.0.0.1:9092") as client:
+producer = await client.producer()
+sent = await producer.send("orders", b"one", key=b"k")
 print(await client.admin.list_topics())
 """
 
 from __future__ import annotations
 
-from typing import Any
+import asyncio
+import itertools
+import random
+import time
+from collections.abc import Callable
+from typing import Any, Final, TypeVar
 
 from trilogue.client.closing import Closing
 from trilogue.client.kafka.admin import Admin
 from trilogue.client.kafka.cluster import KafkaCluster
-from trilogue.client.kafka.options import ClientOptions
+from trilogue.client.kafka.errors import ClosedError
+from trilogue.client.kafka.options import ClientOptions, ProducerOptions
+from trilogue.client.kafka.producer import Producer
+
+LOOK_THROUGH: Final = 64
+Made = TypeVar("Made", bound=Producer)
 
 
 class KafkaClient(Closing):
@@ -20,17 +32,52 @@ class KafkaClient(Closing):
     `servers` is `host:port`, several with commas. Options: see `ClientOptions`.
     """
 
-    def __init__(self, servers: str, **options: Any) -> None:
+    def __init__(
+        self,
+        servers: str,
+        *,
+        dice: random.Random | None = None,
+        clock: Callable[[], float] = time.time,
+        **options: Any,
+    ) -> None:
         self.options = ClientOptions(**options)
         self._cluster = KafkaCluster(
             servers, client_id=self.options.client_id, timeout_s=self.options.request_timeout_s
         )
-        self.admin = Admin(self._cluster)
+        self._dice = dice or random.Random()  # noqa: S311 - spreads messages, guards nothing
+        self._clock = clock
+        self._numbers = itertools.count(1)
+        self._made: list[Producer] = []
+        self._look_through = LOOK_THROUGH
         self._closed = False
+        self.admin = Admin(self._cluster)
+
+    async def producer(self, **options: Any) -> Producer:
+        """Make a producer. Options: see `ProducerOptions`."""
+        self._check()
+        chosen = ProducerOptions(**options)
+        lane = f"producer-{next(self._numbers)}"
+        return self._remember(Producer(self._cluster, chosen, lane, self._dice, self._clock))
+
+    def _remember(self, made: Made) -> Made:
+        """To be closed with the client; what was closed before is forgotten now and then."""
+        if len(self._made) >= self._look_through:
+            self._made = [one for one in self._made if not one.closed]
+            self._look_through = max(LOOK_THROUGH, 2 * len(self._made))
+        self._made.append(made)
+        return made
+
+    def _check(self) -> None:
+        if self._closed:
+            raise ClosedError("the client is closed")
 
     async def close(self) -> None:
-        """Close the connections."""
+        """Close what was made, then the connections; messages under way are awaited."""
         if self._closed:
             return
         self._closed = True
-        await self._cluster.close()
+        made, self._made = self._made, []
+        try:
+            await asyncio.gather(*(one.close() for one in made), return_exceptions=True)
+        finally:
+            await self._cluster.close()

@@ -1,0 +1,188 @@
+"""A batch on its way to one partition: filled, sealed, sent, perhaps again, settled."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Sequence
+from typing import Final, NamedTuple
+
+from trilogue.entry.entry import HEADER_SIZE, Codec, Record
+from trilogue.entry.kafka_batch import iter_records, seal
+from trilogue.entry.pack import RecordPacker
+
+RECORD_OVERHEAD: Final = 21
+"""Most bytes that a record takes beside key, value and headers: lengths, deltas, attributes."""
+HEADER_OVERHEAD: Final = 10
+NO_PRODUCER: Final = -1
+NO_SEQUENCE: Final = -1
+UNKNOWN_OFFSET: Final = -1
+Headers = Sequence[tuple[bytes, bytes | None]]
+
+
+class Sent(NamedTuple):
+    """Where a message is stored."""
+
+    topic: str
+    partition: int
+    offset: int
+    """-1 where the server does not say: acks=0, or a batch that it had before."""
+    timestamp: int
+    """In ms; the server's, where the topic wants its time."""
+
+
+class Identity(NamedTuple):
+    """Under which a producer's batches are counted."""
+
+    producer_id: int
+    epoch: int
+
+
+NOBODY: Final = Identity(NO_PRODUCER, -1)
+
+
+class Draft(NamedTuple):
+    """A record that is in no batch yet."""
+
+    key: bytes | None
+    value: bytes | None
+    headers: Headers
+    timestamp: int
+    size: int
+    """What `record_size` says of it."""
+
+
+def record_size(key: bytes | None, value: bytes | None, headers: Headers) -> int:
+    """The most that a record can take in a batch."""
+    size = RECORD_OVERHEAD + len(key or b"") + len(value or b"")
+    for name, content in headers:
+        size += HEADER_OVERHEAD + len(name) + len(content or b"")
+    return size
+
+
+class Batch:
+    """Records for one partition, and the futures of those who want to know where they are."""
+
+    __slots__ = (
+        "_base_timestamp", "_futures", "_max_timestamp", "_packer", "_times", "attempts", "data",
+        "due_at", "expires_at", "finished", "identity", "not_before", "number", "partition",
+        "sequence", "size", "topic",
+    )  # fmt: skip
+
+    def __init__(self, topic: str, partition: int, due_at: float, expires_at: float) -> None:
+        self.topic = topic
+        self.partition = partition
+        self.due_at = due_at
+        """When it has lingered enough (loop time)."""
+        self.expires_at = expires_at
+        self.not_before = 0.0
+        """When it may be sent again."""
+        self.attempts = 0
+        self.size = HEADER_SIZE
+        """How large it may be before compression."""
+        self.data: bytes | None = None
+        """As it is sent; None while it takes records."""
+        self.identity = NOBODY
+        self.sequence = NO_SEQUENCE
+        self.number = 0
+        """Its place among the batches of its partition."""
+        self.finished: asyncio.Future[None] | None = None
+        self._packer = RecordPacker()
+        self._base_timestamp = self._max_timestamp = -1
+        self._futures: list[asyncio.Future[Sent]] = []
+        self._times: list[int] = []
+
+    @property
+    def count(self) -> int:
+        """How many records it holds."""
+        return len(self._futures)
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether its fate is known."""
+        return self.finished is not None and self.finished.done()
+
+    def append(self, draft: Draft, future: asyncio.Future[Sent]) -> None:
+        """Add a record."""
+        key, value, headers, timestamp, size = draft
+        count = len(self._futures)
+        if not count:
+            self._base_timestamp = timestamp
+        self._packer.pack(count, timestamp - self._base_timestamp, key, value, headers)
+        self._max_timestamp = max(self._max_timestamp, timestamp)
+        self._futures.append(future)
+        self._times.append(timestamp)
+        self.size += size
+
+    def seal(self, codec: int) -> None:
+        """Make the bytes that are sent, under the identity and sequence it has now."""
+        if self.data is None:
+            records: bytes | memoryview = self._packer.packed()
+            flags = 0
+        else:  # compressed once is enough
+            records, codec, flags = memoryview(self.data)[HEADER_SIZE:], Codec.NONE, codec
+        self.data = seal(
+            records,
+            record_count=self.count,
+            last_offset_delta=self.count - 1,
+            base_timestamp=self._base_timestamp,
+            max_timestamp=self._max_timestamp,
+            codec=codec,
+            flags=flags,
+            producer_id=self.identity.producer_id,
+            producer_epoch=self.identity.epoch,
+            base_sequence=self.sequence,
+        )
+        self._packer.clear()
+
+    def halves(self) -> list[Batch]:
+        """Its records in two batches: the server finds it too large."""
+        assert self.data is not None
+        records = list(iter_records(self.data))
+        half = len(records) // 2
+        made = []
+        for some in (range(half), range(half, len(records))):
+            batch = Batch(self.topic, self.partition, self.due_at, self.expires_at)
+            batch.number = self.number
+            for at in some:
+                batch._take(records[at], self._times[at], self._futures[at])
+            made.append(batch)
+        self._futures, self._times = [], []
+        return made
+
+    def _take(self, record: Record, timestamp: int, future: asyncio.Future[Sent]) -> None:
+        headers = [(name.encode(), content) for name, content in record.headers]
+        size = record_size(record.key, record.value, headers)
+        self.append(Draft(record.key, record.value, headers, timestamp, size), future)
+
+    def succeed(self, base_offset: int, append_time: int) -> None:
+        """It is stored from this offset on (-1: somewhere)."""
+        topic, partition, times = self.topic, self.partition, self._times
+        step = 1 if base_offset >= 0 else 0
+        for at, future in enumerate(self._futures):
+            if not future.done():
+                time = times[at] if append_time < 0 else append_time
+                future.set_result(Sent(topic, partition, base_offset + at * step, time))
+        self._finish()
+
+    def fail(self, problem: Exception) -> None:
+        """It is not stored, or that is not known."""
+        for future in self._futures:
+            if not future.done():
+                future.set_exception(problem)
+        self._finish()
+
+    def wait(self) -> asyncio.Future[None]:
+        """A future that is done when its fate is known."""
+        if self.finished is None:
+            self.finished = asyncio.get_running_loop().create_future()
+        return self.finished
+
+    def _finish(self) -> None:
+        finished = self.wait()
+        if not finished.done():
+            finished.set_result(None)
+
+
+def encoded_headers(headers: Iterable[tuple[str, bytes | None]]) -> Headers:
+    """Headers as they stand in a record."""
+    return [(name.encode(), content) for name, content in headers]

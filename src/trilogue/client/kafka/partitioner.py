@@ -1,0 +1,84 @@
+"""Which partition a message goes to, decided by the client as all other clients do.
+
+With a key: its hash modulo the number of partitions. Without: one partition until a batch's worth
+of bytes went there, then another (KIP-480, KIP-794): fuller batches, and an even spread over time.
+"""
+
+from __future__ import annotations
+
+import random
+import zlib
+from typing import Final
+
+from trilogue.client.errors import ClientError
+from trilogue.client.kafka.options import Hashing, Partitioner
+
+_MASK32: Final = 0xFFFFFFFF
+_MASK31: Final = 0x7FFFFFFF
+_SEED: Final = 0x9747B28C
+_FACTOR: Final = 0x5BD1E995
+KEYS_KEPT: Final = 10_000
+"""Hashes that are remembered: most topics have few keys, and hashing takes longer than looking."""
+
+
+def murmur2(data: bytes) -> int:
+    """Murmur2 32 as Java's client computes it, without its sign."""
+    size = len(data)
+    value = (_SEED ^ size) & _MASK32
+    whole = size & ~3
+    for at in range(0, whole, 4):
+        block = int.from_bytes(data[at : at + 4], "little") * _FACTOR & _MASK32
+        block = (block ^ block >> 24) * _FACTOR & _MASK32
+        value = value * _FACTOR & _MASK32 ^ block
+    if whole < size:
+        value ^= int.from_bytes(data[whole:], "little")
+        value = value * _FACTOR & _MASK32
+    value = (value ^ value >> 13) * _FACTOR & _MASK32
+    return (value ^ value >> 15) & _MASK31
+
+
+class TopicPartitioner:
+    """Chooses among the partitions of one topic."""
+
+    __slots__ = ("_batch_bytes", "_current", "_dice", "_hash", "_hashes", "_left", "_own", "count")
+
+    def __init__(
+        self,
+        count: int,
+        batch_bytes: int,
+        hashing: Hashing,
+        own: Partitioner | None,
+        dice: random.Random,
+    ) -> None:
+        self.count = count
+        self._batch_bytes = self._left = batch_bytes
+        self._hash = murmur2 if hashing is Hashing.MURMUR2 else zlib.crc32
+        self._hashes: dict[bytes, int] = {}
+        self._own = own
+        self._dice = dice
+        self._current = dice.randrange(count)
+
+    def choose(self, key: bytes | None, size: int) -> int:
+        """The partition of a message of `size` bytes."""
+        if self._own is not None:
+            number = self._own(key, self.count)
+            if not 0 <= number < self.count:
+                raise ClientError(f"the partitioner chose {number} of {self.count} partitions")
+            return number
+        if key is not None:
+            found = self._hashes.get(key)
+            if found is None:
+                if len(self._hashes) >= KEYS_KEPT:
+                    self._hashes.clear()
+                found = self._hashes[key] = self._hash(key)
+            return found % self.count
+        if self._left <= 0:
+            self._turn()
+        self._left -= size
+        return self._current
+
+    def _turn(self) -> None:
+        self._left = self._batch_bytes
+        if self.count > 1:
+            step = self._dice.randrange(1, self.count)
+            self._current = (self._current + step) % self.count

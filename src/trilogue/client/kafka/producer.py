@@ -1,0 +1,226 @@
+"""What the application sends with: takes messages, chooses their partitions, tells where they are.
+
+See accumulator.py for how they wait, and sender.py for how they go.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from typing import Final
+
+from trilogue.client.closing import Closing
+from trilogue.client.errors import ClientError
+from trilogue.client.kafka.accumulator import Accumulator
+from trilogue.client.kafka.batch import Draft, Headers, Sent, encoded_headers, record_size
+from trilogue.client.kafka.cluster import KafkaCluster, TopicView
+from trilogue.client.kafka.errors import (
+    ClosedError,
+    KafkaError,
+    MessageTooLarge,
+    QueueFull,
+    TimedOut,
+)
+from trilogue.client.kafka.options import ProducerOptions, WhenFull
+from trilogue.client.kafka.partitioner import TopicPartitioner
+from trilogue.client.kafka.sender import Sender
+from trilogue.entry.entry import HEADER_SIZE
+from trilogue.wire.kafka.errors import ErrorCode
+
+Octets = bytes | bytearray | memoryview | str | None
+HeaderPairs = Mapping[str, bytes | None] | Iterable[tuple[str, bytes | None]]
+FRESH_AT_MOST: Final = 1000
+"""Topics whose partitions are looked at again from time to time."""
+
+
+class Producer(Closing):
+    """Sends messages; made by `KafkaClient.producer`."""
+
+    def __init__(
+        self,
+        cluster: KafkaCluster,
+        options: ProducerOptions,
+        lane: str,
+        dice: random.Random,
+        clock: Callable[[], float],
+    ) -> None:
+        self.options = options
+        self._cluster = cluster
+        self._dice = dice
+        self._clock = clock
+        self._loop = asyncio.get_running_loop()
+        self._accumulator = Accumulator(options)
+        self._sender = Sender(cluster, self._accumulator, options, lane)
+        self._partitioners: dict[str, TopicPartitioner] = {}
+        self._fresh = self._loop.call_later(options.metadata_age_s, self._look_again)
+        self._closing: asyncio.Task[None] | None = None
+
+    @property
+    def closed(self) -> bool:
+        """Whether it takes no more messages."""
+        return self._closing is not None
+
+    @property
+    def bytes_waiting(self) -> int:
+        """Memory of messages whose fate is not known."""
+        return self._accumulator.room.used
+
+    async def send(
+        self,
+        topic: str,
+        value: Octets,
+        *,
+        key: Octets = None,
+        headers: HeaderPairs = (),
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+    ) -> Sent:
+        """Send a message and wait until it is stored.
+
+        KafkaError where the server refuses it; TimedOut leaves open whether it is stored; with
+        acks=0 nobody ever says.
+        """
+        return await (
+            await self.submit(
+                topic, value, key=key, headers=headers, partition=partition,
+                timestamp_ms=timestamp_ms,
+            )
+        )  # fmt: skip
+
+    async def submit(
+        self,
+        topic: str,
+        value: Octets,
+        *,
+        key: Octets = None,
+        headers: HeaderPairs = (),
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+    ) -> asyncio.Future[Sent]:
+        """Hand a message over and go on: waits only for room, where it is stored is the future's.
+
+        None as value is a tombstone. What the client itself refuses is raised here:
+        MessageTooLarge, QueueFull, TimedOut (no room, or no such topic, within `max_wait_s`),
+        ClosedError; KafkaError for a topic that cannot be.
+        """
+        if self._closing is not None:
+            raise ClosedError("the producer is closed")
+        key, value = _octets(key), _octets(value)
+        packed: Headers = ()
+        if headers:
+            packed = encoded_headers(headers.items() if isinstance(headers, Mapping) else headers)
+        size = record_size(key, value, packed)
+        if size + HEADER_SIZE > self.options.max_request_bytes:
+            raise MessageTooLarge(f"{size} bytes, at most {self.options.max_request_bytes}")
+        view = self._cluster.topics.get(topic)
+        if view is None:
+            view = await self._known(topic)
+        accumulator = self._accumulator
+        if not accumulator.room.take(size):
+            await self._wait_for_room(size)
+        try:
+            number = self._choose(topic, len(view.leaders), key, size, partition)
+            queue = accumulator.queue(topic, number)
+            now_ms = int(self._clock() * 1000) if timestamp_ms is None else timestamp_ms
+            draft = Draft(key, value, packed, now_ms, size)
+            future, is_full = accumulator.append(queue, draft, self._loop.time())
+        except BaseException:
+            accumulator.room.give(size)
+            raise
+        if is_full:
+            self._sender.ready(queue)
+            await asyncio.sleep(0)  # who submits in a loop lets nobody else have a turn
+        elif not self.options.linger_s:
+            self._sender.ready(queue)
+        else:
+            self._sender.ripening()
+        return future
+
+    def _choose(
+        self, topic: str, count: int, key: bytes | None, size: int, partition: int | None
+    ) -> int:
+        if partition is not None:
+            if not 0 <= partition < count:
+                raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{topic}-{partition}")
+            return partition
+        chooser = self._partitioners.get(topic)
+        if chooser is None or chooser.count != count:
+            options = self.options
+            chooser = self._partitioners[topic] = TopicPartitioner(
+                count, options.batch_bytes, options.hashing, options.partitioner, self._dice
+            )
+        return chooser.choose(key, size)
+
+    async def _known(self, topic: str) -> TopicView:
+        """What there is to know of a topic before anything can be sent to it."""
+        try:
+            async with asyncio.timeout(self.options.max_wait_s):
+                return await self._cluster.view(topic, create=self.options.create_topics)
+        except TimeoutError:
+            raise TimedOut(f"nobody knows topic {topic}") from None
+
+    async def _wait_for_room(self, size: int) -> None:
+        if self.options.when_full is WhenFull.RAISE:
+            raise QueueFull(f"{self.bytes_waiting} bytes wait to be sent")
+        try:
+            async with asyncio.timeout(self.options.max_wait_s):
+                await self._accumulator.room.wait(size)
+        except TimeoutError:
+            raise TimedOut(f"no room for {size} bytes") from None
+        if self._closing is not None:
+            self._accumulator.room.give(size)
+            raise ClosedError("the producer is closed")
+
+    async def partitions(self, topic: str) -> int:
+        """How many partitions a topic has."""
+        return len((await self._known(topic)).leaders)
+
+    async def flush(self) -> None:
+        """Send what waits, and wait until the fate of everything submitted so far is known."""
+        waiting = self._accumulator.unsettled()
+        if not waiting:
+            return
+        self._sender.hurry += 1
+        try:
+            for queue in self._accumulator.queues.values():
+                if queue.batches:
+                    self._sender.ready(queue)
+            await asyncio.wait([batch.wait() for batch in waiting])
+        finally:
+            self._sender.hurry -= 1
+
+    async def close(self) -> None:
+        """Wait for what is under way (`close_timeout_s`), then give the rest up."""
+        if self._closing is None:
+            self._closing = self._loop.create_task(self._close())
+        await asyncio.shield(self._closing)
+
+    async def _close(self) -> None:
+        self._fresh.cancel()
+        problem = ClosedError("the producer is closed")
+        self._accumulator.room.fail(problem)
+        try:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(self.options.close_timeout_s):
+                    await self.flush()
+        finally:
+            await self._sender.end(problem)
+
+    def _look_again(self) -> None:
+        """Topics may have grown: ask about them now and then."""
+        self._sender.tasks.spawn(self._refresh())
+        self._fresh = self._loop.call_later(self.options.metadata_age_s, self._look_again)
+
+    async def _refresh(self) -> None:
+        topics = {topic for topic, _ in self._accumulator.queues}
+        for topic in sorted(topics)[:FRESH_AT_MOST]:
+            with suppress(ClientError):
+                await self._cluster.refresh([topic])
+
+
+def _octets(value: Octets) -> bytes | None:
+    if value is None or type(value) is bytes:
+        return value
+    return value.encode() if isinstance(value, str) else bytes(value)

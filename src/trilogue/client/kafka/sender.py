@@ -1,0 +1,453 @@
+"""Sends what the accumulator holds: partition -> node -> one Produce with all ready batches.
+
+In each round every node that may get a request gets one, with a batch of each of its partitions
+that has one ready (seed 003: <partition, deque of batches> becomes <node, list of batches>). There
+is no thread and no task that does it: whatever makes a batch ready, or a node free, asks for a
+round in the loop's next turn.
+
+What is refused or lost is sent again where that makes sense, under the same sequence numbers.
+Three answers are about these numbers (KIP-360, wire facts):
+
+    45 OUT_OF_ORDER_SEQUENCE_NUMBER  something before it is missing: its turn comes again. If
+                                     nothing is, the server has lost count: a new epoch from 0
+    59 UNKNOWN_PRODUCER_ID           the server has forgotten us: likewise
+    46 DUPLICATE_SEQUENCE_NUMBER     it is stored, and so long ago that nobody knows where
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+from typing import Any, Final
+
+from trilogue.client.errors import ClientError, ConnectionLost, Unsupported
+from trilogue.client.kafka.accumulator import Accumulator, Queue
+from trilogue.client.kafka.batch import NOBODY, UNKNOWN_OFFSET, Batch, Identity
+from trilogue.client.kafka.cluster import KafkaCluster
+from trilogue.client.kafka.connection import KafkaConnection
+from trilogue.client.kafka.errors import KafkaError, TimedOut, refuse
+from trilogue.client.kafka.options import Acks, Compression, ProducerOptions
+from trilogue.client.tasks import Tasks
+from trilogue.wire.errors import WireError
+from trilogue.wire.kafka.errors import ErrorCode
+from trilogue.wire.kafka.produce import (
+    PartitionProduceData,
+    PartitionProduceResponse,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceData,
+)
+from trilogue.wire.kafka.transactions import InitProducerIdRequest, InitProducerIdResponse
+
+PRODUCE: Final = 0
+BY_NAME: Final = 12
+BATCHES_SINCE, ZSTD_SINCE, CLIENT_WAITS_SINCE = 3, 7, 6
+"""Versions of Produce: record batches; zstd; where the client keeps the throttle time (KIP-219)."""
+MOVED: Final = frozenset(
+    {
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.LEADER_NOT_AVAILABLE,
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.FENCED_LEADER_EPOCH,
+        ErrorCode.UNKNOWN_LEADER_EPOCH,
+        ErrorCode.KAFKA_STORAGE_ERROR,
+        ErrorCode.UNKNOWN_TOPIC_ID,
+    }
+)
+LOST_COUNT: Final = frozenset(
+    {ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.UNKNOWN_PRODUCER_ID}
+)
+TOO_LARGE: Final = frozenset({ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE})
+FOR_GOOD: Final = frozenset(
+    {
+        ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+        ErrorCode.INVALID_TOPIC_EXCEPTION,
+        ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+    }
+)
+LONGEST_PAUSE_S: Final = 1.0
+
+
+class NodeState:
+    """What is known of sending to one node."""
+
+    __slots__ = ("in_flight", "is_connecting", "not_before")
+
+    def __init__(self) -> None:
+        self.in_flight = 0
+        self.is_connecting = False
+        self.not_before = 0.0
+
+
+class Sender:
+    """The requests of one producer."""
+
+    def __init__(
+        self, cluster: KafkaCluster, accumulator: Accumulator, options: ProducerOptions, lane: str
+    ) -> None:
+        self._cluster = cluster
+        self._accumulator = accumulator
+        self._options = options
+        self._lane = lane
+        self._loop = asyncio.get_running_loop()
+        self.tasks = Tasks()
+        self.identity = NOBODY
+        self.hurry = 0
+        """How many wait for everything to be sent: then nothing lingers."""
+        self._ready: dict[Queue, None] = {}
+        self._paused: dict[Queue, float] = {}
+        self._nodes: dict[int, NodeState] = {}
+        self._learning: set[str] = set()
+        self._is_asking = False
+        self._is_woken = False
+        self._timer: asyncio.TimerHandle | None = None
+        self._closed = False
+
+    # When to send.
+
+    def ready(self, queue: Queue) -> None:
+        """A queue may have something to send."""
+        self._ready[queue] = None
+        self.wake()
+
+    def ripening(self) -> None:
+        """A batch has begun to linger."""
+        if self._timer is None:
+            self._set_timer(self._loop.time())
+
+    def wake(self) -> None:
+        """Look in the loop's next turn at what can be sent."""
+        if not self._is_woken and not self._closed:
+            self._is_woken = True
+            self._loop.call_soon(self._pump)
+
+    def _pump(self) -> None:
+        self._is_woken = False
+        if self._closed:
+            return
+        now = self._loop.time()
+        for queue in self._accumulator.ripe(now):
+            self._ready[queue] = None
+        for queue, batch in list(self._accumulator.expired(now)):
+            self._fail(queue, batch, _late(batch))
+        for queue in [queue for queue, until in self._paused.items() if until <= now]:
+            del self._paused[queue]
+            self._ready[queue] = None
+        if self._ready and (self._has_identity() or not self._accumulator.is_idempotent):
+            while self._round(now):
+                pass
+        self._set_timer(now)
+
+    def _set_timer(self, now: float) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        times = [*self._paused.values()]
+        times += [node.not_before for node in self._nodes.values() if node.not_before > now]
+        for time in (self._accumulator.next_ripe, self._accumulator.next_expiry):
+            if time is not None:
+                times.append(time)
+        if times:
+            self._timer = self._loop.call_at(max(now, min(times)), self._on_timer)
+
+    def _on_timer(self) -> None:
+        self._timer = None
+        self._pump()
+
+    # A round: one request for each node that may get one.
+
+    def _round(self, now: float) -> bool:
+        by_node: dict[int, list[Queue]] = {}
+        hurry, limit = self.hurry > 0, self._options.max_in_flight
+        for queue in list(self._ready):
+            if not queue.is_ready(now, limit, hurry=hurry):
+                del self._ready[queue]  # whatever makes it ready says so
+            elif queue.wants_new_identity:
+                self.identity = NOBODY
+                self._has_identity()
+            else:
+                leader = self._leader(queue)
+                if leader is not None:
+                    by_node.setdefault(leader, []).append(queue)
+        sent = False
+        for number, queues in by_node.items():
+            connection = self._free(number, now)
+            if connection is not None:
+                sent = self._send(number, connection, queues) or sent
+        return sent
+
+    def _leader(self, queue: Queue) -> int | None:
+        view = self._cluster.topics.get(queue.topic)
+        leader = None if view is None else view.leaders.get(queue.partition)
+        if leader is None and queue.topic not in self._learning:
+            self._learning.add(queue.topic)
+            self.tasks.spawn(self._learn(queue.topic))
+        return leader
+
+    async def _learn(self, topic: str) -> None:
+        """Find out who leads the partitions of a topic."""
+        try:
+            await self._cluster.refresh([topic], create=self._options.create_topics)
+        except KafkaError as problem:
+            if problem.error in FOR_GOOD:
+                self._fail_all(problem, topic)
+            await asyncio.sleep(self._options.retry_pause_s)
+        except ClientError:
+            await asyncio.sleep(self._options.retry_pause_s)
+        finally:
+            self._learning.discard(topic)
+        self.wake()
+
+    def _free(self, number: int, now: float) -> KafkaConnection | None:
+        """The connection to a node, if it may get one more request now."""
+        node = self._nodes.get(number)
+        if node is None:
+            node = self._nodes[number] = NodeState()
+        if node.in_flight >= self._options.max_in_flight or node.not_before > now:
+            return None
+        connection = self._cluster.peek(number, self._lane)
+        if connection is None:
+            if not node.is_connecting:
+                node.is_connecting = True
+                self.tasks.spawn(self._connect(number, node))
+            return None
+        if connection.is_backed_up and not node.is_connecting:
+            node.is_connecting = True
+            self.tasks.spawn(self._wait_for_room(connection, node))
+        return None if connection.is_backed_up else connection
+
+    async def _connect(self, number: int, node: NodeState) -> None:
+        try:
+            await self._cluster.node(number, self._lane)
+        except ClientError:
+            node.not_before = self._loop.time() + self._options.retry_pause_s
+            for queue in self._ready:  # perhaps somebody else leads them by now
+                self._cluster.forget(queue.topic)
+        finally:
+            node.is_connecting = False
+        self.wake()
+
+    async def _wait_for_room(self, connection: KafkaConnection, node: NodeState) -> None:
+        await connection.drained()
+        node.is_connecting = False
+        self.wake()
+
+    def _send(self, number: int, connection: KafkaConnection, queues: list[Queue]) -> bool:
+        """Send one request with the first batch of each queue, as far as they fit."""
+        version = self._version(connection)
+        if isinstance(version, Unsupported):
+            for queue in queues:
+                self._fail_queue(queue, version)
+            return False
+        sent: list[tuple[Queue, Batch]] = []
+        size, limit = 0, self._options.max_request_bytes
+        for queue in queues:
+            first = queue.batches[0]
+            if sent and size + first.size > limit:
+                break
+            size += first.size
+            sent.append((queue, queue.take(self.identity, self._options.compression)))
+        request = self._request(sent)
+        try:
+            if self._options.acks is Acks.NONE:
+                connection.write(PRODUCE, version, request)
+                for queue, batch in sent:
+                    self._succeed(queue, batch, UNKNOWN_OFFSET, -1)
+                return True
+            timeout_s = self._cluster.timeout_s
+            answer = connection.start(PRODUCE, version, request, timeout_s)
+        except ConnectionLost as lost:
+            self._lost(sent, lost)
+            return False
+        self._nodes[number].in_flight += 1
+        answer.add_done_callback(functools.partial(self._answered, number, sent, version))
+        return True
+
+    def _version(self, connection: KafkaConnection) -> int | Unsupported:
+        try:
+            version = connection.version(PRODUCE, BY_NAME)
+        except Unsupported as problem:
+            return problem
+        if version < BATCHES_SINCE:
+            return Unsupported("the server is older than 0.11: it takes no record batches")
+        if self._options.compression is Compression.ZSTD and version < ZSTD_SINCE:
+            return Unsupported("the server is older than 2.1: it takes no zstd")
+        return version
+
+    def _request(self, sent: list[tuple[Queue, Batch]]) -> ProduceRequest:
+        topics: dict[str, list[PartitionProduceData]] = {}
+        for queue, batch in sent:
+            assert batch.data is not None
+            topics.setdefault(queue.topic, []).append(
+                PartitionProduceData(index=queue.partition, records=[batch.data])
+            )
+        return ProduceRequest(
+            transactional_id=None,
+            acks=self._options.acks,
+            timeout_ms=int(self._cluster.timeout_s * 1000),
+            topic_data=[
+                TopicProduceData(name=topic, partition_data=rows) for topic, rows in topics.items()
+            ],
+        )
+
+    # What becomes of it.
+
+    def _answered(
+        self,
+        number: int,
+        sent: list[tuple[Queue, Batch]],
+        version: int,
+        answer: asyncio.Future[Any],
+    ) -> None:
+        node = self._nodes[number]
+        node.in_flight -= 1
+        if answer.cancelled() or self._closed:
+            return
+        problem = answer.exception()
+        if problem is not None:
+            self._lost(sent, problem)
+            return
+        response: ProduceResponse = answer.result()
+        if response.throttle_time_ms and version >= CLIENT_WAITS_SINCE:
+            node.not_before = self._loop.time() + response.throttle_time_ms / 1000
+        rows = {
+            (topic.name, row.index): row
+            for topic in response.responses
+            for row in topic.partition_responses
+        }
+        for queue, batch in sent:
+            row = rows.get((queue.topic, queue.partition))
+            if row is None:
+                self._again(queue, batch, WireError("an answer without this partition"))
+            elif not row.error_code:
+                self._succeed(queue, batch, row.base_offset, row.log_append_time_ms)
+            else:
+                self._refused(queue, batch, row)
+        self.wake()
+
+    def _lost(self, sent: list[tuple[Queue, Batch]], problem: BaseException) -> None:
+        """The connection broke: whether it is stored is not known."""
+        for queue, batch in sent:
+            self._cluster.forget(queue.topic)
+            self._again(queue, batch, problem)
+        self.wake()
+
+    def _succeed(self, queue: Queue, batch: Batch, offset: int, append_time: int) -> None:
+        queue.in_flight.remove(batch)
+        self._accumulator.settled(batch)
+        batch.succeed(offset, append_time)
+        if queue.batches:
+            self._ready[queue] = None
+
+    def _refused(self, queue: Queue, batch: Batch, row: PartitionProduceResponse) -> None:
+        about = f"produce to {queue.topic}-{queue.partition}"
+        problem = KafkaError(row.error_code, about, row.error_message)
+        error = problem.error
+        if error is ErrorCode.DUPLICATE_SEQUENCE_NUMBER and queue.is_idempotent:
+            self._succeed(queue, batch, UNKNOWN_OFFSET, -1)
+        elif error in TOO_LARGE and batch.count > 1:
+            self._accumulator.split(queue, batch)
+            self._ready[queue] = None
+        elif error in LOST_COUNT and queue.is_idempotent:
+            queue.renumber = queue.renumber or queue.is_first(batch)
+            self._again(queue, batch, problem)
+        elif problem.retriable:
+            if error in MOVED:
+                self._cluster.forget(queue.topic)
+            self._again(queue, batch, problem)
+        else:
+            self._fail(queue, batch, problem)
+
+    def _again(self, queue: Queue, batch: Batch, problem: BaseException) -> None:
+        """Send it again in a while, if there is time left."""
+        now = self._loop.time()
+        if batch.expires_at <= now:
+            self._fail(queue, batch, _late(batch, problem))
+            return
+        pause = self._options.retry_pause_s * 2 ** min(batch.attempts - 1, 10)
+        batch.not_before = now + min(pause, max(LONGEST_PAUSE_S, self._options.retry_pause_s))
+        queue.back(batch)
+        self._ready.pop(queue, None)
+        self._paused[queue] = queue.batches[0].not_before
+
+    def _fail(self, queue: Queue, batch: Batch, problem: Exception) -> None:
+        if batch in queue.in_flight:
+            queue.in_flight.remove(batch)
+        self._accumulator.settled(batch)
+        batch.fail(problem)
+        if queue.batches:
+            self._ready[queue] = None
+            self.wake()
+
+    def _fail_queue(self, queue: Queue, problem: Exception) -> None:
+        """Give up what waits in a queue."""
+        batches, queue.open = list(queue.batches), None
+        queue.batches.clear()
+        for batch in batches:
+            self._fail(queue, batch, problem)
+
+    def _fail_all(self, problem: Exception, topic: str | None = None) -> None:
+        """Give up what waits, for all topics or for one."""
+        for queue in self._accumulator.queues.values():
+            if topic is None or queue.topic == topic:
+                self._fail_queue(queue, problem)
+
+    # Who we are.
+
+    def _has_identity(self) -> bool:
+        if self.identity is not NOBODY or not self._accumulator.is_idempotent:
+            return True
+        if not self._is_asking:
+            self._is_asking = True
+            self.tasks.spawn(self._identify())
+        return False
+
+    async def _identify(self) -> None:
+        """Ask for a producer id until there is one."""
+        try:
+            connection = await self._cluster.any_connection()
+            answer: InitProducerIdResponse = await connection.request(
+                InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=-1)
+            )
+            refuse(answer.error_code, "producer id")
+            self.identity = Identity(answer.producer_id, answer.producer_epoch)
+        except Unsupported as problem:
+            if self._options.idempotent:
+                self._fail_all(problem)
+            else:  # nobody insisted
+                self._accumulator.is_idempotent = False
+                for queue in self._accumulator.queues.values():
+                    queue.is_idempotent = False
+        except KafkaError as problem:
+            if not problem.retriable:
+                self._fail_all(problem)
+            await asyncio.sleep(self._options.retry_pause_s)
+        except ConnectionLost:
+            await asyncio.sleep(self._options.retry_pause_s)
+        finally:
+            self._is_asking = False
+        self.wake()
+
+    # The end.
+
+    async def end(self, problem: Exception) -> None:
+        """Give up what is not settled, and the connections."""
+        self._closed = True
+        if self._timer is not None:
+            self._timer.cancel()
+        await self.tasks.end()
+        for queue in self._accumulator.queues.values():
+            in_flight, queue.in_flight = queue.in_flight, []
+            for batch in in_flight:
+                self._accumulator.settled(batch)
+                batch.fail(problem)
+            self._fail_queue(queue, problem)
+        for number in self._nodes:
+            connection = self._cluster.peek(number, self._lane)
+            if connection is not None:
+                connection.close()
+
+
+def _late(batch: Batch, problem: BaseException | None = None) -> TimedOut:
+    why = f": {problem}" if problem is not None else ""
+    return TimedOut(f"not stored in time, {batch.topic}-{batch.partition}{why}")
