@@ -31,7 +31,15 @@ from trilogue.entry.convert import (
 )
 from trilogue.entry.convert import pulsar_sections as convert_for_pulsar
 from trilogue.entry.convert import tubemq_messages as convert_for_tubemq
-from trilogue.entry.entry import CODEC_MASK, HEADER_SIZE, EntryHeader, Format
+from trilogue.entry.entry import (
+    CODEC_MASK,
+    HEADER_SIZE,
+    Codec,
+    EntryHeader,
+    Format,
+    UnsupportedCompression,
+)
+from trilogue.entry.kafka_legacy import downgrade
 from trilogue.entry.walk import formats_in, read_header, walk_headers
 
 log = logging.getLogger(__name__)
@@ -48,7 +56,8 @@ _COUNT_AT: Final = 57  # of an entry: how many messages it has
 _KEPT_OVERHEAD: Final = 500  # bytes that keeping one conversion takes beside its own
 _MESSAGE_OVERHEAD: Final = 200  # bytes that an object of one message takes beside its data
 
-_Key = tuple[int, int, Format, int]  # partition id, first offset, for whom, limit
+# Partition id, first offset, for whom, and a limit; for Kafka's old clients their magic.
+_Key = tuple[int, int, Format, int]
 _Value = Batch | list[Section | Skipped] | list[TubeMessage | Skipped]
 
 
@@ -92,6 +101,80 @@ class Conversions:
                     return found
                 found.append(entry)
         return found
+
+    def for_old_kafka(
+        self,
+        partition_id: int,
+        parts: Iterable[Buffer],
+        room: int,
+        *,
+        magic: int,
+        from_offset: int,
+        keep: bool,
+    ) -> tuple[list[Buffer], int]:
+        """Convert whole entries into messages of magic 0 or 1, and say which offset comes next.
+
+        At most `room` bytes, the first message or wrapper in any case. Nothing comes of markers and
+        of what Kafka's clients cannot get at all. Raises UnsupportedCompression when the first
+        entry that has something is a batch in zstd; before a later one it ends (KIP-110, KIP-283).
+        """
+        found: list[Buffer] = []
+        size, next_offset = 0, from_offset
+        for part in parts:
+            view = memoryview(part)
+            for pos, length, base_offset, last_offset_delta, *_ in walk_headers(view):
+                end = base_offset + last_offset_delta + 1
+                if end <= from_offset:
+                    continue
+                entry = view[pos : pos + length]
+                left = room - size
+                try:
+                    messages, next_offset_here = self._old_messages(
+                        partition_id, entry, left, magic, from_offset, keep=keep
+                    )
+                except UnsupportedCompression:
+                    if found:
+                        return found, next_offset
+                    raise
+                size += len(messages)
+                if size > room and found:
+                    return found, next_offset
+                if len(messages):
+                    found.append(messages)
+                next_offset = next_offset_here
+                if next_offset < end:
+                    return found, next_offset
+        return found, next_offset
+
+    def _old_messages(
+        self,
+        partition_id: int,
+        entry: Buffer,
+        room: int,
+        magic: int,
+        from_offset: int,
+        *,
+        keep: bool,
+    ) -> tuple[Buffer, int]:
+        """Convert one entry; kept is what comes of all of it."""
+        header = read_header(entry)
+        key = (partition_id, header.base_offset, Format.KAFKA, magic)
+        end = header.last_offset + 1
+        is_whole = from_offset <= header.base_offset
+        found = self._look_up(key) if keep and is_whole else None
+        if isinstance(found, Batch) and len(found.data) <= room:
+            return found.data, end
+        zstd_as = None
+        if header.format is not Format.KAFKA:
+            entry = self._batch(partition_id, entry, keep=keep)
+            header = read_header(entry)
+            zstd_as = Codec.GZIP  # its producer's choice, which no rule of Kafka's is about
+        messages, next_offset = downgrade(
+            entry, header, magic=magic, from_offset=from_offset, room=room, zstd_as=zstd_as
+        )
+        if is_whole and next_offset == end:
+            self._made(key, Batch(messages), len(messages), keep=keep)
+        return messages, next_offset
 
     def for_pulsar(
         self, partition_id: int, entry: Buffer, header: EntryHeader, limit: int, *, keep: bool

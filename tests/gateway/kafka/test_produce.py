@@ -374,17 +374,3 @@ async def test_one_bad_partition_does_not_spoil_the_others():
 
         codes = [(each.index, each.error_code) for each in answer.partition_responses]
         assert codes == [(0, 0), (1, 87), (9, 3), (2, 0)]
-
-
-@pytest.mark.parametrize("version", [0, 1, 2])
-@on_loop
-async def test_message_sets_close_the_connection(version, caplog):
-    """The issue: advertised from 0, but v0-v2 close the connection until they are converted."""
-    async with Rig() as rig:
-        rig.topic("t")
-        peer = rig.peer()
-
-        peer.send(request("t", batch("a")), version)
-
-        assert peer.is_cut
-        assert caplog.messages == ["request.not_served"]

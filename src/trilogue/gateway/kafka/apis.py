@@ -1,9 +1,6 @@
 """THE TABLE: every request that the Kafka door serves. What is not a row here is not served.
 
-`served` is the range of versions that are decoded and answered; `advertised_min` is what
-ApiVersions tells as the lowest one. They differ in one row: librdkafka compresses only for brokers
-that say Produce 0, but message sets (v0-v2) are not converted yet, so those versions close the
-connection.
+`served` is the range of versions that are decoded and answered, and what ApiVersions tells.
 
 `told` is false where a request is served and ApiVersions is silent about it, so that clients do not
 ask: telemetry, as with a Kafka that has nobody to receive it.
@@ -24,19 +21,20 @@ from trilogue.broker.access import Operation, ResourceKind
 from trilogue.gateway.kafka import (
     api_versions,
     cluster,
-    delete_groups,
+    config_resources,
     configs,
     consumer_groups,
-    describe_groups,
+    delete_groups,
     delete_records,
     describe_consumer_groups,
+    describe_groups,
     describe_producers,
     describe_transactions,
     elections,
     fetch,
-    list_groups,
     groups,
     leader_epochs,
+    list_groups,
     list_offsets,
     list_transactions,
     log_dirs,
@@ -72,7 +70,6 @@ class Row(NamedTuple):
     handler: Handler
     resource: ResourceKind
     operation: Operation
-    advertised_min: int
     frame_bytes_max: int
     told: bool = True
 
@@ -89,15 +86,11 @@ def _row(
     resource: ResourceKind,
     operation: Operation,
     *,
-    advertised_min: int | None = None,
     frame_bytes_max: int = 8 * MIB,
     told: bool = True,
 ) -> Row:
     request, response = MESSAGES[key]
-    low = served[0] if advertised_min is None else advertised_min
-    return Row(
-        key, request, response, served, handler, resource, operation, low, frame_bytes_max, told
-    )
+    return Row(key, request, response, served, handler, resource, operation, frame_bytes_max, told)
 
 
 TOPIC, GROUP, CLUSTER = ResourceKind.TOPIC, ResourceKind.GROUP, ResourceKind.CLUSTER
@@ -106,12 +99,10 @@ READ, WRITE, DESCRIBE = Operation.READ, Operation.WRITE, Operation.DESCRIBE
 CREATE, DELETE, ALTER = Operation.CREATE, Operation.DELETE, Operation.ALTER
 
 TABLE: tuple[Row, ...] = (
-    _row(0, (3, 13), produce.handle, TOPIC, WRITE, advertised_min=0, frame_bytes_max=GIB),
-    _row(1, (4, 18), fetch.handle, TOPIC, READ),
+    _row(0, (0, 13), produce.handle, TOPIC, WRITE, frame_bytes_max=GIB),
+    _row(1, (0, 18), fetch.handle, TOPIC, READ),
     _row(2, (0, 11), list_offsets.handle, TOPIC, DESCRIBE),
     _row(3, (0, 13), metadata.handle, TOPIC, DESCRIBE),
-    _row(15, (0, 6), describe_groups.handle, GROUP, DESCRIBE),
-    _row(16, (0, 5), list_groups.handle, CLUSTER, DESCRIBE),
     _row(8, (0, 10), offsets.commit, GROUP, READ),
     _row(9, (0, 10), offsets.fetch, GROUP, DESCRIBE),
     _row(10, (0, 6), groups.find_coordinator, GROUP, DESCRIBE),
@@ -119,24 +110,26 @@ TABLE: tuple[Row, ...] = (
     _row(12, (0, 4), groups.heartbeat, GROUP, READ),
     _row(13, (0, 5), groups.leave, GROUP, READ),
     _row(14, (0, 5), groups.sync, GROUP, READ, frame_bytes_max=GROUP_BYTES),
+    _row(15, (0, 6), describe_groups.handle, GROUP, DESCRIBE),
+    _row(16, (0, 5), list_groups.handle, CLUSTER, DESCRIBE),
     # Asked before anybody can have logged in, so its handler asks for no access.
     _row(18, (0, 4), api_versions.handle, CLUSTER, DESCRIBE),
     _row(19, (0, 7), topics.create, TOPIC, CREATE),
     _row(20, (0, 6), topics.delete, TOPIC, DELETE),
     _row(21, (0, 2), delete_records.handle, TOPIC, DELETE),
-    _row(42, (0, 2), delete_groups.handle, GROUP, DELETE),
     _row(22, (0, 5), transactions.init_producer_id, CLUSTER, Operation.IDEMPOTENT_WRITE),
     _row(23, (0, 4), leader_epochs.handle, TOPIC, DESCRIBE),
     _row(32, (0, 4), configs.describe, TOPIC, Operation.DESCRIBE_SETTINGS),
     _row(33, (0, 2), configs.alter, TOPIC, Operation.ALTER_SETTINGS),
-    _row(47, (0, 0), delete_groups.positions, GROUP, DELETE),
     _row(34, (0, 2), log_dirs.alter, CLUSTER, ALTER),
     _row(35, (0, 5), log_dirs.describe, CLUSTER, DESCRIBE),
     _row(37, (0, 3), partitions.create, TOPIC, ALTER),
+    _row(42, (0, 2), delete_groups.handle, GROUP, DELETE),
     _row(43, (0, 2), elections.handle, CLUSTER, ALTER),
     _row(44, (0, 1), configs.alter_incrementally, TOPIC, Operation.ALTER_SETTINGS),
     _row(45, (0, 1), reassignments.alter, CLUSTER, ALTER),
     _row(46, (0, 0), reassignments.list_moves, CLUSTER, DESCRIBE),
+    _row(47, (0, 0), delete_groups.positions, GROUP, DELETE),
     _row(60, (0, 2), cluster.handle, CLUSTER, DESCRIBE),
     _row(61, (0, 0), describe_producers.handle, TOPIC, READ),
     _row(65, (0, 0), describe_transactions.handle, TRANSACTION, DESCRIBE),
@@ -145,6 +138,7 @@ TABLE: tuple[Row, ...] = (
     _row(69, (0, 1), describe_consumer_groups.handle, GROUP, DESCRIBE),
     _row(71, (0, 0), telemetry.subscriptions, CLUSTER, DESCRIBE, told=False),
     _row(72, (0, 0), telemetry.push, CLUSTER, DESCRIBE, told=False),
+    _row(74, (0, 1), config_resources.handle, CLUSTER, Operation.DESCRIBE_SETTINGS),
     _row(75, (0, 0), topic_partitions.handle, TOPIC, DESCRIBE),
 )
 
@@ -186,7 +180,7 @@ def _find(number: int) -> Api | None:
 def advertised() -> list[ApiVersion]:
     """What ApiVersions tells."""
     return [
-        ApiVersion(api_key=row.key, min_version=row.advertised_min, max_version=row.served[1])
+        ApiVersion(api_key=row.key, min_version=row.served[0], max_version=row.served[1])
         for row in TABLE
         if row.told
     ]

@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from trilogue.broker.errors import UnsupportedCompression
 from trilogue.gateway.conversions import Conversions
 from trilogue.gateway.stream import Buffer
 
 OLD_UNTIL: Final = 3  # the last version of Fetch that is answered in magic 0 or 1
+TIMES_SINCE: Final = 2  # the first one in magic 1
 
 
 def old_parts(
@@ -28,7 +28,14 @@ def old_parts(
     """Whole messages of at most `room` bytes, the first in any case, and the offset behind them.
 
     No messages and an offset above `from_offset`: nothing up to there can be said in the old
-    formats. `keep` says that the entries are in memory, where none changes.
+    formats. `keep` says that the entries are in memory, where none changes. A first batch in zstd
+    is an UnsupportedCompression.
     """
-    del conversions, partition_id, parts, room, from_offset, keep
-    raise UnsupportedCompression(f"message sets are not converted to yet ({version})")
+    return conversions.for_old_kafka(
+        partition_id,
+        parts,
+        room,
+        magic=0 if version < TIMES_SINCE else 1,
+        from_offset=from_offset,
+        keep=keep,
+    )

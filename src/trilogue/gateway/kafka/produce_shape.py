@@ -26,7 +26,7 @@ from trilogue.broker.errors import BrokerError
 from trilogue.broker.topic import Topic
 from trilogue.gateway.kafka import replies
 from trilogue.gateway.kafka.apis import Api
-from trilogue.gateway.kafka.produce import ZSTD_SINCE, is_zstd
+from trilogue.gateway.kafka.produce import SETS_UNTIL, ZSTD_SINCE, is_zstd, told
 from trilogue.gateway.kafka.shared import Reply, Shared
 from trilogue.wire.kafka.errors import ErrorCode
 from trilogue.wire.kafka.produce import (
@@ -89,6 +89,8 @@ class Shape:
         index, records = found
         try:
             partition = self._topic.partitions[index]
+            if partition.prepares:
+                return None
             appended = partition.append(records, now_ms=door.now_ms())
         except (BrokerError, IndexError):
             return None  # it will be refused once more in the ordinary way, which says why
@@ -149,7 +151,7 @@ class Shape:
         base_offset, append_time_ms, start = numbers
         partition = PartitionProduceResponse(
             index=index,
-            error_code=code,
+            error_code=told(code, self._api.version),
             base_offset=base_offset,
             log_append_time_ms=append_time_ms,
             log_start_offset=start,
@@ -196,6 +198,8 @@ class Shapes:
 
 def prefix_end(api: Api, frame: memoryview, request: ProduceRequest) -> int | None:
     """Where the prefix of a decoded request ends; None if it is not of the simple kind."""
+    if api.version <= SETS_UNTIL:  # what old clients send has to be converted
+        return None
     if len(request.topic_data) != 1 or len(request.topic_data[0].partition_data) != 1:
         return None
     records = request.topic_data[0].partition_data[0].records
