@@ -89,7 +89,7 @@ def test_a_fetch_at_the_end_waits_for_what_comes(server: Server):
         waiting = asyncio.create_task(BatchReader(cluster).fetch("waits", 0, 0, max_wait_ms=9000))
         await BatchWriter(other).send("waits", 0, build_batch(records(1)))
         fetched = await waiting
-        other.close()
+        await other.close()
         return fetched.high_watermark
 
     assert on_cluster(server, work) == 1
