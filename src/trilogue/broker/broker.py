@@ -146,6 +146,7 @@ class Broker:
             new_member_suffix,
             now_ms=now_ms,
             read_wishes=read_wishes,
+            has_positions=lambda name: bool(self.cursors.positions(Protocol.KAFKA, name)),
         )
         self.consumer_groups = ConsumerGroups(settings.consumer_groups, self.groups, self.cluster)
         self.group_admin = GroupAdmin(self.groups, self.cursors, self._remove)

@@ -59,6 +59,8 @@ class GroupSettings:
     member_bytes_max: int = 1 << 20  # of one member's protocols and metadata
     bytes_max: int = 32 << 20  # of all members' metadata, and of an assignment
     groups_max: int = 10_000
+    offset_retention_ms: int = 7 * 24 * 3_600_000  # of positions that nobody reads on from
+    offset_check_ms: int = 600_000  # how often somebody looks for such positions
 
 
 @dataclass(frozen=True, slots=True)

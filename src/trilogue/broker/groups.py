@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
 
-from trilogue.broker.any_group import CLASSIC, CONSUMER, AnyGroup, ReadWishes, unread
+from trilogue.broker.any_group import CLASSIC, AnyGroup, ReadWishes, unread
 from trilogue.broker.cursor import NAME_SIZE_MAX
 from trilogue.broker.errors import (
     BrokerError,
@@ -39,12 +39,14 @@ class Groups:
         *,
         now_ms: Callable[[], int],
         read_wishes: ReadWishes = unread,
+        has_positions: Callable[[str], bool] = lambda _: False,
     ) -> None:
         self.settings = settings
         self.timers = timers
         self.new_member_suffix = new_member_suffix
         self.read_wishes = read_wishes
         self.records = GroupRecords(now_ms)
+        self._has_positions = has_positions
         self._groups: dict[str, AnyGroup] = {}
         self._idle: OrderedDict[str, AnyGroup] = OrderedDict()
 
@@ -159,15 +161,14 @@ class Groups:
     ) -> None:
         """Refuse a commit that its group would not allow; a name without a group is free.
 
-        A member from before a restart hears what makes it join again: of a classic group that its
-        generation is over, of a consumer group (KIP-848) that it is no member.
+        Who speaks as a member of a group that has none, as after a restart, is no member; where
+        nobody ever was one, it is the generation that cannot be. Either makes it join again.
         """
         group = self._groups.get(name)
         if group is not None:
             group.check_commit(member_id, generation, instance_id)
         elif generation >= 0:
-            record = self.records.get(name)
-            if record is not None and record.type == CONSUMER:
+            if self.records.get(name) is not None or self._has_positions(name):
                 raise UnknownMember("the group has no members")
             raise IllegalGeneration("the group has no generation")
 

@@ -36,6 +36,7 @@ from trilogue.node.compacting import Compacting
 from trilogue.node.doors import PlannedDoor, bind_door, plan_doors
 from trilogue.node.expiry import Expiry
 from trilogue.node.flush import Flusher
+from trilogue.node.group_expiry import GroupExpiry
 from trilogue.node.jobs import Helper
 from trilogue.node.kafka_values import obey_limits, tell_addresses, tell_values
 from trilogue.node.lag import Lag
@@ -184,6 +185,10 @@ class Node:
         self.expiry = Expiry(
             self.storage, wall_clock_ms, every_s=settings.seconds("subscriptions.check-every")
         )
+        broker = self.storage.broker
+        self.group_expiry = GroupExpiry(
+            broker, wall_clock_ms, every_s=broker.groups.settings.offset_check_ms / 1_000
+        )
         self.flusher = Flusher(
             self.storage,
             self.helper,
@@ -198,6 +203,7 @@ class Node:
             self.flusher.run(),
             self.flusher.seal_old(),
             self.expiry.run(),
+            self.group_expiry.run(),
             self.retention.run(),
             self._manifests.run(),
             self.compacting.run(),

@@ -15,6 +15,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from trilogue.node.setting import Setting
+from trilogue.node.settings_groups import GROUPS
 from trilogue.node.settings_pulsar import PULSAR
 from trilogue.node.settings_tubemq import TUBEMQ
 from trilogue.node.settings_tubemq_access import TUBEMQ_ACCESS
@@ -358,29 +359,7 @@ TABLE: tuple[Setting, ...] = (
         minimum=64 << 10,
         maximum=1 << 30,
     ),
-    Setting(
-        "groups.initial-delay",
-        Kind.DURATION,
-        "150ms",
-        "How long the first rebalance of an empty group waits for more members; each one that "
-        "comes starts the wait again.",
-        minimum=0,
-        maximum=3_000,
-    ),
-    Setting(
-        "groups.session-timeout-min",
-        Kind.DURATION,
-        "6s",
-        "The shortest session timeout a group member may ask for.",
-        minimum=100,
-    ),
-    Setting(
-        "groups.session-timeout-max",
-        Kind.DURATION,
-        "30min",
-        "The longest session timeout a group member may ask for.",
-        minimum=100,
-    ),
+    *GROUPS,
     *PULSAR,
     *TUBEMQ,
     *TUBEMQ_ACCESS,

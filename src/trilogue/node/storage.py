@@ -220,6 +220,9 @@ def broker_settings(settings: Settings) -> BrokerSettings:
             initial_delay_ms=settings.number("groups.initial-delay"),
             session_timeout_min_ms=settings.number("groups.session-timeout-min"),
             session_timeout_max_ms=settings.number("groups.session-timeout-max"),
+            size_max=settings.number("groups.max-size"),
+            offset_retention_ms=settings.number("groups.offset-retention"),
+            offset_check_ms=settings.number("groups.offset-check"),
         ),
     )
 

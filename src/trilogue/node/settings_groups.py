@@ -1,0 +1,55 @@
+"""Rows of the table of settings that are about groups of readers."""
+
+from __future__ import annotations
+
+from trilogue.node.setting import Setting
+from trilogue.node.values import Kind
+
+GROUPS: tuple[Setting, ...] = (
+    Setting(
+        "groups.initial-delay",
+        Kind.DURATION,
+        "150ms",
+        "How long the first rebalance of an empty group waits for more members; each one that "
+        "comes starts the wait again.",
+        minimum=0,
+        maximum=3_000,
+    ),
+    Setting(
+        "groups.session-timeout-min",
+        Kind.DURATION,
+        "6s",
+        "The shortest session timeout a group member may ask for.",
+        minimum=100,
+    ),
+    Setting(
+        "groups.session-timeout-max",
+        Kind.DURATION,
+        "30min",
+        "The longest session timeout a group member may ask for.",
+        minimum=100,
+    ),
+    Setting(
+        "groups.max-size",
+        Kind.INTEGER,
+        "1000",
+        "How many members one group may have.",
+        minimum=1,
+        maximum=100_000,
+    ),
+    Setting(
+        "groups.offset-retention",
+        Kind.DURATION,
+        "7d",
+        "How long a Kafka group's positions are kept after its last member has gone (or, without "
+        "members, after they were committed). Cursors of other protocols never expire.",
+        minimum=1,
+    ),
+    Setting(
+        "groups.offset-check",
+        Kind.DURATION,
+        "10min",
+        "How often positions whose time is over are looked for.",
+        minimum=10,
+    ),
+)
