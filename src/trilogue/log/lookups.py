@@ -59,6 +59,16 @@ def end_of_epoch(
     return below
 
 
+def epoch_of(offset: int, starts: Sequence[EpochStart], owner_epoch: int) -> int:
+    """Say which of the epochs before the owner's gave out an offset, else the owner's."""
+    found = owner_epoch
+    for epoch, first_offset in reversed(starts):
+        found = epoch
+        if first_offset <= offset:
+            break
+    return found
+
+
 def epochs_within(
     inputs: Sequence[Sequence[EpochStart]], base_offset: int, end_offset: int
 ) -> list[EpochStart]:

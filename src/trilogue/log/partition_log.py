@@ -31,6 +31,7 @@ from trilogue.log.lookups import (
     EpochEnd,
     Later,
     end_of_epoch,
+    epoch_of,
     first_found,
 )
 from trilogue.log.segment import AbortedTransaction, EpochStart
@@ -309,22 +310,18 @@ class PartitionLog:
 
     def wait(self, callback: Callable[[], None]) -> Callable[[], None]:
         """Call once when the high watermark moves; return what takes the wish back."""
-        token = object()
-        self.call(token, callback)
+        self.call(token := object(), callback)
         return lambda: self.call_not(token)
 
     def call(self, who: object, callback: Callable[[], None]) -> None:
-        """Call `who` once when the high watermark or the start moves."""
+        """Call once for `who` when the high watermark or the start moves."""
         if self._waiting is _NOBODY:
             self._waiting = {}
         self._waiting[who] = callback
 
     def call_not(self, who: object) -> None:
         """Do not call any more."""
-        waiting = self._waiting
-        waiting.pop(who, None)
-        if not waiting:
-            self._waiting = _NOBODY
+        self._waiting.pop(who, None)
 
     def offset_for_time(
         self, timestamp_ms: int, from_offset: int | None = None
@@ -403,6 +400,14 @@ class PartitionLog:
         if not segments:
             return hot
         return LaterAborted(self._readers, segments, self.partition_id, from_offset, hot)
+
+    @property
+    def start_epoch(self) -> int:
+        """The epoch of the first message kept; where a segment begins with several, the newest."""
+        for extent, _ in self._runs.since(self.start_offset):
+            return extent.owner_epoch
+        earlier = (self._epochs or ()) if self.start_offset < self._epoch_start else ()
+        return epoch_of(self.start_offset, earlier, self.owner_epoch)
 
     def epoch_end(self, epoch: int) -> EpochEnd | Later[EpochEnd]:
         """Return the largest epoch up to this one that gave out offsets here, and where it ended.

@@ -9,7 +9,7 @@ import pytest
 
 from tests.gateway.kafka.rig import Rig, settle, versions
 from tests.gateway.kafka.test_fetch import bases, fetch, partitions
-from tests.gateway.kafka.test_list_offsets import ask, found
+from tests.gateway.kafka.test_list_offsets import ask, ask_each, found
 from tests.gateway.loop import on_loop
 from tests.log.ledger import data, marker
 from trilogue.entry.control import Outcome
@@ -42,7 +42,7 @@ def passed(answer) -> list[tuple[int, int]]:
     return [(row.producer_id, row.first_offset) for row in answer.aborted_transactions]
 
 
-@pytest.mark.parametrize("version", versions(1))
+@pytest.mark.parametrize("version", versions(1)[4:])  # there is no isolation before
 @on_loop
 async def test_every_version_stops_at_the_last_stable_offset_and_names_the_aborted(version):
     async with Rig() as rig:
@@ -192,9 +192,9 @@ async def test_to_committed_readers_the_log_ends_at_the_last_stable_offset():
         await write(rig, *times)
         asked = ask("t", -1, -2, 500, 2_000, 2_500, -3)
 
-        everything = await rig.peer().ask(asked, 8)
+        everything = await ask_each(rig.peer(), asked, 8)
         asked.isolation_level = COMMITTED
-        committed = await rig.peer().ask(asked, 8)
+        committed = await ask_each(rig.peer(), asked, 8)
 
         assert [each[1] for each in found(everything)] == [3, 0, 0, 1, 2, 2]
         assert [each[1] for each in found(committed)] == [1, 0, 0, -1, -1, -1]

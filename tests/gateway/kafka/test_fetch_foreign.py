@@ -10,6 +10,7 @@ from tests.entry.converted import message, metadata, stored
 from tests.gateway.kafka.rig import NOW_MS, Rig, batch, settle
 from tests.gateway.kafka.test_fetch import bases, fetch, partitions
 from tests.gateway.kafka.test_list_offsets import ask as list_offsets
+from tests.gateway.kafka.test_list_offsets import ask_each
 from tests.gateway.kafka.test_list_offsets import found as offsets_of
 from tests.gateway.kafka.test_produce import request as produce
 from tests.gateway.loop import on_loop
@@ -200,7 +201,8 @@ async def test_a_time_is_found_by_what_pulsar_published(is_flushed):
         if is_flushed:
             await rig.flush()
 
-        answer = await rig.peer().ask(list_offsets("t", 500, 1_500, 2_500, 3_001, -3, -2, -1), 7)
+        asked = list_offsets("t", 500, 1_500, 2_500, 3_001, -3, -2, -1)
+        answer = await ask_each(rig.peer(), asked, 7)
 
         assert offsets_of(answer) == [
             (0, 0, 1_000),

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
-from tests.gateway.kafka.rig import Rig, batch, settle, versions
+from tests.gateway.kafka.rig import Peer, Rig, batch, settle, versions
 from tests.gateway.kafka.test_produce import request as produce
 from tests.gateway.loop import on_loop
 from trilogue.broker.access import Operation, ResourceKind
 from trilogue.wire.kafka.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsRequest,
+    ListOffsetsResponse,
     ListOffsetsTopic,
+    ListOffsetsTopicResponse,
 )
 
 
@@ -35,6 +39,18 @@ def ask(topic: str, *timestamps: int, index: int = 0, epoch: int = -1) -> ListOf
     )
 
 
+async def ask_each(peer: Peer, request: ListOffsetsRequest, version: int):
+    """Ask for one thing at a time: a partition may be named once in a request."""
+    (topic,) = request.topics
+    answers = []
+    for each in topic.partitions:
+        one = [ListOffsetsTopic(name=topic.name, partitions=[each])]
+        asked = replace(request, topics=one)
+        answers += (await peer.ask(asked, version)).topics[0].partitions
+    told = ListOffsetsTopicResponse(name=topic.name, partitions=answers)
+    return ListOffsetsResponse(topics=[told])
+
+
 def found(response) -> list[tuple[int, int, int]]:
     (topic,) = response.topics
     return [(each.error_code, each.offset, each.timestamp) for each in topic.partitions]
@@ -53,7 +69,7 @@ async def test_every_version_tells_first_last_and_the_offset_of_a_time(version):
         rig.topic("t")
         await fill(rig, 1_000, 2_000, 3_000)
 
-        answer = await rig.peer().ask(ask("t", -2, -1, 1_500, 3_001), version)
+        answer = await ask_each(rig.peer(), ask("t", -2, -1, 1_500, 3_001), version)
 
         assert found(answer) == [(0, 0, -1), (0, 3, -1), (0, 1, 2_000), (0, -1, -1)]
         epochs = [each.leader_epoch for each in answer.topics[0].partitions]
@@ -104,7 +120,7 @@ async def test_an_empty_partition_has_no_time():
     async with Rig() as rig:
         rig.topic("t")
 
-        answer = await rig.peer().ask(ask("t", -3, 0, -1, -2), 7)
+        answer = await ask_each(rig.peer(), ask("t", -3, 0, -1, -2), 7)
 
         assert found(answer) == [(0, -1, -1), (0, -1, -1), (0, 0, -1), (0, 0, -1)]
 
@@ -131,7 +147,7 @@ async def test_a_time_is_found_inside_an_entry_wherever_it_lies(flushed, codec):
         if flushed:
             await rig.flush()
 
-        answer = await rig.peer().ask(ask("t", 900, 1_000, 1_001, 5_000, 5_001, -3), 7)
+        answer = await ask_each(rig.peer(), ask("t", 900, 1_000, 1_001, 5_000, 5_001, -3), 7)
 
         assert found(answer) == [
             (0, 0, 1_000),
@@ -156,7 +172,7 @@ async def test_what_was_deleted_of_an_entry_has_no_time(flushed):
             await rig.flush()
         topic.partitions[0].log.retain_from(2)
 
-        answer = await rig.peer().ask(ask("t", 0, 1_000, 1_001), 7)
+        answer = await ask_each(rig.peer(), ask("t", 0, 1_000, 1_001), 7)
 
         assert found(answer) == [(0, 2, 1_000), (0, 2, 1_000), (0, 3, 2_000)]
 
@@ -190,3 +206,56 @@ async def test_what_is_not_there_or_not_allowed_is_told():
         rig.rules.deny(Operation.DESCRIBE, ResourceKind.TOPIC, "public/default/t")
 
         assert found(await rig.peer().ask(ask("t", -1), 4)) == [(29, -1, -1)]
+
+
+@pytest.mark.parametrize("version", [each for each in versions(2) if each > 0])
+@on_loop
+async def test_a_partition_that_is_named_twice_is_refused_each_time(version):
+    """As a real Kafka 3.9.1 does; a request of version 0 may."""
+    async with Rig() as rig:
+        rig.topic("t", partitions=2)
+
+        asked = ask("t", -1, -2)
+        asked.topics += ask("t", -1, index=1).topics
+        twice, once = (await rig.peer().ask(asked, version)).topics
+
+        assert [each.error_code for each in twice.partitions] == [42, 42]
+        assert [each.error_code for each in once.partitions] == [0]
+        asked.topics += ask("t", -2, index=1).topics
+        answer = await rig.peer().ask(asked, version)
+        assert {each.error_code for topic in answer.topics for each in topic.partitions} == {42}
+
+
+@pytest.mark.parametrize("flushed", [False, True])
+@on_loop
+async def test_offsets_come_with_the_epoch_that_gave_them_out(flushed):
+    """KIP-320: a consumer asks where that epoch ended when it learns of another."""
+    async with Rig() as rig:
+        topic = rig.topic("t")
+        plog = topic.partitions[0].log
+        await fill(rig, 1_000)
+        plog.owner_epoch = 5  # as after a restart
+        await fill(rig, 2_000)
+        if flushed:
+            await rig.flush()
+        await fill(rig, 3_000)
+
+        answer = await ask_each(rig.peer(), ask("t", 1_000, 2_000, 3_000, -1), 4)
+
+        epochs = [each.leader_epoch for each in answer.topics[0].partitions]
+        assert epochs == [3, 5, 5, 5]
+
+
+@pytest.mark.parametrize(
+    ("times", "index", "expected"),
+    [((-2,), 0, [[0]]), ((-1,), 0, [[2, 0]]), ((-1, -1), 0, [[2, 0], [2, 0]]), ((-1,), 1, [[0]])],
+)
+@on_loop
+async def test_v0_lists_what_there_is(times, index, expected):
+    async with Rig() as rig:
+        rig.topic("t", partitions=2)
+        await fill(rig, 1_000, 2_000)
+
+        (topic,) = (await rig.peer().ask(ask("t", *times, index=index), 0)).topics
+
+        assert [each.old_style_offsets for each in topic.partitions] == expected

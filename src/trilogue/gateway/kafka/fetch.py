@@ -213,6 +213,8 @@ class Fetch(Place):
         if opened:
             for wanted, data in told:
                 _remember(wanted, data)
+                if data.records and not begun.is_full:  # as in Kafka, from the second answer on
+                    session.to_the_end(wanted)
             session.rest(look.found, committed=look.committed)
         self._leave()
         return response
@@ -220,12 +222,17 @@ class Fetch(Place):
     # ---- waiting
 
     def _enough(self, look: Look) -> bool:
+        """Whether to answer now.
+
+        Names that are unknown here are told with the rest, as in Kafka: a client that asks for one
+        would otherwise ask again and again without a pause.
+        """
+        assert self._begun is not None
         return (
             look.urgent
             or look.size >= min(self._request.min_bytes, self._request.max_bytes)
             or self._deadline <= self._call.door.loop.time()
-            or self._begun is None
-            or not self._begun.session.partitions
+            or (not look.readable and len(look.found) == len(self._begun.session.partitions))
         )
 
     def _wait(self, look: Look) -> None:
@@ -311,6 +318,7 @@ def _is_news(wanted: Wanted, data: PartitionData) -> bool:
     """Whether an answer of a session names this partition (KIP-227)."""
     return bool(
         data.error_code
+        or data.diverging_epoch.epoch >= 0
         or data.high_watermark != wanted.high_watermark
         or data.log_start_offset != wanted.start_offset
         or data.records
@@ -319,10 +327,9 @@ def _is_news(wanted: Wanted, data: PartitionData) -> bool:
 
 def _remember(wanted: Wanted, data: PartitionData) -> None:
     """Know what was told; an error is forgotten, so that its end is told."""
-    wanted.high_watermark = -1 if data.error_code else data.high_watermark
+    is_trouble = data.error_code or data.diverging_epoch.epoch >= 0
+    wanted.high_watermark = -1 if is_trouble else data.high_watermark
     wanted.start_offset = data.log_start_offset
-    if data.records:
-        wanted.wants.to_the_end(wanted)
 
 
 def _by_topic(told: list[tuple[Wanted, PartitionData]]) -> list[FetchableTopicResponse]:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import logging
 from typing import NamedTuple, TypeAlias
 
-from trilogue.broker.errors import StaleEpoch, UnknownTopic
+from trilogue.broker.errors import StaleEpoch
 from trilogue.broker.partition import Partition
 from trilogue.entry.entry import Codec
 from trilogue.entry.walk import walk_headers
@@ -24,11 +24,12 @@ from trilogue.gateway.kafka.fetch_wanted import Wanted, WantedTopic
 from trilogue.gateway.kafka.shared import Call
 from trilogue.gateway.stream import Buffer
 from trilogue.log.errors import OffsetOutOfRange
+from trilogue.log.lookups import UNKNOWN_EPOCH, EpochEnd, Later
 from trilogue.log.partition_log import Cold, Hot, LaterAborted, PartitionLog
 from trilogue.log.segment import AbortedTransaction
 from trilogue.wire.kafka.errors import ErrorCode
 from trilogue.wire.kafka.fetch import AbortedTransaction as Passed
-from trilogue.wire.kafka.fetch import FetchRequest, LeaderIdAndEpoch, PartitionData
+from trilogue.wire.kafka.fetch import EpochEndOffset, FetchRequest, LeaderIdAndEpoch, PartitionData
 
 log = logging.getLogger(__name__)
 
@@ -42,6 +43,7 @@ class Read(NamedTuple):
     batches: list[Buffer]
     aborted: list[AbortedTransaction]  # what to pass over
     next_offset: int = -1  # where an old client has to go on when there is nothing it can read
+    known: EpochEnd | None = None  # where the epoch that the client read last ended
 
 
 class Reading(NamedTuple):
@@ -54,6 +56,7 @@ class Reading(NamedTuple):
     partition_id: int
     room: int  # bytes that the partition may have in the answer
     version: int
+    known: Later[EpochEnd] | None  # to be looked up first
 
     @property
     def size_hint(self) -> int:
@@ -66,6 +69,10 @@ class Reading(NamedTuple):
         Entries of other protocols are converted; what that makes larger may take `spare` bytes
         beyond those that were set aside.
         """
+        if self.known is not None:
+            known = self.known.run()
+            if _diverges(self.wanted, known):
+                return Read([], [], known=known)
         is_hot = isinstance(self.source, Hot)
         parts: list[Buffer] = []
         parts += self.source.slices if isinstance(self.source, Hot) else [self.source.run()]
@@ -115,14 +122,15 @@ class Look:
     """One look, in the order in which `read` is called."""
 
     __slots__ = (
-        "_allowed", "_call", "_room", "_topics", "cold", "committed", "found", "goes_on", "size",
-        "urgent",
+        "_allowed", "_call", "_room", "_topics", "cold", "committed", "found", "goes_on",
+        "readable", "size", "urgent",
     )  # fmt: skip
 
     def __init__(self, call: Call, request: FetchRequest) -> None:
         self.found: list[tuple[Wanted, PartitionData]] = []
         self.size = 0
-        self.urgent = False  # an error: it is told at once
+        self.readable = 0  # partitions that are there, and may be read
+        self.urgent = False  # an error while reading: it is told at once
         self.cold: list[Reading] = []
         self.goes_on = False  # nothing of what was found is for an old client: look further on
         self.committed = request.isolation_level == READ_COMMITTED
@@ -143,25 +151,33 @@ class Look:
         self.found.append((wanted, data))
         partition = wanted.partition
         if partition is None or partition.deleted:
+            self.urgent = self.urgent or partition is not None  # it was there a moment ago
             self._resolve(wanted)
             partition = wanted.partition
         plog = wanted.log
-        code = wanted.code if partition is None else self._refusal(wanted, partition.deleted)
+        code = wanted.code if partition is None else self._refusal(wanted)
         if code or partition is None or plog is None:
             data.error_code = code
-            self.urgent = True
+            data.aborted_transactions = []  # as a real Kafka has it
             return
+        self.readable += 1
         asked = wanted.asked
         try:
             partition.check_epoch(asked.current_leader_epoch)
             code = _unreadable(partition, self._call.version)
             if code:
                 data.error_code = code
+                data.aborted_transactions, data.records = [], None
                 self.urgent = True
                 return
-            room = min(asked.partition_max_bytes, self._room - self.size)
-            if self.size == 0 or room > 0:
-                self._take(wanted, plog, data, max(0, room))
+            known = self._known(wanted, plog)
+            if isinstance(known, EpochEnd) and _diverges(wanted, known):
+                self._diverged(data, known)
+            else:
+                room = min(asked.partition_max_bytes, self._room - self.size)
+                if self.size == 0 or room > 0:
+                    later = known if isinstance(known, Later) else None
+                    self._take(wanted, plog, data, max(0, room), later)
         except EXPECTED as problem:
             self._failed(wanted, data, problem)
             return
@@ -175,32 +191,47 @@ class Look:
             self._topics.add(wanted.topic)
             wanted.topic.resolve(self._call.door)
         wanted.resolve(self._call.door)
+        if wanted.partition is not None and wanted.partition.deleted:  # its topic is just going
+            wanted.partition = wanted.log = None
+            wanted.code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
-    def _refusal(self, wanted: Wanted, deleted: bool) -> ErrorCode:
+    def _refusal(self, wanted: Wanted) -> ErrorCode:
         topic = wanted.topic.found
         assert topic is not None, "a partition without a topic"
         allowed = self._allowed.get(topic.name)
         if allowed is None:
             allowed = self._allowed[topic.name] = self._call.allowed(topic.name)
-        if not allowed:
-            return ErrorCode.TOPIC_AUTHORIZATION_FAILED
-        return code_of(UnknownTopic()) if deleted else ErrorCode.NONE
+        return ErrorCode.NONE if allowed else ErrorCode.TOPIC_AUTHORIZATION_FAILED
 
     def _failed(self, wanted: Wanted, data: PartitionData, problem: BaseException) -> None:
         data.error_code = code_of(problem)
         data.records = b""
         self.urgent = True
         assert wanted.partition is not None
-        assert wanted.log is not None
         if isinstance(problem, StaleEpoch):
             data.current_leader = LeaderIdAndEpoch(
                 leader_id=self._call.broker.cluster.node_id,
                 leader_epoch=wanted.partition.owner_epoch,
             )
-        if isinstance(problem, OffsetOutOfRange):  # a real Kafka leaves these at -1
-            data.log_start_offset = wanted.log.start_offset
 
-    def _take(self, wanted: Wanted, plog: PartitionLog, data: PartitionData, room: int) -> None:
+    def _known(self, wanted: Wanted, plog: PartitionLog) -> EpochEnd | Later[EpochEnd] | None:
+        """Where the epoch ended that the client read last, if it says so; consumers do not."""
+        epoch = wanted.asked.last_fetched_epoch
+        return None if epoch < 0 else plog.epoch_end(epoch)
+
+    def _diverged(self, data: PartitionData, known: EpochEnd) -> None:
+        """What the client has read is not what is here."""
+        data.diverging_epoch = EpochEndOffset(epoch=known.epoch, end_offset=known.end_offset)
+        self.urgent = True
+
+    def _take(
+        self,
+        wanted: Wanted,
+        plog: PartitionLog,
+        data: PartitionData,
+        room: int,
+        known: Later[EpochEnd] | None,
+    ) -> None:
         """Take what there is from an offset on into the answer, or what has to be read for it."""
         offset = wanted.asked.fetch_offset
         until = plog.stable_end if self.committed else None
@@ -213,9 +244,10 @@ class Look:
         if (
             isinstance(found, Cold)
             or version <= OLD_UNTIL
+            or known is not None
             or (plog.tail_formats & ~KAFKA_ONLY and not is_kafka(found.slices))
         ):
-            reading = Reading(wanted, data, found, aborted, plog.partition_id, room, version)
+            reading = Reading(wanted, data, found, aborted, plog.partition_id, room, version, known)
             self.cold.append(reading)
             self.size += max(1, reading.size_hint)
             return
@@ -237,7 +269,9 @@ class Look:
                         extra={"partition": data.partition_index, "problem": str(outcome)},
                     )
             else:
-                if any(map(len, outcome.batches)):
+                if outcome.known is not None:
+                    self._diverged(data, outcome.known)
+                elif any(map(len, outcome.batches)):
                     data.records = outcome.batches
                 elif outcome.next_offset > reading.wanted.asked.fetch_offset:
                     reading.wanted.asked.fetch_offset = outcome.next_offset
@@ -256,6 +290,18 @@ def _unreadable(partition: Partition, version: int) -> ErrorCode:
     if version < ZSTD_SINCE and settings.compression is Codec.ZSTD:
         return ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
     return ErrorCode.NONE
+
+
+def _diverges(wanted: Wanted, known: EpochEnd) -> bool:
+    """Whether a client has read further in an epoch than it went, or an earlier one than it says.
+
+    Raises `OffsetOutOfRange` for an epoch that was never here, as a real Kafka does.
+    """
+    asked = wanted.asked
+    if known == UNKNOWN_EPOCH:
+        offset = asked.fetch_offset
+        raise OffsetOutOfRange(offset, 0, offset)
+    return known.epoch < asked.last_fetched_epoch or known.end_offset < asked.fetch_offset
 
 
 def passed(aborted: list[AbortedTransaction]) -> list[Passed]:

@@ -150,7 +150,7 @@ class FetchSessions:
 
     def open(self, session: FetchSession, now_s: float) -> bool:
         """Keep what a full fetch asked for, if there is room."""
-        if not session.partitions or not self._make_room(len(session.partitions), now_s):
+        if not self._make_room(len(session.partitions), now_s):
             return False
         if not self._counted(session, now_s):
             return False

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Final
 
 from trilogue.broker.errors import BrokerError, UnknownTopicId
+from trilogue.broker.names import TopicName
 from trilogue.broker.partition import Partition
 from trilogue.broker.topic import Topic
 from trilogue.log.partition_log import PartitionLog
@@ -29,7 +30,7 @@ Key = tuple[str | bytes, int]  # a topic's name, or its id since v13, and a part
 class WantedTopic:
     """A topic as a client spells it, and which one that is."""
 
-    __slots__ = ("by_id", "code", "count", "found", "name", "topic_id")
+    __slots__ = ("_known_as", "by_id", "code", "count", "found", "name", "topic_id")
 
     def __init__(self, name: str, topic_id: bytes, *, by_id: bool) -> None:
         self.name = name
@@ -38,6 +39,7 @@ class WantedTopic:
         self.count = 0  # of its partitions that are wanted
         self.found: Topic | None = None
         self.code = ErrorCode.NONE
+        self._known_as: TopicName | None = None
 
     def resolve(self, door: Shared) -> None:
         """Look for it, again if need be."""
@@ -45,9 +47,19 @@ class WantedTopic:
         try:
             self.found = door.topic_by_id(self.topic_id) if self.by_id else door.topic(self.name)
         except UnknownTopicId:
-            self.code = ErrorCode.UNKNOWN_TOPIC_ID
+            self.code = self._gone(door)
         except BrokerError:
             self.code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        else:
+            self._known_as = self.found.name
+
+    def _gone(self, door: Shared) -> ErrorCode:
+        """What a Kafka says of an id that it knows no longer, or never did."""
+        if self._known_as is None:
+            return ErrorCode.UNKNOWN_TOPIC_ID
+        if door.broker.cluster.find(self._known_as) is not None:
+            return ErrorCode.INCONSISTENT_TOPIC_ID
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
 class Wanted:

@@ -9,16 +9,18 @@ timeout for tiers (there are none) · v11 -6.
     t >= 0 the first message with that time or a later one, -1 when there is none
 
 A special time is served from the version on that defines it; before, and for other negative times,
-the answer is 35. To find a time one looks into entries: what lies in a file, or is large, is read
-and decompressed in the executor. What Pulsar clients wrote is found by its entry's publish time,
-and is the entry's first offset, as a Pulsar client's seek by time finds it. v0 asked by time gets
-the first offset, which is before any time.
+the answer is 35; partitions named twice are refused (42). To find a time one looks into entries:
+what lies in a file, or is large, is read and decompressed in the executor. What Pulsar clients
+wrote is found by its entry's publish time, and is the entry's first offset, as a Pulsar client's
+seek by time finds it. v0 asked by time gets the first offset, which is before any time.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Coroutine
 from functools import partial
+from struct import Struct
 from typing import Any, NamedTuple, TypeVar
 
 from trilogue.broker.topic import Topic
@@ -47,14 +49,17 @@ READ_COMMITTED = 1
 INLINE_BYTES = 16 << 10  # an entry up to this size is looked into on the loop
 LOOKS_MAX = 100_000  # entries that promise a time and do not have it
 
+EPOCH, EPOCH_AT = Struct(">i"), 12  # where a batch, and every entry, has it
+
 T = TypeVar("T")
 
 
 class Found(NamedTuple):
-    """An offset and the time of its message; -1 is none."""
+    """An offset, the time of its message and the owner's epoch it is of; -1 is none."""
 
     offset: int
     timestamp: int = -1
+    epoch: int = -1
 
 
 class Search(NamedTuple):
@@ -76,20 +81,36 @@ def handle(
     response = ListOffsetsResponse()
     searches: list[Search] = []
     is_committed = request.isolation_level == READ_COMMITTED
+    twice = _named_twice(request) if call.version else set()
     for topic in request.topics:
-        response.topics.append(_topic(call, topic, searches, is_committed=is_committed))
+        response.topics.append(_topic(call, topic, searches, twice, is_committed=is_committed))
     return _search(call, response, searches) if searches else response
 
 
+def _named_twice(request: ListOffsetsRequest) -> set[tuple[str, int]]:
+    """Which partitions a request asks for more than once."""
+    named = Counter(
+        (topic.name, each.partition_index) for topic in request.topics for each in topic.partitions
+    )
+    return {each for each, count in named.items() if count > 1}
+
+
 def _topic(
-    call: Call, asked: ListOffsetsTopic, searches: list[Search], *, is_committed: bool
+    call: Call,
+    asked: ListOffsetsTopic,
+    searches: list[Search],
+    twice: set[tuple[str, int]],
+    *,
+    is_committed: bool,
 ) -> ListOffsetsTopicResponse:
     topic, code = call.find_topic(asked.name)
     answer = ListOffsetsTopicResponse(name=asked.name)
     for each in asked.partitions:
         result = ListOffsetsPartitionResponse(partition_index=each.partition_index, error_code=code)
         answer.partitions.append(result)
-        if topic is not None:
+        if (asked.name, each.partition_index) in twice:
+            result.error_code = ErrorCode.INVALID_REQUEST
+        elif topic is not None:
             try:
                 search = _partition(call, topic, each, result, is_committed=is_committed)
                 if search is not None:
@@ -125,9 +146,10 @@ def _partition(
     elif call.version < SINCE.get(wanted, 1 << 16):
         result.error_code = ErrorCode.UNSUPPORTED_VERSION
     elif wanted == LATEST:
-        _fill(result, plog, Found(plog.stable_end if is_committed else plog.high_watermark))
+        end = plog.stable_end if is_committed else plog.high_watermark
+        _fill(result, Found(end, epoch=plog.owner_epoch))
     elif wanted in {EARLIEST, EARLIEST_LOCAL}:
-        _fill(result, plog, Found(plog.start_offset))
+        _fill(result, Found(plog.start_offset, epoch=plog.start_epoch))
     return None
 
 
@@ -138,10 +160,8 @@ def _old_style(plog: PartitionLog, wanted: int) -> list[int]:
     return offsets
 
 
-def _fill(result: ListOffsetsPartitionResponse, plog: PartitionLog, found: Found) -> None:
-    result.offset, result.timestamp = found
-    if found.offset >= 0:
-        result.leader_epoch = plog.owner_epoch
+def _fill(result: ListOffsetsPartitionResponse, found: Found) -> None:
+    result.offset, result.timestamp, result.leader_epoch = found
 
 
 # ---- by time
@@ -161,7 +181,7 @@ async def _search(
             found = NONE if timestamp < 0 else await _find(plog, timestamp, elsewhere)
             if is_committed and found.offset >= plog.stable_end:
                 found = NONE
-            _fill(result, plog, found)
+            _fill(result, found)
         except (*EXPECTED, OSError) as problem:
             result.error_code = code_of(problem)
     return response
@@ -189,9 +209,16 @@ async def _find(
         is_small = isinstance(place, Hot) and len(entry) <= INLINE_BYTES
         found = look() if is_small else await elsewhere(look)
         if found is not None:
-            return Found(*found)
+            first, time_ms = found
+            return Found(first, time_ms, epoch_of(entry))
         offset = read_header(entry).last_offset + 1
     return NONE
+
+
+def epoch_of(entry: Buffer) -> int:
+    """The epoch of the owner that gave an entry its offsets."""
+    (epoch,) = EPOCH.unpack_from(entry, EPOCH_AT)
+    return int(epoch)
 
 
 def _look_into(entry: Buffer, timestamp: int, from_offset: int) -> tuple[int, int] | None:

@@ -1,0 +1,68 @@
+"""A Kafka client that asks exactly what a test says, in any version, and shows the whole answer.
+
+For rules that no client library can be made to show. The messages are those of our own codec, which
+is compared with Kafka's own definitions elsewhere (tests/wire/kafka); `raw.py` goes without it.
+"""
+
+from __future__ import annotations
+
+import itertools
+import socket
+import struct
+from types import TracebackType
+from typing import Any, Self
+
+from tools.servers.probe import receive
+
+from trilogue.wire.kafka.api import MESSAGES
+from trilogue.wire.kafka.compile import decoder, encoder
+from trilogue.wire.kafka.header import RequestHeader, decode_response_header, encode_request_header
+from trilogue.wire.kafka.schema import table
+
+
+class Asker:
+    """One connection: requests out, answers in their order."""
+
+    def __init__(self, address: str, *, timeout: float = 20.0) -> None:
+        host, port = address.rsplit(":", 1)
+        self._socket = socket.create_connection((host, int(port)), timeout)
+        self._asked: list[tuple[int, int, int]] = []  # key, version, correlation id
+        self._numbers = itertools.count(1)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        problem: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._socket.close()
+
+    def send(self, request: object, version: int) -> None:
+        key = table(type(request)).key
+        correlation_id = next(self._numbers)
+        body = bytearray()
+        encode_request_header(body, RequestHeader(key, version, correlation_id, "asker"))
+        encoder(type(request), version)(request, body)
+        self._socket.sendall(struct.pack(">i", len(body)) + body)
+        self._asked.append((key, version, correlation_id))
+
+    def answer(self) -> Any:
+        """The next answer, decoded to its last byte."""
+        key, version, correlation_id = self._asked.pop(0)
+        (size,) = struct.unpack(">i", receive(self._socket, 4))
+        frame = receive(self._socket, size)
+        found, position = decode_response_header(memoryview(frame), key, version)
+        assert found == correlation_id, "answers are out of order"
+        response, position = decoder(MESSAGES[key][1], version)(memoryview(frame), position)
+        assert position == size, "bytes after the response"
+        return response
+
+    def ask(self, request: object, version: int) -> Any:
+        self.send(request, version)
+        return self.answer()
