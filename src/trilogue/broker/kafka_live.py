@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 ASSIGNORS = "uniform,range"
 PROTOCOLS = "classic,consumer"
+MINUTE_MS = 60_000
 
 
 def live_values(settings: BrokerSettings, node_id: int) -> dict[str, Live]:
@@ -39,6 +40,8 @@ def live_values(settings: BrokerSettings, node_id: int) -> dict[str, Live]:
         "flush": FLUSH_INTERVAL if topic.patient else FLUSH_COMMIT,
         "producer.id.expiration.ms": settings.producers.expiration_ms,
         "offset.metadata.max.bytes": settings.cursors.metadata_size_max,
+        "offsets.retention.minutes": groups.offset_retention_ms // MINUTE_MS,
+        "offsets.retention.check.interval.ms": groups.offset_check_ms,
         "group.min.session.timeout.ms": groups.session_timeout_min_ms,
         "group.max.session.timeout.ms": groups.session_timeout_max_ms,
         "group.initial.rebalance.delay.ms": groups.initial_delay_ms,

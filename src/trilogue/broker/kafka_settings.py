@@ -44,6 +44,11 @@ def _acting(
     return Setting(key, kind, default, check, Standing.ACTS, doc)
 
 
+def _is_said(row: Setting) -> bool:
+    """Whether a topic's setting can be said for all topics; Kafka reads one at its start only."""
+    return bool(row.broker_keys) and not row.fixed and row.key != "message.format.version"
+
+
 def _of_topics(row: Setting) -> Setting:
     """The broker's row that says a topic's setting for all topics that do not say it."""
     key = row.broker_keys[0]
@@ -67,7 +72,7 @@ _OUR_GROUPS = "how KIP-848 groups are kept"
 BROKER: dict[str, Setting] = {
     row.key: row
     for row in (
-        *(_of_topics(row) for row in TOPICS.values() if row.broker_keys and not row.fixed),
+        *(_of_topics(row) for row in TOPICS.values() if _is_said(row)),
         _acting(
             "max.connections", Kind.INT, "2147483647", integer(1, INT32_MAX),
             "Connections of this door at a time; at first `connections.limit` says it.",

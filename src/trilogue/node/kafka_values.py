@@ -12,7 +12,7 @@ from trilogue.broker.kafka_values import BrokerValues
 from trilogue.gateway.listen import BACKLOG, Listener
 from trilogue.gateway.stream import Limits
 from trilogue.node.addresses import Address
-from trilogue.node.settings import BY_KEY, Settings
+from trilogue.node.settings import Settings
 
 # Kafka's name, our setting: whole numbers, milliseconds of durations, bytes of sizes.
 NUMBERS = {
@@ -23,17 +23,12 @@ NUMBERS = {
     "log.cleaner.backoff.ms": "compaction.check-every",
     "log.cleaner.dedupe.buffer.size": "compaction.memory",
     "log.cleaner.io.max.bytes.per.second": "merge.rate",
-    "offsets.retention.check.interval.ms": "groups.offset-check",
 }
-MINUTES = {"offsets.retention.minutes": "groups.offset-retention"}
 
 
 def tell_values(values: BrokerValues, settings: Settings, fetch_bytes_max: int) -> None:
     """Let the broker know what the node's own settings come to."""
-    told: dict[str, object] = {
-        key: settings.number(own) for key, own in NUMBERS.items() if own in BY_KEY
-    }
-    told |= {key: settings.number(own) // 60_000 for key, own in MINUTES.items() if own in BY_KEY}
+    told: dict[str, object] = {key: settings.number(own) for key, own in NUMBERS.items()}
     directory = Path(settings.text("data"))
     told |= {
         "auto.create.topics.enable": str(settings.switch("topics.auto-create")).lower(),

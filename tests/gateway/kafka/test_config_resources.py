@@ -1,0 +1,71 @@
+"""Which things have settings (ListConfigResources)."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.gateway.kafka.rig import Rig
+from tests.gateway.kafka.test_configs import SET, change
+from tests.gateway.loop import on_loop
+from trilogue.broker.access import Operation, ResourceKind
+from trilogue.wire.kafka.config_resources import ListConfigResourcesRequest
+
+TOPICS, BROKERS, LOGGERS, METRICS, GROUPS = 2, 4, 8, 16, 32
+EVERY = {(TOPICS, "t"), (TOPICS, "u"), (BROKERS, "1"), (LOGGERS, "1"), (GROUPS, "g")}
+
+
+@pytest.mark.parametrize(
+    ("kinds", "expected"),
+    [
+        ([], EVERY),
+        ([TOPICS, TOPICS], {each for each in EVERY if each[0] == TOPICS}),
+        ([BROKERS, LOGGERS], {(BROKERS, "1"), (LOGGERS, "1")}),
+        ([METRICS], set()),
+        ([GROUPS], {(GROUPS, "g")}),
+    ],
+)
+@on_loop
+async def test_things_are_listed_by_kind_and_groups_that_something_was_said_of(kinds, expected):
+    async with Rig() as rig:
+        rig.topic("t")
+        rig.topic("u")
+        said = "consumer.session.timeout.ms", SET, "50000"
+        await rig.peer().ask(change("g", said, kind=GROUPS), 1)
+
+        found = await rig.peer().ask(ListConfigResourcesRequest(resource_types=kinds), 1)
+
+        listed = [(each.resource_type, each.resource_name) for each in found.config_resources]
+        assert (found.error_code, set(listed)) == (0, expected)
+        assert len(listed) == len(expected)
+
+
+@on_loop
+async def test_the_first_version_means_subscriptions_of_client_metrics_and_there_are_none():
+    async with Rig() as rig:
+        rig.topic("t")
+
+        found = await rig.peer().ask(ListConfigResourcesRequest(), 0)
+
+        assert (found.error_code, found.config_resources) == (0, [])
+
+
+@pytest.mark.parametrize("kind", [0, 1, 99, -1])
+@on_loop
+async def test_an_unknown_kind_is_one_of_a_version_we_do_not_know(kind):
+    """As a real 4.3.1 answers it."""
+    async with Rig() as rig:
+        asked = ListConfigResourcesRequest(resource_types=[TOPICS, kind])
+
+        found = await rig.peer().ask(asked, 1)
+
+        assert (found.error_code, found.config_resources) == (35, [])
+
+
+@on_loop
+async def test_who_may_not_see_settings_sees_no_list():
+    async with Rig() as rig:
+        rig.rules.deny(Operation.DESCRIBE_SETTINGS, ResourceKind.CLUSTER, "cluster")
+
+        found = await rig.peer().ask(ListConfigResourcesRequest(), 1)
+
+        assert (found.error_code, found.config_resources) == (31, [])
