@@ -53,6 +53,7 @@ from trilogue.broker.namespaces import Namespaces
 from trilogue.broker.policies import Policies
 from trilogue.broker.producers import ProducerLimits, Producers
 from trilogue.broker.promise import Promise
+from trilogue.broker.quotas import Quotas
 from trilogue.broker.readings import ReadingLimits, Readings
 from trilogue.broker.schemas import Schemas
 from trilogue.broker.subscriptions import Bounds, SubscriptionLimits, Subscriptions
@@ -77,6 +78,7 @@ class BrokerSettings:
     cursors: CursorLimits = field(default_factory=CursorLimits)
     subscriptions: SubscriptionLimits = field(default_factory=SubscriptionLimits)
     readings: ReadingLimits = field(default_factory=ReadingLimits)
+    quota_burst_s: float = 1.0  # what a quota allows at once after a pause, in seconds of its rate
 
 
 class ProducerIdentity(NamedTuple):
@@ -136,6 +138,7 @@ class Broker:
             settings.readings,
         )
         self.rules = GroupRules(state.settings)  # of TubeMQ's administration
+        self.quotas = Quotas(state.settings, burst_s=settings.quota_burst_s)
         self.writers = Writers(state.settings)
         self.schemas = Schemas(state.settings, now_ms)
         self.cluster.leaves.append(self.schemas.left)

@@ -195,6 +195,10 @@ class NotReady(BrokerError):
     """Something is being made or let go of this moment: asking again will help."""
 
 
+class QuotaExceeded(NotReady):
+    """The client has used more than its share: asking again later will help."""
+
+
 # -- groups
 
 

@@ -41,6 +41,7 @@ STOP_SESSION = 2  # the session has enough in flight
 STOP_BROKER = 4  # the broker wants producers to pause
 STOP_WORK = 8  # a long request of this connection is being worked on
 STOP_DRAIN = 16  # no more requests: this connection is being closed in order
+STOP_QUOTA = 32  # its client has used more than its share
 
 
 @dataclass(frozen=True, slots=True)

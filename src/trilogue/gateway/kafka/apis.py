@@ -146,7 +146,7 @@ TABLE: tuple[Row, ...] = (
 class Api:
     """One row in one version: its compiled codec, made when a client first speaks it."""
 
-    __slots__ = ("decode", "encode", "flexible_reply", "key", "name", "row", "version")
+    __slots__ = ("decode", "encode", "flexible_reply", "key", "name", "row", "throttles", "version")
 
     def __init__(self, row: Row, version: int) -> None:
         self.row = row
@@ -155,6 +155,8 @@ class Api:
         self.version = version
         self.decode: Callable[..., tuple[Any, int]] = decoder(row.request, version)
         self.encode: Callable[[Any, bytearray], None] = encoder(row.response, version)
+        # Whether its answers can say how long the client should wait, in some version.
+        self.throttles = any(each.name == "throttle_time_ms" for each in table(row.response).fields)
         # ApiVersions is answered in header v0 always: the client does not know yet what we speak.
         self.flexible_reply = row.key != API_VERSIONS and version >= table(row.response).flexible
 

@@ -29,7 +29,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from struct import Struct
 from typing import Any, Unpack
 
@@ -39,13 +39,22 @@ from trilogue.gateway.doorway import Behind
 from trilogue.gateway.kafka import apis, produce, replies
 from trilogue.gateway.kafka.apis import Api
 from trilogue.gateway.kafka.errors import code_of
-from trilogue.gateway.kafka.produce_shape import LENGTHS_MAX, PREFIX_AT, Shapes, prefix_end
-from trilogue.gateway.kafka.shared import Call, Durable, KafkaSettings, Mapped, Reply, Shared
+from trilogue.gateway.kafka.metering import Metering
+from trilogue.gateway.kafka.produce_shape import LENGTHS_MAX, PREFIX_AT, Shape, Shapes, prefix_end
+from trilogue.gateway.kafka.shared import (
+    Answer,
+    Call,
+    Durable,
+    KafkaSettings,
+    Mapped,
+    Reply,
+    Shared,
+)
 from trilogue.gateway.session import Place, Said, Session
 from trilogue.gateway.stream import STOP_BROKER, STOP_WORK, Buffer, Close
 from trilogue.wire.kafka.errors import ErrorCode
 from trilogue.wire.kafka.header import decode_request_header
-from trilogue.wire.kafka.produce import ProduceRequest
+from trilogue.wire.kafka.produce import ProduceRequest, ProduceResponse
 from trilogue.wire.kafka.schema import table
 
 log = logging.getLogger(__name__)
@@ -114,6 +123,7 @@ class KafkaConnection(Session):
         self._committing: deque[Committing] = deque()
         self._on_commit = self._committed
         self._prefixes: tuple[int, ...] = ()  # where the prefixes end that this client has sent
+        self._metering: Metering | None = None  # once there are quotas
 
     # ---- requests
 
@@ -127,27 +137,38 @@ class KafkaConnection(Session):
             self._unknown(number, correlation_id)
             return True
         door = self.door
+        if door.quotas.active:
+            self._begin_metering()
         if api.key == PRODUCE:
             if door.log.under_pressure:
                 self.stream.stop(STOP_BROKER)
                 door.wait_for_relief(self)
                 return False
-            for start in self._prefixes:
-                shape = door.shapes.find(bytes(frame[PREFIX_AT:start]))
-                if shape is not None:
-                    taken = shape.take(door, api, frame, correlation_id, self.principal)
-                    if taken is not None:
-                        door.requests[PRODUCE] += 1
-                        if isinstance(taken, tuple):
-                            self.durable(taken)
-                        else:
-                            self.say(taken)
-                        return True
+            if self._prefixes and self._take_shortly(api, frame, correlation_id):
+                return True
         self._handle(api, frame)
         return True
 
+    def _take_shortly(self, api: Api, frame: memoryview, correlation_id: int) -> bool:
+        """Take a request that is like one before by what is known of those; False: no such."""
+        door = self.door
+        for start in self._prefixes:
+            shape = door.shapes.find(bytes(frame[PREFIX_AT:start]))
+            if shape is not None:
+                taken = shape.take(door, api, frame, correlation_id, self.principal)
+                if taken is not None:
+                    door.requests[PRODUCE] += 1
+                    if self._metering is not None:
+                        self._count(self._metering, shape, taken, len(frame))
+                    if isinstance(taken, tuple):
+                        self.durable(taken)
+                    else:
+                        self.say(taken)
+                    return True
+        return False
+
     def _handle(self, api: Api, frame: memoryview) -> None:
-        """Decode a request, find its answer, and answer in the way that this wants."""
+        """Decode a request, find its answer, and answer."""
         if len(frame) > api.row.frame_bytes_max:
             raise Close("request.too_large", api=api.name, size=len(frame))
         header, position = decode_request_header(frame)
@@ -155,6 +176,10 @@ class KafkaConnection(Session):
         if len(frame) > COUNTED_FROM:
             self._check_elements(api, request)
         self.door.requests[api.key] += 1
+        metering = self._metering
+        if metering is not None:
+            metering.client_is(header.client_id)
+            metering.begin()
         call = Call(
             self.door,
             self,
@@ -164,16 +189,23 @@ class KafkaConnection(Session):
             kind=api.row.resource,
             operation=api.row.operation,
             principal=self.principal,
+            metering=metering,
         )
         answer = api.row.handler(call, request)
+        if metering is not None and api.key == PRODUCE:
+            metering.produced(len(frame))
+        self._answer(api, call, answer)
+        if api.key == PRODUCE:
+            response = answer.response if isinstance(answer, Durable) else answer
+            if isinstance(response, ProduceResponse):
+                self._learn(api, call, frame, request, response)
+
+    def _answer(self, api: Api, call: Call, answer: Answer) -> None:
+        """Answer in the way that the handler chose."""
         if isinstance(answer, api.row.response):
-            self.say(reply(api, call.correlation_id, answer))
-            if api.key == PRODUCE:
-                self._learn(api, call, frame, request, answer)
+            self.say(self._reply(api, call.correlation_id, answer))
         elif isinstance(answer, Durable):
             self._durable(api, call.correlation_id, answer)
-            if api.key == PRODUCE:
-                self._learn(api, call, frame, request, answer.response)
         elif isinstance(answer, Mapped):
             self._promise(api, call, answer)
         elif isinstance(answer, Place):
@@ -189,7 +221,12 @@ class KafkaConnection(Session):
             raise Close("request.too_many_elements", api=api.name, count=count)
 
     def _learn(
-        self, api: Api, call: Call, frame: memoryview, request: ProduceRequest, answer: Any
+        self,
+        api: Api,
+        call: Call,
+        frame: memoryview,
+        request: ProduceRequest,
+        answer: ProduceResponse,
     ) -> None:
         """Take requests like this one by a shorter way from now on, if it was a simple one."""
         end = prefix_end(api, frame, request)
@@ -199,7 +236,8 @@ class KafkaConnection(Session):
         if produce.has_error(answer):
             return
         topic = produce.find_topic(call, request.topic_data[0])
-        if self.door.shapes.learn(api, topic, frame, request, end) and end not in prefixes:
+        learned = self.door.shapes.learn(api, topic, frame, request, end)
+        if learned and end not in prefixes:
             self._prefixes = (*prefixes, end)
 
     def _unknown(self, number: int, correlation_id: int) -> None:
@@ -208,6 +246,46 @@ class KafkaConnection(Session):
         if number & 0xFFFF0000 != API_VERSIONS:
             raise Close("request.not_served", key=key, version=version)
         self.say(reply(apis.versions_v0(), correlation_id, apis.unsupported_version()))
+
+    # ---- quotas
+
+    def _begin_metering(self) -> None:
+        if self._metering is None:
+            door = self.door
+            self._metering = Metering(
+                door.quotas, self.principal.name, self.stream, door.loop, door.cpu_s
+            )
+        self._metering.begin()
+
+    def _count(self, metering: Metering, shape: Shape, taken: Reply | bytearray, size: int) -> None:
+        """Count a request that took the shorter way; its answer is written already."""
+        metering.client_is(shape.client_id)
+        metering.produced(size)
+        throttle_ms = metering.throttle_ms()
+        if throttle_ms:
+            shape.tell_throttle(taken[0] if isinstance(taken, tuple) else taken, throttle_ms)
+
+    def _reply(self, api: Api, correlation_id: int, response: Any) -> bytearray:
+        """One whole response frame that says for how long the client should wait, if it should."""
+        if self._metering is not None and api.throttles:
+            response.throttle_time_ms = max(response.throttle_time_ms, self._metering.throttle_ms())
+        return reply(api, correlation_id, response)
+
+    def guarded(self, call: Callable[[], None]) -> None:
+        """As for any session; what the client's answers cost meanwhile is counted."""
+        metering = self._metering
+        if metering is None:
+            super().guarded(call)
+            return
+        metering.begin()
+        super().guarded(call)
+        metering.end()
+
+    def closed(self) -> None:
+        """Let go of everything that was promised, and of the wait."""
+        if self._metering is not None:
+            self._metering.close()
+        super().closed()
 
     # ---- ways of answering
 
@@ -233,10 +311,13 @@ class KafkaConnection(Session):
             return reply(api, correlation_id, answer.failed(response, code))
 
         response = answer.response
-        self.durable((reply(api, correlation_id, response), refuse, correlation_id, response))
+        told = self._reply(api, correlation_id, response)
+        self.durable((told, refuse, correlation_id, response))
 
     def turn_over(self) -> None:
         """Ask the journal once for the whole turn, and send what is ready."""
+        if self._metering is not None:
+            self._metering.end()
         if self._committing and not self._committing[-1].is_last:
             self._committing[-1].is_last = True
             self._open = None
@@ -274,17 +355,16 @@ class KafkaConnection(Session):
         answer.promise.then(lambda promise: self.guarded(lambda: settled(promise)))
 
     def _fill(self, place: Said, api: Api, call: Call, response: object) -> None:
-        self.fill(place, [reply(api, call.correlation_id, response)])
+        self.fill(place, [self._reply(api, call.correlation_id, response)])
 
     def _work(self, api: Api, call: Call, work: Coroutine[Any, Any, object]) -> None:
         place = Said()
         self.queue(place)
         self.stream.stop(STOP_WORK)
-        self.door.spawn(self._finish(place, api, call, work))
+        counted = work if call.metering is None else call.metering.timed(work)
+        self.door.spawn(self._finish(place, api, call, counted))
 
-    async def _finish(
-        self, place: Said, api: Api, call: Call, work: Coroutine[Any, Any, object]
-    ) -> None:
+    async def _finish(self, place: Said, api: Api, call: Call, work: Awaitable[object]) -> None:
         """Run one long request to its end, whether or not somebody still waits for its answer."""
         try:
             response = await work

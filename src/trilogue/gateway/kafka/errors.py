@@ -72,6 +72,7 @@ CODES: dict[type[BaseException], ErrorCode] = {
     broker.ProducerBusy: ErrorCode.CONCURRENT_TRANSACTIONS,  # this and the next: Pulsar's only
     broker.ProducerFenced: ErrorCode.PRODUCER_FENCED,
     broker.NotReady: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    broker.QuotaExceeded: ErrorCode.THROTTLING_QUOTA_EXCEEDED,
     # groups
     broker.InvalidGroupName: ErrorCode.INVALID_GROUP_ID,
     broker.UnknownMember: ErrorCode.UNKNOWN_MEMBER_ID,

@@ -198,6 +198,7 @@ def _respond(call: Call, request: MetadataRequest, topics: list[bytes]) -> Said:
     first, last = CLUSTER_OPERATIONS
     asked = request.include_cluster_authorized_operations and first <= call.version <= last
     response = MetadataResponse(
+        throttle_time_ms=call.throttle_ms,
         brokers=[MetadataResponseBroker(node_id=cluster.node_id, host=host, port=port)],
         cluster_id=cluster_id_text(cluster.cluster_id),
         controller_id=cluster.node_id,

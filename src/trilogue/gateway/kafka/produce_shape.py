@@ -29,6 +29,7 @@ from trilogue.gateway.kafka.apis import Api
 from trilogue.gateway.kafka.produce import SETS_UNTIL, ZSTD_SINCE, is_zstd, told
 from trilogue.gateway.kafka.shared import Reply, Shared
 from trilogue.wire.kafka.errors import ErrorCode
+from trilogue.wire.kafka.header import decode_request_header
 from trilogue.wire.kafka.produce import (
     PartitionProduceResponse,
     ProduceRequest,
@@ -49,7 +50,7 @@ WRITE = Operation.WRITE
 
 _INDEX_AND_SIZE = Struct(">ii").unpack_from
 _INDEX = Struct(">i").unpack_from
-_CORRELATION = Struct(">i").pack_into
+_CORRELATION = _THROTTLE = Struct(">i").pack_into
 _NUMBERS = Struct(">ihqq").pack_into  # index, error, base offset, append time
 _NUMBERS_AND_START = Struct(">ihqqq").pack_into  # and the log's start
 
@@ -57,9 +58,26 @@ _NUMBERS_AND_START = Struct(">ihqqq").pack_into  # and the log's start
 class Shape:
     """Requests of one version to one topic that differ in partition, records and correlation id."""
 
-    __slots__ = ("_answer", "_api", "_numbers_at", "_resource", "_start", "_topic", "_topic_data")
+    __slots__ = (
+        "_answer",
+        "_api",
+        "_numbers_at",
+        "_resource",
+        "_start",
+        "_topic",
+        "_topic_data",
+        "client_id",
+    )
 
-    def __init__(self, api: Api, topic: Topic, topic_data: TopicProduceData, start: int) -> None:
+    def __init__(
+        self,
+        api: Api,
+        topic: Topic,
+        topic_data: TopicProduceData,
+        start: int,
+        client_id: str | None = None,
+    ) -> None:
+        self.client_id = client_id  # whose requests these are: a part of the prefix
         self._api = api
         self._topic = topic
         self._topic_data = topic_data
@@ -136,6 +154,11 @@ class Shape:
             _NUMBERS(out, at, index, 0, base_offset, append_time_ms)
         return out
 
+    def tell_throttle(self, answer: bytearray, throttle_ms: int) -> None:
+        """Write into an answer for how long the client should wait: its last field (v1+)."""
+        end = len(answer) - (1 if self._api.flexible_reply else 0)  # no tags behind it
+        _THROTTLE(answer, end - 4, throttle_ms)
+
     def refuse(self, correlation_id: int, index: int, code: ErrorCode) -> bytearray:
         """The whole reply when the disk did not keep what was appended."""
         return self.written(index, correlation_id, (-1, -1, -1), code)
@@ -185,7 +208,8 @@ class Shapes:
         (topic_data,) = request.topic_data
         (data,) = topic_data.partition_data
         known = TopicProduceData(name=topic_data.name, topic_id=topic_data.topic_id)
-        shape = Shape(api, topic, known, start)
+        header, _ = decode_request_header(frame)
+        shape = Shape(api, topic, known, start, header.client_id)
         if shape.find(frame) != (data.index, data.records):
             return False
         if shape.answer(9, 3, 5, 6, 7) != shape.written(3, 9, (5, 6, 7)):

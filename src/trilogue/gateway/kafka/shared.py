@@ -13,6 +13,7 @@ returns:
 from __future__ import annotations
 
 import logging
+import time
 from collections import Counter
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
@@ -33,6 +34,7 @@ from trilogue.broker.topic import Topic
 from trilogue.gateway.doorway import Behind, Doorway
 from trilogue.gateway.kafka.fetch_sessions import FetchSessions
 from trilogue.gateway.kafka.metadata_rows import Rows
+from trilogue.gateway.kafka.metering import Metering
 from trilogue.gateway.session import Place, Session
 from trilogue.wire.kafka.api_versions import ApiVersion
 from trilogue.wire.kafka.errors import ErrorCode
@@ -66,6 +68,8 @@ class Shared(Doorway):
     def __init__(self, *, settings: KafkaSettings, **behind: Unpack[Behind]) -> None:
         super().__init__(**behind)
         self.settings = settings
+        self.quotas = self.broker.quotas
+        self.cpu_s = time.thread_time  # of the thread that the loop runs in
         self.requests: Counter[int] = Counter()
         self.metadata_rows = Rows()
         self.fetch_sessions = FetchSessions(
@@ -111,6 +115,7 @@ class Call:
         "correlation_id",
         "door",
         "kind",
+        "metering",
         "operation",
         "principal",
         "session",
@@ -128,6 +133,7 @@ class Call:
         kind: ResourceKind = ResourceKind.CLUSTER,
         operation: Operation = Operation.CLUSTER_ACTION,
         principal: Principal = ANONYMOUS,
+        metering: Metering | None = None,
     ) -> None:
         self.door = door
         self.session = session
@@ -137,11 +143,22 @@ class Call:
         self.kind = kind
         self.operation = operation
         self.principal = principal
+        self.metering = metering
 
     @property
     def broker(self) -> Broker:
         """The broker behind the door."""
         return self.door.broker
+
+    @property
+    def throttle_ms(self) -> int:
+        """What an answer written now tells: how long the client should wait, for its quotas."""
+        return 0 if self.metering is None else self.metering.throttle_ms()
+
+    def changed(self, count: int, *, strict: bool) -> None:
+        """Count partitions that are made or deleted; `strict` raises QuotaExceeded."""
+        if self.metering is not None:
+            self.metering.changed(count, strict=strict)
 
     def find_topic(self, spelled: str) -> tuple[Topic | None, ErrorCode]:
         """Return the topic of a name, or None and why who asks does not get it."""
