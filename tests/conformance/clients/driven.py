@@ -11,9 +11,8 @@ with the first verb and stopped with the session: {"id": 7, "do": "write", ...} 
     member.poll(); member.partitions(); member.reads; member.commit(); member.close()
     client.ask("create", address, topic=topic, partitions=3)
 
-The verbs are those of `admins.py`. `settings` are the client's own, by its own names, and go
-through as they are: `join(..., settings={"group.protocol": "consumer"})`. Where a client lacks a
-verb, `cannot` names it.
+The verbs are those of administrators.py. `settings` are the client's own, by its own names, and go
+through as they are: `join(..., settings={"group.protocol": "consumer"})`.
 """
 
 from __future__ import annotations
@@ -34,6 +33,7 @@ class Driven:
 
     name: str
     cannot: frozenset[str] = frozenset()
+    verbs: frozenset[str] = frozenset()
 
     def __init__(self) -> None:
         self._process: Process | None = None

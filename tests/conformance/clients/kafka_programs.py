@@ -22,6 +22,19 @@ QUIET = "-Dorg.slf4j.simpleLogger.defaultLogLevel=error"
 FRANZ_GO_NEEDS = (1, 26)  # its own go.mod
 
 
+COMMON = frozenset(
+    {
+        *("topics", "partitions", "create", "delete", "grow", "configs", "alter", "offsets"),
+        *("delete_records", "cluster", "groups", "describe_group", "group_offsets"),
+        "delete_group",
+    }
+)
+GROUPS = frozenset({"alter_group_offsets", "delete_group_offsets"})
+STATES = frozenset({"producers", "transactions", "describe_transaction", "newest"})
+REPLICAS = frozenset({"elect", "reassign", "reassignments"})
+QUOTAS = frozenset({"quotas", "set_quota"})
+
+
 class JavaClient(Driven):
     """org.apache.kafka:kafka-clients of one version, the program compiled against its own jars."""
 
@@ -29,16 +42,19 @@ class JavaClient(Driven):
         super().__init__()
         self.version = version
         self.name = f"java-{version}"
+        self.age = "before-3" if int(version.split(".", maxsplit=1)[0]) < 3 else "since-3"
+        self.verbs = COMMON | {"log_dirs"}
+        if self.age == "since-3":
+            self.verbs |= GROUPS | STATES | REPLICAS | QUOTAS
 
     def require(self) -> None:
         require_jars(self.version)
         require_program("javac")
 
     def command(self) -> list[str | Path]:
-        age = "before-3" if int(self.version.split(".", maxsplit=1)[0]) < 3 else "since-3"
         folder = HERE / "java-kafka"
         sources = [folder / "Driver.java", folder / "Administration.java"]
-        sources.append(folder / age / "Later.java")
+        sources.append(folder / self.age / "Later.java")
         path = f"{jars(self.version)}/*"
         classes = BUILD / f"java-{self.version}"
         if is_older(classes / "Driver.class", sources):
@@ -53,6 +69,7 @@ class FranzGo(Driven):
     """github.com/twmb/franz-go, built from go-kafka/ with the sums checked in."""
 
     name = "franz-go"
+    verbs = COMMON | GROUPS | STATES | REPLICAS | QUOTAS | {"log_dirs", "epoch_end"}
 
     def require(self) -> None:
         require_go(FRANZ_GO_NEEDS)
@@ -65,6 +82,7 @@ class Kafkajs(Driven):
     """npm's kafkajs, installed from node-kafka/ with the sums checked in, beside the driver."""
 
     name = "kafkajs"
+    verbs = COMMON | {"alter_group_offsets", "reassign", "reassignments"}
     cannot = frozenset({"null headers", "order of headers"})  # a name has all its values at once
 
     def require(self) -> None:

@@ -163,7 +163,7 @@ func describeGroup(ctx context.Context, client *kadm.Client, name string) (any, 
 func configs(ctx context.Context, client *kadm.Client, r *request) (any, error) {
 	var told kadm.ResourceConfigs
 	var err error
-	if r.Type == "topic" {
+	if r.Resource == "topic" {
 		told, err = client.DescribeTopicConfigs(ctx, r.Name)
 	} else {
 		node, _ := strconv.Atoi(r.Name)
@@ -189,15 +189,15 @@ func configs(ctx context.Context, client *kadm.Client, r *request) (any, error) 
 
 func alter(ctx context.Context, client *kadm.Client, r *request) error {
 	var changes []kadm.AlterConfig
-	for name, value := range r.Set {
+	for name, value := range r.Values {
 		changes = append(changes, kadm.AlterConfig{Op: kadm.SetConfig, Name: name, Value: value})
 	}
-	for _, name := range r.Unset {
+	for _, name := range r.Without {
 		changes = append(changes, kadm.AlterConfig{Op: kadm.DeleteConfig, Name: name})
 	}
 	var told kadm.AlterConfigsResponses
 	var err error
-	if r.Type == "topic" {
+	if r.Resource == "topic" {
 		told, err = client.AlterTopicConfigs(ctx, changes, r.Name)
 	} else {
 		node, _ := strconv.Atoi(r.Name)

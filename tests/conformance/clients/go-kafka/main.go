@@ -69,10 +69,10 @@ type request struct {
 	Partitions int32              `json:"partitions"`
 	Partition  int32              `json:"partition"`
 	Configs    map[string]*string `json:"configs"`
-	Type       string             `json:"type"`
+	Resource   string             `json:"resource"`
 	Name       string             `json:"name"`
-	Set        map[string]*string `json:"set"`
-	Unset      []string           `json:"unset"`
+	Values     map[string]*string `json:"values"`
+	Without    []string           `json:"without"`
 	At         string             `json:"at"`
 	Before     map[int32]int64    `json:"before"`
 	Offsets    map[int32]int64    `json:"offsets"`

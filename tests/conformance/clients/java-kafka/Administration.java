@@ -65,7 +65,7 @@ class Administration {
 
     static ConfigResource resource(JsonNode r) {
         return new ConfigResource(
-                ConfigResource.Type.valueOf(Driver.text(r, "type").toUpperCase()),
+                ConfigResource.Type.valueOf(Driver.text(r, "resource").toUpperCase()),
                 Driver.text(r, "name"));
     }
 

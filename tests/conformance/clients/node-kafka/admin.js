@@ -17,7 +17,7 @@ const listed = (pairs) =>
   Object.entries(pairs).map(([partition, offset]) => ({
     partition: Number(partition), offset: String(offset),
   }));
-const resource = (r) => ({ type: ConfigResourceTypes[r.type.toUpperCase()], name: r.name });
+const resource = (r) => ({ type: ConfigResourceTypes[r.resource.toUpperCase()], name: r.name });
 
 async function entries(admin, r) {
   const { resources } = await admin.describeConfigs({
@@ -35,13 +35,13 @@ async function configs(admin, r) {
 
 /** The whole set at once: it has no other way. */
 async function alter(admin, r) {
-  const own = r.type === "topic" ? ConfigSource.TOPIC_CONFIG : ConfigSource.DYNAMIC_BROKER_CONFIG;
+  const own = r.resource === "topic" ? ConfigSource.TOPIC_CONFIG : ConfigSource.DYNAMIC_BROKER_CONFIG;
   const set = {};
   for (const each of await entries(admin, r)) {
     if (each.configSource === own) set[each.configName] = each.configValue;
   }
-  Object.assign(set, r.set);
-  for (const name of r.unset || []) delete set[name];
+  Object.assign(set, r.values);
+  for (const name of r.without || []) delete set[name];
   await admin.alterConfigs({
     validateOnly: false,
     resources: [{
@@ -82,8 +82,9 @@ async function offsets(admin, r) {
   return byPartition(await admin.fetchTopicOffsetsByTimestamp(r.topic, Number(r.at)), "offset");
 }
 
-/** It tells no low watermarks: those are asked for. */
+/** It tells no low watermarks: those are asked for; and has to have asked of a topic before. */
 async function deleteRecords(admin, r) {
+  await admin.fetchTopicOffsets(r.topic);
   await admin.deleteTopicRecords({ topic: r.topic, partitions: listed(r.before) });
   return byPartition(await admin.fetchTopicOffsets(r.topic), "low");
 }

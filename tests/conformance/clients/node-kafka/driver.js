@@ -188,6 +188,13 @@ async function poll(r) {
   return { reads: member.reads.splice(0), partitions: member.partitions };
 }
 
+/** Its errors hold those that they come from in four ways. */
+const said = (error) => [
+  `${error.type || error.name}: ${error.message}`,
+  ...[error.cause, ...(error.errors || []), ...(error.partitions || error.groups || [])]
+    .map((each) => each?.error || each).filter((each) => each instanceof Error).map(said),
+].join("; ");
+
 async function run(r) {
   switch (r.do) {
     case "write": return write(r);
@@ -207,7 +214,7 @@ readline.createInterface({ input: process.stdin }).on("line", async (line) => {
   try {
     answer.got = (await run(request)) ?? null;
   } catch (error) {
-    answer.error = `${error.type || error.name}: ${error.message}`;
+    answer.error = said(error);
   }
   process.stdout.write(JSON.stringify(answer) + "\n");
 }).on("close", () => process.exit(0));

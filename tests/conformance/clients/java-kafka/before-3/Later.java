@@ -49,8 +49,8 @@ class Later {
                 entries.put(each.name(), each);
             }
         }
-        Driver.pairs(r, "set").forEach((name, value) -> entries.put(name, new ConfigEntry(name, value)));
-        Driver.texts(r, "unset").forEach(entries::remove);
+        Driver.pairs(r, "values").forEach((name, value) -> entries.put(name, new ConfigEntry(name, value)));
+        Driver.texts(r, "without").forEach(entries::remove);
         admin.alterConfigs(Map.of(resource, new Config(entries.values()))).all().get();
         return null;
     }

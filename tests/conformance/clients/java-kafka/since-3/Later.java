@@ -74,9 +74,9 @@ class Later {
     static Object alter(AdminClient admin, JsonNode r) throws Exception {
         ConfigResource resource = Administration.resource(r);
         List<AlterConfigOp> changes = new ArrayList<>();
-        Driver.pairs(r, "set").forEach((name, value) -> changes.add(
+        Driver.pairs(r, "values").forEach((name, value) -> changes.add(
                 new AlterConfigOp(new ConfigEntry(name, value), AlterConfigOp.OpType.SET)));
-        Driver.texts(r, "unset").forEach(name -> changes.add(
+        Driver.texts(r, "without").forEach(name -> changes.add(
                 new AlterConfigOp(new ConfigEntry(name, ""), AlterConfigOp.OpType.DELETE)));
         admin.incrementalAlterConfigs(Map.of(resource, changes)).all().get();
         return null;
