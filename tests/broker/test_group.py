@@ -9,6 +9,7 @@ import pytest
 from tests.broker.group_room import (
     COOPERATIVE,
     DELAY_S,
+    RANGE,
     REBALANCE_S,
     SESSION_S,
     STATIC,
@@ -20,7 +21,7 @@ from tests.broker.group_room import (
 )
 from trilogue.broker.errors import MemberIdRequired, RebalanceInProgress, UnknownMember
 from trilogue.broker.group import Group
-from trilogue.broker.group_members import Joined, JoinedMember
+from trilogue.broker.group_members import Arrival, Joined, JoinedMember, JoinRequest
 from trilogue.broker.group_states import TABLE, Action, Event, State
 
 # -- the table: for each row how the state is reached, what happens, and what is seen of it
@@ -301,10 +302,41 @@ def stable_sync_over(room: Room) -> None:
     assert room.ids == ["m-1"]
 
 
+def empty_resume(room: Room) -> None:
+    request = JoinRequest("g", "m-9", "consumer", RANGE, SESSION_S * 1_000, REBALANCE_S * 1_000)
+    room.group.resume(7, [Arrival(request, b"mine")], rebalance=False)
+    assert room.group.sync("m-9", 7).result().assignment == b"mine"
+    room.timers.advance(SESSION_S - 1)
+    assert room.ids == ["m-9"]
+
+
+def preparing_dissolve(room: Room) -> None:
+    preparing(room)
+    waiting = room.join("m-2", protocols=COOPERATIVE)
+    room.group.dissolve()
+    refused(RebalanceInProgress, waiting.result)
+    assert room.timers.pending == 0
+
+
+def completing_dissolve(room: Room) -> None:
+    completing(room)
+    waiting = room.sync("m-2")
+    room.group.dissolve()
+    refused(RebalanceInProgress, waiting.result)
+    assert room.timers.pending == 0
+
+
+def stable_dissolve(room: Room) -> None:
+    stable(room)
+    room.group.dissolve()
+    assert room.timers.pending == 0
+
+
 ROWS: dict[tuple[State, Event], tuple[Callable[[Room], None], State]] = {
     (State.EMPTY, Event.JOIN): (empty_join, State.COMPLETING),
     (State.EMPTY, Event.MANUAL): (empty_manual, State.EMPTY),
     (State.EMPTY, Event.FORGET): (empty_forget, State.DEAD),
+    (State.EMPTY, Event.RESUME): (empty_resume, State.STABLE),
     (State.PREPARING, Event.JOIN): (preparing_join, State.PREPARING),
     (State.PREPARING, Event.REJOIN): (preparing_rejoin, State.COMPLETING),
     (State.PREPARING, Event.REPEAT): (preparing_repeat, State.PREPARING),
@@ -320,6 +352,7 @@ ROWS: dict[tuple[State, Event], tuple[Callable[[Room], None], State]] = {
     (State.PREPARING, Event.JOIN_OVER): (preparing_join_over, State.COMPLETING),
     (State.PREPARING, Event.JOINED): (preparing_joined, State.COMPLETING),
     (State.PREPARING, Event.NONE_LEFT): (preparing_none_left, State.EMPTY),
+    (State.PREPARING, Event.DISSOLVE): (preparing_dissolve, State.DEAD),
     (State.COMPLETING, Event.JOIN): (completing_join, State.PREPARING),
     (State.COMPLETING, Event.REJOIN): (completing_rejoin, State.PREPARING),
     (State.COMPLETING, Event.REPEAT): (completing_repeat, State.COMPLETING),
@@ -333,6 +366,7 @@ ROWS: dict[tuple[State, Event], tuple[Callable[[Room], None], State]] = {
     (State.COMPLETING, Event.COMMIT): (completing_commit, State.COMPLETING),
     (State.COMPLETING, Event.MANUAL): (completing_manual, State.COMPLETING),
     (State.COMPLETING, Event.SYNC_OVER): (completing_sync_over, State.PREPARING),
+    (State.COMPLETING, Event.DISSOLVE): (completing_dissolve, State.DEAD),
     (State.STABLE, Event.JOIN): (stable_join, State.PREPARING),
     (State.STABLE, Event.REJOIN): (stable_rejoin, State.PREPARING),
     (State.STABLE, Event.REPEAT): (stable_repeat, State.STABLE),
@@ -346,6 +380,7 @@ ROWS: dict[tuple[State, Event], tuple[Callable[[Room], None], State]] = {
     (State.STABLE, Event.COMMIT): (stable_commit, State.STABLE),
     (State.STABLE, Event.MANUAL): (stable_manual, State.STABLE),
     (State.STABLE, Event.SYNC_OVER): (stable_sync_over, State.PREPARING),
+    (State.STABLE, Event.DISSOLVE): (stable_dissolve, State.DEAD),
 }
 
 

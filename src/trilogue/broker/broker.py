@@ -23,6 +23,7 @@ from typing import NamedTuple
 from trilogue.broker.any_group import ReadWishes, unread
 from trilogue.broker.cluster import Cluster, ClusterLimits, Event, PartitionLogs
 from trilogue.broker.consumer_group import ConsumerGroupSettings
+from trilogue.broker.consumer_group_classic import UNREAD, Shares
 from trilogue.broker.consumer_groups import ConsumerGroups
 from trilogue.broker.cursor import CursorLimits, Cursors, FactJournal
 from trilogue.broker.errors import NotServed, ProducerIdsExhausted, UnknownTopic
@@ -101,6 +102,7 @@ class Broker:
         new_topic_id: Callable[[], bytes],
         new_member_suffix: Callable[[], str],
         read_wishes: ReadWishes = unread,
+        shares: Shares = UNREAD,
         settings: BrokerSettings | None = None,
     ) -> None:
         settings = settings or BrokerSettings()
@@ -151,7 +153,13 @@ class Broker:
             read_wishes=read_wishes,
             has_positions=lambda name: bool(self.cursors.positions(Protocol.KAFKA, name)),
         )
-        self.consumer_groups = ConsumerGroups(settings.consumer_groups, self.groups, self.cluster)
+        self.consumer_groups = ConsumerGroups(
+            settings.consumer_groups,
+            self.groups,
+            self.cluster,
+            shares=shares,
+            said=self.group_values.number,
+        )
         self.group_admin = GroupAdmin(self.groups, self.cursors, self._remove)
         self.group_expiry = GroupExpiry(self.groups, self.cursors, self.cluster, self._remove)
 

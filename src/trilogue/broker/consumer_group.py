@@ -44,6 +44,7 @@ from trilogue.broker.consumer_group_members import (
     ConsumerMembers,
     Member,
     Phase,
+    Wait,
     advance,
 )
 from trilogue.broker.consumer_group_topics import Topics, Wanted, compile_pattern
@@ -62,6 +63,7 @@ from trilogue.broker.names import TopicName
 from trilogue.broker.topic import Topic
 
 EMPTY, ASSIGNING, RECONCILING, STABLE = "Empty", "Assigning", "Reconciling", "Stable"
+SESSION_KEY, HEARTBEAT_KEY = "consumer.session.timeout.ms", "consumer.heartbeat.interval.ms"
 EPOCH_MAX = 2**31 - 1
 
 
@@ -127,7 +129,6 @@ class ConsumerGroup:
         settings: ConsumerGroupSettings,
         timers: Timers,
         topics: Topics,
-        emptied: Callable[[ConsumerGroup], None],
     ) -> None:
         self.name = name
         self.protocol_type = CONSUMER_PROTOCOL
@@ -138,9 +139,7 @@ class ConsumerGroup:
         self.members = ConsumerMembers()
         self.wanted = Wanted(topics)
         self.timers = timers
-        self._emptied = emptied
-        # Called when a member is about to go; True when another group stands in this one's place.
-        self.converts: Callable[[Member], bool] = lambda _: False
+        self.said: Callable[[str], int | None] = lambda _: None  # of this group alone, by setting
 
     # -- the face (any_group.py)
 
@@ -216,7 +215,7 @@ class ConsumerGroup:
         return Beaten(
             member.member_id,
             member.epoch,
-            self.settings.heartbeat_interval_ms,
+            self.said(HEARTBEAT_KEY) or self.settings.heartbeat_interval_ms,
             member.has if beat.is_full or member.has != had else None,
         )
 
@@ -348,12 +347,14 @@ class ConsumerGroup:
         if member.classic is not None:
             return
         if member.phase is not Phase.GIVING_UP:
-            _cancel(member)
-        elif (phase, epoch) != (Phase.GIVING_UP, member.epoch) or member.rebalance is None:
-            _cancel(member)
-            member.rebalance = self.timers.call_later(
-                member.rebalance_timeout_ms / 1_000, lambda: self.fence(member)
-            )
+            member.stop(Wait.GIVE_UP)
+        elif (phase, epoch) != (Phase.GIVING_UP, member.epoch) or Wait.GIVE_UP not in member.waits:
+            self.wait(member, Wait.GIVE_UP, member.rebalance_timeout_ms)
+
+    def wait(self, member: Member, what: Wait, timeout_ms: int) -> None:
+        """Let a member go if something does not come in time."""
+        timer = self.timers.call_later(timeout_ms / 1_000, lambda: self.fence(member))
+        member.wait(what, timer)
 
     # -- going
 
@@ -375,32 +376,34 @@ class ConsumerGroup:
         member.phase = Phase.SETTLED
         member.epoch = AWAY
         self.members.owners.update(member.member_id, before, member.holds)
-        _cancel(member)
+        member.stop(Wait.GIVE_UP)
 
     def fence(self, member: Member) -> None:
         """Let a member go, by its will or not."""
-        if self.members.find(member.member_id) is not member or self.converts(member):
-            return
-        self.drop(member)
+        if self.members.find(member.member_id) is member:
+            self.drop(member)
 
     def drop(self, member: Member) -> None:
-        """Let a member go without asking whether this group still wants to be one."""
+        """Let a member go; this group stays."""
         self.members.remove(member)
         self.target.pop(member.member_id, None)
         self.wanted.change((member.topics, member.pattern), (frozenset(), ""))
         self.wanted.stale = True
         self.bump()
         if self.is_empty:
-            self._emptied(self)
+            self.gone_empty()
+
+    def gone_empty(self) -> None:
+        """Hear that the last member has gone."""
 
     def arm_session(self, member: Member) -> None:
         """Wait for the next sign of life."""
-        if member.session is not None:
-            member.session.cancel()
-        timeout_ms = self.settings.session_timeout_ms
-        if member.classic is not None:
-            timeout_ms = member.classic.session_timeout_ms
-        member.session = self.timers.call_later(timeout_ms / 1_000, lambda: self.fence(member))
+        classic = member.classic
+        if classic is not None:
+            timeout_ms = classic.session_timeout_ms
+        else:
+            timeout_ms = self.said(SESSION_KEY) or self.settings.session_timeout_ms
+        self.wait(member, Wait.BEAT, timeout_ms)
 
     # -- topics
 
@@ -418,9 +421,3 @@ def check_words(beat: Beat, settings: ConsumerGroupSettings) -> None:
         compile_pattern(beat.pattern)
     if beat.topics is not None and len(beat.topics) > settings.topics_max:
         raise InvalidRequest(f"a member may name {settings.topics_max} topics")
-
-
-def _cancel(member: Member) -> None:
-    if member.rebalance is not None:
-        member.rebalance.cancel()
-        member.rebalance = None

@@ -52,6 +52,15 @@ class Phase(Enum):
     AWAITING = auto()  # others still have partitions that it shall have
 
 
+@unique
+class Wait(Enum):
+    """What is waited for, for a while; when it does not come, the member goes."""
+
+    BEAT = auto()  # any sign of life
+    GIVE_UP = auto()  # what it shall not have; of a classic member: that it joins again
+    SYNC = auto()  # of a classic member that has joined
+
+
 @dataclass(frozen=True, slots=True)
 class Classic:
     """What a member that speaks as classic ones do has said when it joined."""
@@ -91,9 +100,7 @@ class Member:
     has: Parts = field(default_factory=dict)
     gives_up: Parts = field(default_factory=dict)
 
-    session: Handle | None = None
-    rebalance: Handle | None = None  # to give up; of a classic member: to join again
-    sync: Handle | None = None  # of a classic member
+    waits: dict[Wait, Handle] = field(default_factory=dict)
 
     @property
     def holds(self) -> Parts:
@@ -120,12 +127,21 @@ class Member:
                 " it must give up all its partitions and join again"
             )
 
+    def wait(self, what: Wait, timer: Handle) -> None:
+        """Wait for something until this timer fires."""
+        self.stop(what)
+        self.waits[what] = timer
+
+    def stop(self, what: Wait) -> None:
+        """Wait no more for something."""
+        timer = self.waits.pop(what, None)
+        if timer is not None:
+            timer.cancel()
+
     def cancel_timers(self) -> None:
-        """Stop waiting for anything from it."""
-        for handle in (self.session, self.rebalance, self.sync):
-            if handle is not None:
-                handle.cancel()
-        self.session = self.rebalance = self.sync = None
+        """Wait for nothing any more."""
+        for what in Wait:
+            self.stop(what)
 
 
 class Owners:
@@ -228,8 +244,3 @@ class ConsumerMembers:
             del self._static[member.instance_id]
         self.owners.update(member.member_id, member.holds, NOTHING)
         member.cancel_timers()
-
-    @property
-    def classic_count(self) -> int:
-        """How many speak as classic members do."""
-        return sum(member.classic is not None for member in self)

@@ -18,11 +18,10 @@ others rebalance is not expected to sync, so only its session ends it.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, ClassVar
 
-from trilogue.broker.any_group import ReadWishes, unread
+from trilogue.broker.any_group import CONSUMER_PROTOCOL, ReadWishes, unread
 from trilogue.broker.errors import (
     BrokerError,
     FencedInstance,
@@ -35,31 +34,23 @@ from trilogue.broker.errors import (
 )
 from trilogue.broker.group_face import ClassicFace
 from trilogue.broker.group_members import (
+    Arrival,
     GroupSettings,
     Handle,
     Joined,
     JoinedMember,
     JoinRequest,
     Member,
+    Occasion,
     Synced,
     Timers,
+    new_member_id,
 )
 from trilogue.broker.group_states import TABLE, Action, Event, State
 from trilogue.broker.promise import Promise
 
-CLIENT_ID_KEPT = 255  # characters of a client id that go into a member id
 GENERATION_MASK = 2**31 - 1
 REJOIN_WAIT_MIN_MS = 1_000
-
-
-@dataclass(slots=True)
-class Occasion:
-    """What came with the event that is being handled."""
-
-    skip: bool = False  # the client that joins understands `skip_assignment`
-    leader_before: str = ""
-    asked: Promise[Synced] | None = None
-    assignments: Mapping[str, bytes] = field(default_factory=dict)
 
 
 class Group(ClassicFace):
@@ -168,6 +159,25 @@ class Group(ClassicFace):
         """End an empty group."""
         self._fire(Event.FORGET, None)
 
+    # -- from and to groups of the other kind (consumer_group_classic.py)
+
+    def resume(self, generation: int, arrivals: Iterable[Arrival], *, rebalance: bool) -> None:
+        """Go on with members who had all synced, in a group that is new; `rebalance` at once."""
+        self.members.adopt(arrivals)
+        self.generation, self.protocol_type = generation, CONSUMER_PROTOCOL
+        self.protocol = self.members.vote()
+        self._fire(Event.RESUME, None)
+        if rebalance:
+            self._fire(Event.DEPART, None)
+        self._rest()
+
+    def dissolve(self) -> None:
+        """End a group whose members go on elsewhere: who waits for an answer asks there."""
+        for member in self.members:
+            self._interrupt(member, RebalanceInProgress("the group has changed its kind"))
+        self._fire(Event.DISSOLVE, None)
+        self._rest()
+
     # -- who speaks
 
     def _known(self, request: JoinRequest) -> Member | None:
@@ -189,7 +199,7 @@ class Group(ClassicFace):
         self._interrupt(known, FencedInstance("another process has taken over this instance"))
         assert members.leader is not None
         self._occasion = Occasion(request.can_skip_assignment, members.leader.member_id)
-        members.rename(known, self._new_id(request))
+        members.rename(known, new_member_id(request, self._new_member_suffix()))
         members.update(known, request)
         same = members.vote() == self.protocol
         return known, Event.REPLACE if same else Event.REPLACE_CHANGED
@@ -201,17 +211,13 @@ class Group(ClassicFace):
             members.pending.pop(member_id).cancel()
         else:
             members.check_room()
-            member_id = self._new_id(request)
+            member_id = new_member_id(request, self._new_member_suffix())
             if request.member_id_required and request.instance_id is None:
                 delay = request.session_timeout_ms / 1_000
                 expire = self._timers.call_later(delay, lambda: self._pending_over(member_id))
                 members.pending[member_id] = expire
                 raise MemberIdRequired(member_id)
         return members.add(member_id, request)
-
-    def _new_id(self, request: JoinRequest) -> str:
-        prefix = request.instance_id or request.client_id
-        return f"{prefix[:CLIENT_ID_KEPT]}-{self._new_member_suffix()}"
 
     def _present(self, member_id: str, generation: int, instance_id: str | None) -> Member:
         member = self.members.current(member_id, instance_id)
@@ -326,9 +332,6 @@ class Group(ClassicFace):
 
     def _await_join(self, _: Member) -> None:
         self._delay_again = True
-        self._settle_join()
-
-    def _departed(self, _: Member) -> None:
         self._settle_join()
 
     def _end_join(self, _: None) -> None:
@@ -462,16 +465,24 @@ class Group(ClassicFace):
         raise RebalanceInProgress("the group rebalances: join again")
 
     def _close(self, _: None) -> None:
+        self._stop_join_timer()
+        self._stop_sync_timer()
         for handle in self.members.pending.values():
             handle.cancel()
         self.members.pending.clear()
+        for member in self.members:
+            member.cancel_timer()
+
+    def _await_life(self, _: None) -> None:
+        for member in self.members:
+            self._alive(member)
 
     _ACTIONS: ClassVar[Mapping[Action, Callable[[Group, Any], None]]] = {
         Action.WAIT_FIRST: _wait_first,
         Action.ALLOW_MANUAL: _allow_manual,
         Action.CLOSE: _close,
         Action.AWAIT_JOIN: _await_join,
-        Action.DEPARTED: _departed,
+        Action.DEPARTED: lambda self, _: self._settle_join(),
         Action.REFUSE_REBALANCE: _refuse_rebalance,
         Action.ALLOW: _allow,
         Action.REFUSE_MANUAL: _refuse_manual,
@@ -485,4 +496,5 @@ class Group(ClassicFace):
         Action.DROP_UNSYNCED: _drop_unsynced,
         Action.ANSWER_REPLACED: _answer_replaced,
         Action.ANSWER_ASSIGNMENT: _answer_assignment,
+        Action.AWAIT_LIFE: _await_life,
     }

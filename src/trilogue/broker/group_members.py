@@ -7,8 +7,8 @@ who leads, which protocol all of them have in common and most of them like best,
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import NamedTuple
 from typing import Protocol as Port
 
@@ -21,6 +21,7 @@ from trilogue.broker.errors import (
 )
 from trilogue.broker.promise import Promise
 
+CLIENT_ID_KEPT = 255  # characters of a client id that go into a member id
 PROTOCOL_OVERHEAD = 64  # bytes that a listed protocol counts for besides its name and metadata
 
 
@@ -88,6 +89,13 @@ class JoinedMember(NamedTuple):
     metadata: bytes
 
 
+class Arrival(NamedTuple):
+    """A member that comes from a group of the other kind, and what it was given there."""
+
+    request: JoinRequest
+    assignment: bytes
+
+
 @dataclass(frozen=True, slots=True)
 class Joined:
     """The answer to a join. `members` is for the leader only."""
@@ -108,6 +116,16 @@ class Synced:
     protocol_type: str
     protocol: str
     assignment: bytes
+
+
+@dataclass(slots=True)
+class Occasion:
+    """What came with the event that is being handled."""
+
+    skip: bool = False  # the client that joins understands `skip_assignment`
+    leader_before: str = ""
+    asked: Promise[Synced] | None = None
+    assignments: Mapping[str, bytes] = field(default_factory=dict)
 
 
 class Member:
@@ -224,12 +242,7 @@ class Members:
     def check_join(self, request: JoinRequest, protocol_type: str, known: Member | None) -> None:
         """Refuse a join that does not fit the limits or the other members."""
         limits = self._settings
-        timeout = request.session_timeout_ms
-        if not limits.session_timeout_min_ms <= timeout <= limits.session_timeout_max_ms:
-            raise InvalidSessionTimeout(
-                f"{timeout} ms is outside {limits.session_timeout_min_ms}"
-                f" to {limits.session_timeout_max_ms}"
-            )
+        check_session(request, limits)
         size = protocols_size(request.protocols)
         before = 0 if known is None else known.size
         if size > limits.member_bytes_max or self._bytes - before + size > limits.bytes_max:
@@ -252,6 +265,13 @@ class Members:
         if self.leader is None:
             self.leader = member
         return member
+
+    def adopt(self, arrivals: Iterable[Arrival]) -> None:
+        """Take in members that know each other already."""
+        for request, assignment in arrivals:
+            member = self.add(request.member_id, request)
+            member.assignment = assignment
+            member.is_new = False
 
     def update(self, member: Member, request: JoinRequest) -> bool:
         """Take over what a known member says now; True when its protocols changed."""
@@ -326,3 +346,20 @@ class Members:
 def protocols_size(protocols: Iterable[tuple[str, bytes]]) -> int:
     """Bytes that a list of protocols may be said to hold."""
     return sum(len(name) + len(data) + PROTOCOL_OVERHEAD for name, data in protocols)
+
+
+def check_session(request: JoinRequest, limits: GroupSettings) -> None:
+    """Refuse a session timeout outside the limits."""
+    timeout, least, most = (
+        request.session_timeout_ms,
+        limits.session_timeout_min_ms,
+        limits.session_timeout_max_ms,
+    )
+    if not least <= timeout <= most:
+        raise InvalidSessionTimeout(f"{timeout} ms is outside {least} to {most}")
+
+
+def new_member_id(request: JoinRequest, suffix: str) -> str:
+    """Return an id for a member that joins, by which people may know it."""
+    prefix = request.instance_id or request.client_id
+    return f"{prefix[:CLIENT_ID_KEPT]}-{suffix}"

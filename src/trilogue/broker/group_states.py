@@ -7,7 +7,7 @@
                             │       REPLACE, SYNC_OVER            ▼
                             └── JOIN, REJOIN, DEPART, ─────── Stable
                                 REPEAT_LEADER, REPLACE_CHANGED, SYNC_OVER
-      (Empty ── FORGET ──► Dead)
+      (Empty ── FORGET ──► Dead, Empty ── RESUME ──► Stable, others ── DISSOLVE ──► Dead)
 
 What is not in the table cannot happen: an empty group has no members who could speak, a dead one is
 not found any more, and timers are called off when the state they belong to ends. `group.py` obeys.
@@ -50,6 +50,8 @@ class Event(Enum):
     JOIN_OVER = auto()  # the time to join is over
     SYNC_OVER = auto()  # the time to sync is over
     FORGET = auto()  # the broker needs the room
+    DISSOLVE = auto()  # its members go on in a group of the other kind
+    RESUME = auto()  # members come from a group of the other kind
 
 
 @unique
@@ -74,6 +76,7 @@ class Action(Enum):
     DROP_UNSYNCED = auto()  # let go of who joined and did not sync, and start a rebalance
     ANSWER_REPLACED = auto()  # let a static member go on with its assignment
     ANSWER_ASSIGNMENT = auto()  # tell the member its assignment
+    AWAIT_LIFE = auto()  # expect signs of life of everyone
 
 
 TABLE: dict[tuple[State, Event], tuple[Action, State]] = {
@@ -81,6 +84,7 @@ TABLE: dict[tuple[State, Event], tuple[Action, State]] = {
     (State.EMPTY, Event.JOIN): (Action.WAIT_FIRST, State.PREPARING),
     (State.EMPTY, Event.MANUAL): (Action.ALLOW_MANUAL, State.EMPTY),
     (State.EMPTY, Event.FORGET): (Action.CLOSE, State.DEAD),
+    (State.EMPTY, Event.RESUME): (Action.AWAIT_LIFE, State.STABLE),
     # waiting for everyone to join
     (State.PREPARING, Event.JOIN): (Action.AWAIT_JOIN, State.PREPARING),
     (State.PREPARING, Event.REJOIN): (Action.AWAIT_JOIN, State.PREPARING),
@@ -97,6 +101,7 @@ TABLE: dict[tuple[State, Event], tuple[Action, State]] = {
     (State.PREPARING, Event.JOIN_OVER): (Action.END_JOIN, State.PREPARING),
     (State.PREPARING, Event.JOINED): (Action.COMPLETE, State.COMPLETING),
     (State.PREPARING, Event.NONE_LEFT): (Action.EMPTY, State.EMPTY),
+    (State.PREPARING, Event.DISSOLVE): (Action.CLOSE, State.DEAD),
     # joined, waiting for the leader's assignment
     (State.COMPLETING, Event.JOIN): (Action.BEGIN, State.PREPARING),
     (State.COMPLETING, Event.REJOIN): (Action.BEGIN, State.PREPARING),
@@ -111,6 +116,7 @@ TABLE: dict[tuple[State, Event], tuple[Action, State]] = {
     (State.COMPLETING, Event.COMMIT): (Action.REFUSE_REBALANCE, State.COMPLETING),
     (State.COMPLETING, Event.MANUAL): (Action.REFUSE_MANUAL, State.COMPLETING),
     (State.COMPLETING, Event.SYNC_OVER): (Action.DROP_UNSYNCED, State.PREPARING),
+    (State.COMPLETING, Event.DISSOLVE): (Action.CLOSE, State.DEAD),
     # everyone has, or may fetch, an assignment
     (State.STABLE, Event.JOIN): (Action.BEGIN, State.PREPARING),
     (State.STABLE, Event.REJOIN): (Action.BEGIN, State.PREPARING),
@@ -125,4 +131,5 @@ TABLE: dict[tuple[State, Event], tuple[Action, State]] = {
     (State.STABLE, Event.COMMIT): (Action.ALLOW, State.STABLE),
     (State.STABLE, Event.MANUAL): (Action.REFUSE_MANUAL, State.STABLE),
     (State.STABLE, Event.SYNC_OVER): (Action.DROP_UNSYNCED, State.PREPARING),
+    (State.STABLE, Event.DISSOLVE): (Action.CLOSE, State.DEAD),
 }

@@ -52,4 +52,35 @@ GROUPS: tuple[Setting, ...] = (
         "How often positions whose time is over are looked for.",
         minimum=10,
     ),
+    Setting(
+        "groups.consumer-session-timeout",
+        Kind.DURATION,
+        "45s",
+        "How long a member of a consumer group (KIP-848) may be silent.",
+        minimum=100,
+    ),
+    Setting(
+        "groups.consumer-heartbeat",
+        Kind.DURATION,
+        "5s",
+        "How often members of consumer groups are told to show life: also how soon they hear that "
+        "their share has changed.",
+        minimum=10,
+    ),
+    Setting(
+        "groups.consumer-max-size",
+        Kind.INTEGER,
+        "1000",
+        "How many members one consumer group may have.",
+        minimum=1,
+        maximum=100_000,
+    ),
+    Setting(
+        "groups.consumer-migration",
+        Kind.TEXT,
+        "bidirectional",
+        "Whether a group with members changes its kind: `upgrade` when a member of a consumer "
+        "group joins a classic one, `downgrade` when only classic members are left.",
+        choices=("bidirectional", "upgrade", "downgrade", "disabled"),
+    ),
 )

@@ -115,6 +115,12 @@ def check_together(settings: Settings) -> None:
         "groups.session-timeout-min"
     ):
         raise SettingsError("groups.session-timeout-max is below groups.session-timeout-min")
+    if settings.number("groups.consumer-session-timeout") <= settings.number(
+        "groups.consumer-heartbeat"
+    ):
+        raise SettingsError(
+            "groups.consumer-session-timeout must be above groups.consumer-heartbeat"
+        )
     check_objects(settings)
     check_access(settings)
     closed = {door for door in DOORS if settings.text(f"listen.{door}") == "off"}

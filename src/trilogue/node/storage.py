@@ -22,9 +22,11 @@ from pathlib import Path
 
 from trilogue.broker.broker import Broker, BrokerSettings
 from trilogue.broker.cluster import ClusterLimits
+from trilogue.broker.consumer_group import ConsumerGroupSettings
 from trilogue.broker.group_members import GroupSettings
 from trilogue.broker.settings import TopicSettings
 from trilogue.broker.settings_table import FLUSH_INTERVAL
+from trilogue.gateway.kafka.shares import SHARES
 from trilogue.gateway.kafka.wishes import read_wishes
 from trilogue.log.commit import thread_committer
 from trilogue.log.directory import DataDirectory
@@ -147,6 +149,7 @@ def _open(
         new_topic_id=new_topic_id,
         new_member_suffix=new_member_suffix,
         read_wishes=read_wishes,
+        shares=SHARES,
         settings=broker_settings(settings),
     )
     broker.restore_snapshot(meta.snapshots())
@@ -207,6 +210,7 @@ def give_up_reserve(fs: OsFileSystem, directory: DataDirectory) -> None:
 
 def broker_settings(settings: Settings) -> BrokerSettings:
     """What the broker's parts are told."""
+    migration = settings.text("groups.consumer-migration")
     return BrokerSettings(
         cluster=ClusterLimits(
             default_partitions=settings.number("topics.default-partitions"),
@@ -223,6 +227,13 @@ def broker_settings(settings: Settings) -> BrokerSettings:
             size_max=settings.number("groups.max-size"),
             offset_retention_ms=settings.number("groups.offset-retention"),
             offset_check_ms=settings.number("groups.offset-check"),
+        ),
+        consumer_groups=ConsumerGroupSettings(
+            session_timeout_ms=settings.number("groups.consumer-session-timeout"),
+            heartbeat_interval_ms=settings.number("groups.consumer-heartbeat"),
+            size_max=settings.number("groups.consumer-max-size"),
+            upgrade=migration in {"bidirectional", "upgrade"},
+            downgrade=migration in {"bidirectional", "downgrade"},
         ),
     )
 

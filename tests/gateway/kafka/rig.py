@@ -26,6 +26,7 @@ from trilogue.entry.kafka_batch import build_batch
 from trilogue.gateway.kafka import apis
 from trilogue.gateway.kafka.connection import KafkaConnection, KafkaDoor
 from trilogue.gateway.kafka.shared import KafkaSettings
+from trilogue.gateway.kafka.shares import SHARES
 from trilogue.gateway.kafka.wishes import read_wishes
 from trilogue.gateway.stream import Limits, Stream
 from trilogue.log import jobs
@@ -108,6 +109,7 @@ class Rig:
             new_topic_id=lambda: self._random.randbytes(16),
             new_member_suffix=lambda: f"member-{next(self._names)}",
             read_wishes=read_wishes,
+            shares=SHARES,
         )
         self.directory = DataDirectory.open(self.fs, Path("/data"))
         around = Surroundings(
