@@ -27,7 +27,6 @@ from trilogue.broker.cursor import Cursors, Position
 from trilogue.broker.facts import NOT_SAID, Protocol
 from trilogue.broker.group import Group
 from trilogue.broker.group_admin import Remove
-from trilogue.broker.group_records import OCCUPIED
 from trilogue.broker.group_states import State
 from trilogue.broker.groups import Groups
 from trilogue.broker.names import TopicName
@@ -71,9 +70,7 @@ class GroupExpiry:
         group = self._groups.find(name)
         if group is None or group.is_empty:
             record = self._groups.records.get(name)
-            if record is None:
-                return 0
-            return None if record.empty_since_ms == OCCUPIED else record.empty_since_ms
+            return 0 if record is None else record.empty_since_ms
         return 0 if _settled(group) else None
 
     def _expire(self, name: str, partition_ids: list[int], topics: _Topics) -> int:

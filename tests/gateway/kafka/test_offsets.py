@@ -7,6 +7,9 @@ import pytest
 from tests.gateway.kafka.rig import Rig, settle, versions
 from tests.gateway.loop import on_loop
 from trilogue.broker.access import Operation, ResourceKind
+from trilogue.broker.errors import UnknownMember
+from trilogue.broker.facts import Protocol
+from trilogue.broker.group import Group
 from trilogue.wire.kafka.offsets import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
@@ -249,3 +252,76 @@ async def test_who_may_not_use_the_group_or_read_the_topic_is_told_so():
         new = await peer.ask(fetch(8, None, group="closed"), 8)
         assert (new.groups[0].error_code, new.groups[0].topics) == (30, [])
         assert positions(5, await peer.ask(fetch(5, "u", 0), 5)) == {"u": [(0, -1, 29)]}
+
+
+# ---- since when, and for how long
+
+
+def kept(rig: Rig, group: str = "g") -> list[tuple[int, int]]:
+    """(when it was committed, for how long it is to be kept) of all positions."""
+    found = rig.broker.cursors.positions(Protocol.KAFKA, group).values()
+    return [(each.committed_ms, each.retention_ms) for each in found]
+
+
+@pytest.mark.parametrize("version", versions(8))
+@on_loop
+async def test_only_v2_to_v4_say_for_how_long_positions_are_to_be_kept(version):
+    """KIP-211 took the field away with v5."""
+    async with Rig() as rig:
+        topic = rig.topic("t")
+        asked = commit("t", 5, retention_time_ms=77, topic_id=topic.topic_id)
+
+        await rig.peer().ask(asked, version)
+
+        assert kept(rig) == [(rig.now_ms, 77 if 2 <= version <= 4 else -1)]
+
+
+@pytest.mark.parametrize("said", [-1, -2, -(2**63)])
+@on_loop
+async def test_a_time_below_zero_leaves_it_to_the_broker(said):
+    async with Rig() as rig:
+        rig.topic("t")
+
+        await rig.peer().ask(commit("t", 5, retention_time_ms=said), 3)
+
+        assert kept(rig) == [(rig.now_ms, -1)]
+
+
+@pytest.mark.parametrize("version", [0, 1, 2])
+@on_loop
+async def test_only_v1_says_for_each_partition_when_it_was(version):
+    async with Rig() as rig:
+        rig.topic("t", partitions=3)
+        asked = commit("t", 5, 6, 7)
+        asked.topics[0].partitions[0].commit_timestamp = 99
+        asked.topics[0].partitions[2].commit_timestamp = -7
+
+        assert committed(await rig.peer().ask(asked, version)) == [0, 0, 0]
+
+        first = 99 if version == 1 else rig.now_ms
+        assert [when for when, _ in kept(rig)] == [first, rig.now_ms, rig.now_ms]
+
+
+@on_loop
+async def test_a_group_may_refuse_to_tell_its_positions_and_others_are_told():
+    """OffsetFetch v9: an error of the group (KIP-848), without topics."""
+
+    class Strict(Group):
+        def check_fetch(self, member_id: str | None, epoch: int) -> None:
+            if (member_id, epoch) != ("m", 3):
+                raise UnknownMember("who?")
+
+    async with Rig() as rig:
+        rig.topic("t")
+        groups = rig.broker.groups
+        strict = Strict("g", groups.settings, groups.timers, str, groups.emptied)
+        groups.replace("g", strict)
+        asked = fetch(9, "t", 0)
+        asked.groups.append(fetch(9, "t", 0, group="h").groups[0])
+
+        refused = await rig.peer().ask(asked, 9)
+        asked.groups[0].member_id, asked.groups[0].member_epoch = "m", 3
+        told = await rig.peer().ask(asked, 9)
+
+        assert [(each.error_code, len(each.topics)) for each in refused.groups] == [(25, 0), (0, 1)]
+        assert [each.error_code for each in told.groups] == [0, 0]

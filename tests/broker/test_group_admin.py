@@ -1,0 +1,162 @@
+"""What administrators see of groups, and take away."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.broker.keeping_room import Room
+from trilogue.broker.any_group import CLASSIC, CONSUMER
+from trilogue.broker.errors import (
+    GroupNotEmpty,
+    GroupReadsTopic,
+    InvalidGroupName,
+    StorageFailed,
+    UnknownGroup,
+    UnknownMember,
+)
+from trilogue.broker.group_admin import Known
+from trilogue.broker.group_states import State
+from trilogue.broker.names import parse_kafka
+from trilogue.log import errors as log_errors
+
+
+@pytest.fixture
+def room() -> Room:
+    return Room("t", "u")
+
+
+def test_a_group_is_known_by_its_members_by_its_past_or_by_its_positions(room: Room):
+    room.member("members", "t")
+    room.leave("past", room.member("past", "t", "connect"))
+    room.commit("by-hand", "t")
+    room.commit("members", "t")
+
+    listed = {each.name: each[1:4] for each in room.broker.group_admin.listed()}
+
+    assert listed == {
+        "members": (CLASSIC, "consumer", "Stable"),
+        "past": (CLASSIC, "connect", "Empty"),
+        "by-hand": (CLASSIC, "", "Empty"),
+    }
+
+
+def test_after_a_restart_groups_are_known_and_have_no_members(room: Room):
+    room.member("g", "t", "connect")
+    room.broker.groups.records.emptied("c", CONSUMER, "consumer")
+    room.cut()
+    room.member("h", "t")
+
+    admin = room.restart().broker.group_admin
+
+    assert admin.known("g") == Known("g", CLASSIC, "connect", "Empty", None)
+    assert admin.known("h") == Known("h", CLASSIC, "consumer", "Empty", None)
+    assert admin.known("c") == Known("c", CONSUMER, "consumer", "Empty", None)
+
+
+def test_what_nobody_ever_heard_of_is_unknown(room: Room):
+    admin = room.broker.group_admin
+
+    for ask in (admin.known, admin.delete, admin.check_removal):
+        with pytest.raises(UnknownGroup):
+            ask("nobody")
+    with pytest.raises(InvalidGroupName):
+        admin.check_removal("")
+
+
+def test_a_deleted_group_is_gone_with_all_its_positions_when_that_is_durable(room: Room):
+    room.leave("g", room.member("g", "t"))
+    room.commit("g", "t", "u")
+    room.commit("other", "t")
+
+    promise = room.broker.group_admin.delete("g")
+    before = promise.done, room.topics_of("g")
+    room.log.commit()
+
+    assert before == (False, {"t", "u"})
+    assert promise.result() is None
+    assert room.topics_of("g") == set()
+    assert room.names == ["other"]
+    assert room.restart().names == ["other"]
+
+
+def test_a_group_with_members_is_not_deleted(room: Room):
+    room.member("g", "t")
+    room.joined("h", "t")
+
+    for name in "gh":
+        with pytest.raises(GroupNotEmpty):
+            room.broker.group_admin.delete(name)
+    assert room.names == ["g", "h"]
+
+
+def test_who_was_about_to_join_a_deleted_group_hears_that_it_is_no_member(room: Room):
+    member = room.member("g", "t")
+    room.leave("g", member)
+    room.broker.group_admin.delete("g")
+
+    with pytest.raises(UnknownMember):
+        room.broker.groups.heartbeat("g", member, 1)
+
+
+def test_a_failed_disk_is_heard_and_deletes_no_position(room: Room):
+    room.commit("g", "t")
+
+    promise = room.broker.group_admin.delete("g")
+    room.log.commit(log_errors.StorageFailed("broken"))
+
+    assert isinstance(promise.error, StorageFailed)
+    assert room.topics_of("g") == {"t"}
+
+
+def test_positions_of_topics_that_a_group_does_not_read_may_go(room: Room):
+    """KIP-496."""
+    room.member("g", "t")
+    admin = room.broker.group_admin
+
+    admin.check_removal("g")
+    admin.check_topic("g", parse_kafka("u"))
+    with pytest.raises(GroupReadsTopic):
+        admin.check_topic("g", parse_kafka("t"))
+
+
+def test_before_a_group_has_settled_it_may_read_anything(room: Room):
+    room.joined("g", "t")
+    other = room.broker.groups.find("g")
+    assert other is not None
+    room.member("h", "?")
+
+    for name in "gh":
+        with pytest.raises(GroupReadsTopic):
+            room.broker.group_admin.check_topic(name, parse_kafka("t"))
+
+
+def test_the_positions_of_members_of_another_kind_stay(room: Room):
+    member = room.member("g", "t", "connect")
+    admin = room.broker.group_admin
+
+    with pytest.raises(GroupNotEmpty):
+        admin.check_removal("g")
+    admin.check_topic("g", parse_kafka("t"))
+    room.leave("g", member)
+    admin.check_removal("g")
+
+
+def test_a_group_without_members_may_lose_any_position(room: Room):
+    room.commit("g", "t", "u")
+    room.leave("h", room.member("h", "t"))
+    admin = room.broker.group_admin
+
+    for name in "gh":
+        admin.check_removal(name)
+        admin.check_topic(name, parse_kafka("t"))
+    promise = admin.remove("g", [room.partition_id("t")])
+    room.log.commit()
+
+    assert promise.result() is None
+    assert room.topics_of("g") == {"u"}
+
+
+def test_the_state_of_a_group_is_told_in_the_words_of_tools(room: Room):
+    room.joined("g", "t")
+
+    assert room.broker.group_admin.known("g").state_name == State.COMPLETING.value

@@ -1,0 +1,146 @@
+"""DescribeGroups: what each state of a group tells, in every version."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.gateway.kafka.rig import Rig, settle, versions
+from tests.gateway.kafka.test_groups import enter, join, sync
+from tests.gateway.kafka.test_offsets import commit
+from tests.gateway.loop import on_loop
+from trilogue.broker.access import Operation, ResourceKind
+from trilogue.broker.any_group import CONSUMER
+from trilogue.wire.kafka.describe_groups import DescribeGroupsRequest
+
+NOT_TOLD = -0x80000000
+
+
+def describe(*names: str, operations: bool = False) -> DescribeGroupsRequest:
+    return DescribeGroupsRequest(groups=list(names), include_authorized_operations=operations)
+
+
+async def ask(peer, name: str = "g", version: int = 5):
+    (group,) = (await peer.ask(describe(name), version)).groups
+    return group
+
+
+def told(group) -> tuple[int, str, str, str]:
+    return group.error_code, group.group_state, group.protocol_type, group.protocol_data
+
+
+@pytest.mark.parametrize("version", versions(15))
+@on_loop
+async def test_every_version_describes_a_settled_group(version):
+    async with Rig() as rig:
+        peer = rig.peer()
+        joined = await enter(peer, 9, group_instance_id="i")
+        kind = {"protocol_type": "consumer", "protocol_name": "range"}
+        await peer.ask(sync(joined, group_instance_id="i", **kind), 5)
+
+        group = await ask(peer, version=version)
+
+        (member,) = group.members
+        assert told(group) == (0, "Stable", "consumer", "range")
+        assert (member.member_id, member.client_id) == (joined.member_id, "rig")
+        assert member.group_instance_id == ("i" if version >= 4 else None)
+        assert member.client_host == "/192.0.2.1"
+        assert (member.member_metadata, member.member_assignment) == (b"meta", b"mine")
+        assert group.authorized_operations == NOT_TOLD
+
+
+@on_loop
+async def test_a_group_that_is_not_settled_tells_who_is_in_it_and_nothing_of_theirs():
+    """As the real server: no protocol, no metadata, no assignments before Stable."""
+    async with Rig() as rig:
+        peer, other = rig.peer(), rig.peer()
+        joined = await enter(peer, 9)
+        completing = await ask(peer)
+        await peer.ask(sync(joined, protocol_type="consumer", protocol_name="range"), 5)
+        other.send(join(), 3)
+        await settle()
+        preparing = await ask(peer)
+
+        assert told(completing) == (0, "CompletingRebalance", "consumer", "")
+        assert told(preparing) == (0, "PreparingRebalance", "consumer", "")
+        assert [len(completing.members), len(preparing.members)] == [1, 2]
+        for group in completing, preparing:
+            for member in group.members:
+                assert (member.member_metadata, member.member_assignment) == (b"", b"")
+
+
+@on_loop
+async def test_groups_without_members_are_empty():
+    async with Rig() as rig:
+        rig.topic("t")
+        peer = rig.peer()
+        await peer.ask(commit("t", 5, group="by-hand"), 6)
+        joined = await enter(peer, 9)
+        rig.broker.groups.leave("g", joined.member_id)
+
+        assert told(await ask(peer, "by-hand")) == (0, "Empty", "", "")
+        assert told(await ask(peer, "g")) == (0, "Empty", "consumer", "")
+
+
+@pytest.mark.parametrize("version", versions(15))
+@on_loop
+async def test_a_group_that_is_not_there_is_dead_and_since_v6_an_error(version):
+    """KIP-1043; real servers of 3.9.1 and 4.3.1."""
+    async with Rig() as rig:
+        rig.broker.groups.records.emptied("modern", CONSUMER, "consumer")
+        unknown = await ask(rig.peer(), "nobody", version)
+        modern = await ask(rig.peer(), "modern", version)
+
+        for group in unknown, modern:
+            assert told(group) == (69 if version >= 6 else 0, "Dead", "", "")
+        if version >= 6:
+            assert unknown.error_message == "Group nobody not found."
+            assert modern.error_message == "Group modern is not a classic group."
+
+
+@on_loop
+async def test_groups_are_told_in_the_order_asked_each_as_often_as_asked():
+    async with Rig() as rig:
+        answer = await rig.peer().ask(describe("b", "a", "b"), 5)
+
+        assert [group.group_id for group in answer.groups] == ["b", "a", "b"]
+
+
+@pytest.mark.parametrize("version", [each for each in versions(15) if each >= 3])
+@on_loop
+async def test_what_the_caller_may_do_is_told_on_request(version):
+    async with Rig() as rig:
+        rig.topic("t")
+        peer = rig.peer()
+        await peer.ask(commit("t", 5, group="g"), 6)
+        rig.rules.deny(Operation.DELETE, ResourceKind.GROUP, "g")
+
+        answer = await peer.ask(describe("g", "nobody", operations=True), version)
+
+        read, describes = 1 << 3, 1 << 8
+        assert answer.groups[0].authorized_operations == read | describes
+        assert (answer.groups[1].authorized_operations == NOT_TOLD) == (version >= 6)
+
+
+@on_loop
+async def test_who_may_not_describe_a_group_is_told_so_and_nothing_else():
+    async with Rig() as rig:
+        peer = rig.peer()
+        await enter(peer, 3)
+        rig.rules.deny(Operation.DESCRIBE, ResourceKind.GROUP, "g")
+
+        answer = await peer.ask(describe("g", "h", operations=True), 5)
+
+        assert told(answer.groups[0]) == (30, "", "", "")
+        assert answer.groups[0].members == []
+        assert answer.groups[0].authorized_operations == NOT_TOLD
+        assert told(answer.groups[1]) == (0, "Dead", "", "")
+
+
+@on_loop
+async def test_a_member_that_has_left_is_not_described():
+    async with Rig() as rig:
+        peer = rig.peer()
+        await enter(peer, 3)
+        rig.broker.groups.leave("g", (await ask(peer)).members[0].member_id)
+
+        assert (await ask(peer)).members == []
