@@ -8,6 +8,9 @@ A place is rendered into bytes only when it is at the head and the peer reads. S
 not read costs what the transport holds (one response) and at most one more, however many it asks
 for.
 
+Nor may one connection keep the loop with what it asked for: replies leave for as much work as is
+fair in one turn (`spent`), the rest in another.
+
 A session knows nothing of a protocol; `kafka/connection.py` derives from it.
 """
 
@@ -15,8 +18,12 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from typing import Final
 
 from trilogue.gateway.stream import STOP_SESSION, Buffer, Stream
+
+TURN_WORK: Final = 1_000  # that the replies of one session may cost in one turn of the loop
+BYTES_A_WORK: Final = 12  # 4 KiB to be sent (1 << 12) cost about as much as one thing looked at
 
 
 class Place:
@@ -44,6 +51,15 @@ class Place:
         """Nobody will read this reply: let go of what it waits for."""
 
 
+class Unsent:
+    """What replies take that peers do not read, of all sessions that share it."""
+
+    __slots__ = ("size_bytes",)
+
+    def __init__(self) -> None:
+        self.size_bytes = 0
+
+
 class Said(Place):
     """A reply that was ready when it was queued, or that is filled in later."""
 
@@ -66,6 +82,9 @@ class Session:
     def __init__(self) -> None:
         self.stream: Stream
         self.in_flight = 0
+        self.spent = 0  # of this turn's work; places that look at many things add to it
+        self.unsent: Unsent | None = None  # where to count what the peer does not read
+        self._held_bytes = 0  # counted there
         self._queue: deque[Place] = deque()
         self._waiting_bytes = 0
         self._full = False
@@ -92,11 +111,13 @@ class Session:
 
     def writable(self) -> None:
         """Send what waited for the peer to read."""
+        self._let_go()
         self.flush()
 
     def closed(self) -> None:
         """Let go of everything that was promised."""
         self._gone = True
+        self._let_go()
         places = list(self._queue)
         self._queue.clear()
         for place in places:
@@ -157,15 +178,35 @@ class Session:
         """Send every reply that is ready, from the head, as long as the peer reads."""
         queue = self._queue
         stream = self.stream
+        self.spent = 0
         while queue and queue[0].ready and not stream.write_paused and not self._gone:
+            if self.spent >= TURN_WORK:
+                stream.call_soon(self._flush_on)
+                break
             buffers = self._gather()
             if buffers:
-                stream.send(buffers)
+                self._send(buffers)
         if self._full and self._has_room():
             self._full = False
             stream.go_on(STOP_SESSION)
         if self._draining and not queue:
             stream.close()
+
+    def _flush_on(self) -> None:
+        self.guarded(self.flush)
+
+    def _send(self, buffers: list[Buffer]) -> None:
+        """Send, and count what stays here because the peer does not read."""
+        self.stream.send(buffers)
+        if self.unsent is not None and self.stream.write_paused:
+            size = sum(map(len, buffers))
+            self._held_bytes += size
+            self.unsent.size_bytes += size
+
+    def _let_go(self) -> None:
+        if self._held_bytes and self.unsent is not None:
+            self.unsent.size_bytes -= self._held_bytes
+            self._held_bytes = 0
 
     def guarded(self, call: Callable[[], None]) -> None:
         """Run a callback that comes from elsewhere: its failure ends this connection only."""
@@ -187,7 +228,7 @@ class Session:
         queue = self._queue
         out: list[Buffer] = []
         size, enough = 0, self.stream.limits.write_high_bytes
-        while queue and size < enough:
+        while queue and size < enough and self.spent < TURN_WORK:
             place = queue[0]
             if not place.ready:
                 break
@@ -201,6 +242,7 @@ class Session:
             out += buffers
             for buffer in buffers:
                 size += len(buffer)
+        self.spent += size >> BYTES_A_WORK
         return out
 
     def _has_room(self) -> bool:

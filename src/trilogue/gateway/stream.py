@@ -202,6 +202,10 @@ class Stream(asyncio.BufferedProtocol):
         else:
             transport.writelines(buffers)
 
+    def call_soon(self, call: Callable[[], None]) -> None:
+        """Do something in another turn of the loop."""
+        self._call_soon(call)
+
     def limit_frames(self, size: int) -> None:
         """Take frames up to this size from here on: something is known of the peer now."""
         self._frames.limit = size

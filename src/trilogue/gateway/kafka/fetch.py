@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING
 
 from trilogue.gateway.kafka import fetch_look, replies
 from trilogue.gateway.kafka.fetch_look import Look
-from trilogue.gateway.session import Place
+from trilogue.gateway.session import TURN_WORK, Place
 from trilogue.gateway.stream import Buffer
 from trilogue.wire.kafka.compile import gatherer
 from trilogue.wire.kafka.errors import ErrorCode
@@ -41,6 +41,8 @@ from trilogue.wire.kafka.fetch import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from trilogue.gateway.kafka.fetch_look import Outcome
     from trilogue.gateway.kafka.fetch_sessions import Begun
     from trilogue.gateway.kafka.fetch_wanted import Wanted, WantedTopic
@@ -52,6 +54,7 @@ FLEXIBLE_SINCE, ENDPOINTS_SINCE = 12, 16
 REPLICA_STATE_SINCE = 15
 # A poll that wants more than one byte looks again at most this often, however fast bytes come.
 LOOK_AGAIN_S = 0.002
+ROOM_BYTES_MIN = 64 << 10  # of an answer, however much others have not read yet
 PARTITION_BYTES = 250  # about what one partition of a request takes while it waits for its turn
 
 
@@ -95,6 +98,7 @@ class Fetch(Place):
         "_call",
         "_deadline",
         "_future",
+        "_looking",
         "_request",
         "_timer",
         "_waking",
@@ -108,6 +112,7 @@ class Fetch(Place):
         self._request = request
         self._deadline = 0.0
         self._begun: Begun | None = None
+        self._looking: tuple[Look, Iterator[Wanted]] | None = None  # at more than fit in a turn
         self._timer: asyncio.TimerHandle | None = None
         self._waking: asyncio.Handle | None = None
         self._future: asyncio.Future[list[Outcome]] | None = None
@@ -127,9 +132,12 @@ class Fetch(Place):
             return self._answer
         if begun.session.epoch != begun.epoch:
             return self._encode(self._overtaken())
-        look = Look(self._call, self._request)
-        for wanted in begun.session.in_order():
-            look.read(wanted)
+        return self._try(begun)
+
+    def _try(self, begun: Begun) -> list[Buffer] | None:
+        look = self._look(begun)
+        if look is None:
+            return None
         if not self._enough(look):
             self._wait(look)
             return None
@@ -151,6 +159,27 @@ class Fetch(Place):
         self._leave()
         if self._future is not None:
             self._future.cancel()
+
+    def _look(self, begun: Begun) -> Look | None:
+        """Look at everything that may have something; None: the rest in another turn."""
+        door, session = self._call.door, self._call.session
+        session.unsent = door.unsent
+        if self._looking is None:
+            room = door.settings.unsent_bytes_max - door.unsent.size_bytes
+            look = Look(self._call, self._request, max(ROOM_BYTES_MIN, room))
+            self._looking = look, begun.session.in_order()
+        look, rest = self._looking
+        for wanted in rest:
+            look.read(wanted)
+            session.spent += 1
+            if session.spent >= TURN_WORK:
+                door.call_soon(self._look_on)
+                return None
+        self._looking = None
+        return look
+
+    def _look_on(self) -> None:
+        self._call.session.is_ready(self)
 
     # ---- the session
 
@@ -276,7 +305,7 @@ class Fetch(Place):
 
     def _read_cold(self, look: Look) -> None:
         door = self._call.door
-        spare = max(0, min(self._request.max_bytes, door.settings.fetch_bytes_max) - look.size)
+        spare = max(0, look.room - look.size)
         read = partial(fetch_look.run, look.cold, door.conversions, spare)
         future = door.loop.run_in_executor(door.executor, read)
         self._future = future

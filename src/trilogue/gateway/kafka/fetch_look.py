@@ -35,6 +35,8 @@ log = logging.getLogger(__name__)
 
 READ_COMMITTED = 1
 ZSTD_SINCE = 10
+# What is wrong with the question, not with what is stored.
+TOLD_ONLY = {ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, ErrorCode.OFFSET_OUT_OF_RANGE}
 
 
 class Read(NamedTuple):
@@ -122,11 +124,11 @@ class Look:
     """One look, in the order in which `read` is called."""
 
     __slots__ = (
-        "_allowed", "_call", "_room", "_topics", "cold", "committed", "found", "goes_on",
-        "readable", "size", "urgent",
+        "_allowed", "_call", "_topics", "cold", "committed", "found", "goes_on", "readable",
+        "room", "size", "urgent",
     )  # fmt: skip
 
-    def __init__(self, call: Call, request: FetchRequest) -> None:
+    def __init__(self, call: Call, request: FetchRequest, room: int) -> None:
         self.found: list[tuple[Wanted, PartitionData]] = []
         self.size = 0
         self.readable = 0  # partitions that are there, and may be read
@@ -135,7 +137,7 @@ class Look:
         self.goes_on = False  # nothing of what was found is for an old client: look further on
         self.committed = request.isolation_level == READ_COMMITTED
         self._call = call
-        self._room = max(0, min(request.max_bytes, call.door.settings.fetch_bytes_max))
+        self.room = max(0, min(request.max_bytes, call.door.settings.fetch_bytes_max, room))
         self._allowed: dict[object, bool] = {}
         self._topics: set[WantedTopic] = set()  # looked for again
 
@@ -174,7 +176,7 @@ class Look:
             if isinstance(known, EpochEnd) and _diverges(wanted, known):
                 self._diverged(data, known)
             else:
-                room = min(asked.partition_max_bytes, self._room - self.size)
+                room = min(asked.partition_max_bytes, self.room - self.size)
                 if self.size == 0 or room > 0:
                     later = known if isinstance(known, Later) else None
                     self._take(wanted, plog, data, max(0, room), later)
@@ -263,7 +265,7 @@ class Look:
             data = reading.data
             if isinstance(outcome, Exception):
                 data.error_code = code = code_of(outcome)
-                if code != ErrorCode.UNSUPPORTED_COMPRESSION_TYPE:
+                if code not in TOLD_ONLY:
                     log.error(
                         "fetch.cold_read_failed",
                         extra={"partition": data.partition_index, "problem": str(outcome)},

@@ -35,13 +35,14 @@ from trilogue.gateway.doorway import Behind, Doorway
 from trilogue.gateway.kafka.fetch_sessions import FetchSessions
 from trilogue.gateway.kafka.metadata_rows import Rows
 from trilogue.gateway.kafka.metering import Metering
-from trilogue.gateway.session import Place, Session
+from trilogue.gateway.session import Place, Session, Unsent
 from trilogue.wire.kafka.api_versions import ApiVersion
 from trilogue.wire.kafka.errors import ErrorCode
 
 log = logging.getLogger(__name__)
 
 MIB = 1 << 20
+BYTES_MAX = (1 << 31) - 1
 R = TypeVar("R")
 
 
@@ -54,6 +55,7 @@ class KafkaSettings:
     fetch_wait_max_ms: int = 300_000  # a longer poll is answered, empty, after this time
     fetch_sessions_max: int = 1_000  # that are remembered; more are not opened
     fetch_sessions_bytes_max: int = 256 * MIB  # that all of them together take
+    unsent_bytes_max: int = 512 * MIB  # of replies nobody reads; then fetches bring little
     request_elements_max: int = 200_000  # topics, partitions, members that one request may name
     topics_per_request_max: int = 10_000  # made or deleted by one request
     auto_create_per_request_max: int = 1_000  # made by mentioning them
@@ -72,6 +74,7 @@ class Shared(Doorway):
         self.cpu_s = time.thread_time  # of the thread that the loop runs in
         self.requests: Counter[int] = Counter()
         self.metadata_rows = Rows()
+        self.unsent = Unsent()
         self.fetch_sessions = FetchSessions(
             sessions_max=settings.fetch_sessions_max, bytes_max=settings.fetch_sessions_bytes_max
         )
@@ -154,6 +157,19 @@ class Call:
     def throttle_ms(self) -> int:
         """What an answer written now tells: how long the client should wait, for its quotas."""
         return 0 if self.metering is None else self.metering.throttle_ms()
+
+    @property
+    def fetch_room(self) -> int:
+        """How many bytes of messages an answer should hold at most, for the client's quota."""
+        room = None if self.metering is None else self.metering.room
+        return BYTES_MAX if room is None else room
+
+    def fetched(self, size: int) -> int:
+        """Count bytes of messages that are sent now, and return what the answer tells."""
+        if self.metering is None:
+            return 0
+        self.metering.fetched(size)
+        return self.metering.throttle_ms()
 
     def changed(self, count: int, *, strict: bool) -> None:
         """Count partitions that are made or deleted; `strict` raises QuotaExceeded."""
