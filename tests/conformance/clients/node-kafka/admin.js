@@ -128,8 +128,6 @@ async function groups(admin, r) {
     case "delete_group":
       await admin.deleteGroups([r.group]);
       return null;
-    case "alter_group_offsets":
-      return admin.setOffsets({ groupId: r.group, topic: r.topic, partitions: listed(r.offsets) });
   }
 }
 
@@ -155,7 +153,6 @@ module.exports = async function administer(connection, r) {
     case "delete_records": return deleteRecords(admin, r);
     case "cluster": return cluster(admin);
     case "groups": case "describe_group": case "group_offsets": case "delete_group":
-    case "alter_group_offsets":
       return groups(admin, r);
     case "reassign": case "reassignments": return reassignments(admin, r);
   }
