@@ -41,6 +41,8 @@ FOREIGN = {
     44: "test_kafka_configs.py",
     45: "test_kafka_cluster.py",
     46: "test_kafka_cluster.py",
+    48: "test_kafka_quotas.py",
+    49: "test_kafka_quotas.py",
     60: "test_kafka_cluster.py",
     61: "test_kafka_cluster.py",
     65: "test_kafka_cluster.py",

@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 
 from trilogue.broker.access import Operation, ResourceKind
 from trilogue.gateway.kafka import (
+    alter_quotas,
     api_versions,
     cluster,
     config_resources,
@@ -29,6 +30,7 @@ from trilogue.gateway.kafka import (
     describe_consumer_groups,
     describe_groups,
     describe_producers,
+    describe_quotas,
     describe_transactions,
     elections,
     fetch,
@@ -130,6 +132,8 @@ TABLE: tuple[Row, ...] = (
     _row(45, (0, 1), reassignments.alter, CLUSTER, ALTER),
     _row(46, (0, 0), reassignments.list_moves, CLUSTER, DESCRIBE),
     _row(47, (0, 0), delete_groups.positions, GROUP, DELETE),
+    _row(48, (0, 1), describe_quotas.handle, CLUSTER, Operation.DESCRIBE_SETTINGS),
+    _row(49, (0, 1), alter_quotas.handle, CLUSTER, Operation.ALTER_SETTINGS),
     _row(60, (0, 2), cluster.handle, CLUSTER, DESCRIBE),
     _row(61, (0, 0), describe_producers.handle, TOPIC, READ),
     _row(65, (0, 0), describe_transactions.handle, TRANSACTION, DESCRIBE),

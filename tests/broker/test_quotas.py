@@ -1,0 +1,259 @@
+"""Quotas: for whom they are, which one holds, whose meter counts, and that they are kept."""
+
+from __future__ import annotations
+
+import itertools
+from random import Random
+
+import pytest
+
+from trilogue.broker import quotas as module
+from trilogue.broker.errors import InUse, InvalidRequest, Outrun
+from trilogue.broker.quotas import (
+    DEFAULT,
+    NO_METERS,
+    Bound,
+    Quotas,
+    Who,
+    check_rate,
+    check_who,
+)
+from trilogue.log.errors import CorruptLog
+from trilogue.meta.errors import PreconditionFailed
+from trilogue.meta.memory import MemoryMeta
+
+ORDER = (  # KIP-257, the strongest first: the user's part and the client id's
+    ("u", "c"), ("u", DEFAULT), ("u", None), (DEFAULT, "c"), (DEFAULT, DEFAULT), (DEFAULT, None),
+    (None, "c"), (None, DEFAULT),
+)  # fmt: skip
+
+
+def quotas(*said: tuple[Who, Bound, float], burst_s: float = 1.0) -> Quotas:
+    made = Quotas({}, burst_s=burst_s)
+    for who, bound, rate in said:
+        made.plan_alter([(who, {bound: rate})]).apply()
+    return made
+
+
+def test_without_any_quota_nothing_counts():
+    made = Quotas({})
+
+    assert not made.active
+    assert made.meters("u", "c") is NO_METERS
+    assert made.connection_wait_s("1.2.3.4", 0.0) == 0
+
+
+def test_the_first_that_says_something_holds():
+    for there in itertools.product([False, True], repeat=len(ORDER)):
+        said = [place for place, is_there in zip(ORDER, there, strict=True) if is_there]
+        made = quotas(
+            *((Who(*place), Bound.PRODUCED, 10.0 + ORDER.index(place)) for place in said),
+            (Who("other", "c"), Bound.PRODUCED, 1.0),
+            (Who("u", "other"), Bound.PRODUCED, 2.0),
+        )
+
+        meter = made.meters("u", "c").produced
+
+        assert (meter and meter.rate - 10.0) == (ORDER.index(said[0]) if said else None)
+
+
+def test_each_thing_has_a_quota_of_its_own():
+    made = quotas(
+        (Who("u", "c"), Bound.FETCHED, 1.0),
+        (Who(None, "c"), Bound.PRODUCED, 2.0),
+        (Who(None, DEFAULT), Bound.WORK, 50.0),
+    )
+
+    produced, fetched, work, changes = made.meters("u", "c")
+
+    assert (produced.rate, fetched.rate, changes) == (2.0, 1.0, None)
+    assert work.rate == 0.5  # of a second, a second
+
+
+@pytest.mark.parametrize(
+    ("who", "shared"),
+    [
+        (Who("u"), [("u", "c"), ("u", "d")]),
+        (Who(DEFAULT), [("u", "c"), ("u", "d")]),
+        (Who(None, "c"), [("u", "c"), ("v", "c")]),
+        (Who(None, DEFAULT), [("u", "c"), ("v", "c")]),
+        (Who("u", "c"), [("u", "c")]),
+        (Who("u", DEFAULT), [("u", "c")]),
+        (Who(DEFAULT, "c"), [("u", "c")]),
+        (Who(DEFAULT, DEFAULT), [("u", "c")]),
+    ],
+)
+def test_a_quota_is_shared_by_those_that_it_names_and_no_others(who, shared):
+    made = quotas((who, Bound.PRODUCED, 100.0))
+    meters = {
+        pair: made.meters(*pair).produced
+        for pair in itertools.product(["u", "v"], ["c", "d"])
+        if made.meters(*pair).produced is not None
+    }
+
+    mine = meters["u", "c"]
+
+    assert [pair for pair, meter in meters.items() if meter is mine] == shared
+
+
+def test_what_was_said_is_there_after_a_restart():
+    meta = MemoryMeta(b"0" * 16, node_id=1, node_epoch=1)
+    made = Quotas(meta.state.settings)
+    odd = Who(None, 'a/b "c" ä\0')
+    for who, change in (
+        (odd, {Bound.PRODUCED: 5.0, Bound.WORK: 0.5}),
+        (Who("u", DEFAULT), {Bound.FETCHED: 7.0}),
+        (Who(address="::1"), {Bound.CONNECTIONS: 9.0}),
+        (odd, {Bound.WORK: None, Bound.CHANGES: 3.0}),
+        (Who("u", DEFAULT), {Bound.FETCHED: None}),
+        (Who("nobody"), {Bound.FETCHED: None}),
+    ):
+        commit = made.plan_alter([(who, change)])
+        meta.commit_now(commit.ops(), commit.preconditions)
+        commit.apply()
+
+    again = Quotas(meta.state.settings)
+
+    assert dict(again) == dict(made) == {
+        odd: {Bound.PRODUCED: 5.0, Bound.CHANGES: 3.0},
+        Who(address="::1"): {Bound.CONNECTIONS: 9.0},
+    }  # fmt: skip
+    assert len(again) == 2
+    assert again.active
+
+
+def test_two_changes_of_one_quota_at_once_are_not_both_recorded():
+    meta = MemoryMeta(b"0" * 16, node_id=1, node_epoch=1)
+    made = Quotas(meta.state.settings)
+    first, second = (made.plan_alter([(Who("u"), {Bound.PRODUCED: rate})]) for rate in (1.0, 2.0))
+    meta.commit_now(first.ops(), first.preconditions)
+    first.apply()
+
+    with pytest.raises(PreconditionFailed) as problem:
+        meta.commit_now(second.ops(), second.preconditions)
+
+    assert isinstance(second.abandon(problem.value), Outrun)
+    assert dict(made) == {Who("u"): {Bound.PRODUCED: 1.0}}
+
+
+def test_a_change_holds_at_once_and_one_that_changes_nothing_keeps_the_debt():
+    made = quotas((Who(None, "c"), Bound.PRODUCED, 10.0))
+    before = made.generation
+    made.meters("u", "c").produced.take(1_000, 0.0)
+
+    made.plan_alter([(Who(None, "d"), {Bound.PRODUCED: 10.0})]).apply()
+    assert made.generation > before
+    assert made.meters("u", "c").produced.wait_s(0.0) > 50
+
+    made.plan_alter([(Who(None, "c"), {Bound.PRODUCED: 20.0})]).apply()
+    assert made.meters("u", "c").produced.wait_s(0.0) == 0
+    made.plan_alter([(Who(None, "c"), {Bound.PRODUCED: None})]).apply()
+    assert made.meters("u", "c").produced is None
+
+
+def test_connections_are_counted_by_address():
+    made = quotas(
+        (Who(address=DEFAULT), Bound.CONNECTIONS, 2.0),
+        (Who(address="9.9.9.9"), Bound.CONNECTIONS, 10.0),
+    )
+
+    waits = [made.connection_wait_s("1.1.1.1", 5.0) for _ in range(4)]
+
+    assert waits == [0, 0, 0.5, 1.0]
+    assert made.connection_wait_s("2.2.2.2", 5.0) == 0
+    assert [made.connection_wait_s("9.9.9.9", 5.0) for _ in range(11)][-2:] == [0, 0.1]
+
+
+def test_meters_are_bounded(monkeypatch):
+    monkeypatch.setattr(module, "METERS_MAX", 100)
+    made = quotas((Who(None, DEFAULT), Bound.PRODUCED, 10.0))
+    random = Random(1)
+
+    for _ in range(1_000):
+        assert made.meters("u", f"c{random.randrange(500)}").produced.rate == 10.0
+
+    assert len(made._known) <= 100
+    assert len(made._meters) <= 100
+
+
+def test_there_may_be_so_many_quotas(monkeypatch):
+    monkeypatch.setattr(module, "QUOTAS_MAX", 2)
+    made = quotas((Who("a"), Bound.PRODUCED, 1.0), (Who("b"), Bound.PRODUCED, 1.0))
+
+    with pytest.raises(InUse):
+        made.plan_alter([(Who("c"), {Bound.PRODUCED: 1.0})])
+    made.plan_alter([(Who("a"), {Bound.PRODUCED: 5.0})]).apply()
+    made.plan_alter([(Who("c"), {Bound.PRODUCED: None})]).apply()
+
+
+@pytest.mark.parametrize(
+    ("key", "text"),
+    [
+        ("kafka/quotas/nonsense", "{}"),
+        ('kafka/quotas/["u",null]', "{}"),
+        ('kafka/quotas/["u",null,null]', '{"strange": 1}'),
+        ('kafka/quotas/["u",null,null]', "["),
+    ],
+)
+def test_what_meta_cannot_mean_is_damage(key, text):
+    with pytest.raises(CorruptLog):
+        Quotas({key: text})
+
+
+@pytest.mark.parametrize(
+    "who",
+    [
+        Who(),
+        Who("u", None, "1.2.3.4"),
+        Who(None, "c", DEFAULT),
+        Who(address="localhost"),
+        Who(address="1.2.3"),
+        Who("x" * 1_025),
+        Who(None, "x" * 1_025),
+    ],
+)
+def test_nobody_else_can_have_a_quota(who):
+    with pytest.raises(InvalidRequest):
+        check_who(who)
+
+
+def test_an_address_is_spelled_in_one_way():
+    assert check_who(Who(address="0:0:0::1")) == Who(address="::1")
+    assert check_who(Who(address=DEFAULT)) == Who(address=DEFAULT)
+    assert check_who(Who("u", DEFAULT)) == Who("u", DEFAULT)
+
+
+ADDRESS, CLIENT = Who(address="::1"), Who(None, "c")
+
+
+@pytest.mark.parametrize(
+    ("who", "bound", "rate"),
+    [
+        (CLIENT, Bound.PRODUCED, 0.0),
+        (CLIENT, Bound.PRODUCED, -1.0),
+        (CLIENT, Bound.PRODUCED, 0.5),
+        (CLIENT, Bound.PRODUCED, float(2**63)),
+        (CLIENT, Bound.WORK, float("nan")),
+        (CLIENT, Bound.WORK, float("inf")),
+        (CLIENT, Bound.CONNECTIONS, 1.0),
+        (ADDRESS, Bound.PRODUCED, 1.0),
+        (ADDRESS, Bound.CONNECTIONS, 1.5),
+    ],
+)
+def test_no_other_rate_is_one(who, bound, rate):
+    with pytest.raises(InvalidRequest):
+        check_rate(who, bound, rate)
+
+
+@pytest.mark.parametrize(
+    ("who", "bound", "rate"),
+    [
+        (CLIENT, Bound.PRODUCED, 1.0),
+        (CLIENT, Bound.FETCHED, 9e18),
+        (CLIENT, Bound.WORK, 1e-9),
+        (CLIENT, Bound.CHANGES, 0.5),
+        (ADDRESS, Bound.CONNECTIONS, 5.0),
+    ],
+)
+def test_a_rate_is_taken_as_it_is(who, bound, rate):
+    assert check_rate(who, bound, rate) == rate
