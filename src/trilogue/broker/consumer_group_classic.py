@@ -26,7 +26,7 @@ from trilogue.broker.consumer_group_members import (
     Member,
     Phase,
     Wait,
-    waits_in_vain,
+    waits_for_others,
 )
 from trilogue.broker.consumer_group_topics import Topics
 from trilogue.broker.errors import (
@@ -140,7 +140,7 @@ class MixedGroup(ConsumerGroup):
             or member.phase is Phase.GIVING_UP
             or (
                 member.phase is Phase.AWAITING
-                and not waits_in_vain(member, target, self.members.owners)
+                and not waits_for_others(member, target, self.members.owners)
             )
         ):
             self._ask_again(member)

@@ -195,9 +195,9 @@ def advance(
     owners.update(member.member_id, before, member.holds)
 
 
-def waits_in_vain(member: Member, target: Parts, owners: Owners) -> bool:
-    """Whether a member in AWAITING would get nothing new now: all it lacks is still with others."""
-    return not any(
+def waits_for_others(member: Member, target: Parts, owners: Owners) -> bool:
+    """Whether something that a member shall have is still with others."""
+    return not all(
         owners.is_free(slot, member.member_id) for slot in slots_of(minus(target, member.has))
     )
 

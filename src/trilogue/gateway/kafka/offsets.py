@@ -13,6 +13,7 @@ Each topic wants READ (commit) or DESCRIBE (fetch) besides the group's.
 from __future__ import annotations
 
 from trilogue.broker.access import Operation, Resource, ResourceKind
+from trilogue.broker.consumer_group_classic import MixedGroup
 from trilogue.broker.cursor import refusal
 from trilogue.broker.errors import AccessDenied, BrokerError, InvalidName, UnknownTopic
 from trilogue.broker.facts import NOT_SAID, CursorMove, Protocol
@@ -41,6 +42,7 @@ from trilogue.wire.kafka.offsets import (
 )
 
 IDS_SINCE = 10
+EPOCHS_SINCE = 9  # members of consumer groups commit at their epoch
 MANY_GROUPS_SINCE = 8
 GROUP_ERROR_SINCE = 2
 NO_OFFSET = -1
@@ -84,12 +86,17 @@ def commit(call: Call, request: OffsetCommitRequest) -> OffsetCommitResponse | M
 def _group_code(call: Call, request: OffsetCommitRequest) -> ErrorCode:
     if not call.allowed(request.group_id):
         return ErrorCode.GROUP_AUTHORIZATION_FAILED
+    epoch = request.generation_id_or_member_epoch
+    group = call.broker.groups.find(request.group_id)
+    if group is None and epoch >= 0 and call.version >= EPOCHS_SINCE:
+        return ErrorCode.UNKNOWN_MEMBER_ID  # after a restart: it joins again
+    if isinstance(group, MixedGroup) and call.version < EPOCHS_SINCE:
+        member = group.members.find(request.member_id)
+        if member is not None and member.classic is None:
+            return ErrorCode.UNSUPPORTED_VERSION
     try:
         call.broker.groups.check_commit(
-            request.group_id,
-            request.member_id,
-            request.generation_id_or_member_epoch,
-            request.group_instance_id,
+            request.group_id, request.member_id, epoch, request.group_instance_id
         )
     except BrokerError as problem:
         return code_of(problem)
