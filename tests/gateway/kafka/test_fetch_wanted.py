@@ -20,6 +20,7 @@ from tests.gateway.kafka.reader import (
 )
 from tests.gateway.kafka.rig import Rig, settle
 from tests.gateway.kafka.test_fetch import bases
+from tests.gateway.kafka.test_fetch_sessions import transactional
 from tests.gateway.loop import on_loop
 from trilogue.gateway.kafka.fetch_sessions import EVICTABLE_AFTER_S
 from trilogue.gateway.kafka.shared import KafkaSettings
@@ -140,6 +141,29 @@ async def test_a_session_that_ends_while_its_fetch_waits_answers_that_one():
         assert bases(told(answer)[0].records) == [0]
         assert waiting(rig) == 0
         assert await reader.code() == (UNKNOWN_ID, 0)
+
+
+@on_loop
+async def test_what_moved_while_nobody_could_be_told_is_told_in_the_end():
+    """Neither a new start nor an end that this reader may not pass is worth an answer alone."""
+    async with Rig() as rig:
+        topic = rig.topic("t", partitions=3)
+        await fill(rig, "a", "b", index=0)
+        reader = Reader(rig)
+        await reader.full(2, 0, 0, isolation_level=1)
+        topic.partitions[1].log.restore_transaction(memoryview(transactional()))
+        reader.peer.send(reader.request(max_wait_ms=500, isolation_level=1), NAMED)
+        await settle()
+
+        topic.partitions[0].log.retain_from(1)
+        await fill(rig, "behind an open transaction", index=1)
+        await settle()
+        assert reader.peer.answered == 0
+
+        await reader.peer.wait()
+        start, end = told(reader.peer.answer())
+        assert (start.partition_index, start.log_start_offset) == (0, 1)
+        assert (end.partition_index, end.high_watermark, bases(end.records)) == (1, 1, [])
 
 
 # ---- against a model
