@@ -25,8 +25,10 @@ from trilogue.client.kafka.admin import (
     TopicDescription,
     TopicListing,
 )
+from trilogue.client.kafka.assignors import Assignor
 from trilogue.client.kafka.batch import Sent
 from trilogue.client.kafka.client import KafkaClient
+from trilogue.client.kafka.consumer import Consumer
 from trilogue.client.kafka.errors import (
     ClosedError,
     KafkaError,
@@ -36,7 +38,8 @@ from trilogue.client.kafka.errors import (
     QueueFull,
     TimedOut,
 )
-from trilogue.client.kafka.options import Acks, Compression, Hashing, WhenFull
+from trilogue.client.kafka.message import BadRecords, Message
+from trilogue.client.kafka.options import Acks, Compression, GroupProtocol, Hashing, WhenFull
 from trilogue.client.kafka.producer import Producer
 from trilogue.client.kafka.shapes import (
     EARLIEST,
@@ -62,19 +65,24 @@ __all__ = [
     "READ_UNCOMMITTED",
     "Acks",
     "Admin",
+    "Assignor",
+    "BadRecords",
     "Change",
     "ClosedError",
     "ClusterDescription",
     "Compression",
+    "Consumer",
     "CreatedTopic",
     "GroupDescription",
     "GroupListing",
     "GroupOffset",
+    "GroupProtocol",
     "Hashing",
     "KafkaClient",
     "KafkaError",
     "LogDir",
     "MemberDescription",
+    "Message",
     "MessageTooLarge",
     "NewTopic",
     "NoPosition",

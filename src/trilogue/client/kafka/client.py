@@ -18,12 +18,13 @@ from typing import Any, Final, TypeVar
 from trilogue.client.closing import Closing
 from trilogue.client.kafka.admin import Admin
 from trilogue.client.kafka.cluster import KafkaCluster
+from trilogue.client.kafka.consumer import Consumer, Listener
 from trilogue.client.kafka.errors import ClosedError
-from trilogue.client.kafka.options import ClientOptions, ProducerOptions
+from trilogue.client.kafka.options import ClientOptions, ConsumerOptions, ProducerOptions
 from trilogue.client.kafka.producer import Producer
 
 LOOK_THROUGH: Final = 64
-Made = TypeVar("Made", bound=Producer)
+Made = TypeVar("Made", Producer, Consumer)
 
 
 class KafkaClient(Closing):
@@ -47,7 +48,7 @@ class KafkaClient(Closing):
         self._dice = dice or random.Random()  # noqa: S311 - spreads messages, guards nothing
         self._clock = clock
         self._numbers = itertools.count(1)
-        self._made: list[Producer] = []
+        self._made: list[Producer | Consumer] = []
         self._look_through = LOOK_THROUGH
         self._closed = False
         self.admin = Admin(self._cluster)
@@ -58,6 +59,34 @@ class KafkaClient(Closing):
         chosen = ProducerOptions(**options)
         lane = f"producer-{next(self._numbers)}"
         return self._remember(Producer(self._cluster, chosen, lane, self._dice, self._clock))
+
+    async def consumer(
+        self,
+        *topics: str,
+        pattern: str | None = None,
+        on_assigned: Listener | None = None,
+        on_revoked: Listener | None = None,
+        on_lost: Listener | None = None,
+        **options: Any,
+    ) -> Consumer:
+        """Make a consumer: of topics with a `group`, else of partitions that it is assigned.
+
+        What is called when partitions come and go gets the list of them, and may be a coroutine
+        function. Options: see `ConsumerOptions`.
+        """
+        self._check()
+        chosen = ConsumerOptions(**options)
+        made = Consumer(
+            self._cluster, self.admin, chosen, f"consumer-{next(self._numbers)}",
+            on_assigned=on_assigned, on_revoked=on_revoked, on_lost=on_lost,
+        )  # fmt: skip
+        try:
+            if topics or pattern is not None:
+                await made.subscribe(*topics, pattern=pattern)
+        except BaseException:
+            await made.close()
+            raise
+        return self._remember(made)
 
     def _remember(self, made: Made) -> Made:
         """To be closed with the client; what was closed before is forgotten now and then."""

@@ -85,7 +85,11 @@ class KafkaCluster:
     def peek(self, node_id: int, lane: str = "") -> KafkaConnection | None:
         """The open connection to a node, if there is one now."""
         known = self.nodes.get(node_id)
-        return None if known is None else self._pool.peek(((known.host, known.port), lane))
+        return None if known is None else self.peek_at((known.host, known.port), lane)
+
+    def peek_at(self, where: Address, lane: str = "") -> KafkaConnection | None:
+        """The open connection to an address, if there is one now."""
+        return self._pool.peek((where, lane))
 
     async def any_connection(self) -> KafkaConnection:
         """A connection to some node: the one used last, else the first address that answers."""

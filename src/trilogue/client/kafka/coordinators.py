@@ -77,6 +77,11 @@ class Coordinators:
             self.forget([group])
             raise
 
+    def peek(self, group: str, lane: str = "") -> KafkaConnection | None:
+        """The open connection to a coordinator, if there is one now."""
+        node = self._known.get(group)
+        return None if node is None else self._cluster.peek_at((node.host, node.port), lane)
+
     def forget(self, groups: Iterable[str]) -> None:
         """Look for them again: they have moved."""
         for group in groups:

@@ -8,6 +8,8 @@ from enum import Enum, IntEnum
 from typing import Final
 
 from trilogue.client.errors import ClientError
+from trilogue.client.kafka.assignors import Assignor
+from trilogue.client.kafka.shapes import EARLIEST, LATEST, READ_COMMITTED, READ_UNCOMMITTED
 from trilogue.entry.entry import Codec
 
 Compression = Codec
@@ -41,6 +43,15 @@ class WhenFull(Enum):
 
     WAIT = "wait"
     RAISE = "raise"
+
+
+class GroupProtocol(Enum):
+    """Who shares the partitions of a group among its members."""
+
+    CLASSIC = "classic"
+    """One of the members, by an assignor that all know."""
+    CONSUMER = "consumer"
+    """The server (KIP-848)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,3 +110,55 @@ class ProducerOptions:
         if self.idempotent is None:
             return self.acks is Acks.ALL and self.max_in_flight <= IN_FLIGHT_MAX
         return self.idempotent
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsumerOptions:
+    """How one consumer reads."""
+
+    group: str | None = None
+    instance_id: str | None = None
+    protocol: GroupProtocol = GroupProtocol.CLASSIC
+    assignors: tuple[Assignor, ...] = (Assignor.RANGE, Assignor.COOPERATIVE_STICKY)
+    reset_to: int | None = LATEST
+    isolation: int = READ_UNCOMMITTED
+    auto_commit_s: float | None = 5.0
+    session_timeout_s: float = 45.0
+    heartbeat_s: float = 3.0
+    max_poll_s: float = 300.0
+    min_bytes: int = 1
+    max_bytes: int = 50 << 20
+    max_partition_bytes: int = 1 << 20
+    max_wait_s: float = 0.5
+    max_buffered_bytes: int = 64 << 20
+    check_crcs: bool = True
+    create_topics: bool = False
+    metadata_age_s: float = 300.0
+    retry_pause_s: float = 0.1
+    close_timeout_s: float = 10.0
+
+    def __post_init__(self) -> None:
+        if self.instance_id is not None and self.group is None:
+            raise ClientError("a static member is a member of a group")
+        if not self.assignors or len(set(self.assignors)) < len(self.assignors):
+            raise ClientError("a member votes for at least one assignor, and once for each")
+        if self.reset_to not in {None, LATEST, EARLIEST}:
+            raise ClientError(f"begin at LATEST, EARLIEST or nowhere (None): {self.reset_to}")
+        if self.isolation not in {READ_UNCOMMITTED, READ_COMMITTED}:
+            raise ClientError(f"no isolation {self.isolation}")
+        sizes = (self.max_bytes, self.max_partition_bytes, self.max_buffered_bytes)
+        if min(sizes) < 1 or self.min_bytes < 0:
+            raise ClientError(f"sizes must be positive: {self}")
+        times = (
+            self.session_timeout_s, self.heartbeat_s, self.max_poll_s, self.metadata_age_s,
+            self.retry_pause_s, self.close_timeout_s, self.auto_commit_s or 1.0,
+        )  # fmt: skip
+        if min(times) <= 0 or self.max_wait_s < 0:
+            raise ClientError(f"times must be positive: {self}")
+        if self.heartbeat_s >= self.session_timeout_s:
+            raise ClientError("heartbeats come more often than sessions end")
+
+    @property
+    def is_cooperative(self) -> bool:
+        """Whether partitions are kept over a rebalance: only if all assignors can do that."""
+        return all(one.is_cooperative for one in self.assignors)

@@ -1,20 +1,193 @@
 """The synchronous face: the same client on a loop in a thread of its own, for code without asyncio.
 
     with KafkaClient("127.0.0.1:9092") as client:
-        print(client.admin.list_topics())
+        with client.producer() as producer:
+            producer.send("orders", b"one", key=b"k")
+        with client.consumer("orders", group="billing", reset_to=EARLIEST) as consumer:
+            for message in consumer:
+                print(message.value)
 
 Every call may be made from any thread, but from no callback of a future: those run in the loop's
-thread, which cannot wait for itself. Names, options and errors are those of the asyncio client.
+thread, which cannot wait for itself. What is called when partitions come and go runs in a thread
+where it may ask. Names, options and errors are those of the asyncio client.
 """
 
 from __future__ import annotations
 
-from typing import Any
+import asyncio
+import concurrent.futures
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from typing import Any, NamedTuple
 
+from trilogue.client.errors import ClientError
 from trilogue.client.kafka import client as asynchronous
+from trilogue.client.kafka.admin.shapes import GroupOffset
+from trilogue.client.kafka.batch import Sent
+from trilogue.client.kafka.consumer import MANY, Offsets
+from trilogue.client.kafka.consumer import Consumer as AsyncConsumer
 from trilogue.client.kafka.errors import ClosedError
+from trilogue.client.kafka.message import Message
+from trilogue.client.kafka.producer import HeaderPairs, Octets
+from trilogue.client.kafka.producer import Producer as AsyncProducer
+from trilogue.client.kafka.shapes import OffsetAt, Partition
 from trilogue.client.kafka.sync_admin import Admin
-from trilogue.client.threads import ClientFace
+from trilogue.client.threads import ClientFace, Face, called, outside
+
+Pair = tuple[str, int]
+Listener = Callable[[list[Partition]], None]
+
+
+class Draft(NamedTuple):
+    """A message for `submit_many`."""
+
+    topic: str
+    value: Octets
+    key: Octets = None
+    headers: HeaderPairs = ()
+    partition: int | None = None
+    timestamp_ms: int | None = None
+
+
+class Producer(Face[AsyncProducer]):
+    """Sends messages."""
+
+    def send(
+        self,
+        topic: str,
+        value: Octets,
+        *,
+        key: Octets = None,
+        headers: HeaderPairs = (),
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+    ) -> Sent:
+        """Send a message and wait until it is stored."""
+        return self._loop.run(
+            self._inner.send(
+                topic, value, key=key, headers=headers, partition=partition,
+                timestamp_ms=timestamp_ms,
+            )
+        )  # fmt: skip
+
+    def submit(
+        self,
+        topic: str,
+        value: Octets,
+        *,
+        key: Octets = None,
+        headers: HeaderPairs = (),
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+    ) -> concurrent.futures.Future[Sent]:
+        """Hand a message over and go on; where it is stored is the future's. Waits for room."""
+        return self.submit_many([Draft(topic, value, key, headers, partition, timestamp_ms)])[0]
+
+    def submit_many(self, drafts: Iterable[Draft]) -> list[concurrent.futures.Future[Sent]]:
+        """Hand over many messages: one change of threads for all.
+
+        What the client itself refuses is in its message's future.
+        """
+        return self._loop.run(self._submit_many(list(drafts)))
+
+    async def _submit_many(self, drafts: list[Draft]) -> list[concurrent.futures.Future[Sent]]:
+        futures = []
+        for draft in drafts:
+            topic, value, *_ = draft
+            try:
+                inside = await self._inner.submit(
+                    topic, value, key=draft.key, headers=draft.headers,
+                    partition=draft.partition, timestamp_ms=draft.timestamp_ms,
+                )  # fmt: skip
+                futures.append(outside(inside))
+            except ClientError as problem:
+                refused: concurrent.futures.Future[Sent] = concurrent.futures.Future()
+                refused.set_exception(problem)
+                futures.append(refused)
+        return futures
+
+    def partitions(self, topic: str) -> int:
+        """How many partitions a topic has."""
+        return self._loop.run(self._inner.partitions(topic))
+
+    def flush(self) -> None:
+        """Wait until the fate of everything submitted is known."""
+        self._loop.run(self._inner.flush())
+
+
+class Consumer(Face[AsyncConsumer]):
+    """Reads topics."""
+
+    @property
+    def assignment(self) -> frozenset[Partition]:
+        """The partitions that it reads now."""
+        return self._loop.run(called(lambda: self._inner.assignment))
+
+    @property
+    def paused(self) -> frozenset[Partition]:
+        """Those of them that nothing is given of for now."""
+        return self._loop.run(called(lambda: self._inner.paused))
+
+    def subscribe(self, *topics: str, pattern: str | None = None) -> None:
+        """Read these topics, or all that a pattern matches, as a member of the group."""
+        self._loop.run(self._inner.subscribe(*topics, pattern=pattern))
+
+    def assign(self, partitions: Iterable[Pair]) -> None:
+        """Read these partitions and no others."""
+        self._loop.run(self._inner.assign(partitions))
+
+    def poll(self, timeout_s: float | None = None, max_messages: int = MANY) -> list[Message]:
+        """The next messages; none when there are none in time."""
+        return self._loop.run(self._inner.poll(timeout_s, max_messages))
+
+    def get(self, timeout_s: float | None = None) -> Message | None:
+        """The next message; None when there is none in time."""
+        return self._loop.run(self._inner.get(timeout_s))
+
+    def __iter__(self) -> Iterator[Message]:
+        """Message by message, until the consumer is closed."""
+        while True:
+            try:
+                message = self.get()
+            except ClosedError:
+                return
+            if message is not None:
+                yield message
+
+    def position(self, partition: Pair) -> int:
+        """The next offset that a partition gives."""
+        return self._loop.run(self._inner.position(partition))
+
+    def seek(self, partition: Pair, offset: int) -> None:
+        """Go on at an offset; also EARLIEST and LATEST."""
+        self._loop.run(called(self._inner.seek, partition, offset))
+
+    def seek_to_time(self, partition: Pair, time_ms: int) -> None:
+        """Go on at the first message of that time or a later one."""
+        self._loop.run(called(self._inner.seek_to_time, partition, time_ms))
+
+    def pause(self, *partitions: Pair) -> None:
+        """Give nothing of these for now."""
+        self._loop.run(called(self._inner.pause, *partitions))
+
+    def resume(self, *partitions: Pair) -> None:
+        """Give messages of these again."""
+        self._loop.run(called(self._inner.resume, *partitions))
+
+    def offsets(self, wanted: Mapping[Pair, int]) -> dict[Partition, OffsetAt]:
+        """The offsets of times, of EARLIEST and LATEST."""
+        return self._loop.run(self._inner.offsets(wanted))
+
+    def lag(self) -> dict[Partition, int]:
+        """How many offsets are left in each partition that is read."""
+        return self._loop.run(self._inner.lag())
+
+    def commit(self, offsets: Offsets | None = None) -> None:
+        """Tell the group where we are."""
+        self._loop.run(self._inner.commit(offsets))
+
+    def committed(self, partitions: Iterable[Pair]) -> dict[Partition, GroupOffset]:
+        """Where the group is."""
+        return self._loop.run(self._inner.committed(partitions))
 
 
 class KafkaClient(ClientFace[asynchronous.KafkaClient]):
@@ -25,3 +198,36 @@ class KafkaClient(ClientFace[asynchronous.KafkaClient]):
             "trilogue-kafka", asynchronous.KafkaClient(servers, **options), ClosedError
         )
         self.admin = Admin(self._loop, self._inner.admin)
+
+    def producer(self, **options: Any) -> Producer:
+        """Make a producer."""
+        return Producer(self._loop, self._loop.run(self._inner.producer(**options)))
+
+    def consumer(
+        self,
+        *topics: str,
+        pattern: str | None = None,
+        on_assigned: Listener | None = None,
+        on_revoked: Listener | None = None,
+        on_lost: Listener | None = None,
+        **options: Any,
+    ) -> Consumer:
+        """Make a consumer: of topics with a `group`, else of partitions that it is assigned."""
+        made = self._inner.consumer(
+            *topics, pattern=pattern, on_assigned=_elsewhere(on_assigned),
+            on_revoked=_elsewhere(on_revoked), on_lost=_elsewhere(on_lost), **options,
+        )  # fmt: skip
+        return Consumer(self._loop, self._loop.run(made))
+
+
+def _elsewhere(
+    listener: Listener | None,
+) -> Callable[[list[Partition]], Awaitable[None]] | None:
+    """A listener that is called in a thread, where it may wait for the loop."""
+    if listener is None:
+        return None
+
+    async def call(partitions: list[Partition]) -> None:
+        await asyncio.to_thread(listener, partitions)
+
+    return call

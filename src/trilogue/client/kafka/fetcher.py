@@ -1,0 +1,268 @@
+"""Fetches ahead what a consumer will want: for each node a task, a session and one request.
+
+A node is asked for all partitions that it leads, whose position is known, that are not paused and
+of which not too much waits already. The answer is taken in where the partition is still where it
+was when it was asked for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Final
+
+from trilogue.client.errors import ClientError, ConnectionLost
+from trilogue.client.kafka.cluster import KafkaCluster
+from trilogue.client.kafka.connection import KafkaConnection
+from trilogue.client.kafka.errors import KafkaError, OffsetOutOfRange
+from trilogue.client.kafka.fetch_session import FINAL, NO_SESSION, Asked, FetchSession, Name
+from trilogue.client.kafka.held import NO_OFFSET, Held
+from trilogue.client.kafka.message import Fetched
+from trilogue.client.kafka.options import ConsumerOptions
+from trilogue.client.kafka.shapes import Partition
+from trilogue.client.tasks import Tasks
+from trilogue.wire.kafka.errors import ErrorCode
+from trilogue.wire.kafka.fetch import FetchRequest, FetchResponse, PartitionData
+
+FETCH: Final = 1
+BATCHES_SINCE, BY_ID_SINCE = 4, 13
+NEWEST: Final = 17
+NO_ID: Final = bytes(16)
+MOVED: Final = frozenset(
+    {
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.LEADER_NOT_AVAILABLE,
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.REPLICA_NOT_AVAILABLE,
+        ErrorCode.KAFKA_STORAGE_ERROR,
+        ErrorCode.FENCED_LEADER_EPOCH,
+        ErrorCode.UNKNOWN_LEADER_EPOCH,
+        ErrorCode.OFFSET_NOT_AVAILABLE,
+        ErrorCode.UNKNOWN_TOPIC_ID,
+        ErrorCode.INCONSISTENT_TOPIC_ID,
+    }
+)
+Wanted = dict[tuple[Name, int], Held]
+
+
+class Fetcher:
+    """The fetches of one consumer."""
+
+    def __init__(
+        self,
+        cluster: KafkaCluster,
+        options: ConsumerOptions,
+        lane: str,
+        tasks: Tasks,
+        *,
+        news: Callable[[], None],
+        failed: Callable[[Exception], None],
+    ) -> None:
+        self._cluster = cluster
+        self._options = options
+        self._lane = lane
+        self._tasks = tasks
+        self._news = news
+        self._failed = failed
+        self._loop = asyncio.get_running_loop()
+        self.held: dict[Partition, Held] = {}
+        """What is read now, in the order of serving."""
+        self._changed: dict[int, asyncio.Event] = {}
+        self._sessions: dict[int, FetchSession] = {}
+        self._learning: set[str] = set()
+        self._timers: set[asyncio.TimerHandle] = set()
+
+    def changed(self) -> None:
+        """There is something else to fetch, or room for more."""
+        for held in self.held.values():
+            leader = self._leader(held.partition)
+            if leader is not None and leader not in self._changed:
+                self._changed[leader] = asyncio.Event()
+                self._sessions[leader] = FetchSession()
+                self._tasks.spawn(self._run(leader))
+        for event in self._changed.values():
+            event.set()
+
+    def _leader(self, partition: Partition) -> int | None:
+        topic, number = partition
+        view = self._cluster.topics.get(topic)
+        leader = None if view is None else view.leaders.get(number)
+        if leader is None and topic not in self._learning:
+            self._learning.add(topic)
+            self._tasks.spawn(self._learn(topic))
+        return leader
+
+    async def _learn(self, topic: str) -> None:
+        try:
+            await self._cluster.refresh([topic], create=self._options.create_topics)
+        except KafkaError as problem:
+            if problem.error not in MOVED:
+                self._failed(problem)
+            await asyncio.sleep(self._options.retry_pause_s)
+        except ConnectionLost:
+            await asyncio.sleep(self._options.retry_pause_s)
+        finally:
+            self._learning.discard(topic)
+        self.changed()
+
+    async def _run(self, node: int) -> None:
+        """Fetch from a node, one request after the other."""
+        event, session = self._changed[node], self._sessions[node]
+        while True:
+            event.clear()
+            wanted, by_id = self._wanted(node)
+            if not wanted:
+                await event.wait()
+                continue
+            try:
+                connection = await self._cluster.node(node, self._lane)
+                throttled_s = await self._fetch(connection, session, wanted, by_id=by_id)
+            except ConnectionLost:
+                session.begin_anew()
+                for held in wanted.values():
+                    self._cluster.forget(held.partition.topic)
+                await asyncio.sleep(self._options.retry_pause_s)
+                self.changed()
+            except ClientError as problem:
+                self._failed(problem)
+                await asyncio.sleep(self._options.retry_pause_s)
+            else:
+                if throttled_s:
+                    await asyncio.sleep(throttled_s)
+
+    def _wanted(self, node: int) -> tuple[Wanted, bool]:
+        """What to ask a node for, and whether topics may be named by id."""
+        options, now = self._options, self._loop.time()
+        if sum(held.buffered_bytes for held in self.held.values()) >= options.max_buffered_bytes:
+            return {}, False
+        found: list[tuple[bytes, Held]] = []
+        for held in self.held.values():
+            if (
+                held.fetch_at == NO_OFFSET
+                or held.is_paused
+                or held.buffered_bytes >= options.max_partition_bytes
+                or self._leader(held.partition) != node
+            ):
+                continue
+            if held.not_before > now:
+                self._call_at(held.not_before)
+                continue
+            found.append((self._cluster.topics[held.partition.topic].topic_id, held))
+        by_id = all(topic_id != NO_ID for topic_id, _ in found)
+        wanted: Wanted = {}
+        for topic_id, held in found:
+            wanted[topic_id if by_id else held.partition.topic, held.partition.number] = held
+        return wanted, by_id
+
+    def _call_at(self, when: float) -> None:
+        def look() -> None:
+            self._timers.discard(timer)
+            self.changed()
+
+        timer = self._loop.call_at(when, look)
+        self._timers.add(timer)
+
+    async def _fetch(
+        self, connection: KafkaConnection, session: FetchSession, wanted: Wanted, *, by_id: bool
+    ) -> float:
+        """Ask once and take the answer in; for how long the server wants to hear no more."""
+        version = connection.version(FETCH, NEWEST if by_id else BY_ID_SINCE - 1)
+        if version < BATCHES_SINCE:
+            raise ClientError("the server is older than 0.11: it gives no record batches")
+        by_id = version >= BY_ID_SINCE
+        asked = {
+            (name if by_id else held.partition.topic, number): (held, self._asked(held))
+            for (name, number), held in wanted.items()
+        }
+        topics, forgotten = session.next({key: one for key, (_, one) in asked.items()}, by_id=by_id)
+        options = self._options
+        request = FetchRequest(
+            max_wait_ms=int(options.max_wait_s * 1000),
+            min_bytes=options.min_bytes,
+            max_bytes=options.max_bytes,
+            isolation_level=options.isolation,
+            session_id=session.id,
+            session_epoch=session.epoch,
+            topics=topics,
+            forgotten_topics_data=forgotten,
+        )
+        answer: FetchResponse = await connection.start(
+            FETCH, version, request, self._cluster.timeout_s + options.max_wait_s
+        )
+        if not session.answered(answer.error_code, answer.session_id):
+            return answer.throttle_time_ms / 1000
+        for topic in answer.responses:
+            name: Name = bytes(topic.topic_id) if by_id else topic.topic
+            for row in topic.partitions:
+                found = asked.get((name, row.partition_index))
+                if found is not None:
+                    self._take(*found, row)
+        return answer.throttle_time_ms / 1000
+
+    def _asked(self, held: Held) -> Asked:
+        view = self._cluster.topics.get(held.partition.topic)
+        epoch = -1 if view is None else view.epochs.get(held.partition.number, -1)
+        return Asked(held.fetch_at, self._options.max_partition_bytes, epoch)
+
+    def _take(self, held: Held, asked: Asked, row: PartitionData) -> None:
+        """What came of one partition."""
+        if self.held.get(held.partition) is not held or held.fetch_at != asked.offset:
+            return  # given up, or moved, meanwhile
+        if row.error_code:
+            self._refused(held, asked, row.error_code)
+            return
+        held.high_watermark = row.high_watermark
+        held.stable_end = row.last_stable_offset
+        held.log_start = row.log_start_offset
+        records = row.records
+        if not isinstance(records, memoryview) or not records:
+            return
+        aborted = [(one.producer_id, one.first_offset) for one in row.aborted_transactions or ()]
+        options = self._options
+        try:
+            fetched = Fetched(
+                held.partition, records, aborted, options.isolation, check=options.check_crcs
+            )
+        except ClientError as problem:
+            self._failed(problem)
+            held.not_before = self._loop.time() + options.retry_pause_s
+            return
+        if fetched.end < 0:
+            return
+        held.put(fetched)
+        del self.held[held.partition]
+        self.held[held.partition] = held  # who was served goes to the end of the line
+        self._news()
+
+    def _refused(self, held: Held, asked: Asked, code: int) -> None:
+        topic, number = held.partition
+        problem = KafkaError(code, f"fetch of {topic}-{number} at {asked.offset}")
+        held.not_before = self._loop.time() + self._options.retry_pause_s
+        if problem.error is ErrorCode.OFFSET_OUT_OF_RANGE:
+            if held.buffer:
+                return  # first what is here; then it is asked for again
+            if self._options.reset_to is None:
+                self._failed(OffsetOutOfRange(str(problem)))
+            else:
+                held.find(self._options.reset_to)
+                self._news()
+        elif problem.error in MOVED:
+            self._cluster.forget(topic)
+        else:
+            self._failed(problem)
+
+    def end(self) -> None:
+        """Tell the servers that they may forget our sessions; tasks are ended by their owner."""
+        for timer in self._timers:
+            timer.cancel()
+        for node, session in self._sessions.items():
+            connection = self._cluster.peek(node, self._lane)
+            if connection is None:
+                continue
+            if session.id != NO_SESSION:
+                request = FetchRequest(
+                    max_wait_ms=0, min_bytes=0, session_id=session.id, session_epoch=FINAL,
+                    topics=[], forgotten_topics_data=[],
+                )  # fmt: skip
+                connection.write(FETCH, connection.version(FETCH, NEWEST), request)
+            connection.close()

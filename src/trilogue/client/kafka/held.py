@@ -1,0 +1,77 @@
+"""The partitions that a consumer reads: where it is in each, and what was fetched ahead."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Final
+
+from trilogue.client.kafka.message import Fetched, Message
+from trilogue.client.kafka.shapes import Partition
+
+NO_OFFSET: Final = -1
+
+
+class Held:
+    """One partition that is read."""
+
+    __slots__ = (
+        "buffer", "buffered_bytes", "consumed", "epoch", "fetch_at", "high_watermark", "is_paused",
+        "log_start", "not_before", "partition", "position", "reset_to", "stable_end",
+    )  # fmt: skip
+
+    def __init__(self, partition: Partition) -> None:
+        self.partition = partition
+        self.position = NO_OFFSET
+        """The next offset for the application; -1 while that is being found out."""
+        self.consumed = NO_OFFSET
+        """As far as the application has read for certain: it came back for more."""
+        self.fetch_at = NO_OFFSET
+        """The next offset to ask the server for: behind what waits here."""
+        self.epoch = -1
+        self.reset_to: int | None = None
+        """Where to begin (EARLIEST, LATEST, a time), which has to be asked for."""
+        self.is_paused = False
+        self.not_before = 0.0
+        self.buffer: deque[Fetched] = deque()
+        self.buffered_bytes = 0
+        self.high_watermark = self.stable_end = self.log_start = NO_OFFSET
+
+    def go_to(self, offset: int) -> None:
+        """Go on at an offset; what was fetched ahead is dropped, unless it begins in there."""
+        self.reset_to = None
+        if self.buffer and NO_OFFSET < self.position <= offset < self.fetch_at:
+            self.position = self.consumed = offset
+            return
+        self.position = self.consumed = self.fetch_at = offset
+        self.drop()
+
+    def find(self, where: int | None) -> None:
+        """Go on where the server says (None: where the group was); until then nothing is read."""
+        self.position = self.consumed = self.fetch_at = NO_OFFSET
+        self.drop()
+        self.reset_to = where
+
+    def drop(self) -> None:
+        """Forget what was fetched ahead."""
+        self.buffer.clear()
+        self.buffered_bytes = 0
+
+    def put(self, fetched: Fetched) -> None:
+        """Keep what was fetched for later."""
+        self.buffer.append(fetched)
+        self.buffered_bytes += fetched.size
+        self.fetch_at = fetched.end
+
+    def take(self, limit: int) -> list[Message]:
+        """Messages for the application, which is behind them then."""
+        taken: list[Message] = []
+        while self.buffer and len(taken) < limit:
+            fetched = self.buffer[0]
+            some, self.position, more = fetched.take(self.position, limit - len(taken))
+            taken += some
+            if fetched.epoch >= 0:
+                self.epoch = fetched.epoch
+            if not more:
+                self.buffer.popleft()
+                self.buffered_bytes -= fetched.size
+        return taken
