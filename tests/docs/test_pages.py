@@ -12,11 +12,13 @@ import pytest
 
 from tests.docs.page import PAGES, ROOT, blocks, inline, links, name
 from tests.server import run_trilogue, start_server
+from trilogue.broker.kafka_settings import BROKER, GROUPS
 from trilogue.broker.settings_table import TABLE as TOPIC_SETTINGS
 from trilogue.node.settings import BY_KEY
 from trilogue.node.sources import load_settings
 
 SOURCES = ROOT / "src" / "trilogue"
+KAFKA_SETTINGS = {**BROKER, **GROUPS}
 TEST_NAME = re.compile(r"(?:def |^)(test_\w+)(?:\(| = )", re.MULTILINE)
 DEFINED = re.compile(r"(?:def|class) (\w+)")
 PATH = re.compile(r"[\w.-]+(?:/[\w.-]+)+\.(?:py|pxd|md|hex|sh)")
@@ -90,7 +92,9 @@ def test_settings_and_events_that_a_page_names_exist(page: Path):
     known = source_text()
 
     assert set() == {
-        text for text in named - BY_KEY.keys() - TOPIC_SETTINGS.keys() if f'"{text}"' not in known
+        text
+        for text in named - BY_KEY.keys() - TOPIC_SETTINGS.keys() - KAFKA_SETTINGS.keys()
+        if f'"{text}"' not in known
     }
 
 

@@ -16,6 +16,8 @@ from tools.docs.numbers import numbers
 MAKERS: dict[str, Maker] = {
     "kafka-apis": kafka.apis,
     "topic-settings": kafka.topic_settings,
+    "broker-settings": kafka.broker_settings,
+    "group-settings": kafka.group_settings,
     "kafka-errors": kafka.errors,
     "pulsar-commands": pulsar.commands,
     "pulsar-sent": pulsar.sent,

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Iterable
 
 from tools.docs.blocks import ROOT, table
-from trilogue.broker.setting import Standing
+from trilogue.broker.kafka_settings import BROKER, GROUPS
+from trilogue.broker.setting import Setting, Standing
 from trilogue.broker.settings_table import TABLE as SETTINGS
 from trilogue.gateway.kafka.apis import TABLE as APIS
 from trilogue.gateway.kafka.apis import Row
@@ -84,19 +86,32 @@ def _link(path: str) -> str:
 
 
 def topic_settings() -> str:
-    """One row for each name in the table of broker/settings.py."""
-    head = ("setting", "default", "", "meaning")
+    """One row for each name in the table of broker/settings_table.py."""
+    return _settings(SETTINGS.values())
+
+
+def broker_settings() -> str:
+    """One row for each name in the table of broker/kafka_settings.py."""
+    return _settings(BROKER.values())
+
+
+def group_settings() -> str:
+    """One row for each setting that a consumer group may have."""
+    return _settings(GROUPS.values())
+
+
+def _settings(rows: Iterable[Setting]) -> str:
     order = list(Standing)
     return table(
-        head,
+        ("setting", "default", "", "meaning"),
         (
             (
                 f"`{row.key}`",
-                f"`{row.default}`" if row.default else "empty",
+                "none" if row.null else f"`{row.default}`" if row.default else "empty",
                 row.standing.value,
                 row.doc[0].upper() + row.doc[1:].removesuffix(".") + ".",
             )
-            for row in sorted(SETTINGS.values(), key=lambda row: order.index(row.standing))
+            for row in sorted(rows, key=lambda row: order.index(row.standing))
         ),
     )
 

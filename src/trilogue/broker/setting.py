@@ -36,8 +36,8 @@ class Standing(Enum):
 
     ACTS = "acts"  # what it says
     MET = "met"  # nothing: whatever it says holds already
-    FIXED = "fixed"  # it has the one value that we in effect enforce
     LIVE = "live"  # of a broker: a setting of the node says it, or what the node is
+    FIXED = "fixed"  # it has the one value that we in effect enforce
 
 
 @dataclass(frozen=True, slots=True)
