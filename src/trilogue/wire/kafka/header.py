@@ -26,7 +26,7 @@ CONTROLLED_SHUTDOWN = 7
 _START = struct.Struct(">hhi")
 _INT16 = struct.Struct(">h")
 _INT32 = struct.Struct(">i")
-_FLEXIBLE = {key: table(pair[0]).flexible for key, pair in MESSAGES.items()}
+_FLEXIBLE: dict[int, int] = {}  # first flexible version of the APIs that were spoken
 _NEVER = 1 << 16
 
 
@@ -41,7 +41,15 @@ class RequestHeader(NamedTuple):
 
 def is_flexible(api_key: int, api_version: int) -> bool:
     """Whether the bodies of this version are flexible; no for an API that is not known here."""
-    return api_version >= _FLEXIBLE.get(api_key, _NEVER)
+    first = _FLEXIBLE.get(api_key)
+    return api_version >= (_first_flexible(api_key) if first is None else first)
+
+
+def _first_flexible(api_key: int) -> int:
+    if api_key not in MESSAGES:
+        return _NEVER
+    first = _FLEXIBLE[api_key] = table(MESSAGES[api_key][0]).flexible
+    return first
 
 
 def decode_request_header(buf: Bytes) -> tuple[RequestHeader, int]:
