@@ -111,7 +111,7 @@ BROKER: dict[str, Setting] = {
         _live("fetch.max.bytes", Kind.INT, "57671680", "how much one answer to a fetch has"),
         _live(
             "max.incremental.fetch.session.cache.slots", Kind.INT, "1000",
-            "how many fetch sessions there may be",
+            "`kafka.fetch-sessions` says it",
         ),
         _live(
             "max.request.partition.size.limit", Kind.INT, "2000",

@@ -23,6 +23,7 @@ NUMBERS = {
     "log.cleaner.backoff.ms": "compaction.check-every",
     "log.cleaner.dedupe.buffer.size": "compaction.memory",
     "log.cleaner.io.max.bytes.per.second": "merge.rate",
+    "max.incremental.fetch.session.cache.slots": "kafka.fetch-sessions",
 }
 
 

@@ -12,10 +12,12 @@ from typing import TYPE_CHECKING, Literal
 from trilogue import __version__
 from trilogue.gateway.http.metrics import Histogram, Labels, Metric
 from trilogue.gateway.kafka import apis
+from trilogue.gateway.kafka.fetch_sessions import REFUSALS
 from trilogue.node.maintenance import Counts
 from trilogue.wire.pulsar.commands import BY_TYPE
 
 if TYPE_CHECKING:
+    from trilogue.gateway.kafka.connection import KafkaDoor
     from trilogue.gateway.pulsar.door import PulsarDoor
     from trilogue.gateway.tubemq.door import TubeDoor
     from trilogue.node.node import Node
@@ -93,10 +95,46 @@ class Measures:
                 for number, count in sorted(side.requests.items())
             ]
         yield Metric(f"{PREFIX}requests_total", "counter", "Requests taken.", requests)
+        if node.kafka is not None:
+            yield from self._kafka(node.kafka)
         if node.pulsar is not None:
             yield from self._pulsar(node.pulsar)
         if node.tubemq is not None:
             yield from self._tubemq(node.tubemq)
+
+    def _kafka(self, door: KafkaDoor) -> Iterator[Metric]:
+        sessions = door.fetch_sessions
+        for name, doc, values in (
+            (
+                "kafka_fetches",
+                "Fetches: of a session (incremental), that want to open one (full), without.",
+                ("incremental", "full", "sessionless"),
+            ),
+            (
+                "kafka_fetch_session_events",
+                "Fetch sessions that were opened, closed, evicted.",
+                ("opened", "closed", "evicted"),
+            ),
+            (
+                "kafka_fetches_refused",
+                "Fetches whose client has to start its session over.",
+                [code.name for code in REFUSALS],
+            ),
+        ):
+            samples = [({"kind": value.lower()}, sessions.counts[value]) for value in values]
+            yield Metric(f"{PREFIX}{name}_total", "counter", doc, samples)
+        yield gauge("kafka_fetch_sessions", "Fetch sessions that are open.", len(sessions))
+        yield gauge(
+            "kafka_fetch_session_partitions",
+            "Partitions that fetch sessions remember.",
+            sessions.partitions,
+        )
+        yield gauge("kafka_fetch_session_bytes", "About what they take.", sessions.size_bytes)
+        yield gauge(
+            "kafka_unsent_bytes",
+            "Answers that clients do not read, at most.",
+            door.unsent.size_bytes,
+        )
 
     def _tubemq(self, door: TubeDoor) -> Iterator[Metric]:
         for name, doc, value in (

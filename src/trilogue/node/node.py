@@ -311,7 +311,12 @@ class Node:
 
     async def _open_kafka(self, door: PlannedDoor) -> None:
         told: list[Address] = []
-        settings = KafkaSettings(auto_create_topics=self.settings.switch("topics.auto-create"))
+        settings = KafkaSettings(
+            auto_create_topics=self.settings.switch("topics.auto-create"),
+            fetch_sessions_max=self.settings.number("kafka.fetch-sessions"),
+            fetch_sessions_bytes_max=self.settings.number("kafka.fetch-sessions-memory"),
+            unsent_bytes_max=self.settings.number("kafka.unsent-memory"),
+        )
         self.kafka = KafkaDoor(settings=settings, **self._behind(told))
         await self._stack.enter_async_context(self.kafka)
         told.append(await self._listen(door, self.kafka, self.settings.number("frames.limit")))

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 
 from trilogue.node.setting import Setting
 from trilogue.node.settings_groups import GROUPS
+from trilogue.node.settings_kafka import KAFKA
 from trilogue.node.settings_pulsar import PULSAR
 from trilogue.node.settings_tubemq import TUBEMQ
 from trilogue.node.settings_tubemq_access import TUBEMQ_ACCESS
@@ -360,6 +361,7 @@ TABLE: tuple[Setting, ...] = (
         maximum=1 << 30,
     ),
     *GROUPS,
+    *KAFKA,
     *PULSAR,
     *TUBEMQ,
     *TUBEMQ_ACCESS,

@@ -39,6 +39,11 @@ INITIAL_EPOCH, FINAL_EPOCH = 0, -1
 NO_SESSION: Final = 0
 EPOCH_MAX: Final = 2**31 - 1
 IDS_SINCE: Final = 13
+REFUSALS: Final = (
+    ErrorCode.FETCH_SESSION_ID_NOT_FOUND,
+    ErrorCode.INVALID_FETCH_SESSION_EPOCH,
+    ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR,
+)
 EVICTABLE_AFTER_S: Final = 120.0
 PARTITION_BYTES: Final = 800  # what one partition of a session takes; measured, rounded up
 
