@@ -1,8 +1,9 @@
 """The broker on the real log, over a disk that loses what it may.
 
-Producers retry what was not acknowledged, a reader moves its positions, journal files are sealed
-and flushed, and again and again the process or the power goes. Afterwards each producer's batches
-are in the log exactly once and in order, and no position is older than the last one acknowledged.
+Producers retry what was not acknowledged, a reader moves its positions and an administrator removes
+some, journal files are sealed and flushed, and again and again the process or the power goes.
+Afterwards each producer's batches are in the log exactly once and in order, no position is older
+than the last one acknowledged, and none that was removed is there again.
 """
 
 from __future__ import annotations
@@ -66,10 +67,12 @@ class Producer:
 
 
 class Reader:
-    """Moves positions of one group; remembers which are acknowledged."""
+    """Moves and removes positions of one group; remembers which of that is acknowledged."""
 
     def __init__(self) -> None:
         self.next_offset = 1
+        # What each partition's position was to be, one after the other, and which is surely there.
+        self.asked: dict[int, list[int | None]] = {0: [None], 1: [None]}
         self.acknowledged = {0: 0, 1: 0}
 
     def commit(self, node: Node) -> None:
@@ -77,19 +80,44 @@ class Reader:
         self.next_offset += 1
         indexes = node.random.choice([[0], [1], [0, 1]])
         moves = [CursorMove(node.partition(each).partition_id, offset) for each in indexes]
-        promise = node.broker.commit(KAFKA, "group", moves)
+        self.note(indexes, offset, node.broker.commit(KAFKA, "group", moves))
+
+    def remove(self, node: Node) -> None:
+        indexes = node.random.choice([[0], [1], [0, 1]])
+        admin = node.broker.group_admin
+        if indexes == [0, 1] and node.broker.cursors.positions(KAFKA, "group"):
+            promise = admin.delete("group")
+        else:
+            promise = admin.remove("group", [node.partition(i).partition_id for i in indexes])
+        self.note(indexes, None, promise)
+
+    def note(self, indexes: list[int], offset: int | None, promise: Promise[None]) -> None:
+        numbers: dict[int, int] = {}
+        for index in indexes:
+            numbers[index] = len(self.asked[index])
+            self.asked[index].append(offset)
 
         def answered(answer: Promise[None]) -> None:
             assert answer.error is None
-            self.acknowledged.update(dict.fromkeys(indexes, offset))
+            self.acknowledged.update(numbers)
 
         promise.then(answered)
 
     def check(self, node: Node) -> None:
-        for index, least in self.acknowledged.items():
+        for index, surely in self.acknowledged.items():
             partition_id = node.partition(index).partition_id
             position = node.broker.cursors.position(KAFKA, "group", partition_id)
-            assert (0 if position is None else position.offset) >= least
+            found = None if position is None else position.offset
+            assert found in self.asked[index][surely:]
+
+    def after_crash(self, node: Node) -> None:
+        """What is there now stays; what was asked and lost never comes."""
+        self.check(node)
+        for index in self.asked:
+            partition_id = node.partition(index).partition_id
+            position = node.broker.cursors.position(KAFKA, "group", partition_id)
+            self.asked[index] = [None if position is None else position.offset]
+            self.acknowledged[index] = 0
 
 
 class World(Steps):
@@ -107,9 +135,20 @@ class World(Steps):
     def commit(self) -> None:
         self.reader.commit(self.node)
 
+    def remove(self) -> None:
+        self.reader.remove(self.node)
+
+    def flush_all(self) -> None:
+        """So that what a crash finds is snapshots alone."""
+        self.node.loop.run()
+        self.node.log.seal()
+        self.node.loop.run()
+        while self.node.cuts:
+            self.node.flush()
+
     def crash(self) -> None:
         self.node.crash()
-        self.reader.check(self.node)
+        self.reader.after_crash(self.node)
         for producer in self.producers:
             producer.come_back(self.node)
 
@@ -130,10 +169,12 @@ class World(Steps):
 CHANCES = {
     World.send: 60,
     World.commit: 10,
+    World.remove: 3,
     World.turn: 20,
     World.work: 3,
     World.seal: 2,
     World.flush: 3,
+    World.flush_all: 1,
     World.crash: 2,
 }
 
