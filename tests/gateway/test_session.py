@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.gateway.fakes import FakeTransport, Turns, frame
-from trilogue.gateway.session import Place, Said, Session
+from trilogue.gateway.session import TURN_WORK, Place, Said, Session, Unsent
 from trilogue.gateway.stream import Limits, Stream
 
 
@@ -34,10 +34,12 @@ class Script(Session):
 class Lazy(Place):
     """Ready from the start, rendered only when its turn comes."""
 
-    __slots__ = ("abandoned", "hurried", "rendered", "size")
+    __slots__ = ("_session", "abandoned", "hurried", "rendered", "size", "work")
 
-    def __init__(self, _session) -> None:
+    def __init__(self, session) -> None:
         super().__init__()
+        self._session = session
+        self.work = 0
         self.ready = True
         self.rendered = 0
         self.size = 1
@@ -45,6 +47,7 @@ class Lazy(Place):
 
     def render(self):
         self.rendered += 1
+        self._session.spent += self.work
         return [b"L" * self.size]
 
     def hurry(self):
@@ -116,6 +119,64 @@ def test_a_reply_is_rendered_only_when_its_turn_comes():
     setup.session.fill(setup.session.promised[0], [b"p"])
 
     assert setup.out == b"pL"
+
+
+def test_replies_that_cost_much_leave_over_several_turns():
+    """Pipelined requests of one connection take a fair share of a turn, not all of it."""
+    setup = Setup()
+    setup.requests("p" + "l" * 5)
+    for place in setup.session.promised[1:]:
+        place.work = TURN_WORK // 2
+
+    setup.session.fill(setup.session.promised[0], [b"p"])
+    assert setup.out == b"pLL"
+    setup.turns.run()
+    assert setup.out == b"pLLLL"
+    setup.turns.run()
+    assert setup.out == b"pLLLLL"
+
+
+def test_large_replies_to_who_reads_fast_leave_over_several_turns():
+    setup = Setup(Limits(write_high_bytes=1 << 20))
+    setup.requests("p" + "l" * 5)
+    for place in setup.session.promised[1:]:
+        place.size = 3 << 20
+
+    setup.session.fill(setup.session.promised[0], [b"p"])
+    assert len(setup.out) == 1 + 2 * (3 << 20)
+    setup.turns.run_all()
+
+    assert len(setup.out) == 1 + 5 * (3 << 20)
+
+
+def test_what_peers_do_not_read_is_counted_over_all_of_them():
+    unsent = Unsent()
+    setups = [Setup(Limits(write_high_bytes=100)) for _ in range(3)]
+    for setup in setups:
+        setup.session.unsent = unsent
+        setup.transport.stuck = True
+        setup.requests("p")
+        setup.session.fill(setup.session.promised[0], [b"x" * 1_000])
+    assert unsent.size_bytes == 3_000
+
+    setups[0].transport.unstick()
+    setups[1].transport.close()
+
+    assert unsent.size_bytes == 1_000
+
+
+def test_requests_that_wait_behind_others_are_counted():
+    setup = Setup(Limits(waiting_reply_bytes=10_000))
+    setup.requests("p")
+    for size in (6_000, 6_000):
+        place = Lazy(setup.session)
+        place.waiting_bytes = size
+        setup.session.queue(place)
+
+    assert not setup.transport.reading
+    setup.session.fill(setup.session.promised[0], [b"p"])
+    setup.turns.run_all()
+    assert setup.transport.reading
 
 
 def test_a_peer_that_does_not_read_costs_one_response_and_no_more():

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.gateway.kafka.rig import Rig, settle
 from tests.gateway.kafka.test_fetch import bases, fetch, fill, partitions
 from tests.gateway.loop import on_loop
+from trilogue.gateway.kafka.fetch import ROOM_BYTES_MIN
+from trilogue.gateway.kafka.shared import KafkaSettings
+from trilogue.gateway.session import TURN_WORK
 from trilogue.gateway.stream import Limits
 
 
@@ -71,3 +76,45 @@ async def test_hot_bytes_are_written_as_views_of_the_tail():
         peer.send(fetch("t", 0), 11)
 
         assert [type(each) for each in written] == [bytearray, memoryview]
+
+
+@on_loop
+async def test_what_nobody_reads_makes_the_answers_of_all_small():
+    """A bound on everything: slow readers may be many, each within its own bound."""
+    settings = KafkaSettings(unsent_bytes_max=200_000)
+    async with Rig(limits=Limits(write_high_bytes=10_000), settings=settings) as rig:
+        rig.topic("t")
+        await fill(rig, "t", *("x" * 1_000 for _ in range(150)))
+        peers = [rig.peer() for _ in range(8)]
+        for peer in peers:
+            peer.transport.stuck = True
+            peer.send(fetch("t", 0), 11)
+        await settle()
+
+        sizes = [peer.transport.unsent for peer in peers]
+        assert sizes[0] > 150_000
+        assert max(sizes[2:]) < ROOM_BYTES_MIN + 1_000
+        assert rig.door.unsent.size_bytes == sum(sizes)
+        for peer in peers:
+            peer.transport.unstick()
+        assert rig.door.unsent.size_bytes == 0
+        (found,) = partitions(await rig.peer().ask(fetch("t", 0), 11))
+        assert len(bases(found.records)) == 150
+
+
+@pytest.mark.parametrize("version", [3, 11])
+@on_loop
+async def test_a_fetch_of_many_partitions_is_looked_at_over_several_turns(version):
+    async with Rig() as rig:
+        count = 2 * TURN_WORK + 500
+        rig.topic("t", partitions=count)
+        await fill(rig, "t", "a", index=count - 1)
+        turns = []
+        call_soon = rig.door.call_soon
+        rig.door.call_soon = lambda call: (turns.append(1), call_soon(call))
+
+        found = partitions(await rig.peer().ask(fetch("t", *[0] * count), version))
+
+        assert len(turns) == 2
+        assert [each.partition_index for each in found] == list(range(count))
+        assert len(found[-1].records) > 0
