@@ -47,7 +47,14 @@ from trilogue.broker.consumer_group_members import (
     Wait,
     advance,
 )
-from trilogue.broker.consumer_group_topics import Topics, Wanted, compile_pattern
+from trilogue.broker.consumer_group_topics import (
+    NOTHING_WANTED,
+    TopicNews,
+    Topics,
+    Wanted,
+    Wants,
+    compile_pattern,
+)
 from trilogue.broker.errors import (
     FencedInstance,
     GroupMaxSize,
@@ -60,11 +67,12 @@ from trilogue.broker.errors import (
 )
 from trilogue.broker.group_members import Timers
 from trilogue.broker.names import TopicName
-from trilogue.broker.topic import Topic
 
 EMPTY, ASSIGNING, RECONCILING, STABLE = "Empty", "Assigning", "Reconciling", "Stable"
 SESSION_KEY, HEARTBEAT_KEY = "consumer.session.timeout.ms", "consumer.heartbeat.interval.ms"
 EPOCH_MAX = 2**31 - 1
+COST_FREE = 20_000  # wishes and partitions that a target may take at every heartbeat
+COST_PER_S, REST_MAX_S = 100_000, 10.0
 
 
 def all_seen(_: TopicName) -> bool:
@@ -129,6 +137,7 @@ class ConsumerGroup:
         settings: ConsumerGroupSettings,
         timers: Timers,
         topics: Topics,
+        news: TopicNews,
     ) -> None:
         self.name = name
         self.protocol_type = CONSUMER_PROTOCOL
@@ -137,7 +146,8 @@ class ConsumerGroup:
         self.target_epoch = 0
         self.target: Target = {}
         self.members = ConsumerMembers()
-        self.wanted = Wanted(topics)
+        self.wanted = Wanted(topics, news)
+        self._resting = False
         self.timers = timers
         self.said: Callable[[str], int | None] = lambda _: None  # of this group alone, by setting
 
@@ -247,6 +257,7 @@ class ConsumerGroup:
         """Find who beats, take in who joins, or refuse who may not; nothing is changed then."""
         joins = beat.epoch == JOINING
         self.check_room(beat.member_id)
+        self.wanted.check_room((beat.topics or frozenset(), beat.pattern or ""))
         if beat.instance_id is None:
             member = self.members.find(beat.member_id)
             if member is None and joins:
@@ -285,7 +296,7 @@ class ConsumerGroup:
 
     def take(self, member: Member, beat: Beat) -> None:
         """Note what a member says of itself; the group's epoch moves when it wants other topics."""
-        before = member.topics, member.pattern
+        before = member.wants
         if beat.rack is not None:
             member.rack = beat.rack
         if beat.rebalance_timeout_ms >= 0:
@@ -293,7 +304,7 @@ class ConsumerGroup:
         if beat.assignor is not None:
             member.assignor = beat.assignor
         if beat.topics is not None:
-            member.topics = beat.topics
+            member.topics = self.wanted.share(beat.topics)
         if beat.pattern is not None:
             member.pattern = beat.pattern
         member.client_id, member.client_host = beat.client_id, beat.client_host
@@ -302,12 +313,10 @@ class ConsumerGroup:
             member.classic = None
         self.rewant(before, member)
 
-    def rewant(self, before: tuple[frozenset[TopicName], str], member: Member) -> None:
+    def rewant(self, before: Wants, member: Member) -> None:
         """Count the topics that a member wants now."""
-        after = member.topics, member.pattern
-        if before != after:
-            self.wanted.change(before, after)
-            self.wanted.stale = True
+        if before != member.wants:
+            self.wanted.change(before, member.wants)
             self.bump()
 
     # -- epochs and targets
@@ -319,25 +328,40 @@ class ConsumerGroup:
 
     def refresh(self, may_see: Callable[[TopicName], bool] = all_seen) -> None:
         """Look whether topics have changed, and make a target for the group's epoch."""
-        if self.wanted.stale and self.wanted.look(may_see) and self.epoch == self.target_epoch:
+        if self.wanted.look(may_see) and self.epoch == self.target_epoch:
             self.bump()
-        if self.epoch > self.target_epoch:
+        if self.epoch > self.target_epoch and not self._resting:
             self._assign()
 
     def _assign(self) -> None:
         view = self.wanted.view
-        ids: dict[tuple[frozenset[TopicName], str], frozenset[bytes]] = {}
+        ids: dict[Wants, frozenset[bytes]] = {}
         wishes = []
         for member in self.members:
-            wants = member.topics, member.pattern
+            wants = member.wants
             if wants not in ids:
-                names = self.wanted.of(*wants)
+                names = self.wanted.of(wants)
                 ids[wants] = frozenset(view[each].topic_id for each in names if each in view)
             had = self.target.get(member.member_id, NOTHING)
             wishes.append(Wish(member.member_id, ids[wants], member.instance_id, had))
         counts = {seen.topic_id: seen.partition_count for seen in view.values()}
         self.target = ASSIGNORS[self.assignor](wishes, counts)
         self.target_epoch = self.epoch
+        self._rest(sum(len(wish.topics) for wish in wishes) + sum(counts.values()))
+
+    def _rest(self, cost: int) -> None:
+        """Let time go by between targets that are much work: who comes meanwhile waits for it.
+
+        Kafka 4.3 waits a second between any two targets of a group.
+        """
+        if cost <= COST_FREE:
+            return
+
+        def rested() -> None:
+            self._resting = False
+
+        self._resting = True
+        self.timers.call_later(min(cost / COST_PER_S, REST_MAX_S), rested)
 
     def step(self, member: Member, owned: Parts | None) -> None:
         """Bring a member one step nearer to its target."""
@@ -387,8 +411,7 @@ class ConsumerGroup:
         """Let a member go; this group stays."""
         self.members.remove(member)
         self.target.pop(member.member_id, None)
-        self.wanted.change((member.topics, member.pattern), (frozenset(), ""))
-        self.wanted.stale = True
+        self.wanted.change(member.wants, NOTHING_WANTED)
         self.bump()
         if self.is_empty:
             self.gone_empty()
@@ -404,12 +427,6 @@ class ConsumerGroup:
         else:
             timeout_ms = self.said(SESSION_KEY) or self.settings.session_timeout_ms
         self.wait(member, Wait.BEAT, timeout_ms)
-
-    # -- topics
-
-    def note_topic(self, topic: Topic, *, gone: bool) -> None:
-        """Hear that a topic was made, changed or deleted: the next heartbeat looks at it."""
-        self.wanted.note(topic, gone=gone)
 
 
 def check_words(beat: Beat, settings: ConsumerGroupSettings) -> None:

@@ -19,6 +19,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from heapq import heapify, heapreplace
 from itertools import islice
 
 Parts = Mapping[bytes, frozenset[int]]  # topic id -> partitions, by their numbers; none is empty
@@ -27,7 +28,7 @@ Target = dict[str, Parts]  # member id -> what it shall have
 Slot = tuple[bytes, int]
 
 NOTHING: Parts = {}
-ROUNDS_MAX = 20  # of evening out between members that want different topics
+ROUNDS_MAX = 10  # of evening out between members that want different topics
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,11 +189,16 @@ class _Evening:
         for topic in self._topics:
             shares = self._share[topic]
             held = set().union(*shares.values())
+            if len(held) == self._counts[topic]:
+                continue
+            least = [(self._size[member], at, member) for at, member in enumerate(shares)]
+            heapify(least)
             for index in range(self._counts[topic]):
                 if index not in held:
-                    least = min(shares, key=self._size.__getitem__)
-                    shares[least].add(index)
-                    self._size[least] += 1
+                    size, at, member = least[0]
+                    shares[member].add(index)
+                    self._size[member] = size + 1
+                    heapreplace(least, (size + 1, at, member))
 
     def _even_out(self, topic: bytes) -> bool:
         shares, moved = self._share[topic], False

@@ -28,7 +28,7 @@ from trilogue.broker.consumer_group_members import (
     Wait,
     waits_for_others,
 )
-from trilogue.broker.consumer_group_topics import Topics
+from trilogue.broker.consumer_group_topics import NOTHING_WANTED, TopicNews, Topics
 from trilogue.broker.errors import (
     FencedInstance,
     GroupMaxSize,
@@ -75,10 +75,11 @@ class MixedGroup(ConsumerGroup):
         settings: ConsumerGroupSettings,
         groups: Groups,
         topics: Topics,
+        news: TopicNews,
         *,
         shares: Shares = UNREAD,
     ) -> None:
-        super().__init__(name, settings, groups.timers, topics)
+        super().__init__(name, settings, groups.timers, topics, news)
         self._groups = groups
         self._topics = topics
         self._shares = shares
@@ -195,6 +196,7 @@ class MixedGroup(ConsumerGroup):
         wishes = self._groups.read_wishes(request.protocols[0][1])
         if wishes is None:
             raise InconsistentProtocol("what the member says of itself cannot be read")
+        self.wanted.check_room((wishes.topics, ""))
         return wishes
 
     def _joining(self, request: JoinRequest, member_id: str) -> Member:
@@ -209,12 +211,12 @@ class MixedGroup(ConsumerGroup):
         return self.replace(former, member_id)
 
     def _take_classic(self, member: Member, request: JoinRequest, wishes: Wishes) -> None:
-        before = member.topics, member.pattern
+        before = member.wants
         member.cancel_timers()
         member.classic = Classic(request.session_timeout_ms, request.protocols)
         member.rack = wishes.rack or member.rack
         member.rebalance_timeout_ms = request.rebalance_timeout_ms
-        member.topics, member.pattern = wishes.topics, ""
+        member.topics, member.pattern = self.wanted.share(wishes.topics), ""
         member.client_id, member.client_host = request.client_id, request.client_host
         self.rewant(before, member)
 
@@ -319,6 +321,5 @@ class MixedGroup(ConsumerGroup):
         for member in arrived:
             self.members.add(member)
             self.target[member.member_id] = member.has
-            self.wanted.change((frozenset(), ""), (member.topics, ""))
+            self.wanted.change(NOTHING_WANTED, member.wants)
             self.arm_session(member)
-        self.wanted.stale = True

@@ -34,6 +34,7 @@ from trilogue.broker.consumer_group_assignors import (
     slots_of,
     together,
 )
+from trilogue.broker.consumer_group_topics import Wants
 from trilogue.broker.errors import FencedMemberEpoch
 from trilogue.broker.group_members import Handle
 from trilogue.broker.names import TopicName
@@ -101,6 +102,11 @@ class Member:
     gives_up: Parts = field(default_factory=dict)
 
     waits: dict[Wait, Handle] = field(default_factory=dict)
+
+    @property
+    def wants(self) -> Wants:
+        """The topics it wants."""
+        return self.topics, self.pattern
 
     @property
     def holds(self) -> Parts:

@@ -4,26 +4,31 @@ Patterns are RE2, whose time and memory grow with the length of the text and nev
 come from whoever may join a group, so Python's own `re` would let one request stop the broker. A
 pattern must match a whole name, as Kafka clients spell it.
 
-Names that match are found once for each pattern and kept while topics come and go, so that a new
-topic costs one match per pattern and not a walk through all topics. What a member may not see
-(the authorizer's affair) is left out when a member beats, not here.
+Names that match are found once for each pattern and kept while topics come and go: a group reads
+what has happened to topics (`TopicNews`) when one of its members beats, so that a new topic costs
+one match per pattern and not a walk through all topics. What a member may not see (the authorizer's
+affair) is left out when a member beats, not here.
 """
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache
-from typing import NamedTuple
+from itertools import islice
+from typing import Any, NamedTuple
 from typing import Protocol as Port
 
-from trilogue.broker.errors import InvalidPattern
+from trilogue.broker.errors import GroupMaxSize, InvalidPattern
 from trilogue.broker.names import TopicName, kafka_can_spell, spelled_kafka
 from trilogue.broker.topic import Topic
 
 PATTERN_SIZE_MAX = 4_096  # characters
 PATTERN_MEMORY_MAX = 1 << 20  # bytes of a compiled pattern and its states
 PATTERNS_KEPT = 256  # compiled ones, of all groups
+PATTERNS_MAX = 100  # different ones in a group
+NAMES_MAX = 100_000  # in all different sets of names in a group
+NEWS_KEPT = 10_000
 
 
 class Topics(Port):
@@ -68,63 +73,97 @@ def compile_pattern(pattern: str) -> Matches:
     return matches
 
 
-class Wanted:
-    """The topics that members of one group want, counted, and what is known of them."""
+class TopicNews:
+    """What has happened to topics lately, each with its number. Groups read on from where they are.
 
-    def __init__(self, topics: Topics) -> None:
+    The oldest news are forgotten: who is so far behind looks at all topics.
+    """
+
+    def __init__(self, kept_max: int = NEWS_KEPT) -> None:
+        self._news: deque[tuple[TopicName, bool]] = deque(maxlen=kept_max)
+        self.end = 0  # the number of the next one
+
+    def add(self, name: TopicName, *, gone: bool) -> None:
+        """A topic was made or changed, or is gone."""
+        self._news.append((name, gone))
+        self.end += 1
+
+    def since(self, number: int) -> list[tuple[TopicName, bool]] | None:
+        """Return the names from this number on, and whether each was gone; None: too far back."""
+        behind = self.end - number
+        if behind > len(self._news):
+            return None
+        return list(islice(self._news, len(self._news) - behind, None)) if behind else []
+
+
+Wants = tuple[frozenset[TopicName], str]  # topics by name, and the pattern ("" is none)
+NOTHING_WANTED: Wants = (frozenset(), "")
+
+
+class Wanted:
+    """The topics that members of one group want, and what is known of them.
+
+    Members that want the same topics share one set of names.
+    """
+
+    def __init__(self, topics: Topics, news: TopicNews) -> None:
         self._topics = topics
-        self._names: Counter[TopicName] = Counter()
+        self._news = news
+        self._seen = news.end
+        self._sets: dict[
+            frozenset[TopicName], list[Any]
+        ] = {}  # -> the set itself, how many want it
         self._patterns: Counter[str] = Counter()
         self._matched: dict[str, frozenset[TopicName]] = {}
         self.view: View = {}
-        self.stale = False  # whether topics have changed since `view` was made
+        self._stale = False  # whether `view` may not be true any more
 
-    def change(
-        self,
-        before: tuple[frozenset[TopicName], str],
-        after: tuple[frozenset[TopicName], str],
-    ) -> None:
+    def check_room(self, wants: Wants) -> None:
+        """Refuse more names or patterns than a group may have."""
+        names, pattern = wants
+        if names not in self._sets and sum(map(len, self._sets)) + len(names) > NAMES_MAX:
+            raise GroupMaxSize(f"the members of a group may name {NAMES_MAX} topics")
+        if pattern and pattern not in self._patterns and len(self._patterns) >= PATTERNS_MAX:
+            raise GroupMaxSize(f"the members of a group may have {PATTERNS_MAX} patterns")
+
+    def share(self, names: frozenset[TopicName]) -> frozenset[TopicName]:
+        """Return the same set that other members have, if there is one."""
+        found: frozenset[TopicName] = self._sets.get(names, (names,))[0]
+        return found
+
+    def change(self, before: Wants, after: Wants) -> None:
         """Count what a member wanted no more, and what it wants now."""
-        if before == after:
-            return
-        for name in after[0] - before[0]:
-            self._names[name] += 1
-        for name in before[0] - after[0]:
-            self._names[name] -= 1
-            if not self._names[name]:
-                del self._names[name]
-        if before[1] != after[1]:
-            self._want_pattern(before[1], -1)
-            self._want_pattern(after[1], 1)
+        self._stale = True
+        if after[0]:
+            self._sets.setdefault(after[0], [after[0], 0])[1] += 1
+        if before[0]:
+            entry = self._sets[before[0]]
+            entry[1] -= 1
+            if not entry[1]:
+                del self._sets[before[0]]
+        self._want_pattern(after[1], 1)
+        self._want_pattern(before[1], -1)
 
-    def of(self, names: frozenset[TopicName], pattern: str) -> frozenset[TopicName]:
+    def of(self, wants: Wants) -> frozenset[TopicName]:
         """All topics, also such as do not exist, that these names and this pattern mean."""
+        names, pattern = wants
         return names | self._matched[pattern] if pattern else names
 
     def reads(self, name: TopicName) -> bool:
         """Whether some member wants this topic."""
-        return name in self._names or any(name in names for names in self._matched.values())
-
-    def note(self, topic: Topic, *, gone: bool) -> None:
-        """Hear that a topic was made, changed or deleted."""
-        name = topic.name
-        for pattern, names in self._matched.items():
-            if gone and name in names:
-                self._matched[pattern] = names - {name}
-                self.stale = True
-            elif not gone and name not in names and _matches(pattern, name):
-                self._matched[pattern] = names | {name}
-                self.stale = True
-        if name in self._names or name in self.view:
-            self.stale = True
+        self._read_news()
+        return any(name in names for names in (*self._sets, *self._matched.values()))
 
     def look(self, may_see: Callable[[TopicName], bool]) -> bool:
-        """Look at the topics anew; True when something is not as before.
+        """Look at the topics anew if need be; True when something is not as before.
 
         `may_see` says which of the topics that patterns match may be told of.
         """
-        self.stale = False
-        wanted = set(self._names)
+        self._read_news()
+        if not self._stale:
+            return False
+        self._stale = False
+        wanted = set().union(*self._sets)
         for names in self._matched.values():
             wanted.update(name for name in names if name in self.view or may_see(name))
         found = {name: self._topics.find(name) for name in wanted}
@@ -137,6 +176,24 @@ class Wanted:
         self.view = view
         return changed
 
+    def _read_news(self) -> None:
+        news = self._news.since(self._seen)
+        self._seen = self._news.end
+        if news is None:
+            self._stale = True
+            self._matched = {pattern: self._match(pattern) for pattern in self._matched}
+            return
+        for name, gone in news:
+            for pattern, names in self._matched.items():
+                if gone and name in names:
+                    self._matched[pattern] = names - {name}
+                    self._stale = True
+                elif not gone and name not in names and _matches(pattern, name):
+                    self._matched[pattern] = names | {name}
+                    self._stale = True
+            if name in self.view or any(name in names for names in self._sets):
+                self._stale = True
+
     def _want_pattern(self, pattern: str, more: int) -> None:
         if not pattern:
             return
@@ -144,9 +201,11 @@ class Wanted:
         if not self._patterns[pattern]:
             del self._patterns[pattern], self._matched[pattern]
         elif pattern not in self._matched:
-            self._matched[pattern] = frozenset(
-                topic.name for topic in self._topics if _matches(pattern, topic.name)
-            )
+            self._read_news()
+            self._matched[pattern] = self._match(pattern)
+
+    def _match(self, pattern: str) -> frozenset[TopicName]:
+        return frozenset(topic.name for topic in self._topics if _matches(pattern, topic.name))
 
 
 def _matches(pattern: str, name: TopicName) -> bool:

@@ -24,6 +24,7 @@ from trilogue.broker.consumer_group import (
 )
 from trilogue.broker.consumer_group_classic import UNREAD, MixedGroup, Shares
 from trilogue.broker.consumer_group_members import AWAY, JOINING, LEAVING
+from trilogue.broker.consumer_group_topics import TopicNews
 from trilogue.broker.errors import UnknownGroup, UnknownMember
 from trilogue.broker.group import Group
 from trilogue.broker.groups import Groups
@@ -52,6 +53,7 @@ class ConsumerGroups:
         self._said = said
         self._groups = groups
         self._cluster = cluster
+        self._news = TopicNews()
         cluster.listeners.append(self._note)
 
     def beat(self, beat: Beat) -> Beaten:
@@ -81,7 +83,7 @@ class ConsumerGroups:
         if beat.epoch != JOINING:
             raise UnknownMember(f"member {beat.member_id} is not a member of group {beat.group}")
         group = MixedGroup(
-            beat.group, self.settings, self._groups, self._cluster, shares=self._shares
+            beat.group, self.settings, self._groups, self._cluster, self._news, shares=self._shares
         )
         group.said = partial(self._said, beat.group)
         if isinstance(found, Group) and not found.is_empty:
@@ -104,6 +106,4 @@ class ConsumerGroups:
             raise UnknownGroup(f"group {group.name} cannot become a consumer group: {why}")
 
     def _note(self, event: Event, topic: Topic) -> None:
-        for group in self._groups:
-            if isinstance(group, MixedGroup):
-                group.note_topic(topic, gone=event is Event.DELETED)
+        self._news.add(topic.name, gone=event is Event.DELETED)
