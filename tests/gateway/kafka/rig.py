@@ -175,8 +175,8 @@ class Rig:
         self.meta.commit_now(plan.ops(), plan.preconditions)
         return plan.apply()
 
-    def peer(self) -> Peer:
-        return Peer(self)
+    def peer(self, client_id: str | None = "rig") -> Peer:
+        return Peer(self, client_id)
 
     async def flush(self) -> None:
         """Seal the journal and turn it into a segment, as the node does."""
@@ -211,8 +211,9 @@ class Rig:
 class Peer:
     """A client of the door, by hand: bytes in, frames out."""
 
-    def __init__(self, rig: Rig) -> None:
+    def __init__(self, rig: Rig, client_id: str | None) -> None:
         self.rig = rig
+        self.client_id = client_id
         self.session: KafkaConnection = rig.door.session()
         self.gone: list[Stream] = []
         self.stream = Stream(
@@ -229,7 +230,7 @@ class Peer:
         key = table(type(request)).key
         correlation_id = next(self._numbers)
         body = bytearray()
-        encode_request_header(body, RequestHeader(key, version, correlation_id, "rig"))
+        encode_request_header(body, RequestHeader(key, version, correlation_id, self.client_id))
         encoder(type(request), version)(request, body)
         self._asked.append((key, version, correlation_id))
         self.transport.receive(struct.pack(">i", len(body)) + bytes(body), piece)

@@ -237,6 +237,8 @@ class Fetch(Place):
             told = [pair for pair in look.found if _is_news(*pair)]
             opened = session.is_kept
         response = FetchResponse(session_id=session.session_id, responses=_by_topic(told))
+        if self._call.metering is not None:
+            response.throttle_time_ms = self._call.fetched(fetch_look.records_size(told))
         if self._call.version >= ENDPOINTS_SINCE and look.urgent:
             response.node_endpoints = self._endpoints(look)
         if opened:
@@ -260,6 +262,7 @@ class Fetch(Place):
         return (
             look.urgent
             or look.size >= min(self._request.min_bytes, self._request.max_bytes)
+            or (look.size > 0 and look.room < self._request.min_bytes)  # never as much at once
             or self._deadline <= self._call.door.loop.time()
             or (not look.readable and len(look.found) == len(self._begun.session.partitions))
         )

@@ -120,6 +120,16 @@ def run(readings: list[Reading], conversions: Conversions, spare: int) -> list[O
     return found
 
 
+def records_size(found: list[tuple[Wanted, PartitionData]]) -> int:
+    """How many bytes of messages there are in what was found."""
+    size = 0
+    for _, data in found:
+        records = data.records
+        if records:
+            size += sum(map(len, records)) if isinstance(records, list) else len(records)
+    return size
+
+
 class Look:
     """One look, in the order in which `read` is called."""
 
@@ -137,7 +147,8 @@ class Look:
         self.goes_on = False  # nothing of what was found is for an old client: look further on
         self.committed = request.isolation_level == READ_COMMITTED
         self._call = call
-        self.room = max(0, min(request.max_bytes, call.door.settings.fetch_bytes_max, room))
+        most = min(request.max_bytes, call.door.settings.fetch_bytes_max, call.fetch_room, room)
+        self.room = max(0, most)
         self._allowed: dict[object, bool] = {}
         self._topics: set[WantedTopic] = set()  # looked for again
 
