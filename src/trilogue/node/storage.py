@@ -81,7 +81,21 @@ class Storage:
         """What our commits to meta are signed with."""
         return Fence(self.meta.state.node_id, self.meta.state.node_epoch)
 
-    def give_up_reserve(self) -> None:
+    def _broker(settings: Settings, meta: SqliteMeta, loop: asyncio.AbstractEventLoop) -> Broker:
+    return Broker(
+        meta.state,
+        allocate=meta.allocate,
+        timers=loop,
+        now_ms=wall_clock_ms,
+        new_topic_id=new_topic_id,
+        new_member_suffix=new_member_suffix,
+        read_wishes=read_wishes,
+        shares=SHARES,
+        settings=broker_settings(settings),
+    )
+
+
+def give_up_reserve(self) -> None:
         """Let go of the room that is kept for a full disk: flushes and deletions need it now."""
         give_up_reserve(self.fs, self.directory)
 
@@ -141,17 +155,7 @@ def _open(
     is_new = not (fs.listdir(directory.journal) or fs.listdir(directory.segments))
     meta = SqliteMeta.open(directory.meta, create=is_new, on_failed=on_failed)
     stack.callback(meta.close)
-    broker = Broker(
-        meta.state,
-        allocate=meta.allocate,
-        timers=loop,
-        now_ms=wall_clock_ms,
-        new_topic_id=new_topic_id,
-        new_member_suffix=new_member_suffix,
-        read_wishes=read_wishes,
-        shares=SHARES,
-        settings=broker_settings(settings),
-    )
+    broker = _broker(settings, meta, loop)
     broker.restore_snapshot(meta.snapshots())
     reach = objects = None
     if settings.text("objects.url"):
