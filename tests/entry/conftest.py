@@ -9,7 +9,7 @@ import pytest
 from hypothesis import settings
 
 from tests.pure import load_pure
-from trilogue.entry import arrow, columns, kafka_batch, pack, walk
+from trilogue.entry import arrow, columns, kafka_batch, kafka_legacy, message_set, pack, walk
 
 settings.register_profile("patient", deadline=None)  # other work shares the machine
 settings.load_profile("patient")
@@ -22,21 +22,24 @@ class Room:
     walk: ModuleType
     columns: ModuleType
     pack: ModuleType
+    message_set: ModuleType
     kafka_batch: ModuleType
     arrow: ModuleType
+    kafka_legacy: ModuleType
 
 
 def pure_room() -> Room:
     beneath = {
         f"trilogue__entry__{name}": load_pure(f"trilogue.entry.{name}")
-        for name in ("walk", "columns", "pack")
+        for name in ("walk", "columns", "pack", "message_set")
     }
     kafka = load_pure("trilogue.entry.kafka_batch", **beneath)
     arrow_twin = load_pure("trilogue.entry.arrow", **beneath, trilogue__entry__kafka_batch=kafka)
-    return Room(*beneath.values(), kafka_batch=kafka, arrow=arrow_twin)
+    legacy = load_pure("trilogue.entry.kafka_legacy", **beneath, trilogue__entry__kafka_batch=kafka)
+    return Room(*beneath.values(), kafka_batch=kafka, arrow=arrow_twin, kafka_legacy=legacy)
 
 
-INSTALLED = Room(walk=walk, columns=columns, pack=pack, kafka_batch=kafka_batch, arrow=arrow)
+INSTALLED = Room(walk, columns, pack, message_set, kafka_batch, arrow, kafka_legacy)
 PURE = pure_room()
 
 

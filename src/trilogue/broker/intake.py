@@ -173,6 +173,17 @@ def _check_messages(
         raise InvalidRecord(f"each message is looked at here, and: {error}") from error
 
 
+def check_time(header: EntryHeader, settings: TopicSettings, now_ms: int) -> None:
+    """Look at the times in the header of another protocol's entry, where the topic limits them."""
+    if not _limits_times(settings):
+        return
+    earliest = now_ms - settings.timestamp_before_max_ms
+    latest = now_ms + settings.timestamp_after_max_ms
+    for timestamp in (header.base_timestamp, header.max_timestamp):
+        if not earliest <= timestamp <= latest and timestamp != NO_TIMESTAMP:
+            raise InvalidTimestamp(f"time {timestamp}, from {earliest} to {latest} are taken")
+
+
 def refusal(error: EntryError, records: memoryview) -> BrokerError:
     """What is cut was cut by its sender: unlike a bad checksum, no second try can help."""
     if isinstance(error, entries.CorruptEntry) and _is_whole(records):

@@ -24,7 +24,7 @@ from trilogue.broker.errors import (
     UnknownTopic,
     failure,
 )
-from trilogue.broker.intake import Prepared, prepare, refusal, wants
+from trilogue.broker.intake import Prepared, check_time, prepare, refusal, wants
 from trilogue.broker.policies import BROKER_POLICIES
 from trilogue.broker.producers import PartitionProducers
 from trilogue.broker.sequences import NO_SEQUENCE, Stamp
@@ -159,6 +159,8 @@ class Partition:
         """
         if self.deleted or self.terminated or header.attributes & TRANSACTIONAL:
             raise self._closed()
+        if self.prepares:
+            check_time(header, self.settings, now_ms)
         if size is None:
             size = len(entry) - PULSAR_SECTION_AT
         self._check_policies(size, encrypted=encrypted)

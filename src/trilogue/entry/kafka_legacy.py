@@ -132,7 +132,10 @@ def _inside(walker: SetWalker, codec: Codec, limit: int) -> SetWalker:
     value = walker.value()
     if value is None:
         raise InvalidEntry("a compressed message without a value")
-    inner = SetWalker(_decompress(codec, value, walker.magic, limit))
+    try:
+        inner = SetWalker(_decompress(codec, value, walker.magic, limit))
+    except CorruptEntry as error:  # the checksum is right: it was made like that
+        raise InvalidEntry(f"a compressed message, and: {error}") from error
     if not inner.advance():
         raise InvalidEntry("a compressed message with nothing in it")
     return inner
