@@ -81,21 +81,7 @@ class Storage:
         """What our commits to meta are signed with."""
         return Fence(self.meta.state.node_id, self.meta.state.node_epoch)
 
-    def _broker(settings: Settings, meta: SqliteMeta, loop: asyncio.AbstractEventLoop) -> Broker:
-    return Broker(
-        meta.state,
-        allocate=meta.allocate,
-        timers=loop,
-        now_ms=wall_clock_ms,
-        new_topic_id=new_topic_id,
-        new_member_suffix=new_member_suffix,
-        read_wishes=read_wishes,
-        shares=SHARES,
-        settings=broker_settings(settings),
-    )
-
-
-def give_up_reserve(self) -> None:
+    def give_up_reserve(self) -> None:
         """Let go of the room that is kept for a full disk: flushes and deletions need it now."""
         give_up_reserve(self.fs, self.directory)
 
@@ -197,6 +183,20 @@ def _open(
         ExitStack(),
         reach,
         objects,
+    )
+
+
+def _broker(settings: Settings, meta: SqliteMeta, loop: asyncio.AbstractEventLoop) -> Broker:
+    return Broker(
+        meta.state,
+        allocate=meta.allocate,
+        timers=loop,
+        now_ms=wall_clock_ms,
+        new_topic_id=new_topic_id,
+        new_member_suffix=new_member_suffix,
+        read_wishes=read_wishes,
+        shares=SHARES,
+        settings=broker_settings(settings),
     )
 
 
