@@ -115,7 +115,12 @@ class CutDisk:
         self.mount()
 
     def cut_under(self, server: Broker) -> None:
-        """Cut the power of a server under load, and start it again.
+        """Cut the power of a server under load, and start it again."""
+        self.cut_off(server)
+        server.start()
+
+    def cut_off(self, server: Broker) -> None:
+        """Cut the power of a server under load.
 
         It stops just before: a machine without power sends nothing. Without that, a write that
         extends a file while ext4 is told to shut down may come back as a success, and be acked,
@@ -126,7 +131,6 @@ class CutDisk:
         self.cut()
         server.kill9()
         self.reboot()
-        server.start()
 
     def is_used(self) -> bool:
         asked = ["losetup", "-j", str(self.image)]
