@@ -157,11 +157,13 @@ def test_connections_are_counted_by_address():
         (Who(address="9.9.9.9"), Bound.CONNECTIONS, 10.0),
     )
 
-    waits = [made.connection_wait_s("1.1.1.1", 5.0) for _ in range(4)]
+    waits = [made.connection_wait_s("1.1.1.1", 5.0) for _ in range(5)]
 
-    assert waits == [0, 0, 0.5, 1.0]
+    assert waits == [0, 0, 0, 0.5, 0.5]  # those that are turned away do not count
     assert made.connection_wait_s("2.2.2.2", 5.0) == 0
-    assert [made.connection_wait_s("9.9.9.9", 5.0) for _ in range(11)][-2:] == [0, 0.1]
+    assert made.connection_wait_s("::ffff:1.1.1.1", 5.0) == 0.5
+    assert [made.connection_wait_s("9.9.9.9", 5.0) for _ in range(12)][-2:] == [0, 0.1]
+    assert made.connection_wait_s("1.1.1.1", 5.5) == 0
 
 
 def test_meters_are_bounded(monkeypatch):

@@ -11,6 +11,7 @@ from contextlib import asynccontextmanager, suppress
 import pytest
 
 from tests.gateway.fakes import frame
+from trilogue.gateway import listen
 from trilogue.gateway.listen import Listener
 from trilogue.gateway.session import Said, Session
 from trilogue.gateway.stream import Limits
@@ -76,17 +77,20 @@ class Client:
 
 
 @asynccontextmanager
-async def listening(limits: Limits):
+async def listening(limits: Limits, early_s=None):
     door = EchoDoor()
     loop = asyncio.get_running_loop()
     async with Listener(door, limits, monotonic=loop.time) as listener:
+        if early_s is not None:
+            listener.early_s = early_s
         address = await listener.open("127.0.0.1", 0)
         yield door, listener, address
 
 
-def run(test, limits: Limits | None = None) -> None:
+def run(test, limits: Limits | None = None, early_s=None) -> None:
     async def body():
-        async with asyncio.timeout(20), listening(limits or Limits()) as (door, listener, address):
+        opened = listening(limits or Limits(), early_s)
+        async with asyncio.timeout(20), opened as (door, listener, address):
             await test(door, listener, address)
 
     asyncio.run(body())
@@ -264,3 +268,45 @@ def test_a_flood_of_connections_that_reset_leaves_nothing_behind():
         await client.close()
 
     run(test)
+
+
+def test_who_comes_too_early_is_closed_when_it_would_have_been_in_time():
+    """KIP-612: a connection above the rate of its address is closed, after a delay."""
+    early = iter([0.0, 0.2, 0.0])
+
+    async def test(_door, listener, address):
+        loop = asyncio.get_running_loop()
+        first = await Client.connect(address)
+        assert await first.echo(b"a") == b"a"
+        began = loop.time()
+
+        second = await Client.connect(address)
+        assert await second.is_cut()
+
+        assert 0.19 < loop.time() - began < 5
+        assert (listener.refused, listener.connections) == (1, 1)
+        third = await Client.connect(address)
+        assert await third.echo(b"c") == b"c"
+        for client in (first, second, third):
+            await client.close()
+
+    run(test, early_s=lambda _address: next(early))
+
+
+def test_few_of_them_are_held(monkeypatch):
+    monkeypatch.setattr(listen, "HELD_MAX", 2)
+
+    async def test(_door, listener, address):
+        clients = [await Client.connect(address) for _ in range(5)]
+        await until(lambda: listener.refused == 5)
+
+        cut = [await client.is_cut() for client in clients[2:]]
+
+        assert cut == [True] * 3
+        assert len(listener._held) == 2
+        listener.stop_accepting()
+        assert [await client.is_cut() for client in clients[:2]] == [True] * 2
+        for client in clients:
+            await client.close()
+
+    run(test, early_s=lambda _address: 3600.0)

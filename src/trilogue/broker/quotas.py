@@ -117,14 +117,18 @@ class Quotas:
         return known
 
     def connection_wait_s(self, address: str, now_s: float) -> float:
-        """Count one more connection from an address; how long it should have waited."""
+        """Return how much too early a connection from an address comes; one in time is counted."""
         if not self.active:
             return 0.0
+        address = address.removeprefix("::ffff:")  # IPv4, seen by a socket of both kinds
         for who in (Who(address=address), Who(address=DEFAULT)):
             rate = self._rates.get(who, {}).get(Bound.CONNECTIONS)
             if rate is not None:
                 meter = self._meter(Bound.CONNECTIONS, Who(address=address), rate)
-                return meter.take(1.0, now_s)
+                wait_s = meter.wait_s(now_s)
+                if not wait_s:
+                    meter.take(1.0, now_s)
+                return wait_s
         return 0.0
 
     def _find(self, bound: Bound, user: str, client: str) -> Meter | None:

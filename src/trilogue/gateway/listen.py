@@ -1,5 +1,8 @@
 """Listening sockets of one door: accept within limits, sweep for slow peers, drain, close.
 
+Connections that come faster than a quota of their address allows (KIP-612) are closed too, but
+later, when they would have been in time: who is cut at once only tries again sooner.
+
 Accepting is done here and not by `loop.create_server`, because the limits must hold before anything
 is built for a connection: too many connections (in all, or from one address) are closed at once,
 and when the process runs out of file descriptors, accepting pauses for a moment while everyone who
@@ -27,6 +30,8 @@ log = logging.getLogger(__name__)
 
 BACKLOG = 1_024
 ACCEPTS_PER_TURN = 64
+HELD_MAX = 1_000  # connections that came too early and are closed later; further ones at once
+HOLD_MAX_S = 5.0
 # No descriptor or no memory for one more: those who are in go on, the others wait outside.
 EXHAUSTED = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
 
@@ -48,6 +53,9 @@ class Listener:
 
     def __init__(self, door: Door, limits: Limits, *, monotonic: Callable[[], float]) -> None:
         self.refused = 0
+        # Of an address, how much too early a connection from there comes now.
+        self.early_s: Callable[[str], float] = _in_time
+        self._held: dict[socket.socket, asyncio.TimerHandle] = {}
         self._door = door
         self._limits = limits
         self._monotonic = monotonic
@@ -122,6 +130,8 @@ class Listener:
             self._loop.remove_reader(listening)
             listening.close()
         self._sockets.clear()
+        for held in list(self._held):
+            self._let_go(held)
 
     async def drain(self, deadline_s: float) -> bool:
         """Accept and read no more, answer what is in flight; False if that took too long."""
@@ -158,6 +168,10 @@ class Listener:
             reason = "door.full" if too_many else "door.address_full"
             log.warning(reason, extra={"door": self._door.name, "address": address})
             return
+        early_s = self.early_s(address)
+        if early_s > 0:
+            self._turn_away(accepted, address, early_s)
+            return
         accepted.setblocking(False)
         session = self._door.session()
         stream = Stream(
@@ -178,6 +192,20 @@ class Listener:
             log.warning("door.accept_failed", extra={"address": address, "problem": str(problem)})
             accepted.close()
             self._gone(stream, address)
+
+    def _turn_away(self, accepted: socket.socket, address: str, early_s: float) -> None:
+        self.refused += 1
+        log.warning("door.address_early", extra={"door": self._door.name, "address": address})
+        if len(self._held) >= HELD_MAX or accepted.fileno() >= self._descriptor_end // 2:
+            accepted.close()
+            return
+        self._held[accepted] = self._loop.call_later(
+            min(early_s, HOLD_MAX_S), self._let_go, accepted
+        )
+
+    def _let_go(self, held: socket.socket) -> None:
+        self._held.pop(held).cancel()
+        held.close()
 
     def _pause_accepting(self, problem: str) -> None:
         log.warning("door.accept_paused", extra={"door": self._door.name, "problem": problem})
@@ -217,6 +245,10 @@ class Listener:
             now_s = self._monotonic()
             for stream in list(self._streams):
                 stream.sweep(now_s)
+
+
+def _in_time(_address: str) -> float:
+    return 0.0
 
 
 def _descriptor_end(spare: int) -> int:

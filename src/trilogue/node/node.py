@@ -167,9 +167,8 @@ class Node:
         self._stack.push_async_callback(self.helper.close)
         self._manifests = Manifests(self.storage, self._publisher)
         self.commits = Commits(self.storage, self._manifests)
-        self.retired = RetiredFiles(
-            self.storage, monotonic=time.monotonic, grace_s=settings.seconds("segments.grace")
-        )
+        grace_s = settings.seconds("segments.grace")
+        self.retired = RetiredFiles(self.storage, monotonic=time.monotonic, grace_s=grace_s)
         self.retired.published = lambda: self._manifests.generation
         self._plan_maintenance()
         self._keep_objects()
@@ -182,9 +181,8 @@ class Node:
             at_work=lambda: self.maintenance.at_work,
             on_moved=self.maintenance.wake,
         )
-        self.expiry = Expiry(
-            self.storage, wall_clock_ms, every_s=settings.seconds("subscriptions.check-every")
-        )
+        every_s = settings.seconds("subscriptions.check-every")
+        self.expiry = Expiry(self.storage, wall_clock_ms, every_s=every_s)
         broker = self.storage.broker
         self.group_expiry = GroupExpiry(
             broker, wall_clock_ms, every_s=broker.groups.settings.offset_check_ms / 1_000
@@ -199,7 +197,7 @@ class Node:
             on_flushed=self.maintenance.wake,
         )
         self._stack.push_async_callback(self._stop_background)
-        for work in (
+        works: list[Coroutine[object, object, None]] = [
             self.flusher.run(),
             self.flusher.seal_old(),
             self.expiry.run(),
@@ -207,11 +205,10 @@ class Node:
             self.retention.run(),
             self._manifests.run(),
             self.compacting.run(),
-        ):
-            self._tasks.append(asyncio.create_task(self._guarded(work)))
+        ]
         if self.objects is not None:
-            for work in (self.objects.run(), self.objects.run_uploads()):
-                self._tasks.append(asyncio.create_task(self._guarded(work)))
+            works += [self.objects.run(), self.objects.run_uploads()]
+        self._tasks += [asyncio.create_task(self._guarded(work)) for work in works]
         self._maintaining = asyncio.create_task(self._guarded(self.maintenance.run()))
         self._tasks.append(self._maintaining)
 
@@ -320,6 +317,7 @@ class Node:
         self.kafka = KafkaDoor(settings=settings, **self._behind(told))
         await self._stack.enter_async_context(self.kafka)
         told.append(await self._listen(door, self.kafka, self.settings.number("frames.limit")))
+        self.listeners[door.name].early_s = self.kafka.early_s
         values, listener = self.storage.broker.values, self.listeners[door.name]
         tell_values(values, self.settings, settings.fetch_bytes_max)
         tell_addresses(values, self.addresses[door.name], lambda: told[0])

@@ -353,6 +353,14 @@ TABLE: tuple[Setting, ...] = (
         maximum=1_000_000,
     ),
     Setting(
+        "quotas.burst",
+        Kind.DURATION,
+        "1s",
+        "How much a quota allows at once after a pause: what its rate brings in this time.",
+        minimum=100,
+        maximum=3_600_000,
+    ),
+    Setting(
         "frames.limit",
         Kind.SIZE,
         "100MiB",

@@ -216,6 +216,7 @@ def broker_settings(settings: Settings) -> BrokerSettings:
     """What the broker's parts are told."""
     migration = settings.text("groups.consumer-migration")
     return BrokerSettings(
+        quota_burst_s=settings.seconds("quotas.burst"),
         cluster=ClusterLimits(
             default_partitions=settings.number("topics.default-partitions"),
             topic=TopicSettings(

@@ -394,3 +394,7 @@ class KafkaDoor(Shared):
     def session(self) -> KafkaConnection:
         """A session for a new connection."""
         return KafkaConnection(self)
+
+    def early_s(self, address: str) -> float:
+        """How much too early a connection from an address comes, for the quota of the address."""
+        return self.quotas.connection_wait_s(address, self.loop.time())
