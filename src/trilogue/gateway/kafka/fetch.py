@@ -41,8 +41,6 @@ from trilogue.wire.kafka.fetch import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from trilogue.gateway.kafka.fetch_look import Outcome
     from trilogue.gateway.kafka.fetch_sessions import Begun
     from trilogue.gateway.kafka.fetch_wanted import Wanted, WantedTopic
@@ -112,7 +110,7 @@ class Fetch(Place):
         self._request = request
         self._deadline = 0.0
         self._begun: Begun | None = None
-        self._looking: tuple[Look, Iterator[Wanted]] | None = None  # at more than fit in a turn
+        self._looking: tuple[Look, list[Wanted]] | None = None  # at more than fit in a turn
         self._timer: asyncio.TimerHandle | None = None
         self._waking: asyncio.Handle | None = None
         self._future: asyncio.Future[list[Outcome]] | None = None
@@ -168,13 +166,15 @@ class Fetch(Place):
             room = door.settings.unsent_bytes_max - door.unsent.size_bytes
             look = Look(self._call, self._request, max(ROOM_BYTES_MIN, room))
             self._looking = look, begun.session.in_order()
-        look, rest = self._looking
-        for wanted in rest:
-            look.read(wanted)
-            session.spent += 1
-            if session.spent >= TURN_WORK:
-                door.call_soon(self._look_on)
-                return None
+        look, wanted = self._looking
+        done = len(look.found)
+        share = wanted[done : done + max(1, TURN_WORK - session.spent)]
+        for each in share:
+            look.read(each)
+        session.spent += len(share)
+        if len(look.found) < len(wanted):
+            door.call_soon(self._look_on)
+            return None
         self._looking = None
         return look
 
@@ -200,7 +200,7 @@ class Fetch(Place):
         committed = self._request.isolation_level == fetch_look.READ_COMMITTED
         if session.committed != committed:
             session.committed = committed
-            session.dirty.update(session.partitions.values())
+            session.awake_all()
         return begun
 
     def _overtaken(self) -> FetchResponse:
@@ -242,6 +242,7 @@ class Fetch(Place):
         if self._call.version >= ENDPOINTS_SINCE and look.urgent:
             response.node_endpoints = self._endpoints(look)
         if opened:
+            session.is_new = False
             for wanted, data in told:
                 _remember(wanted, data)
                 if data.records and not begun.is_full:  # as in Kafka, from the second answer on

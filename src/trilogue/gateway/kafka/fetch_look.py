@@ -134,8 +134,8 @@ class Look:
     """One look, in the order in which `read` is called."""
 
     __slots__ = (
-        "_allowed", "_call", "_topics", "cold", "committed", "found", "goes_on", "readable",
-        "room", "size", "urgent",
+        "_allowed", "_call", "_topics", "_version", "cold", "committed", "found", "goes_on",
+        "readable", "room", "size", "urgent",
     )  # fmt: skip
 
     def __init__(self, call: Call, request: FetchRequest, room: int) -> None:
@@ -147,9 +147,10 @@ class Look:
         self.goes_on = False  # nothing of what was found is for an old client: look further on
         self.committed = request.isolation_level == READ_COMMITTED
         self._call = call
+        self._version = call.version
         most = min(request.max_bytes, call.door.settings.fetch_bytes_max, call.fetch_room, room)
         self.room = max(0, most)
-        self._allowed: dict[object, bool] = {}
+        self._allowed: dict[WantedTopic, bool] = {}
         self._topics: set[WantedTopic] = set()  # looked for again
 
     def read(self, wanted: Wanted) -> None:
@@ -168,22 +169,30 @@ class Look:
             self._resolve(wanted)
             partition = wanted.partition
         plog = wanted.log
-        code = wanted.code if partition is None else self._refusal(wanted)
-        if code or partition is None or plog is None:
-            data.error_code = code
-            data.aborted_transactions = []  # as a real Kafka has it
+        topic = wanted.topic
+        if partition is None or plog is None:
+            data.error_code = wanted.code
+        elif not (self._allowed.get(topic) or self._may(topic)):
+            data.error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        else:
+            self._read(wanted, partition, plog, data)
             return
+        data.aborted_transactions = []  # as a real Kafka has it
+
+    def _read(
+        self, wanted: Wanted, partition: Partition, plog: PartitionLog, data: PartitionData
+    ) -> None:
         self.readable += 1
         asked = wanted.asked
         try:
             partition.check_epoch(asked.current_leader_epoch)
-            code = _unreadable(partition, self._call.version)
-            if code:
-                data.error_code = code
+            if self._version < ZSTD_SINCE and _unreadable(partition, self._version):
+                data.error_code = _unreadable(partition, self._version)
                 data.aborted_transactions, data.records = [], None
                 self.urgent = True
                 return
-            known = self._known(wanted, plog)
+            epoch = asked.last_fetched_epoch  # consumers do not say it
+            known = None if epoch < 0 else plog.epoch_end(epoch)
             if isinstance(known, EpochEnd) and _diverges(wanted, known):
                 self._diverged(data, known)
             else:
@@ -203,18 +212,15 @@ class Look:
         if wanted.topic not in self._topics:
             self._topics.add(wanted.topic)
             wanted.topic.resolve(self._call.door)
-        wanted.resolve(self._call.door)
+        wanted.find_again()
         if wanted.partition is not None and wanted.partition.deleted:  # its topic is just going
             wanted.partition = wanted.log = None
             wanted.code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
-    def _refusal(self, wanted: Wanted) -> ErrorCode:
-        topic = wanted.topic.found
-        assert topic is not None, "a partition without a topic"
-        allowed = self._allowed.get(topic.name)
-        if allowed is None:
-            allowed = self._allowed[topic.name] = self._call.allowed(topic.name)
-        return ErrorCode.NONE if allowed else ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    def _may(self, topic: WantedTopic) -> bool:
+        assert topic.found is not None, "a partition without a topic"
+        self._allowed[topic] = allowed = self._call.allowed(topic.found.name)
+        return allowed
 
     def _failed(self, wanted: Wanted, data: PartitionData, problem: BaseException) -> None:
         data.error_code = code_of(problem)
@@ -226,11 +232,6 @@ class Look:
                 leader_id=self._call.broker.cluster.node_id,
                 leader_epoch=wanted.partition.owner_epoch,
             )
-
-    def _known(self, wanted: Wanted, plog: PartitionLog) -> EpochEnd | Later[EpochEnd] | None:
-        """Where the epoch ended that the client read last, if it says so; consumers do not."""
-        epoch = wanted.asked.last_fetched_epoch
-        return None if epoch < 0 else plog.epoch_end(epoch)
 
     def _diverged(self, data: PartitionData, known: EpochEnd) -> None:
         """What the client has read is not what is here."""
@@ -253,7 +254,7 @@ class Look:
             return
         end = found.next_offset if until is None or isinstance(found, Hot) else until
         aborted = plog.aborted(offset, end) if self.committed else None
-        version = self._call.version
+        version = self._version
         if (
             isinstance(found, Cold)
             or version <= OLD_UNTIL

@@ -8,7 +8,7 @@ as moved since the one before, not as many partitions as there are in it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from trilogue.broker.errors import BrokerError, UnknownTopicId
@@ -78,30 +78,34 @@ class Wanted:
         "wants",
     )
 
-    def __init__(self, wants: Wants, topic: WantedTopic, asked: FetchPartition) -> None:
+    def __init__(self, wants: Wants, topic: WantedTopic, asked: FetchPartition, rank: int) -> None:
         self.wants = wants
         self.topic = topic
         self.asked = asked
-        self.partition: Partition | None = None
-        self.log: PartitionLog | None = None
-        self.code = ErrorCode.NONE
-        self.rank = 0  # its place in the order of the session
+        self.rank = rank  # its place in the order of the session
         self.waits = False  # for its log to call
         self.high_watermark = self.start_offset = NOT_TOLD
+        self.find()
 
-    def resolve(self, door: Shared) -> None:
-        """Find the partition behind the topic that was found."""
-        self.quit()
-        self.partition = self.log = None
+    def find(self) -> None:
+        """Find the partition in the topic that was found."""
+        self.partition: Partition | None = None
+        self.log: PartitionLog | None = None
         self.code = self.topic.code
         found = self.topic.found
         if found is None:
             return
-        if not 0 <= self.asked.partition < len(found.partitions):
+        index = self.asked.partition
+        if 0 <= index < len(found.partitions):
+            self.partition = partition = found.partitions[index]
+            self.log = partition.log
+        else:
             self.code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-            return
-        self.partition = found.partitions[self.asked.partition]
-        self.log = door.log.partition(self.partition.partition_id)
+
+    def find_again(self) -> None:
+        """It was not there, or has gone."""
+        self.quit()
+        self.find()
 
     def wait(self) -> None:
         """Be called when the log moves."""
@@ -134,17 +138,19 @@ class Wanted:
 class Wants:
     """The partitions that one client reads: those of a request, or those of a session."""
 
-    __slots__ = ("_next_rank", "dirty", "on_move", "partitions", "topics")
+    __slots__ = ("_next_rank", "dirty", "is_new", "on_move", "partitions", "topics")
 
     def __init__(self) -> None:
         self.topics: dict[str | bytes, WantedTopic] = {}
         self.partitions: dict[Key, Wanted] = {}
-        self.dirty: set[Wanted] = set()  # to be looked at; the others rest
+        self.is_new = True  # nothing of it was ever told: all of it is to be looked at
+        self.dirty: set[Wanted] = set()  # to be looked at, later; the others rest
         self.on_move: Callable[[], None] | None = None  # the fetch that waits now
         self._next_rank = 0
 
     def add(self, door: Shared, asked: list[FetchTopic], *, by_id: bool) -> None:
         """Want these too; what is wanted already is wanted as it is said now."""
+        partitions = self.partitions
         for each in asked:
             spelled: str | bytes = each.topic_id if by_id else each.topic
             topic = self.topics.get(spelled)
@@ -154,15 +160,15 @@ class Wants:
                 self.topics[spelled] = topic
             for partition in each.partitions:
                 key = (spelled, partition.partition)
-                wanted = self.partitions.get(key)
+                wanted = partitions.get(key)
                 if wanted is None:
-                    wanted = self.partitions[key] = Wanted(self, topic, partition)
-                    wanted.resolve(door)
+                    wanted = partitions[key] = Wanted(self, topic, partition, self._next_rank)
+                    self._next_rank += 1
                     topic.count += 1
-                    self.to_the_end(wanted)
                 else:
                     wanted.asked = partition
-                self.dirty.add(wanted)
+                if not self.is_new:
+                    self.dirty.add(wanted)
 
     def forget(self, key: Key) -> None:
         """Want one no longer."""
@@ -180,9 +186,13 @@ class Wants:
         wanted.rank = self._next_rank
         self._next_rank += 1
 
-    def in_order(self) -> Iterator[Wanted]:
+    def in_order(self) -> list[Wanted]:
         """Those to be looked at."""
-        return iter(sorted(self.dirty, key=_rank))
+        return list(self.partitions.values()) if self.is_new else sorted(self.dirty, key=_rank)
+
+    def awake_all(self) -> None:
+        """Look at everything again."""
+        self.dirty.update(self.partitions.values())
 
     def awake(self, wanted: Wanted) -> None:
         """Look at one again, now if somebody waits."""
@@ -193,7 +203,9 @@ class Wants:
     def rest(self, found: list[tuple[Wanted, PartitionData]], *, committed: bool) -> None:
         """Let those that were looked at and have no more to say rest until their logs call."""
         for wanted, _ in found:
-            if not wanted.has_more_to_say(committed=committed):
+            if wanted.has_more_to_say(committed=committed):
+                self.dirty.add(wanted)
+            else:
                 self.dirty.discard(wanted)
                 wanted.wait()
 
