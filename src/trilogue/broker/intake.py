@@ -30,6 +30,7 @@ from trilogue.entry import entry as entries
 from trilogue.entry.compression import Buffer
 from trilogue.entry.entry import (
     CODEC_MASK,
+    HEADER_SIZE,
     LENGTH_PREFIX,
     NO_TIMESTAMP,
     Codec,
@@ -106,7 +107,7 @@ def prepare(
             batch = _compressed(header, unpacked, codec, settings)
             header = read_header(batch)
     except EntryError as error:
-        raise refusal(error, records) from error
+        raise refusal(error, records, is_old=is_old) from error
     if len(batch) > settings.message_size_max:
         raise _too_large(len(batch), settings)
     return Prepared(memoryview(batch), header)
@@ -184,9 +185,10 @@ def check_time(header: EntryHeader, settings: TopicSettings, now_ms: int) -> Non
             raise InvalidTimestamp(f"time {timestamp}, from {earliest} to {latest} are taken")
 
 
-def refusal(error: EntryError, records: memoryview) -> BrokerError:
+def refusal(error: EntryError, records: memoryview, *, is_old: bool = False) -> BrokerError:
     """What is cut was cut by its sender: unlike a bad checksum, no second try can help."""
-    if isinstance(error, entries.CorruptEntry) and _is_whole(records):
+    smallest = MAGIC_AT + 1 if is_old else HEADER_SIZE
+    if isinstance(error, entries.CorruptEntry) and _is_whole(records, smallest):
         return CorruptRecord(str(error))
     if isinstance(error, entries.UnsupportedCompression):
         return UnsupportedCompression(str(error))
@@ -195,9 +197,9 @@ def refusal(error: EntryError, records: memoryview) -> BrokerError:
     return InvalidRecord(str(error))
 
 
-def _is_whole(records: memoryview) -> bool:
+def _is_whole(records: memoryview, smallest: int) -> bool:
     """Whether the first batch or message that there should be is there."""
-    if len(records) <= MAGIC_AT:
+    if len(records) < smallest:
         return False
     length = int.from_bytes(records[_LENGTH_AT:LENGTH_PREFIX], "big", signed=True)
     return LENGTH_PREFIX + length <= len(records)

@@ -112,17 +112,15 @@ def _decompress_frame(module: object, data: Buffer, limit: int) -> memoryview:
 
 
 def _compress_lz4(data: Buffer, level: int | None) -> bytes:
-    """Compress as frames; with a level the slower way that saves more."""
+    if level is not None:  # the slower way that saves more
+        packer = cramjam.lz4.Compressor(level=level, content_checksum=False, block_linked=False)
+        packer.compress(bytes(data))
+        return bytes(packer.finish())
     out = bytearray(_LZ4_HEADER)
     view = memoryview(data)
     for start in range(0, len(view), _LZ4_BLOCK):
         block = view[start : start + _LZ4_BLOCK]
-        if level is None:
-            packed = cramjam.lz4.compress_block(block, store_size=False)
-        else:
-            packed = cramjam.lz4.compress_block(
-                block, mode="high_compression", compression=level, store_size=False
-            )
+        packed = cramjam.lz4.compress_block(block, store_size=False)
         if len(packed) < len(block):
             out += _LZ4_SIZE.pack(len(packed))
             out += packed

@@ -38,7 +38,6 @@ from trilogue.entry.message_set import SetWalker, SetWriter
 from trilogue.entry.pack import RecordPacker
 
 MAGIC_AT: Final = 16  # of a message and of a batch
-SMALLEST_MESSAGE: Final = 26  # bytes of a message of magic 0 with neither key nor value
 _INT64_MAX: Final = 2**63 - 1
 _LZ4_MAGIC: Final = 4  # bytes before the flags
 _LZ4_CONTENT_SIZE, _LZ4_DICTIONARY = 0x08, 0x01  # flags: 8 and 4 bytes more in the header
