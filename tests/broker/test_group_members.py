@@ -399,6 +399,33 @@ def test_a_group_has_a_largest_size_that_counts_ids_handed_out():
     assert not room.join("m-2").done
 
 
+def test_who_has_not_joined_again_yet_holds_no_place_against_newcomers():
+    """Kafka's rule: while everybody joins again, those who have count."""
+    room = Room(size_max=2)
+    stable(room)
+    room.join("m-1", protocols=COOPERATIVE)
+
+    newcomer = room.join()
+    refused(GroupMaxSize, room.join)
+    refused(GroupMaxSize, lambda: room.join("m-2"))
+
+    assert room.state is State.COMPLETING
+    assert {each.member_id for each in room.group.members} == {
+        "m-1",
+        newcomer.result().member_id,
+    }
+    refused(UnknownMember, lambda: room.group.heartbeat("m-2", 2))
+
+
+def test_who_has_joined_again_keeps_its_place():
+    room = Room(size_max=2)
+    stable(room)
+    room.join("m-1", protocols=COOPERATIVE)
+    room.join()
+
+    assert not room.join("m-1", protocols=COOPERATIVE).done
+
+
 def test_the_metadata_of_a_member_and_of_a_group_have_limits():
     room = Room(member_bytes_max=1_000, bytes_max=1_500)
     refused(GroupMaxSize, lambda: room.join(protocols=(("range", b"x" * 1_000),)))

@@ -34,9 +34,9 @@ from trilogue.broker.errors import (
 )
 from trilogue.broker.group_face import ClassicFace
 from trilogue.broker.group_members import (
+    Alarm,
     Arrival,
     GroupSettings,
-    Handle,
     Joined,
     JoinedMember,
     JoinRequest,
@@ -70,8 +70,8 @@ class Group(ClassicFace):
         self._timers = timers
         self._new_member_suffix = new_member_suffix
         self._emptied = emptied
-        self._join_timer: Handle | None = None
-        self._sync_timer: Handle | None = None
+        self._join_timer = Alarm(timers, self._join_over)
+        self._sync_timer = Alarm(timers, self._sync_over)
         self._delaying = False  # the first rebalance waits for more members
         self._delay_left_ms = 0
         self._delay_again = False
@@ -85,6 +85,7 @@ class Group(ClassicFace):
         """Become or stay a member; kept when the rebalance that this takes part in is over."""
         known = self._known(request)
         self.members.check_join(request, self.protocol_type, known)
+        self._check_place(known)
         member, event = self._admit(request, known)
         promise: Promise[Joined] = Promise()
         self._interrupt(member, RebalanceInProgress("the member has joined once more"))
@@ -180,6 +181,11 @@ class Group(ClassicFace):
 
     # -- who speaks
 
+    def _check_place(self, known: Member | None) -> None:
+        if known and self.state is State.PREPARING and not self.members.has_place(known):
+            self._send_off(known)
+            raise GroupMaxSize("newcomers have taken all places of the group")
+
     def _known(self, request: JoinRequest) -> Member | None:
         """Return the member that joins again; None for a new one; or refuse who is neither."""
         if not request.member_id:
@@ -210,7 +216,7 @@ class Group(ClassicFace):
         if member_id:
             members.pending.pop(member_id).cancel()
         else:
-            members.check_room()
+            members.check_room(joining=self.state is State.PREPARING)
             member_id = new_member_id(request, self._new_member_suffix())
             if request.member_id_required and request.instance_id is None:
                 delay = request.session_timeout_ms / 1_000
@@ -252,13 +258,13 @@ class Group(ClassicFace):
 
     def _arm(self, member: Member, delay_ms: int) -> None:
         member.cancel_timer()
-        member.timer = self._timers.call_later(delay_ms / 1_000, lambda: self._expired(member))
+        member.timer = self._timers.call_later(delay_ms / 1_000, lambda: self._send_off(member))
 
     def _alive(self, member: Member) -> None:
         if not member.waits:
             self._arm(member, member.session_timeout_ms)
 
-    def _expired(self, member: Member) -> None:
+    def _send_off(self, member: Member) -> None:
         self._depart(member)
         self._rest()
 
@@ -267,29 +273,13 @@ class Group(ClassicFace):
         self._settle_join()
         self._rest()
 
-    def _wait_join(self, delay_ms: int) -> None:
-        self._stop_join_timer()
-        self._join_timer = self._timers.call_later(delay_ms / 1_000, self._join_over)
-
     def _join_over(self) -> None:
-        self._join_timer = None
         self._fire(Event.JOIN_OVER, None)
         self._rest()
 
     def _sync_over(self) -> None:
-        self._sync_timer = None
         self._fire(Event.SYNC_OVER, None)
         self._rest()
-
-    def _stop_join_timer(self) -> None:
-        if self._join_timer is not None:
-            self._join_timer.cancel()
-            self._join_timer = None
-
-    def _stop_sync_timer(self) -> None:
-        if self._sync_timer is not None:
-            self._sync_timer.cancel()
-            self._sync_timer = None
 
     def _depart(self, member: Member) -> None:
         self._interrupt(member, UnknownMember("the member has gone"))
@@ -317,17 +307,17 @@ class Group(ClassicFace):
     def _delay(self) -> None:
         delay_ms = min(self._settings.initial_delay_ms, self._delay_left_ms)
         self._delay_left_ms -= delay_ms
-        self._wait_join(delay_ms)
+        self._join_timer.set(delay_ms)
 
     def _begin(self, _: Member | None) -> None:
-        self._stop_sync_timer()
+        self._sync_timer.stop()
         self._unsynced.clear()
         for member in self.members:
             if member.syncing is not None:
                 self._answer(member.syncing, RebalanceInProgress("the group rebalances again"))
                 member.syncing = None
                 self._alive(member)
-        self._wait_join(self.members.rebalance_timeout_ms)
+        self._join_timer.set(self.members.rebalance_timeout_ms)
         self._settle_join()
 
     def _await_join(self, _: Member) -> None:
@@ -348,19 +338,19 @@ class Group(ClassicFace):
         if self.members.elect():
             self._fire(Event.JOINED, None)
         elif self.members:  # static ones, all away: until they come or their sessions end
-            self._wait_join(max(self.members.rebalance_timeout_ms, REJOIN_WAIT_MIN_MS))
+            self._join_timer.set(max(self.members.rebalance_timeout_ms, REJOIN_WAIT_MIN_MS))
         else:
             self._fire(Event.NONE_LEFT, None)
 
     def _empty(self, _: None) -> None:
-        self._stop_join_timer()
+        self._join_timer.stop()
         self._delaying = False
         self.generation = (self.generation + 1) & GENERATION_MASK
         self.protocol = ""
         self._emptied(self)
 
     def _complete(self, _: None) -> None:
-        self._stop_join_timer()
+        self._join_timer.stop()
         leader = self.members.leader
         assert leader is not None, "a rebalance completed without anyone"
         assert leader.joining is not None, "a rebalance completed without its leader"
@@ -370,8 +360,7 @@ class Group(ClassicFace):
             if member.joining is not None:
                 self._unsynced.add(member)
                 self._answer_join(member)
-        delay = self.members.rebalance_timeout_ms / 1_000
-        self._sync_timer = self._timers.call_later(delay, self._sync_over)
+        self._sync_timer.set(self.members.rebalance_timeout_ms)
 
     def _answer_join(self, member: Member) -> None:
         leader = self.members.leader
@@ -444,7 +433,7 @@ class Group(ClassicFace):
     def _synced(self, member: Member) -> None:
         self._unsynced.discard(member)
         if not self._unsynced:
-            self._stop_sync_timer()
+            self._sync_timer.stop()
 
     def _drop_unsynced(self, _: None) -> None:
         for member in self._unsynced:
@@ -465,8 +454,8 @@ class Group(ClassicFace):
         raise RebalanceInProgress("the group rebalances: join again")
 
     def _close(self, _: None) -> None:
-        self._stop_join_timer()
-        self._stop_sync_timer()
+        self._join_timer.stop()
+        self._sync_timer.stop()
         for handle in self.members.pending.values():
             handle.cancel()
         self.members.pending.clear()

@@ -39,6 +39,30 @@ class Timers(Port):
         """Run the callback once, after so many seconds."""
 
 
+class Alarm:
+    """One call to come at most: setting it anew calls off the one before."""
+
+    def __init__(self, timers: Timers, callback: Callable[[], object]) -> None:
+        self._timers = timers
+        self._callback = callback
+        self._handle: Handle | None = None
+
+    def set(self, delay_ms: int) -> None:
+        """Call back after so long, and at no other time."""
+        self.stop()
+        self._handle = self._timers.call_later(delay_ms / 1_000, self._ring)
+
+    def stop(self) -> None:
+        """Call it off, if it is set."""
+        if self._handle is not None:
+            self._handle.cancel()
+            self._handle = None
+
+    def _ring(self) -> None:
+        self._handle = None
+        self._callback()
+
+
 @dataclass(frozen=True, slots=True)
 class GroupSettings:
     """Habits and bounds of groups.
@@ -234,10 +258,18 @@ class Members:
 
     # -- coming and going
 
-    def check_room(self) -> None:
-        """Refuse one more member or id."""
-        if len(self._by_id) + len(self.pending) >= self._settings.size_max:
+    def check_room(self, *, joining: bool) -> None:
+        """Refuse one more member or id.
+
+        While everybody joins again (`joining`), those who have not do not count: they may be gone.
+        """
+        present = self._joined if joining else len(self._by_id)
+        if present + len(self.pending) >= self._settings.size_max:
             raise GroupMaxSize(f"a group has {self._settings.size_max} members at most")
+
+    def has_place(self, member: Member) -> bool:
+        """Whether a member that joins again finds its place; newcomers may have been faster."""
+        return member.joining is not None or self._joined < self._settings.size_max
 
     def check_join(self, request: JoinRequest, protocol_type: str, known: Member | None) -> None:
         """Refuse a join that does not fit the limits or the other members."""
@@ -299,6 +331,10 @@ class Members:
         member.cancel_timer()
 
     # -- together
+
+    @property
+    def _joined(self) -> int:
+        return sum(member.joining is not None for member in self)
 
     @property
     def all_joined(self) -> bool:
