@@ -51,7 +51,7 @@ FOREIGN = {
     66: "test_kafka_cluster.py",
     71: "test_kafka_cluster.py",
     72: "test_kafka_cluster.py",
-    74: "test_kafka_configs.py",
+    74: "test_kafka_settings.py",
     75: "test_kafka_cluster.py",
 }
 UNDER_ANOTHER_NAME = {"api_versions": "connection"}  # handler file -> file of its tests

@@ -75,7 +75,6 @@ VECTORS = sorted(FOLDER.glob("*.hex"))
 MISSING = {
     "ConsumerGroupHeartbeat",
     "ConsumerGroupDescribe",
-    "ListConfigResources",
 }
 
 
