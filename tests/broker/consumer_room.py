@@ -1,0 +1,119 @@
+"""Consumer groups of a broker, their members driven by hand, and a clock that only tests move."""
+
+from __future__ import annotations
+
+from itertools import count
+
+import pytest
+
+from tests.broker.fakes import FakeLog, FakeTimers
+from trilogue.broker.broker import Broker, BrokerSettings
+from trilogue.broker.consumer_group import Beat, Beaten, ConsumerGroupSettings
+from trilogue.broker.consumer_group_assignors import Parts
+from trilogue.broker.consumer_group_classic import MixedGroup, Shares
+from trilogue.broker.errors import BrokerError
+from trilogue.broker.names import TopicName, parse_kafka
+from trilogue.broker.topic import Topic
+from trilogue.gateway.kafka.shares import SHARES
+from trilogue.gateway.kafka.wishes import read_wishes
+from trilogue.meta.memory import MemoryMeta
+
+SESSION_S, REBALANCE_S = 45, 60
+
+
+class Room:
+    """A broker with topics; members go by short names and beat for group g."""
+
+    def __init__(self, *, shares: Shares = SHARES, **settings) -> None:
+        self.timers = FakeTimers()
+        self.log = FakeLog()
+        self.meta = MemoryMeta()
+        ids = count(1)
+        self.broker = Broker(
+            self.meta.state,
+            allocate=self.meta.allocate,
+            timers=self.timers,
+            now_ms=self.timers.now_ms,
+            new_topic_id=lambda: next(ids).to_bytes(16, "big"),
+            new_member_suffix=lambda: str(next(ids)),
+            read_wishes=read_wishes,
+            shares=shares,
+            settings=BrokerSettings(consumer_groups=ConsumerGroupSettings(**settings)),
+        )
+        self.broker.attach(self.log, self.log)
+        self.topics: dict[str, Topic] = {}
+        self.epochs: dict[str, int] = {}
+
+    # -- topics
+
+    def topic(self, name: str, partitions: int = 6) -> bytes:
+        cluster = self.broker.cluster
+        plan = cluster.plan_create(
+            cluster.check_create(parse_kafka(name), partition_count=partitions)
+        )
+        self.meta.commit_now(plan.ops(), plan.preconditions)
+        self.topics[name] = plan.apply()
+        return self.topics[name].topic_id
+
+    def grow(self, name: str, partitions: int) -> None:
+        cluster = self.broker.cluster
+        plan = cluster.plan_grow(parse_kafka(name), partitions)
+        self.meta.commit_now(plan.ops(), plan.preconditions)
+        plan.apply()
+
+    def delete(self, name: str) -> None:
+        plan = self.broker.cluster.plan_delete(parse_kafka(name))
+        self.meta.commit_now(plan.ops(), plan.preconditions)
+        plan.apply()
+
+    # -- members
+
+    def beat(self, member: str, epoch: int | None = None, **said) -> Beaten:
+        """Beat at the member's epoch, or at this one."""
+        at = self.epochs.get(member, 0) if epoch is None else epoch
+        beaten = self.broker.consumer_groups.beat(Beat(said.pop("group", "g"), member, at, **said))
+        self.epochs[member] = beaten.epoch
+        return beaten
+
+    def join(self, member: str, *topics: str, **said) -> Beaten:
+        said.setdefault("topics", names(*topics))
+        said.setdefault("rebalance_timeout_ms", REBALANCE_S * 1_000)
+        return self.beat(member, 0, owned={}, **said)
+
+    def settle(self, *members: str) -> None:
+        """All do at once what they are told, until everyone is where the target wants it."""
+        for _ in range(10):
+            for member in members:
+                self.beat(member, owned=self.has(member))
+            if self.group.state_name == "Stable":
+                return
+        raise AssertionError(f"never stable: {self.group.state_name}")
+
+    @property
+    def group(self) -> MixedGroup:
+        return self.broker.consumer_groups.find("g")
+
+    def has(self, member: str) -> Parts:
+        return self.group.known(member).has
+
+    def shares(self) -> dict[str, list[int]]:
+        """What each member has, of all topics together."""
+        return {
+            each.member_id: sorted(index for found in each.has.values() for index in found)
+            for each in self.group.members
+        }
+
+
+def names(*spelled: str) -> frozenset[TopicName]:
+    return frozenset(map(parse_kafka, spelled))
+
+
+def some(topic_id: bytes, *indexes: int) -> Parts:
+    return {topic_id: frozenset(indexes)} if indexes else {}
+
+
+def refused(kind: type[BrokerError], ask) -> BrokerError:
+    with pytest.raises(kind) as caught:
+        ask()
+    assert type(caught.value) is kind
+    return caught.value

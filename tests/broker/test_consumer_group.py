@@ -1,0 +1,344 @@
+"""What members of a consumer group are told: KIP-848, as Kafka 4.3.1 answers it."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.broker.consumer_room import REBALANCE_S, SESSION_S, Room, names, refused, some
+from trilogue.broker.consumer_group import COST_FREE
+from trilogue.broker.consumer_group_members import AWAY, LEAVING
+from trilogue.broker.errors import (
+    FencedInstance,
+    FencedMemberEpoch,
+    GroupMaxSize,
+    InvalidPattern,
+    InvalidRequest,
+    StaleMemberEpoch,
+    UnknownMember,
+    UnreleasedInstance,
+    UnsupportedAssignor,
+)
+
+SIX = range(6)
+
+
+@pytest.fixture
+def room() -> Room:
+    made = Room()
+    made.t = made.topic("t")
+    return made
+
+
+def test_a_lone_member_gets_everything_with_its_first_heartbeat(room: Room):
+    beaten = room.join("a", "t")
+
+    assert beaten == ("a", 2, 5_000, some(room.t, *SIX))
+    assert room.group.state_name == "Stable"
+    assert room.beat("a").has is None  # as it was
+
+
+def test_a_second_member_gets_its_share_when_the_first_has_given_it_up(room: Room):
+    room.join("a", "t")
+
+    assert room.join("b", "t") == ("b", 3, 5_000, {})
+    assert room.group.state_name == "Reconciling"
+    assert room.beat("a") == ("a", 2, 5_000, some(room.t, 0, 1, 2))
+    assert room.beat("a").has is None
+    assert room.beat("b") == ("b", 3, 5_000, None)
+    assert room.beat("a", owned=some(room.t, *SIX)).epoch == 2
+    assert room.beat("a", owned=some(room.t, 0, 1, 2)) == ("a", 3, 5_000, None)
+    assert room.beat("b") == ("b", 3, 5_000, some(room.t, 3, 4, 5))
+    assert room.group.state_name == "Stable"
+
+
+def test_who_says_everything_is_told_everything(room: Room):
+    room.join("a", "t")
+
+    full = {"rebalance_timeout_ms": 1, "topics": names("t"), "owned": some(room.t, *SIX)}
+    assert room.beat("a", **full).has == some(room.t, *SIX)
+    for missing, nothing in (("rebalance_timeout_ms", -1), ("topics", None), ("owned", None)):
+        assert room.beat("a", **(full | {missing: nothing})).has is None
+
+
+def test_a_member_that_goes_leaves_its_share_to_the_others(room: Room):
+    room.join("a", "t")
+    room.join("b", "t")
+    room.settle("a", "b")
+
+    assert room.beat("a", LEAVING) == ("a", LEAVING, 0, None)
+
+    assert room.group.state_name == "Assigning"
+    assert room.beat("b").has == some(room.t, *SIX)
+
+
+def test_the_last_member_leaves_a_group_that_is_empty(room: Room):
+    room.join("a", "t")
+    room.beat("a", LEAVING)
+
+    assert (room.group.state_name, room.group.is_empty) == ("Empty", True)
+    assert not room.group.subscribes_to(*names("t"))
+    refused(UnknownMember, lambda: room.beat("a", 3))
+    assert room.join("b", "t").has == some(room.t, *SIX)
+
+
+def test_a_silent_member_goes_with_its_session(room: Room):
+    room.join("a", "t")
+    room.join("b", "t")
+    room.settle("a", "b")
+
+    room.timers.advance(SESSION_S - 1)
+    room.beat("b")
+    room.timers.advance(2)
+
+    assert room.beat("b").has == some(room.t, *SIX)
+    refused(UnknownMember, lambda: room.beat("a"))
+
+
+def test_a_member_that_does_not_give_up_in_time_goes(room: Room):
+    """KIP-848: the rebalance timeout bounds revocation; heartbeats alone do not help."""
+    room.join("a", "t")
+    room.join("b", "t")
+    room.beat("a")
+
+    for _ in range(REBALANCE_S - 1):
+        room.timers.advance(1)
+        room.beat("a")
+        room.beat("b")
+    room.timers.advance(1)
+
+    refused(UnknownMember, lambda: room.beat("a"))
+    assert room.beat("b").has == some(room.t, *SIX)
+
+
+def test_a_member_that_has_given_up_has_all_the_time_it_wants(room: Room):
+    room.join("a", "t")
+    room.join("b", "t")
+    room.settle("a", "b")
+
+    for _ in range(3 * REBALANCE_S // 30):
+        room.timers.advance(30)
+        room.beat("a")
+        room.beat("b")
+
+    assert len(room.group.members) == 2
+
+
+def test_a_member_that_is_ahead_or_behind_is_fenced(room: Room):
+    room.join("a", "t")
+    room.join("b", "t")
+
+    refused(FencedMemberEpoch, lambda: room.beat("a", 99))
+    refused(FencedMemberEpoch, lambda: room.beat("b", 1))
+    refused(UnknownMember, lambda: room.beat("nobody", 1))
+    refused(UnknownMember, lambda: room.beat("nobody", LEAVING))
+
+
+def test_a_member_joins_again_and_keeps_what_it_has(room: Room):
+    room.join("a", "t")
+    room.join("b", "t")
+    room.settle("a", "b")
+
+    assert room.join("a", "t") == ("a", 3, 5_000, some(room.t, 0, 1, 2))
+
+
+def test_other_wishes_begin_another_epoch_and_the_same_ones_do_not(room: Room):
+    u = room.topic("u", 2)
+    room.join("a", "t")
+
+    assert room.beat("a", topics=names("t", "nowhere")).epoch == 3
+    assert room.beat("a", topics=names("t", "nowhere")).epoch == 3
+    room.beat("a", topics=names("u"))
+    assert room.beat("a", owned={}) == ("a", 4, 5_000, some(u, 0, 1))
+    room.beat("a", topics=frozenset())
+    assert room.beat("a", owned={}) == ("a", 5, 5_000, None)
+    assert room.group.state_name == "Stable"
+
+
+def test_topics_that_come_grow_and_go_reach_who_wants_them_with_a_heartbeat(room: Room):
+    room.join("a", "t", "later")
+    assert room.beat("a").has is None
+
+    later = room.topic("later", 1)
+    assert room.beat("a").has == some(room.t, *SIX) | some(later, 0)
+    room.grow("later", 3)
+    assert room.beat("a").has == some(room.t, *SIX) | some(later, 0, 1, 2)
+    room.delete("t")
+    assert room.beat("a").has == some(later, 0, 1, 2)
+    assert room.beat("a", owned=some(later, 0, 1, 2)).epoch == room.group.epoch
+    again = room.topic("t", 1)
+    assert room.beat("a").has == some(later, 0, 1, 2) | some(again, 0)
+    room.topic("other")
+    assert room.beat("a") == ("a", room.group.epoch, 5_000, None)
+
+
+def test_a_pattern_is_looked_up_with_the_heartbeat_that_brings_it(room: Room):
+    beaten = room.join("a", pattern="t.*")
+    assert beaten.has == some(room.t, *SIX)
+
+    t2 = room.topic("t2", 1)
+    assert room.beat("a").has == some(room.t, *SIX) | some(t2, 0)
+    room.topic("other")
+    assert room.beat("a").has is None
+    room.beat("a", pattern="")
+    assert room.beat("a", owned={}).epoch == room.group.epoch
+    refused(InvalidPattern, lambda: room.beat("a", pattern="("))
+
+
+def test_what_a_member_may_not_see_its_pattern_does_not_mean(room: Room):
+    room.topic("t2")
+
+    beaten = room.join("a", pattern="t.*", may_see=lambda name: name.name == "t")
+
+    assert beaten.has == some(room.t, *SIX)
+
+
+def test_the_assignor_that_most_members_want_is_taken_at_the_next_target(room: Room):
+    room.join("a", "t", assignor="range")
+    room.join("b", "t", assignor="uniform")
+    room.join("c", "t", assignor="range")
+    room.settle("a", "b", "c")
+
+    assert room.group.assignor == "range"
+    assert room.shares() == {"a": [0, 1], "b": [2, 3], "c": [4, 5]}
+    refused(UnsupportedAssignor, lambda: room.beat("a", assignor="cleverest"))
+
+
+def test_nothing_is_changed_by_what_is_refused(room: Room):
+    room.join("a", "t")
+    room.join("s", "t", instance_id="i")
+    room.settle("a", "s")
+    before = room.group.epoch
+
+    for said in ({"assignor": "cleverest"}, {"pattern": "("}):
+        with pytest.raises(InvalidPattern if "pattern" in said else UnsupportedAssignor):
+            room.join("b", "t", **said)
+    refused(UnreleasedInstance, lambda: room.join("b", "t", instance_id="i"))
+
+    assert (room.group.epoch, len(room.group.members)) == (before, 2)
+    assert room.group.state_name == "Stable"
+
+
+def test_a_group_has_only_so_many_members_who_name_only_so_many_topics():
+    room = Room(size_max=2, topics_max=2)
+    room.join("a")
+    room.join("b")
+
+    refused(GroupMaxSize, lambda: room.join("c"))
+    room.join("b")
+    refused(InvalidRequest, lambda: room.join("a", "t", "u", "v"))
+    room.beat("b", LEAVING)
+    room.join("c")
+
+
+# -- static members
+
+
+def test_a_static_member_that_is_away_keeps_its_share_for_whoever_comes_for_it(room: Room):
+    room.join("a1", "t", instance_id="i")
+    room.join("b", "t")
+    room.settle("a1", "b")
+    epoch = room.group.epoch
+
+    assert room.beat("a1", AWAY, instance_id="i") == ("a1", AWAY, 0, None)
+    assert room.beat("b").has is None
+    back = room.join("a2", "t", instance_id="i")
+
+    assert back == ("a2", epoch, 5_000, some(room.t, 0, 1, 2))
+    assert room.group.state_name == "Stable"
+    refused(UnknownMember, lambda: room.beat("a1", 3))
+    refused(FencedInstance, lambda: room.beat("a1", 3, instance_id="i"))
+
+
+def test_a_static_member_that_does_not_come_back_goes_with_its_session(room: Room):
+    room.join("a", "t", instance_id="i")
+    room.join("b", "t")
+    room.settle("a", "b")
+    room.beat("a", AWAY, instance_id="i")
+
+    room.timers.advance(SESSION_S - 1)
+    room.beat("b")
+    room.timers.advance(1)
+
+    assert room.beat("b").has == some(room.t, *SIX)
+
+
+def test_a_static_member_may_come_back_under_its_own_id_and_with_other_wishes(room: Room):
+    u = room.topic("u", 1)
+    room.join("a", "t", instance_id="i")
+    room.beat("a", AWAY, instance_id="i")
+    refused(FencedMemberEpoch, lambda: room.beat("a", 2, instance_id="i"))
+    room.beat("a", AWAY, instance_id="i")
+
+    assert room.join("a", "u", instance_id="i").has == some(u, 0)
+
+
+def test_what_a_static_member_was_giving_up_is_free_when_it_goes_away(room: Room):
+    room.join("a", "t", instance_id="i")
+    room.join("b", "t")
+    room.beat("a")
+
+    room.beat("a", AWAY, instance_id="i")
+
+    assert room.beat("b").has == some(room.t, 3, 4, 5)
+
+
+def test_an_instance_belongs_to_one_living_member(room: Room):
+    room.join("a", "t", instance_id="i")
+
+    refused(UnreleasedInstance, lambda: room.join("b", "t", instance_id="i"))
+    refused(FencedInstance, lambda: room.beat("b", 2, instance_id="i"))
+    refused(FencedInstance, lambda: room.beat("b", LEAVING, instance_id="i"))
+    refused(UnknownMember, lambda: room.beat("a", 2, instance_id="j"))
+    room.beat("a", LEAVING, instance_id="i")
+    assert room.join("b", "t", instance_id="i").has == some(room.t, *SIX)
+
+
+# -- positions
+
+
+def test_positions_are_moved_by_members_at_their_epoch(room: Room):
+    room.join("a", "t")
+    groups = room.broker.groups
+
+    groups.check_commit("g", "a", 2)
+    groups.check_commit("g", "a", 2, "any instance")
+    for epoch in (-1, 0, 1, 3):
+        refused(StaleMemberEpoch, lambda epoch=epoch: groups.check_commit("g", "a", epoch))
+    refused(UnknownMember, lambda: groups.check_commit("g", "b", 2))
+    refused(UnknownMember, lambda: groups.check_commit("g", "", -1))
+    room.beat("a", LEAVING)
+    groups.check_commit("g", "", -1)
+    refused(UnknownMember, lambda: groups.check_commit("g", "a", 2))
+
+
+def test_positions_are_told_to_members_at_their_epoch_and_to_who_is_none(room: Room):
+    room.join("a", "t")
+    groups = room.broker.groups
+
+    groups.check_fetch("g", "a", 2)
+    groups.check_fetch("g", None, -1)
+    refused(StaleMemberEpoch, lambda: groups.check_fetch("g", "a", 1))
+    refused(UnknownMember, lambda: groups.check_fetch("g", "b", 2))
+    refused(UnknownMember, lambda: groups.check_fetch("g", "", -1))
+
+
+# -- much work
+
+
+def test_large_targets_are_made_now_and_then():
+    """Who joins meanwhile is at the target's epoch with nothing, as at a Kafka 4.3."""
+    room = Room()
+    topics = ("t", "u", "v")
+    for name in topics:
+        room.topic(name, COST_FREE // len(topics) + 1)
+    room.join("a", *topics)
+
+    assert room.join("b", *topics) == ("b", 2, 5_000, {})
+    assert room.group.state_name == "Assigning"
+    assert room.beat("a").has is None
+    room.timers.advance(1)
+    room.settle("a", "b")
+
+    mine, yours = (sum(map(len, room.has(each).values())) for each in "ab")
+    assert abs(mine - yours) <= 1
+    assert room.beat("b").epoch == 3

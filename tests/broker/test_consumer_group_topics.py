@@ -1,0 +1,155 @@
+"""What the members of a group want, by names and patterns, while topics come and go."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.broker.consumer_room import Room, names, refused
+from trilogue.broker.consumer_group_topics import (
+    NAMES_MAX,
+    NOTHING_WANTED,
+    PATTERN_SIZE_MAX,
+    PATTERNS_MAX,
+    TopicNews,
+    Wanted,
+    compile_pattern,
+)
+from trilogue.broker.errors import GroupMaxSize, InvalidPattern
+from trilogue.broker.names import TopicName
+
+
+def everything(_: TopicName) -> bool:
+    return True
+
+
+class Watched:
+    """A group's wishes, over the topics of a broker."""
+
+    def __init__(self, kept_max: int = 100) -> None:
+        self.room = Room()
+        self.news = TopicNews(kept_max)
+        self.room.broker.cluster.listeners.append(
+            lambda event, topic: self.news.add(topic.name, gone=event.value == "deleted")
+        )
+        self.wanted = Wanted(self.room.broker.cluster, self.news)
+
+    def seen(self) -> set[str]:
+        return {name.name for name in self.wanted.view}
+
+
+@pytest.mark.parametrize(
+    ("pattern", "name", "matches"),
+    [
+        ("orders", "orders", True),
+        ("order", "orders", False),  # the whole name
+        ("ord.*", "orders", True),
+        ("orders|payments", "payments", True),
+        ("[a-c]+", "abc", True),
+        ("(?i)ORDERS", "orders", True),
+        ("", "orders", False),
+    ],
+)
+def test_a_pattern_matches_whole_names(pattern, name, matches):
+    assert (compile_pattern(pattern)(name) is not None) == matches
+
+
+@pytest.mark.parametrize("pattern", ["(", "a++", "(?!x)", r"(a)\1", "a{2000}", "x" * 5_000])
+def test_what_re2_does_not_know_is_refused(pattern):
+    """KIP-848: "The regular expression uses the RE2 syntax": no look-around, no backreferences."""
+    refused(InvalidPattern, lambda: compile_pattern(pattern))
+
+
+def test_a_pattern_cannot_take_long():
+    """The same takes `re` longer than anybody has."""
+    assert compile_pattern("(a+)+" * 50)("a" * 5_000 + "b") is None
+    assert PATTERN_SIZE_MAX == 4_096
+
+
+def test_names_and_a_pattern_mean_both():
+    watched = Watched()
+    for name in ("a", "b1", "b2", "c"):
+        watched.room.topic(name)
+
+    watched.wanted.change(NOTHING_WANTED, (names("a", "nowhere"), "b."))
+
+    assert watched.wanted.look(everything)
+    assert watched.seen() == {"a", "b1", "b2"}
+    assert watched.wanted.of((names("a", "nowhere"), "b.")) == names("a", "nowhere", "b1", "b2")
+    assert watched.wanted.reads(*names("nowhere"))
+    assert not watched.wanted.reads(*names("c"))
+
+
+@pytest.mark.parametrize("kept_max", [100, 1], ids=["read", "too many to read"])
+def test_topics_that_come_grow_and_go_are_news(kept_max):
+    watched = Watched(kept_max)
+    watched.wanted.change(NOTHING_WANTED, (names("a"), "b.*"))
+    assert not watched.wanted.look(everything)
+
+    for name in ("a", "b1", "c"):
+        watched.room.topic(name)
+    assert watched.wanted.look(everything)
+    assert watched.seen() == {"a", "b1"}
+    watched.room.topic("c2")
+    assert not watched.wanted.look(everything)
+
+    watched.room.grow("b1", 9)
+    assert watched.wanted.look(everything)
+    assert {seen.partition_count for seen in watched.wanted.view.values()} == {6, 9}
+
+    watched.room.delete("b1")
+    watched.room.delete("c")
+    assert watched.wanted.look(everything)
+    assert watched.seen() == {"a"}
+
+    before = watched.wanted.view
+    watched.room.delete("a")
+    watched.room.topic("a")
+    assert watched.wanted.look(everything)
+    assert watched.wanted.view != before  # another topic of the same name
+
+
+def test_topics_that_a_member_may_not_see_are_left_out_of_what_a_pattern_means():
+    watched = Watched()
+    watched.room.topic("public-1")
+    watched.room.topic("secret-1")
+    watched.wanted.change(NOTHING_WANTED, (frozenset(), ".*"))
+
+    watched.wanted.look(lambda name: name.name.startswith("public"))
+
+    assert watched.seen() == {"public-1"}
+
+
+def test_what_nobody_wants_any_more_is_forgotten():
+    watched = Watched()
+    watched.room.topic("a")
+    wants = names("a"), "a+"
+    watched.wanted.change(NOTHING_WANTED, wants)
+    watched.wanted.change(NOTHING_WANTED, wants)
+    watched.wanted.look(everything)
+
+    watched.wanted.change(wants, NOTHING_WANTED)
+    assert not watched.wanted.look(everything)
+    watched.wanted.change(wants, NOTHING_WANTED)
+
+    assert watched.wanted.look(everything)
+    assert not watched.wanted.reads(*names("a"))
+
+
+def test_members_that_want_the_same_share_it():
+    watched = Watched()
+    mine, yours = names("a", "b"), names("b", "a")
+    watched.wanted.change(NOTHING_WANTED, (mine, ""))
+
+    assert watched.wanted.share(yours) is mine
+    assert watched.wanted.share(names("c")) == names("c")
+
+
+def test_a_group_has_only_so_many_patterns_and_names():
+    watched = Watched()
+    for number in range(PATTERNS_MAX):
+        watched.wanted.change(NOTHING_WANTED, (frozenset(), f"p{number}"))
+
+    watched.wanted.check_room((frozenset(), "p1"))
+    refused(GroupMaxSize, lambda: watched.wanted.check_room((frozenset(), "one more")))
+    many = frozenset(TopicName("public", "default", f"t{each}") for each in range(NAMES_MAX + 1))
+    refused(GroupMaxSize, lambda: watched.wanted.check_room((many, "")))
