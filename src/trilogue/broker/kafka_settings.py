@@ -157,16 +157,6 @@ BROKER: dict[str, Setting] = {
             _OUR_GROUPS,
         ),
         _live("group.consumer.migration.policy", Kind.STRING, "bidirectional", _OUR_GROUPS),
-        _live("quota.window.num", Kind.INT, "11", "how a client's rate is measured"),
-        _live("quota.window.size.seconds", Kind.INT, "1", "how a client's rate is measured"),
-        _live("controller.quota.window.num", Kind.INT, "11", "how a client's rate is measured"),
-        _live(
-            "controller.quota.window.size.seconds", Kind.INT, "1", "how a client's rate is measured"
-        ),
-        _live(
-            "max.connection.creation.rate", Kind.INT, "2147483647",
-            "how many connections a second are let in",
-        ),
         _live(
             "offsets.topic.replication.factor", Kind.SHORT, "3", "positions are durable in one copy"
         ),

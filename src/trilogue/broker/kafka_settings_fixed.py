@@ -312,6 +312,21 @@ int telemetry.max.bytes 1048576
 """,
     ),
     (
+        "a client's rate is counted in a bucket that `quotas.burst` gives its size",
+        """
+int controller.quota.window.num 11
+int controller.quota.window.size.seconds 1
+int quota.window.num 11
+int quota.window.size.seconds 1
+""",
+    ),
+    (
+        "connections a second are bounded for each address, by a quota",
+        """
+int max.connection.creation.rate 2147483647
+""",
+    ),
+    (
         "topics may be deleted",
         """
 boolean delete.topic.enable true

@@ -4,7 +4,8 @@ v1, v3 the same · v2 flexible. Each topic has its own outcome: 3 no such topic,
 no increase, too large, or of a topic without numbered partitions, 39 assignments that are not one
 for each new partition, on this node. Partitions that are there keep their numbers and messages.
 Pulsar's subscriptions of the topic get the new ones before the client is answered. Growing goes on
-when the client's time is over (7).
+when the client's time is over (7). Each new partition counts against the client's quota of changes
+(KIP-599): from v3 on what is too much is refused (89).
 """
 
 from __future__ import annotations
@@ -27,6 +28,8 @@ from trilogue.wire.kafka.partitions import (
     CreatePartitionsTopic,
     CreatePartitionsTopicResult,
 )
+
+STRICT_SINCE = 3  # KIP-599: told that it is too much
 
 
 async def create(call: Call, request: CreatePartitionsRequest) -> CreatePartitionsResponse:
@@ -62,6 +65,8 @@ async def _grow(call: Call, asked: CreatePartitionsTopic) -> Promise[None]:
     while (pending := cluster.altering(topic.name)) is not None:
         await kept(call, pending)
         topic = _check(call, asked)
+    more = asked.count - len(topic.partitions)
+    call.changed(more, strict=call.version >= STRICT_SINCE)
     commit = cluster.plan_grow(topic.name, asked.count)
     grown: Promise[None] = Promise()
     call.door.spawn(_carry_out(call, commit, len(topic.partitions), grown))

@@ -6,7 +6,8 @@ messages · v6 by id.
 
 What the broker plans becomes true when meta has recorded it. The recording goes on when the
 client's time is over or its connection gone: the answer is then 7 (timed out), as in Kafka. To
-create wants CREATE on the topic or on the cluster.
+create wants CREATE on the topic or on the cluster. Each partition made or deleted counts against
+the client's quota of changes (KIP-599): from v6 and v5 on what is too much is refused (89).
 """
 
 from __future__ import annotations
@@ -47,6 +48,7 @@ from trilogue.wire.kafka.topics import (
 )
 
 IDS_SINCE = 6
+STRICT_CREATE_SINCE, STRICT_DELETE_SINCE = 6, 5  # KIP-599: told that it is too much
 YIELD_EVERY = 50  # topics that are decided in one go, before others may use the loop
 
 
@@ -103,6 +105,7 @@ def _create(
     )
     if validate_only:
         return result, None
+    call.changed(new.partition_count, strict=call.version >= STRICT_CREATE_SINCE)
     return result, carry_out(call, cluster.plan_create(new))
 
 
@@ -167,6 +170,7 @@ async def delete(call: Call, request: DeleteTopicsRequest) -> DeleteTopicsRespon
             topic = await _at_rest(call, each)
             result.name = each.name or spelled_kafka(topic.name)
             result.topic_id = topic.topic_id
+            call.changed(len(topic.partitions), strict=call.version >= STRICT_DELETE_SINCE)
             waiting.append((result, carry_out(call, call.broker.cluster.plan_delete(topic.name))))
         except EXPECTED as problem:
             result.error_code = code_of(problem)
