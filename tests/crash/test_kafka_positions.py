@@ -7,20 +7,21 @@ comes back.
 
 from __future__ import annotations
 
+import asyncio
 import random
 import threading
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from aiokafka.errors import KafkaError
 from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
 from tests.brokers import Trilogue
+from tests.conformance.clients.aio import Aiokafka
+from tests.conformance.clients.aio import TopicPartition as AioPartition
 from tests.conformance.clients.base import DEADLINE, Deadline
 from tests.conformance.clients.confluent import Confluent
-from tests.conformance.clients.kafka_python import KafkaPython
-from tests.conformance.clients.kafka_python import TopicPartition as PythonPartition
-from tests.conformance.clients.kafka_python_admin import KafkaError, OffsetAndMetadata
 from tests.crash.faults import CutDisk, kill, stop
 from tests.crash.load import create_topic
 
@@ -67,21 +68,25 @@ class Reader(threading.Thread):
 
 
 class ByHand(Reader):
-    """kafka-python, without a group's members."""
+    """aiokafka, without a group's members."""
 
     def work(self) -> None:
-        consumer = KafkaPython.consumer(self.address, self.group)
+        asyncio.run(self.commit_on())
+
+    async def commit_on(self) -> None:
+        consumer = Aiokafka.consumer(self.address, self.group)
+        await consumer.start()
+        consumer.assign([AioPartition("t", each) for each in range(PARTITIONS)])
         offset = 0
         while not self.over.is_set():
             offset += 1
             partition = offset % PARTITIONS
-            where = PythonPartition("t", partition)
             try:
-                consumer.commit({where: OffsetAndMetadata(offset, str(offset), -1)})
+                await consumer.commit({AioPartition("t", partition): (offset, str(offset))})
             except KafkaError:
                 continue
             self.tell(partition, offset)
-        consumer.close()
+        await consumer.stop()
 
 
 class Member(Reader):
