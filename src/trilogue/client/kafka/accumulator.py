@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Final
 
 from trilogue.client.kafka.batch import (
@@ -34,7 +34,7 @@ class Queue:
     """The batches of one partition, in order, and under which numbers they are sent."""
 
     __slots__ = (
-        "_numbers", "batches", "identity", "in_flight", "is_idempotent", "next_sequence", "open",
+        "batches", "identity", "in_flight", "is_idempotent", "newest", "next_sequence", "open",
         "partition", "renumber", "topic",
     )  # fmt: skip
 
@@ -51,12 +51,13 @@ class Queue:
         self.next_sequence = 0
         self.renumber = False
         """The server has lost count: begin a new epoch when nothing is under way (KIP-360)."""
-        self._numbers = 0
+        self.newest = 0
+        """The place of the batch added last."""
 
     def add(self, batch: Batch) -> None:
         """A new batch behind all others."""
-        self._numbers += 1
-        batch.number = self._numbers
+        self.newest += 1
+        batch.place = (self.newest,)
         self.batches.append(batch)
         self.open = batch
 
@@ -110,14 +111,14 @@ class Queue:
         """A batch that was under way is to be sent again, before all that come behind it."""
         self.in_flight.remove(batch)
         at = 0
-        while at < len(self.batches) and self.batches[at].number < batch.number:
+        while at < len(self.batches) and self.batches[at].place < batch.place:
             at += 1
         self.batches.insert(at, batch)
 
     def is_first(self, batch: Batch) -> bool:
         """Whether no batch before this one waits for its fate."""
         others = [*self.in_flight, *self.batches]
-        return all(other.number >= batch.number for other in others)
+        return all(other.place >= batch.place for other in others)
 
 
 class Accumulator:
@@ -205,16 +206,19 @@ class Accumulator:
             self._aging.popleft()
         return self._aging[0].expires_at if self._aging else None
 
-    def unsettled(self) -> list[Batch]:
-        """Every batch whose fate is not known."""
+    def unsettled(self, through: Mapping[Queue, int]) -> list[Batch]:
+        """Batches of queues whose fate is not known, up to a place in each."""
         return [
-            batch for queue in self.queues.values() for batch in (*queue.in_flight, *queue.batches)
+            batch
+            for queue, newest in through.items()
+            for batch in (*queue.in_flight, *queue.batches)
+            if batch.place[0] <= newest
         ]
 
     def split(self, queue: Queue, batch: Batch) -> None:
         """A batch that was under way is too large for the server: its halves take its place."""
         queue.in_flight.remove(batch)
-        at = sum(1 for other in queue.batches if other.number < batch.number)
+        at = sum(1 for other in queue.batches if other.place < batch.place)
         for half in reversed(batch.halves()):
             queue.batches.insert(at, half)
             self._aging.appendleft(half)

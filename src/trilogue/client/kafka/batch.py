@@ -64,7 +64,7 @@ class Batch:
 
     __slots__ = (
         "_base_timestamp", "_futures", "_max_timestamp", "_packer", "_times", "attempts", "data",
-        "due_at", "expires_at", "finished", "identity", "not_before", "number", "partition",
+        "due_at", "expires_at", "finished", "identity", "not_before", "partition", "place",
         "sequence", "size", "topic",
     )  # fmt: skip
 
@@ -83,7 +83,7 @@ class Batch:
         """As it is sent; None while it takes records."""
         self.identity = NOBODY
         self.sequence = NO_SEQUENCE
-        self.number = 0
+        self.place: tuple[int, ...] = ()
         """Its place among the batches of its partition."""
         self.finished: asyncio.Future[None] | None = None
         self._packer = RecordPacker()
@@ -140,13 +140,14 @@ class Batch:
         records = list(iter_records(self.data))
         half = len(records) // 2
         made = []
-        for some in (range(half), range(half, len(records))):
+        for which, some in enumerate((range(half), range(half, len(records)))):
             batch = Batch(self.topic, self.partition, self.due_at, self.expires_at)
-            batch.number = self.number
+            batch.place = (*self.place, which)
             for at in some:
                 batch._take(records[at], self._times[at], self._futures[at])
             made.append(batch)
         self._futures, self._times = [], []
+        self._finish()
         return made
 
     def _take(self, record: Record, timestamp: int, future: asyncio.Future[Sent]) -> None:

@@ -69,7 +69,13 @@ class Consumer(Closing):
         self._is_rebalancing = False
         self._closing: asyncio.Task[None] | None = None
         self._fetcher = Fetcher(
-            cluster, options, lane, self._tasks, news=self._wake, failed=self.failed
+            cluster,
+            options,
+            lane,
+            self._tasks,
+            news=self._wake,
+            lost=self._lost_position,
+            failed=self.failed,
         )
         self._committing = (
             Committing(cluster, options.group, f"{lane}-group") if options.group else None
@@ -256,6 +262,9 @@ class Consumer(Closing):
         for waiter in waiting:
             if not waiter.done():
                 waiter.set_result(None)
+
+    def _lost_position(self) -> None:
+        self._locating.want()
 
     def _located(self) -> None:
         self._fetcher.changed()

@@ -56,6 +56,7 @@ class Fetcher:
         tasks: Tasks,
         *,
         news: Callable[[], None],
+        lost: Callable[[], None],
         failed: Callable[[Exception], None],
     ) -> None:
         self._cluster = cluster
@@ -63,6 +64,7 @@ class Fetcher:
         self._lane = lane
         self._tasks = tasks
         self._news = news
+        self._lost = lost
         self._failed = failed
         self._loop = asyncio.get_running_loop()
         self.held: dict[Partition, Held] = {}
@@ -245,7 +247,7 @@ class Fetcher:
                 self._failed(OffsetOutOfRange(str(problem)))
             else:
                 held.find(self._options.reset_to)
-                self._news()
+                self._lost()
         elif problem.error in MOVED:
             self._cluster.forget(topic)
         else:

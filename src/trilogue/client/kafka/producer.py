@@ -179,15 +179,14 @@ class Producer(Closing):
 
     async def flush(self) -> None:
         """Send what waits, and wait until the fate of everything submitted so far is known."""
-        waiting = self._accumulator.unsettled()
-        if not waiting:
-            return
+        queues = self._accumulator.queues.values()
+        through = {queue: queue.newest for queue in queues if queue.batches or queue.in_flight}
         self._sender.hurry += 1
         try:
-            for queue in self._accumulator.queues.values():
-                if queue.batches:
-                    self._sender.ready(queue)
-            await asyncio.wait([batch.wait() for batch in waiting])
+            for queue in through:
+                self._sender.ready(queue)
+            while waiting := self._accumulator.unsettled(through):
+                await asyncio.wait([batch.wait() for batch in waiting])
         finally:
             self._sender.hurry -= 1
 

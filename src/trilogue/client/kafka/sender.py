@@ -161,7 +161,9 @@ class Sender:
         hurry, limit = self.hurry > 0, self._options.max_in_flight
         for queue in list(self._ready):
             if not queue.is_ready(now, limit, hurry=hurry):
-                del self._ready[queue]  # whatever makes it ready says so
+                del self._ready[queue]  # whatever makes it ready says so, but time does not
+                if queue.batches and queue.batches[0].not_before > now:
+                    self._paused[queue] = queue.batches[0].not_before
             elif queue.wants_new_identity:
                 self.identity = NOBODY
                 self._has_identity()
@@ -367,8 +369,7 @@ class Sender:
         pause = self._options.retry_pause_s * 2 ** min(batch.attempts - 1, 10)
         batch.not_before = now + min(pause, max(LONGEST_PAUSE_S, self._options.retry_pause_s))
         queue.back(batch)
-        self._ready.pop(queue, None)
-        self._paused[queue] = queue.batches[0].not_before
+        self._ready[queue] = None
 
     def _fail(self, queue: Queue, batch: Batch, problem: Exception) -> None:
         if batch in queue.in_flight:
