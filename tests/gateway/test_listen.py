@@ -139,8 +139,14 @@ def test_connections_over_the_cap_are_closed_and_room_is_given_again(caplog):
         for client in (second, third, fourth):
             await client.close()
 
+    async def said_later(door, listener, address):
+        listener.limit_connections(2, 10)
+        assert listener.limits == Limits(connections=2, connections_per_address=10)
+        await test(door, listener, address)
+
     run(test, Limits(connections=2))
     run(test, Limits(connections_per_address=2))
+    run(said_later)
 
     assert "door.full" in caplog.messages
     assert "door.address_full" in caplog.messages

@@ -115,6 +115,11 @@ class Listener:
         )
         return str(bound[0]), int(bound[1])
 
+    @property
+    def limits(self) -> Limits:
+        """What its connections meet now."""
+        return self._limits
+
     def limit_connections(self, connections: int, per_address: int) -> None:
         """Let so many in from now on; who is in stays."""
         self._limits = replace(

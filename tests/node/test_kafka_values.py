@@ -1,0 +1,100 @@
+"""What a node's settings come to under Kafka's names, and what clients say of its door."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from confluent_kafka.admin import (
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+)
+from tests.gateway.test_listen import EchoDoor
+from tests.server import start_server
+
+from trilogue.broker.kafka_settings import BROKER
+from trilogue.broker.kafka_values import BrokerValues
+from trilogue.broker.settings import Change
+from trilogue.gateway.listen import Listener
+from trilogue.gateway.stream import Limits
+from trilogue.meta.memory import MemoryMeta
+from trilogue.node.kafka_values import obey_limits, tell_addresses, tell_values
+from trilogue.node.settings import BY_KEY
+from trilogue.node.sources import load_settings
+
+DEADLINE = 30.0
+
+
+def values() -> tuple[BrokerValues, MemoryMeta]:
+    meta = MemoryMeta(bytes(16), node_id=1, node_epoch=1)
+    return BrokerValues(meta.state.settings, 1, topics_obey=lambda _said: None), meta
+
+
+def test_what_is_told_is_in_the_table_and_follows_the_nodes_settings():
+    told, _ = values()
+    own = load_settings(
+        environment={}, assignments=["frames.limit=2MiB", "topics.auto-create=false"]
+    )
+
+    tell_values(told, own, 5)
+    tell_addresses(told, "127.0.0.1:1", lambda: ("example", 2))
+
+    assert told.live.keys() <= BROKER.keys()
+    assert told.value("socket.request.max.bytes") == "2097152"
+    assert told.value("auto.create.topics.enable") == "false"
+    assert told.value("fetch.max.bytes") == "5"
+    assert told.value("listeners") == "PLAINTEXT://127.0.0.1:1"
+    assert told.value("connections.max.idle.ms") == "600000"
+
+
+@pytest.mark.parametrize("row", BROKER.values(), ids=BROKER)
+def test_a_reason_that_names_a_setting_of_the_node_names_one_that_is_there(row):
+    named = {part for part in row.doc.split("`")[1::2] if "." in part}
+
+    assert named <= BY_KEY.keys() | BROKER.keys()
+
+
+def test_a_door_has_as_many_connections_as_was_said_last():
+    told, meta = values()
+    told.live["max.connections"] = lambda: "10"
+    listener = Listener(EchoDoor(), Limits(), monotonic=lambda: 0.0)
+    obey_limits(told, listener)
+    at_first = listener.limits.connections
+
+    kept = told.check([("max.connections", Change.SET, "3")], all_nodes=True, anew=False)
+    commit = told.plan_alter(kept, all_nodes=True)
+    meta.commit_now(commit.ops(), commit.preconditions)
+    commit.apply()
+
+    assert (at_first, listener.limits.connections) == (10, 3)
+
+
+def test_a_running_node_tells_where_it_is_and_keeps_what_it_was_told(tmp_path: Path):
+    with start_server(tmp_path / "data", topics__max_entry="5000") as server:
+        first = described(server.kafka)
+        say(server.kafka, ConfigEntry("log.preallocate", "true", incremental_operation=SET))
+    with start_server(tmp_path / "data") as again:
+        second = described(again.kafka)
+
+        assert first["listeners"].value == f"PLAINTEXT://{server.kafka}"
+        assert first["log.dirs"].value == str(tmp_path / "data")
+        assert (first["message.max.bytes"].value, first["message.max.bytes"].source) == ("5000", 4)
+        assert (second["log.preallocate"].value, second["log.preallocate"].source) == ("true", 2)
+
+
+SET = AlterConfigOpType.SET
+
+
+def described(address: str) -> dict[str, ConfigEntry]:
+    client = AdminClient({"bootstrap.servers": address})
+    (done,) = client.describe_configs([ConfigResource("broker", "1")]).values()
+    return done.result(DEADLINE)
+
+
+def say(address: str, *entries: ConfigEntry) -> None:
+    client = AdminClient({"bootstrap.servers": address})
+    asked = ConfigResource("broker", "1", incremental_configs=list(entries))
+    (done,) = client.incremental_alter_configs([asked]).values()
+    done.result(DEADLINE)
