@@ -86,6 +86,7 @@ def _decompress_gzip(data: Buffer, limit: int) -> bytes:
     except zlib.error as error:
         raise CorruptEntry(f"gzip: {error}") from error
     if len(out) > limit:
+        del out  # or it lives as long as the error
         raise EntryTooLarge(f"gzip: more than the {limit} bytes allowed")
     if not unpacker.eof:
         raise CorruptEntry("gzip: cut")
@@ -102,6 +103,7 @@ def _decompress_frame(module: object, data: Buffer, limit: int) -> memoryview:
         try:
             size = module.decompress_into(data, out)  # type: ignore[attr-defined]
         except cramjam.DecompressionError as error:
+            del out  # or it lives as long as the error
             if "write whole buffer" not in str(error):
                 raise CorruptEntry(f"{error}") from error
             if room >= limit:

@@ -116,7 +116,8 @@ def run(readings: list[Reading], conversions: Conversions, spare: int) -> list[O
             found.append(read)
             spare = max(0, spare - max(0, sum(map(len, read.batches)) - reading.size_hint))
         except (*EXPECTED, OSError) as problem:
-            found.append(problem)
+            # Without its frames: they know this list, and may hold what was unpacked so far.
+            found.append(problem.with_traceback(None))
     return found
 
 

@@ -234,9 +234,10 @@ async def _finish(
     door = call.door
     outcomes = await door.loop.run_in_executor(door.executor, _prepare, asked)
     for (partition, records, _, answer), outcome in zip(asked.later, outcomes, strict=True):
+        if isinstance(outcome, BrokerError):
+            _refuse(answer, outcome, asked.version)
+            continue
         try:
-            if isinstance(outcome, BrokerError):
-                raise outcome
             _append(asked, partition, memoryview(records), outcome, answer)
         except BrokerError as problem:
             _refuse(answer, problem, asked.version)
@@ -271,7 +272,9 @@ def _prepare(asked: Asked) -> list[Prepared | BrokerError]:
         try:
             found.append(prepare(view, settings, now_ms=asked.now_ms, is_old=is_old))
         except BrokerError as problem:
-            found.append(problem)
+            # Its frames know this list, and may hold what was unpacked: together they would stay
+            # until the collector comes, 32 MiB for every bomb.
+            found.append(problem.with_traceback(None))
     return found
 
 
