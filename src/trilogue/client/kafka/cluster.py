@@ -40,6 +40,8 @@ class TopicView:
     topic_id: bytes
     leaders: dict[int, int] = field(default_factory=dict)
     epochs: dict[int, int] = field(default_factory=dict)
+    is_doubted: bool = False
+    """Whether somebody found it to be wrong; it is asked for again before it is used again."""
 
 
 class KafkaCluster:
@@ -127,18 +129,17 @@ class KafkaCluster:
         """
         wanted = list(topics)
         trouble: ClientError | None = None
-        for pause in pauses(
-            total_s=min(self.timeout_s, CREATION_S) if create or is_new else self.timeout_s
-        ):
+        unknown_s = CREATION_S if create or is_new else 0.0
+        for pause in pauses(total_s=self.timeout_s):
             try:
                 answer = await self.ask(wanted, create=create)
                 self._learn(answer)
             except ConnectionLost as lost:
                 trouble = lost
             except KafkaError as refused:
-                unknown = refused.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-                if unknown and not (create or is_new):
-                    refused.retriable = False  # the server knows its topics
+                if refused.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                    refused.retriable = unknown_s > 0  # the server knows its topics
+                    unknown_s -= pause
                 if not refused.retriable:
                     raise
                 trouble = refused
@@ -225,15 +226,27 @@ class KafkaCluster:
 
     async def leader(self, topic: str, partition: int, lane: str = "") -> KafkaConnection:
         """A connection to the node that serves this partition."""
-        if topic not in self.topics or partition not in self.topics[topic].leaders:
+        view = self.topics.get(topic)
+        if view is None or view.is_doubted or partition not in view.leaders:
             await self.refresh([topic])
         node = self.topics[topic].leaders.get(partition)
         if node is None:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{topic}-{partition}")
         return await self.node(node, lane)
 
+    def known_leader(self, topic: str, partition: int) -> int | None:
+        """The node that serves a partition, as far as that is known and not in doubt."""
+        view = self.topics.get(topic)
+        return None if view is None or view.is_doubted else view.leaders.get(partition)
+
+    def doubt(self, topic: str) -> None:
+        """What is known of a topic was wrong: its leaders moved, or it was made again."""
+        view = self.topics.get(topic)
+        if view is not None:
+            view.is_doubted = True
+
     def forget(self, topic: str) -> None:
-        """Drop what is known of a topic: its leaders moved, or it was made again."""
+        """Drop what is known of a topic."""
         self.topics.pop(topic, None)
 
     async def by_leader(
@@ -241,7 +254,7 @@ class KafkaCluster:
     ) -> Mapping[KafkaConnection, list[tuple[str, int]]]:
         """Group partitions by the connection to their leader."""
         wanted = list(partitions)
-        unknown = {topic for topic, _ in wanted if topic not in self.topics}
+        unknown = {one[0] for one in wanted if self.known_leader(*one) is None}
         if unknown:
             await self.refresh(sorted(unknown))
         grouped: dict[KafkaConnection, list[tuple[str, int]]] = {}

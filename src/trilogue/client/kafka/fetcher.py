@@ -87,8 +87,7 @@ class Fetcher:
 
     def _leader(self, partition: Partition) -> int | None:
         topic, number = partition
-        view = self._cluster.topics.get(topic)
-        leader = None if view is None else view.leaders.get(number)
+        leader = self._cluster.known_leader(topic, number)
         if leader is None and topic not in self._learning:
             self._learning.add(topic)
             self._tasks.spawn(self._learn(topic))
@@ -103,6 +102,10 @@ class Fetcher:
             await asyncio.sleep(self._options.retry_pause_s)
         except ConnectionLost:
             await asyncio.sleep(self._options.retry_pause_s)
+        else:
+            held = [one.number for one in self.held if one.topic == topic]
+            if any(self._cluster.known_leader(topic, one) is None for one in held):
+                await asyncio.sleep(self._options.retry_pause_s)
         finally:
             self._learning.discard(topic)
         self.changed()
@@ -122,7 +125,7 @@ class Fetcher:
             except ConnectionLost:
                 session.begin_anew()
                 for held in wanted.values():
-                    self._cluster.forget(held.partition.topic)
+                    self._cluster.doubt(held.partition.topic)
                 await asyncio.sleep(self._options.retry_pause_s)
                 self.changed()
             except ClientError as problem:
@@ -249,7 +252,7 @@ class Fetcher:
                 held.find(self._options.reset_to)
                 self._lost()
         elif problem.error in MOVED:
-            self._cluster.forget(topic)
+            self._cluster.doubt(topic)
         else:
             self._failed(problem)
 

@@ -56,7 +56,7 @@ class Locating:
                 await self._ask([held for held in missing if held.position == NO_OFFSET])
             except ConnectionLost:
                 for held in missing:
-                    self._cluster.forget(held.partition.topic)
+                    self._cluster.doubt(held.partition.topic)
                 await self._later()
             except KafkaError as problem:
                 if not problem.retriable:
@@ -107,7 +107,7 @@ class Locating:
             if held.position != NO_OFFSET or held.reset_to != wanted.get(held.partition):
                 continue
             if outcome is None or isinstance(outcome, KafkaError):
-                self._cluster.forget(held.partition.topic)
+                self._cluster.doubt(held.partition.topic)
                 if outcome is not None and outcome.error not in MOVED:
                     raise outcome
                 self._wanted.set()

@@ -179,8 +179,7 @@ class Sender:
         return sent
 
     def _leader(self, queue: Queue) -> int | None:
-        view = self._cluster.topics.get(queue.topic)
-        leader = None if view is None else view.leaders.get(queue.partition)
+        leader = self._cluster.known_leader(queue.topic, queue.partition)
         if leader is None and queue.topic not in self._learning:
             self._learning.add(queue.topic)
             self.tasks.spawn(self._learn(queue.topic))
@@ -196,9 +195,16 @@ class Sender:
             await asyncio.sleep(self._options.retry_pause_s)
         except ClientError:
             await asyncio.sleep(self._options.retry_pause_s)
+        else:
+            if any(self._cluster.known_leader(topic, one) is None for one in self._waiting(topic)):
+                await asyncio.sleep(self._options.retry_pause_s)
         finally:
             self._learning.discard(topic)
         self.wake()
+
+    def _waiting(self, topic: str) -> list[int]:
+        """The partitions of a topic that something waits for."""
+        return [queue.partition for queue in self._ready if queue.topic == topic]
 
     def _free(self, number: int, now: float) -> KafkaConnection | None:
         """The connection to a node, if it may get one more request now."""
@@ -224,7 +230,7 @@ class Sender:
         except ClientError:
             node.not_before = self._loop.time() + self._options.retry_pause_s
             for queue in self._ready:  # perhaps somebody else leads them by now
-                self._cluster.forget(queue.topic)
+                self._cluster.doubt(queue.topic)
         finally:
             node.is_connecting = False
         self.wake()
@@ -330,7 +336,7 @@ class Sender:
     def _lost(self, sent: list[tuple[Queue, Batch]], problem: BaseException) -> None:
         """The connection broke: whether it is stored is not known."""
         for queue, batch in sent:
-            self._cluster.forget(queue.topic)
+            self._cluster.doubt(queue.topic)
             self._again(queue, batch, problem)
         self.wake()
 
@@ -355,7 +361,7 @@ class Sender:
             self._again(queue, batch, problem)
         elif problem.retriable:
             if error in MOVED:
-                self._cluster.forget(queue.topic)
+                self._cluster.doubt(queue.topic)
             self._again(queue, batch, problem)
         else:
             self._fail(queue, batch, problem)

@@ -90,7 +90,7 @@ class Offsets(Asking):
 
     def _moved(self, left: list[Partition]) -> None:
         for topic, _ in left:
-            self._cluster.forget(topic)
+            self._cluster.doubt(topic)
 
 
 async def unknown_partitions(
