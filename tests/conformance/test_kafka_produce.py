@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from tests.brokers import Broker
-from tests.conformance.clients import CLIENTS, CODECS, IN_PROCESS, JAVA, Client, Record, each
+from tests.conformance.clients import CODECS, EVERYONE, Client, Record, each
 from tests.conformance.clients.base import can_write
 from tests.conformance.clients.confluent import Confluent
 from tests.conformance.clients.kcat import Kcat
@@ -16,13 +16,24 @@ COMPRESSIBLE = [
     Record(b"key-%d" % number, b"the same words again and again " * 20 + b"%d" % number)
     for number in range(50)
 ]
-NOT_JAVA: list[Client] = [client for client in CLIENTS if client not in JAVA]
-MANY_CODECS = [(client, codec) for client in NOT_JAVA for codec in CODECS]
-MANY_CODECS += [(JAVA[1], codec) for codec in CODECS] + [(JAVA[0], "zstd")]
+ANY_BYTES = [client for client in EVERYONE if "binary" not in client.cannot]
+CODECS_OF = [
+    (client, codec)
+    for client in EVERYONE
+    for codec in CODECS
+    if (client.name, codec) != ("java-2.0.0", "zstd")  # which came with 2.1
+]
 
 
 def contents(records: list[Record]) -> list[object]:
     return [(record.key, record.value, record.headers) for record in records]
+
+
+def as_kept(client: Client, content: list[object]) -> list[object]:
+    """A client that has all values of a header's name at once loses the order between names."""
+    if "order of headers" not in client.cannot:
+        return content
+    return [(key, value, sorted(headers)) for key, value, headers in content]
 
 
 @pytest.mark.parametrize(
@@ -32,9 +43,9 @@ def contents(records: list[Record]) -> list[object]:
             client,
             codec,
             id=f"{client.name}-{codec}",
-            marks=[pytest.mark.java] if client in JAVA else [],
+            marks=[pytest.mark.java] if "java" in client.name else [],
         )
-        for client, codec in MANY_CODECS
+        for client, codec in CODECS_OF
     ],
 )
 def test_batches_are_stored_in_the_codec_they_came_in(
@@ -49,7 +60,7 @@ def test_batches_are_stored_in_the_codec_they_came_in(
 
 
 @pytest.mark.parametrize("idempotent", [True, False], ids=["idempotent", "plain"])
-@pytest.mark.parametrize("client", each(CLIENTS))
+@pytest.mark.parametrize("client", each(EVERYONE))
 def test_producers_number_their_batches_when_idempotent(
     address: str, topic: str, client: Client, idempotent: bool
 ):
@@ -66,7 +77,7 @@ def test_producers_number_their_batches_when_idempotent(
 
 
 @pytest.mark.parametrize("acks", ["0", "1", "all"])
-@pytest.mark.parametrize("client", each([*NOT_JAVA, JAVA[1]]))
+@pytest.mark.parametrize("client", each(EVERYONE))
 def test_every_kind_of_ack_stores_the_records(address: str, topic: str, client: Client, acks: str):
     client.write(address, topic, COMPRESSIBLE, acks=acks)
 
@@ -89,7 +100,7 @@ SHAPES = [
 
 
 @pytest.mark.parametrize("codec", ["none", "lz4"])
-@pytest.mark.parametrize("client", each(IN_PROCESS))
+@pytest.mark.parametrize("client", each(ANY_BYTES))
 def test_keys_values_and_headers_come_back_as_they_were(
     address: str, topic: str, client: Client, codec: str
 ):
@@ -97,10 +108,11 @@ def test_keys_values_and_headers_come_back_as_they_were(
 
     client.write(address, topic, shapes, codec=codec)
 
-    assert contents(shapes) == [read.content for read in READER.read(address, topic, len(shapes))]
+    read = [read.content for read in READER.read(address, topic, len(shapes))]
+    assert as_kept(client, contents(shapes)) == as_kept(client, read)
 
 
-@pytest.mark.parametrize("client", each(IN_PROCESS))
+@pytest.mark.parametrize("client", each(ANY_BYTES))
 def test_event_times_come_back_as_they_were(address: str, topic: str, client: Client):
     times = [1_357_000_000_000, 1_357_000_000_500, 1_356_999_999_999, 1_700_000_000_123]
     client.write(address, topic, [Record(b"k", b"v", (), time) for time in times])
@@ -108,7 +120,7 @@ def test_event_times_come_back_as_they_were(address: str, topic: str, client: Cl
     assert times == [read.timestamp_ms for read in READER.read(address, topic, len(times))]
 
 
-@pytest.mark.parametrize("client", each(IN_PROCESS))
+@pytest.mark.parametrize("client", each(ANY_BYTES))
 def test_large_records_come_back_whole(address: str, topic: str, client: Client):
     large = [Record(b"%d" % number, bytes([65 + number]) * 900_000) for number in range(5)]
 
@@ -159,7 +171,7 @@ def test_a_record_over_the_limit_is_refused_with_the_right_error(address: str, t
     assert errors == ["MSG_SIZE_TOO_LARGE"]
 
 
-@pytest.mark.parametrize("client", each([*NOT_JAVA, JAVA[1]]))
+@pytest.mark.parametrize("client", each(EVERYONE))
 def test_a_topic_nobody_made_is_made_by_the_first_record(
     broker: Broker, topic: str, client: Client
 ):

@@ -20,7 +20,7 @@ class Java:
 
     def __init__(self, version: str) -> None:
         self.version = version
-        self.name = f"java-{version}"
+        self.name = f"java-console-{version}"
         self.since_4 = int(version.split(".", maxsplit=1)[0]) >= 4
 
     def run(self, main: str, *arguments: str, given: bytes = b"") -> str:

@@ -86,6 +86,21 @@ const asRead = (topic, partition, message) => ({
 
 // --- writing --------------------------------------------------------------------------------------
 
+/** What is sent at once becomes one batch, however large. */
+function stretches(messages) {
+  const made = [[]];
+  let size = 0;
+  for (const each of messages) {
+    size += each.value?.length || 0;
+    if (size > 900000 && made.at(-1).length) {
+      made.push([]);
+      size = each.value?.length || 0;
+    }
+    made.at(-1).push(each);
+  }
+  return made;
+}
+
 async function write(r) {
   const producer = connection(r).producer({
     allowAutoTopicCreation: true, createPartitioner: Partitioners.DefaultPartitioner,
@@ -100,11 +115,15 @@ async function write(r) {
       partition: each.partition ?? undefined,
       timestamp: each.timestamp == null ? undefined : String(each.timestamp),
     }));
-    const sent = await sender.send({
-      topic: r.topic, acks: ACKS[r.acks], compression: CODECS[r.codec], messages,
-    });
+    const answers = [];
+    for (const stretch of stretches(messages)) {
+      const sent = await sender.send({
+        topic: r.topic, acks: ACKS[r.acks], compression: CODECS[r.codec], messages: stretch,
+      });
+      answers.push(...(sent || []));
+    }
     if (r.transaction) await (r.abort ? sender.abort() : sender.commit());
-    return (sent || []).map((each) => [each.partition, Number(each.baseOffset ?? -1)]);
+    return answers.map((each) => [each.partition, Number(each.baseOffset ?? -1)]);
   } finally {
     await producer.disconnect();
   }
