@@ -461,3 +461,13 @@ def test_a_member_describes_itself():
     assert member in room.group.members
     room.group.leave("c-1")
     assert member not in room.group.members
+
+
+def test_what_does_not_fit_the_group_is_said_before_who_asks_is_looked_at():
+    """As the real server: 23 comes before 25 and 82, so that a client hears what is wrong."""
+    room = Room()
+    stable(room)
+
+    refused(InconsistentProtocol, lambda: room.join("nobody", protocols=(("other", b""),)))
+    refused(InconsistentProtocol, lambda: room.join("nobody", protocol_type="connect"))
+    refused(UnknownMember, lambda: room.join("nobody"))

@@ -83,8 +83,9 @@ class Group(ClassicFace):
 
     def join(self, request: JoinRequest) -> Promise[Joined]:
         """Become or stay a member; kept when the rebalance that this takes part in is over."""
+        before = self.members.find(request.member_id, request.instance_id)
+        self.members.check_join(request, self.protocol_type, before)
         known = self._known(request)
-        self.members.check_join(request, self.protocol_type, known)
         self._check_place(known)
         member, event = self._admit(request, known)
         promise: Promise[Joined] = Promise()

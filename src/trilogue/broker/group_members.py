@@ -238,6 +238,10 @@ class Members:
         """Return the member that stands for an instance."""
         return None if instance_id is None else self._static.get(instance_id)
 
+    def find(self, member_id: str, instance_id: str | None) -> Member | None:
+        """Return the member of this id or, without an id, the one that stands for an instance."""
+        return self._by_id.get(member_id) if member_id else self.static(instance_id)
+
     def current(self, member_id: str, instance_id: str | None) -> Member:
         """Return the member a client says it is, or say that it is nobody, or somebody's former."""
         if instance_id is not None:
