@@ -61,15 +61,21 @@ def text(value: str) -> bytes:
 
 
 def fetch(
-    address: str, topic: str, partition: int, offset: int, *, max_wait_ms: int = 0
+    address: str, topic: str, partition: int, offset: int, *, max_wait_ms: int = 0, version: int = 4
 ) -> Fetched:
-    """One Fetch v4 of one partition."""
-    body = struct.pack(">iiiibi", -1, max_wait_ms, 1, 50_000_000, 0, 1)
-    body += text(topic) + struct.pack(">iiqi", 1, partition, offset, 10_000_000)
-    answer = call(address, FETCH, 4, body, timeout=10.0 + max_wait_ms / 1000)
-    at = 4 + 4 + len(text(topic)) + 4
-    _, error, high_watermark, _, aborted = struct.unpack_from(">ihqqi", answer, at)
-    at += 4 + 2 + 8 + 8 + 4 + max(aborted, 0) * 16
+    """One Fetch v4 of one partition, or v10, which topics with compression.type=zstd want."""
+    is_later = version >= 10  # sessions, leader epochs, log starts
+    body = struct.pack(">iiiib", -1, max_wait_ms, 1, 50_000_000, 0)
+    body += struct.pack(">ii", 0, -1) if is_later else b""
+    body += struct.pack(">i", 1) + text(topic) + struct.pack(">ii", 1, partition)
+    body += struct.pack(">iqq", -1, offset, -1) if is_later else struct.pack(">q", offset)
+    body += struct.pack(">i", 10_000_000) + (struct.pack(">i", 0) if is_later else b"")
+    answer = call(address, FETCH, version, body, timeout=10.0 + max_wait_ms / 1000)
+    at = 4 + (6 if is_later else 0) + 4 + len(text(topic)) + 4
+    _, error, high_watermark, _ = struct.unpack_from(">ihqq", answer, at)
+    at += 22 + (8 if is_later else 0)
+    (aborted,) = struct.unpack_from(">i", answer, at)
+    at += 4 + max(aborted, 0) * 16
     (size,) = struct.unpack_from(">i", answer, at)
     return Fetched(error, high_watermark, answer[at + 4 : at + 4 + max(size, 0)])
 
@@ -92,13 +98,15 @@ def produce(address: str, topic: str, partition: int, records: bytes, acks: int 
     return error
 
 
-def stored_batches(address: str, topic: str, partition: int = 0) -> list[Batch]:
+def stored_batches(
+    address: str, topic: str, partition: int = 0, *, version: int = 4
+) -> list[Batch]:
     """The headers of all batches of a partition as the broker keeps them."""
     batches: list[Batch] = []
     offset = list_offset(address, topic, partition, EARLIEST)
     end = list_offset(address, topic, partition, LATEST)
     while offset < end:
-        fetched = fetch(address, topic, partition, offset)
+        fetched = fetch(address, topic, partition, offset, version=version)
         assert fetched.error == 0, f"Fetch error {fetched.error}"
         new = [batch for batch in walk(fetched.records) if batch.next_offset > offset]
         assert new, f"no whole batch at {offset}, end {end}"

@@ -32,6 +32,7 @@ from trilogue.entry.entry import (
     CODEC_MASK,
     HEADER_SIZE,
     LENGTH_PREFIX,
+    MAGIC_AT,
     NO_TIMESTAMP,
     Codec,
     CorruptEntry,
@@ -45,7 +46,7 @@ from trilogue.entry.kafka_batch import (
     seal,
     unpack_records,
 )
-from trilogue.entry.kafka_legacy import MAGIC_AT, is_message_set, upgrade
+from trilogue.entry.kafka_legacy import is_message_set, upgrade
 from trilogue.entry.walk import RecordWalker
 
 MESSAGES_AT_ONCE: Final = 1_000

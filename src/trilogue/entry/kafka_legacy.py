@@ -25,6 +25,8 @@ from trilogue.entry.compression import Buffer, compress, decompress
 from trilogue.entry.entry import (
     CODEC_MASK,
     LOG_APPEND_TIME,
+    MAGIC,
+    MAGIC_AT,
     NO_TIMESTAMP,
     Codec,
     CorruptEntry,
@@ -37,7 +39,6 @@ from trilogue.entry.kafka_batch import DECOMPRESSED_LIMIT, seal, walk_records
 from trilogue.entry.message_set import SetWalker, SetWriter
 from trilogue.entry.pack import RecordPacker
 
-MAGIC_AT: Final = 16  # of a message and of a batch
 _INT64_MAX: Final = 2**63 - 1
 _LZ4_MAGIC: Final = 4  # bytes before the flags
 _LZ4_CONTENT_SIZE, _LZ4_DICTIONARY = 0x08, 0x01  # flags: 8 and 4 bytes more in the header
@@ -69,8 +70,8 @@ class _Packed(NamedTuple):
 
 
 def is_message_set(records: Buffer) -> bool:
-    """Whether what a producer sent is in a format before record batches."""
-    return len(records) > MAGIC_AT and records[MAGIC_AT] < 2
+    """Whether what an old producer sent is no record batch, and so a set, if perhaps a bad one."""
+    return len(records) <= MAGIC_AT or records[MAGIC_AT] != MAGIC
 
 
 def upgrade(
