@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
+from typing import Any
 from typing import Protocol as Port
 
 from trilogue.broker.commit import Commit
@@ -130,6 +131,7 @@ class Cluster:
         self._altering: dict[TopicName, Commit[Topic]] = {}
         self.generation = 0  # moves when a topic is replaced by one with other settings
         self._said: Mapping[str, str] = {}  # for topics that do not say it
+        self.defaults = limits.topic  # what holds for a topic that sets nothing
         self._homes = Counter(NamespaceName(row.tenant, row.namespace) for row in self._rows)
 
     def attach(self, logs: PartitionLogs) -> None:
@@ -208,14 +210,10 @@ class Cluster:
             self._obey(topic)
             self._tell(Event.ALTERED, topic)
 
-    @property
-    def defaults(self) -> TopicSettings:
-        """What holds for a topic that sets nothing."""
-        return self._resolve({})
-
     def obey(self, said: Mapping[str, str]) -> None:
         """Let topics that do not say it themselves obey what was said for all (kafka_values.py)."""
         self._said = said
+        self.defaults = resolve({}, self.limits.topic, said)
         for topic in self._topics.values():
             settings = self._resolve(topic.settings)
             for partition in topic.partitions:
@@ -300,7 +298,7 @@ class Cluster:
             outrun=UnknownTopic("the topic was changed or deleted meanwhile"),
         )
         self._deleting[name] = commit
-        commit.done.then(lambda _: self._deleting.pop(name))
+        commit.done.then(lambda _: _over(self._deleting, name))
         return commit
 
     # -- topics that change
@@ -328,7 +326,7 @@ class Cluster:
             outrun=UnknownTopic("the topic was changed or deleted meanwhile"),
         )
         self._altering[name] = commit
-        commit.done.then(lambda _: self._altering.pop(name))
+        commit.done.then(lambda _: _over(self._altering, name))
         return commit
 
     def check_grow(
@@ -385,7 +383,7 @@ class Cluster:
     # -- inside
 
     def _resolve(self, kept: Mapping[str, str]) -> TopicSettings:
-        return resolve(kept, self.limits.topic, self._said)
+        return resolve(kept, self.limits.topic, self._said) if kept else self.defaults
 
     def _check_count(self, count: int, more: int | None = None) -> None:
         most = self.limits.topic_partitions_max
@@ -494,3 +492,7 @@ class Cluster:
         for partition_id in ids:
             self._logs.drop_partition(partition_id)
         self._tell(Event.DELETED, topic)
+
+
+def _over(under_way: dict[TopicName, Any], name: TopicName) -> None:
+    del under_way[name]
