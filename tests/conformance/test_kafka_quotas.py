@@ -21,7 +21,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 from tests.brokers import Broker
-from tests.conformance.clients import DEADLINE, JAVA, Deadline, Record
+from tests.conformance.clients import DEADLINE, JAVA, Deadline
 from tests.conformance.clients.confluent import Confluent
 from tests.conformance.clients.java import Java
 from tests.conformance.raw import batch_of
@@ -54,6 +54,14 @@ def made(address: str, topic: str) -> str:
     (done,) = admin.create_topics([NewTopic(topic)]).values()
     done.result(DEADLINE)
     return topic
+
+
+def fill(address: str, topic: str, count: int) -> None:
+    """Small batches: a real broker never hands out one that its window has no room for."""
+    producer = Confluent.producer(address, {"batch.size": 20_000})
+    for _ in range(count):
+        producer.produce(topic, os.urandom(1_000))
+    assert producer.flush(DEADLINE) == 0
 
 
 # ---- Java's tools
@@ -114,7 +122,7 @@ def test_a_java_consumer_counts_how_long_it_was_made_to_wait(
     broker: Broker, made: str, java: Java, tmp_path: Path
 ):
     address = broker.address
-    Confluent().write(address, made, [Record(b"k", os.urandom(1_000))] * 400)
+    fill(address, made, 400)
     properties = tmp_path / "client.properties"
     properties.write_text(f"client.id={made}\n")
     rate = 25_000 if broker.name == "kafka" else 150_000
@@ -172,10 +180,7 @@ def test_a_producer_is_told_to_wait_and_gets_no_further(broker: Broker, address:
 
 def test_a_consumer_gets_no_more_than_its_quota(broker: Broker, address: str, made: str):
     rate = 50_000 if broker.name == "kafka" else 250_000
-    producer = Confluent.producer(address, {"batch.size": 20_000})
-    for _ in range(800):
-        producer.produce(made, os.urandom(1_000))
-    assert producer.flush(DEADLINE) == 0
+    fill(address, made, 800)
     set_quota(address, "client-id", made, "consumer_byte_rate", rate)
     waits_s: list[float] = []
     consumer = Confluent.consumer(
