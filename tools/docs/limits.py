@@ -20,7 +20,9 @@ from trilogue.entry.convert_sections import PAYLOAD_MAX
 from trilogue.entry.kafka_batch import DECOMPRESSED_LIMIT
 from trilogue.gateway.http.door import HEAD_SIZE_LIMIT, HttpLimits
 from trilogue.gateway.kafka.apis import TABLE as APIS
+from trilogue.gateway.kafka.fetch import ROOM_BYTES_MIN
 from trilogue.gateway.kafka.shared import KafkaSettings
+from trilogue.gateway.session import BYTES_A_WORK, TURN_WORK
 from trilogue.gateway.stream import Limits
 from trilogue.log.chunks import POOL_BYTES
 from trilogue.log.compaction import UNDECIDED_MAX
@@ -110,6 +112,17 @@ def _doors() -> Iterator[Bound]:
     yield Bound("a connection without a sign of life", f"{limits.idle_s:.0f} s", "is closed")
     yield Bound("one fetch answer", size(kafka.fetch_bytes_max),
                 "the rest comes with the next fetch; one batch is always sent whole")  # fmt: skip
+    yield Bound("work of one connection's answers in one turn of the loop",
+                f"{TURN_WORK:,} partitions or {size(TURN_WORK << BYTES_A_WORK)}",
+                "the rest waits for another turn")  # fmt: skip
+    yield Bound("fetch sessions", f"{kafka.fetch_sessions_max:,}",
+                "one that nobody uses goes, or none is opened", "kafka.fetch-sessions")  # fmt: skip
+    yield Bound("all fetch sessions", size(kafka.fetch_sessions_bytes_max),
+                "the same; one that grows is closed",
+                "kafka.fetch-sessions-memory")  # fmt: skip
+    yield Bound("answers that nobody reads, of all connections", size(kafka.unsent_bytes_max),
+                f"fetches bring {size(ROOM_BYTES_MIN)} or one batch",
+                "kafka.unsent-memory")  # fmt: skip
     yield Bound("a long poll", ms(kafka.fetch_wait_max_ms), "is answered, empty if need be")
     yield Bound("making or deleting topics", ms(kafka.topics_timeout_max_ms),
                 "is answered with a timeout, and done all the same")  # fmt: skip

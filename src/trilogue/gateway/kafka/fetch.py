@@ -1,7 +1,8 @@
-"""Fetch v4-v18: read record batches, waiting for them if need be.
+"""Fetch v0-v18: read record batches, waiting for them if need be.
 
-v5 log starts · v7 sessions · v9 the leader epoch a client knows (74, 75) · v10 zstd · v11 racks ·
-v12 flexible, leaders in the answer · v13 topics by id (100) · v15-v18 for followers.
+v0-v3 message sets (fetch_old.py) · v4 batches, isolation · v5 log starts · v7 sessions · v9 the
+leader epoch a client knows (74, 75) · v10 zstd · v11 racks · v12 flexible, leaders in the answer ·
+v13 topics by id (100) · v15-v18 for followers.
 
 A fetch is a place in the order of replies. When it is at the head of the queue it looks: is there
 enough (min_bytes), an error, or is its time over? Then it answers; otherwise it waits for the first
