@@ -274,8 +274,10 @@ def test_connections_are_limited_by_address_and_in_all(tmp_path: Path):
     """check 36: who is one too many is closed, and let in when there is room."""
     settings = {"connections.per-address": 20, "connections.limit": 25}
     with running(tmp_path, settings=settings) as server, contextlib.ExitStack() as stack:
-        lines = [stack.enter_context(Line(server.address)) for _ in range(20)]
-        assert [line.produce("healthy", GOOD) for line in lines] == [0] * 20
+        lines = [stack.enter_context(Line(server.address)) for _ in range(19)]
+        assert [line.produce("healthy", GOOD) for line in lines] == [0] * 19
+        wait_until(lambda: let_in(server.address))  # those of the fixture are gone
+        wait_until(lambda: stays(stack, server.address))
         assert is_closed(stack.enter_context(dial(server.address)))
 
         host, port = server.address.rsplit(":", 1)
@@ -288,6 +290,14 @@ def test_connections_are_limited_by_address_and_in_all(tmp_path: Path):
         assert is_closed(others[-1])
         lines[0].close()
         wait_until(lambda: let_in(server.address))
+
+
+def stays(stack: contextlib.ExitStack, address: str) -> bool:
+    line = stack.enter_context(Line(address))
+    try:
+        return line.produce("healthy", GOOD) == 0
+    except ConnectionError:
+        return False
 
 
 def let_in(address: str) -> bool:
