@@ -19,7 +19,7 @@ from trilogue.broker.errors import (
     TooLarge,
     UnsupportedCompression,
 )
-from trilogue.broker.intake import prepare, wants
+from trilogue.broker.intake import TOLD_MAX, prepare, wants
 from trilogue.broker.partition import Appended, Partition
 from trilogue.broker.producers import Producers
 from trilogue.broker.settings import TopicSettings
@@ -182,6 +182,21 @@ def test_in_a_compacted_topic_each_message_of_an_old_set_needs_a_key():
     for sent in (message(b"v"), wrapper(message(b"v", b"k") + message(b"v", offset=1), offset=1)):
         with pytest.raises(InvalidRecord, match="has no key"):
             made(sent, compacted, is_old=True)
+
+
+def test_the_messages_that_are_not_taken_are_named_and_times_weigh_more():
+    """KIP-467; of each message the first thing that is wrong, as a real Kafka tells it."""
+    compacted = TopicSettings(compacts=True, timestamp_before_max_ms=HOUR_MS)
+    records = [(NOW, b"k"), (5, None), (NOW, None), (5, b"k"), (-1, b"k")]
+    sent = build_batch([Record(at, time, key, b"v") for at, (time, key) in enumerate(records)])
+
+    with pytest.raises(InvalidTimestamp) as caught:
+        made(sent, compacted)
+    assert [at for at, _ in caught.value.messages] == [1, 2, 3]
+    with pytest.raises(InvalidRecord) as keyless:
+        made(build_batch([Record(at, NOW, None, b"v") for at in range(1_500)]), compacted)
+    assert [at for at, _ in keyless.value.messages] == list(range(TOLD_MAX))
+    assert str(keyless.value).count("has no key") == 3
 
 
 def test_what_cannot_be_looked_into_is_refused():

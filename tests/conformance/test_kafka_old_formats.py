@@ -14,6 +14,7 @@ from zlib import crc32
 import pytest
 from confluent_kafka.admin import NewTopic
 from tests.brokers import Broker
+from tests.conformance.asking import Asker
 from tests.conformance.clients import Client, Record
 from tests.conformance.clients.confluent import Confluent
 from tests.conformance.clients.kafka_old import OLD_IN_PROCESS, OLD_JAVA, OldKafkaPython
@@ -35,6 +36,10 @@ from tests.conformance.raw_sets import (
     wrapper,
 )
 from tests.conformance.test_kafka_configs import ask
+
+from trilogue.entry.entry import Record as StoredRecord
+from trilogue.entry.kafka_batch import build_batch
+from trilogue.wire.kafka.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 
 TODAY = Confluent()
 TIME = 1_600_000_000_000
@@ -246,6 +251,28 @@ def test_times_of_messages_are_limited_by_the_topic(address: str, topic: str):
     ]
 
     assert old == new == [SUCCESS, BAD_TIME, BAD_TIME, SUCCESS]
+
+
+def test_messages_that_are_not_taken_are_named(address: str, topic: str):
+    """KIP-467: Produce v8 and later."""
+    make(address, topic, cleanup_policy="compact", message_timestamp_before_max_ms=HOUR_MS)
+    now = time.time_ns() // 1_000_000
+    batches = [
+        [(now, b"k"), (5, None), (now, None), (6, b"k")],
+        [(now, b"k"), (now, None), (now, b"k")],
+    ]
+
+    found = []
+    with Asker(address) as client:
+        for each in batches:
+            records = [StoredRecord(at, when, key, b"v") for at, (when, key) in enumerate(each)]
+            data = PartitionProduceData(index=0, records=build_batch(records))
+            topics = [TopicProduceData(name=topic, partition_data=[data])]
+            answer = client.ask(ProduceRequest(acks=-1, timeout_ms=9_000, topic_data=topics), 9)
+            (one,) = answer.responses[0].partition_responses
+            found.append((one.error_code, [error.batch_index for error in one.record_errors]))
+
+    assert found == [(BAD_TIME, [1, 2, 3]), (INVALID, [1])]
 
 
 @pytest.mark.parametrize("wanted", ["uncompressed", "gzip", "snappy", "lz4", "zstd"])

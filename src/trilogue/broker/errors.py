@@ -128,7 +128,9 @@ class AccessDenied(BrokerError):
 
 
 class InvalidRecord(BrokerError):
-    """A batch that breaks the rules of its format."""
+    """A batch that breaks the rules of its format, or has messages that its topic does not take."""
+
+    messages: tuple[tuple[int, str], ...] = ()  # which ones, and why; not always told
 
 
 class CorruptRecord(BrokerError):
@@ -137,6 +139,8 @@ class CorruptRecord(BrokerError):
 
 class InvalidTimestamp(BrokerError):
     """A timestamp, or kind of timestamp, that a producer may not set."""
+
+    messages: tuple[tuple[int, str], ...] = ()  # which ones, and why; not always told
 
 
 class UnsupportedCompression(BrokerError):

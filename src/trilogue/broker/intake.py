@@ -50,6 +50,7 @@ from trilogue.entry.kafka_legacy import is_message_set, upgrade
 from trilogue.entry.walk import RecordWalker
 
 MESSAGES_AT_ONCE: Final = 1_000
+TOLD_MAX: Final = 100  # messages of a batch that an answer names
 _LENGTH_AT: Final = 8
 
 
@@ -156,23 +157,35 @@ def _compressed(
 def _check_messages(
     walker: RecordWalker, settings: TopicSettings, header: EntryHeader, now_ms: int
 ) -> None:
-    """Look at the key and the time of each message, where the topic asks for it."""
+    """Look at the key and the time of each message, where the topic asks for it.
+
+    Refuses with the first messages that the topic does not take, of which each counts once.
+    """
     keyed, timed = settings.compacts, _limits_times(settings)
     earliest = now_ms - settings.timestamp_before_max_ms
     latest = now_ms + settings.timestamp_after_max_ms
+    refused: list[tuple[int, str]] = []
+    times_are_wrong = False
     try:
         while found := walker.read_keys(MESSAGES_AT_ONCE):
             for offset, timestamp, key, _ in found:
                 if keyed and key is None:
-                    at = offset - header.base_offset
-                    raise InvalidRecord(f"message {at} has no key, and the topic is compacted")
-                if timed and not earliest <= timestamp <= latest and timestamp != NO_TIMESTAMP:
-                    at = offset - header.base_offset
-                    raise InvalidTimestamp(
-                        f"message {at} has time {timestamp}, from {earliest} to {latest} are taken"
-                    )
+                    why = "has no key, and the topic is compacted"
+                elif timed and not earliest <= timestamp <= latest and timestamp != NO_TIMESTAMP:
+                    why = f"has time {timestamp}, from {earliest} to {latest} are taken"
+                    times_are_wrong = True
+                else:
+                    continue
+                at = offset - header.base_offset
+                if len(refused) < TOLD_MAX:
+                    refused.append((at, f"message {at} {why}"))
     except CorruptEntry as error:  # its checksum is right: it was made like that
         raise InvalidRecord(f"each message is looked at here, and: {error}") from error
+    if refused:
+        kind = InvalidTimestamp if times_are_wrong else InvalidRecord
+        problem = kind("; ".join(why for _, why in refused[:3]))
+        problem.messages = tuple(refused)
+        raise problem
 
 
 def check_time(header: EntryHeader, settings: TopicSettings, now_ms: int) -> None:

@@ -23,6 +23,7 @@ from typing import Any, NamedTuple
 from trilogue.broker.errors import (
     BrokerError,
     InvalidRecord,
+    InvalidTimestamp,
     NotServed,
     TooLarge,
     UnknownTopic,
@@ -41,6 +42,7 @@ from trilogue.gateway.session import Said
 from trilogue.gateway.stream import Close
 from trilogue.wire.kafka.errors import ErrorCode
 from trilogue.wire.kafka.produce import (
+    BatchIndexAndErrorMessage,
     PartitionProduceData,
     PartitionProduceResponse,
     ProduceRequest,
@@ -225,6 +227,11 @@ def _append(
 def _refuse(answer: PartitionProduceResponse, problem: BrokerError, version: int) -> None:
     answer.error_code = told(code_of(problem), version)
     answer.error_message = str(problem) or None
+    if isinstance(problem, InvalidRecord | InvalidTimestamp):
+        answer.record_errors = [
+            BatchIndexAndErrorMessage(batch_index=at, batch_index_error_message=why)
+            for at, why in problem.messages
+        ]
 
 
 async def _finish(
