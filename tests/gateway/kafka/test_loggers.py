@@ -51,6 +51,16 @@ async def test_a_level_is_changed_at_once_and_given_back():
         assert not rig.meta.state.settings
 
 
+@on_loop
+async def test_validation_alone_changes_no_level():
+    async with Rig() as rig:
+        before = logging.getLogger(STREAM).level
+        asked = change("1", (STREAM, SET, "ERROR"), kind=LOGGER, validate_only=True)
+
+        assert code(await rig.peer().ask(asked, 1)) == 0
+        assert logging.getLogger(STREAM).level == before
+
+
 REFUSED = {
     "level": (change("1", ("root", SET, "LOUD"), kind=LOGGER), 40),
     "no level": (change("1", ("root", SET, None), kind=LOGGER), 40),
