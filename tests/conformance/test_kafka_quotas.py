@@ -280,3 +280,22 @@ def test_a_greedy_client_waits_and_others_keep_their_rate(broker: Broker, addres
     assert max(report["waits_ms"]) > 100
     if broker.name != "kafka":
         assert report["sent"] * 1_000 < 1.2 * 1_000_000 * (1 + report["seconds"])
+
+
+def test_topics_made_too_fast_are_refused_until_later(address: str, topic: str):
+    """KIP-599: CreateTopics v6 and later hear THROTTLING_QUOTA_EXCEEDED."""
+    from kafka.admin import KafkaAdminClient
+    from kafka.admin import NewTopic as PythonTopic
+    from kafka.errors import ThrottlingQuotaExceededError
+
+    set_quota(address, "client-id", topic, "controller_mutation_rate", 2.0)
+    admin = KafkaAdminClient(bootstrap_servers=address, client_id=topic)
+    try:
+        admin.create_topics([PythonTopic(f"{topic}.1", 40, 1)])
+        with pytest.raises(ThrottlingQuotaExceededError):
+            admin.create_topics([PythonTopic(f"{topic}.2", 1, 1)])
+    finally:
+        admin.close()
+    told = AdminClient({"bootstrap.servers": address}).list_topics(timeout=DEADLINE).topics
+    assert f"{topic}.1" in told
+    assert f"{topic}.2" not in told
