@@ -106,7 +106,8 @@ class Fetch(Place):
     def __init__(self, call: Call, request: FetchRequest) -> None:
         super().__init__()
         self.ready = True  # to look, once at the head
-        self.waiting_bytes = PARTITION_BYTES * sum(len(each.partitions) for each in request.topics)
+        for each in request.topics:
+            self.waiting_bytes += PARTITION_BYTES * len(each.partitions)
         self._call = call
         self._request = request
         self._deadline = 0.0
@@ -166,14 +167,16 @@ class Fetch(Place):
         if self._looking is None:
             room = door.settings.unsent_bytes_max - door.unsent.size_bytes
             look = Look(self._call, self._request, max(ROOM_BYTES_MIN, room))
-            self._looking = look, begun.session.in_order()
-        look, wanted = self._looking
-        done = len(look.found)
-        share = wanted[done : done + max(1, TURN_WORK - session.spent)]
-        for each in share:
+            wanted = begun.session.in_order()
+        else:
+            look, wanted = self._looking
+        done, share = len(look.found), TURN_WORK - session.spent
+        is_all = not done and len(wanted) <= share
+        for each in wanted if is_all else wanted[done : done + max(1, share)]:
             look.read(each)
-        session.spent += len(share)
+        session.spent += len(look.found) - done
         if len(look.found) < len(wanted):
+            self._looking = look, wanted
             door.call_soon(self._look_on)
             return None
         self._looking = None
@@ -188,7 +191,7 @@ class Fetch(Place):
         """Know what is to be read; without a session that it names the answer is an error."""
         call = self._call
         door = call.door
-        now_s = door.loop.time()
+        now_s = door.loop.time() if self._request.session_epoch > 0 else 0.0
         begun = door.fetch_sessions.begin(door, self._request, call.version, now_s)
         if isinstance(begun, ErrorCode):
             self._answer = self._encode(FetchResponse(error_code=begun))
@@ -201,7 +204,8 @@ class Fetch(Place):
         committed = self._request.isolation_level == fetch_look.READ_COMMITTED
         if session.committed != committed:
             session.committed = committed
-            session.awake_all()
+            if not session.is_new:
+                session.awake_all()
         return begun
 
     def _overtaken(self) -> FetchResponse:
@@ -265,6 +269,7 @@ class Fetch(Place):
             look.urgent
             or look.size >= min(self._request.min_bytes, self._request.max_bytes)
             or (look.size > 0 and look.room < self._request.min_bytes)  # never as much at once
+            or not self._deadline
             or self._deadline <= self._call.door.loop.time()
             or (not look.readable and len(look.found) == len(self._begun.session.partitions))
         )

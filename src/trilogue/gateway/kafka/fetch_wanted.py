@@ -202,6 +202,8 @@ class Wants:
 
     def rest(self, found: list[tuple[Wanted, PartitionData]], *, committed: bool) -> None:
         """Let those that were looked at and have no more to say rest until their logs call."""
+        if self.is_new:
+            return
         for wanted, _ in found:
             if wanted.has_more_to_say(committed=committed):
                 self.dirty.add(wanted)
