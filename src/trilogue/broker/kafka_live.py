@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 ASSIGNORS = "uniform,range"
 PROTOCOLS = "classic,consumer"
 MINUTE_MS = 60_000
+WINDOWS = ("quota.window.num", "controller.quota.window.num")
+WINDOW_SECONDS = ("quota.window.size.seconds", "controller.quota.window.size.seconds")
 
 
 def live_values(settings: BrokerSettings, node_id: int) -> dict[str, Live]:
@@ -52,6 +54,8 @@ def live_values(settings: BrokerSettings, node_id: int) -> dict[str, Live]:
         "group.consumer.max.size": consumer.size_max,
         "group.consumer.assignors": ASSIGNORS,
         "group.consumer.migration.policy": migration,
+        **dict.fromkeys(WINDOWS, 1),  # a bucket that holds so much, instead of many short windows
+        **dict.fromkeys(WINDOW_SECONDS, max(1, round(settings.quota_burst_s))),
         "offsets.topic.replication.factor": 1,
         "transaction.state.log.replication.factor": 1,
         "transaction.state.log.min.isr": 1,

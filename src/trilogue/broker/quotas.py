@@ -21,7 +21,7 @@ remembers is still so.
 
 from __future__ import annotations
 
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
 from enum import Enum
 from ipaddress import ip_address
@@ -85,6 +85,8 @@ class Quotas:
         self.burst_s = burst_s
         self.generation = 0
         self.active = False
+        self.waits: Counter[Bound] = Counter()  # how often somebody was made to wait
+        self.waited_s: dict[Bound, float] = dict.fromkeys(Bound, 0.0)
         self._texts: dict[str, str] = {}
         self._rates: dict[Who, Rates] = {}
         self._known: OrderedDict[tuple[str, str], Meters] = OrderedDict()

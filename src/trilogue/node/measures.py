@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Literal
 
 from trilogue import __version__
+from trilogue.broker.quotas import OF_CLIENTS
 from trilogue.gateway.http.metrics import Histogram, Labels, Metric
 from trilogue.gateway.kafka import apis
 from trilogue.gateway.kafka.fetch_sessions import REFUSALS
@@ -123,6 +124,13 @@ class Measures:
         ):
             samples = [({"kind": value.lower()}, sessions.counts[value]) for value in values]
             yield Metric(f"{PREFIX}{name}_total", "counter", doc, samples)
+        quotas = door.quotas
+        for name, doc, counted in (
+            ("quota_waits", "Times that a client had to wait for its quota.", quotas.waits),
+            ("quota_wait_seconds", "How long clients had to wait for it.", quotas.waited_s),
+        ):
+            told = [({"kind": bound.value}, counted[bound]) for bound in OF_CLIENTS]
+            yield Metric(f"{PREFIX}kafka_{name}_total", "counter", doc, told)
         yield gauge("kafka_fetch_sessions", "Fetch sessions that are open.", len(sessions))
         yield gauge(
             "kafka_fetch_session_partitions",

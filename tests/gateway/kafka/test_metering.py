@@ -70,6 +70,9 @@ async def test_a_producer_is_told_to_wait_and_not_read_meanwhile(version):
         assert told[-1] == told[-2]
         assert times[-1] - times[-2] == pytest.approx(told[-1] / 1000, abs=0.005)
         assert len(rig.door.shapes) == 1
+        waits, waited_s = rig.broker.quotas.waits, rig.broker.quotas.waited_s
+        assert waits[Bound.PRODUCED] == sum(map(bool, told))
+        assert waited_s[Bound.PRODUCED] == pytest.approx(sum(told) / 1000, abs=0.01)
 
 
 @on_loop

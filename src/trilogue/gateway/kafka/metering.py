@@ -24,13 +24,13 @@ from typing import Any, TypeVar
 
 from trilogue.broker.errors import QuotaExceeded
 from trilogue.broker.meter import Meter
-from trilogue.broker.quotas import NO_METERS, Quotas
+from trilogue.broker.quotas import NO_METERS, Bound, Quotas
 from trilogue.gateway.stream import STOP_QUOTA, Stream
 
 T = TypeVar("T")
 
 WAIT_MIN_S = 0.001  # a smaller debt is left for the next request
-BYTES_WAIT_MAX_S = 10.0  # in one piece: clients give a request up after 30 s
+WAIT_MAX_S = 10.0  # in one piece: clients give a request up after 30 s
 WORK_WAIT_MAX_S = 1.0  # as in Kafka: sessions of groups live on these requests too
 NOT_BEGUN = -1.0
 
@@ -94,11 +94,11 @@ class Metering:
 
     def produced(self, size: int) -> None:
         """Count the bytes of a request that brings messages."""
-        self._use(self._meters.produced, size, BYTES_WAIT_MAX_S)
+        self._use(Bound.PRODUCED, self._meters.produced, size)
 
     def fetched(self, size: int) -> None:
         """Count the bytes of messages in an answer."""
-        self._use(self._meters.fetched, size, BYTES_WAIT_MAX_S)
+        self._use(Bound.FETCHED, self._meters.fetched, size)
 
     @property
     def room(self) -> int | None:
@@ -115,11 +115,11 @@ class Metering:
         if meter is None:
             return
         if not strict:
-            self._use(meter, count, BYTES_WAIT_MAX_S)
+            self._use(Bound.CHANGES, meter, count)
             return
         wait_s = meter.wait_s(self._loop.time())
         if wait_s >= WAIT_MIN_S:
-            self._wait(min(wait_s, BYTES_WAIT_MAX_S))
+            self._wait(Bound.CHANGES, wait_s)
             raise QuotaExceeded(f"too many changes of topics: again in {ceil(wait_s)} s")
         meter.take(count, self._loop.time())
 
@@ -144,17 +144,20 @@ class Metering:
         meter = self._meters.work
         if self._began_s >= 0 and meter is not None:
             now_s = self._cpu_s()
-            self._use(meter, now_s - self._began_s, WORK_WAIT_MAX_S)
+            self._use(Bound.WORK, meter, now_s - self._began_s)
             self._began_s = now_s
 
-    def _use(self, meter: Meter | None, amount: float, wait_max_s: float) -> None:
+    def _use(self, bound: Bound, meter: Meter | None, amount: float) -> None:
         if meter is None:
             return
         wait_s = meter.take(amount, self._loop.time())
         if wait_s >= WAIT_MIN_S:
-            self._wait(min(wait_s, wait_max_s))
+            self._wait(bound, wait_s)
 
-    def _wait(self, wait_s: float) -> None:
+    def _wait(self, bound: Bound, wait_s: float) -> None:
+        wait_s = min(wait_s, WORK_WAIT_MAX_S if bound is Bound.WORK else WAIT_MAX_S)
+        self._quotas.waits[bound] += 1
+        self._quotas.waited_s[bound] += wait_s
         until_s = self._loop.time() + wait_s
         if until_s <= self._until_s:
             return
