@@ -12,6 +12,7 @@ from trilogue.broker.consumer_group import Beat, Beaten, ConsumerGroupSettings
 from trilogue.broker.consumer_group_assignors import Parts
 from trilogue.broker.consumer_group_classic import MixedGroup, Shares
 from trilogue.broker.errors import BrokerError
+from trilogue.broker.group_members import GroupSettings
 from trilogue.broker.names import TopicName, parse_kafka
 from trilogue.broker.topic import Topic
 from trilogue.gateway.kafka.shares import SHARES
@@ -24,7 +25,7 @@ SESSION_S, REBALANCE_S = 45, 60
 class Room:
     """A broker with topics; members go by short names and beat for group g."""
 
-    def __init__(self, *, shares: Shares = SHARES, **settings) -> None:
+    def __init__(self, *, shares: Shares = SHARES, groups_max: int = 100, **settings) -> None:
         self.timers = FakeTimers()
         self.log = FakeLog()
         self.meta = MemoryMeta()
@@ -38,7 +39,10 @@ class Room:
             new_member_suffix=lambda: str(next(ids)),
             read_wishes=read_wishes,
             shares=shares,
-            settings=BrokerSettings(consumer_groups=ConsumerGroupSettings(**settings)),
+            settings=BrokerSettings(
+                groups=GroupSettings(groups_max=groups_max),
+                consumer_groups=ConsumerGroupSettings(**settings),
+            ),
         )
         self.broker.attach(self.log, self.log)
         self.topics: dict[str, Topic] = {}
