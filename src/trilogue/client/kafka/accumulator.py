@@ -74,9 +74,8 @@ class Queue:
 
     def take(self, identity: Identity, codec: int) -> Batch:
         """The first batch, ready to be sent."""
-        if self.renumber or (
-            self.identity.producer_id != identity.producer_id and not self.in_flight
-        ):
+        fresh = not self.in_flight and self.batches[0].sequence == NO_SEQUENCE
+        if self.renumber or (fresh and self.identity.producer_id != identity.producer_id):
             self._begin_anew(identity)
         batch = self.batches.popleft()
         if batch is self.open:
@@ -102,10 +101,10 @@ class Queue:
         for batch in self.batches:
             batch.sequence = NO_SEQUENCE
 
-    @property
-    def wants_new_identity(self) -> bool:
-        """Whether its producer id has no epoch left."""
-        return self.renumber and self.identity.epoch >= LAST_EPOCH
+    def has_used_up(self, identity: Identity) -> bool:
+        """Whether a producer id has no epoch left for it."""
+        used = self.renumber and self.identity.epoch >= LAST_EPOCH
+        return used and self.identity.producer_id == identity.producer_id
 
     def back(self, batch: Batch) -> None:
         """A batch that was under way is to be sent again, before all that come behind it."""

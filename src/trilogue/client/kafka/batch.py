@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
@@ -10,6 +11,7 @@ from trilogue.entry.entry import HEADER_SIZE, Codec, Record
 from trilogue.entry.kafka_batch import iter_records, seal
 from trilogue.entry.pack import RecordPacker
 
+log = logging.getLogger("trilogue.client.kafka")
 RECORD_OVERHEAD: Final = 21
 """Most bytes that a record takes beside key, value and headers: lengths, deltas, attributes."""
 HEADER_OVERHEAD: Final = 10
@@ -65,7 +67,7 @@ class Batch:
     __slots__ = (
         "_base_timestamp", "_futures", "_max_timestamp", "_packer", "_times", "attempts", "data",
         "due_at", "expires_at", "finished", "identity", "not_before", "partition", "place",
-        "sequence", "size", "topic",
+        "problem", "sequence", "size", "topic",
     )  # fmt: skip
 
     def __init__(self, topic: str, partition: int, due_at: float, expires_at: float) -> None:
@@ -77,6 +79,8 @@ class Batch:
         self.not_before = 0.0
         """When it may be sent again."""
         self.attempts = 0
+        self.problem: BaseException | None = None
+        """Why it was not stored the last time."""
         self.size = HEADER_SIZE
         """How large it may be before compression."""
         self.data: bytes | None = None
@@ -167,9 +171,14 @@ class Batch:
 
     def fail(self, problem: Exception) -> None:
         """It is not stored, or that is not known."""
+        log.warning(
+            "kafka.not-stored topic=%s partition=%d messages=%d problem=%s",
+            self.topic, self.partition, self.count, problem,
+        )  # fmt: skip
         for future in self._futures:
             if not future.done():
                 future.set_exception(problem)
+                future.exception()  # said above, once: nobody need look at all of them
         self._finish()
 
     def wait(self) -> asyncio.Future[None]:

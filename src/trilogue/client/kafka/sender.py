@@ -164,7 +164,7 @@ class Sender:
                 del self._ready[queue]  # whatever makes it ready says so, but time does not
                 if queue.batches and queue.batches[0].not_before > now:
                     self._paused[queue] = queue.batches[0].not_before
-            elif queue.wants_new_identity:
+            elif queue.has_used_up(self.identity):
                 self.identity = NOBODY
                 self._has_identity()
             else:
@@ -309,9 +309,11 @@ class Sender:
     ) -> None:
         node = self._nodes[number]
         node.in_flight -= 1
-        if answer.cancelled() or self._closed:
+        if answer.cancelled():
             return
         problem = answer.exception()
+        if self._closed:
+            return
         if problem is not None:
             self._lost(sent, problem)
             return
@@ -369,8 +371,9 @@ class Sender:
     def _again(self, queue: Queue, batch: Batch, problem: BaseException) -> None:
         """Send it again in a while, if there is time left."""
         now = self._loop.time()
+        batch.problem = problem
         if batch.expires_at <= now:
-            self._fail(queue, batch, _late(batch, problem))
+            self._fail(queue, batch, _late(batch))
             return
         pause = self._options.retry_pause_s * 2 ** min(batch.attempts - 1, 10)
         batch.not_before = now + min(pause, max(LONGEST_PAUSE_S, self._options.retry_pause_s))
@@ -455,6 +458,6 @@ class Sender:
                 connection.close()
 
 
-def _late(batch: Batch, problem: BaseException | None = None) -> TimedOut:
-    why = f": {problem}" if problem is not None else ""
+def _late(batch: Batch) -> TimedOut:
+    why = f": {batch.problem}" if batch.problem is not None else ""
     return TimedOut(f"not stored in time, {batch.topic}-{batch.partition}{why}")
