@@ -170,3 +170,53 @@ def test_a_rebalance_is_heard_through_the_front():
 
     with pytest.raises(RebalanceInProgress):
         room.groups.heartbeat("g", member_id, 1)
+
+
+# -- one group in the place of another
+
+
+def test_a_group_takes_the_place_of_one_without_members_which_ends():
+    room = Room()
+    assert isinstance(room.join(member_id_required=True).error, MemberIdRequired)
+    former = room.groups.find("g")
+    assert former is not None
+
+    room.groups.replace("g", room.groups.classic("g"))
+
+    assert former.state_name == "Dead"
+    assert room.timers.pending == 0
+    assert room.names == ["g"]
+
+
+def test_a_group_with_members_that_is_put_in_place_is_remembered_as_occupied():
+    room, other = Room(), Room()
+    other.member()
+    group = other.groups.find("g")
+    assert group is not None
+
+    room.groups.replace("g", group)
+
+    record = room.groups.records.get("g")
+    assert record is not None
+    assert (record.type, record.empty_since_ms) == ("classic", -1)
+
+
+def test_a_new_name_in_the_registry_needs_room_and_a_name():
+    room = Room(groups_max=1)
+    room.member()
+
+    with pytest.raises(GroupUnavailable):
+        room.groups.replace("h", room.groups.classic("h"))
+    with pytest.raises(InvalidGroupName):
+        room.groups.replace("", room.groups.classic(""))
+
+
+def test_who_speaks_as_a_member_after_a_restart_is_no_member():
+    room = Room()
+    room.groups.records.emptied("g", "classic", "consumer")
+
+    with pytest.raises(UnknownMember):
+        room.groups.check_commit("g", "before", 5)
+    with pytest.raises(IllegalGeneration):
+        room.groups.check_commit("never", "before", 5)
+    room.groups.check_commit("g", "", -1)

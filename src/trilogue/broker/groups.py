@@ -77,11 +77,15 @@ class Groups:
     def replace(self, name: str, group: AnyGroup) -> None:
         """Let this group stand under the name, whether there was one or not; positions stay.
 
-        The former group, if any, is dropped as it is: who converts it has taken what it needs.
+        A former group without members ends; one with members is dropped as it is, since who
+        converts it has taken what it needs.
         InvalidGroupName; GroupUnavailable when a new name finds no room.
         """
-        if name not in self._groups:
+        former = self._groups.get(name)
+        if former is None:
             self._make_room(name)
+        elif former.is_empty:
+            former.forget()
         self._groups[name] = group
         if group.is_empty:
             self._idle[name] = group
