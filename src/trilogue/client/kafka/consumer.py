@@ -234,17 +234,17 @@ class Consumer(Closing):
 
     def _take(self, limit: int) -> list[Message]:
         messages: list[Message] = []
-        had_room = True
+        freed = 0
         for held in self._fetcher.held.values():
             if not held.buffer or held.is_paused:
                 continue
-            was_full = held.buffered_bytes >= self.options.max_partition_bytes
+            before = held.buffered_bytes
             messages += held.take(limit - len(messages))
-            had_room = had_room and not was_full
+            freed += before - held.buffered_bytes
             self._given[held] = None
             if len(messages) >= limit:
                 break
-        if not had_room:
+        if freed and self._fetcher.idle:
             self._fetcher.changed()
         return messages
 

@@ -69,6 +69,8 @@ class Fetcher:
         self._loop = asyncio.get_running_loop()
         self.held: dict[Partition, Held] = {}
         """What is read now, in the order of serving."""
+        self.idle = 0
+        """How many nodes have nothing to be asked for now."""
         self._changed: dict[int, asyncio.Event] = {}
         self._sessions: dict[int, FetchSession] = {}
         self._learning: set[str] = set()
@@ -117,7 +119,11 @@ class Fetcher:
             event.clear()
             wanted, by_id = self._wanted(node)
             if not wanted:
-                await event.wait()
+                self.idle += 1
+                try:
+                    await event.wait()
+                finally:
+                    self.idle -= 1
                 continue
             try:
                 connection = await self._cluster.node(node, self._lane)
