@@ -21,8 +21,15 @@ def refusal(action: Callable[[], object]) -> str:
 def eventually(look: Callable[[], object], expected: object) -> None:
     """A real broker hears of what was changed from its controller a little later."""
     deadline = Deadline(f"{expected!r}")
-    while (seen := look()) != expected:
+    while (seen := attempt(look)) != expected:
         deadline.check(seen)
+
+
+def attempt(look: Callable[[], object]) -> object:
+    try:
+        return look()
+    except Exception as error:  # noqa: BLE001 (seven libraries, seven families of errors)
+        return error
 
 
 def by_number(told: object) -> dict[int, int]:
