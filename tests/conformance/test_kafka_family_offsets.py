@@ -38,6 +38,14 @@ def test_the_newest_record_is_found_by_its_time(address: str, topic: str, admin:
     assert admin.ask("newest", address, topic=topic, partition=0) == 1
 
 
+@pytest.mark.parametrize("admin", able("epoch_end"))
+def test_an_epoch_that_goes_on_ends_where_the_log_does(
+    address: str, filled: str, admin: Administrator
+):
+    """KIP-320. Others ask by themselves, when they find that they may have read what is gone."""
+    assert admin.ask("epoch_end", address, topic=filled, partition=1) == 5
+
+
 @pytest.mark.parametrize("admin", able("delete_records"))
 def test_the_first_records_are_taken_away(address: str, filled: str, admin: Administrator):
     told = admin.ask("delete_records", address, topic=filled, before={"0": 2, "1": -1})

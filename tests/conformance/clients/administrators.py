@@ -13,6 +13,7 @@
 | alter | resource, name, values, without | |
 | offsets | topic, at (earliest, latest, a time in ms) | partition -> offset |
 | newest | topic, partition | offset of the record with the largest time |
+| epoch_end | topic, partition | where the leader's epoch ends: the end of the log |
 | delete_records | topic, before: partition -> offset | partition -> first offset left |
 | cluster | | {id, controller, nodes: [[id, host, port]]} |
 | log_dirs | node | path -> {topic-partition -> bytes} |

@@ -213,8 +213,12 @@ func alter(ctx context.Context, client *kadm.Client, r *request) error {
 
 func offsets(ctx context.Context, client *kadm.Client, r *request) (any, error) {
 	if r.Do == "epoch_end" {
+		leaders, err := client.Metadata(ctx, r.Topic)
+		if err != nil {
+			return nil, err
+		}
 		asked := kadm.OffsetForLeaderEpochRequest{}
-		asked.Add(r.Topic, r.Partition, r.Epoch)
+		asked.Add(r.Topic, r.Partition, leaders.Topics[r.Topic].Partitions[r.Partition].LeaderEpoch)
 		told, err := client.OffsetForLeaderEpoch(ctx, asked)
 		if err == nil {
 			err = told[r.Topic][r.Partition].Err

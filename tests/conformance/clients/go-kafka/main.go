@@ -80,7 +80,6 @@ type request struct {
 	Nodes      []int32            `json:"nodes"`
 	Key        string             `json:"key"`
 	Value      *float64           `json:"value"`
-	Epoch      int32              `json:"epoch"`
 }
 
 // A member of a group, and what it was given.
