@@ -74,7 +74,10 @@ class Confluent:
             "topic.metadata.refresh.interval.ms": 1000,
             "check.crcs": True,
         }
-        return Consumer({**own, **(more or {})})
+        given = {**own, **(more or {})}
+        if given.get("group.protocol") == "consumer":  # the broker says these
+            del given["session.timeout.ms"], given["heartbeat.interval.ms"]
+        return Consumer(given)
 
 
 def as_read(message: Message) -> Read:

@@ -291,9 +291,11 @@ public class Driver {
 
     // --- members of groups: a consumer is one thread's at a time -----------------------------------
 
-    Object join(JsonNode r) {
+    Object join(JsonNode r) throws Exception {
         KafkaConsumer<byte[], byte[]> consumer = consumer(r);
-        if (has(r, "pattern")) {
+        if (has(r, "re2")) {
+            subscribeAtBroker(consumer, text(r, "re2"));
+        } else if (has(r, "pattern")) {
             Later.subscribe(consumer, text(r, "pattern"));
         } else {
             consumer.subscribe(texts(r, "topics"));
@@ -301,6 +303,14 @@ public class Driver {
         int handle = handles.incrementAndGet();
         members.put(handle, consumer);
         return handle;
+    }
+
+    /** A pattern that the broker looks up: clients from 4.0 on have it. */
+    static void subscribeAtBroker(KafkaConsumer<?, ?> consumer, String pattern) throws Exception {
+        Class<?> kind = Class.forName("org.apache.kafka.clients.consumer.SubscriptionPattern");
+        KafkaConsumer.class
+                .getMethod("subscribe", kind)
+                .invoke(consumer, kind.getConstructor(String.class).newInstance(pattern));
     }
 
     KafkaConsumer<byte[], byte[]> member(JsonNode r) {
