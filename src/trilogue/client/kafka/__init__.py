@@ -2,58 +2,82 @@
 
 from __future__ import annotations
 
-from trilogue.client.kafka.admin import (
-    Admin,
-    Change,
-    ClusterDescription,
-    CreatedTopic,
-    GroupDescription,
-    GroupListing,
-    GroupOffset,
-    LogDir,
-    MemberDescription,
-    NewTopic,
-    Operation,
-    PartitionDescription,
-    ReplicaSize,
-    Resource,
-    ResourceType,
-    Setting,
-    SettingType,
-    Source,
-    Synonym,
-    TopicDescription,
-    TopicListing,
-)
-from trilogue.client.kafka.assignors import Assignor
-from trilogue.client.kafka.batch import Sent
-from trilogue.client.kafka.client import KafkaClient
-from trilogue.client.kafka.consumer import Consumer
-from trilogue.client.kafka.errors import (
-    ClosedError,
-    KafkaError,
-    MessageTooLarge,
-    NoPosition,
-    OffsetOutOfRange,
-    QueueFull,
-    TimedOut,
-)
-from trilogue.client.kafka.message import BadRecords, Message
-from trilogue.client.kafka.options import Acks, Compression, GroupProtocol, Hashing, WhenFull
-from trilogue.client.kafka.producer import Producer
-from trilogue.client.kafka.shapes import (
-    EARLIEST,
-    EARLIEST_LOCAL,
-    LATEST,
-    LATEST_TIERED,
-    MAX_TIMESTAMP,
-    READ_COMMITTED,
-    READ_UNCOMMITTED,
-    Node,
-    OffsetAt,
-    Partition,
-    granted,
-)
+from typing import TYPE_CHECKING
+
+from trilogue.client.lazy import late
+
+if TYPE_CHECKING:
+    from trilogue.client.kafka.admin import (
+        Admin,
+        Change,
+        ClusterDescription,
+        CreatedTopic,
+        GroupDescription,
+        GroupListing,
+        GroupOffset,
+        LogDir,
+        MemberDescription,
+        NewTopic,
+        Operation,
+        PartitionDescription,
+        ReplicaSize,
+        Resource,
+        ResourceType,
+        Setting,
+        SettingType,
+        Source,
+        Synonym,
+        TopicDescription,
+        TopicListing,
+    )
+    from trilogue.client.kafka.assignors import (
+        Assignor,
+    )
+    from trilogue.client.kafka.batch import (
+        Sent,
+    )
+    from trilogue.client.kafka.client import (
+        KafkaClient,
+    )
+    from trilogue.client.kafka.consumer import (
+        Consumer,
+    )
+    from trilogue.client.kafka.errors import (
+        ClosedError,
+        KafkaError,
+        MessageTooLarge,
+        NoPosition,
+        OffsetOutOfRange,
+        QueueFull,
+        TimedOut,
+    )
+    from trilogue.client.kafka.message import (
+        BadRecords,
+        Message,
+    )
+    from trilogue.client.kafka.options import (
+        Acks,
+        Compression,
+        GroupProtocol,
+        Hashing,
+        WhenFull,
+    )
+    from trilogue.client.kafka.producer import (
+        Producer,
+    )
+    from trilogue.client.kafka.shapes import (
+        EARLIEST,
+        EARLIEST_LOCAL,
+        LATEST,
+        LATEST_TIERED,
+        MAX_TIMESTAMP,
+        READ_COMMITTED,
+        READ_UNCOMMITTED,
+        Node,
+        OffsetAt,
+        Partition,
+        granted,
+    )
 
 __all__ = [
     "EARLIEST",
@@ -108,3 +132,70 @@ __all__ = [
     "WhenFull",
     "granted",
 ]
+
+__getattr__ = late(
+    __name__,
+    {
+        "admin": (
+            "Admin",
+            "Change",
+            "ClusterDescription",
+            "CreatedTopic",
+            "GroupDescription",
+            "GroupListing",
+            "GroupOffset",
+            "LogDir",
+            "MemberDescription",
+            "NewTopic",
+            "Operation",
+            "PartitionDescription",
+            "ReplicaSize",
+            "Resource",
+            "ResourceType",
+            "Setting",
+            "SettingType",
+            "Source",
+            "Synonym",
+            "TopicDescription",
+            "TopicListing",
+        ),
+        "assignors": ("Assignor",),
+        "batch": ("Sent",),
+        "client": ("KafkaClient",),
+        "consumer": ("Consumer",),
+        "errors": (
+            "ClosedError",
+            "KafkaError",
+            "MessageTooLarge",
+            "NoPosition",
+            "OffsetOutOfRange",
+            "QueueFull",
+            "TimedOut",
+        ),
+        "message": (
+            "BadRecords",
+            "Message",
+        ),
+        "options": (
+            "Acks",
+            "Compression",
+            "GroupProtocol",
+            "Hashing",
+            "WhenFull",
+        ),
+        "producer": ("Producer",),
+        "shapes": (
+            "EARLIEST",
+            "EARLIEST_LOCAL",
+            "LATEST",
+            "LATEST_TIERED",
+            "MAX_TIMESTAMP",
+            "Node",
+            "OffsetAt",
+            "Partition",
+            "READ_COMMITTED",
+            "READ_UNCOMMITTED",
+            "granted",
+        ),
+    },
+)

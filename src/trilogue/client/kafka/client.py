@@ -13,18 +13,21 @@ import itertools
 import random
 import time
 from collections.abc import Callable
-from typing import Any, Final, TypeVar
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from trilogue.client.closing import Closing
-from trilogue.client.kafka.admin import Admin
 from trilogue.client.kafka.cluster import KafkaCluster
-from trilogue.client.kafka.consumer import Consumer, Listener
 from trilogue.client.kafka.errors import ClosedError
 from trilogue.client.kafka.options import ClientOptions, ConsumerOptions, ProducerOptions
-from trilogue.client.kafka.producer import Producer
+
+if TYPE_CHECKING:
+    from trilogue.client.kafka.admin import Admin
+    from trilogue.client.kafka.consumer import Consumer, Listener
+    from trilogue.client.kafka.producer import Producer
 
 LOOK_THROUGH: Final = 64
-Made = TypeVar("Made", Producer, Consumer)
+Made = TypeVar("Made", "Producer", "Consumer")
 
 
 class KafkaClient(Closing):
@@ -51,10 +54,18 @@ class KafkaClient(Closing):
         self._made: list[Producer | Consumer] = []
         self._look_through = LOOK_THROUGH
         self._closed = False
-        self.admin = Admin(self._cluster)
+
+    @cached_property
+    def admin(self) -> Admin:
+        """All administrative requests; loaded when they are first wanted."""
+        from trilogue.client.kafka.admin.whole import Admin
+
+        return Admin(self._cluster)
 
     async def producer(self, **options: Any) -> Producer:
         """Make a producer. Options: see `ProducerOptions`."""
+        from trilogue.client.kafka.producer import Producer
+
         self._check()
         chosen = ProducerOptions(**options)
         lane = f"producer-{next(self._numbers)}"
@@ -74,10 +85,13 @@ class KafkaClient(Closing):
         What is called when partitions come and go gets the list of them, and may be a coroutine
         function. Options: see `ConsumerOptions`.
         """
+        from trilogue.client.kafka.admin.offsets import Offsets
+        from trilogue.client.kafka.consumer import Consumer
+
         self._check()
         chosen = ConsumerOptions(**options)
         made = Consumer(
-            self._cluster, self.admin, chosen, f"consumer-{next(self._numbers)}",
+            self._cluster, Offsets(self._cluster), chosen, f"consumer-{next(self._numbers)}",
             on_assigned=on_assigned, on_revoked=on_revoked, on_lost=on_lost,
         )  # fmt: skip
         try:

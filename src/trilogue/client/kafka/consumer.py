@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from trilogue.client.closing import Closing
 from trilogue.client.errors import ClientError
-from trilogue.client.kafka.admin import Admin
+from trilogue.client.kafka.admin.offsets import Offsets as Asked
 from trilogue.client.kafka.admin.shapes import GroupOffset
 from trilogue.client.kafka.cluster import KafkaCluster
 from trilogue.client.kafka.committing import Committing, Identity
@@ -24,9 +24,11 @@ from trilogue.client.kafka.errors import ClosedError, KafkaError
 from trilogue.client.kafka.fetcher import Fetcher
 from trilogue.client.kafka.held import NO_OFFSET, Held
 from trilogue.client.kafka.locating import Locating
-from trilogue.client.kafka.membership import Membership
+from trilogue.client.kafka.member import GroupMember
+from trilogue.client.kafka.membership import ClassicMember
 from trilogue.client.kafka.message import Message
-from trilogue.client.kafka.options import ConsumerOptions
+from trilogue.client.kafka.options import ConsumerOptions, GroupProtocol
+from trilogue.client.kafka.server_membership import ConsumerMember
 from trilogue.client.kafka.shapes import OffsetAt, Partition, granted
 from trilogue.client.tasks import Tasks
 
@@ -43,7 +45,7 @@ class Consumer(Closing):
     def __init__(
         self,
         cluster: KafkaCluster,
-        admin: Admin,
+        admin: Asked,
         options: ConsumerOptions,
         lane: str,
         *,
@@ -80,7 +82,7 @@ class Consumer(Closing):
         self._committing = (
             Committing(cluster, options.group, f"{lane}-group") if options.group else None
         )
-        self._membership: Membership | None = None
+        self._membership: GroupMember | None = None
         self._locating = Locating(
             cluster, options, self._committing, self._fetcher.held,
             found=self._located, failed=self.failed, identity=lambda: None,
@@ -126,7 +128,10 @@ class Consumer(Closing):
         if self._pattern is not None:
             await self._match()
         if self._membership is None:
-            self._membership = Membership(self._cluster, self.options, self._committing, self)
+            kind = (
+                ClassicMember if self.options.protocol is GroupProtocol.CLASSIC else ConsumerMember
+            )
+            self._membership = kind(self._cluster, self.options, self._committing, self)
             self._tasks.spawn(self._membership.run())
             self._fresh = self._tasks.spawn(self._look_again())
         else:
@@ -358,7 +363,7 @@ class Consumer(Closing):
                 for one, what in offsets.items()
             }
         if told:
-            await group.commit(told, self._identity, total_s=self._cluster.timeout_s)
+            await group.commit(told, lambda: self._identity, total_s=self._cluster.timeout_s)
 
     def _positions(
         self, where: Callable[[Held], int], some: frozenset[Partition] | None = None
@@ -387,7 +392,7 @@ class Consumer(Closing):
             now = self._positions(lambda held: held.consumed)
             if now and now != told:
                 with suppress(ClientError):  # it is told again, or lost with its partitions
-                    await self._group().commit(now, self._identity, total_s=every_s)
+                    await self._group().commit(now, lambda: self._identity, total_s=every_s)
                     told = now
 
     # As the membership sees it.
@@ -424,7 +429,7 @@ class Consumer(Closing):
                 told = self._positions(lambda held: held.position, partitions)
                 if told:
                     total_s = self.options.heartbeat_s
-                    await self._committing.commit(told, self._identity, total_s=total_s)
+                    await self._committing.commit(told, lambda: self._identity, total_s=total_s)
         await self._tell(on_lost if lost else on_revoked, partitions)
         for one in partitions:
             self._drop(one)

@@ -6,44 +6,36 @@ Requests about many things answer for each of them: its outcome, or the KafkaErr
 
 from __future__ import annotations
 
-from trilogue.client.kafka.admin.configs import Configs
-from trilogue.client.kafka.admin.nodes import Nodes
-from trilogue.client.kafka.admin.offsets import Offsets
-from trilogue.client.kafka.admin.positions import Positions
-from trilogue.client.kafka.admin.shapes import (
-    Change,
-    ClusterDescription,
-    CreatedTopic,
-    GroupDescription,
-    GroupListing,
-    GroupOffset,
-    LogDir,
-    MemberDescription,
-    NewTopic,
-    Operation,
-    PartitionDescription,
-    ReplicaSize,
-    Resource,
-    ResourceType,
-    Setting,
-    SettingType,
-    Source,
-    Synonym,
-    TopicDescription,
-    TopicListing,
-)
-from trilogue.client.kafka.admin.topics import Topics
-from trilogue.client.kafka.cluster import KafkaCluster
-from trilogue.client.kafka.coordinators import Coordinators
+from typing import TYPE_CHECKING
 
+from trilogue.client.lazy import late
 
-class Admin(Topics, Configs, Positions, Offsets, Nodes):
-    """All administrative requests; `KafkaClient.admin` is one."""
-
-    def __init__(self, cluster: KafkaCluster) -> None:
-        super().__init__(cluster)
-        self._coordinators = Coordinators(cluster)
-
+if TYPE_CHECKING:
+    from trilogue.client.kafka.admin.shapes import (
+        Change,
+        ClusterDescription,
+        CreatedTopic,
+        GroupDescription,
+        GroupListing,
+        GroupOffset,
+        LogDir,
+        MemberDescription,
+        NewTopic,
+        Operation,
+        PartitionDescription,
+        ReplicaSize,
+        Resource,
+        ResourceType,
+        Setting,
+        SettingType,
+        Source,
+        Synonym,
+        TopicDescription,
+        TopicListing,
+    )
+    from trilogue.client.kafka.admin.whole import (
+        Admin,
+    )
 
 __all__ = [
     "Admin",
@@ -68,3 +60,32 @@ __all__ = [
     "TopicDescription",
     "TopicListing",
 ]
+
+__getattr__ = late(
+    __name__,
+    {
+        "shapes": (
+            "Change",
+            "ClusterDescription",
+            "CreatedTopic",
+            "GroupDescription",
+            "GroupListing",
+            "GroupOffset",
+            "LogDir",
+            "MemberDescription",
+            "NewTopic",
+            "Operation",
+            "PartitionDescription",
+            "ReplicaSize",
+            "Resource",
+            "ResourceType",
+            "Setting",
+            "SettingType",
+            "Source",
+            "Synonym",
+            "TopicDescription",
+            "TopicListing",
+        ),
+        "whole": ("Admin",),
+    },
+)
