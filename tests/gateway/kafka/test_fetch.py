@@ -342,6 +342,36 @@ async def test_an_offset_inside_a_batch_gets_the_batch_that_holds_it():
         assert bases(found.records) == [0]
 
 
+@pytest.mark.parametrize("version", [11, 12, 17])
+@on_loop
+async def test_no_replica_is_better_for_any_rack(version):
+    """KIP-392: there is one node, and it says so."""
+    async with Rig() as rig:
+        topic = rig.topic("t")
+        await fill(rig, "t", "a")
+        asked = fetch("t", 0, topic_id=topic.topic_id)
+        asked.rack_id = "elsewhere"
+
+        (found,) = partitions(await rig.peer().ask(asked, version))
+
+        assert (found.preferred_read_replica, bases(found.records)) == (-1, [0])
+
+
+@on_loop
+async def test_less_than_min_bytes_is_enough_when_no_more_fits():
+    """A client whose max_bytes are below its min_bytes would wait each time."""
+    async with Rig() as rig:
+        rig.topic("t")
+        await fill(rig, "t", "a" * 100, "b" * 100)
+        begin = rig.loop.time()
+
+        asked = fetch("t", 0, min_bytes=10_000, max_bytes=150, max_wait_ms=60_000)
+        (found,) = partitions(await rig.peer().ask(asked, 11))
+
+        assert bases(found.records) == [0]
+        assert rig.loop.time() - begin < 0.01
+
+
 # ---- errors
 
 
