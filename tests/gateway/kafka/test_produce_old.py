@@ -167,6 +167,24 @@ def send_together(peer: Peer, *sent: bytes, acks: int = -1) -> None:
 
 
 @on_loop
+async def test_many_parts_of_one_request_do_not_keep_the_loop_or_the_executor():
+    """A few on the loop, the others in runs, between which others have their turn."""
+    async with Rig() as rig:
+        topic = rig.topic("t", partitions=40)
+        parts = [
+            PartitionProduceData(index=index, records=message(bytes(4_000))) for index in range(40)
+        ]
+        data = [TopicProduceData(name="t", partition_data=parts)]
+
+        asked = ProduceRequest(acks=-1, timeout_ms=1000, topic_data=data)
+        (answer,) = (await rig.peer().ask(asked, 2)).responses
+
+        assert {each.error_code for each in answer.partition_responses} == {0}
+        assert [len(stored(rig, topic, index)) for index in range(40)] == [1] * 40
+        assert rig.executor.runs == 3  # 36 parts of 4 KiB
+
+
+@on_loop
 async def test_requests_behind_a_large_one_wait_so_that_the_order_stays():
     async with Rig() as rig:
         topic = rig.topic("t")

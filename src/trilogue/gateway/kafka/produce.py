@@ -16,7 +16,8 @@ prepared in the executor; the connection takes no other request meanwhile, so th
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Iterator
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -56,8 +57,11 @@ IDS_SINCE, ZSTD_SINCE = 13, 7
 SETS_UNTIL = 2  # the last version that carries message sets
 STORAGE_ERROR_SINCE = 4  # versions before know no error of storage
 CODEC_AT, CODEC_MASK = 22, 7  # in a batch
-# What is looked into on the loop: bytes as sent, and at most so many of it decompressed.
-ON_LOOP, UNPACKED_ON_LOOP = 16 << 10, 32 << 10
+# What is looked into on the loop: parts of a request, bytes of one as sent, and decompressed; fewer
+# where they may have to be compressed. The rest is for the executor, about so many bytes at once.
+PARTS_ON_LOOP = 4
+ON_LOOP, UNPACKED_ON_LOOP, PACKED_ON_LOOP = 8 << 10, 16 << 10, 4 << 10
+AT_ONCE = 64 << 10
 
 
 class Later(NamedTuple):
@@ -69,12 +73,14 @@ class Later(NamedTuple):
     answer: PartitionProduceResponse
 
 
-class Asked(NamedTuple):
+@dataclass(slots=True)
+class Asked:
     """What is the same for all parts of a request, and those of them that have to wait."""
 
     version: int
     now_ms: int
     later: list[Later]
+    looked_into: int = 0  # parts, on the loop
 
 
 Answer = Durable | ProduceResponse | None | Coroutine[Any, Any, ProduceResponse | Said]
@@ -197,15 +203,17 @@ def _partition(asked: Asked, topic: Topic, data: PartitionProduceData) -> Partit
 
 def _prepared_here(asked: Asked, partition: Partition, records: memoryview) -> Prepared | None:
     """What comes of a small batch; None: it is too much for the loop."""
-    if len(records) > ON_LOOP:
+    if len(records) > ON_LOOP or asked.looked_into >= PARTS_ON_LOOP:
         return None
+    asked.looked_into += 1
+    packs = partition.settings.compression is not None
     try:
         return prepare(
             records,
             partition.settings,
             now_ms=asked.now_ms,
             is_old=asked.version <= SETS_UNTIL,
-            limit=UNPACKED_ON_LOOP,
+            limit=PACKED_ON_LOOP if packs else UNPACKED_ON_LOOP,
         )
     except TooLarge:
         return None
@@ -239,15 +247,16 @@ async def _finish(
 ) -> ProduceResponse | Said:
     """Prepare what was too much for the loop, append it, wait for the commit."""
     door = call.door
-    outcomes = await door.loop.run_in_executor(door.executor, _prepare, asked)
-    for (partition, records, _, answer), outcome in zip(asked.later, outcomes, strict=True):
-        if isinstance(outcome, BrokerError):
-            _refuse(answer, outcome, asked.version)
-            continue
-        try:
-            _append(asked, partition, memoryview(records), outcome, answer)
-        except BrokerError as problem:
-            _refuse(answer, problem, asked.version)
+    for parts in _shares(asked.later):
+        outcomes = await door.loop.run_in_executor(door.executor, _prepare, asked, parts)
+        for (partition, records, _, answer), outcome in zip(parts, outcomes, strict=True):
+            if isinstance(outcome, BrokerError):
+                _refuse(answer, outcome, asked.version)
+                continue
+            try:
+                _append(asked, partition, memoryview(records), outcome, answer)
+            except BrokerError as problem:
+                _refuse(answer, problem, asked.version)
     if acks == NO_ANSWER:
         _close_on_error(response)
         return Said([])
@@ -270,11 +279,24 @@ async def _committed(door: Shared) -> BaseException | None:
     return await committed
 
 
-def _prepare(asked: Asked) -> list[Prepared | BrokerError]:
+def _shares(later: list[Later]) -> Iterator[list[Later]]:
+    """Parts in runs of about AT_ONCE bytes: others want the executor, too."""
+    share: list[Later] = []
+    size = 0
+    for each in later:
+        if share and size + len(each.records) > AT_ONCE:
+            yield share
+            share, size = [], 0
+        share.append(each)
+        size += len(each.records)
+    yield share
+
+
+def _prepare(asked: Asked, parts: list[Later]) -> list[Prepared | BrokerError]:
     """In the executor: each part with its own outcome."""
     found: list[Prepared | BrokerError] = []
     is_old = asked.version <= SETS_UNTIL
-    for _, records, settings, _ in asked.later:
+    for _, records, settings, _ in parts:
         view = memoryview(records)
         try:
             found.append(prepare(view, settings, now_ms=asked.now_ms, is_old=is_old))
