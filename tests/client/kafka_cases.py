@@ -22,6 +22,7 @@ from trilogue.client.kafka import (
     Assignor,
     Compression,
     Consumer,
+    GroupProtocol,
     Hashing,
     KafkaClient,
     KafkaError,
@@ -31,6 +32,7 @@ from trilogue.client.kafka import (
     Partition,
     Producer,
     Sent,
+    granted,
 )
 from trilogue.wire.kafka.errors import ErrorCode
 
@@ -261,13 +263,13 @@ async def what_was_dealt_with_is_committed_by_itself(service: Service) -> None:
         assert [one.offset for one in at_the_end.values()] == [5]
 
 
-async def share(service: Service, *assignors: Assignor) -> list[tuple[str, list[Partition]]]:
+async def share(service: Service, **more: Any) -> list[tuple[str, list[Partition]]]:
     """Two members share, one goes, the other has it all; what the first was told of it."""
     told: list[tuple[str, list[Partition]]] = []
     async with service.made(4) as client:
         producer = await client.producer(batch_bytes=100)
         await numbers(producer, service.topic, 50)
-        options = {**FROM_START, "group": service.topic, "assignors": assignors}
+        options = {**FROM_START, "group": service.topic, **more}
         first = await client.consumer(
             service.topic, **options,
             on_assigned=lambda some: told.append(("+", some)),
@@ -295,7 +297,7 @@ async def share(service: Service, *assignors: Assignor) -> list[tuple[str, list[
 
 @case
 async def members_share_and_give_everything_up_before(service: Service) -> None:
-    told = await share(service, Assignor.RANGE, Assignor.COOPERATIVE_STICKY)
+    told = await share(service)
 
     kinds = [(kind, len(some)) for kind, some in told]
     assert kinds == [("+", 4), ("-", 4), ("+", 2), ("-", 2), ("+", 4), ("-", 4)]
@@ -304,7 +306,31 @@ async def members_share_and_give_everything_up_before(service: Service) -> None:
 @case
 async def members_share_and_keep_what_they_may(service: Service) -> None:
     """KIP-429: only what another member gets is given up."""
-    told = await share(service, Assignor.COOPERATIVE_STICKY)
+    told = await share(service, assignors=(Assignor.COOPERATIVE_STICKY,))
+
+    kinds = [(kind, len(some)) for kind, some in told if some]
+    assert kinds == [("+", 4), ("-", 2), ("+", 2), ("-", 4)]
+
+
+@case
+async def members_share_what_the_server_says(service: Service) -> None:
+    """KIP-848: where the server knows it."""
+    server = GroupProtocol.CONSUMER
+    async with service.made() as client:
+        trial = await client.consumer(service.topic, group=service.topic, protocol=server)
+        try:
+            await until(lambda: bool(trial.assignment), trial)
+        except KafkaError as refused:
+            if refused.error is not ErrorCode.UNSUPPORTED_VERSION:
+                raise
+            pytest.skip("the server does not share partitions out")
+        described = granted(await client.admin.describe_groups([service.topic]))[service.topic]
+        assert (described.type, described.state) == ("consumer", "Stable")
+        assert described.members[0].assignment == (Partition(service.topic, 0),)
+        await trial.close()
+        await client.admin.delete_topic(service.topic)
+    another = Service(service.address, f"{service.topic}.shared")
+    told = await share(another, protocol=server)
 
     kinds = [(kind, len(some)) for kind, some in told if some]
     assert kinds == [("+", 4), ("-", 2), ("+", 2), ("-", 4)]

@@ -32,6 +32,7 @@ COORDINATOR_MOVED: Final = frozenset(
 )
 PASSES: Final = COORDINATOR_MOVED | {
     ErrorCode.UNSTABLE_OFFSET_COMMIT,
+    ErrorCode.STALE_MEMBER_EPOCH,
     ErrorCode.REQUEST_TIMED_OUT,
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
 }
@@ -72,10 +73,17 @@ class Committing:
             connection.close()
 
     async def commit(
-        self, offsets: Mapping[Partition, GroupOffset], identity: Identity, *, total_s: float
+        self,
+        offsets: Mapping[Partition, GroupOffset],
+        identity: Callable[[], Identity],
+        *,
+        total_s: float,
     ) -> None:
-        """Tell where the group is; KafkaError where that may not, or need not, be told."""
-        await self._again(lambda: self._commit_once(offsets, identity), total_s)
+        """Tell where the group is; KafkaError where that may not, or need not, be told.
+
+        `identity` says who we are by now: epochs of KIP-848 change under way.
+        """
+        await self._again(lambda: self._commit_once(offsets, identity()), total_s)
 
     async def _again(self, work: Callable[[], Awaitable[Result]], total_s: float) -> Result:
         """Ask the coordinator until it answers, for some time."""

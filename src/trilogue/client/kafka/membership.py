@@ -1,26 +1,19 @@
-"""Membership of a classic group: join, sync, heartbeats, leaving; the leader shares partitions out.
-
-One task does it all, beside the application, which is asked before anything is taken from it: that
-happens only while it waits for messages (or comes for more), so that whatever it was given before
-has been dealt with, and its positions can be told. A server waits for that as long as the longest
-time between two polls (`max_poll_s`, which is the rebalance timeout); who takes longer is out.
-"""
+"""Membership of a classic group: join, sync, heartbeats, leaving; its leader shares out."""
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Mapping
-from typing import Any, Final, Protocol
+from collections.abc import Iterable, Mapping
+from typing import Final
 
-from trilogue.client.errors import ClientError, ConnectionLost
+from trilogue.client.errors import ClientError
 from trilogue.client.kafka import assignors
 from trilogue.client.kafka.assignors import Assignor, Member
 from trilogue.client.kafka.cluster import KafkaCluster
-from trilogue.client.kafka.committing import COORDINATOR_MOVED, Committing, Identity
-from trilogue.client.kafka.errors import KafkaError, refuse
+from trilogue.client.kafka.committing import Committing
+from trilogue.client.kafka.errors import refuse
+from trilogue.client.kafka.member import GroupMember, Reader
 from trilogue.client.kafka.options import ConsumerOptions
 from trilogue.client.kafka.shapes import Partition, by_topic
-from trilogue.wire.errors import WireError
 from trilogue.wire.kafka.errors import ErrorCode
 from trilogue.wire.kafka.groups import (
     HeartbeatRequest,
@@ -52,51 +45,13 @@ NO_GENERATION: Final = -1
 SLACK_S: Final = 5.0
 """How much longer than it may take a rebalance is waited for."""
 GENERATION_SIZE: Final = 4
-OUT: Final = frozenset({ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION})
-FOR_GOOD: Final = frozenset(
-    {
-        ErrorCode.FENCED_INSTANCE_ID,
-        ErrorCode.INCONSISTENT_GROUP_PROTOCOL,
-        ErrorCode.INVALID_GROUP_ID,
-        ErrorCode.INVALID_SESSION_TIMEOUT,
-        ErrorCode.GROUP_AUTHORIZATION_FAILED,
-        ErrorCode.TOPIC_AUTHORIZATION_FAILED,
-        ErrorCode.GROUP_MAX_SIZE_REACHED,
-        ErrorCode.UNSUPPORTED_VERSION,
-    }
-)
 
 
-class Reader(Protocol):
-    """The consumer, as its membership sees it."""
-
-    topics: frozenset[str]
-
-    @property
-    def assignment(self) -> frozenset[Partition]:
-        """What it reads now."""
-
-    async def pause_for_rebalance(self, wake_s: float) -> bool:
-        """Wait until the application is done with what it has, at most so long; whether it is."""
-
-    async def give_up(self, partitions: frozenset[Partition], *, lost: bool) -> None:
-        """Read these no more; where they are not lost, positions are told before."""
-
-    async def take_up(self, partitions: frozenset[Partition]) -> None:
-        """Read these, too."""
-
-    def resume_after_rebalance(self) -> None:
-        """The application may go on."""
-
-    def failed(self, problem: Exception) -> None:
-        """Tell the application."""
-
-    def is_too_slow(self) -> bool:
-        """Whether the application has not come for more for too long."""
-
-
-class Membership:
+class ClassicMember(GroupMember):
     """One member of a classic group."""
+
+    FENCED = frozenset({ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION})
+    COME_AGAIN = frozenset({ErrorCode.REBALANCE_IN_PROGRESS, ErrorCode.MEMBER_ID_REQUIRED})
 
     def __init__(
         self,
@@ -105,40 +60,15 @@ class Membership:
         committing: Committing,
         reader: Reader,
     ) -> None:
-        self._cluster = cluster
-        self._options = options
-        self._committing = committing
-        self._reader = reader
-        self._loop = asyncio.get_running_loop()
-        self.member_id = ""
-        self.generation = NO_GENERATION
-        self.is_leader = False
+        super().__init__(cluster, options, committing, reader)
         self._must_join = True
-        self._is_out = False
-        self._changed = asyncio.Event()
         self._counts: dict[str, int] = {}
         """As leader: the partitions that were shared out, by topic."""
-
-    @property
-    def identity(self) -> Identity:
-        """Who commits."""
-        return Identity(self.member_id, self.generation, self._options.instance_id)
-
-    @property
-    def is_stable(self) -> bool:
-        """Whether it has its share."""
-        return self.generation != NO_GENERATION and not self._must_join
 
     def rejoin(self) -> None:
         """Join again: something has changed."""
         self._must_join = True
         self._changed.set()
-
-    def came_back(self) -> None:
-        """The application polls again, after we had left because it did not."""
-        if self._is_out:
-            self._is_out = False
-            self._changed.set()
 
     def topics_changed(self, counts: Mapping[str, int]) -> None:
         """Topics have so many partitions now: a leader shares them out again."""
@@ -152,72 +82,20 @@ class Membership:
         """As leader: all topics that the group reads."""
         return set(self._counts) if self.is_leader else set()
 
-    async def run(self) -> None:
-        """Be a member until cancelled."""
-        while True:
-            try:
-                if self._is_out:
-                    await self._changed.wait()
-                    self._changed.clear()
-                    continue
-                if self._must_join:
-                    await self._join_and_sync()
-                else:
-                    await self._wait_and_beat()
-            except ConnectionLost:
-                self._committing.moved()
-                await asyncio.sleep(self._options.retry_pause_s)
-            except KafkaError as problem:
-                await self._met(problem)
-            except (ClientError, WireError) as problem:
-                self._reader.failed(problem)
-                await asyncio.sleep(1.0)
+    async def _step(self) -> None:
+        if self._must_join:
+            await self._join_and_sync()
+        elif not await self._pause(self._options.heartbeat_s):
+            await self._beat()
 
-    async def _met(self, problem: KafkaError) -> None:
-        """A coordinator said no."""
-        error = problem.error
-        if error in COORDINATOR_MOVED:
-            self._committing.moved()
-        elif error is ErrorCode.REBALANCE_IN_PROGRESS:
-            self._must_join = True
-            return
-        elif error is ErrorCode.MEMBER_ID_REQUIRED:
-            return  # joins again with the id it was given
-        elif error in OUT:
-            await self._out(keep_id=error is ErrorCode.ILLEGAL_GENERATION)
-            return
-        elif error in FOR_GOOD or not problem.retriable:
-            await self._out(keep_id=False)
-            self._reader.failed(problem)
-            self._is_out = True
-            return
-        await asyncio.sleep(self._options.retry_pause_s)
+    def _again(self) -> None:
+        self._must_join = True  # with the id it was given, where one is required
 
     async def _out(self, *, keep_id: bool) -> None:
-        """The group goes on without us: what we had is others' by now."""
-        self.generation, self.is_leader = NO_GENERATION, False
-        if not keep_id:
-            self.member_id = ""
         self._must_join = True
-        if self._reader.assignment:
-            await self._reader.give_up(self._reader.assignment, lost=True)
+        await super()._out(keep_id=keep_id)
 
-    # Heartbeats.
-
-    async def _wait_and_beat(self) -> None:
-        try:
-            async with asyncio.timeout(self._options.heartbeat_s):
-                await self._changed.wait()
-        except TimeoutError:
-            await self._beat()
-        self._changed.clear()
-
-    async def _beat(self) -> None:
-        if self._reader.is_too_slow():
-            await self.leave("the application does not poll")
-            await self._out(keep_id=False)
-            self._is_out = True
-            return
+    async def _beat_once(self) -> None:
         answer: HeartbeatResponse = await self._ask(
             HeartbeatRequest(
                 group_id=self._committing.group,
@@ -227,10 +105,6 @@ class Membership:
             )
         )
         refuse(answer.error_code, f"heartbeat in {self._committing.group}")
-
-    async def _ask(self, request: Any, timeout_s: float | None = None) -> Any:
-        connection = await self._committing.coordinator()
-        return await connection.request(request, timeout_s=timeout_s)
 
     # Joining.
 
@@ -249,18 +123,6 @@ class Membership:
             self._must_join = True  # others wait for them
         await reader.take_up(share - before)
         reader.resume_after_rebalance()
-
-    async def _with_application(self, work: Callable[[], Awaitable[None]]) -> None:
-        """Do something when the application is done with what it has; meanwhile stay a member."""
-        while not await self._reader.pause_for_rebalance(self._options.heartbeat_s):
-            try:
-                await self._beat()
-            except KafkaError as problem:
-                if problem.error is not ErrorCode.REBALANCE_IN_PROGRESS:
-                    raise
-            if self._is_out:
-                raise KafkaError(ErrorCode.REBALANCE_IN_PROGRESS, "left meanwhile")
-        await work()
 
     async def _join(self) -> JoinGroupResponse:
         options = self._options
