@@ -144,19 +144,13 @@ class KafkaConnection(Session):
                 self.stream.stop(STOP_BROKER)
                 door.wait_for_relief(self)
                 return False
-            if self._prefixes and self._take_shortly(api, frame, correlation_id):
-                return True
-        self._handle(api, frame)
-        return True
-
-    def _take_shortly(self, api: Api, frame: memoryview, correlation_id: int) -> bool:
-        """Take a request that is like one before by what is known of those; False: no such."""
-        door = self.door
-        for start in self._prefixes:
-            shape = door.shapes.find(bytes(frame[PREFIX_AT:start]))
-            if shape is not None:
-                taken = shape.take(door, api, frame, correlation_id, self.principal)
-                if taken is not None:
+            for start in self._prefixes:  # like a request before? Then by what is known of it
+                shape = door.shapes.find(bytes(frame[PREFIX_AT:start]))
+                if (
+                    shape is not None
+                    and (taken := shape.take(door, api, frame, correlation_id, self.principal))
+                    is not None
+                ):
                     door.requests[PRODUCE] += 1
                     if self._metering is not None:
                         self._count(self._metering, shape, taken, len(frame))
@@ -165,7 +159,8 @@ class KafkaConnection(Session):
                     else:
                         self.say(taken)
                     return True
-        return False
+        self._handle(api, frame)
+        return True
 
     def _handle(self, api: Api, frame: memoryview) -> None:
         """Decode a request, find its answer, and answer."""
