@@ -436,10 +436,9 @@ class Consumer(Closing):
 
     async def take_up(self, partitions: frozenset[Partition]) -> None:
         """Read these, too."""
-        for one in sorted(partitions):
-            self._fetcher.held[one] = Held(one)
+        self._is_rebalancing = True  # nothing is given before the application has said from where
+        self._add(partitions)
         await self._tell(self._listeners[0], partitions)
-        self._locating.want()
 
     async def _tell(self, listener: Listener | None, partitions: frozenset[Partition]) -> None:
         if listener is None or (not partitions and listener is not self._listeners[0]):
