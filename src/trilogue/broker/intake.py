@@ -34,7 +34,6 @@ from trilogue.entry.entry import (
     LENGTH_PREFIX,
     MAGIC_AT,
     NO_TIMESTAMP,
-    Codec,
     CorruptEntry,
     EntryError,
     EntryHeader,
@@ -43,7 +42,7 @@ from trilogue.entry.kafka_batch import (
     DECOMPRESSED_LIMIT,
     check_produced,
     read_header,
-    seal,
+    repack,
     unpack_records,
 )
 from trilogue.entry.kafka_legacy import is_message_set, upgrade
@@ -106,7 +105,8 @@ def prepare(
         if codec is not None and codec != header.attributes & CODEC_MASK:
             if unpacked is None:
                 unpacked = unpack_records(batch, header, limit=limit)
-            batch = _compressed(header, unpacked, codec, settings)
+            level = settings.compression_level
+            batch = repack(batch, codec=codec, level=level, header=header, records=unpacked)
             header = read_header(batch)
     except EntryError as error:
         raise refusal(error, records, is_old=is_old) from error
@@ -133,25 +133,6 @@ def _upgraded(
     if made.claims_append_time if settings.log_append_time else made.claims_for_untimed:
         raise InvalidTimestamp("a producer may not say that its times are the broker's")
     return made.batch, read_header(made.batch)
-
-
-def _compressed(
-    header: EntryHeader, unpacked: Buffer, codec: Codec, settings: TopicSettings
-) -> bytes:
-    """Make the same batch in another codec; all that the header says of its producer stays."""
-    return seal(
-        unpacked,
-        record_count=header.record_count,
-        last_offset_delta=header.last_offset_delta,
-        base_timestamp=header.base_timestamp,
-        max_timestamp=header.max_timestamp,
-        codec=codec,
-        level=settings.compression_level,
-        flags=header.attributes & ~CODEC_MASK,
-        producer_id=header.producer_id,
-        producer_epoch=header.producer_epoch,
-        base_sequence=header.base_sequence,
-    )
 
 
 def _check_messages(

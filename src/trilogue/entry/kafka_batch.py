@@ -15,6 +15,7 @@ from trilogue.entry.checksum import crc32c
 from trilogue.entry.compression import Buffer, compress, decompress
 from trilogue.entry.entry import (
     CHECKED_FROM,
+    CODEC_MASK,
     CONTROL,
     HEADER,
     HEADER_SIZE,
@@ -45,6 +46,7 @@ __all__ = [
     "first_record_at_or_after",
     "iter_records",
     "read_header",
+    "repack",
     "seal",
     "set_base",
     "set_log_append_time",
@@ -165,6 +167,37 @@ def seal(
     entry += packed
     pack_into(">I", entry, _CRC_AT, crc32c(memoryview(entry)[CHECKED_FROM:]))
     return bytes(entry)
+
+
+def repack(
+    entry: Buffer,
+    *,
+    codec: int,
+    level: int | None = None,
+    header: EntryHeader | None = None,
+    records: Buffer | None = None,
+) -> bytes:
+    """Make the same batch in another codec; all else that its header says stays.
+
+    `header` and `records`, unpacked, are for who has them already.
+    """
+    if header is None:
+        header = read_header(entry)
+    return seal(
+        unpack_records(entry, header) if records is None else records,
+        record_count=header.record_count,
+        last_offset_delta=header.last_offset_delta,
+        base_timestamp=header.base_timestamp,
+        max_timestamp=header.max_timestamp,
+        codec=codec,
+        level=level,
+        flags=header.attributes & ~CODEC_MASK,
+        base_offset=header.base_offset,
+        leader_epoch=header.leader_epoch,
+        producer_id=header.producer_id,
+        producer_epoch=header.producer_epoch,
+        base_sequence=header.base_sequence,
+    )
 
 
 class BatchBuilder:

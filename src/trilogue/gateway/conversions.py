@@ -39,6 +39,7 @@ from trilogue.entry.entry import (
     Format,
     UnsupportedCompression,
 )
+from trilogue.entry.kafka_batch import repack
 from trilogue.entry.kafka_legacy import downgrade
 from trilogue.entry.walk import formats_in, read_header, walk_headers
 
@@ -82,11 +83,18 @@ class Conversions:
         self._unlogged = 0
 
     def for_kafka(
-        self, partition_id: int, parts: Iterable[Buffer], room: int, *, keep: bool
+        self,
+        partition_id: int,
+        parts: Iterable[Buffer],
+        room: int,
+        *,
+        keep: bool,
+        zstd: bool = True,
     ) -> list[Buffer]:
         """Convert whole entries that follow each other, up to `room` bytes, the first in any case.
 
-        Kafka's own go on as they are. `keep` says that they are in memory, where none changes.
+        Kafka's own go on as they are. `keep` says that they are in memory, where none changes,
+        `zstd` that their reader knows it: for others what came in zstd becomes gzip.
         """
         found: list[Buffer] = []
         size = 0
@@ -96,6 +104,8 @@ class Conversions:
                 entry: Buffer = view[pos : pos + length]
                 if view[pos + 21] & 3:
                     entry = self._batch(partition_id, entry, keep=keep)
+                    if not zstd and entry[_ATTRIBUTES_AT] & CODEC_MASK == Codec.ZSTD:
+                        entry = repack(entry, codec=Codec.GZIP)
                 size += len(entry)
                 if size > room and found:
                     return found

@@ -17,7 +17,8 @@ from tests.gateway.kafka.test_fetch_foreign import ENCRYPTED, several, single, w
 from tests.gateway.kafka.test_produce import request as produce
 from tests.gateway.loop import on_loop
 from trilogue.entry.control import Outcome, build_marker
-from trilogue.entry.kafka_batch import read_header
+from trilogue.entry.entry import Codec
+from trilogue.entry.kafka_batch import check_crc, iter_records, read_header, set_base
 from trilogue.wire.kafka.errors import ErrorCode
 
 OLD = [0, 1, 2, 3]
@@ -221,6 +222,34 @@ async def test_what_pulsars_clients_wrote_is_read_too(version: int, is_flushed: 
                 (at, b"%d" % at) for at in range(6)
             ]
             assert {each.timestamp for each in found} == {NOW_MS if magic_of(version) else -1}
+
+
+@on_loop
+async def test_zstd_of_others_becomes_gzip_for_who_does_not_know_it():
+    """KIP-110: Fetch v10 is the first whose clients do."""
+    async with Rig() as rig:
+        rig.topic("t")
+        await write(rig, "t", several(b"0", b"1", codec=3))
+
+        for version in (4, 9, 10, 12):
+            records = bytes((await fetched(rig, version=version)).records)
+            assert read_header(records).codec is (Codec.GZIP if version < 10 else Codec.ZSTD)
+            assert check_crc(records).base_offset == 0
+            assert [each.value for each in iter_records(records)] == [b"0", b"1"]
+
+
+@on_loop
+async def test_entries_below_the_offset_are_not_converted():
+    async with Rig() as rig:
+        first, second = bytearray(batch("a", codec=4)), bytearray(batch("b"))
+        set_base(second, 1, 0)
+
+        parts = [memoryview(first), memoryview(second)]
+        found, next_offset = rig.door.conversions.for_old_kafka(
+            7, parts, 1000, magic=1, from_offset=1, keep=False
+        )
+
+        assert ([each.value for each in messages(b"".join(found))], next_offset) == ([b"b"], 2)
 
 
 @on_loop

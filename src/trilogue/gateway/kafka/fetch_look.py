@@ -100,7 +100,8 @@ class Reading(NamedTuple):
         elif aborted is not None and parts[-1]:
             passed = aborted
         if not is_kafka(parts):
-            parts = conversions.for_kafka(self.partition_id, parts, room, keep=is_hot)
+            zstd = self.version >= ZSTD_SINCE
+            parts = conversions.for_kafka(self.partition_id, parts, room, keep=is_hot, zstd=zstd)
         return Read(parts, passed)
 
 
