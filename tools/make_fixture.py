@@ -277,7 +277,7 @@ def versions(data: Path) -> dict[str, int]:
 def keep(data: Path, name: str, found: dict[str, Any]) -> None:
     copy = data.with_name("copy")
     shutil.copytree(data, copy)
-    said = {"versions": versions(copy), **found}
+    said = {"versions": versions(copy), "made_ms": time.time_ns() // 1_000_000, **found}
     shutil.rmtree(copy)
     archive = PLACE / f"{name}.tar.xz"
     assert not archive.exists(), f"{archive} is kept for ever"

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import json
 import tarfile
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,7 @@ from trilogue.node.sources import load_settings
 
 FIXTURES = sorted((Path(__file__).parent.parent / "fixtures").glob("data-v*.tar.xz"))
 DEADLINE_S = 60
+MADE_MS = "made_ms"  # beside the data: when that was
 OFF = tuple(f"listen.{door}=off" for door in DOORS if door != "kafka")
 QUIET = ("listen.kafka=127.0.0.1:0", *OFF, "disk.reserve=0", "disk.min-free=0")
 
@@ -32,6 +34,7 @@ QUIET = ("listen.kafka=127.0.0.1:0", *OFF, "disk.reserve=0", "disk.min-free=0")
 def unpacked(fixture: Path, folder: Path) -> Path:
     with tarfile.open(fixture) as archive:
         archive.extractall(folder, filter="data")
+    (folder / MADE_MS).write_text(str(said(fixture)["made_ms"]))
     return folder / "data"
 
 
@@ -40,8 +43,15 @@ def said(fixture: Path) -> dict[str, Any]:
 
 
 async def in_node(data: Path, work: Callable[[Node], object], *, drain: bool = True) -> None:
-    """Start a node, do something with it, and end it: in order, or just so."""
-    node = Node(load_settings(environment={}, assignments=[f"data={data}", *QUIET]))
+    """Start a node, do something with it, and end it: in order, or just so.
+
+    Its clock goes on from when the data was made: what is old is forgotten by rule.
+    """
+    at_ms, began = int((data.parent / MADE_MS).read_text()), time.monotonic()
+    node = Node(
+        load_settings(environment={}, assignments=[f"data={data}", *QUIET]),
+        lambda: at_ms + int((time.monotonic() - began) * 1_000),
+    )
     async with asyncio.timeout(DEADLINE_S):
         await node.start()
         try:

@@ -75,8 +75,8 @@ DOOR_DRAIN_SHARE = 0.5  # of the time there is; the rest is for the flush
 class Node:
     """A server without its process. Use: start, wait for `failed` or an order, drain, close."""
 
-    def __init__(self, settings: Settings) -> None:
-        self.settings = settings
+    def __init__(self, settings: Settings, now_ms: Callable[[], int] = wall_clock_ms) -> None:
+        self.settings, self.now_ms = settings, now_ms
         self.state: State = "starting"
         self.failed = asyncio.Event()
         self.failure: BaseException | None = None
@@ -156,6 +156,7 @@ class Node:
             loop=asyncio.get_running_loop(),
             background=self._background,
             on_failed=self.fail,
+            now_ms=self.now_ms,
         )
         self._stack.callback(self.storage.close)
         self.messages = MessageCount(self.storage.broker.cluster)
@@ -176,22 +177,21 @@ class Node:
             self.storage,
             self._manifests,
             self.retired,
-            now_ms=wall_clock_ms,
+            now_ms=self.now_ms,
             every_s=settings.seconds("retention.check-every"),
             at_work=lambda: self.maintenance.at_work,
             on_moved=self.maintenance.wake,
         )
         every_s = settings.seconds("subscriptions.check-every")
-        self.expiry = Expiry(self.storage, wall_clock_ms, every_s=every_s)
+        self.expiry = Expiry(self.storage, self.now_ms, every_s=every_s)
         broker = self.storage.broker
-        self.group_expiry = GroupExpiry(
-            broker, wall_clock_ms, every_s=broker.groups.settings.offset_check_ms / 1_000
-        )
+        every_s = broker.groups.settings.offset_check_ms / 1_000
+        self.group_expiry = GroupExpiry(broker, self.now_ms, every_s=every_s)
         self.flusher = Flusher(
             self.storage,
             self.helper,
             self._manifests,
-            now_ms=wall_clock_ms,
+            now_ms=self.now_ms,
             bytes_per_second=settings.number("flush.rate"),
             room=self.merging.room_for_flush,
             on_flushed=self.maintenance.wake,
@@ -221,14 +221,14 @@ class Node:
             self.storage,
             self.maintenance,
             self.slow_helper,
-            now_ms=wall_clock_ms,
+            now_ms=self.now_ms,
             bytes_per_second=self.settings.number("merge.rate"),
         )
         self.compacting = Compacting(
             self.storage,
             self.maintenance,
             self.slow_helper,
-            now_ms=wall_clock_ms,
+            now_ms=self.now_ms,
             every_s=self.settings.seconds("compaction.check-every"),
             map_bytes=self.settings.number("compaction.memory"),
             bytes_per_second=self.settings.number("merge.rate"),
@@ -259,7 +259,7 @@ class Node:
             cache=storage.objects,
             helper=helper,
             executor=executor,
-            now_ms=wall_clock_ms,
+            now_ms=self.now_ms,
             monotonic=time.monotonic,
             grace_s=settings.seconds("segments.grace"),
             keep_local_s=None if keep_local < 0 else keep_local / 1000,
@@ -301,7 +301,7 @@ class Node:
             "commit": self.commits.carry_out,
             "advertised": lambda: (told[0].host, told[0].port),
             "authorizer": self.authorizer,
-            "now_ms": wall_clock_ms,
+            "now_ms": self.now_ms,
             "executor": self._readers,
             "conversions": self.conversions,
         }

@@ -104,13 +104,20 @@ def open_storage(
     loop: asyncio.AbstractEventLoop,
     background: Executor,
     on_failed: OnFailed,
+    now_ms: Callable[[], int] = wall_clock_ms,
 ) -> Storage:
     """Open or make the data directory and recover; StartError says why it cannot be."""
     path = Path(settings.text("data"))
     with ExitStack() as stack:
         try:
             storage = _open(
-                settings, path, stack=stack, loop=loop, background=background, on_failed=on_failed
+                settings,
+                path,
+                stack=stack,
+                loop=loop,
+                background=background,
+                on_failed=on_failed,
+                now_ms=now_ms,
             )
         except AlreadyLocked as error:
             raise StartError(f"{path} is in use by another process") from error
@@ -131,6 +138,7 @@ def _open(
     loop: asyncio.AbstractEventLoop,
     background: Executor,
     on_failed: OnFailed,
+    now_ms: Callable[[], int],
 ) -> Storage:
     fs = OsFileSystem()
     directory = DataDirectory.open(fs, path)
@@ -141,7 +149,7 @@ def _open(
     is_new = not (fs.listdir(directory.journal) or fs.listdir(directory.segments))
     meta = SqliteMeta.open(directory.meta, create=is_new, on_failed=on_failed)
     stack.callback(meta.close)
-    broker = _broker(settings, meta, loop)
+    broker = _broker(settings, meta, loop, now_ms)
     broker.restore_snapshot(meta.snapshots())
     reach = objects = None
     if settings.text("objects.url"):
@@ -156,7 +164,7 @@ def _open(
             scheduler=loop,
             background=background.submit,
             committer=committer,
-            now_ms=wall_clock_ms,
+            now_ms=now_ms,
             monotonic=time.monotonic,
             random_bytes=os.urandom,
             objects=objects,
@@ -186,12 +194,17 @@ def _open(
     )
 
 
-def _broker(settings: Settings, meta: SqliteMeta, loop: asyncio.AbstractEventLoop) -> Broker:
+def _broker(
+    settings: Settings,
+    meta: SqliteMeta,
+    loop: asyncio.AbstractEventLoop,
+    now_ms: Callable[[], int],
+) -> Broker:
     return Broker(
         meta.state,
         allocate=meta.allocate,
         timers=loop,
-        now_ms=wall_clock_ms,
+        now_ms=now_ms,
         new_topic_id=new_topic_id,
         new_member_suffix=new_member_suffix,
         read_wishes=read_wishes,
