@@ -12,6 +12,7 @@ from tests.client.kafka_cases import (
     WAIT_S,
     Case,
     Service,
+    collecting,
     numbers,
     reader,
     take,
@@ -39,11 +40,7 @@ from trilogue.client.kafka import (
 from trilogue.wire.kafka.errors import ErrorCode
 
 ADMIN_CASES: list[Case] = []
-
-
-def case(work: Case) -> Case:
-    ADMIN_CASES.append(work)
-    return work
+case = collecting(ADMIN_CASES)
 
 
 def error(outcome: Any) -> ErrorCode:

@@ -7,12 +7,27 @@ import asyncio
 import pytest
 from tests.brokers import Broker
 from tests.client.kafka_admin_cases import ADMIN_CASES
-from tests.client.kafka_cases import CASES, Case, Service, name, numbers, take
+from tests.client.kafka_cases import (
+    CASES,
+    Case,
+    Service,
+    members_share_what_the_server_says,
+    name,
+    numbers,
+    take,
+)
+from tests.client.kafka_cases_sending import SENDING_CASES
 
 from trilogue.client.kafka import EARLIEST, Sent
 
+SLOW = (members_share_what_the_server_says,)
+ALL = [
+    pytest.param(case, marks=pytest.mark.long if case in SLOW else (), id=name(case))
+    for case in (*SENDING_CASES, *CASES, *ADMIN_CASES)
+]
 
-@pytest.mark.parametrize("case", [*CASES, *ADMIN_CASES], ids=name)
+
+@pytest.mark.parametrize("case", ALL)
 def test_promises_are_kept(address: str, topic: str, case: Case):
     asyncio.run(asyncio.wait_for(case(Service(address, topic)), 60))
 
