@@ -53,6 +53,8 @@ FOREIGN = {
     61: "test_kafka_cluster.py",
     65: "test_kafka_cluster.py",
     66: "test_kafka_cluster.py",
+    68: "test_kafka_consumer_groups.py",
+    69: "test_kafka_consumer_groups.py",
     71: "test_kafka_cluster.py",
     72: "test_kafka_cluster.py",
     74: "test_kafka_settings.py",
