@@ -8,9 +8,10 @@ import pytest
 
 from trilogue.client.errors import ClientError
 from trilogue.client.kafka import READ_COMMITTED, READ_UNCOMMITTED, BadRecords, Partition
+from trilogue.client.kafka.hashes import murmur2
 from trilogue.client.kafka.message import Fetched
 from trilogue.client.kafka.options import Hashing
-from trilogue.client.kafka.partitioner import KEYS_KEPT, TopicPartitioner, murmur2
+from trilogue.client.kafka.partitioner import KEYS_KEPT, TopicPartitioner
 from trilogue.entry.control import Outcome, build_marker
 from trilogue.entry.entry import Record
 from trilogue.entry.kafka_batch import build_batch
@@ -101,22 +102,6 @@ def test_damage_is_an_error_that_says_where(at: int):
 def test_a_batch_whose_header_is_nonsense_is_an_error():
     with pytest.raises(BadRecords):
         fetched(bytes(100))
-
-
-@pytest.mark.parametrize(
-    ("key", "hashed"),
-    [
-        (b"21", -973932308),
-        (b"foobar", -790332482),
-        (b"a-little-bit-long-string", -985981536),
-        (b"a-little-bit-longer-string", -1486304829),
-        (b"lkjh234lh9fiuh90y23oiuhsafujhadof229phr9h19h89h8", -58897971),
-        (b"abc", 479470107),
-    ],
-)
-def test_murmur2_is_java_s(key: bytes, hashed: int):
-    """The values that the tests of several clients give for Java's Utils.murmur2."""
-    assert murmur2(key) == hashed & 0x7FFFFFFF
 
 
 def test_hashes_are_remembered_within_a_bound():

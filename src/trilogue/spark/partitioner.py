@@ -8,26 +8,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from trilogue.client.kafka.hashes import murmur2
+
 if TYPE_CHECKING:
     import pyarrow as pa
 
-_SEED, _M, _MASK = 0x9747B28C, 0x5BD1E995, 0xFFFFFFFF
 _REMEMBERED = 100_000
-
-
-def murmur2(key: bytes) -> int:
-    """Kafka's 32-bit murmur2, as an unsigned number."""
-    size = len(key)
-    h = (_SEED ^ size) & _MASK
-    whole = size & ~3
-    for at in range(0, whole, 4):
-        k = (int.from_bytes(key[at : at + 4], "little") * _M) & _MASK
-        k = ((k ^ (k >> 24)) * _M) & _MASK
-        h = ((h * _M) & _MASK) ^ k
-    if size > whole:
-        h = ((h ^ int.from_bytes(key[whole:], "little")) * _M) & _MASK
-    h = ((h ^ (h >> 13)) * _M) & _MASK
-    return h ^ (h >> 15)
 
 
 class Partitioner:
@@ -67,5 +53,5 @@ class Partitioner:
         if known is None:
             if len(self._known) >= _REMEMBERED:
                 self._known.clear()
-            known = self._known[key] = (murmur2(key) & 0x7FFFFFFF) % self._partitions
+            known = self._known[key] = murmur2(key) % self._partitions
         return known

@@ -11,30 +11,11 @@ import zlib
 from typing import Final
 
 from trilogue.client.errors import ClientError
+from trilogue.client.kafka.hashes import murmur2
 from trilogue.client.kafka.options import Hashing, Partitioner
 
-_MASK32: Final = 0xFFFFFFFF
-_MASK31: Final = 0x7FFFFFFF
-_SEED: Final = 0x9747B28C
-_FACTOR: Final = 0x5BD1E995
 KEYS_KEPT: Final = 10_000
 """Hashes that are remembered: most topics have few keys, and hashing takes longer than looking."""
-
-
-def murmur2(data: bytes) -> int:
-    """Murmur2 32 as Java's client computes it, without its sign."""
-    size = len(data)
-    value = (_SEED ^ size) & _MASK32
-    whole = size & ~3
-    for at in range(0, whole, 4):
-        block = int.from_bytes(data[at : at + 4], "little") * _FACTOR & _MASK32
-        block = (block ^ block >> 24) * _FACTOR & _MASK32
-        value = value * _FACTOR & _MASK32 ^ block
-    if whole < size:
-        value ^= int.from_bytes(data[whole:], "little")
-        value = value * _FACTOR & _MASK32
-    value = (value ^ value >> 13) * _FACTOR & _MASK32
-    return (value ^ value >> 15) & _MASK31
 
 
 class TopicPartitioner:
