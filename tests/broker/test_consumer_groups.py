@@ -15,6 +15,7 @@ from trilogue.broker.errors import (
     UnsupportedAssignor,
 )
 from trilogue.broker.group_members import JoinRequest
+from trilogue.broker.group_records import encode_kept
 
 
 @pytest.fixture
@@ -48,6 +49,19 @@ def test_a_member_of_a_group_that_is_not_here_joins_again(room: Room):
     for epoch in (LEAVING, AWAY):
         refused(UnknownGroup, lambda epoch=epoch: room.beat("a", epoch, instance_id="i"))
     assert room.broker.groups.find("g") is None
+
+
+def test_a_group_of_before_a_restart_is_told_of_as_empty(room: Room):
+    room.join("a", "t")
+    record = room.broker.groups.records.get("g")
+    after = Room()
+    after.broker.groups.records.load(encode_kept("g", record))
+
+    group = after.group
+
+    assert (group.state_name, len(group.members)) == ("Empty", 0)
+    assert after.broker.groups.find("g") is None
+    refused(UnknownMember, lambda: after.beat("a", 2))
 
 
 def test_who_is_refused_makes_no_group(room: Room):

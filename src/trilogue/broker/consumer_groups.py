@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from trilogue.broker.any_group import CONSUMER_PROTOCOL
+from trilogue.broker.any_group import CONSUMER, CONSUMER_PROTOCOL
 from trilogue.broker.cluster import Cluster, Event
 from trilogue.broker.consumer_group import (
     Beat,
@@ -69,6 +69,9 @@ class ConsumerGroups:
         """Return a consumer group to tell of, or say that there is none."""
         group = self._groups.find(name)
         if group is None:
+            record = self._groups.records.get(name)
+            if record is not None and record.type == CONSUMER:
+                return self._make(name)  # known from before a restart: nobody has come back yet
             raise UnknownGroup(f"group {name} not found")
         if not isinstance(group, MixedGroup):
             raise UnknownGroup(f"group {name} is not a consumer group")
@@ -82,15 +85,19 @@ class ConsumerGroups:
             return self.find(beat.group)
         if beat.epoch != JOINING:
             raise UnknownMember(f"member {beat.member_id} is not a member of group {beat.group}")
-        group = MixedGroup(
-            beat.group, self.settings, self._groups, self._cluster, self._news, shares=self._shares
-        )
-        group.said = partial(self._said, beat.group)
+        group = self._make(beat.group)
         if isinstance(found, Group) and not found.is_empty:
             self._check_upgrade(found)
             group.adopt(found)
             found.dissolve()
         self._groups.replace(beat.group, group)
+        return group
+
+    def _make(self, name: str) -> MixedGroup:
+        group = MixedGroup(
+            name, self.settings, self._groups, self._cluster, self._news, shares=self._shares
+        )
+        group.said = partial(self._said, name)
         return group
 
     def _check_upgrade(self, group: Group) -> None:
