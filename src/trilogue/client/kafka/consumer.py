@@ -31,6 +31,7 @@ from trilogue.client.kafka.options import ConsumerOptions, GroupProtocol
 from trilogue.client.kafka.server_membership import ConsumerMember
 from trilogue.client.kafka.shapes import OffsetAt, Partition, granted
 from trilogue.client.tasks import Tasks
+from trilogue.wire.kafka.errors import ErrorCode
 
 Listener = Callable[[list[Partition]], "Awaitable[None] | None"]
 Offsets = Mapping[tuple[str, int], "int | GroupOffset"]
@@ -347,6 +348,24 @@ class Consumer(Closing):
     def _identity(self) -> Identity:
         return Identity() if self._membership is None else self._membership.identity
 
+    def _still_us(self, partitions: Iterable[Partition]) -> Callable[[], Identity]:
+        """Who commits these by now, for as long as that is who had them when it began.
+
+        A commit that is tried again as a member of another generation could take back what others
+        told meanwhile; generations and epochs may change while we keep the partitions.
+        """
+        first = self._identity
+        had = {one: self._fetcher.held.get(one) for one in partitions}
+
+        def now() -> Identity:
+            who = self._identity
+            kept = all(self._fetcher.held.get(one) is held is not None for one, held in had.items())
+            if who != first and (who.member_id != first.member_id or not kept):
+                raise KafkaError(ErrorCode.ILLEGAL_GENERATION, "commit", "lost meanwhile")
+            return who
+
+        return now
+
     async def commit(self, offsets: Offsets | None = None) -> None:
         """Tell the group's coordinator where we are: behind what was given, or at these offsets.
 
@@ -363,7 +382,7 @@ class Consumer(Closing):
                 for one, what in offsets.items()
             }
         if told:
-            await group.commit(told, lambda: self._identity, total_s=self._cluster.timeout_s)
+            await group.commit(told, self._still_us(told), total_s=self._cluster.timeout_s)
 
     def _positions(
         self, where: Callable[[Held], int], some: frozenset[Partition] | None = None
@@ -392,7 +411,7 @@ class Consumer(Closing):
             now = self._positions(lambda held: held.consumed)
             if now and now != told:
                 with suppress(ClientError):  # it is told again, or lost with its partitions
-                    await self._group().commit(now, lambda: self._identity, total_s=every_s)
+                    await self._group().commit(now, self._still_us(now), total_s=every_s)
                     told = now
 
     # As the membership sees it.
@@ -429,7 +448,7 @@ class Consumer(Closing):
                 told = self._positions(lambda held: held.position, partitions)
                 if told:
                     total_s = self.options.heartbeat_s
-                    await self._committing.commit(told, lambda: self._identity, total_s=total_s)
+                    await self._committing.commit(told, self._still_us(told), total_s=total_s)
         await self._tell(on_lost if lost else on_revoked, partitions)
         for one in partitions:
             self._drop(one)

@@ -145,7 +145,10 @@ class GroupMember:
         if error in self.COME_AGAIN:
             self._again()
         elif error in self.FENCED:
+            had_some = bool(self._reader.assignment)
             await self._out(keep_id=error is not ErrorCode.UNKNOWN_MEMBER_ID)
+            while had_some and not await self._reader.pause_for_rebalance(FAILED_PAUSE_S):
+                pass  # it may still commit what it has: not as who has come back
         elif problem.retriable:
             if error in COORDINATOR_MOVED:
                 self._committing.moved()

@@ -1,0 +1,163 @@
+"""Our own Kafka client's producers and readers of groups, which a server is killed under.
+
+The producers are idempotent and have many messages on their way; the readers are members of groups,
+one of either kind, that commit what they read. Two groups of one member each: what such a member is
+given is never below what it was told to be committed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import threading
+import time
+
+from tests.crash.ledger import Ledger, Origin
+from tests.crash.load import PATIENCE, SIZES
+
+from trilogue.client.errors import ClientError
+from trilogue.client.kafka import EARLIEST, Compression, Consumer, GroupProtocol, KafkaClient
+from trilogue.client.kafka.producer import Producer
+
+IN_FLIGHT = 1000
+PAUSE_S = 0.02  # after something failed
+
+
+class OwnThread(threading.Thread):
+    """A part of our client on a loop of its own, until it is told to stop."""
+
+    def __init__(self, address: str, topic: str, ledger: Ledger) -> None:
+        super().__init__(daemon=True)
+        self.address, self.topic, self.ledger = address, topic, ledger
+        self.stopping = threading.Event()
+
+    def run(self) -> None:
+        asyncio.run(self.work())
+
+    async def work(self) -> None:
+        raise NotImplementedError
+
+    def stop(self) -> None:
+        self.stopping.set()
+        self.join(PATIENCE)
+
+
+class OwnLoad(OwnThread):
+    """A few messages to any partition, a short pause, hundreds on their way."""
+
+    def __init__(
+        self,
+        address: str,
+        topic: str,
+        partitions: int,
+        ledger: Ledger,
+        *,
+        number: int,
+        seed: int,
+        compression: Compression = Compression.NONE,
+    ) -> None:
+        super().__init__(address, topic, ledger)
+        self.partitions, self.number, self.compression = partitions, number, compression
+        self.random = random.Random(seed)
+        self.waiting: set[asyncio.Future[object]] = set()
+
+    async def work(self) -> None:
+        async with KafkaClient(self.address) as client:
+            producer = await client.producer(
+                compression=self.compression, batch_bytes=16 << 10, delivery_timeout_s=PATIENCE
+            )
+            while not self.stopping.is_set():
+                if len(self.waiting) < IN_FLIGHT:
+                    for _ in range(self.random.randint(1, 20)):
+                        await self.send(producer)
+                await asyncio.sleep(0.002)
+            if self.waiting:
+                await asyncio.wait(self.waiting, timeout=PATIENCE)
+
+    async def send(self, producer: Producer) -> None:
+        partition = self.random.randrange(self.partitions)
+        size = self.random.choice(SIZES)
+        origin, value = self.ledger.next_value(self.number, partition, size)
+        future = await producer.submit(self.topic, value, partition=partition)
+        self.waiting.add(future)
+        future.add_done_callback(lambda done, origin=origin: self.delivered(done, origin))
+
+    def delivered(self, done: asyncio.Future[object], origin: Origin) -> None:
+        self.waiting.discard(done)
+        if done.exception() is None:
+            self.ledger.ack(origin, done.result().offset)
+        else:
+            self.ledger.fail(repr(done.exception()))
+
+
+class OwnTail(OwnThread):
+    """The one member of a group: it reads, says what it saw, and commits.
+
+    `went_back`: what was handed out although it had been committed. `missed`: offsets that were
+    stepped over. `seen_until`: how far it came, by partition.
+    """
+
+    def __init__(self, address: str, topic: str, ledger: Ledger, protocol: GroupProtocol) -> None:
+        super().__init__(address, topic, ledger)
+        self.protocol = protocol
+        self.told: dict[int, int] = {}
+        self.seen_until: dict[int, int] = {}
+        self.went_back: list[str] = []
+        self.missed: list[str] = []
+        self.commits = 0
+
+    async def work(self) -> None:
+        async with KafkaClient(self.address) as client:
+            consumer = await client.consumer(
+                self.topic,
+                group=f"tail-{self.protocol.value}",
+                protocol=self.protocol,
+                reset_to=EARLIEST,
+                auto_commit_s=None,
+                session_timeout_s=6.0,
+                heartbeat_s=0.5,
+            )
+            while not self.stopping.is_set():
+                try:
+                    await self.take(consumer)
+                except ClientError:
+                    await asyncio.sleep(PAUSE_S)
+
+    async def take(self, consumer: Consumer) -> None:
+        messages = await consumer.poll(0.2)
+        for message in messages:
+            partition, offset = message.partition, message.offset
+            where = self.seen_until.get(partition, 0)
+            if offset < self.told.get(partition, 0):
+                self.went_back.append(f"{partition}: {offset} after {self.told[partition]}")
+            if offset > where:
+                self.missed.append(f"{partition}: {where} to {offset}")
+            self.seen_until[partition] = max(where, offset + 1)
+            self.ledger.saw(partition, offset, message.value)
+        if messages:
+            ends = {(self.topic, each.partition): each.offset + 1 for each in messages}
+            await consumer.commit(ends)
+            for (_, partition), end in ends.items():
+                self.told[partition] = max(end, self.told.get(partition, 0))
+            self.commits += 1
+
+    def wait_until(self, ends: dict[int, int], seconds: float) -> None:
+        """Come back when it has read so far."""
+        deadline = time.monotonic() + seconds
+        while any(self.seen_until.get(each, 0) < end for each, end in ends.items()):
+            assert time.monotonic() < deadline, (self.seen_until, ends)
+            self.stopping.wait(0.02)
+
+
+def own_load(
+    address: str, topic: str, partitions: int, ledger: Ledger, *, seed: int
+) -> list[OwnThread]:
+    """Two producers, one of them compressing, and a group of either kind."""
+    return [
+        OwnLoad(address, topic, partitions, ledger, number=1, seed=seed),
+        OwnLoad(
+            address, topic, partitions, ledger, number=2, seed=seed + 1, compression=Compression.LZ4
+        ),
+        OwnTail(address, topic, ledger, GroupProtocol.CLASSIC),
+        OwnTail(address, topic, ledger, GroupProtocol.CONSUMER),
+    ]
