@@ -1,0 +1,152 @@
+"""Run the suites of Kafka's own clients on Trilogue or on a real Kafka, test by test.
+
+    git clone https://github.com/aio-libs/aiokafka DIR            # and so on
+    python -m tools.kafka_suites aiokafka DIR --server trilogue --out ours.json
+    python -m tools.kafka_suites aiokafka DIR --server 3.9.1 --out real.json
+    python -m tools.kafka_suites report --ours ours.json --real real.json
+
+Suites: `aiokafka` (aio-libs), `kafka-python` (dpkp), `confluent` (confluent-kafka-python of
+confluentinc), `franz-go` (twmb, needs Go), `librdkafka` (confluentinc; first `./configure && make
+libs && make -C tests test-runner`). `--python` is an interpreter with what a suite in Python wants:
+pytest, pytest-timeout, pytest-asyncio, pytest-mock, docker, the client itself. They want their
+server on port 9092: the run makes itself a network of its own (`unshare --net`, as root). What
+needs security, transactions or share groups is left out; nothing of the suites is changed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from tests.server import start_server
+
+from tools.kafka_suites.programs import (
+    ADDRESS,
+    FAILED,
+    PASSED,
+    SKIPPED,
+    SUITES,
+    Results,
+    Run,
+    left_out,
+)
+from tools.servers.java import jars
+from tools.servers.kafka import RealKafka
+
+PARTITIONS = {"aiokafka": 2, "kafka-python": 4, "librdkafka": 4}
+"""Of a topic that makes itself, in the clusters that the suites start."""
+SCRIPTS = {
+    "kafka-run-class.sh": "",
+    "kafka-topics.sh": "org.apache.kafka.tools.TopicCommand",
+    "kafka-configs.sh": "kafka.admin.ConfigCommand",
+}
+
+
+@contextmanager
+def server(name: str, suite: str, log: Path) -> Iterator[None]:
+    """One on the port that the suites want."""
+    partitions = PARTITIONS.get(suite, 1)
+    with tempfile.TemporaryDirectory() as folder:
+        if name == "trilogue":
+            ours = start_server(
+                Path(folder) / "data",
+                listen={"kafka": ADDRESS},
+                settings={
+                    "topics.default-partitions": partitions,
+                    "groups.initial-delay": "0",
+                    "groups.session-timeout-min": "1s",
+                },
+            )
+            stop, output = ours.kill9, ours.log_file
+        else:
+            settings: dict[str, object] = {
+                "num.partitions": partitions,
+                "group.min.session.timeout.ms": 1000,
+            }
+            if name.startswith("3."):
+                settings["group.coordinator.rebalance.protocols"] = "classic,consumer"
+            real = RealKafka(Path(folder), version=name, port=9092, settings=settings)
+            real.start()
+            stop, output = real.kill9, Path(folder) / "output"
+        try:
+            yield
+        finally:
+            stop()
+            shutil.copy(output, log)
+
+
+def make_tools(folder: Path) -> Path:
+    """What some suites call beside the client, where a distribution of Kafka has it."""
+    (folder / "bin").mkdir()
+    (folder / "libs").symlink_to(jars("3.9.1"))
+    for name, program in SCRIPTS.items():
+        script = folder / "bin" / name
+        script.write_text(f'#!/bin/sh\nexec java -cp "{folder}/libs/*:$CLASSPATH" {program} "$@"\n')
+        script.chmod(0o755)
+    return folder
+
+
+def report(ours: Results, real: Results) -> None:
+    """The counts, and the table of what failed on either."""
+    ours, real = ({t: r for t, r in each.items() if not left_out(t)} for each in (ours, real))
+    for name, results in (("Trilogue", ours), ("Kafka", real)):
+        counts = {
+            kind: sum(result["result"] == kind for result in results.values())
+            for kind in (PASSED, FAILED, SKIPPED)
+        }
+        print(f"{name}: {counts}")
+    print("\n| test | Trilogue | Kafka | why |\n|---|---|---|---|")
+    for test, result in sorted(ours.items()):
+        there = real.get(test, {"result": "-"})
+        if FAILED in {result["result"], there["result"]}:
+            why = str(result.get("why") or there.get("why", "")).replace("|", "\\|")
+            print(f"| `{test}` | {result['result']} | {there['result']} | {why} |")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="suites of Kafka's own clients")
+    parser.add_argument("suite", choices=[*SUITES, "report"])
+    parser.add_argument("folder", type=Path, nargs="?")
+    parser.add_argument("--server", default="trilogue", help="trilogue, or a version of Kafka")
+    parser.add_argument("--says", default="3.9.1", help="the version that the suite is told of")
+    parser.add_argument("--only", default="", help="a regular expression")
+    parser.add_argument("--consumer", action="store_true", help="groups of KIP-848")
+    parser.add_argument("--seconds", type=float, default=120.0, help="of each test at most")
+    parser.add_argument("--python", default=sys.executable)
+    parser.add_argument("--log", type=Path, default=Path("/tmp/kafka-suites-server.log"))
+    parser.add_argument("--out", type=Path)
+    parser.add_argument("--ours", type=Path)
+    parser.add_argument("--real", type=Path)
+    chosen = parser.parse_args()
+    if chosen.suite == "report":
+        report(json.loads(chosen.ours.read_text()), json.loads(chosen.real.read_text()))
+        return
+    if "KAFKA_SUITES_INSIDE" not in os.environ:
+        environment = {**os.environ, "KAFKA_SUITES_INSIDE": "1"}
+        command = ["unshare", "--net", sys.executable, "-m", "tools.kafka_suites", *sys.argv[1:]]
+        sys.exit(subprocess.run(command, env=environment, check=False).returncode)
+    subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
+    says = chosen.says if chosen.server == "trilogue" else chosen.server
+    scratch = tempfile.TemporaryDirectory()
+    tools = make_tools(Path(scratch.name))
+    job = Run(
+        chosen.folder, chosen.only, chosen.seconds, says, chosen.python, tools, chosen.consumer
+    )
+    try:
+        with scratch, server(chosen.server, chosen.suite, chosen.log):
+            SUITES[chosen.suite](job)
+    finally:
+        if chosen.out:
+            chosen.out.write_text(json.dumps(job.results, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

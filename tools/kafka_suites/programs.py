@@ -1,0 +1,236 @@
+"""How each suite names its tests, and runs them so that one that hangs is one that fails."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+PASSED, FAILED, SKIPPED = "passed", "failed", "skipped"
+ADDRESS = "127.0.0.1:9092"
+SECURITY = re.compile(r"(?i)ssl|sasl|acl|scram|oauth|tls|auth(?!or)|gssapi|kerberos|delegation")
+TRANSACTIONS = re.compile(r"(?i)txn|transact|eos|aborted|isolation")
+SHARE = re.compile(r"(?i)share")
+APPEND = "--import-mode=append"  # the client that is installed, not the sources beside the tests
+AIOKAFKA = ["consumer", "producer", "client", "coordinator", "fetcher", "sender", "admin", "conn"]
+
+Results = dict[str, dict[str, object]]
+
+
+@dataclass
+class Run:
+    """What was asked for.
+
+    `wanted` is a regular expression of names, `version` the Kafka that the suite is told of,
+    `tools` holds Kafka's own scripts, `consumer` says that groups are KIP-848's.
+    """
+
+    folder: Path
+    wanted: str
+    seconds: float
+    version: str
+    python: str
+    tools: Path
+    consumer: bool = False
+    results: Results = field(default_factory=dict)
+
+    def takes(self, test: str) -> bool:
+        """Whether it is to be run; a reason to leave it out is noted."""
+        if not re.search(self.wanted, test):
+            return False
+        if why := left_out(test):
+            self.results[test] = {"result": SKIPPED, "why": why}
+        return not why
+
+    def note(self, test: str, result: str, seconds: float, output: str) -> None:
+        found: dict[str, object] = {"result": result, "seconds": round(seconds, 1)}
+        if result != PASSED:
+            found["why"] = reason(output)
+            found["output"] = output[-8000:]
+        self.results[test] = found
+        print(f"{result:8}{seconds:7.1f} s  {test}  {found.get('why', '')}", flush=True)
+
+
+def left_out(test: str) -> str:
+    name = test.partition("::")[2] or test
+    for words, why in (
+        (SECURITY, "security"),
+        (TRANSACTIONS, "transactions"),
+        (SHARE, "share groups"),
+    ):
+        if words.search(name):
+            return why
+    return ""
+
+
+def reason(output: str) -> str:
+    """The line that says most."""
+    for pattern in (
+        r"TEST FAILURE.*\n(?:###.*\n)?(.*)",
+        r"^E\s+(.*)$",
+        r"^\s+\w+_test\.go:\d+: (.*)$",
+        r"^(panic: .*)$",
+        r"^(?:\w+\.)*(\w*(?:Error|Exception|Timeout)\b.*)$",
+    ):
+        if found := re.findall(pattern, output, re.MULTILINE):
+            return re.sub(r"\s+", " ", found[0])[:200]
+    return output.strip().split("\n")[-1][:200]
+
+
+def run(
+    command: list[str], folder: Path, seconds: float, more: Mapping[str, str] | None = None
+) -> tuple[int, str]:
+    """Exit code and output; -1 where time ran out."""
+    with tempfile.TemporaryFile() as output:
+        process = subprocess.Popen(
+            ["env", "--default-signal=INT", *command],  # a background job of a shell ignores it
+            cwd=folder, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT,
+            start_new_session=True, env={**os.environ, **(more or {})},
+        )  # fmt: skip
+        try:
+            code = process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, 9)
+            process.wait()
+            code = -1
+        output.seek(0)
+        return code, output.read().decode(errors="replace")
+
+
+def aiokafka(job: Run) -> None:
+    image = f"aiokafka:2.13_{job.version}"
+    files = [f"tests/test_{name}.py" for name in AIOKAFKA]
+    pytest(job, files, {"SUITE_IMAGE": image}, [f"--docker-image={image}", "--no-pull", APPEND])
+
+
+def kafka_python(job: Run) -> None:
+    more = {"KAFKA_URI": f"kafka://{ADDRESS}", "KAFKA_VERSION": job.version}
+    more["KAFKA_ROOT"] = str(job.tools)
+    pytest(job, ["test/integration"], more, [])
+
+
+def confluent(job: Run) -> None:
+    more = {"BROKERS": ADDRESS}
+    if job.consumer:
+        more["TEST_CONSUMER_GROUP_PROTOCOL"] = "consumer"
+    where = [f"tests/integration/{name}" for name in ("admin", "consumer", "producer")]
+    pytest(job, where, more, [APPEND])
+
+
+def pytest(job: Run, where: list[str], more: dict[str, str], options: list[str]) -> None:
+    """One process for all tests, and another from the next one on where a test has hung."""
+    plugin = str(Path(__file__).parent)
+    paths = os.pathsep.join([plugin, *more.pop("PYTHONPATH", "").split()])
+    with tempfile.TemporaryDirectory() as scratch:
+        outcomes = Path(scratch) / "outcomes"
+        more = {**more, "PYTHONPATH": paths, "SUITE_RESULTS": str(outcomes)}
+        command = [job.python, "-P", "-m", "pytest", "-p", "where", *options]
+        _, listed = run([*command, "--collect-only", "-q", *where], job.folder, 120, more)
+        names = re.findall(r"^\S+::.*$", listed, re.MULTILINE)
+        if not names:
+            raise SystemExit(listed)
+        todo = [test for test in names if job.takes(test)]
+        limit = ["--timeout", f"{job.seconds:.0f}", "--timeout-method=thread", "-q"]
+        while todo:
+            outcomes.write_text("")
+            _, output = run(
+                [*command, *limit, *todo], job.folder, job.seconds * len(todo) + 60, more
+            )
+            done = gather(job, outcomes, output)
+            if not done:
+                raise SystemExit(output)
+            todo = [test for test in todo if test not in done]
+
+
+def gather(job: Run, outcomes: Path, output: str) -> set[str]:
+    """Note what a process said of its tests; the last one has hung if it only started."""
+    last: dict[str, dict[str, object]] = {}
+    for line in outcomes.read_text().splitlines():
+        found = json.loads(line)
+        before = last.get(str(found["test"]), {}).get("result")
+        if before != FAILED:  # torn down well, after it has failed
+            last[str(found["test"])] = found
+    for test, found in last.items():
+        if found["result"] == "started":
+            job.note(test, FAILED, job.seconds, f"{output}\nE   hangs")
+        else:
+            job.note(test, str(found["result"]), float(str(found["seconds"])), str(found["output"]))
+    return set(last)
+
+
+def franz_go(job: Run) -> None:
+    tool = shutil.which("go") or "/usr/local/go/bin/go"
+    more = {"KGO_SEEDS": ADDRESS, "KGO_TEST_RF": "1", "KGO_LOG_LEVEL": "none"}
+    more["KGO_TEST_RECORDS"] = os.environ.get("KGO_TEST_RECORDS", "50000")
+    for package, module in (("kgo", job.folder), ("kadm", job.folder / "pkg" / "kadm")):
+        program = job.folder.absolute() / f"{package}.test"
+        where = job.folder / "pkg" / package
+        if not program.exists():
+            build = [tool, "test", "-c", "-o", str(program)]
+            build.append("." if module == where else f"./pkg/{package}")
+            subprocess.run(build, cwd=module, check=True)
+        _, listed = run([str(program), "-test.list", "^Test"], where, 60)
+        for test in re.findall(r"^Test\w+", listed, re.MULTILINE):
+            if job.takes(test):
+                one_of_go(job, program, where, test, more)
+
+
+def one_of_go(job: Run, program: Path, where: Path, test: str, more: dict[str, str]) -> None:
+    began = time.monotonic()
+    limit = f"-test.timeout={job.seconds:.0f}s"
+    command = [str(program), f"-test.run=^{test}$", "-test.v", limit]
+    code, output = run(command, where, job.seconds + 10, more)
+    skipped = f"--- SKIP: {test} " in output
+    took = time.monotonic() - began
+    job.note(test, SKIPPED if skipped else PASSED if code == 0 else FAILED, took, output)
+
+
+def librdkafka(job: Run) -> None:
+    """Its program runs by number: what stands under one number runs in one process."""
+    where = job.folder / "tests"
+    config = where / "suite.conf"
+    config.write_text(f"bootstrap.servers={ADDRESS}\ntest.topic.random=true\n")
+    text = (where / "test.c").read_text()
+    rows = re.findall(r"^    _TEST\((\w+),\s*([^,)]*)", text, re.MULTILINE)
+    numbers: dict[str, list[str]] = {}
+    for name, flags in rows:
+        if "LOCAL" not in flags and "MANUAL" not in flags and "mock" not in name:
+            numbers.setdefault(name[:4], []).append(name)
+    more = {
+        "RDKAFKA_TEST_CONF": config.name,
+        "LD_LIBRARY_PATH": "../src:../src-cpp",
+        "TEST_KAFKA_VERSION": job.version,
+        "BROKERS": ADDRESS,
+        "KAFKA_PATH": str(job.tools),
+        "CI": "true",
+    }
+    if job.consumer:
+        more["TEST_CONSUMER_GROUP_PROTOCOL"] = "consumer"
+    for number, under_it in numbers.items():
+        names = [name for name in under_it if job.takes(name)]
+        if not names:
+            continue
+        began = time.monotonic()
+        command = ["./test-runner", "-p1", "-L", "-Q", "-K"]
+        _, output = run(command, where, job.seconds, {**more, "TESTS": number})
+        output = re.sub(r"\x1b\[[\d;]*m", "", output)
+        for name in names:
+            found = re.search(rf"^\| *{name} *\| *(\w+)", output, re.MULTILINE)
+            result = {"PASSED": PASSED, "SKIPPED": SKIPPED}.get(found[1] if found else "", FAILED)
+            job.note(name, result, time.monotonic() - began, output)
+
+
+SUITES: dict[str, Callable[[Run], None]] = {
+    "aiokafka": aiokafka,
+    "kafka-python": kafka_python,
+    "confluent": confluent,
+    "franz-go": franz_go,
+    "librdkafka": librdkafka,
+}

@@ -1,0 +1,57 @@
+"""A pytest plugin inside the suites in Python: where the broker is, and what became of each test.
+
+It stands in for the fixtures with which aiokafka starts a broker in a container; the other suites
+take an address from their environment. Every outcome is a line of JSON, written at once: the
+process may be killed by the next test. It runs among the suite's packages: nothing of Trilogue.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+HOST, PORT = "127.0.0.1", 9092
+
+
+def fixtures() -> dict[str, object]:
+    server = SimpleNamespace(
+        host=HOST, port=PORT, hosts=[f"{HOST}:{PORT}"], ssl_port=1, sasl_plain_port=1,
+        sasl_ssl_port=1, container=None,
+    )  # fmt: skip
+    return {
+        "docker": SimpleNamespace(),
+        "kafka_image": os.environ["SUITE_IMAGE"],
+        "ssl_folder": Path("tests/ssl_cert"),
+        "kafka_server": server,
+        "kerberos_utils": SimpleNamespace(),
+    }
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_fixture_setup(fixturedef: Any, request: Any) -> object:
+    if "SUITE_IMAGE" not in os.environ or fixturedef.argname not in (own := fixtures()):
+        return None
+    value = own[fixturedef.argname]
+    fixturedef.cached_result = (value, fixturedef.cache_key(request), None)
+    return value
+
+
+def pytest_runtest_logstart(nodeid: str) -> None:
+    note(nodeid, "started", 0.0, "")
+
+
+def pytest_runtest_logreport(report: Any) -> None:
+    if report.when == "call" or report.outcome != "passed":
+        why = report.longrepr[2] if isinstance(report.longrepr, tuple) else report.longreprtext
+        note(report.nodeid, report.outcome, report.duration, why)
+
+
+def note(test: str, result: str, seconds: float, output: str) -> None:
+    line = {"test": test, "result": result, "seconds": round(seconds, 1), "output": output}
+    with Path(os.environ["SUITE_RESULTS"]).open("a") as results:
+        results.write(json.dumps(line) + "\n")
