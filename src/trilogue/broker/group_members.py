@@ -369,7 +369,7 @@ class Members:
             next(name for name, _ in member.protocols if name in common) for member in self
         )
         order = [name for name, _ in self.leader.protocols if name in common]
-        return max(order, key=lambda name: (votes[name], -order.index(name)))
+        return max(order, key=votes.__getitem__)  # the first of equals
 
     def described(self, protocol: str) -> tuple[JoinedMember, ...]:
         """What the leader is told of all members."""

@@ -199,3 +199,5 @@ class Groups:
             forgotten, group = self._idle.popitem(last=False)
             group.forget()
             del self._groups[forgotten]
+            if not self._has_positions(forgotten):
+                self.records.forget(forgotten)  # or whoever makes up names fills the memory

@@ -8,6 +8,7 @@ from tests.gateway.kafka.rig import Rig
 from tests.gateway.kafka.test_configs import SET, change
 from tests.gateway.loop import on_loop
 from trilogue.broker.access import Operation, ResourceKind
+from trilogue.broker.names import parse_pulsar
 from trilogue.wire.kafka.config_resources import ListConfigResourcesRequest
 
 TOPICS, BROKERS, LOGGERS, METRICS, GROUPS = 2, 4, 8, 16, 32
@@ -69,3 +70,16 @@ async def test_who_may_not_see_settings_sees_no_list():
         found = await rig.peer().ask(ListConfigResourcesRequest(), 1)
 
         assert (found.error_code, found.config_resources) == (31, [])
+
+
+@on_loop
+async def test_a_topic_that_kafka_cannot_spell_is_not_listed():
+    async with Rig() as rig:
+        rig.topic("t")
+        cluster = rig.broker.cluster
+        new = cluster.check_create(parse_pulsar("größe 1").topic)
+        await rig.commit(cluster.plan_create(new))
+
+        found = await rig.peer().ask(ListConfigResourcesRequest(resource_types=[TOPICS]), 1)
+
+        assert [each.resource_name for each in found.config_resources] == ["t"]

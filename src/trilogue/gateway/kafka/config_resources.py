@@ -8,7 +8,7 @@ Groups are told that settings were said of.
 from __future__ import annotations
 
 from trilogue.broker.errors import BrokerError
-from trilogue.broker.names import spelled_kafka
+from trilogue.broker.names import kafka_can_spell, spelled_kafka
 from trilogue.gateway.kafka.config_kinds import (
     BROKER_KIND,
     GROUP,
@@ -52,7 +52,11 @@ def handle(call: Call, request: ListConfigResourcesRequest) -> ListConfigResourc
 
 def _names(call: Call, kind: int) -> list[str]:
     if kind == TOPIC:
-        return [spelled_kafka(topic.name) for topic in call.broker.cluster]
+        return [
+            spelled_kafka(topic.name)
+            for topic in call.broker.cluster
+            if kafka_can_spell(topic.name)
+        ]
     if kind in {BROKER_KIND, LOGGER}:
         return [str(call.broker.cluster.node_id)]
     if kind == GROUP:
