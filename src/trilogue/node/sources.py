@@ -32,6 +32,8 @@ CONFIG_SIZE_LIMIT = 1 << 20
 
 _NOT_SETTINGS = {
     CONFIG_VARIABLE,
+    "TRILOGUE_BOOTSTRAP",  # where the command line finds a server
+    "TRILOGUE_HTTP",  # and its HTTP door
     "TRILOGUE_PURE",  # run the compiled modules uncompiled
     "TRILOGUE_REQUIRE",  # tests: skip nothing
     "TRILOGUE_NO_EXTENSIONS",  # build: compile nothing

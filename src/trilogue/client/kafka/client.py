@@ -55,6 +55,11 @@ class KafkaClient(Closing):
         self._look_through = LOOK_THROUGH
         self._closed = False
 
+    @property
+    def cluster(self) -> KafkaCluster:
+        """What is known of the cluster, and the quick connections."""
+        return self._cluster
+
     @cached_property
     def admin(self) -> Admin:
         """All administrative requests; loaded when they are first wanted."""

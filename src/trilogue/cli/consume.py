@@ -1,0 +1,119 @@
+"""`trilogue consume`: messages of a topic, from a place to a place, from any Kafka cluster."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from trilogue.cli.asking import (
+    DEFAULT_SERVER,
+    DEFAULT_TIMEOUT,
+    ServerOption,
+    TimeoutOption,
+    known_topics,
+    talk,
+)
+from trilogue.cli.options import USAGE_ERROR, leave
+from trilogue.cli.places import Place, PlaceError, place
+
+if TYPE_CHECKING:
+    from trilogue.client.kafka.client import KafkaClient
+
+
+def consume(
+    topic: Annotated[str, typer.Argument(metavar="TOPIC", show_default=False)],
+    *,
+    begin: Annotated[
+        str,
+        typer.Option(
+            "--from", metavar="PLACE", help="beginning, end, an offset, -1h, 2026-05-01T12:00"
+        ),
+    ] = "beginning",
+    until: Annotated[
+        str,
+        typer.Option("--until", metavar="PLACE", help="The same; end is the end as it is now."),
+    ] = "end",
+    last: Annotated[
+        int | None,
+        typer.Option("--last", "-n", min=1, max=1_000_000, help="Only the last so many."),
+    ] = None,
+    count: Annotated[
+        int | None, typer.Option("--count", "-c", min=1, help="Stop after so many.")
+    ] = None,
+    follow: Annotated[
+        bool, typer.Option("--follow", "-f", help="Go on with what comes, until Ctrl-C.")
+    ] = False,
+    partitions: Annotated[
+        list[int] | None, typer.Option("--partition", "-p", min=0, help="Only these partitions.")
+    ] = None,
+    group: Annotated[
+        str | None,
+        typer.Option(
+            "--group", "-g", metavar="GROUP", help="Go on where the group was, and commit."
+        ),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="A JSON object a line.")] = False,
+    keys: Annotated[bool, typer.Option("--keys", "-K", help="Key, a tab, and the value.")] = False,
+    template: Annotated[
+        str | None,
+        typer.Option(
+            "--format",
+            metavar="TEMPLATE",
+            help="Of {topic} {partition} {offset} {timestamp} {time} {key} {value} {headers}.",
+        ),
+    ] = None,
+    committed: Annotated[
+        bool, typer.Option("--committed", help="Nothing of transactions that are not committed.")
+    ] = False,
+    server: ServerOption = DEFAULT_SERVER,
+    timeout: TimeoutOption = DEFAULT_TIMEOUT,
+) -> None:
+    """Print messages: by default all that are there now, each one's value on a line."""
+    from trilogue.cli.consume_format import FormatError, formatter
+
+    wanted = _place(begin, "--from"), _place(until, "--until")
+    if follow and until != "end":
+        leave("--follow goes on for ever: leave --until away, or --follow", USAGE_ERROR)
+    if last is not None and (begin != "beginning" or group is not None):
+        leave("--last says where to begin: leave --from and --group away", USAGE_ERROR)
+    if group is not None:
+        _check_group(wanted, partitions)
+    if sum((as_json, keys, template is not None)) > 1:
+        leave("one of --json, --keys and --format", USAGE_ERROR)
+    try:
+        form = formatter(template, as_json=as_json, keys=keys)
+    except FormatError as problem:
+        leave(f"--format: {problem}", USAGE_ERROR)
+
+    async def work(client: KafkaClient) -> int:
+        from trilogue.cli.consume_run import Reading
+
+        await known_topics(client.cluster, [topic])
+        reading = Reading(client, topic, form, count=count, follow=follow, isolation=int(committed))
+        if group is not None:
+            return await reading.as_group(group, wanted[0])
+        if last is not None:
+            return await reading.last(last, wanted[1], partitions)
+        return await reading.between(wanted[0], wanted[1], partitions)
+
+    raise typer.Exit(talk(server, timeout, work))
+
+
+def _check_group(wanted: tuple[Place, Place], partitions: list[int] | None) -> None:
+    begin, until = wanted
+    if begin.offset is not None or begin.time >= 0 or until != place("end"):
+        leave(
+            "--group goes on where the group was: --from beginning or end is for where it never "
+            "was, and `trilogue groups reset` moves it",
+            USAGE_ERROR,
+        )
+    if partitions:
+        leave("--group reads what the group gives it: leave --partition away", USAGE_ERROR)
+
+
+def _place(text: str, option: str) -> Place:
+    try:
+        return place(text)
+    except PlaceError as problem:
+        leave(f"{option} {problem}", USAGE_ERROR)

@@ -1,0 +1,104 @@
+"""`trilogue produce`: messages from lines, files or JSON, to any Kafka cluster."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from trilogue.cli.asking import (
+    DEFAULT_SERVER,
+    DEFAULT_TIMEOUT,
+    ServerOption,
+    TimeoutOption,
+    known_topics,
+    pairs,
+    talk,
+)
+from trilogue.cli.options import USAGE_ERROR, leave
+
+if TYPE_CHECKING:
+    from trilogue.client.kafka.client import KafkaClient
+
+ACKS = {"all": -1, "-1": -1, "1": 1, "leader": 1, "0": 0, "none": 0}
+CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
+
+
+def produce(
+    topic: Annotated[str, typer.Argument(metavar="TOPIC", show_default=False)],
+    files: Annotated[
+        list[Path] | None,
+        typer.Argument(metavar="[FILE...]", help="One message a line; - or none is stdin."),
+    ] = None,
+    *,
+    key: Annotated[
+        str | None, typer.Option("--key", "-k", help="The key of every message.")
+    ] = None,
+    key_separator: Annotated[
+        str | None,
+        typer.Option("--key-separator", "-K", metavar="TEXT", help="Lines are KEY TEXT VALUE."),
+    ] = None,
+    value: Annotated[
+        str | None, typer.Option("--value", help="Send this one message, and read nothing.")
+    ] = None,
+    headers: Annotated[
+        list[str] | None,
+        typer.Option("--header", "-H", metavar="NAME=VALUE", help="Repeat it for more."),
+    ] = None,
+    partition: Annotated[
+        int | None, typer.Option("--partition", "-p", min=0, help="Instead of by key.")
+    ] = None,
+    as_json: Annotated[
+        bool,
+        typer.Option("--json", help="Lines are JSON: key, value, headers, timestamp, partition."),
+    ] = False,
+    whole: Annotated[
+        bool, typer.Option("--whole", help="Each file is one message, whatever is in it.")
+    ] = False,
+    delimiter: Annotated[
+        str, typer.Option("--delimiter", "-D", help="What ends a message; \\n, \\0 and \\t do.")
+    ] = "\\n",
+    tombstones: Annotated[
+        bool, typer.Option("--tombstones", "-Z", help="Empty values are none: they delete a key.")
+    ] = False,
+    codec: Annotated[str, typer.Option("--codec", "-z", help=", ".join(CODECS))] = "none",
+    acks: Annotated[str, typer.Option("--acks", "-a", help="all, 1 or 0")] = "all",
+    create: Annotated[
+        bool, typer.Option("--create", help="Make the topic if it is not there.")
+    ] = False,
+    server: ServerOption = DEFAULT_SERVER,
+    timeout: TimeoutOption = DEFAULT_TIMEOUT,
+) -> None:
+    """Send messages; exit code 0 when all of them were acknowledged."""
+    from trilogue.cli.produce_lines import Lines, LinesError
+
+    if acks not in ACKS:
+        leave(f"--acks {acks}: all, 1 or 0", USAGE_ERROR)
+    if codec not in CODECS:
+        leave(f"--codec {codec}: one of {', '.join(CODECS)}", USAGE_ERROR)
+    try:
+        lines = Lines(
+            files=files or [],
+            key=key,
+            separator=key_separator,
+            value=value,
+            headers=tuple(pairs(headers, "--header").items()),
+            as_json=as_json,
+            whole=whole,
+            delimiter=delimiter,
+            tombstones=tombstones,
+        )
+    except LinesError as problem:
+        leave(str(problem), USAGE_ERROR)
+
+    async def work(client: KafkaClient) -> int:
+        from trilogue.cli.produce_run import sent
+
+        if create:
+            await client.admin.create_topic(topic)
+        else:
+            await known_topics(client.cluster, [topic])
+        return await sent(client, topic, lines, partition, acks=ACKS[acks], codec=codec)
+
+    raise typer.Exit(talk(server, timeout, work))
