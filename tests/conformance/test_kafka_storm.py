@@ -28,6 +28,7 @@ SECONDS = 60
 MESSAGES_A_SECOND = 200
 SETTLES_WITHIN = 10.0
 COMMIT_EVERY = 5  # messages
+SHARED_OUT = "consumer"  # by the server: KIP-848
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(300)]
 
@@ -37,9 +38,8 @@ class Member(threading.Thread):
 
     def __init__(self, address: str, topic: str, strategy: str, seen: Counter[bytes]) -> None:
         super().__init__(daemon=True)
-        self.consumer: Consumer = Confluent.consumer(
-            address, GROUP, {"partition.assignment.strategy": strategy}
-        )
+        kind = "group.protocol" if strategy == SHARED_OUT else "partition.assignment.strategy"
+        self.consumer: Consumer = Confluent.consumer(address, GROUP, {kind: strategy})
         self.consumer.subscribe([topic])
         self.seen = seen
         self.over = threading.Event()
@@ -99,7 +99,7 @@ def state_of(admin: AdminClient) -> str:
     return f"{found.state.name}, {len(found.members)} members"
 
 
-@pytest.mark.parametrize("strategy", ["range", "cooperative-sticky"])
+@pytest.mark.parametrize("strategy", ["range", "cooperative-sticky", SHARED_OUT])
 def test_nothing_is_passed_over_while_members_come_and_go(address: str, topic: str, strategy: str):
     chance = random.Random(strategy)
     admin = AdminClient({"bootstrap.servers": address})
