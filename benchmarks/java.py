@@ -8,8 +8,9 @@ from typing import Generic, TypeVar
 
 from benchmarks import report
 from benchmarks.drivers import Moment, Result, nothing, run_java
+from benchmarks.gates import Figures
 from benchmarks.measure import settle
-from benchmarks.rows import Figures, metered
+from benchmarks.rows import metered
 from benchmarks.servers import Contender
 
 Asked = TypeVar("Asked", bound=Contender)

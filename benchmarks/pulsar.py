@@ -19,10 +19,18 @@ from tools.servers.pulsar import VERSION, RealPulsar, opens_producer
 
 from benchmarks import report
 from benchmarks.drivers import compile_java
+from benchmarks.gates import (
+    CPU_PER_MESSAGE,
+    TRILOGUE,
+    Figures,
+    Gate,
+    at_least,
+    at_most,
+    below,
+)
 from benchmarks.java import Stage
 from benchmarks.measure import memory_mb, settle
-from benchmarks.rows import CPU_PER_MESSAGE, Figures, Gate, our, ratio
-from benchmarks.servers import TRILOGUE, Contender, Trilogue
+from benchmarks.servers import Contender, Trilogue
 
 PULSAR = "pulsar"
 DRIVER = "PulsarLoad"
@@ -81,8 +89,8 @@ ROWS = (
         "produce",
         UNBATCHED,
         (
-            Gate("3x Pulsar's messages/s", ratio("messages_per_s"), 3.0, at_least=True),
-            Gate("a third of its CPU/message", ratio(CPU_PER_MESSAGE), 1 / 3, at_least=False),
+            at_least("3x Pulsar's messages/s", "messages_per_s", 3.0, PULSAR),
+            at_most("a third of its CPU/message", CPU_PER_MESSAGE, 1 / 3, PULSAR),
         ),
     ),
     Row(
@@ -91,8 +99,8 @@ ROWS = (
         "produce",
         {**UNBATCHED, "outstanding": 10},
         (
-            Gate("3x Pulsar's messages/s", ratio("messages_per_s"), 3.0, at_least=True),
-            Gate("a third of its CPU/message", ratio(CPU_PER_MESSAGE), 1 / 3, at_least=False),
+            at_least("3x Pulsar's messages/s", "messages_per_s", 3.0, PULSAR),
+            at_most("a third of its CPU/message", CPU_PER_MESSAGE, 1 / 3, PULSAR),
         ),
     ),
     Row(
@@ -101,8 +109,8 @@ ROWS = (
         "produce",
         {**UNBATCHED, "batching": 1},
         (
-            Gate("Pulsar's messages/s", ratio("messages_per_s"), 1.0, at_least=True),
-            Gate("its CPU/message", ratio(CPU_PER_MESSAGE), 1.0, at_least=False),
+            at_least("Pulsar's messages/s", "messages_per_s", 1.0, PULSAR),
+            at_most("its CPU/message", CPU_PER_MESSAGE, 1.0, PULSAR),
         ),
     ),
     Row(
@@ -111,8 +119,8 @@ ROWS = (
         "produce",
         {"size": 1024, "outstanding": 1000, "batching": 1},
         (
-            Gate("Pulsar's messages/s", ratio("messages_per_s"), 1.0, at_least=True),
-            Gate("its CPU/message", ratio(CPU_PER_MESSAGE), 1.0, at_least=False),
+            at_least("Pulsar's messages/s", "messages_per_s", 1.0, PULSAR),
+            at_most("its CPU/message", CPU_PER_MESSAGE, 1.0, PULSAR),
         ),
     ),
     Row(
@@ -120,14 +128,14 @@ ROWS = (
         "How long does one durable 100 B message take, nothing else going on?",
         "produce",
         {"size": 100, "outstanding": 1},
-        (Gate("p50 <= 0.5 ms", our("p50_ms"), 0.5, at_least=False),),
+        (below("p50 <= 0.5 ms", "p50_ms", 0.5),),
     ),
     Row(
         "pulsar-through",
         "From the producer's call to the consumer's, 1,000 messages/s of 100 B, not batched.",
         "through",
         {"size": 100, "rate": 1000},
-        (Gate("p99 <= 15 ms", our("p99_ms"), 15.0, at_least=False),),
+        (below("p99 <= 15 ms", "p99_ms", 15.0),),
         counted=False,
     ),
     Row(
@@ -135,7 +143,7 @@ ROWS = (
         "A producer on each of 500 new topics, one after the other.",
         "topics",
         {"count": 500},
-        (Gate("<= 1 s", our("topics_s"), 1.0, at_least=False),),
+        (below("<= 1 s", "topics_s", 1.0),),
         counted=False,
     ),
 )
@@ -146,8 +154,8 @@ WARMING: tuple[dict[str, float], ...] = (
 )
 START = "pulsar-start-and-idle"
 START_GATES = (
-    Gate("start <= 0.8 s", our("start_s"), 0.8, at_least=False),
-    Gate("idle <= 120 MB", our("idle_mb"), 120.0, at_least=False),
+    below("start <= 0.8 s", "start_s", 0.8),
+    below("idle <= 120 MB", "idle_mb", 120.0),
 )
 NAMES = (START, *(row.name for row in ROWS))
 

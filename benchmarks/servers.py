@@ -1,4 +1,8 @@
-"""The two servers of a benchmark, started the same way: on a fresh directory of a real disk."""
+"""The servers of a benchmark, started the same way: on a fresh directory of a real disk.
+
+`kafka` syncs every batch before its ack, as ours does; `kafka-default` is the same one with its own
+default, which acknowledges from the page cache.
+"""
 
 from __future__ import annotations
 
@@ -13,8 +17,12 @@ from tests.server import Server, launch_server
 from tools.servers.kafka import RealKafka
 from tools.servers.probe import LOOK_EVERY, answers, free_port
 
-KAFKA, TRILOGUE = "kafka", "trilogue"
+from benchmarks.gates import KAFKA_DEFAULT, TRILOGUE
+
 START_LIMIT_S = 120.0
+ADMIN = {"log_level": 2}
+# A topic that was deleted gives up its files soon: a run writes more than there may be room for.
+DELETE_SOON = {"log.segment.delete.delay.ms": 1_000}
 
 
 class Contender(Protocol):
@@ -32,6 +40,18 @@ class Contender(Protocol):
     def start(self) -> object: ...
     def stop(self) -> int: ...
     def kill9(self) -> None: ...
+    def empty_tail(self) -> None: ...
+
+
+class Kafka(RealKafka):
+    """A real one, with or without a sync before each ack."""
+
+    def __init__(self, root: Path, name: str, version: str) -> None:
+        super().__init__(root, version=version, durable=name != KAFKA_DEFAULT, settings=DELETE_SOON)
+        self.name = name
+
+    def empty_tail(self) -> None:
+        """It has none."""
 
 
 class Trilogue:
@@ -54,6 +74,11 @@ class Trilogue:
     def pid(self) -> int:
         assert self.server is not None
         return self.server.pid
+
+    @property
+    def http(self) -> str:
+        assert self.server is not None
+        return self.server.http
 
     def answers(self) -> bool:
         """Whether a client of the door under measurement gets an answer."""
@@ -78,20 +103,25 @@ class Trilogue:
         if self.server is not None:
             self.server.kill9()
 
+    def empty_tail(self) -> None:
+        """Everything in segments, nothing in memory: an orderly end and a new start."""
+        self.stop()
+        self.start()
+
 
 def make(name: str, root: Path, *, kafka_version: str) -> Contender:
-    """A server that is not started; the real Kafka syncs every batch, as ours does."""
+    """A server that is not started."""
     root.mkdir(parents=True, exist_ok=True)
     if name == TRILOGUE:
         return Trilogue(root)
-    return RealKafka(root, version=kafka_version, durable=True)
+    return Kafka(root, name, kafka_version)
 
 
 def create_topic(
     address: str, topic: str, partitions: int, config: Mapping[str, str] | None = None
 ) -> None:
     """Create it and wait until every partition answers: a leader in the metadata is not enough."""
-    admin = AdminClient({"bootstrap.servers": address, "log_level": 2})
+    admin = AdminClient({"bootstrap.servers": address, **ADMIN})
     (made,) = admin.create_topics(
         [NewTopic(topic, partitions, 1, config=dict(config or {}))]
     ).values()
@@ -109,8 +139,14 @@ def create_topic(
     raise TimeoutError(f"{topic}: not all of {partitions} partitions answer")
 
 
+def delete_topic(address: str, topic: str) -> None:
+    admin = AdminClient({"bootstrap.servers": address, **ADMIN})  # gone, it would answer nothing
+    (gone,) = admin.delete_topics([topic]).values()
+    gone.result(60)
+
+
 def stored_messages(address: str, topic: str, partitions: int) -> int:
     """What the end offsets say is there."""
-    admin = AdminClient({"bootstrap.servers": address, "log_level": 2})
+    admin = AdminClient({"bootstrap.servers": address, **ADMIN})
     places = {TopicPartition(topic, number): OffsetSpec.latest() for number in range(partitions)}
     return sum(found.result(30).offset for found in admin.list_offsets(places).values())

@@ -27,9 +27,9 @@ from tools.servers.tubemq import VERSION, RealTubeMQ, listens
 
 from benchmarks import java, report, servers
 from benchmarks.drivers import Result, compile_java
+from benchmarks.gates import TRILOGUE, Figures, Gate, Medians, at_least, at_most, below
 from benchmarks.measure import memory_mb, settle
-from benchmarks.rows import Figures, Gate, our, ratio
-from benchmarks.servers import TRILOGUE, Trilogue, create_topic
+from benchmarks.servers import Trilogue, create_topic
 
 TUBEMQ, INTERVAL = "tubemq", "interval"
 DURABILITY = (
@@ -127,14 +127,14 @@ ALONE = {"size": 100, "outstanding": 1}
 MANY = {"size": 100, "outstanding": 2000}
 WARMING = (MANY, {**MANY, "size": 1024}, ALONE)
 ASYNC_GATES = (
-    Gate("2x TubeMQ's messages/s", ratio("messages_per_s"), ASYNC_TIMES, at_least=True),
-    Gate("none refused", our("refused"), 0.0, at_least=False),
+    at_least("2x TubeMQ's messages/s", "messages_per_s", ASYNC_TIMES, TUBEMQ),
+    below("none refused", "refused", 0.0),
 )
 
 
-def of_interval(key: str) -> Callable[[Figures, Figures], float]:
+def of_interval(key: str) -> Callable[[Medians], float]:
     """Trilogue's figure with flush=interval as a share of TubeMQ's: summarise puts it there."""
-    return lambda theirs, ours: ours[f"{INTERVAL}_{key}"] / theirs[key]
+    return lambda medians: medians[TRILOGUE][f"{INTERVAL}_{key}"] / medians[TUBEMQ][key]
 
 
 ROWS = (
@@ -144,12 +144,13 @@ ROWS = (
         "produce",
         ALONE,
         (
-            Gate("half TubeMQ's messages/s", ratio("messages_per_s"), SYNC_TIMES, at_least=True),
+            at_least("half TubeMQ's messages/s", "messages_per_s", SYNC_TIMES, TUBEMQ),
             Gate(
                 "1.2x with flush=interval",
                 of_interval("messages_per_s"),
                 INTERVAL_TIMES,
                 at_least=True,
+                beside=TUBEMQ,
             ),
         ),
     ),
@@ -172,14 +173,14 @@ ROWS = (
         "From the producer's call to the listener's, 200 messages/s, the client as it is.",
         "through",
         {"size": 100, "rate": 200},
-        (Gate("p50 <= 5 ms", our("p50_ms"), 5.0, at_least=False),),
+        (below("p50 <= 5 ms", "p50_ms", 5.0),),
     ),
     Row(
         "tubemq-through-pull",
         "The same with a pull consumer that confirms each get.",
         "through",
         {"size": 100, "rate": 200, "pull": 1},
-        (Gate("p50 <= 5 ms", our("p50_ms"), 5.0, at_least=False),),
+        (below("p50 <= 5 ms", "p50_ms", 5.0),),
     ),
 )
 START, GROUPS, KILLED, LOST, TOPIC = (
@@ -192,15 +193,15 @@ START, GROUPS, KILLED, LOST, TOPIC = (
 WAITING = {GROUPS, KILLED}
 GATES = {
     START: (
-        Gate("start <= 0.8 s", our("start_s"), 0.8, at_least=False),
-        Gate("idle <= 120 MB", our("idle_mb"), 120.0, at_least=False),
+        below("start <= 0.8 s", "start_s", 0.8),
+        below("idle <= 120 MB", "idle_mb", 120.0),
     ),
     GROUPS: (
         # the client's own first heartbeats are what is waited for: 13 s apart
-        Gate("as quick as TubeMQ", ratio("group_s"), 1.0, at_least=False),
+        at_most("as quick as TubeMQ", "group_s", 1.0, TUBEMQ),
     ),
-    TOPIC: (Gate("usable <= 0.5 s", our("usable_s"), 0.5, at_least=False),),
-    LOST: (Gate("nothing lost", our("lost"), 0.0, at_least=False),),
+    TOPIC: (below("usable <= 0.5 s", "usable_s", 0.5),),
+    LOST: (below("nothing lost", "lost", 0.0),),
 }
 QUESTIONS = {
     START: "From exec to both doors answering on fresh data; memory of the idle processes.",

@@ -36,7 +36,8 @@ def compile_driver(name: str, into: Path) -> Path:
         raise DriverError("the load drivers want a C compiler")
     into.mkdir(parents=True, exist_ok=True)
     program = into / name
-    command = [compiler, "-O2", "-o", str(program), str(HERE / f"{name}.c"), "-ldl"]
+    command = [compiler, "-O2", "-o", str(program), str(HERE / f"{name}.c")]
+    command += ["-ldl", "-lpthread"]
     subprocess.run(command, check=True)
     return program
 
@@ -90,6 +91,7 @@ class Drivers:
         self.load_program = compile_driver("load", build)
         self.rdkafka_program = compile_driver("rdkafka", build)
         self.library = librdkafka()
+        self.niceness = 0
 
     def load(
         self,
@@ -101,7 +103,8 @@ class Drivers:
         **options: float,
     ) -> Result:
         """Ready-made produce requests (load.c)."""
-        return run([self.load_program, address, topic, *spelled(options)], begin, end)
+        command = [self.load_program, address, topic]
+        return run([*self._nicely(), *command, *spelled(options)], begin, end)
 
     def rdkafka(
         self,
@@ -117,7 +120,10 @@ class Drivers:
         """librdkafka, producing or consuming (rdkafka.c)."""
         pairs = [f"{key}={value}" for key, value in settings.items()]
         command = [self.rdkafka_program, self.library, mode, address, topic]
-        return run([*command, *spelled(options), *pairs], begin, end)
+        return run([*self._nicely(), *command, *spelled(options), *pairs], begin, end)
+
+    def _nicely(self) -> list[object]:
+        return ["nice", "-n", self.niceness] if self.niceness else []
 
 
 def spelled(options: dict[str, float]) -> list[str]:

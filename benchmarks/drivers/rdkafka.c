@@ -3,13 +3,21 @@
  *
  *   rdkafka LIBRARY produce ADDRESS TOPIC --size 1000 --warmup 2 --seconds 5 [KEY=VALUE]...
  *   rdkafka LIBRARY fill    ADDRESS TOPIC --size 1000 --messages 100000 [KEY=VALUE]...
+ *   rdkafka LIBRARY burst   ADDRESS TOPIC --size 1000 --messages 100000 [KEY=VALUE]...
  *   rdkafka LIBRARY consume ADDRESS TOPIC --partitions 4 --messages 100000 [KEY=VALUE]...
+ *   rdkafka LIBRARY through ADDRESS TOPIC --partitions 1 --size 100 --rate 1000 --seconds 5 [K=V]...
+ *   rdkafka LIBRARY groups  ADDRESS TOPIC --partitions 2 --groups 50 --members 2 [KEY=VALUE]...
  *
  * Prints "begin" and "end" around what is measured, then one line of JSON. Messages of `produce`
  * are counted when they are acked, those of `consume` when they are handed over, after the first
- * batch of them.
+ * batch of them. `burst` is `fill` by a producer that has sent before. `through` is a producer at a
+ * fixed rate and a consumer of its messages, which say when they were handed over; a KEY is the
+ * producer's if it begins with "p:", the consumer's if with "c:". `groups` (named by group.id and a
+ * number) is measured from the first subscription until every member has its part of the topic.
  */
+#define _GNU_SOURCE
 #include <dlfcn.h>
+#include <pthread.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -20,8 +28,9 @@
 enum { PRODUCER, CONSUMER };                    /* rd_kafka_type_t */
 enum { CONF_OK = 0 };                           /* rd_kafka_conf_res_t */
 enum { COPY = 2 };                              /* message flags */
-enum { ANY_PARTITION = -1, BEGINNING = -2 };
-enum { BATCH = 10000 };
+enum { ANY_PARTITION = -1, END = -1, BEGINNING = -2 };
+enum { BATCH = 10000, WARMING = 2000, CLIENTS_MAX = 1000 };
+static const double PATIENCE_S = 20;
 
 /* What librdkafka hands over for each message; its public layout. */
 struct message {
@@ -34,6 +43,11 @@ struct message {
     size_t key_size;
     int64_t offset;
     void *private_data;
+};
+
+/* A list of partitions; its public layout begins like this. */
+struct list {
+    int count;
 };
 
 static struct {
@@ -53,13 +67,17 @@ static struct {
     void *(*queue_get_consumer)(void *);
     ssize_t (*consume_batch_queue)(void *, int, struct message **, size_t);
     void (*message_destroy)(struct message *);
+    struct message *(*consumer_poll)(void *, int);
+    int (*subscribe)(void *, const void *);
+    int (*assignment)(void *, struct list **);
+    void (*list_destroy)(void *);
 } rd;
 
 struct options {
     const char *mode, *address, *topic;
-    int partitions, size;
+    int partitions, size, groups, members;
     long messages;
-    double warmup, seconds;
+    double warmup, seconds, rate;
     char **settings;
     int setting_count;
 };
@@ -108,6 +126,10 @@ static void load_library(const char *path) {
     rd.queue_get_consumer = find(library, "rd_kafka_queue_get_consumer");
     rd.consume_batch_queue = find(library, "rd_kafka_consume_batch_queue");
     rd.message_destroy = find(library, "rd_kafka_message_destroy");
+    rd.consumer_poll = find(library, "rd_kafka_consumer_poll");
+    rd.subscribe = find(library, "rd_kafka_subscribe");
+    rd.assignment = find(library, "rd_kafka_assignment");
+    rd.list_destroy = find(library, "rd_kafka_topic_partition_list_destroy");
 }
 
 static void set(void *conf, const char *key, const char *value) {
@@ -126,7 +148,8 @@ static void delivered(void *client, const struct message *message, void *opaque)
         acked++;
 }
 
-static void *make_client(int type, const struct options *o) {
+/* `group`: what is put behind the name of the group, or NULL. */
+static void *make_client(int type, const struct options *o, const char *group) {
     char error[256];
     void *conf = rd.conf_new();
     set(conf, "bootstrap.servers", o->address);
@@ -135,9 +158,16 @@ static void *make_client(int type, const struct options *o) {
     for (int i = 0; i < o->setting_count; i++) {
         char pair[256];
         snprintf(pair, sizeof pair, "%s", o->settings[i]);
-        char *value = strchr(pair, '=');
+        char *key = pair, *value = strchr(pair, '=');
         *value++ = 0;
-        set(conf, pair, value);
+        if (key[1] == ':') {
+            if (*key != (type == PRODUCER ? 'p' : 'c'))
+                continue;
+            key += 2;
+        }
+        if (group && !strcmp(key, "group.id"))
+            strncat(value, group, sizeof pair - 1 - (size_t)(value - pair) - strlen(value));
+        set(conf, key, value);
     }
     void *client = rd.new(type, conf, error, sizeof error);
     if (!client) {
@@ -180,11 +210,15 @@ static void produce_until(void *client, void *topic, const struct options *o, do
 }
 
 static void run_producer(const struct options *o) {
-    void *client = make_client(PRODUCER, o);
+    void *client = make_client(PRODUCER, o, NULL);
     void *topic = rd.topic_new(client, o->topic, NULL);
-    int by_time = strcmp(o->mode, "fill");
+    int by_time = !strcmp(o->mode, "produce");
     if (by_time)
         produce_until(client, topic, o, now() + o->warmup, 0);
+    if (!strcmp(o->mode, "burst")) {
+        produce_until(client, topic, o, 0, WARMING);
+        rd.flush(client, 60000);
+    }
     say("begin");
     uint64_t before = acked;
     double began = now();
@@ -198,22 +232,27 @@ static void run_producer(const struct options *o) {
     print(messages, acked - before, o->size, seconds);
 }
 
-static void run_consumer(const struct options *o) {
-    static struct message *batch[BATCH];
-    void *client = make_client(CONSUMER, o);
-    rd.poll_set_consumer(client);
+static void *all_partitions(const struct options *o, int64_t from) {
     void *list = rd.list_new(o->partitions);
     for (int i = 0; i < o->partitions; i++) {
         rd.list_add(list, o->topic, i);
-        rd.list_set_offset(list, o->topic, i, BEGINNING);
+        rd.list_set_offset(list, o->topic, i, from);
     }
+    return list;
+}
+
+static void run_consumer(const struct options *o) {
+    static struct message *batch[BATCH];
+    void *client = make_client(CONSUMER, o, NULL);
+    rd.poll_set_consumer(client);
+    void *list = all_partitions(o, BEGINNING);
     void *queue = rd.queue_get_consumer(client);
     long messages = 0, first = 0;
     size_t size = 0;
     say("begin");
     double began = 0, last = now();
     rd.assign(client, list);
-    while (messages < o->messages && now() - last < 20) {
+    while (messages < o->messages && now() - last < PATIENCE_S) {
         ssize_t got = rd.consume_batch_queue(queue, 100, batch, BATCH);
         for (ssize_t i = 0; i < got; i++) {
             if (!batch[i]->error) {
@@ -231,8 +270,168 @@ static void run_consumer(const struct options *o) {
         }
     }
     say("end");
-    failed = (uint64_t)(o->messages - messages);
+    failed = messages < o->messages ? (uint64_t)(o->messages - messages) : 0;
     print((uint64_t)(messages - first), (uint64_t)messages, (int)size, last - began);
+}
+
+/* --- through: a producer at a fixed rate and a consumer of the same messages ---------------- */
+
+struct stamp {
+    double time;
+    uint64_t counts; /* 0 while warming */
+};
+
+static struct {
+    void *queue;
+    float *latencies;
+    size_t room;
+    volatile size_t counted;
+    volatile uint64_t received;
+} reader;
+
+static void *read_all(void *unused) {
+    static struct message *batch[BATCH];
+    (void)unused;
+    for (;;) {
+        ssize_t got = rd.consume_batch_queue(reader.queue, 1000, batch, 100);
+        double time = now();
+        for (ssize_t i = 0; i < got; i++) {
+            struct stamp stamp;
+            if (!batch[i]->error && batch[i]->size >= sizeof stamp) {
+                memcpy(&stamp, batch[i]->payload, sizeof stamp);
+                if (stamp.counts && reader.counted < reader.room)
+                    reader.latencies[reader.counted++] = (float)(time - stamp.time);
+                reader.received++;
+            }
+            rd.message_destroy(batch[i]);
+        }
+    }
+    return NULL;
+}
+
+/* The time is that of the first try: a full queue makes a message late. */
+static void send_stamped(void *client, void *topic, const struct options *o, int counts) {
+    static uint8_t payload[1 << 16];
+    struct stamp stamp = {now(), (uint64_t)counts};
+    memcpy(payload, &stamp, sizeof stamp);
+    while (rd.produce(topic, ANY_PARTITION, COPY, payload, (size_t)o->size, NULL, 0, NULL))
+        rd.poll(client, 1);
+}
+
+static uint64_t send_at_rate(void *client, void *topic, const struct options *o, double seconds,
+                             int counts) {
+    double began = now();
+    uint64_t sent = 0;
+    while (now() - began < seconds) {
+        while ((double)sent < (now() - began) * o->rate) {
+            send_stamped(client, topic, o, counts);
+            sent++;
+        }
+        rd.poll(client, 0);
+        double left = began + (double)sent / o->rate - now();
+        if (left > 0)
+            usleep((useconds_t)(left * 1e6));
+    }
+    return sent;
+}
+
+static int by_size(const void *a, const void *b) {
+    float x = *(const float *)a, y = *(const float *)b;
+    return (x > y) - (x < y);
+}
+
+static double percentile(double part) {
+    size_t at = (size_t)((double)reader.counted * part);
+    return reader.counted ? reader.latencies[at < reader.counted ? at : reader.counted - 1] * 1e3 : 0;
+}
+
+static void run_through(const struct options *o) {
+    pthread_t thread;
+    void *consumer = make_client(CONSUMER, o, NULL);
+    rd.poll_set_consumer(consumer);
+    reader.queue = rd.queue_get_consumer(consumer);
+    reader.room = (size_t)(o->rate * o->seconds) + 1000;
+    reader.latencies = malloc(reader.room * sizeof *reader.latencies);
+    rd.assign(consumer, all_partitions(o, END));
+    pthread_create(&thread, NULL, read_all, NULL);
+    void *client = make_client(PRODUCER, o, NULL);
+    void *topic = rd.topic_new(client, o->topic, NULL);
+    double began = now();
+    while (!reader.received && now() - began < PATIENCE_S) { /* until it knows where the end is */
+        send_stamped(client, topic, o, 0);
+        rd.poll(client, 10);
+    }
+    send_at_rate(client, topic, o, o->warmup, 0);
+    say("begin");
+    began = now();
+    uint64_t sent = send_at_rate(client, topic, o, o->seconds, 1);
+    double seconds = now() - began, last = now();
+    say("end");
+    for (size_t seen = 0; reader.counted < sent && now() - last < PATIENCE_S; usleep(1000)) {
+        rd.poll(client, 0);
+        if (reader.counted != seen) {
+            seen = reader.counted;
+            last = now();
+        }
+    }
+    struct timespec own;
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &own);
+    failed += sent - reader.counted;
+    qsort(reader.latencies, reader.counted, sizeof *reader.latencies, by_size);
+    printf("{\"messages\": %lu, \"messages_in_all\": %lu, \"bytes\": %lu, \"errors\": %lu, "
+           "\"seconds\": %.4f, \"messages_per_s\": %.1f, \"p50_ms\": %.4f, \"p99_ms\": %.4f, "
+           "\"max_ms\": %.4f, \"driver_cpu_s\": %.3f}\n",
+           sent, sent, sent * (uint64_t)o->size, failed, seconds, (double)sent / seconds,
+           percentile(0.5), percentile(0.99), percentile(1.0), own.tv_sec + own.tv_nsec * 1e-9);
+    fflush(stdout);
+}
+
+/* --- groups: until every member of every group has its part --------------------------------- */
+
+static int has_part(void *client, int part) {
+    struct list *list = NULL;
+    if (rd.assignment(client, &list) || !list)
+        return 0;
+    int count = list->count;
+    rd.list_destroy(list);
+    return count == part;
+}
+
+static void run_groups(const struct options *o) {
+    static void *clients[CLIENTS_MAX];
+    int count = o->groups * o->members, part = o->partitions / o->members, settled = 0;
+    if (count > CLIENTS_MAX) {
+        fprintf(stderr, "too many members\n");
+        exit(2);
+    }
+    void *list = rd.list_new(1);
+    rd.list_add(list, o->topic, ANY_PARTITION);
+    for (int i = 0; i < count; i++) {
+        char group[32];
+        snprintf(group, sizeof group, "-%d", i / o->members);
+        clients[i] = make_client(CONSUMER, o, group);
+        rd.poll_set_consumer(clients[i]);
+    }
+    usleep(500000); /* a hundred clients start threads; that is nobody's */
+    say("begin");
+    double began = now(), seconds = 0;
+    for (int i = 0; i < count; i++)
+        rd.subscribe(clients[i], list);
+    while (settled < count && now() - began < 3 * PATIENCE_S) {
+        settled = 0;
+        for (int i = 0; i < count; i++) {
+            struct message *message = rd.consumer_poll(clients[i], 0);
+            if (message)
+                rd.message_destroy(message);
+            settled += has_part(clients[i], part);
+        }
+        seconds = now() - began;
+        usleep(2000);
+    }
+    say("end");
+    printf("{\"messages\": %d, \"bytes\": %d, \"errors\": %d, \"seconds\": %.4f, "
+           "\"stable_s\": %.4f}\n", count, count, count - settled, seconds, seconds);
+    fflush(stdout);
 }
 
 int main(int count, char **words) {
@@ -241,7 +440,8 @@ int main(int count, char **words) {
         return 2;
     }
     struct options o = {.mode = words[2], .address = words[3], .topic = words[4], .partitions = 1,
-                        .size = 100, .messages = 1000, .warmup = 1, .seconds = 3};
+                        .size = 100, .messages = 1000, .warmup = 1, .seconds = 3, .rate = 1000,
+                        .groups = 1, .members = 1};
     int at = 5;
     for (; at + 1 < count && !strncmp(words[at], "--", 2); at += 2) {
         const char *name = words[at];
@@ -251,6 +451,9 @@ int main(int count, char **words) {
         else if (!strcmp(name, "--messages")) o.messages = (long)value;
         else if (!strcmp(name, "--warmup")) o.warmup = value;
         else if (!strcmp(name, "--seconds")) o.seconds = value;
+        else if (!strcmp(name, "--rate")) o.rate = value;
+        else if (!strcmp(name, "--groups")) o.groups = (int)value;
+        else if (!strcmp(name, "--members")) o.members = (int)value;
         else { fprintf(stderr, "unknown option %s\n", name); return 2; }
     }
     o.settings = words + at;
@@ -258,6 +461,10 @@ int main(int count, char **words) {
     load_library(words[1]);
     if (!strcmp(o.mode, "consume"))
         run_consumer(&o);
+    else if (!strcmp(o.mode, "through"))
+        run_through(&o);
+    else if (!strcmp(o.mode, "groups"))
+        run_groups(&o);
     else
         run_producer(&o);
     _exit(0); /* closing a client waits for its threads; there is nothing left to wait for */

@@ -5,15 +5,18 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+from benchmarks.gates import KAFKA, KAFKA_DEFAULT, TRILOGUE
+from benchmarks.kafka_rows import ROWS
 from benchmarks.pulsar import PULSAR
 from benchmarks.report import RESULTS, SHOWN
-from benchmarks.servers import KAFKA, TRILOGUE
 from benchmarks.tubemq import DURABILITY, TUBEMQ
 
 from tools.docs.blocks import COMMAND, ROOT, table
 
 RUN = "python -m benchmarks.run"
 PEERS = {KAFKA: "Kafka", PULSAR: "Pulsar", TUBEMQ: "TubeMQ"}
+OURS = {row.name for row in ROWS if KAFKA not in row.servers}  # but a run beside a Kafka has them
+BESIDE = {KAFKA: (KAFKA_DEFAULT, "Kafka without fsync")}  # a second column, where there is one
 NONE = (
     "There is no result in `benchmarks/results` yet, so no number stands here. "
     f"`{RUN}` measures both servers in turn and writes one, `{COMMAND}` shows it."
@@ -31,6 +34,14 @@ WANTED = (
     "interval_messages_per_s",
     "interval_p50_ms",
     "interval_cpu_us_per_message_settled",
+    "polls_per_s",
+    "cpu_us_per_poll",
+    "full_cpu_us_per_poll",
+    "stable_s",
+    "stable_848_s",
+    "created_s",
+    "visible_s",
+    "lag_p99_ms",
     "topics_s",
     "usable_s",
     "group_s",
@@ -43,6 +54,14 @@ WANTED = (
 LABELS = {
     "cpu_us_per_request_settled": "CPU µs/request",
     "cpu_us_per_message_settled": "CPU µs/message",
+    "polls_per_s": "fetches/s in a session",
+    "cpu_us_per_poll": "CPU µs/fetch",
+    "full_cpu_us_per_poll": "CPU µs/fetch without a session",
+    "stable_s": "all stable after, s",
+    "stable_848_s": "with KIP-848, s",
+    "created_s": "made after, s",
+    "visible_s": "leaders visible after, s",
+    "lag_p99_ms": "loop lag p99 ms",
     "topics_s": "all of them, s",
     "restart_s": "first answer after kill -9, s",
     "interval_p50_ms": "p50 ms, flush=interval",
@@ -67,11 +86,14 @@ def numbers(results: Path = RESULTS) -> str:
 
 
 def _beside(peer: str, path: Path, result: Result, rows: list[Result]) -> str:
-    lines = [line for row in rows for line in _row(row, peer)]
+    also, name = BESIDE.get(peer, ("", ""))
+    columns = [peer, also] if any(also in row["median"] for row in rows) else [peer]
+    head = [PEERS[peer], name][: len(columns)]
+    lines = [line for row in rows for line in _row(row, [*columns, TRILOGUE])]
     shown = path.relative_to(ROOT) if path.is_relative_to(ROOT) else path
     return "\n\n".join(
         [
-            table(("load", "figure", PEERS[peer], "Trilogue"), lines),
+            table(("load", "figure", *head, "Trilogue"), lines),
             _gates(rows),
             _conditions(result, peer)
             + f" File: [{path.name}]({shown}). Measured by `{RUN} --only {peer}`.",
@@ -86,22 +108,28 @@ def newest(results: Path, peer: str) -> tuple[Path, Result, list[Result]] | None
         result = json.loads(path.read_text())
         if not isinstance(result, dict) or not isinstance(result.get("rows"), list):
             continue
-        rows = [row for row in result["rows"] if {peer, TRILOGUE} <= set(row["median"])]
-        if rows:
+        rows = [row for row in result["rows"] if is_beside(peer, row)]
+        if any(peer in row["median"] for row in rows):
             found.append((result["date"], path.name, path, result, rows))
     if not found:
         return None
     return max(found, key=lambda each: each[:2])[2:]
 
 
-def _row(row: dict, peer: str) -> list[tuple[str, ...]]:
-    real, ours = row["median"][peer], row["median"][TRILOGUE]
+def is_beside(peer: str, row: Result) -> bool:
+    """Whether a row has our figures beside those of this server; some rows we have alone."""
+    ran = set(row["median"])
+    return {peer, TRILOGUE} <= ran or (peer == KAFKA and row["name"] in OURS)
+
+
+def _row(row: dict, names: list[str]) -> list[tuple[str, ...]]:
+    medians = [row["median"].get(name, {}) for name in names]
     lines = []
     for key in WANTED:
-        if key in ours:
-            name, digits = SHOWN[key]
-            cells = [f"{one[key]:,.{digits}f}" if key in one else "" for one in (real, ours)]
-            lines.append(("" if lines else row["name"], LABELS.get(key, name), *cells))
+        if key in medians[-1]:
+            label, digits = SHOWN[key]
+            cells = [f"{one[key]:,.{digits}f}" if key in one else "" for one in medians]
+            lines.append(("" if lines else row["name"], LABELS.get(key, label), *cells))
     return lines
 
 
