@@ -1,0 +1,66 @@
+"""Stopped at every step on the disk, a node finds groups, quotas and settings as they were told.
+
+As test_every_step.py, which says how, with positions that are committed and removed, groups that
+come and go, quotas, and settings of the broker and of groups. The long run tries every step, the
+quick one some.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from random import Random
+
+import pytest
+from tests.crash.conftest import SEED
+from tests.crash.group_outside import GroupOutside
+from tests.crash.world import World
+
+from trilogue.log.errors import LogError
+from trilogue.node.errors import StartError
+
+SAMPLE = 40
+HOW = ["kill", "power"]
+
+
+@pytest.fixture(scope="module")
+def steps() -> list[str]:
+    world, outside = World(), GroupOutside()
+    assert world.live(outside.script)
+    assert outside.positions.wanted
+    return list(world.fs.steps)
+
+
+def crash_and_go_on(stop_at: int, how: str, lies: Sequence[str] = ()) -> None:
+    """Cut the first life at a step; the second one must find all, and so must the third."""
+    world, outside = World(direct=bool(stop_at % 2), lies=lies), GroupOutside()
+    assert not world.live(outside.script, stop_at=stop_at)
+    world.crash(Random(stop_at) if how == "power" else None)
+    assert world.live(outside.script)
+    world.crash(Random(stop_at) if how == "power" else None)
+    assert world.live(outside.script)
+
+
+@pytest.mark.parametrize("how", HOW)
+def test_stopped_at_some_steps_it_finds_groups_quotas_and_settings(steps: list[str], how: str):
+    chance = Random(f"{SEED} {how}")
+    for stop_at in sorted(chance.sample(range(1, len(steps) + 1), SAMPLE)):
+        crash_and_go_on(stop_at, how)
+
+
+@pytest.mark.parametrize("lies", [".journal", "/"])
+def test_a_sync_that_was_left_out_is_found_out(steps: list[str], lies: str):
+    """This test can fail: whichever sync is missing, some step shows it."""
+    for stop_at in range(len(steps) - 1, 0, -3):
+        try:
+            crash_and_go_on(stop_at, "power", lies=[lies])
+        except (AssertionError, LogError, StartError):
+            return
+    raise AssertionError("nobody noticed")
+
+
+@pytest.mark.long
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("how", HOW)
+def test_stopped_at_every_step_it_finds_groups_quotas_and_settings(steps: list[str], how: str):
+    for stop_at in range(1, len(steps) + 1):
+        crash_and_go_on(stop_at, how)
