@@ -53,7 +53,7 @@ class Told:
 
     def is_told(self, value: Any) -> None:
         """This state is durable, so no earlier one is possible any more."""
-        at = next(at for at, each in enumerate(self.states) if each is value)
+        at = max(at for at, each in enumerate(self.states) if each is value)
         del self.states[:at]
 
     def finds(self, value: Any) -> None:
@@ -96,7 +96,9 @@ class GroupOutside:
             )
         self.live(node, chance)
         if self.done % 3 == 0:
-            await durable(node)
+            await durable(node)  # what came before in the journal, too
+            for told in self.kinds.values():
+                told.is_told(told.wanted)
         if self.done % 4 == 0:
             await chance.choice((self.set_quota, self.set_value, self.set_group_value))(
                 node, chance

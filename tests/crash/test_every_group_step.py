@@ -18,7 +18,7 @@ from tests.crash.world import World
 from trilogue.log.errors import LogError
 from trilogue.node.errors import StartError
 
-SAMPLE = 40
+SAMPLE = 20
 HOW = ["kill", "power"]
 
 
