@@ -147,6 +147,30 @@ def test_a_compacted_topic_keeps_the_last_message_of_each_key(tmp_path):
         assert await here.compact() == 0, "nothing is new"
 
 
+def test_what_is_in_the_journal_longer_than_the_largest_lag_is_flushed_and_compacted(tmp_path):
+    """KIP-354: no message is out of compaction's reach for longer than max.compaction.lag.ms."""
+
+    @scenario(tmp_path / "data")
+    async def _(here):
+        patient = await here.topic("patient", max_compaction_lag_ms="60000")
+        topic = await here.topic(max_compaction_lag_ms="100")
+        for value in (b"1", b"2"):
+            await here.append(topic, (b"a", value))
+            await here.append(patient, (b"a", value))
+
+        assert await here.compacting.hurry() == 0, "nothing is old yet"
+        here.now_ms += 1_000
+        assert await here.compacting.hurry() == 1
+        await here.flush()
+        job = await here.compacting.plan()
+        assert job is not None
+        await job.run()
+
+        assert here.read(topic) == [(1, b"a", b"2")]
+        assert await here.compacting.plan() is None, "the other one has time"
+        assert await here.compacting.hurry() == 0, "the journal is empty"
+
+
 def test_it_goes_on_where_it_was_after_a_restart(tmp_path):
     async def begin():
         async with world(tmp_path / "data") as here:

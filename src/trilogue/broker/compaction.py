@@ -6,9 +6,11 @@ A partition is looked at by its extents, its runs of entries in segments:
       |   clean    |         dirty           |  too young, undecided   |
 
 The end is bounded by open transactions and by `min.compaction.lag.ms`; what is still in the journal
-is never touched. Compaction is due when the dirty part is more than `min.cleanable.dirty.ratio` of
-both, or when the oldest message in it was appended `max.compaction.lag.ms` ago. Lags count the time
-of the append: a replay of old data is as young as its append, and that cannot be set by a producer.
+is never touched, but the journal's file is ended early for what waits there longer than
+`max.compaction.lag.ms` (KIP-354), as Kafka then rolls its segment. Compaction is due when the dirty
+part is more than `min.cleanable.dirty.ratio` of both, or when the oldest message in it was appended
+`max.compaction.lag.ms` ago. Lags count the time of the append: a replay of old data is as young as
+its append, and that cannot be set by a producer.
 """
 
 from __future__ import annotations
@@ -64,6 +66,28 @@ def plan_compaction(
             if looked_at >= EXTENTS_A_STEP:
                 yield found
                 found, looked_at = {}, 0
+        yield found
+
+
+def waiting_in_journal(
+    topics: Iterable[Topic], states: Mapping[int, PartitionState], age_ms: int
+) -> Iterator[dict[int, int]]:
+    """Yield the partitions with something in the journal that may not be left there so long.
+
+    Each with its flushed end, in steps as in `plan_compaction`. `age_ms` is that of the oldest
+    entry of any partition in the journal.
+    """
+    rest = iter(list(topics))
+    while some := list(islice(rest, TOPICS_A_STEP)):
+        found: dict[int, int] = {}
+        for topic in some:
+            settings = topic.partitions[0].settings
+            if not settings.compacts or age_ms <= settings.compaction_lag_max_ms:
+                continue
+            for partition in topic.partitions:
+                state = states.get(partition.partition_id)
+                if state is not None and partition.log.high_watermark > state.flushed_end:
+                    found[partition.partition_id] = state.flushed_end
         yield found
 
 

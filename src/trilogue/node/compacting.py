@@ -15,7 +15,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
-from trilogue.broker.compaction import Due, look, plan_compaction
+from trilogue.broker.compaction import Due, look, plan_compaction, waiting_in_journal
 from trilogue.broker.partition import Partition
 from trilogue.broker.retention import extents_of
 from trilogue.log import compaction
@@ -59,6 +59,7 @@ class Compacting:
         self._monotonic = monotonic
         self._waiting: list[int] = []  # partitions that were due, the most urgent one last
         self._stuck: dict[int, int] = {}  # partition -> flushed end from which nothing came
+        self._flushing: dict[int, int] = {}  # partition -> flushed end before what it waits for
 
     async def run(self) -> None:
         """Look for ever."""
@@ -66,6 +67,7 @@ class Compacting:
             await asyncio.sleep(self._every_s)
             if await self.look_around():
                 self._maintenance.wake()
+            await self.hurry()
 
     # -- plans -----------------------------------------------------------------------------
 
@@ -83,14 +85,42 @@ class Compacting:
         self._waiting = [each for *_, each in urgent if not self._is_hopeless(each)]
         return len(self._waiting)
 
+    async def hurry(self) -> int:
+        """End the journal's file early where a topic's largest lag says so.
+
+        Its flush wakes maintenance, and what was waited for is planned then.
+        """
+        storage = self._storage
+        since_ms = storage.log.journal.unsealed_since_ms
+        self._flushing.clear()
+        if since_ms is None:
+            return 0
+        known, age_ms = storage.meta.state.partitions, self._now_ms() - since_ms
+        for some in waiting_in_journal(storage.broker.cluster, known, age_ms):
+            self._flushing |= some
+            await asyncio.sleep(0)
+        if self._flushing:
+            storage.log.seal()
+        return len(self._flushing)
+
     async def plan(self) -> Job | None:
         """Say which partition is due most."""
+        self._take_flushed()
         while self._waiting:
             partition_id = self._waiting.pop()
             due = self._still(partition_id)
             if due is not None:
                 return self._job(partition_id, due)
         return None
+
+    def _take_flushed(self) -> None:
+        """What had to leave the journal first is due when it is in a segment."""
+        known = self._storage.meta.state.partitions
+        for partition_id, before in list(self._flushing.items()):
+            state = known.get(partition_id)
+            if state is None or state.flushed_end > before:
+                del self._flushing[partition_id]
+                self._waiting.append(partition_id)
 
     def _is_hopeless(self, partition_id: int) -> bool:
         state = self._storage.meta.state.partitions.get(partition_id)
