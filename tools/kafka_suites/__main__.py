@@ -51,7 +51,7 @@ SCRIPTS = {
 
 
 @contextmanager
-def server(name: str, suite: str, log: Path) -> Iterator[None]:
+def server(name: str, suite: str, log: Path, *, auto_create: bool) -> Iterator[None]:
     """One on the port that the suites want."""
     partitions = PARTITIONS.get(suite, 1)
     with tempfile.TemporaryDirectory() as folder:
@@ -63,6 +63,7 @@ def server(name: str, suite: str, log: Path) -> Iterator[None]:
                     "topics.default-partitions": partitions,
                     "groups.initial-delay": "0",
                     "groups.session-timeout-min": "1s",
+                    "topics.auto-create": auto_create,
                 },
             )
             stop, output = ours.kill9, ours.log_file
@@ -70,6 +71,7 @@ def server(name: str, suite: str, log: Path) -> Iterator[None]:
             settings: dict[str, object] = {
                 "num.partitions": partitions,
                 "group.min.session.timeout.ms": 1000,
+                "auto.create.topics.enable": str(auto_create).lower(),
             }
             if name.startswith("3."):
                 settings["group.coordinator.rebalance.protocols"] = "classic,consumer"
@@ -119,6 +121,8 @@ def main() -> None:
     parser.add_argument("--says", default="3.9.1", help="the version that the suite is told of")
     parser.add_argument("--only", default="", help="a regular expression")
     parser.add_argument("--consumer", action="store_true", help="groups of KIP-848")
+    parser.add_argument("--no-auto-create", action="store_true", help="of topics")
+    parser.add_argument("--full", action="store_true", help="librdkafka: not in quick mode")
     parser.add_argument("--seconds", type=float, default=120.0, help="of each test at most")
     parser.add_argument("--python", default=sys.executable)
     parser.add_argument("--log", type=Path, default=Path("/tmp/kafka-suites-server.log"))
@@ -138,10 +142,18 @@ def main() -> None:
     scratch = tempfile.TemporaryDirectory()
     tools = make_tools(Path(scratch.name))
     job = Run(
-        chosen.folder, chosen.only, chosen.seconds, says, chosen.python, tools, chosen.consumer
+        chosen.folder,
+        chosen.only,
+        chosen.seconds,
+        says,
+        chosen.python,
+        tools,
+        consumer=chosen.consumer,
+        auto_create=not chosen.no_auto_create,
+        quick=not chosen.full,
     )
     try:
-        with scratch, server(chosen.server, chosen.suite, chosen.log):
+        with scratch, server(chosen.server, chosen.suite, chosen.log, auto_create=job.auto_create):
             SUITES[chosen.suite](job)
     finally:
         if chosen.out:

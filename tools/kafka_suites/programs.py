@@ -29,7 +29,8 @@ class Run:
     """What was asked for.
 
     `wanted` is a regular expression of names, `version` the Kafka that the suite is told of,
-    `tools` holds Kafka's own scripts, `consumer` says that groups are KIP-848's.
+    `tools` holds Kafka's own scripts, `consumer` says that groups are KIP-848's, `auto_create`
+    whether the server makes topics by itself, `quick` that librdkafka may do less in some tests.
     """
 
     folder: Path
@@ -39,6 +40,8 @@ class Run:
     python: str
     tools: Path
     consumer: bool = False
+    auto_create: bool = True
+    quick: bool = True
     results: Results = field(default_factory=dict)
 
     def takes(self, test: str) -> bool:
@@ -213,12 +216,14 @@ def librdkafka(job: Run) -> None:
     }
     if job.consumer:
         more["TEST_CONSUMER_GROUP_PROTOCOL"] = "consumer"
+    if not job.auto_create:
+        more["TEST_SCENARIO"] = "noautocreate"
     for number, under_it in numbers.items():
         names = [name for name in under_it if job.takes(name)]
         if not names:
             continue
         began = time.monotonic()
-        command = ["./test-runner", "-p1", "-L", "-Q", "-K"]
+        command = ["./test-runner", "-p1", "-L", "-K", *(["-Q"] if job.quick else [])]
         _, output = run(command, where, job.seconds, {**more, "TESTS": number})
         output = re.sub(r"\x1b\[[\d;]*m", "", output)
         for name in names:
