@@ -27,6 +27,7 @@ INTERRUPTED: Final = 130
 DEFAULT_SERVER: Final = "127.0.0.1:9092"
 NEAR_AT_MOST: Final = 3
 SERVER_VARIABLE: Final = "TRILOGUE_BOOTSTRAP"
+HTTP_VARIABLE: Final = "TRILOGUE_HTTP"
 
 ServerOption = Annotated[
     str,

@@ -20,22 +20,29 @@ VERBS = {
     "topics": "List, describe, create, alter, trim and delete topics.",
     "produce": "Send messages: lines, files, JSON.",
     "consume": "Print messages, from a place to a place.",
+    "groups": "List, describe, reset and delete groups of readers.",
+    "subscriptions": "See who reads topics, by all protocols.",
     "doctor": "Say what this installation is made of.",
     "config": "Print every setting with its value and where that came from.",
     "codec": "Print the code generated for a Kafka message.",
+    "completion": "Print what a shell runs to complete verbs, options and names.",
     "version": "Print the version.",
 }
-HIDDEN = ("complete",)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line; the exit code leaves by SystemExit."""
     given = list(sys.argv[1:] if arguments is None else arguments)
+    if given[:1] == ["complete"]:  # what shells ask; its arguments are not its own
+        from trilogue.cli.complete import complete
+
+        complete(given[1:])
+        return
     build(given[:2])(given, prog_name="trilogue")
 
 
 def build(asked: Sequence[str] = ()) -> Callable[..., object]:
-    """Make the command with the verb that is asked for, and the one below it, or with all of them.
+    """Make the command with the verb that is asked for and the one below it, or with names alone.
 
     What an option means is worked out when its verb is made, which takes a millisecond each.
     """
@@ -48,18 +55,18 @@ def build(asked: Sequence[str] = ()) -> Callable[..., object]:
     )
     app.callback()(_root)
     first, second = [*asked, "", ""][:2]
-    if first not in {*VERBS, *HIDDEN}:
+    if first not in VERBS:
         for verb, sentence in VERBS.items():  # enough to say what there is, or what was meant
             app.command(verb, help=sentence)(_nothing)
-    for verb in [name for name in (*VERBS, *HIDDEN) if name == first]:
-        module = importlib.import_module(f"trilogue.cli.{verb}")
+    else:
+        module = importlib.import_module(f"trilogue.cli.{first}")
         if hasattr(module, "app"):
             below: typer.Typer = copy.copy(module.app)
             one = [command for command in below.registered_commands if command.name == second]
             below.registered_commands = one or below.registered_commands
-            app.add_typer(below, name=verb)
+            app.add_typer(below, name=first)
         else:
-            app.command(verb, hidden=verb in HIDDEN)(getattr(module, verb))
+            app.command(first)(getattr(module, first))
     return typer.main.get_command(app)
 
 

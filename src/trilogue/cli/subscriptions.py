@@ -1,0 +1,87 @@
+"""`trilogue subscriptions`: who reads a topic, by which protocol, how far behind."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from trilogue.cli.asking import (
+    DEFAULT_SERVER,
+    DEFAULT_TIMEOUT,
+    FAILED,
+    HTTP_VARIABLE,
+    JsonOption,
+    ServerOption,
+    TimeoutOption,
+    ask,
+)
+from trilogue.cli.options import leave
+
+app = typer.Typer(help="See who reads topics, by all protocols.")
+app.info.no_args_is_help = True
+
+HttpOption = Annotated[
+    str,
+    typer.Option(
+        "--http",
+        metavar="HOST:PORT",
+        envvar=HTTP_VARIABLE,
+        help="The HTTP door of the same server; port 8080 there if not said; off for none.",
+    ),
+]
+
+
+@app.command("list")
+def list_(
+    topics: Annotated[
+        list[str] | None, typer.Argument(metavar="[TOPIC...]", help="All topics if none.")
+    ] = None,
+    *,
+    as_json: JsonOption = False,
+    http: HttpOption = "",
+    server: ServerOption = DEFAULT_SERVER,
+    timeout: TimeoutOption = DEFAULT_TIMEOUT,
+) -> None:
+    """List subscriptions of topics: Kafka's groups, Pulsar's subscriptions, TubeMQ's groups."""
+    from trilogue.cli.subscriptions_told import listed
+    from trilogue.cli.tables import print_json, print_table
+
+    rows = ask(server, timeout, lambda cluster: listed(cluster, topics, (http, server, timeout)))
+    if as_json:
+        print_json(rows)
+    else:
+        columns = ("topic", "subscription", "protocol", "type", "members", "backlog")
+        print_table(rows, columns)
+
+
+@app.command("describe")
+def describe(
+    topic: Annotated[str, typer.Argument(metavar="TOPIC", show_default=False)],
+    names: Annotated[
+        list[str] | None, typer.Argument(metavar="[SUBSCRIPTION...]", help="All if none.")
+    ] = None,
+    *,
+    as_json: JsonOption = False,
+    http: HttpOption = "",
+    server: ServerOption = DEFAULT_SERVER,
+    timeout: TimeoutOption = DEFAULT_TIMEOUT,
+) -> None:
+    """Describe subscriptions of a topic: position, end and backlog in each partition."""
+    from trilogue.cli.subscriptions_told import described
+    from trilogue.cli.tables import print_json, print_table
+
+    rows = ask(
+        server, timeout, lambda cluster: described(cluster, topic, names, (http, server, timeout))
+    )
+    if as_json:
+        print_json(rows)
+    else:
+        columns = ("subscription", "protocol", "partition", "position", "end", "backlog")
+        print_table(rows, columns)
+
+
+@app.command("share")
+def share() -> None:
+    """Let protocols share a position: not there yet."""
+    leave("protocols cannot share a position yet: each has its own", FAILED)
