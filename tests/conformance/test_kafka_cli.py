@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import pytest
 from tests.cli.kafka_cli import Shell
+from tests.conformance.families import eventually
+
+from trilogue.client.kafka.sync import KafkaClient
 
 
 @pytest.fixture
@@ -129,3 +132,80 @@ def test_messages_before_a_place_are_deleted(shell: Shell, topic: str):
 
     assert shell.lines("consume", topic) == ["4"]
     assert "nothing" in shell.run("topics", "trim", topic, "--before", "-1h").stdout
+
+
+def test_groups_are_listed_described_moved_and_deleted(shell: Shell, topic: str):
+    shell.run("topics", "create", topic, "-p", "2")
+    shell.run("produce", topic, "-p", "0", stdin="1\n2\n3\n")
+    shell.lines("consume", topic, "--group", topic)
+
+    [row] = shell.json("groups", "list", topic)
+    [told] = shell.json("groups", "describe", topic)
+    shown = shell.json("groups", "reset", topic, "-t", f"{topic}:0", "--to", "1")
+    kept = shell.json("groups", "describe", topic)
+    shell.run("groups", "reset", topic, "--all-topics", "--shift-by", "-2", "--execute")
+    [moved] = shell.json("groups", "describe", topic)
+
+    assert row["group"] == topic
+    assert told["state"] == "Empty"
+    assert [(one["position"], one["lag"]) for one in told["partitions"]] == [(3, 0), (0, 0)]
+    assert [(one["position"], one["new"]) for one in shown] == [(3, 1)]
+    assert kept == [told]
+    assert [(one["position"], one["lag"]) for one in moved["partitions"]] == [(1, 2), (0, 0)]
+    assert shell.lines("consume", topic, "--group", topic) == ["2", "3"]
+
+    shell.run("groups", "delete-offsets", topic, "-t", f"{topic}:1", "--yes")
+    [fewer] = shell.json("groups", "describe", topic)
+    assert [one["partition"] for one in fewer["partitions"]] == [0]
+
+    assert shell.lines("groups", "delete", topic, "--yes") == [f"deleted {topic}"]
+    assert f"there is no group {topic}" in shell.refused("groups", "describe", topic)
+
+
+def test_a_group_with_members_is_shown_with_them_and_not_moved(
+    shell: Shell, address: str, topic: str
+):
+    shell.run("topics", "create", topic)
+
+    with KafkaClient(address, client_id="reader") as client:
+        consumer = client.consumer(topic, group=topic)
+        consumer.poll(0.1)
+        eventually(lambda: len(consumer.assignment), 1)
+        [told] = shell.json("groups", "describe", topic)
+        said = shell.refused("groups", "reset", topic, "-t", topic, "--to", "end", "--execute")
+        refused = shell.refused("groups", "delete", topic, "--yes")
+
+    assert [(one["client"], len(one["assignment"])) for one in told["members"]] == [("reader", 1)]
+    assert told["partitions"][0]["client"] == "reader"
+    assert "stop them first" in said
+    assert "NON_EMPTY_GROUP" in refused
+
+
+def test_a_group_is_reset_by_time_before_anybody_read(shell: Shell, topic: str):
+    shell.run("topics", "create", topic)
+    rows = '{"value": "old", "timestamp": 1000}\n{"value": "new", "timestamp": 2000}\n'
+    shell.run("produce", topic, "--json", stdin=rows)
+
+    shell.run("groups", "reset", topic, "-t", topic, "--to", "@1500", "--execute")
+
+    assert shell.lines("consume", topic, "--group", topic) == ["new"]
+
+
+def test_subscriptions_of_a_kafka_cluster_are_its_groups(shell: Shell, topic: str):
+    shell.run("topics", "create", topic)
+    shell.run("produce", topic, stdin="1\n2\n3\n")
+    shell.run("groups", "reset", topic, "-t", topic, "--to", "1", "--execute")
+
+    [row] = shell.json("subscriptions", "list", topic, "--http", "off")
+    [part] = shell.json("subscriptions", "describe", topic, "--http", "off")
+
+    assert (row["subscription"], row["protocol"], row["backlog"]) == (topic, "kafka", 2)
+    assert (part["partition"], part["position"], part["end"], part["backlog"]) == (0, 1, 3, 2)
+
+
+def test_names_are_completed_from_the_cluster(shell: Shell, topic: str):
+    shell.run("topics", "create", topic)
+    shell.run("groups", "reset", f"{topic}-g", "-t", topic, "--to", "end", "--execute")
+
+    assert shell.lines("complete", "--line", f"trilogue consume {topic[:-1]}")[0] == topic
+    assert shell.lines("complete", "--words", "groups", "describe", topic) == [f"{topic}-g"]
