@@ -9,6 +9,7 @@ import pytest
 from trilogue.client.errors import ClientError
 from trilogue.client.kafka import READ_COMMITTED, READ_UNCOMMITTED, BadRecords, Partition
 from trilogue.client.kafka.hashes import murmur2
+from trilogue.client.kafka.held import Held
 from trilogue.client.kafka.message import Fetched
 from trilogue.client.kafka.options import Hashing
 from trilogue.client.kafka.partitioner import KEYS_KEPT, TopicPartitioner
@@ -117,3 +118,31 @@ def test_a_choice_outside_of_the_topic_is_an_error():
     chooser = TopicPartitioner(2, 1000, Hashing.MURMUR2, lambda _key, _count: -1, random.Random(1))
     with pytest.raises(ClientError, match="chose -1 of 2"):
         chooser.choose(None, 1)
+
+
+def test_what_comes_before_damage_is_given_and_damage_is_told_until_it_is_passed():
+    """Nothing is lost, nothing left out in silence: it is the application that seeks past it."""
+    bad = bytearray(batch(2, b"x", b"y"))
+    bad[-1] ^= 1
+    one = fetched(batch(0, b"a", b"b") + bad + batch(4, b"c"))
+
+    messages, position, more = one.take(0, 100)
+    assert ([message.value for message in messages], position, more) == ([b"a", b"b"], 2, True)
+    for _ in range(2):
+        with pytest.raises(BadRecords, match="t-0 at 2") as caught:
+            one.take(position, 100)
+    assert values(one, caught.value.last + 1) == [b"c"]
+
+
+def test_a_partition_with_damage_takes_nothing_from_the_others():
+    bad = bytearray(batch(1, b"x"))
+    bad[-1] ^= 1
+    held = Held(AT)
+    held.go_to(0)
+    held.put(fetched(batch(0, b"a")))
+    held.put(fetched(bytes(bad)))
+
+    assert [message.value for message in held.take(10)] == [b"a"]
+    with pytest.raises(BadRecords):
+        held.take(10)
+    assert held.position == 1

@@ -151,3 +151,22 @@ def test_every_option_is_documented(options: type):
     missing = [field.name for field in dataclasses.fields(options) if f"`{field.name}`" not in text]
 
     assert missing == []
+
+
+def test_a_callback_that_closes_the_client_is_refused(server: Server):
+    """The loop's thread cannot wait for its own end: it would stand still for ever."""
+    refused: list[BaseException] = []
+    closed = threading.Event()
+    with sync.KafkaClient(server.kafka) as client:
+        producer = client.producer()
+
+        def close(_sent: object) -> None:
+            try:
+                client.close()
+            except ClientError as problem:
+                refused.append(problem)
+            closed.set()
+
+        producer.submit("closes", b"a").add_done_callback(close)
+        assert closed.wait(10)
+    assert "may not" in str(refused[0])

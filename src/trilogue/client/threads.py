@@ -55,7 +55,9 @@ class LoopThread:
             future.cancel()
 
     def stop(self) -> None:
-        """End what still runs there, and the thread."""
+        """End what still runs there, and the thread; ClientError in that thread itself."""
+        if threading.current_thread() is self._thread:
+            raise ClientError("a callback may not close: it runs in the thread that would end")
         with self._lock:
             if self._stopped:
                 return

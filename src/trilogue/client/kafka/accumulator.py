@@ -156,11 +156,13 @@ class Accumulator:
                 now + options.linger_s,
                 now + options.delivery_timeout_s,
             )
+            batch.append(draft, future)  # what cannot be packed leaves no batch behind
             queue.add(batch)
             self._aging.append(batch)
             if options.linger_s:
                 self._lingering.append((batch, queue))
-        batch.append(draft, future)
+        else:
+            batch.append(draft, future)
         if batch.size >= limit:
             queue.open = None
             full = True
@@ -216,12 +218,13 @@ class Accumulator:
 
     def split(self, queue: Queue, batch: Batch) -> None:
         """A batch that was under way is too large for the server: its halves take its place."""
+        # What was counted behind it was refused, too; what is before it keeps its numbers.
+        queue.renumber = queue.renumber or (queue.is_idempotent and queue.is_first(batch))
         queue.in_flight.remove(batch)
         at = sum(1 for other in queue.batches if other.place < batch.place)
         for half in reversed(batch.halves()):
             queue.batches.insert(at, half)
             self._aging.appendleft(half)
-        queue.renumber = queue.is_idempotent  # what was counted behind it was refused, too
 
     def settled(self, batch: Batch) -> None:
         """A batch's fate is known: its memory is free again."""

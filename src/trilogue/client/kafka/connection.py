@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import deque
 from typing import Any, NamedTuple
 
@@ -20,6 +21,7 @@ from trilogue.wire.kafka.header import (
 )
 from trilogue.wire.kafka.schema import table
 
+log = logging.getLogger("trilogue.client.kafka")
 API_VERSIONS_KEY = 18
 TRIED_FIRST = 3
 
@@ -29,13 +31,15 @@ class _Waiting(NamedTuple):
     key: int
     version: int
     answer: asyncio.Future[Any]
-    deadline: float
+    timeout_s: float
+    sent_at: float
 
 
 class KafkaConnection:
     """One connection to one node. Many requests may be under way; answers come in their order.
 
-    An answer that does not come in time costs the connection: nobody can get past it.
+    An answer that does not come in time costs the connection: nobody can get past it. So does one
+    that cannot be read. A request's time begins when there is no other before it.
     """
 
     def __init__(self, client_id: str, timeout_s: float = 30.0) -> None:
@@ -45,6 +49,7 @@ class KafkaConnection:
         self._waiting: deque[_Waiting] = deque()
         self._correlation_id = 0
         self._watch: asyncio.TimerHandle | None = None
+        self._heard_at = 0.0
         self._reason: ConnectionLost | None = None
         self.served: dict[int, tuple[int, int]] = {}
         """API key to the lowest and highest version that the server speaks."""
@@ -103,10 +108,11 @@ class KafkaConnection:
         correlation_id = self.write(key, version, message)
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[Any] = loop.create_future()
-        deadline = loop.time() + (self._timeout_s if timeout_s is None else timeout_s)
-        self._waiting.append(_Waiting(correlation_id, key, version, answer, deadline))
-        if self._watch is None:
-            self._watch = loop.call_at(deadline, self._look)
+        now = loop.time()
+        limit_s = self._timeout_s if timeout_s is None else timeout_s
+        self._waiting.append(_Waiting(correlation_id, key, version, answer, limit_s, now))
+        if len(self._waiting) == 1:
+            self._watch_until(now + limit_s)
         return answer
 
     def write(self, key: int, version: int, message: Any) -> int:
@@ -133,11 +139,20 @@ class KafkaConnection:
             return
         loop = asyncio.get_running_loop()
         oldest = self._waiting[0]
-        if oldest.deadline <= loop.time():
+        deadline = max(oldest.sent_at, self._heard_at) + oldest.timeout_s
+        if deadline <= loop.time():
             self._reason = ConnectionLost(f"no answer to API {oldest.key} in time")
             self._frames.close()
         else:
-            self._watch = loop.call_at(oldest.deadline, self._look)
+            self._watch = loop.call_at(deadline, self._look)
+
+    def _watch_until(self, deadline: float) -> None:
+        """Look then, if not before; who looks too early looks again."""
+        if self._watch is not None:
+            if self._watch.when() <= deadline:
+                return
+            self._watch.cancel()
+        self._watch = asyncio.get_running_loop().call_at(deadline, self._look)
 
     def _on_frame(self, frame: memoryview) -> None:
         # One copy: answers hold views of it, while the receive buffer is used again.
@@ -145,13 +160,21 @@ class KafkaConnection:
         if not self._waiting:
             raise WireError("an answer that nobody asked for")
         waiting = self._waiting.popleft()
+        if self._waiting:
+            self._heard_at = now = asyncio.get_running_loop().time()
+            self._watch_until(now + self._waiting[0].timeout_s)
         try:
             correlation_id, position = decode_response_header(body, waiting.key, waiting.version)
             if correlation_id != waiting.correlation_id:
                 raise WireError(f"answer {correlation_id} for request {waiting.correlation_id}")
             answer = self._decode(waiting, body, position)
         except WireError as problem:
-            _fail(waiting.answer, problem)
+            # For who waits, and asks again, it is as if the connection had broken before.
+            self._reason = ConnectionLost(
+                f"an answer to API {waiting.key} cannot be read: {problem}"
+            )
+            log.warning("kafka.bad-answer api=%d version=%d problem=%s", *waiting[1:3], problem)
+            _fail(waiting.answer, self._reason)
             self._frames.close()
             return
         if not waiting.answer.done():  # its owner may have given up

@@ -26,7 +26,7 @@ from trilogue.client.kafka.held import NO_OFFSET, Held
 from trilogue.client.kafka.locating import Locating
 from trilogue.client.kafka.member import GroupMember
 from trilogue.client.kafka.membership import ClassicMember
-from trilogue.client.kafka.message import Message
+from trilogue.client.kafka.message import BadRecords, Message
 from trilogue.client.kafka.options import ConsumerOptions, GroupProtocol
 from trilogue.client.kafka.server_membership import ConsumerMember
 from trilogue.client.kafka.shapes import OffsetAt, Partition, granted
@@ -245,7 +245,12 @@ class Consumer(Closing):
             if not held.buffer or held.is_paused:
                 continue
             before = held.buffered_bytes
-            messages += held.take(limit - len(messages))
+            try:
+                messages += held.take(limit - len(messages))
+            except BadRecords:
+                if messages:
+                    break  # these first
+                raise
             freed += before - held.buffered_bytes
             self._given[held] = None
             if len(messages) >= limit:
@@ -484,6 +489,8 @@ class Consumer(Closing):
     async def _close(self) -> None:
         self._wake()
         await self._tasks.end()
+        if self._membership is not None:
+            self._membership.interrupted()
         try:
             with suppress(TimeoutError, ClientError):
                 async with asyncio.timeout(self.options.close_timeout_s):

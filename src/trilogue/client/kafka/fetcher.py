@@ -15,7 +15,7 @@ from trilogue.client.errors import ClientError, ConnectionLost
 from trilogue.client.kafka.cluster import KafkaCluster
 from trilogue.client.kafka.connection import KafkaConnection
 from trilogue.client.kafka.errors import KafkaError, OffsetOutOfRange
-from trilogue.client.kafka.fetch_session import FINAL, NO_SESSION, Asked, FetchSession, Name
+from trilogue.client.kafka.fetch_session import FINAL, FULL, NO_SESSION, Asked, FetchSession, Name
 from trilogue.client.kafka.held import NO_OFFSET, Held
 from trilogue.client.kafka.message import Fetched
 from trilogue.client.kafka.options import ConsumerOptions
@@ -74,7 +74,7 @@ class Fetcher:
         self._changed: dict[int, asyncio.Event] = {}
         self._sessions: dict[int, FetchSession] = {}
         self._learning: set[str] = set()
-        self._timers: set[asyncio.TimerHandle] = set()
+        self._timer: asyncio.TimerHandle | None = None
 
     def changed(self) -> None:
         """There is something else to fetch, or room for more."""
@@ -135,7 +135,8 @@ class Fetcher:
                 await asyncio.sleep(self._options.retry_pause_s)
                 self.changed()
             except ClientError as problem:
-                self._failed(problem)
+                if not isinstance(problem, KafkaError) or not problem.retriable:
+                    self._failed(problem)
                 await asyncio.sleep(self._options.retry_pause_s)
             else:
                 if throttled_s:
@@ -166,12 +167,16 @@ class Fetcher:
         return wanted, by_id
 
     def _call_at(self, when: float) -> None:
-        def look() -> None:
-            self._timers.discard(timer)
-            self.changed()
+        """Look again then, or before; one timer for all that is put off."""
+        if self._timer is not None:
+            if self._timer.when() <= when:
+                return
+            self._timer.cancel()
+        self._timer = self._loop.call_at(when, self._on_timer)
 
-        timer = self._loop.call_at(when, look)
-        self._timers.add(timer)
+    def _on_timer(self) -> None:
+        self._timer = None
+        self.changed()
 
     async def _fetch(
         self, connection: KafkaConnection, session: FetchSession, wanted: Wanted, *, by_id: bool
@@ -200,7 +205,10 @@ class Fetcher:
         answer: FetchResponse = await connection.start(
             FETCH, version, request, self._cluster.timeout_s + options.max_wait_s
         )
+        was_whole = session.epoch == FULL
         if not session.answered(answer.error_code, answer.session_id):
+            if was_whole:  # there was no session that could be out of step
+                raise KafkaError(answer.error_code, "fetch")
             return answer.throttle_time_ms / 1000
         for topic in answer.responses:
             name: Name = bytes(topic.topic_id) if by_id else topic.topic
@@ -264,8 +272,8 @@ class Fetcher:
 
     def end(self) -> None:
         """Tell the servers that they may forget our sessions; tasks are ended by their owner."""
-        for timer in self._timers:
-            timer.cancel()
+        if self._timer is not None:
+            self._timer.cancel()
         for node, session in self._sessions.items():
             connection = self._cluster.peek(node, self._lane)
             if connection is None:

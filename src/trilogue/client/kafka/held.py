@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from typing import Final
 
-from trilogue.client.kafka.message import Fetched, Message
+from trilogue.client.kafka.message import BadRecords, Fetched, Message
 from trilogue.client.kafka.shapes import Partition
 
 NO_OFFSET: Final = -1
@@ -67,7 +67,12 @@ class Held:
         taken: list[Message] = []
         while self.buffer and len(taken) < limit:
             fetched = self.buffer[0]
-            some, self.position, more = fetched.take(self.position, limit - len(taken))
+            try:
+                some, self.position, more = fetched.take(self.position, limit - len(taken))
+            except BadRecords:
+                if taken:
+                    break
+                raise
             taken += some
             if fetched.epoch >= 0:
                 self.epoch = fetched.epoch

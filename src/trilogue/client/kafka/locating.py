@@ -14,6 +14,7 @@ from trilogue.client.kafka.fetcher import MOVED
 from trilogue.client.kafka.held import NO_OFFSET, Held
 from trilogue.client.kafka.options import ConsumerOptions
 from trilogue.client.kafka.shapes import LATEST, READ_COMMITTED, OffsetAt, Partition
+from trilogue.wire.kafka.errors import ErrorCode
 
 
 class Locating:
@@ -102,19 +103,23 @@ class Locating:
             times = {Partition(*one): wanted[Partition(*one)] for one in some}
             timeout_ms = int(self._cluster.timeout_s * 1000)
             found |= await ask_offsets(connection, times, self._options.isolation, timeout_ms)
+        refused: KafkaError | None = None
         for held in missing:
             outcome = found.get(held.partition)
             if held.position != NO_OFFSET or held.reset_to != wanted.get(held.partition):
                 continue
             if outcome is None or isinstance(outcome, KafkaError):
                 self._cluster.doubt(held.partition.topic)
-                if outcome is not None and outcome.error not in MOVED:
-                    raise outcome
                 self._wanted.set()
-                await asyncio.sleep(self._options.retry_pause_s)
+                if refused is None or refused.error in MOVED:
+                    refused = outcome or KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, "offsets")
             elif outcome.offset == NO_OFFSET:  # nothing is that late
                 held.reset_to = LATEST
                 self._wanted.set()
             else:
                 held.go_to(outcome.offset)
                 held.epoch = outcome.leader_epoch
+        if refused is not None:  # when all others have their places
+            if refused.error not in MOVED:
+                raise refused
+            await asyncio.sleep(self._options.retry_pause_s)

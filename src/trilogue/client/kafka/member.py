@@ -158,6 +158,9 @@ class GroupMember:
             self._reader.failed(problem)
             self._is_out = True  # until the application asks for more all the same
 
+    def interrupted(self) -> None:
+        """Our task was ended, whatever it waited for; only to leave is left to do."""
+
     def _again(self) -> None:
         """The next step is another."""
 

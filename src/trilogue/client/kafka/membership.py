@@ -62,6 +62,7 @@ class ClassicMember(GroupMember):
     ) -> None:
         super().__init__(cluster, options, committing, reader)
         self._must_join = True
+        self._is_joining = False
         self._counts: dict[str, int] = {}
         """As leader: the partitions that were shared out, by topic."""
 
@@ -112,10 +113,26 @@ class ClassicMember(GroupMember):
         reader, cooperative = self._reader, self._options.is_cooperative
         if not cooperative and reader.assignment:
             await self._with_application(lambda: reader.give_up(reader.assignment, lost=False))
-        joined = await self._join()
-        self._must_join = False
-        shares = await self._shared(joined) if joined.leader == joined.member_id else {}
-        share = await self._sync(joined, shares)
+        self._must_join = False  # what is wanted after this is for another join to tell
+        self._is_joining = True
+        try:
+            joined = await self._join()
+            shares = await self._shared(joined) if joined.leader == joined.member_id else {}
+            await self._adopt(await self._sync(joined, shares))
+        except Exception:
+            self._must_join = True  # the server may hold that we have our share
+            self._is_joining = False
+            raise
+        self._is_joining = False
+
+    def interrupted(self) -> None:
+        """A server answers in order: behind a join that waits for others it hears nothing."""
+        if self._is_joining:
+            self._committing.close()
+
+    async def _adopt(self, share: frozenset[Partition]) -> None:
+        """Read what the group says, and nothing else."""
+        reader = self._reader
         before = reader.assignment
         gone = before - share
         if gone:

@@ -31,12 +31,13 @@ class Message(NamedTuple):
 
 
 class BadRecords(ClientError):
-    """What came from the server cannot be read; to go on, seek past `offset`."""
+    """What came from the server cannot be read, from `offset` to `last`; to go on, seek past it."""
 
-    def __init__(self, partition: Partition, offset: int, why: str) -> None:
+    def __init__(self, partition: Partition, offset: int, why: str, last: int = -1) -> None:
         super().__init__(f"{partition.topic}-{partition.number} at {offset}: {why}")
         self.partition = partition
         self.offset = offset
+        self.last = max(offset, last)
 
 
 class Fetched:
@@ -80,11 +81,19 @@ class Fetched:
         """The offset behind all of it; -1 where there is nothing whole."""
 
     def take(self, position: int, limit: int) -> tuple[list[Message], int, bool]:
-        """Messages from a position on, where to go on, and whether there may be more."""
+        """Messages from a position on, where to go on, and whether there may be more.
+
+        BadRecords where the first of them cannot be read: each time, until the position is past it.
+        """
         topic, number = self._partition
         taken: list[Message] = []
         while len(taken) < limit:
-            records = self._records(position, limit - len(taken))
+            try:
+                records = self._records(position, limit - len(taken))
+            except BadRecords:
+                if taken:
+                    return taken, position, True
+                raise
             if records is None:
                 return taken, max(position, self.end), False
             for record in records:
@@ -104,19 +113,25 @@ class Fetched:
                 try:
                     records = self._walker.read_records(min(limit, AT_ONCE))
                 except EntryError as problem:
-                    raise BadRecords(self._partition, position, str(problem)) from problem
+                    self._walker = None
+                    self._next_batch -= 1
+                    _, _, base, last_delta = self._batches[self._next_batch][:4]
+                    raise self._bad(position, problem, base + last_delta) from problem
                 if records:
                     return records
                 self._walker = None
             if self._next_batch >= len(self._batches):
                 return None
             at, length, base, last_delta = self._batches[self._next_batch][:4]
-            self._next_batch += 1
             if base + last_delta >= position:
                 try:
                     self._walker = self._opened(self._view[at : at + length])
                 except EntryError as problem:
-                    raise BadRecords(self._partition, base, str(problem)) from problem
+                    raise self._bad(base, problem, base + last_delta) from problem
+            self._next_batch += 1
+
+    def _bad(self, offset: int, problem: EntryError, last: int) -> BadRecords:
+        return BadRecords(self._partition, offset, str(problem), last)
 
     def _opened(self, batch: memoryview) -> RecordWalker | None:
         """What steps through a batch; None where it has nothing for the application."""

@@ -16,6 +16,8 @@ from trilogue.client.kafka.options import Hashing, Partitioner
 
 KEYS_KEPT: Final = 10_000
 """Hashes that are remembered: most topics have few keys, and hashing takes longer than looking."""
+KEY_SIZE: Final = 256
+"""No longer keys are kept."""
 
 
 class TopicPartitioner:
@@ -51,7 +53,9 @@ class TopicPartitioner:
             if found is None:
                 if len(self._hashes) >= KEYS_KEPT:
                     self._hashes.clear()
-                found = self._hashes[key] = self._hash(key)
+                found = self._hash(key)
+                if len(key) <= KEY_SIZE:
+                    self._hashes[key] = found
             return found % self.count
         if self._left <= 0:
             self._turn()

@@ -31,6 +31,7 @@ from trilogue.wire.kafka.errors import ErrorCode
 
 Octets = bytes | bytearray | memoryview | str | None
 HeaderPairs = Mapping[str, bytes | None] | Iterable[tuple[str, bytes | None]]
+LATEST_MS: Final = (1 << 62) - 1
 FRESH_AT_MOST: Final = 1000
 """Topics whose partitions are looked at again from time to time."""
 
@@ -105,8 +106,9 @@ class Producer(Closing):
         MessageTooLarge, QueueFull, TimedOut (no room, or no such topic, within `max_wait_s`),
         ClosedError; KafkaError for a topic that cannot be.
         """
-        if self._closing is not None:
-            raise ClosedError("the producer is closed")
+        self._check()
+        if timestamp_ms is not None and not -1 <= timestamp_ms <= LATEST_MS:
+            raise ClientError(f"no time in ms: {timestamp_ms}")
         key, value = _octets(key), _octets(value)
         packed: Headers = ()
         if headers:
@@ -117,6 +119,7 @@ class Producer(Closing):
         view = self._cluster.topics.get(topic)
         if view is None:
             view = await self._known(topic)
+            self._check()
         accumulator = self._accumulator
         if not accumulator.room.take(size):
             await self._wait_for_room(size)
@@ -137,6 +140,10 @@ class Producer(Closing):
         else:
             self._sender.ripening()
         return future
+
+    def _check(self) -> None:
+        if self._closing is not None:
+            raise ClosedError("the producer is closed")
 
     def _choose(
         self, topic: str, count: int, key: bytes | None, size: int, partition: int | None
@@ -222,4 +229,6 @@ class Producer(Closing):
 def _octets(value: Octets) -> bytes | None:
     if value is None or type(value) is bytes:
         return value
-    return value.encode() if isinstance(value, str) else bytes(value)
+    if isinstance(value, str):
+        return value.encode()
+    return bytes(memoryview(value))  # not bytes(5), which are five zeros

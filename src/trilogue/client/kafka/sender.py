@@ -133,7 +133,7 @@ class Sender:
         for queue in [queue for queue, until in self._paused.items() if until <= now]:
             del self._paused[queue]
             self._ready[queue] = None
-        if self._ready and (self._has_identity() or not self._accumulator.is_idempotent):
+        if self._ready and self._has_identity():
             while self._round(now):
                 pass
         self._set_timer(now)
@@ -159,18 +159,22 @@ class Sender:
     def _round(self, now: float) -> bool:
         by_node: dict[int, list[Queue]] = {}
         hurry, limit = self.hurry > 0, self._options.max_in_flight
+        used_up = False
         for queue in list(self._ready):
             if not queue.is_ready(now, limit, hurry=hurry):
                 del self._ready[queue]  # whatever makes it ready says so, but time does not
                 if queue.batches and queue.batches[0].not_before > now:
                     self._paused[queue] = queue.batches[0].not_before
             elif queue.has_used_up(self.identity):
-                self.identity = NOBODY
-                self._has_identity()
+                used_up = True
             else:
                 leader = self._leader(queue)
                 if leader is not None:
                     by_node.setdefault(leader, []).append(queue)
+        if used_up:  # nobody goes on as nobody
+            self.identity = NOBODY
+            self._has_identity()
+            return False
         sent = False
         for number, queues in by_node.items():
             connection = self._free(number, now)
