@@ -108,3 +108,16 @@ async def test_what_the_caller_may_do_is_told_when_asked_for():
         (group,) = (await peer.ask(describe("g", operations=True), 1)).groups
 
         assert group.authorized_operations == 1 << 3 | 1 << 8
+
+
+@on_loop
+async def test_a_group_that_is_named_again_is_told_once():
+    """Else a small request has an answer of any size: a group's members, thousands of times."""
+    async with Rig() as rig:
+        rig.topic("t")
+        peer = rig.peer()
+        await peer.ask(beat("a"), 1)
+
+        told = await peer.ask(describe("g", "h", *["g"] * 1_000), 1)
+
+        assert [each.group_id for each in told.groups] == ["g", "h"]

@@ -144,3 +144,15 @@ async def test_a_member_that_has_left_is_not_described():
         rig.broker.groups.leave("g", (await ask(peer)).members[0].member_id)
 
         assert (await ask(peer)).members == []
+
+
+@on_loop
+async def test_a_group_that_is_named_again_is_told_once():
+    """Else a small request has an answer of any size: a group's members, thousands of times."""
+    async with Rig() as rig:
+        peer = rig.peer()
+        await enter(peer, 9)
+
+        told = await peer.ask(describe("g", "h", *["g"] * 1_000), 5)
+
+        assert [each.group_id for each in told.groups] == ["g", "h"]

@@ -325,3 +325,21 @@ async def test_a_group_may_refuse_to_tell_its_positions_and_others_are_told():
 
         assert [(each.error_code, len(each.topics)) for each in refused.groups] == [(25, 0), (0, 1)]
         assert [each.error_code for each in told.groups] == [0, 0]
+
+
+@on_loop
+async def test_all_that_a_group_has_is_told_once_however_often_it_is_asked_for():
+    """Else a small request has an answer of any size: all positions, thousands of times."""
+    async with Rig() as rig:
+        rig.topic("t")
+        peer = rig.peer()
+        for group in "gh":
+            await peer.ask(commit("t", 1, group=group), 6)
+        asked = fetch(8, None)
+        asked.groups *= 1_000
+        asked.groups += fetch(8, "t", 0).groups * 2 + fetch(8, None, group="h").groups
+
+        told = await peer.ask(asked, 8)
+
+        assert [group.group_id for group in told.groups] == ["g", "g", "g", "h"]
+        assert {group.topics[0].partitions[0].committed_offset for group in told.groups} == {1}

@@ -10,6 +10,9 @@ ask: telemetry, as with a Kafka that has nobody to receive it.
 
 `frame_bytes_max` bounds what is decoded on the loop: many small things in a large frame take long.
 Produce is bounded by the connection's limit alone, since most of its bytes are not looked at.
+
+`aside` says that an answer may be large however small the request is: what a coroutine answers is
+then written in a thread.
 """
 
 from __future__ import annotations
@@ -74,6 +77,7 @@ class Row(NamedTuple):
     operation: Operation
     frame_bytes_max: int
     told: bool = True
+    aside: bool = False
 
     @property
     def name(self) -> str:
@@ -90,9 +94,12 @@ def _row(
     *,
     frame_bytes_max: int = 8 * MIB,
     told: bool = True,
+    aside: bool = False,
 ) -> Row:
     request, response = MESSAGES[key]
-    return Row(key, request, response, served, handler, resource, operation, frame_bytes_max, told)
+    return Row(
+        key, request, response, served, handler, resource, operation, frame_bytes_max, told, aside
+    )
 
 
 TOPIC, GROUP, CLUSTER = ResourceKind.TOPIC, ResourceKind.GROUP, ResourceKind.CLUSTER
@@ -106,14 +113,14 @@ TABLE: tuple[Row, ...] = (
     _row(2, (0, 11), list_offsets.handle, TOPIC, DESCRIBE),
     _row(3, (0, 13), metadata.handle, TOPIC, DESCRIBE),
     _row(8, (0, 10), offsets.commit, GROUP, READ),
-    _row(9, (0, 10), offsets.fetch, GROUP, DESCRIBE),
+    _row(9, (0, 10), offsets.fetch, GROUP, DESCRIBE, aside=True),
     _row(10, (0, 6), groups.find_coordinator, GROUP, DESCRIBE),
     _row(11, (0, 9), groups.join, GROUP, READ, frame_bytes_max=GROUP_BYTES),
     _row(12, (0, 4), groups.heartbeat, GROUP, READ),
     _row(13, (0, 5), groups.leave, GROUP, READ),
     _row(14, (0, 5), groups.sync, GROUP, READ, frame_bytes_max=GROUP_BYTES),
-    _row(15, (0, 6), describe_groups.handle, GROUP, DESCRIBE),
-    _row(16, (0, 5), list_groups.handle, CLUSTER, DESCRIBE),
+    _row(15, (0, 6), describe_groups.handle, GROUP, DESCRIBE, aside=True),
+    _row(16, (0, 5), list_groups.handle, CLUSTER, DESCRIBE, aside=True),
     # Asked before anybody can have logged in, so its handler asks for no access.
     _row(18, (0, 4), api_versions.handle, CLUSTER, DESCRIBE),
     _row(19, (0, 7), topics.create, TOPIC, CREATE),
@@ -121,10 +128,10 @@ TABLE: tuple[Row, ...] = (
     _row(21, (0, 2), delete_records.handle, TOPIC, DELETE),
     _row(22, (0, 5), transactions.init_producer_id, CLUSTER, Operation.IDEMPOTENT_WRITE),
     _row(23, (0, 4), leader_epochs.handle, TOPIC, DESCRIBE),
-    _row(32, (0, 4), configs.describe, TOPIC, Operation.DESCRIBE_SETTINGS),
+    _row(32, (0, 4), configs.describe, TOPIC, Operation.DESCRIBE_SETTINGS, aside=True),
     _row(33, (0, 2), configs.alter, TOPIC, Operation.ALTER_SETTINGS),
     _row(34, (0, 2), log_dirs.alter, CLUSTER, ALTER),
-    _row(35, (0, 5), log_dirs.describe, CLUSTER, DESCRIBE),
+    _row(35, (0, 5), log_dirs.describe, CLUSTER, DESCRIBE, aside=True),
     _row(37, (0, 3), partitions.create, TOPIC, ALTER),
     _row(42, (0, 2), delete_groups.handle, GROUP, DELETE),
     _row(43, (0, 2), elections.handle, CLUSTER, ALTER),
@@ -132,14 +139,14 @@ TABLE: tuple[Row, ...] = (
     _row(45, (0, 1), reassignments.alter, CLUSTER, ALTER),
     _row(46, (0, 0), reassignments.list_moves, CLUSTER, DESCRIBE),
     _row(47, (0, 0), delete_groups.positions, GROUP, DELETE),
-    _row(48, (0, 1), describe_quotas.handle, CLUSTER, Operation.DESCRIBE_SETTINGS),
+    _row(48, (0, 1), describe_quotas.handle, CLUSTER, Operation.DESCRIBE_SETTINGS, aside=True),
     _row(49, (0, 1), alter_quotas.handle, CLUSTER, Operation.ALTER_SETTINGS),
     _row(60, (0, 2), cluster.handle, CLUSTER, DESCRIBE),
-    _row(61, (0, 0), describe_producers.handle, TOPIC, READ),
+    _row(61, (0, 0), describe_producers.handle, TOPIC, READ, aside=True),
     _row(65, (0, 0), describe_transactions.handle, TRANSACTION, DESCRIBE),
     _row(66, (0, 2), list_transactions.handle, TRANSACTION, DESCRIBE),
     _row(68, (0, 1), consumer_groups.heartbeat, GROUP, READ),
-    _row(69, (0, 1), describe_consumer_groups.handle, GROUP, DESCRIBE),
+    _row(69, (0, 1), describe_consumer_groups.handle, GROUP, DESCRIBE, aside=True),
     _row(71, (0, 0), telemetry.subscriptions, CLUSTER, DESCRIBE, told=False),
     _row(72, (0, 0), telemetry.push, CLUSTER, DESCRIBE, told=False),
     _row(74, (0, 1), config_resources.handle, CLUSTER, Operation.DESCRIBE_SETTINGS),

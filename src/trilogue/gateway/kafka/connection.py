@@ -30,6 +30,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine
+from functools import partial
 from struct import Struct
 from typing import Any, Unpack
 
@@ -262,9 +263,12 @@ class KafkaConnection(Session):
 
     def _reply(self, api: Api, correlation_id: int, response: Any) -> bytearray:
         """One whole response frame that says for how long the client should wait, if it should."""
+        self._tell_throttle(api, response)
+        return reply(api, correlation_id, response)
+
+    def _tell_throttle(self, api: Api, response: Any) -> None:
         if self._metering is not None and api.throttles:
             response.throttle_time_ms = max(response.throttle_time_ms, self._metering.throttle_ms())
-        return reply(api, correlation_id, response)
 
     def guarded(self, call: Callable[[], None]) -> None:
         """As for any session; what the client's answers cost meanwhile is counted."""
@@ -352,6 +356,10 @@ class KafkaConnection(Session):
     def _fill(self, place: Said, api: Api, call: Call, response: object) -> None:
         self.fill(place, [self._reply(api, call.correlation_id, response)])
 
+    def _written(self, place: Said, written: bytearray) -> None:
+        if not self.is_gone:
+            self.fill(place, [written])
+
     def _work(self, api: Api, call: Call, work: Coroutine[Any, Any, object]) -> None:
         place = Said()
         self.queue(place)
@@ -366,6 +374,11 @@ class KafkaConnection(Session):
             if not self.is_gone:
                 if isinstance(response, Said):  # written already
                     self.fill(place, response.render() or [])
+                elif api.row.aside:
+                    self._tell_throttle(api, response)
+                    write = partial(reply, api, call.correlation_id, response)
+                    written = await self.door.loop.run_in_executor(self.door.executor, write)
+                    self._written(place, written)
                 else:
                     self._fill(place, api, call, response)
                 self.stream.go_on(STOP_WORK)

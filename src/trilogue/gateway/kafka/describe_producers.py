@@ -7,6 +7,7 @@ appended, by the server's clock. Transactions are not served, so no producer has
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable
 
 from trilogue.broker.access import Resource
 from trilogue.broker.errors import AccessDenied, BrokerError
@@ -19,32 +20,38 @@ from trilogue.wire.kafka.describe_producers import (
     DescribeProducersResponse,
     PartitionResponse,
     ProducerState,
-    TopicRequest,
     TopicResponse,
 )
 from trilogue.wire.kafka.errors import ErrorCode
 
-YIELD_EVERY = 100  # partitions that are looked at in one go, before others may use the loop
+YIELD_EVERY = 1_000  # partitions and producers in one go, before others may use the loop
 NO_COORDINATOR = NO_TRANSACTION = -1
 
 
 async def handle(call: Call, request: DescribeProducersRequest) -> DescribeProducersResponse:
-    """Tell of the producers of each partition."""
-    return DescribeProducersResponse(topics=[await _topic(call, each) for each in request.topics])
+    """Tell of the producers of each partition, once: there may be many."""
+    asked: dict[str, dict[int, None]] = {}
+    for each in request.topics:
+        asked.setdefault(each.name, {}).update(dict.fromkeys(each.partition_indexes))
+    return DescribeProducersResponse(
+        topics=[await _topic(call, name, indexes) for name, indexes in asked.items()]
+    )
 
 
-async def _topic(call: Call, asked: TopicRequest) -> TopicResponse:
-    answer = TopicResponse(name=asked.name)
+async def _topic(call: Call, name: str, indexes: Iterable[int]) -> TopicResponse:
+    answer = TopicResponse(name=name)
     topic: Topic | None = None
     code, what = ErrorCode.NONE, None
     try:
-        topic = call.door.topic(asked.name)
+        topic = call.door.topic(name)
         if not call.allowed(topic.name):
             raise AccessDenied(call.operation, Resource(call.kind, str(topic.name)))
     except BrokerError as problem:
         topic, code, what = None, code_of(problem), str(problem)
-    for number, index in enumerate(asked.partition_indexes, 1):
-        if number % YIELD_EVERY == 0:
+    told = 0
+    for index in indexes:
+        if told >= YIELD_EVERY:
+            told = 0
             await asyncio.sleep(0)
         result = PartitionResponse(partition_index=index, error_code=code, error_message=what)
         if topic is not None:
@@ -52,6 +59,7 @@ async def _topic(call: Call, asked: TopicRequest) -> TopicResponse:
                 result.active_producers = _producers(topic.partitions[index])
             else:
                 result.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        told += 1 + len(result.active_producers)
         answer.partitions.append(result)
     return answer
 

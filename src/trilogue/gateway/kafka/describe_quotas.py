@@ -7,9 +7,11 @@ that contradict themselves are 42, an unknown kind is 35, as a real one answers.
 
 from __future__ import annotations
 
+import asyncio
+
 from trilogue.broker.access import CLUSTER
 from trilogue.broker.errors import InvalidRequest
-from trilogue.broker.quotas import DEFAULT, Who, read_address
+from trilogue.broker.quotas import DEFAULT, Rates, Who, read_address
 from trilogue.gateway.kafka.quota_names import IP, KEYS, PARTS, entity
 from trilogue.gateway.kafka.shared import Call
 from trilogue.wire.kafka.describe_quotas import (
@@ -23,6 +25,7 @@ from trilogue.wire.kafka.describe_quotas import (
 from trilogue.wire.kafka.errors import ErrorCode
 
 EXACT, THE_DEFAULT, ANY = 0, 1, 2
+YIELD_EVERY = 1_000  # quotas looked at in one go, before others may use the loop
 
 
 class Refused(Exception):
@@ -33,7 +36,7 @@ class Refused(Exception):
         self.code = code
 
 
-def handle(call: Call, request: DescribeClientQuotasRequest) -> DescribeClientQuotasResponse:
+async def handle(call: Call, request: DescribeClientQuotasRequest) -> DescribeClientQuotasResponse:
     """Tell of all quotas that the filter lets through."""
     try:
         if not call.allowed(CLUSTER.name):
@@ -43,15 +46,20 @@ def handle(call: Call, request: DescribeClientQuotasRequest) -> DescribeClientQu
         return DescribeClientQuotasResponse(
             error_code=problem.code, error_message=str(problem), entries=None
         )
-    entries = [
-        EntryData(
-            entity=[EntityData(entity_type=kind, entity_name=name) for kind, name in entity(who)],
-            values=[ValueData(key=KEYS[bound], value=rate) for bound, rate in rates.items()],
-        )
-        for who, rates in call.door.quotas
-        if _fits(who, wanted, strict=request.strict)
-    ]
+    entries = []
+    for number, (who, rates) in enumerate(call.door.quotas, 1):
+        if number % YIELD_EVERY == 0:
+            await asyncio.sleep(0)
+        if _fits(who, wanted, strict=request.strict):
+            entries.append(_entry(who, rates))
     return DescribeClientQuotasResponse(entries=entries)
+
+
+def _entry(who: Who, rates: Rates) -> EntryData:
+    return EntryData(
+        entity=[EntityData(entity_type=kind, entity_name=name) for kind, name in entity(who)],
+        values=[ValueData(key=KEYS[bound], value=rate) for bound, rate in rates.items()],
+    )
 
 
 def _wanted(components: list[ComponentData]) -> dict[str, str | None]:

@@ -12,7 +12,11 @@ Each topic wants READ (commit) or DESCRIBE (fetch) besides the group's.
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Iterable
+
 from trilogue.broker.access import Operation, Resource, ResourceKind
+from trilogue.broker.cluster import Cluster
 from trilogue.broker.consumer_group_classic import MixedGroup
 from trilogue.broker.cursor import refusal
 from trilogue.broker.errors import AccessDenied, BrokerError, InvalidName, UnknownTopic
@@ -21,7 +25,7 @@ from trilogue.broker.names import spelled_kafka
 from trilogue.broker.promise import Promise
 from trilogue.broker.topic import Topic
 from trilogue.gateway.kafka.errors import code_of
-from trilogue.gateway.kafka.shared import Call, Mapped
+from trilogue.gateway.kafka.shared import Answer, Call, Mapped
 from trilogue.wire.kafka.errors import ErrorCode
 from trilogue.wire.kafka.offsets import (
     OffsetCommitRequest,
@@ -46,6 +50,7 @@ EPOCHS_SINCE = 9  # members of consumer groups commit at their epoch
 MANY_GROUPS_SINCE = 8
 GROUP_ERROR_SINCE = 2
 NO_OFFSET = -1
+YIELD_EVERY = 1_000  # positions told in one go, before others may use the loop
 NO_TIME = -1  # the client does not say when
 
 Moves = dict[int, list[CursorMove]]  # by when they were made
@@ -153,10 +158,36 @@ def _spoiled(response: OffsetCommitResponse, code: ErrorCode) -> OffsetCommitRes
 # ---- fetch
 
 
-def fetch(call: Call, request: OffsetFetchRequest) -> OffsetFetchResponse:
+class Places:
+    """Which topic each partition is of, looked up at the first question of a request."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._found: dict[int, tuple[Topic, int]] | None = None
+
+    def of(self, partition_ids: Iterable[int]) -> dict[Topic, list[int]]:
+        """Return the topics of some partitions, and which of theirs these are."""
+        if self._found is None:
+            self._found = {
+                partition.partition_id: (topic, index)
+                for topic in self._cluster
+                for index, partition in enumerate(topic.partitions)
+            }
+        found: dict[Topic, list[int]] = {}
+        for partition_id in partition_ids:
+            place = self._found.get(partition_id)
+            if place is not None:
+                found.setdefault(place[0], []).append(place[1])
+        return found
+
+
+def fetch(call: Call, request: OffsetFetchRequest) -> Answer:
     """Tell the positions of one group, or of many."""
+    places = Places(call.broker.cluster)
     if call.version >= MANY_GROUPS_SINCE:
-        return OffsetFetchResponse(groups=[_group(call, each) for each in request.groups])
+        if len(request.groups) > 1:
+            return _fetch_many(call, request.groups, places)
+        return OffsetFetchResponse(groups=[_group(call, each, places) for each in request.groups])
     topics = request.topics
     group = _group(
         call,
@@ -169,6 +200,7 @@ def fetch(call: Call, request: OffsetFetchRequest) -> OffsetFetchResponse:
                 for each in topics
             ],
         ),
+        places,
     )
     code = 0 if call.version >= GROUP_ERROR_SINCE else group.error_code
     return OffsetFetchResponse(
@@ -192,7 +224,28 @@ def fetch(call: Call, request: OffsetFetchRequest) -> OffsetFetchResponse:
     )
 
 
-def _group(call: Call, asked: OffsetFetchRequestGroup) -> OffsetFetchResponseGroup:
+async def _fetch_many(
+    call: Call, asked: list[OffsetFetchRequestGroup], places: Places
+) -> OffsetFetchResponse:
+    """Tell of many groups, in turns; all that one has only once, however often it is asked for."""
+    response = OffsetFetchResponse()
+    whole: set[str] = set()
+    told = 0
+    for each in asked:
+        if each.topics is None:
+            if each.group_id in whole:
+                continue
+            whole.add(each.group_id)
+        group = _group(call, each, places)
+        response.groups.append(group)
+        told += 1 + sum(len(topic.partitions) for topic in group.topics)
+        if told >= YIELD_EVERY:
+            told = 0
+            await asyncio.sleep(0)
+    return response
+
+
+def _group(call: Call, asked: OffsetFetchRequestGroup, places: Places) -> OffsetFetchResponseGroup:
     denied = not call.allowed(asked.group_id)
     if not denied:
         try:
@@ -201,7 +254,7 @@ def _group(call: Call, asked: OffsetFetchRequestGroup) -> OffsetFetchResponseGro
             return OffsetFetchResponseGroup(group_id=asked.group_id, error_code=code_of(problem))
     topics = asked.topics
     if topics is None:
-        found = [] if denied else _all_topics(call, asked.group_id)
+        found = [] if denied else _all_topics(call, asked.group_id, places)
     else:
         found = [_fetch_topic(call, asked.group_id, topic, denied=denied) for topic in topics]
     return OffsetFetchResponseGroup(
@@ -211,24 +264,19 @@ def _group(call: Call, asked: OffsetFetchRequestGroup) -> OffsetFetchResponseGro
     )
 
 
-def _all_topics(call: Call, group: str) -> list[OffsetFetchResponseTopics]:
+def _all_topics(call: Call, group: str, places: Places) -> list[OffsetFetchResponseTopics]:
     positions = call.broker.cursors.positions(Protocol.KAFKA, group)
-    found: list[OffsetFetchResponseTopics] = []
-    for topic in call.broker.cluster if positions else ():
-        indexes = [
-            index
-            for index, partition in enumerate(topic.partitions)
-            if partition.partition_id in positions
-        ]
-        if indexes and call.may(Operation.DESCRIBE, ResourceKind.TOPIC, topic.name):
-            found.append(
-                OffsetFetchResponseTopics(
-                    name=spelled_kafka(topic.name),
-                    topic_id=topic.topic_id,
-                    partitions=[_position(call, group, topic, index) for index in indexes],
-                )
-            )
-    return found
+    if not positions:
+        return []
+    return [
+        OffsetFetchResponseTopics(
+            name=spelled_kafka(topic.name),
+            topic_id=topic.topic_id,
+            partitions=[_position(call, group, topic, index) for index in sorted(indexes)],
+        )
+        for topic, indexes in places.of(positions).items()
+        if call.may(Operation.DESCRIBE, ResourceKind.TOPIC, topic.name)
+    ]
 
 
 def _fetch_topic(
