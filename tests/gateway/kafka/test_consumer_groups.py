@@ -21,9 +21,8 @@ from trilogue.wire.kafka.offsets import (
 VERSIONS = pytest.mark.parametrize("version", versions(68))
 JOINING = {"subscribed_topic_names": ["t"], "rebalance_timeout_ms": 1_000, "topic_partitions": []}
 
-EITHER = (
-    "Either SubscribedTopicNames or SubscribedTopicRegex must be non-null when (re-)joining."
-)
+HAS_NONE = "who joins has no partitions yet: TopicPartitions is to be an empty list"
+EITHER = "who joins says what it reads: SubscribedTopicNames or SubscribedTopicRegex"
 
 
 def beat(member_id: str = "a", epoch: int = 0, **said) -> ConsumerGroupHeartbeatRequest:
@@ -76,22 +75,22 @@ async def test_a_member_without_an_id_is_given_one_in_version_0():
 @pytest.mark.parametrize(
     ("said", "why"),
     [
-        ({"member_id": ""}, "MemberId can't be empty."),
-        ({"group_id": ""}, "GroupId can't be empty."),
-        ({"instance_id": ""}, "InstanceId can't be empty."),
-        ({"rack_id": " "}, "RackId can't be empty."),
-        ({"rebalance_timeout_ms": -1}, "RebalanceTimeoutMs must be provided in first request."),
-        ({"topic_partitions": None}, "TopicPartitions must be empty when (re-)joining."),
+        ({"member_id": ""}, "MemberId is empty"),
+        ({"group_id": ""}, "GroupId is empty"),
+        ({"instance_id": ""}, "InstanceId is empty"),
+        ({"rack_id": " "}, "RackId is empty"),
+        ({"rebalance_timeout_ms": -1}, "who joins says its RebalanceTimeoutMs"),
+        ({"topic_partitions": None}, HAS_NONE),
         (
             {"topic_partitions": [TopicPartitions(topic_id=bytes(16), partitions=[1])]},
-            "TopicPartitions must be empty when (re-)joining.",
+            HAS_NONE,
         ),
         (
             {"subscribed_topic_names": None},
             EITHER,
         ),
-        ({"member_epoch": -3}, "MemberEpoch is invalid."),
-        ({"member_epoch": -2}, "InstanceId can't be null."),
+        ({"member_epoch": -3}, "no member has the epoch -3"),
+        ({"member_epoch": -2}, "who goes for a while says its InstanceId"),
     ],
 )
 @on_loop

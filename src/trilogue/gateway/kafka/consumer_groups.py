@@ -90,29 +90,28 @@ def _contradiction(call: Call, request: ConsumerGroupHeartbeatRequest) -> str | 
     """What no member may say, in Kafka's words; None when there is nothing of it."""
     epoch = request.member_epoch
     if not request.member_id and (call.version >= OWN_IDS_SINCE or epoch != JOINING):
-        return "MemberId can't be empty."
+        return "MemberId is empty"
     for name, value in (
         ("GroupId", request.group_id),
         ("InstanceId", request.instance_id),
         ("RackId", request.rack_id),
     ):
         if value is not None and not value.strip():
-            return f"{name} can't be empty."
+            return f"{name} is empty"
     if epoch == AWAY:
-        return "InstanceId can't be null." if request.instance_id is None else None
+        return "who goes for a while says its InstanceId" if request.instance_id is None else None
     if epoch == JOINING:
         return _half_a_join(request)
-    return None if epoch > JOINING or epoch == LEAVING else "MemberEpoch is invalid."
+    return None if epoch > JOINING or epoch == LEAVING else f"no member has the epoch {epoch}"
 
 
 def _half_a_join(request: ConsumerGroupHeartbeatRequest) -> str | None:
     if request.rebalance_timeout_ms == -1:
-        return "RebalanceTimeoutMs must be provided in first request."
+        return "who joins says its RebalanceTimeoutMs"
     if request.topic_partitions is None or request.topic_partitions:
-        return "TopicPartitions must be empty when (re-)joining."
+        return "who joins has no partitions yet: TopicPartitions is to be an empty list"
     if request.subscribed_topic_names is None and request.subscribed_topic_regex is None:
-        what = "Either SubscribedTopicNames or SubscribedTopicRegex"
-        return f"{what} must be non-null when (re-)joining."
+        return "who joins says what it reads: SubscribedTopicNames or SubscribedTopicRegex"
     return None
 
 
