@@ -6,11 +6,12 @@
     python -m tools.kafka_suites report --ours ours.json --real real.json
 
 Suites: `aiokafka` (aio-libs), `kafka-python` (dpkp), `confluent` (confluent-kafka-python of
-confluentinc), `franz-go` (twmb, needs Go), `librdkafka` (confluentinc; first `./configure && make
-libs && make -C tests test-runner`). `--python` is an interpreter with what a suite in Python wants:
-pytest, pytest-timeout, pytest-asyncio, pytest-mock, docker, the client itself. They want their
-server on port 9092: the run makes itself a network of its own (`unshare --net`, as root). What
-needs security, transactions or share groups is left out; nothing of the suites is changed.
+confluentinc), `franz-go` (twmb, needs Go), `kafkajs` (tulios, after `npm install`), `librdkafka`
+(confluentinc; first `./configure && make libs && make -C tests test-runner`). `--python` is an
+interpreter with what a suite in Python wants: pytest, pytest-timeout, pytest-asyncio, pytest-mock,
+docker, the client itself. They want their server on port 9092: the run makes itself a network of
+its own (`unshare --net`, as root). What needs security, transactions or share groups is left out;
+nothing of the suites is changed.
 """
 
 from __future__ import annotations
