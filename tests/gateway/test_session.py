@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.gateway.fakes import FakeTransport, Turns, frame
-from trilogue.gateway.session import TURN_WORK, Place, Said, Session, Unsent
+from trilogue.gateway.session import BYTES_A_WORK, TURN_WORK, Place, Said, Session, Unsent
 from trilogue.gateway.stream import Limits, Stream
 
 
@@ -139,14 +139,15 @@ def test_replies_that_cost_much_leave_over_several_turns():
 def test_large_replies_to_who_reads_fast_leave_over_several_turns():
     setup = Setup(Limits(write_high_bytes=1 << 20))
     setup.requests("p" + "l" * 5)
+    size = (3 * TURN_WORK // 4) << BYTES_A_WORK
     for place in setup.session.promised[1:]:
-        place.size = 3 << 20
+        place.size = size
 
     setup.session.fill(setup.session.promised[0], [b"p"])
-    assert len(setup.out) == 1 + 2 * (3 << 20)
+    assert len(setup.out) == 1 + 2 * size
     setup.turns.run_all()
 
-    assert len(setup.out) == 1 + 5 * (3 << 20)
+    assert len(setup.out) == 1 + 5 * size
 
 
 def test_what_peers_do_not_read_is_counted_over_all_of_them():

@@ -22,7 +22,7 @@ from typing import Final
 
 from trilogue.gateway.stream import STOP_SESSION, Buffer, Stream
 
-TURN_WORK: Final = 1_000  # that the replies of one session may cost in one turn of the loop
+TURN_WORK: Final = 250  # that the replies of one session may cost in one turn of the loop: 1 ms
 BYTES_A_WORK: Final = 12  # 4 KiB to be sent (1 << 12) cost about as much as one thing looked at
 
 

@@ -106,7 +106,7 @@ async def test_what_nobody_reads_makes_the_answers_of_all_small():
 @on_loop
 async def test_a_fetch_of_many_partitions_is_looked_at_over_several_turns(version):
     async with Rig() as rig:
-        count = 2 * TURN_WORK + 500
+        count = 2 * TURN_WORK + TURN_WORK // 2
         rig.topic("t", partitions=count)
         await fill(rig, "t", "a", index=count - 1)
         turns = []
