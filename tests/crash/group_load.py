@@ -52,9 +52,10 @@ class GroupMember(threading.Thread):
         self.has: set[int] = set()
         self.problems: list[str] = []
         self.broken: BaseException | None = None
+        self.member: Member | None = None
 
     def run(self) -> None:
-        member = self.make()
+        self.member = member = self.make()
         try:
             while not self.stopping.is_set():
                 try:
