@@ -1,17 +1,21 @@
 #!/usr/bin/env bash
 # Fetches the Java clients, their command-line tools and the brokers of Apache Kafka, Apache Pulsar and
 # Apache TubeMQ from Maven Central into build/jars/<version> (pulsar-<version>, tubemq-<version>). Tests
-# and benchmarks drive them; the project itself never loads them. Of Kafka before 3 it is the client alone.
-# usage: tools/get-jars.sh [VERSION...]        default: 0.9.0.1 0.10.2.2 0.11.0.3 2.0.0 3.9.1 4.3.1 pulsar-4.0.7 tubemq-2.4.0
+# and benchmarks drive them; the project itself never loads them. Of Kafka before 3 it is the client alone;
+# apps-<version> are Streams, Connect and MirrorMaker of a Kafka version.
+# usage: tools/get-jars.sh [VERSION...]        default: 0.9.0.1 0.10.2.2 0.11.0.3 2.0.0 3.9.1 4.3.1
+#        apps-3.9.1 apps-4.3.1 pulsar-4.0.7 tubemq-2.4.0
 set -euo pipefail
 cd "$(dirname "$0")/.."
 versions=("$@")
-[ ${#versions[@]} -gt 0 ] || versions=(0.9.0.1 0.10.2.2 0.11.0.3 2.0.0 3.9.1 4.3.1 pulsar-4.0.7 tubemq-2.4.0)
+[ ${#versions[@]} -gt 0 ] || versions=(0.9.0.1 0.10.2.2 0.11.0.3 2.0.0 3.9.1 4.3.1)
+[ $# -gt 0 ] || versions+=(apps-3.9.1 apps-4.3.1 pulsar-4.0.7 tubemq-2.4.0)
 for version in "${versions[@]}"; do
   target=build/jars/$version
   [ -f "$target/.complete" ] && continue
   rm -rf "$target"
   case $version in
+    apps-*) project=(-f tools/servers/kafka-apps-pom.xml -Dkafka.version="${version#apps-}") ;;
     pulsar-*) project=(-f tools/servers/pulsar-pom.xml -Dpulsar.version="${version#pulsar-}") ;;
     tubemq-*) project=(-f tools/servers/tubemq-pom.xml) ;;
     [012].*) project=(-f tools/servers/kafka-clients-pom.xml -Dkafka.version="$version") ;;

@@ -13,6 +13,7 @@ from tests import brokers
 from tests.brokers import Broker, PulsarBroker, TubeBroker
 from tests.conformance.clients import tubemq
 from tests.conformance.clients.kafka_programs import PROGRAMS
+from tests.conformance.clients.kafka_tools import TOOLS
 from tests.conformance.clients.pulsar import Connection, Process, PulsarLibrary, connect
 from tests.conformance.clients.pulsar_libraries import ALL as PULSAR_LIBRARIES
 from tests.conformance.pulsar_admin import Admin
@@ -166,5 +167,5 @@ def tube_client(tube: TubeBroker, tube_drivers: dict[str, Process]) -> Iterator[
 @pytest.fixture(scope="session", autouse=True)
 def _libraries_end_with_the_session() -> Iterator[None]:
     yield
-    for library in (*PULSAR_LIBRARIES, *PROGRAMS):
+    for library in (*PULSAR_LIBRARIES, *PROGRAMS, *TOOLS):
         library.stop()

@@ -1,0 +1,153 @@
+"""Ready-made programs of Kafka's world as processes of their own: Streams, Connect, MirrorMaker.
+
+    with program(folder, "3.9.1", "org.apache.kafka.connect.cli.ConnectStandalone", path) as made:
+        made.wait_for("Kafka Connect started")
+
+What they print, on both outputs, goes to a file and can be waited for; they end with the test.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Self, TypeVar
+
+from tests.conformance.clients.pulsar_libraries import is_older
+from tests.tools import require, require_program
+from tools.servers.java import ROOT, jars
+
+HERE = Path(__file__).parent
+BUILD = ROOT / "build" / "kafka-clients"
+START = ["-Xshare:auto", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx384m"]
+LOGGING = ["-Dorg.slf4j.simpleLogger.log.org.reflections=off"]
+PATIENCE = 90.0
+LOOK_EVERY = 0.05
+Found = TypeVar("Found")
+
+
+def require_apps(version: str) -> None:
+    """Java and the programs of one Kafka version (`make jars`)."""
+    require_program("java")
+    require(f"apps-{version}", found=any(jars(f"apps-{version}").glob("kafka-streams-*.jar")))
+
+
+def wait(what: str, look: Callable[[], Found | None], seconds: float = PATIENCE) -> Found:
+    """What `look` comes back with as soon as that is something."""
+    end = time.monotonic() + seconds
+    while not (found := look()):
+        assert time.monotonic() < end, f"not in {seconds:.0f} s: {what}"
+        time.sleep(LOOK_EVERY)
+    return found
+
+
+class App:
+    """One Java program that runs."""
+
+    def __init__(
+        self,
+        folder: Path,
+        version: str,
+        main: str,
+        arguments: Sequence[object],
+        *,
+        classes: Path | None = None,
+        level: str = "error",
+    ) -> None:
+        require_apps(version)
+        folder.mkdir(parents=True, exist_ok=True)
+        path = f"{jars(f'apps-{version}')}/*"
+        path = f"{classes}:{path}" if classes else path
+        level = f"-Dorg.slf4j.simpleLogger.defaultLogLevel={level}"
+        self.printed = folder / "output"
+        command = ["nice", "java", *START, *LOGGING, level, "-cp", path, main]
+        with self.printed.open("ab") as output:
+            self.began = output.tell()
+            self.process = subprocess.Popen(
+                [*command, *map(str, arguments)],
+                cwd=folder,
+                stdin=subprocess.PIPE,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+            )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self.process.poll() is None:
+            self.process.kill()
+        self.process.communicate()
+
+    @property
+    def output(self) -> str:
+        return self.printed.read_bytes()[self.began :].decode(errors="replace")
+
+    def wait_for(self, text: str, seconds: float = PATIENCE, after: int = 0) -> None:
+        def look() -> bool:
+            assert self.process.poll() is None, f"ended early:\n{self.output[-4000:]}"
+            return text in self.output[after:]
+
+        try:
+            wait(text, look, seconds)
+        except AssertionError as late:
+            raise AssertionError(f"{late}\n{self.output[-4000:]}") from None
+
+    def stop(self) -> int:
+        """SIGTERM, after which these programs close what they have."""
+        self.process.terminate()
+        return self.process.wait(PATIENCE)
+
+    def kill9(self) -> None:
+        self.process.kill()
+        self.process.wait(PATIENCE)
+
+
+class WordCount(App):
+    """Kafka Streams counting words (java-streams/WordCount.java, compiled against its version)."""
+
+    def __init__(
+        self, folder: Path, version: str, topics: tuple[str, str], settings: Mapping[str, object]
+    ) -> None:
+        require_apps(version)
+        require_program("javac")
+        source = HERE / "java-streams" / "WordCount.java"
+        classes = BUILD / f"streams-{version}"
+        if is_older(classes / "WordCount.class", [source]):
+            classes.mkdir(parents=True, exist_ok=True)
+            path = f"{jars(f'apps-{version}')}/*"
+            command = ["javac", "-nowarn", "-cp", path, "-d", classes, source]
+            done = subprocess.run(command, capture_output=True, text=True, check=False)
+            assert done.returncode == 0, done.stderr
+        words = [f"{name}={value}" for name, value in settings.items()]
+        super().__init__(folder, version, "WordCount", [*topics, *words], classes=classes)
+
+    def counts(self) -> dict[str, int]:
+        """What the store holds."""
+        assert self.process.stdin is not None
+        after = len(self.output)
+        self.process.stdin.write(b"counts\n")
+        self.process.stdin.flush()
+        self.wait_for("end\n", after=after)
+        lines = [line.split() for line in self.output[after:].splitlines()]
+        return {line[1]: int(line[2]) for line in lines if line and line[0] == "count"}
+
+    def close(self) -> None:
+        """As an application ends that is told to."""
+        assert self.process.stdin is not None
+        self.process.stdin.close()
+        assert self.process.wait(PATIENCE) == 0
+        assert "closed" in self.output
+
+
+def properties(path: Path, settings: Mapping[str, object]) -> Path:
+    """A .properties file."""
+    path.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
+    return path

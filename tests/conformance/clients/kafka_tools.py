@@ -1,0 +1,61 @@
+"""Kafka's command-line tools of one version, all in one process (java-tools/Tools.java).
+
+told = TOOLS_3.run("org.apache.kafka.tools.TopicCommand", "--bootstrap-server", address, "--list")
+assert told.status == 0 and "topic" in told.text
+"""
+
+from __future__ import annotations
+
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.conformance.clients.driven import Driven
+from tests.conformance.clients.pulsar_libraries import QUICK_START, is_older
+from tests.tools import require_jars, require_program
+from tools.servers.java import ROOT, jars
+
+HERE = Path(__file__).parent
+BUILD = ROOT / "build" / "kafka-clients"
+LOGGING = ["-Dorg.slf4j.simpleLogger.defaultLogLevel=error"]
+
+
+@dataclass(frozen=True)
+class Told:
+    """How a tool ended and what it printed, on both outputs."""
+
+    status: int
+    text: str
+
+
+class Tools(Driven):
+    """The tools of one version; `run` is the only verb."""
+
+    def __init__(self, version: str) -> None:
+        super().__init__()
+        self.version = version
+        self.name = f"tools-{version}"
+
+    def require(self) -> None:
+        require_jars(self.version)
+        require_program("javac")
+
+    def command(self) -> list[str | Path]:
+        source = HERE / "java-tools" / "Tools.java"
+        path = f"{jars(self.version)}/*"
+        classes = BUILD / self.name
+        if is_older(classes / "Tools.class", [source]):
+            classes.mkdir(parents=True, exist_ok=True)
+            command = ["javac", "-nowarn", "-cp", path, "-d", classes, source]
+            done = subprocess.run(command, capture_output=True, text=True, check=False)
+            assert done.returncode == 0, done.stderr
+        return ["nice", "java", *QUICK_START, *LOGGING, "-cp", f"{classes}:{path}", "Tools"]
+
+    def run(self, main: str, *arguments: object) -> Told:
+        got = self.ask("run", main=main, arguments=[str(each) for each in arguments])
+        assert isinstance(got, dict)
+        return Told(got["status"], got["text"])
+
+
+TOOLS_3, TOOLS_4 = Tools("3.9.1"), Tools("4.3.1")
+TOOLS = [TOOLS_3, TOOLS_4]
