@@ -1,7 +1,11 @@
-"""`trilogue codec fetch 11`: the Python that reads and writes one Kafka message in one version."""
+"""`trilogue codec fetch 11`: the Python that reads and writes one Kafka message in one version.
+
+With --decode or --frame it reads one, and prints it as JSON (codec_decoded.py).
+"""
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -11,6 +15,8 @@ from trilogue.cli.options import USAGE_ERROR, leave
 if TYPE_CHECKING:
     from trilogue.wire.kafka.compile import Way
 
+FAILED = 1
+KINDS = ("auto", "hex", "base64", "raw")
 WAYS: tuple[Way, ...] = ("decode", "encode", "gather")
 
 
@@ -26,8 +32,23 @@ def codec(
     way: Annotated[
         str, typer.Option("--way", help="decode, encode, or gather (encode without copying).")
     ] = "",
+    decode: Annotated[
+        bool, typer.Option("--decode", help="Read one from stdin and print it as JSON.")
+    ] = False,
+    frame: Annotated[
+        bool,
+        typer.Option("--frame", help="The same with its header: a request says itself what it is."),
+    ] = False,
+    kind: Annotated[
+        str, typer.Option("--input", help="What stdin has: hex, base64, raw, or auto.")
+    ] = "auto",
 ) -> None:
-    """Print the code generated for a Kafka message; without arguments, list the messages."""
+    """Print the code generated for a Kafka message, or read one; alone, list the messages."""
+    if kind not in KINDS:
+        leave(f"--input {kind}: one of {', '.join(KINDS)}", USAGE_ERROR)
+    if frame or decode:
+        _decode(api, version, kind, response=response, frame=frame)
+        return
     from trilogue.wire.kafka.api import MESSAGES
     from trilogue.wire.kafka.compile import source
     from trilogue.wire.kafka.schema import table
@@ -48,6 +69,37 @@ def codec(
     if way and asked is None:
         leave(f"--way {way}: one of {', '.join(WAYS)}", USAGE_ERROR)
     typer.echo(source(message, version, asked or ("encode" if response else "decode")))
+
+
+def _decode(
+    api: str | None, version: int | None, kind: str, *, response: bool, frame: bool
+) -> None:
+    import json
+
+    from trilogue.cli import codec_decoded as decoded
+    from trilogue.wire.kafka.schema import table
+
+    if (api is None or version is None) and (response or not frame):
+        leave("say which message it is: an API and its version", USAGE_ERROR)
+    given = sys.stdin.buffer.read(decoded.SIZE_MAX)
+    try:
+        data = decoded.octets(given, kind)
+        if api is None or version is None or (frame and not response):
+            told = decoded.request_frame(data)
+        else:
+            pair = _find(api)
+            message = pair[1 if response else 0]
+            if version not in table(message):
+                leave(f"{message.__name__} has no version {version}", USAGE_ERROR)
+            key = table(pair[0]).key
+            assert key is not None
+            if frame:
+                told = decoded.response_frame(data, message, key, version)
+            else:
+                told = decoded.body(data, message, version)
+    except decoded.DecodingError as problem:
+        leave(str(problem), FAILED)
+    typer.echo(json.dumps(told, indent=2, ensure_ascii=False))
 
 
 def _find(api: str) -> tuple[type, type]:

@@ -1,4 +1,7 @@
-"""`trilogue doctor`: what this installation is made of, and whether it can serve this data."""
+"""`trilogue doctor`: what this installation is made of, and whether it can serve this data.
+
+With --server: what a running server says of itself (doctor_server.py).
+"""
 
 from __future__ import annotations
 
@@ -10,12 +13,16 @@ import sys
 from collections.abc import Iterator
 from importlib import import_module, metadata
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from trilogue import __version__
-from trilogue.cli.options import ConfigOption, DataOption, settings_from
+from trilogue.cli.asking import DEFAULT_TIMEOUT, HTTP_VARIABLE, TimeoutOption, talk
+from trilogue.cli.options import USAGE_ERROR, ConfigOption, DataOption, leave, settings_from
+
+if TYPE_CHECKING:
+    from trilogue.client.kafka.client import KafkaClient
 
 COMPILED = (
     "trilogue.entry.columns",
@@ -41,8 +48,28 @@ def doctor(
     data: DataOption = None,
     config: ConfigOption = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    server: Annotated[
+        str,
+        typer.Option(
+            "--server", "-s", metavar="HOST:PORT", help="Look at this running server instead."
+        ),
+    ] = "",
+    http: Annotated[
+        str,
+        typer.Option(
+            "--http", metavar="HOST:PORT", envvar=HTTP_VARIABLE, help="Its HTTP door; off for none."
+        ),
+    ] = "",
+    write: Annotated[
+        bool, typer.Option("--write", help="Also write and read, in a topic made for that.")
+    ] = False,
+    timeout: TimeoutOption = DEFAULT_TIMEOUT,
 ) -> None:
-    """Print versions, which modules are compiled, and the state of the data directory."""
+    """Print versions, compiled modules, the state of the data; or look at a running server."""
+    if server:
+        raise typer.Exit(_look_at(server, http, timeout, write=write, as_json=as_json))
+    if write:
+        leave("--write is for --server HOST:PORT", USAGE_ERROR)
     settings = settings_from(
         data=data,
         config=config,
@@ -59,6 +86,26 @@ def doctor(
     width = max(map(len, found))
     for name, value in found.items():
         typer.echo(f"{name:<{width}}  {value}")
+
+
+def _look_at(server: str, http: str, timeout: float, *, write: bool, as_json: bool) -> int:
+    """Each look is a line as soon as it is done; the exit code says whether one failed."""
+    from trilogue.cli.doctor_server import FAIL, OK, Seen, looks
+
+    found: list[Seen] = []
+
+    async def work(client: KafkaClient) -> None:
+        async for seen in looks(client, (http, server, timeout), write=write):
+            found.append(seen)
+            if not as_json:
+                mark = "" if seen.verdict == OK else f"{seen.verdict}: "
+                advice = f"; {seen.advice}" if seen.advice else ""
+                typer.echo(f"{seen.look:<18}  {mark}{seen.seen}{advice}")
+
+    talk(server, timeout, work)
+    if as_json:
+        typer.echo(json.dumps([one._asdict() for one in found], indent=2))
+    return int(any(one.verdict == FAIL for one in found))
 
 
 def findings(data: Path) -> Iterator[tuple[str, str]]:

@@ -1,0 +1,302 @@
+"""`trilogue doctor --server`: what a running server says of itself, and what looks dangerous.
+
+Each look is one row: what was looked at, what was seen, and whether that is well. Nothing is
+changed; with `write` a topic is made, written to, read and deleted again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import secrets
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from urllib.parse import urlsplit
+
+from trilogue import __version__
+from trilogue.cli.http_door import OFF, HttpDoor, HttpError
+from trilogue.cli.tables import spell_size
+from trilogue.client.errors import ClientError
+from trilogue.client.kafka.admin.shapes import LogDir, Resource, ResourceType, Setting
+from trilogue.client.kafka.errors import KafkaError
+
+if TYPE_CHECKING:
+    from trilogue.client.kafka.client import KafkaClient
+
+OK, WARN, FAIL = "ok", "warn", "fail"
+USED_WARN, USED_FAIL = 0.85, 0.95
+SYNCED: Final = "each append is synced"
+"""Begins what Trilogue says of a setting that another server would lose messages by."""
+MESSAGES: Final = 100
+READ_S: Final = 10.0
+
+
+class Seen(NamedTuple):
+    """One look."""
+
+    look: str
+    seen: str
+    verdict: str = OK
+    advice: str = ""
+
+
+async def looks(
+    client: KafkaClient, http: tuple[str, str, float], *, write: bool
+) -> AsyncIterator[Seen]:
+    """All looks, as they are done."""
+    yield await _versions(client)
+    nodes = 1
+    for look in (_nodes, _topics, _groups, _disks):
+        async for seen in _guarded(look, client):
+            if seen.look == "nodes":
+                nodes = int(seen.seen.split()[0])
+            yield seen
+    async for seen in _guarded(lambda client: _settings(client, nodes), client):
+        yield seen
+    for seen in await asyncio.to_thread(_http, http):
+        yield seen
+    if write:
+        async for seen in _guarded(_round_trip, client):
+            yield seen
+
+
+async def _guarded(
+    look: Callable[[KafkaClient], Awaitable[list[Seen]]], client: KafkaClient
+) -> AsyncIterator[Seen]:
+    """What one look saw; that it failed is what it saw then."""
+    try:
+        for seen in await look(client):
+            yield seen
+    except ClientError as problem:
+        yield Seen(getattr(look, "__name__", "settings").strip("_"), str(problem), FAIL)
+
+
+async def _versions(client: KafkaClient) -> Seen:
+    began = time.perf_counter()
+    served = await client.admin.api_versions()
+    took_ms = (time.perf_counter() - began) * 1000
+    fetch = served.get(1, (0, -1))[1]
+    return Seen("kafka door", f"answers in {took_ms:.0f} ms, {len(served)} APIs, Fetch v{fetch}")
+
+
+async def _nodes(client: KafkaClient) -> list[Seen]:
+    cluster = await client.admin.describe_cluster()
+    found = [
+        Seen("cluster", f"id {cluster.cluster_id}, controller {cluster.controller_id}"),
+        Seen("nodes", f"{len(cluster.nodes)} ({', '.join(str(one.id) for one in cluster.nodes)})"),
+    ]
+    for node in cluster.nodes:
+        where = f"{node.host}:{node.port}"
+        try:
+            await client.cluster.connect((node.host, node.port))
+        except ClientError as problem:
+            advice = "clients are told this address: mend it (`serve --advertise kafka=HOST:PORT`)"
+            found.append(Seen(f"node {node.id}", f"{where}: {problem}", FAIL, advice))
+        else:
+            found.append(Seen(f"node {node.id}", f"{where} answers"))
+    return found
+
+
+async def _topics(client: KafkaClient) -> list[Seen]:
+    topics = await client.admin.describe_topics()
+    good = [one for one in topics.values() if not isinstance(one, KafkaError)]
+    partitions = [(one.name, part) for one in good for part in one.partitions]
+    found = [Seen("topics", f"{len(topics)}, {len(partitions)} partitions")]
+    orphans = [f"{name}-{one.number}" for name, one in partitions if one.leader < 0]
+    if orphans:
+        said = f"{len(orphans)} without a leader: {', '.join(orphans[:5])}"
+        found.append(Seen("leaders", said, FAIL, "start the servers that hold them"))
+    behind = [f"{name}-{p.number}" for name, p in partitions if len(p.in_sync) < len(p.replicas)]
+    if behind:
+        said = f"{len(behind)} with copies behind: {', '.join(behind[:5])}"
+        found.append(Seen("copies", said, WARN, "look at the servers that hold them"))
+    return found
+
+
+async def _groups(client: KafkaClient) -> list[Seen]:
+    groups = await client.admin.list_groups()
+    states: dict[str, int] = {}
+    for one in groups:
+        states[one.state or "unknown"] = states.get(one.state or "unknown", 0) + 1
+    detail = ", ".join(f"{count} {state}" for state, count in sorted(states.items()))
+    return [Seen("groups", f"{len(groups)}" + (f" ({detail})" if detail else ""))]
+
+
+async def _disks(client: KafkaClient) -> list[Seen]:
+    found = []
+    for node, dirs in (await client.admin.log_dirs()).items():
+        for one in dirs:
+            if isinstance(one, LogDir):
+                found.append(_disk(node, one))
+            else:
+                found.append(Seen(f"disk of node {node}", str(one), FAIL))
+    return found
+
+
+def _disk(node: int, one: LogDir) -> Seen:
+    used = spell_size(sum(size.size_bytes for size in one.partitions.values()))
+    look = f"disk of node {node}"
+    if one.total_bytes <= 0:
+        return Seen(look, f"{one.path}: {used} of messages; how much is free it does not tell")
+    full = 1 - one.usable_bytes / one.total_bytes
+    said = (
+        f"{one.path}: {used} of messages, {spell_size(one.usable_bytes)} of "
+        f"{spell_size(one.total_bytes)} free"
+    )
+    if full < USED_WARN:
+        return Seen(look, said)
+    advice = "`trilogue topics list --long` shows what is large; shorten retention or add disk"
+    return Seen(look, said, FAIL if full >= USED_FAIL else WARN, advice)
+
+
+async def _settings(client: KafkaClient, nodes: int) -> list[Seen]:
+    cluster = await client.admin.describe_cluster()
+    found = []
+    for node in cluster.nodes:
+        resource = Resource(ResourceType.BROKER, str(node.id))
+        told = (await client.admin.describe_configs([resource], documentation=True))[resource]
+        if isinstance(told, KafkaError):
+            found.append(Seen(f"settings of node {node.id}", str(told), WARN))
+            continue
+        seen = [Seen(f"settings of node {node.id}", *one) for one in dangers(told, nodes)]
+        found += seen or [Seen(f"settings of node {node.id}", "nothing looks dangerous")]
+    return found
+
+
+def dangers(told: Mapping[str, Setting], nodes: int) -> list[tuple[str, str, str]]:
+    """Settings that may lose messages or let in strangers: what, the verdict, and why."""
+    values = {name: one.value or "" for name, one in told.items()}
+
+    flushing = told.get("log.flush.interval.messages")
+    is_synced = flushing is not None and SYNCED in (flushing.documentation or "")
+
+    def number(name: str, default: int) -> int:
+        return int(values[name]) if values.get(name, "").lstrip("-").isdecimal() else default
+
+    rules = (
+        (
+            values.get("unclean.leader.election.enable") == "true",
+            "unclean.leader.election.enable",
+            "a copy that is behind may lead, and what was acknowledged is lost",
+        ),
+        (
+            nodes == 1 and not is_synced and number("log.flush.interval.messages", 1) > 1,
+            "log.flush.interval.messages",
+            "one server, and messages are acknowledged before they are on disk",
+        ),
+        (
+            nodes > 1 and number("min.insync.replicas", 2) < 2,
+            "min.insync.replicas",
+            "acks=all is content with one copy",
+        ),
+        (
+            nodes > 1 and number("default.replication.factor", 2) < 2,
+            "default.replication.factor",
+            "topics are made with one copy",
+        ),
+        (
+            nodes > 1 and number("offsets.topic.replication.factor", 2) < 2,
+            "offsets.topic.replication.factor",
+            "positions of groups have one copy",
+        ),
+        (
+            values.get("auto.create.topics.enable") == "true",
+            "auto.create.topics.enable",
+            "a misspelt name makes a topic",
+        ),
+        (
+            any(one.startswith("/tmp") for one in values.get("log.dirs", "").split(",")),  # noqa: S108
+            "log.dirs",
+            "a restart of the machine may empty it",
+        ),
+        (
+            any(_is_open(one) for one in values.get("listeners", "").split(",")),
+            "listeners",
+            "whoever reaches this address reads and writes everything",
+        ),
+    )
+    return [(f"{name}={values.get(name, '')}", WARN, why) for holds, name, why in rules if holds]
+
+
+def _is_open(listener: str) -> bool:
+    """Whether others than this machine reach it without TLS or a password."""
+    name, found, _ = listener.partition("://")
+    if not found or not name.upper().startswith("PLAINTEXT"):
+        return False
+    host = urlsplit(listener).hostname or ""
+    return not (host == "localhost" or host.startswith("127.") or host == "::1")
+
+
+def _http(http: tuple[str, str, float]) -> list[Seen]:
+    where, server, timeout_s = http
+    if where == OFF:
+        return []
+    with HttpDoor(where, server, timeout_s) as door:
+        try:
+            status, told = door.get("/healthz")
+            if not isinstance(told, dict) or "state" not in told:
+                return [Seen("http door", f"{door.where} is not Trilogue's")]
+            found = [_health(door.where, status, told)]
+            if told["version"] != __version__:
+                found.append(Seen("versions", f"here {__version__}, there {told['version']}", WARN))
+            return found + _pulsar(door, timeout_s)
+        except HttpError as problem:
+            if door.is_guess:
+                return [Seen("http door", f"none found ({problem}); --http HOST:PORT names it")]
+            return [Seen("http door", str(problem), FAIL, "`serve --listen http=HOST:PORT`")]
+
+
+def _health(where: str, status: int, told: Mapping[str, Any]) -> Seen:
+    said = f"{where}: {told['state']}, version {told['version']}, up {told['uptime_s']:.0f} s"
+    return Seen("http door", said, OK if status == 200 else FAIL)
+
+
+def _pulsar(door: HttpDoor, timeout_s: float) -> list[Seen]:
+    """Where Pulsar's clients are sent, and whether somebody is there."""
+    import socket
+
+    _, told = door.get("/lookup/v2/topic/persistent/public/default/trilogue-doctor")
+    url = told.get("brokerUrl") if isinstance(told, dict) else None
+    if not url:
+        return [Seen("pulsar door", "closed")]
+    place = urlsplit(url)
+    try:
+        socket.create_connection((place.hostname or "", place.port or 6650), timeout_s).close()
+    except OSError as problem:
+        advice = "Pulsar's clients are told this address: `serve --advertise pulsar=HOST:PORT`"
+        return [Seen("pulsar door", f"{url}: {problem}", FAIL, advice)]
+    return [Seen("pulsar door", f"{url} answers")]
+
+
+async def _round_trip(client: KafkaClient) -> list[Seen]:
+    """Make a topic, write, read, compare, and delete it whatever happens."""
+    topic = f"trilogue-doctor-{secrets.token_hex(4)}"
+    sent = [b"%d %s" % (number, os.urandom(100)) for number in range(MESSAGES)]
+    began = time.perf_counter()
+    try:
+        await client.admin.create_topic(topic, 1)
+        made = time.perf_counter()
+        producer = await client.producer()
+        for future in [await producer.submit(topic, one) for one in sent]:
+            await future
+        written = time.perf_counter()
+        consumer = await client.consumer()
+        await consumer.assign([(topic, 0)])
+        consumer.seek((topic, 0), 0)
+        got: list[bytes | None] = []
+        with suppress(TimeoutError):
+            async with asyncio.timeout(READ_S):
+                while len(got) < MESSAGES:
+                    got += [one.value for one in await consumer.poll()]
+        read = time.perf_counter()
+    finally:
+        with suppress(ClientError):
+            await client.admin.delete_topic(topic)
+    if got != sent:
+        said = f"{len(got)} of {MESSAGES} messages came back, or others"
+        return [Seen("round trip", said, FAIL, "something is wrong with this server")]
+    took = [1000 * one for one in (made - began, written - made, read - written)]
+    said = "{} messages: topic made in {:.0f} ms, acknowledged in {:.0f} ms, read in {:.0f} ms"
+    return [Seen("round trip", said.format(MESSAGES, *took))]
