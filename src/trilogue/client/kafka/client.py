@@ -1,9 +1,9 @@
 """The client: makes producers and consumers of one cluster, and administrates it.
 
-async with KafkaClient("127.0.0.1:9092") as client:
-producer = await client.producer()
-sent = await producer.send("orders", b"one", key=b"k")
-print(await client.admin.list_topics())
+    async with KafkaClient("127.0.0.1:9092") as client:
+        producer = await client.producer()
+        sent = await producer.send("orders", b"one", key=b"k")
+        print(await client.admin.list_topics())
 """
 
 from __future__ import annotations

@@ -77,12 +77,11 @@ class Consumer(Closing):
             lane,
             self._tasks,
             news=self._wake,
-            lost=self._lost_position,
+            lost=self._locate,
             failed=self.failed,
         )
-        self._committing = (
-            Committing(cluster, options.group, f"{lane}-group") if options.group else None
-        )
+        group = options.group
+        self._committing = Committing(cluster, group, f"{lane}-group") if group else None
         self._membership: GroupMember | None = None
         self._locating = Locating(
             cluster, options, self._committing, self._fetcher.held,
@@ -129,12 +128,11 @@ class Consumer(Closing):
         if self._pattern is not None:
             await self._match()
         if self._membership is None:
-            kind = (
-                ClassicMember if self.options.protocol is GroupProtocol.CLASSIC else ConsumerMember
-            )
+            classic = self.options.protocol is GroupProtocol.CLASSIC
+            kind = ClassicMember if classic else ConsumerMember
             self._membership = kind(self._cluster, self.options, self._committing, self)
             self._tasks.spawn(self._membership.run())
-            self._fresh = self._tasks.spawn(self._look_again())
+            self._fresh = self._tasks.spawn(self._look_again(self._membership))
         else:
             self._membership.rejoin()
 
@@ -159,10 +157,8 @@ class Consumer(Closing):
         names = await self._cluster.names()
         self.topics = frozenset(name for name in names if self._pattern.fullmatch(name))
 
-    async def _look_again(self) -> None:
+    async def _look_again(self, membership: GroupMember) -> None:
         """Topics come and grow: who has to know of it joins again."""
-        membership = self._membership
-        assert membership is not None
         while True:
             await asyncio.sleep(self.options.metadata_age_s)
             with suppress(ClientError):
@@ -274,7 +270,7 @@ class Consumer(Closing):
             if not waiter.done():
                 waiter.set_result(None)
 
-    def _lost_position(self) -> None:
+    def _locate(self) -> None:
         self._locating.want()
 
     def _located(self) -> None:
