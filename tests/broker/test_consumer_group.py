@@ -262,6 +262,18 @@ def test_a_static_member_that_does_not_come_back_goes_with_its_session(room: Roo
     assert room.beat("b").has == some(room.t, *SIX)
 
 
+def test_nobody_comes_for_a_static_member_under_the_id_of_another(room: Room):
+    room.join("a", "t", instance_id="i")
+    room.join("b", "t")
+    room.settle("a", "b")
+    room.beat("a", AWAY, instance_id="i")
+
+    refused(InvalidRequest, lambda: room.join("b", "t", instance_id="i"))
+
+    assert room.join("a2", "t", instance_id="i").has == some(room.t, 0, 1, 2)
+    assert room.beat("b").epoch == room.group.epoch
+
+
 def test_a_static_member_may_come_back_under_its_own_id_and_with_other_wishes(room: Room):
     u = room.topic("u", 1)
     room.join("a", "t", instance_id="i")

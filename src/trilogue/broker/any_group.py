@@ -68,6 +68,9 @@ class AnyGroup(Port):
     def subscribes_to(self, topic: TopicName) -> bool:
         """Whether some member reads the topic, so that its positions must stay."""
 
+    def reading(self) -> Callable[[TopicName], bool]:
+        """Answer `subscribes_to` for many topics, as of this moment."""
+
     def forget(self) -> None:
         """End an empty group."""
 

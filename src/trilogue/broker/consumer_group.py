@@ -182,7 +182,11 @@ class ConsumerGroup:
 
     def subscribes_to(self, topic: TopicName) -> bool:
         """Whether some member reads the topic."""
-        return self.wanted.reads(topic)
+        return self.reading()(topic)
+
+    def reading(self) -> Callable[[TopicName], bool]:
+        """Whether some member reads a topic, for many topics."""
+        return self.wanted.names().__contains__
 
     def forget(self) -> None:
         """End an empty group."""
@@ -277,6 +281,9 @@ class ConsumerGroup:
             raise UnreleasedInstance(
                 f"instance {beat.instance_id} belongs to member {former.member_id}"
             )
+        other = self.members.find(beat.member_id)
+        if other is not None and other is not former:
+            raise InvalidRequest(f"member id {beat.member_id} is another member's")
         return self.replace(former, beat.member_id)
 
     def take_in(self, member: Member) -> Member:

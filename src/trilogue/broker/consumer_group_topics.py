@@ -149,10 +149,10 @@ class Wanted:
         names, pattern = wants
         return names | self._matched[pattern] if pattern else names
 
-    def reads(self, name: TopicName) -> bool:
-        """Whether some member wants this topic."""
+    def names(self) -> set[TopicName]:
+        """All topics that some member wants."""
         self._read_news()
-        return any(name in names for names in (*self._sets, *self._matched.values()))
+        return set().union(*self._sets, *self._matched.values())
 
     def look(self, may_see: Callable[[TopicName], bool]) -> bool:
         """Look at the topics anew if need be; True when something is not as before.

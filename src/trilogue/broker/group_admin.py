@@ -98,11 +98,19 @@ class GroupAdmin:
         if known.protocol_type != CONSUMER_PROTOCOL:
             raise GroupNotEmpty(f"group {name} has members of kind {known.protocol_type!r}")
 
-    def check_topic(self, name: str, topic: TopicName) -> None:
-        """Refuse to remove positions of a topic that the group reads; GroupReadsTopic."""
+    def topic_check(self, name: str) -> Callable[[TopicName], None]:
+        """Return what refuses to remove positions of topics that the group reads now.
+
+        It raises GroupReadsTopic.
+        """
         group = self._groups.find(name)
-        if group is not None and not group.is_empty and group.subscribes_to(topic):
-            raise GroupReadsTopic(f"group {name} reads {topic}")
+        reads = None if group is None or group.is_empty else group.reading()
+
+        def check(topic: TopicName) -> None:
+            if reads is not None and reads(topic):
+                raise GroupReadsTopic(f"group {name} reads {topic}")
+
+        return check
 
     def remove(self, name: str, partition_ids: Collection[int]) -> Promise[None]:
         """Remove positions; the checks above are the caller's."""

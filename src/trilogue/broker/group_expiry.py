@@ -75,9 +75,12 @@ class GroupExpiry:
 
     def _expire(self, name: str, partition_ids: list[int], topics: _Topics) -> int:
         group = self._groups.find(name)
-        if group is not None and not group.is_empty:
+        if partition_ids and group is not None and not group.is_empty:
+            reads = group.reading()
             partition_ids = [
-                each for each in partition_ids if not _reads(group, topics.name_of(each))
+                each
+                for each in partition_ids
+                if (topic := topics.name_of(each)) is None or not reads(topic)
             ]
         if partition_ids:
             self._remove(name, partition_ids)
@@ -122,10 +125,6 @@ def _settled(group: AnyGroup) -> bool:
     if group.protocol_type != CONSUMER_PROTOCOL:
         return False
     return group.type != CLASSIC or group.state_name == State.STABLE.value
-
-
-def _reads(group: AnyGroup, topic: TopicName | None) -> bool:
-    return topic is not None and group.subscribes_to(topic)
 
 
 def _over(group: AnyGroup | None) -> bool:

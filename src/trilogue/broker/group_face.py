@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from trilogue.broker.any_group import CLASSIC, CONSUMER_PROTOCOL, ReadWishes
 from trilogue.broker.group_members import GroupSettings, Members
 from trilogue.broker.group_states import State
@@ -37,19 +39,25 @@ class ClassicFace:
         return self.state is State.EMPTY
 
     def subscribes_to(self, topic: TopicName) -> bool:
-        """Whether some member reads the topic.
+        """Whether some member reads the topic."""
+        return self.reading()(topic)
+
+    def reading(self) -> Callable[[TopicName], bool]:
+        """Whether some member reads a topic; what members say is looked at once for all topics.
 
         While the members have not settled on a protocol, or say what nobody here can read, a group
         of readers may read anything. Members of other kinds than readers (Connect's workers) say
         nothing of topics.
         """
         if self.protocol_type != CONSUMER_PROTOCOL:
-            return False
+            return lambda _: False
+        topics: set[TopicName] = set()
         for member in self.members:
             wishes = self._read_wishes(member.metadata(self.protocol)) if self.protocol else None
-            if wishes is None or topic in wishes.topics:
-                return True
-        return False
+            if wishes is None:
+                return lambda _: True
+            topics |= wishes.topics
+        return topics.__contains__
 
     def check_fetch(self, member_id: str | None, epoch: int) -> None:
         """Tell positions to everybody: classic members have no epochs."""

@@ -123,9 +123,9 @@ async def test_a_request_names_only_so_many():
     async with Rig(settings=KafkaSettings(topics_per_request_max=2)) as rig:
         rig.topic("t")
 
-        response = await rig.peer().ask(describe("t", "t", "t"), 1)
+        response = await rig.peer().ask(describe("t", "u", "v"), 1)
 
-        assert [each.error_code for each in response.results] == [0, 0, 42]
+        assert [each.error_code for each in response.results] == [0, 3, 42]
 
 
 # ---- alter
@@ -346,3 +346,18 @@ async def test_a_topic_that_is_being_deleted_changes_no_more():
         rig.broker.cluster.plan_delete(topic.name)
 
         assert code(await rig.peer().ask(change("t", ("retention.ms", SET, "1")), 1)) == 3
+
+
+@on_loop
+async def test_a_thing_that_is_named_again_is_told_once():
+    """Else a small request has an answer of any size: all settings, thousands of times."""
+    async with Rig() as rig:
+        rig.topic("t")
+        asked = describe("t")
+        asked.resources *= 1_000
+        asked.resources += describe("t", keys=["retention.ms"]).resources
+
+        told = await rig.peer().ask(asked, 4)
+
+        everything, one = told.results
+        assert len(everything.configs) > len(one.configs) == 1

@@ -2,7 +2,8 @@
 
 v1 flexible. Each entity has its own outcome; all that may be are recorded in one commit, which is
 durable before the answer leaves, and hold from then on. An entity that the request names twice, or
-a bound that it names twice for one entity, is 42. To remove what is not set is no error.
+a bound that it names twice for one entity, is 42, and so are more than 1,000 entities. To remove
+what is not set is no error.
 
 Everybody is `User:ANONYMOUS` as long as nobody has to say who it is; a quota of a user who is not
 there bounds nobody. Names of hosts are no addresses: nothing is looked up here.
@@ -24,10 +25,13 @@ from trilogue.wire.kafka.alter_quotas import EntityData as AskedPart
 from trilogue.wire.kafka.altered_quotas import AlterClientQuotasResponse, EntityData, EntryData
 
 Rates = dict[Bound, float | None]
+ENTRIES_MAX = 1_000  # of a request: they are decided and recorded in one go
 
 
 async def handle(call: Call, request: AlterClientQuotasRequest) -> AlterClientQuotasResponse:
     """Change what may be changed."""
+    if len(request.entries) > ENTRIES_MAX:
+        return _too_many(request)
     mentioned = Counter(_parts(each.entity) for each in request.entries)
     results: dict[tuple[tuple[str, str | None], ...], EntryData] = {}
     changes: list[tuple[EntryData, Who, Rates]] = []
@@ -48,6 +52,16 @@ async def handle(call: Call, request: AlterClientQuotasRequest) -> AlterClientQu
     if changes and not request.validate_only:
         await _record(call, changes)
     return AlterClientQuotasResponse(entries=list(results.values()))
+
+
+def _too_many(request: AlterClientQuotasRequest) -> AlterClientQuotasResponse:
+    problem = InvalidRequest(f"a request changes {ENTRIES_MAX} quotas at most")
+    results = [
+        _result(key) for key in dict.fromkeys(_parts(each.entity) for each in request.entries)
+    ]
+    for result in results:
+        _refuse(result, problem)
+    return AlterClientQuotasResponse(entries=results)
 
 
 async def _record(call: Call, changes: list[tuple[EntryData, Who, Rates]]) -> None:

@@ -39,6 +39,7 @@ from trilogue.wire.kafka import configs as wire
 from trilogue.wire.kafka import incremental_configs as incremental
 
 YIELD_EVERY = 20  # things in one go, before others may use the loop
+ROWS = 20  # settings that take as long to tell as a thing to find
 
 CHANGES = {0: Change.SET, 1: Change.RESET, 2: Change.APPEND, 3: Change.SUBTRACT}
 
@@ -65,11 +66,14 @@ def _kind(kinds: dict[int, Things], number: int) -> Things:
 async def describe(
     call: Call, request: wire.DescribeConfigsRequest
 ) -> wire.DescribeConfigsResponse:
-    """Tell the settings that were made, and what holds for the others."""
+    """Tell the settings that were made, and what holds for the others; of each thing once."""
     response = wire.DescribeConfigsResponse()
     kinds = _kinds()
-    for number, asked in enumerate(request.resources):
-        if number % YIELD_EVERY == YIELD_EVERY - 1:
+    once = {_question(each): each for each in request.resources}
+    told = 0
+    for number, asked in enumerate(once.values()):
+        if told >= YIELD_EVERY * ROWS:
+            told = 0
             await asyncio.sleep(0)
         result = wire.DescribeConfigsResult(
             resource_type=asked.resource_type, resource_name=asked.resource_name
@@ -82,10 +86,15 @@ async def describe(
                 call, asked.resource_name, asked.configuration_keys, request
             )
             result.error_message = ""
+            told += ROWS + len(result.configs)
         except EXPECTED as problem:
             result.error_code = code_of(problem)
             result.error_message = str(problem) or None
     return response
+
+
+def _question(asked: wire.DescribeConfigsResource) -> tuple[int, str, tuple[str, ...]]:
+    return asked.resource_type, asked.resource_name, tuple(asked.configuration_keys or ())
 
 
 async def alter(call: Call, request: wire.AlterConfigsRequest) -> wire.AlterConfigsResponse:

@@ -13,8 +13,11 @@ Both are answered when what was removed is gone on disk too.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from trilogue.broker.access import Operation, ResourceKind
 from trilogue.broker.errors import BrokerError
+from trilogue.broker.names import TopicName
 from trilogue.broker.promise import Promise
 from trilogue.broker.topic import Topic
 from trilogue.gateway.kafka.errors import code_of
@@ -113,19 +116,20 @@ def _find(call: Call, name: str) -> tuple[Topic | None, ErrorCode]:
 def _removable(call: Call, group: str, named: Named) -> list[int]:
     """Return the ids of partitions whose positions may go, and say of the others why not."""
     refused: dict[Topic, ErrorCode] = {}
+    check = call.broker.group_admin.topic_check(group)
     ids: list[int] = []
     for topic, outcome in named:
         if topic not in refused:
-            refused[topic] = _refusal(call, group, topic)
+            refused[topic] = _refusal(check, topic)
         outcome.error_code = refused[topic]
         if not outcome.error_code:
             ids.append(topic.partitions[outcome.partition_index].partition_id)
     return ids
 
 
-def _refusal(call: Call, group: str, topic: Topic) -> ErrorCode:
+def _refusal(check: Callable[[TopicName], None], topic: Topic) -> ErrorCode:
     try:
-        call.broker.group_admin.check_topic(group, topic.name)
+        check(topic.name)
     except BrokerError as problem:
         return code_of(problem)
     return ErrorCode.NONE
