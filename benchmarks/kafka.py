@@ -66,6 +66,8 @@ def restart_row(servers: list[Contender]) -> dict[str, object]:
     """kill -9 with all that the run wrote, and the first answer after it."""
     legs: dict[str, list[Figures]] = {}
     for server in servers:
+        if server.name not in STARTED:
+            continue
         server.kill9()
         server.start()
         legs[server.name] = [{"restart_s": server.started_in}]
@@ -83,7 +85,7 @@ def run(chosen: argparse.Namespace, build: Path, done: Callable[[dict[str, objec
     asked = [row for row in ROWS if row.name in wanted]
     needed = {name for row in asked for name in row.servers}
     if RESTART in wanted:
-        needed |= set(names)
+        needed |= set(STARTED)
     servers = [
         make(name, chosen.directory / name, kafka_version=chosen.kafka_version)
         for name in names

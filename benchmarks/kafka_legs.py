@@ -306,7 +306,7 @@ def idle_leg(topic: str, partitions: int) -> Leg:
         stage.settle()
         meters = [Meter(server.pid)]
         for kind, (count, seconds) in poll_idle(
-            server, topic, partitions, stage.seconds, lambda: meters.append(Meter(server.pid))
+            server, topic, partitions, stage.seconds / 2, lambda: meters.append(Meter(server.pid))
         ).items():
             cpu_s = meters[1].cpu - meters.pop(0).cpu
             found[f"{kind}polls_per_s"] = count / seconds
