@@ -183,3 +183,15 @@ def test_what_members_say_is_read_once_for_all_topics_that_are_asked_about():
 
     assert [reads(parse_kafka(name)) for name in ("t", "u", "v")] == [True, False, False]
     assert read == [b"m"]
+
+
+def test_groups_may_go_while_they_are_listed(room: Room):
+    for name in ("a", "b", "c"):
+        room.commit(name, "t")
+
+    listed = room.broker.group_admin.listed()
+    first = next(listed).name
+    room.broker.group_admin.delete("b")
+    room.log.commit()
+
+    assert [first, *(each.name for each in listed)] == ["a", "c"]

@@ -11,6 +11,7 @@ here are kept when it is durable.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator
+from contextlib import suppress
 from typing import NamedTuple
 
 from trilogue.broker.any_group import CLASSIC, CONSUMER_PROTOCOL, AnyGroup
@@ -65,11 +66,13 @@ class GroupAdmin:
         return Known(name)
 
     def listed(self) -> Iterator[Known]:
-        """Return every group that is known, once."""
+        """Return every group that is known, once; groups may come and go meanwhile."""
         names = dict.fromkeys(group.name for group in self._groups)
         names.update(dict.fromkeys(self._groups.records.names()))
         names.update(dict.fromkeys(self._cursors.names(KAFKA)))
-        return map(self.known, names)
+        for name in names:
+            with suppress(UnknownGroup):
+                yield self.known(name)
 
     # -- what is taken away
 

@@ -343,3 +343,16 @@ async def test_all_that_a_group_has_is_told_once_however_often_it_is_asked_for()
 
         assert [group.group_id for group in told.groups] == ["g", "g", "g", "h"]
         assert {group.topics[0].partitions[0].committed_offset for group in told.groups} == {1}
+
+
+@on_loop
+async def test_a_commit_of_very_many_times_is_one_of_the_last_time():
+    async with Rig() as rig:
+        rig.topic("t", 101)
+        asked = commit("t", *range(101))
+        for at, each in enumerate(asked.topics[0].partitions):
+            each.commit_timestamp = 1_000 + at
+
+        assert committed(await rig.peer().ask(asked, 1)) == [0] * 101
+
+        assert {when for when, _ in kept(rig)} == {1_100}

@@ -22,7 +22,7 @@ async def handle(call: Call, request: ListGroupsRequest) -> ListGroupsResponse:
     states, types = _filter(request.states_filter), _filter(request.types_filter)
     everything = call.allowed(CLUSTER.name)
     found: list[ListedGroup] = []
-    for number, known in enumerate(list(call.broker.group_admin.listed()), 1):
+    for number, known in enumerate(call.broker.group_admin.listed(), 1):
         if number % YIELD_EVERY == 0:
             await asyncio.sleep(0)
         if states and known.state_name.lower() not in states:
