@@ -102,3 +102,15 @@ def test_the_reserve_is_made_once_and_failing_to_is_no_reason_to_stop(
     assert len(fs.read(directory.reserve)) == 3_000_000
     fs.power_cut(Random(1))
     assert len(fs.read(directory.reserve)) == 3_000_000
+
+
+def test_a_reserve_that_is_too_small_is_made_anew() -> None:
+    """Somebody emptied it, or wants a larger one now."""
+    fs = FakeFileSystem()
+    directory = DataDirectory.open(fs, DATA)
+    directory.make_reserve(fs, 5)
+
+    directory.make_reserve(fs, 3_000_000)
+
+    fs.power_cut(Random(1))
+    assert len(fs.read(directory.reserve)) == 3_000_000

@@ -81,10 +81,10 @@ class DataDirectory:
 
     def make_reserve(self, fs: FileSystem, size: int) -> None:
         """Fill the reserve, durable, unless it is there. Slow: for a thread. Never raises."""
-        if fs.exists(self.reserve):
-            return
         temporary = self.reserve.with_suffix(".tmp")
         try:
+            if fs.exists(self.reserve) and size_of(fs, self.reserve) >= size:
+                return
             if fs.exists(temporary):
                 fs.unlink(temporary)
             file = fs.open(temporary, create=True)
@@ -101,6 +101,15 @@ class DataDirectory:
             log.warning("reserve.failed", extra={"reason": str(error)})
             with contextlib.suppress(OSError):
                 fs.unlink(temporary)
+
+
+def size_of(fs: FileSystem, path: Path) -> int:
+    """Bytes of a file."""
+    file = fs.open_read(path)
+    try:
+        return file.size()
+    finally:
+        file.close()
 
 
 def write_small(fs: FileSystem, path: Path, content: bytes) -> None:
