@@ -121,6 +121,7 @@ async def test_a_topic_may_refuse_to_convert():
         for version in OLD:
             data = await fetched(rig, version=version)
             assert data.error_code == ErrorCode.UNSUPPORTED_VERSION
+            assert data.records == b"", "null breaks the whole answer for some clients"
         assert (await fetched(rig, version=4)).error_code == 0
 
 

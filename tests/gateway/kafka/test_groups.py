@@ -9,6 +9,7 @@ import pytest
 from tests.gateway.kafka.rig import Rig, settle, versions
 from tests.gateway.loop import on_loop
 from trilogue.broker.access import Operation, ResourceKind
+from trilogue.wire.kafka.describe_transactions import DescribeTransactionsRequest
 from trilogue.wire.kafka.groups import (
     FindCoordinatorRequest,
     HeartbeatRequest,
@@ -19,6 +20,7 @@ from trilogue.wire.kafka.groups import (
     SyncGroupRequest,
     SyncGroupRequestAssignment,
 )
+from trilogue.wire.kafka.transactions import InitProducerIdRequest
 
 
 def join(group: str = "g", member_id: str = "", **how) -> JoinGroupRequest:
@@ -64,10 +66,39 @@ async def test_this_node_coordinates_every_group(version):
         assert where == [(0, 1, "broker.example", 9092)] * (2 if version >= 4 else 1)
 
 
-@pytest.mark.parametrize("key_type", [1, 2, 7])
 @pytest.mark.parametrize("version", [1, 4, 6])
 @on_loop
-async def test_transactions_have_no_coordinator_yet_and_clients_are_told_why(key_type, version):
+async def test_who_looks_for_the_coordinator_of_a_transaction_finds_this_node(version):
+    """It says what it has of it (105) and that it begins none (42): clients ask there or not."""
+    async with Rig() as rig:
+        peer = rig.peer()
+        asked = FindCoordinatorRequest(key="x", coordinator_keys=["x"], key_type=1)
+
+        answer = await peer.ask(asked, version)
+        described = await peer.ask(DescribeTransactionsRequest(transactional_ids=["x"]), 0)
+        begun = await peer.ask(InitProducerIdRequest(transactional_id="x"), 4)
+
+        found = answer.coordinators[0] if version >= 4 else answer
+        assert (found.error_code, found.node_id, found.port) == (0, 1, 9092)
+        assert described.transaction_states[0].error_code == 105
+        assert begun.error_code == 42
+
+
+@on_loop
+async def test_who_may_not_describe_a_transaction_does_not_find_its_coordinator():
+    async with Rig() as rig:
+        rig.rules.deny(Operation.DESCRIBE, ResourceKind.TRANSACTION, "x")
+        asked = FindCoordinatorRequest(coordinator_keys=["x"], key_type=1)
+
+        (found,) = (await rig.peer().ask(asked, 4)).coordinators
+
+        assert (found.error_code, found.node_id) == (53, -1)
+
+
+@pytest.mark.parametrize("key_type", [2, 7])
+@pytest.mark.parametrize("version", [1, 4, 6])
+@on_loop
+async def test_other_kinds_have_no_coordinator_and_clients_are_told_why(key_type, version):
     async with Rig() as rig:
         asked = FindCoordinatorRequest(key="x", coordinator_keys=["x"], key_type=key_type)
 

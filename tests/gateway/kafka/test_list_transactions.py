@@ -21,3 +21,17 @@ async def test_every_version_lists_none(version):
 
         assert (response.error_code, response.transaction_states) == (0, [])
         assert response.unknown_state_filters == ["Foo", "ongoing"]
+
+
+@on_loop
+async def test_a_pattern_that_cannot_be_read_is_told():
+    """KIP-1152, as a real 4.3.1: 128, and nothing else is looked at."""
+    async with Rig() as rig:
+        peer = rig.peer()
+        bad = ListTransactionsRequest(transactional_id_pattern="[", state_filters=["Foo"])
+
+        refused = await peer.ask(bad, 2)
+        fine = await peer.ask(ListTransactionsRequest(transactional_id_pattern="a.*"), 2)
+
+        assert (refused.error_code, refused.unknown_state_filters) == (128, [])
+        assert fine.error_code == 0

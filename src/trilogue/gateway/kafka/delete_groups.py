@@ -72,10 +72,10 @@ def positions(call: Call, request: OffsetDeleteRequest) -> OffsetDeleteResponse 
         return OffsetDeleteResponse(error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED)
     named: Named = []
     response = OffsetDeleteResponse(topics=[_topic(call, each, named) for each in request.topics])
-    if not named:
-        return response
     try:
         call.broker.group_admin.check_removal(group)
+        if not named:
+            return response
         promise = call.broker.group_admin.remove(group, _removable(call, group, named))
     except BrokerError as problem:
         return OffsetDeleteResponse(error_code=code_of(problem))

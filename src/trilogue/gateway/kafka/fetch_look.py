@@ -190,7 +190,7 @@ class Look:
             partition.check_epoch(asked.current_leader_epoch)
             if self._version < ZSTD_SINCE and _unreadable(partition, self._version):
                 data.error_code = _unreadable(partition, self._version)
-                data.aborted_transactions, data.records = [], None
+                data.aborted_transactions = []
                 self.urgent = True
                 return
             epoch = asked.last_fetched_epoch  # consumers do not say it

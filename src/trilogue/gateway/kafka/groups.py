@@ -1,8 +1,9 @@
 """FindCoordinator v0-v6, JoinGroup v0-v9, SyncGroup v0-v5, Heartbeat v0-v4, LeaveGroup v0-v5.
 
 The rules of membership are the broker's (broker/group.py); here only words change. FindCoordinator:
-this node coordinates every group; transactions (key type 1) come later and are refused with error
-42 and a sentence, which clients show; v4+ asks for many keys. JoinGroup: v1 rebalance timeout
+this node coordinates every group and would coordinate every transaction (key type 1), so that who
+asks is told by it what it has (DescribeTransactions: none, 105) and does not do (InitProducerId
+with a transactional id: 42); other kinds are error 42; v4+ asks for many keys. JoinGroup: v1 rebalance timeout
 (before: the session's) · v4 new members are told an id first (79) · v5 static members · v7 protocol
 type · v9 the leader may skip assigning. SyncGroup: v3 static members · v5 the protocol is checked.
 LeaveGroup v3+ lets many members go at once.
@@ -10,6 +11,7 @@ LeaveGroup v3+ lets many members go at once.
 
 from __future__ import annotations
 
+from trilogue.broker.access import Operation, ResourceKind
 from trilogue.broker.errors import BrokerError, MemberIdRequired
 from trilogue.broker.group_members import Joined, JoinRequest, Synced
 from trilogue.broker.promise import Promise
@@ -47,7 +49,7 @@ MANY_LEAVE_SINCE = 3
 
 
 def find_coordinator(call: Call, request: FindCoordinatorRequest) -> FindCoordinatorResponse:
-    """Say that it is us, for groups."""
+    """Say that it is us, for groups and transactions."""
     if call.version >= MANY_KEYS_SINCE:
         return FindCoordinatorResponse(
             coordinators=[
@@ -67,7 +69,8 @@ def find_coordinator(call: Call, request: FindCoordinatorRequest) -> FindCoordin
 def _coordinator(call: Call, key_type: int, key: str) -> Coordinator:
     code, text = ErrorCode.NONE, None
     if key_type == TRANSACTION_KEY:
-        code, text = ErrorCode.INVALID_REQUEST, "transactions are not served"
+        if not call.may(Operation.DESCRIBE, ResourceKind.TRANSACTION, key):
+            code = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
     elif key_type != GROUP_KEY:
         code, text = ErrorCode.INVALID_REQUEST, f"coordinators of type {key_type} are not served"
     elif not call.allowed(key):
