@@ -2,7 +2,8 @@
 
 Nine kinds of clients at the same time: single messages over 1,000 partitions, pipelined singles,
 batches of 1 KiB, readers from the earliest offset, end to end at 1,000/s, groups that form, topics
-of 1,000 partitions that come and go, fetches that find nothing, in a session and without.
+of 1,000 partitions that come and go twice a second, fetches of 1,000 that find nothing, in a
+session and without.
 
 The lag is what the server itself tells in /metrics, of a process that has done nothing else. The
 clients are given way to (nice): on two cores they would otherwise be measured, not the loop.
@@ -25,6 +26,7 @@ NICE = 15
 SECONDS_MIN = 20.0  # a figure each 100 ms: two hundred of them
 PARTITIONS = 1_000
 READ = 100_000
+TOPIC_EVERY_S = 0.5
 LAG = "trilogue_loop_lag_seconds"
 
 
@@ -35,6 +37,7 @@ def mixed_leg(stage: Stage, server: Contender) -> Figures:
     for topic, partitions in (("mixed", 4), ("mixed-many", PARTITIONS), ("mixed-one", 1)):
         create_topic(server.address, topic, partitions)
     create_topic(server.address, "mixed-groups", 2)
+    create_topic(server.address, "mixed-idle", PARTITIONS)
     stage.drivers.niceness = NICE
     try:
         legs.fill("mixed", 1024, READ)(stage, server)
@@ -95,14 +98,15 @@ def all_loads(stage: Stage, server: Contender, seconds: float) -> list[Callable[
         read,
         groups,
         lambda: made_and_gone(stage, server),
-        lambda: legs.poll_idle(server, "mixed-many", PARTITIONS, 0.5),
+        lambda: legs.poll_idle(server, "mixed-idle", PARTITIONS, 0.5),
     ]  # fmt: skip
 
 
 def made_and_gone(stage: Stage, server: Contender) -> None:
-    """A topic comes and goes."""
+    """A topic comes and goes, twice a second at most."""
     topic = stage.fresh_topic("mixed-brief", server, PARTITIONS)
     delete_topic(server.address, topic)
+    time.sleep(TOPIC_EVERY_S)
 
 
 def lag_of(server: Trilogue) -> dict[str, float]:
