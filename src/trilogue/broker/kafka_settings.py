@@ -17,7 +17,7 @@ from dataclasses import replace
 
 from trilogue.broker.errors import InvalidSetting
 from trilogue.broker.kafka_settings_fixed import PARTS
-from trilogue.broker.setting import INT32_MAX, Kind, Setting, Standing, integer
+from trilogue.broker.setting import INT32_MAX, INT64_MAX, Kind, Setting, Standing, integer
 from trilogue.broker.settings_table import TABLE as TOPICS
 
 # Kafka's own default where it has none: another setting says it.
@@ -80,6 +80,11 @@ BROKER: dict[str, Setting] = {
         _acting(
             "max.connections.per.ip", Kind.INT, "2147483647", integer(1, INT32_MAX),
             "The same from one address; at first `connections.per-address` says it.",
+        ),
+        Setting(  # librdkafka's suite alters a broker by this one
+            "sasl.kerberos.min.time.before.relogin", Kind.LONG, "60000",
+            integer(-INT64_MAX - 1, INT64_MAX), Standing.MET,
+            "There is no Kerberos: between two log-ins is as much time as one likes.",
         ),
         _live("node.id", Kind.INT, "-1", "the number of this node, which its data has"),
         _live("broker.id", Kind.INT, "-1", "the number of this node, which its data has"),

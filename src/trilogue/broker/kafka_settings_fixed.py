@@ -177,7 +177,6 @@ class sasl.client.callback.handler.class
 list sasl.enabled.mechanisms GSSAPI
 password sasl.jaas.config
 string sasl.kerberos.kinit.cmd /usr/bin/kinit
-long sasl.kerberos.min.time.before.relogin 60000
 list sasl.kerberos.principal.to.local.rules DEFAULT
 string sasl.kerberos.service.name
 double sasl.kerberos.ticket.renew.jitter 0.05

@@ -10,6 +10,7 @@ from tests.gateway.kafka.rig import Rig, batch, settle, versions
 from tests.gateway.kafka.test_produce import request as produce
 from tests.gateway.loop import on_loop
 from trilogue.broker.access import Operation, ResourceKind
+from trilogue.gateway.kafka.shared import KafkaSettings
 from trilogue.wire.kafka.delete_records import (
     DeleteRecordsPartition,
     DeleteRecordsRequest,
@@ -139,12 +140,27 @@ async def test_a_topic_that_is_only_compacted_is_refused():
 
 
 @on_loop
-async def test_when_time_is_over_it_goes_on():
+async def test_a_client_without_time_does_not_hear_that_it_is_over():
+    """A real single broker waits for no copies (librdkafka's 0081_admin asks with 0)."""
     async with Rig() as rig:
         _, peer = await filled(rig)
         rig.hold_commits = True
+        peer.send(delete("t", (0, 3), timeout_ms=0), 1)
+        await settle()
+        rig.hold_commits = False
+        await rig.commit(rig.commits[0])
+        await settle()
 
-        answer = await peer.ask(delete("t", (0, 3), timeout_ms=100), 1)
+        assert outcomes(peer.answer()) == [(0, 3, 0)]
+
+
+@on_loop
+async def test_when_the_doors_time_is_over_it_goes_on():
+    async with Rig(settings=KafkaSettings(topics_timeout_max_ms=100)) as rig:
+        _, peer = await filled(rig)
+        rig.hold_commits = True
+
+        answer = await peer.ask(delete("t", (0, 3)), 1)
         assert outcomes(answer) == [(0, -1, 7)]
         rig.hold_commits = False
         await rig.commit(rig.commits[0])

@@ -2,8 +2,9 @@
 
 v1 the same · v2 flexible. Each partition has its own outcome: 3 no such partition, 1 an offset
 beyond the high watermark, 44 a topic that is only compacted. An offset below the first one changes
-nothing and is no error. What is possible becomes true in one commit of meta; that goes on when the
-client's time is over (7).
+nothing and is no error. What is possible becomes true in one commit of meta. The client's time is
+that for which other copies are waited for: a single broker answers 0 where it is 0, and only a
+commit that takes longer than a door waits at all ends in 7, and goes on.
 """
 
 from __future__ import annotations
@@ -39,7 +40,8 @@ async def handle(call: Call, request: DeleteRecordsRequest) -> DeleteRecordsResp
     )
     if waiting:
         commit = plan_delete_records([deletion for _, deletion in waiting])
-        (problem,) = await all_kept(call, [carry_out(call, commit)], request.timeout_ms)
+        limit_ms = call.door.settings.topics_timeout_max_ms
+        (problem,) = await all_kept(call, [carry_out(call, commit)], limit_ms)
         if problem is None:
             moved = [partition.partition_id for _, (partition, _) in waiting]
             call.broker.subscriptions.started_later(moved)
