@@ -11,6 +11,7 @@ from tests.client.scripted_kafka import (
     IDS,
     METADATA,
     PRODUCE,
+    SILENCE,
     TOPIC,
     ScriptedKafkaCluster,
     on_cluster,
@@ -116,3 +117,15 @@ async def test_a_number_is_no_message(cluster: ScriptedKafkaCluster, client: Kaf
     with pytest.raises(TypeError):
         await producer.send(TOPIC, 5)
     assert await producer.send(TOPIC, bytearray(b"a"))
+
+
+@on_cluster(nodes=2)
+async def test_what_lingers_goes_in_time_while_another_node_is_silent(
+    cluster: ScriptedKafkaCluster, client: KafkaClient
+):
+    producer = await client.producer(linger_s=0.01, close_timeout_s=0.01)
+    cluster.next_up[PRODUCE].append(SILENCE)
+    await producer.submit(TOPIC, b"a", partition=0)
+    await cluster.saw(PRODUCE)
+    async with asyncio.timeout(2):
+        assert (await producer.send(TOPIC, b"b", partition=1)).partition == 1

@@ -65,8 +65,8 @@ class Batch:
     """Records for one partition, and the futures of those who want to know where they are."""
 
     __slots__ = (
-        "_base_timestamp", "_futures", "_max_timestamp", "_packer", "_times", "attempts", "data",
-        "due_at", "expires_at", "finished", "identity", "not_before", "partition", "place",
+        "_base_timestamp", "_futures", "_max_timestamp", "_packer", "_settled", "_times",
+        "attempts", "data", "due_at", "expires_at", "finished", "identity", "not_before", "partition", "place",
         "problem", "sequence", "size", "topic",
     )  # fmt: skip
 
@@ -91,6 +91,7 @@ class Batch:
         """Its place among the batches of its partition."""
         self.finished: asyncio.Future[None] | None = None
         self._packer = RecordPacker()
+        self._settled = False
         self._base_timestamp = self._max_timestamp = -1
         self._futures: list[asyncio.Future[Sent]] = []
         self._times: list[int] = []
@@ -103,7 +104,7 @@ class Batch:
     @property
     def is_settled(self) -> bool:
         """Whether its fate is known."""
-        return self.finished is not None and self.finished.done()
+        return self._settled
 
     def append(self, draft: Draft, future: asyncio.Future[Sent]) -> None:
         """Add a record."""
@@ -185,12 +186,14 @@ class Batch:
         """A future that is done when its fate is known."""
         if self.finished is None:
             self.finished = asyncio.get_running_loop().create_future()
+            if self._settled:
+                self.finished.set_result(None)
         return self.finished
 
     def _finish(self) -> None:
-        finished = self.wait()
-        if not finished.done():
-            finished.set_result(None)
+        self._settled = True
+        if self.finished is not None and not self.finished.done():
+            self.finished.set_result(None)
 
 
 def encoded_headers(headers: Iterable[tuple[str, bytes | None]]) -> Headers:

@@ -112,8 +112,9 @@ class Sender:
 
     def ripening(self) -> None:
         """A batch has begun to linger."""
-        if self._timer is None:
-            self._set_timer(self._loop.time())
+        due = self._accumulator.next_ripe
+        if due is not None:
+            self._look_at(due)
 
     def wake(self) -> None:
         """Look in the loop's next turn at what can be sent."""
@@ -139,16 +140,21 @@ class Sender:
         self._set_timer(now)
 
     def _set_timer(self, now: float) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
         times = [*self._paused.values()]
         times += [node.not_before for node in self._nodes.values() if node.not_before > now]
         for time in (self._accumulator.next_ripe, self._accumulator.next_expiry):
             if time is not None:
                 times.append(time)
         if times:
-            self._timer = self._loop.call_at(max(now, min(times)), self._on_timer)
+            self._look_at(max(now, min(times)))
+
+    def _look_at(self, when: float) -> None:
+        """Look then, or before: to look too early costs less than a timer for each batch."""
+        if self._timer is not None:
+            if self._timer.when() <= when:
+                return
+            self._timer.cancel()
+        self._timer = self._loop.call_at(when, self._on_timer)
 
     def _on_timer(self) -> None:
         self._timer = None
