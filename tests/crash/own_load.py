@@ -30,9 +30,14 @@ class OwnThread(threading.Thread):
         super().__init__(daemon=True)
         self.address, self.topic, self.ledger = address, topic, ledger
         self.stopping = threading.Event()
+        self.broken: BaseException | None = None
 
     def run(self) -> None:
-        asyncio.run(self.work())
+        try:
+            asyncio.run(self.work())
+        except BaseException as problem:
+            self.broken = problem
+            raise
 
     async def work(self) -> None:
         raise NotImplementedError
@@ -105,6 +110,7 @@ class OwnTail(OwnThread):
         self.went_back: list[str] = []
         self.missed: list[str] = []
         self.commits = 0
+        self.problems: list[str] = []
 
     async def work(self) -> None:
         async with KafkaClient(self.address) as client:
@@ -116,11 +122,13 @@ class OwnTail(OwnThread):
                 auto_commit_s=None,
                 session_timeout_s=6.0,
                 heartbeat_s=0.5,
+                max_poll_s=10.0,  # and so long a join may take whose connection went half away
             )
             while not self.stopping.is_set():
                 try:
                     await self.take(consumer)
-                except ClientError:
+                except ClientError as problem:
+                    self.problems = [*self.problems[-5:], repr(problem)]
                     await asyncio.sleep(PAUSE_S)
 
     async def take(self, consumer: Consumer) -> None:
@@ -145,7 +153,7 @@ class OwnTail(OwnThread):
         """Come back when it has read so far."""
         deadline = time.monotonic() + seconds
         while any(self.seen_until.get(each, 0) < end for each, end in ends.items()):
-            assert time.monotonic() < deadline, (self.seen_until, ends)
+            assert time.monotonic() < deadline, (self.broken, self.problems, self.seen_until, ends)
             self.stopping.wait(0.02)
 
 
