@@ -23,7 +23,7 @@ HERE = Path(__file__).parent
 BUILD = ROOT / "build" / "kafka-clients"
 START = ["-Xshare:auto", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx384m"]
 LOGGING = ["-Dorg.slf4j.simpleLogger.log.org.reflections=off"]
-PATIENCE = 90.0
+PATIENCE = 120.0
 LOOK_EVERY = 0.05
 Found = TypeVar("Found")
 
