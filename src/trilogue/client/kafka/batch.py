@@ -66,7 +66,8 @@ class Batch:
 
     __slots__ = (
         "_base_timestamp", "_futures", "_max_timestamp", "_packer", "_settled", "_times",
-        "attempts", "data", "due_at", "expires_at", "finished", "identity", "not_before", "partition", "place",
+        "attempts", "data", "due_at", "expires_at", "finished", "identity", "not_before",
+        "partition", "place",
         "problem", "sequence", "size", "topic",
     )  # fmt: skip
 
