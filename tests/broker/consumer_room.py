@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from itertools import count
-
 import pytest
 
-from tests.broker.fakes import FakeLog, FakeTimers
-from trilogue.broker.broker import Broker, BrokerSettings
+from tests.broker.fakes import FakeLog, FakeTimers, new_broker
+from trilogue.broker.broker import BrokerSettings
 from trilogue.broker.consumer_group import Beat, Beaten, ConsumerGroupSettings
 from trilogue.broker.consumer_group_assignors import Parts
 from trilogue.broker.consumer_group_classic import MixedGroup, Shares
@@ -29,14 +27,9 @@ class Room:
         self.timers = FakeTimers()
         self.log = FakeLog()
         self.meta = MemoryMeta()
-        ids = count(1)
-        self.broker = Broker(
-            self.meta.state,
-            allocate=self.meta.allocate,
-            timers=self.timers,
-            now_ms=self.timers.now_ms,
-            new_topic_id=lambda: next(ids).to_bytes(16, "big"),
-            new_member_suffix=lambda: str(next(ids)),
+        self.broker = new_broker(
+            self.meta,
+            self.timers,
             read_wishes=read_wishes,
             shares=shares,
             settings=BrokerSettings(

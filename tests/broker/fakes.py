@@ -9,11 +9,14 @@ from __future__ import annotations
 import heapq
 from collections.abc import Callable, Sequence
 from itertools import count
+from typing import Any
 
+from trilogue.broker.broker import Broker
 from trilogue.entry.checksum import crc32c
 from trilogue.entry.entry import CHECKED_FROM, HEADER, HEADER_SIZE, LENGTH_PREFIX, EntryHeader
 from trilogue.log.errors import LogError
 from trilogue.log.extents import Extent
+from trilogue.meta.memory import MemoryMeta
 
 
 class FakeTimers:
@@ -175,3 +178,17 @@ def extents(*runs: Sequence[int]) -> list[Extent]:
         Extent(7, base, end, 0, (*size, 10)[0], 1, 1, event_ms, event_ms, append_ms, append_ms)
         for base, end, event_ms, append_ms, *size in runs
     ]
+
+
+def new_broker(meta: MemoryMeta, timers: FakeTimers, **options: Any) -> Broker:
+    """A broker over a meta in memory that counts its ids."""
+    ids = count(1)
+    return Broker(
+        meta.state,
+        allocate=meta.allocate,
+        timers=timers,
+        now_ms=timers.now_ms,
+        new_topic_id=lambda: next(ids).to_bytes(16, "big"),
+        new_member_suffix=lambda: str(next(ids)),
+        **options,
+    )

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from itertools import count
-
-from tests.broker.fakes import FakeLog, FakeTimers
+from tests.broker.fakes import FakeLog, FakeTimers, new_broker
 from trilogue.broker.any_group import Wishes
-from trilogue.broker.broker import Broker
 from trilogue.broker.facts import NOT_SAID, CursorMove, Protocol
 from trilogue.broker.group_members import JoinRequest
 from trilogue.broker.names import parse_kafka
@@ -35,14 +32,9 @@ class Room:
         self.log = FakeLog()
         self.meta = before.meta if before else MemoryMeta()
         self.rows: dict[bytes, bytes] = dict(before.rows) if before else {}
-        ids = count(1)
-        self.broker = Broker(
-            self.meta.state,
-            allocate=self.meta.allocate,
-            timers=self.timers,
-            now_ms=self.timers.now_ms,
-            new_topic_id=lambda: next(ids).to_bytes(16, "big"),
-            new_member_suffix=lambda: str(next(ids)),
+        self.broker = new_broker(
+            self.meta,
+            self.timers,
             read_wishes=read_names,
         )
         for row in self.meta.state.topics.values():

@@ -1,10 +1,8 @@
 from __future__ import annotations
 
-from itertools import count
-
 import pytest
 
-from tests.broker.fakes import FakeLog, FakeTimers, batch, header
+from tests.broker.fakes import FakeLog, FakeTimers, batch, header, new_broker
 from trilogue.broker.broker import Broker, BrokerSettings, ProducerIdentity
 from trilogue.broker.cluster import ClusterLimits
 from trilogue.broker.errors import NotServed, OutOfOrderSequence, ProducerIdsExhausted
@@ -37,14 +35,9 @@ class Room:
         self.timers = FakeTimers()
         self.log = FakeLog()
         self.meta = meta or MemoryMeta()
-        ids = count(1)
-        self.broker = Broker(
-            self.meta.state,
-            allocate=self.meta.allocate,
-            timers=self.timers,
-            now_ms=self.timers.now_ms,
-            new_topic_id=lambda: next(ids).to_bytes(16, "big"),
-            new_member_suffix=lambda: str(next(ids)),
+        self.broker = new_broker(
+            self.meta,
+            self.timers,
         )
         for row in self.meta.state.topics.values():
             for partition_id in row.partitions:
