@@ -68,7 +68,7 @@ def test_keys_values_and_tombstones():
     [
         ("{", "no JSON"),
         ("[1]", "expected an object"),
-        ('{"vlaue": 1}', "unknown 'vlaue'"),
+        ('{"worth": 1}', "unknown 'worth'"),
         ('{"key_base64": "!"}', "no base64"),
         ('{"timestamp": "now"}', "whole number"),
         ('{"partition": -1}', "whole number"),

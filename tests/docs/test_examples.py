@@ -32,6 +32,7 @@ TUBEMQ = "127.0.0.1:8715"
 DOORS = ("kafka", "http", "pulsar", "tubemq-master", "tubemq-broker")
 ARCHIVE = "/srv/archive"
 QUICK = ["docs/tutorial/first-topic.md", "docs/how-to/debug.md", "docs/how-to/object-storage.md"]
+QUICK += ["docs/how-to/use-the-command-line.md"]
 QUICK += [f"docs/how-to/use-the-{name}-client.md" for name in ("kafka", "pulsar", "tubemq")]
 SPARK = ["README.md", "docs/tutorial/first-pipeline.md", "docs/how-to/read-from-spark.md"]
 
@@ -85,7 +86,11 @@ class Typist:
 
     def _environment(self) -> dict[str, str]:
         path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-        return clean_environment({"PATH": path, "SPARK_LOCAL_IP": "127.0.0.1"})
+        default = {
+            "TRILOGUE_BOOTSTRAP": self._listen["kafka"],
+            "TRILOGUE_HTTP": self._listen["http"],
+        }
+        return clean_environment({"PATH": path, "SPARK_LOCAL_IP": "127.0.0.1", **default})
 
     def _shell(self, text: str) -> str:
         for line in text.splitlines():

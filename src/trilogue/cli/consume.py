@@ -21,51 +21,63 @@ if TYPE_CHECKING:
     from trilogue.client.kafka.client import KafkaClient
 
 
+TopicArgument = Annotated[str, typer.Argument(metavar="TOPIC", show_default=False)]
+BeginOption = Annotated[
+    str,
+    typer.Option(
+        "--from", metavar="PLACE", help="beginning, end, an offset, -1h, 2026-05-01T12:00"
+    ),
+]
+UntilOption = Annotated[
+    str,
+    typer.Option("--until", metavar="PLACE", help="The same; end is the end as it is now."),
+]
+LastOption = Annotated[
+    int | None,
+    typer.Option("--last", "-n", min=1, max=1_000_000, help="Only the last so many."),
+]
+CountOption = Annotated[
+    int | None, typer.Option("--count", "-c", min=1, help="Stop after so many.")
+]
+FollowOption = Annotated[
+    bool, typer.Option("--follow", "-f", help="Go on with what comes, until Ctrl-C.")
+]
+PartitionsOption = Annotated[
+    list[int] | None, typer.Option("--partition", "-p", min=0, help="Only these partitions.")
+]
+GroupOption = Annotated[
+    str | None,
+    typer.Option("--group", "-g", metavar="GROUP", help="Go on where the group was, and commit."),
+]
+AsJsonOption = Annotated[bool, typer.Option("--json", help="A JSON object a line.")]
+KeysOption = Annotated[bool, typer.Option("--keys", "-K", help="Key, a tab, and the value.")]
+TemplateOption = Annotated[
+    str | None,
+    typer.Option(
+        "--format",
+        metavar="TEMPLATE",
+        help="Of {topic} {partition} {offset} {timestamp} {time} {key} {value} {headers}.",
+    ),
+]
+CommittedOption = Annotated[
+    bool, typer.Option("--committed", help="Nothing of transactions that are not committed.")
+]
+
+
 def consume(
-    topic: Annotated[str, typer.Argument(metavar="TOPIC", show_default=False)],
+    topic: TopicArgument,
     *,
-    begin: Annotated[
-        str,
-        typer.Option(
-            "--from", metavar="PLACE", help="beginning, end, an offset, -1h, 2026-05-01T12:00"
-        ),
-    ] = "beginning",
-    until: Annotated[
-        str,
-        typer.Option("--until", metavar="PLACE", help="The same; end is the end as it is now."),
-    ] = "end",
-    last: Annotated[
-        int | None,
-        typer.Option("--last", "-n", min=1, max=1_000_000, help="Only the last so many."),
-    ] = None,
-    count: Annotated[
-        int | None, typer.Option("--count", "-c", min=1, help="Stop after so many.")
-    ] = None,
-    follow: Annotated[
-        bool, typer.Option("--follow", "-f", help="Go on with what comes, until Ctrl-C.")
-    ] = False,
-    partitions: Annotated[
-        list[int] | None, typer.Option("--partition", "-p", min=0, help="Only these partitions.")
-    ] = None,
-    group: Annotated[
-        str | None,
-        typer.Option(
-            "--group", "-g", metavar="GROUP", help="Go on where the group was, and commit."
-        ),
-    ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="A JSON object a line.")] = False,
-    keys: Annotated[bool, typer.Option("--keys", "-K", help="Key, a tab, and the value.")] = False,
-    template: Annotated[
-        str | None,
-        typer.Option(
-            "--format",
-            metavar="TEMPLATE",
-            help="Of {topic} {partition} {offset} {timestamp} {time} {key} {value} {headers}.",
-        ),
-    ] = None,
-    committed: Annotated[
-        bool, typer.Option("--committed", help="Nothing of transactions that are not committed.")
-    ] = False,
+    begin: BeginOption = "beginning",
+    until: UntilOption = "end",
+    last: LastOption = None,
+    count: CountOption = None,
+    follow: FollowOption = False,
+    partitions: PartitionsOption = None,
+    group: GroupOption = None,
+    as_json: AsJsonOption = False,
+    keys: KeysOption = False,
+    template: TemplateOption = None,
+    committed: CommittedOption = False,
     server: ServerOption = DEFAULT_SERVER,
     timeout: TimeoutOption = DEFAULT_TIMEOUT,
 ) -> None:

@@ -25,48 +25,60 @@ ACKS = {"all": -1, "-1": -1, "1": 1, "leader": 1, "0": 0, "none": 0}
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 
 
+TopicArgument = Annotated[str, typer.Argument(metavar="TOPIC", show_default=False)]
+FilesArgument = Annotated[
+    list[Path] | None,
+    typer.Argument(metavar="[FILE...]", help="One message a line; - or none is stdin."),
+]
+KeyOption = Annotated[str | None, typer.Option("--key", "-k", help="The key of every message.")]
+KeySeparatorOption = Annotated[
+    str | None,
+    typer.Option("--key-separator", "-K", metavar="TEXT", help="Lines are KEY TEXT VALUE."),
+]
+ValueOption = Annotated[
+    str | None, typer.Option("--value", help="Send this one message, and read nothing.")
+]
+HeadersOption = Annotated[
+    list[str] | None,
+    typer.Option("--header", "-H", metavar="NAME=VALUE", help="Repeat it for more."),
+]
+PartitionOption = Annotated[
+    int | None, typer.Option("--partition", "-p", min=0, help="Instead of by key.")
+]
+AsJsonOption = Annotated[
+    bool,
+    typer.Option("--json", help="Lines are JSON: key, value, headers, timestamp, partition."),
+]
+WholeOption = Annotated[
+    bool, typer.Option("--whole", help="Each file is one message, whatever is in it.")
+]
+DelimiterOption = Annotated[
+    str, typer.Option("--delimiter", "-D", help="What ends a message; \\n, \\0 and \\t do.")
+]
+TombstonesOption = Annotated[
+    bool, typer.Option("--tombstones", "-Z", help="Empty values are none: they delete a key.")
+]
+CodecOption = Annotated[str, typer.Option("--codec", "-z", help=", ".join(CODECS))]
+AcksOption = Annotated[str, typer.Option("--acks", "-a", help="all, 1 or 0")]
+CreateOption = Annotated[bool, typer.Option("--create", help="Make the topic if it is not there.")]
+
+
 def produce(
-    topic: Annotated[str, typer.Argument(metavar="TOPIC", show_default=False)],
-    files: Annotated[
-        list[Path] | None,
-        typer.Argument(metavar="[FILE...]", help="One message a line; - or none is stdin."),
-    ] = None,
+    topic: TopicArgument,
+    files: FilesArgument = None,
     *,
-    key: Annotated[
-        str | None, typer.Option("--key", "-k", help="The key of every message.")
-    ] = None,
-    key_separator: Annotated[
-        str | None,
-        typer.Option("--key-separator", "-K", metavar="TEXT", help="Lines are KEY TEXT VALUE."),
-    ] = None,
-    value: Annotated[
-        str | None, typer.Option("--value", help="Send this one message, and read nothing.")
-    ] = None,
-    headers: Annotated[
-        list[str] | None,
-        typer.Option("--header", "-H", metavar="NAME=VALUE", help="Repeat it for more."),
-    ] = None,
-    partition: Annotated[
-        int | None, typer.Option("--partition", "-p", min=0, help="Instead of by key.")
-    ] = None,
-    as_json: Annotated[
-        bool,
-        typer.Option("--json", help="Lines are JSON: key, value, headers, timestamp, partition."),
-    ] = False,
-    whole: Annotated[
-        bool, typer.Option("--whole", help="Each file is one message, whatever is in it.")
-    ] = False,
-    delimiter: Annotated[
-        str, typer.Option("--delimiter", "-D", help="What ends a message; \\n, \\0 and \\t do.")
-    ] = "\\n",
-    tombstones: Annotated[
-        bool, typer.Option("--tombstones", "-Z", help="Empty values are none: they delete a key.")
-    ] = False,
-    codec: Annotated[str, typer.Option("--codec", "-z", help=", ".join(CODECS))] = "none",
-    acks: Annotated[str, typer.Option("--acks", "-a", help="all, 1 or 0")] = "all",
-    create: Annotated[
-        bool, typer.Option("--create", help="Make the topic if it is not there.")
-    ] = False,
+    key: KeyOption = None,
+    key_separator: KeySeparatorOption = None,
+    value: ValueOption = None,
+    headers: HeadersOption = None,
+    partition: PartitionOption = None,
+    as_json: AsJsonOption = False,
+    whole: WholeOption = False,
+    delimiter: DelimiterOption = "\\n",
+    tombstones: TombstonesOption = False,
+    codec: CodecOption = "none",
+    acks: AcksOption = "all",
+    create: CreateOption = False,
     server: ServerOption = DEFAULT_SERVER,
     timeout: TimeoutOption = DEFAULT_TIMEOUT,
 ) -> None:
