@@ -63,6 +63,10 @@ class Asker:
         assert position == size, "bytes after the response"
         return response
 
+    def unanswered(self) -> None:
+        """Pass over the next one, which has no answer (acks 0)."""
+        self._asked.pop(0)
+
     def ask(self, request: object, version: int) -> Any:
         self.send(request, version)
         return self.answer()

@@ -1,0 +1,1 @@
+"""Asks Trilogue and real Kafkas the same and shows where the answers differ (`python -m`)."""

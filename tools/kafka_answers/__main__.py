@@ -1,0 +1,109 @@
+"""`python -m tools.kafka_answers 3.9.1 4.3.1`: ask Trilogue and real Kafkas, and show differences.
+
+`version=host:port` names a real one that runs already, `ours=host:port` a Trilogue. A line of the
+output is a question, its versions, the place in the answer, and what each said there.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import secrets
+import sys
+import tempfile
+from collections import defaultdict
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from tests.server import start_server
+
+from tools.kafka_answers import admin_questions, group_questions, questions
+from tools.kafka_answers.asking import Answer, Asked
+from tools.servers.kafka import RealKafka
+
+FAMILIES = questions.FAMILIES | group_questions.FAMILIES | admin_questions.FAMILIES
+
+
+def ask_all(address: str, families: list[str]) -> Asked:
+    """Ask one server everything."""
+    asked = Asked(address, secrets.token_hex(3))
+    questions.prepare(asked)
+    for family in families:
+        FAMILIES[family](asked)
+        print(f"{address}: {family} asked", file=sys.stderr)
+    return asked
+
+
+def differences(ours: Asked, real: Asked) -> Iterator[str]:
+    """One line for each question, place and pair of values, with the versions it is true of."""
+    found: dict[tuple[str, str, str, str], list[int]] = defaultdict(list)
+    for (title, version), theirs in real.answers.items():
+        mine = ours.answers.get((title, version))
+        if mine is None:
+            found[title, "", "not asked", ""].append(version)
+            continue
+        for path, said in _apart(mine, theirs).items():
+            found[title, path, *said].append(version)
+    for (title, path, mine_said, said), versions in found.items():
+        yield f"{title} v{_span(versions)} {path}: {mine_said} / {said}"
+
+
+def _apart(mine: Answer, theirs: Answer) -> dict[str, tuple[str, str]]:
+    """Where two answers differ; what only one of them has in a list is told once."""
+    found: dict[str, tuple[str, str]] = {}
+    for path in {**theirs, **mine}:
+        said = tuple(repr(each[path]) if path in each else "-" for each in (mine, theirs))
+        if "-" in said:
+            gone = theirs if said[1] == "-" else mine
+            while not any(other.startswith(path.rpartition("[")[0]) for other in gone):
+                path = path.rpartition("[")[0]  # noqa: PLW2901 - outwards to what both have
+            path = path.rpartition("]")[0] + "]" if "]" in path else path  # noqa: PLW2901
+            said = "has it" if said[0] != "-" else "-", "has it" if said[1] != "-" else "-"
+        if said[0] != said[1]:
+            found.setdefault(path, (said[0], said[1]))
+    return found
+
+
+def _span(versions: list[int]) -> str:
+    whole = versions == list(range(versions[0], versions[-1] + 1)) and len(versions) > 1
+    return f"{versions[0]}-{versions[-1]}" if whole else ",".join(map(str, versions))
+
+
+@contextlib.contextmanager
+def _server(wanted: str, root: Path) -> Iterator[str]:
+    name, _, address = wanted.partition("=")
+    if address:
+        yield address
+    elif name == "ours":
+        with start_server(root / name) as server:
+            yield server.kafka
+    else:
+        root.joinpath(name).mkdir()
+        kafka = RealKafka(root / name, version=name).start()
+        try:
+            yield kafka.address
+        finally:
+            kafka.stop()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("real", nargs="+", help="3.9.1, 4.3.1, or 3.9.1=host:port, ours=host:port")
+    parser.add_argument("--only", nargs="*", choices=list(FAMILIES), default=list(FAMILIES))
+    chosen = parser.parse_args()
+    wanted = chosen.real
+    if not any(each.startswith("ours") for each in wanted):
+        wanted = ["ours", *wanted]
+    wanted.sort(key=lambda each: not each.startswith("ours"))
+    with tempfile.TemporaryDirectory() as root, contextlib.ExitStack() as stack:
+        addresses = [stack.enter_context(_server(each, Path(root))) for each in wanted]
+        with ThreadPoolExecutor() as pool:
+            ours, *others = pool.map(ask_all, addresses, [chosen.only] * len(addresses))
+    for name, real in zip(wanted[1:], others, strict=True):
+        lines = list(differences(ours, real))
+        print(f"== {name}: {len(real.answers)} answers, {len(lines)} differences", *lines, sep="\n")
+
+
+if __name__ == "__main__":
+    main()
