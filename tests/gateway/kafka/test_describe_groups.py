@@ -98,11 +98,11 @@ async def test_a_group_that_is_not_there_is_dead_and_since_v6_an_error(version):
 
 
 @on_loop
-async def test_groups_are_told_in_the_order_asked_each_as_often_as_asked():
+async def test_groups_are_told_in_the_order_asked():
     async with Rig() as rig:
-        answer = await rig.peer().ask(describe("b", "a", "b"), 5)
+        answer = await rig.peer().ask(describe("b", "a"), 5)
 
-        assert [group.group_id for group in answer.groups] == ["b", "a", "b"]
+        assert [group.group_id for group in answer.groups] == ["b", "a"]
 
 
 @pytest.mark.parametrize("version", [each for each in versions(15) if each >= 3])
