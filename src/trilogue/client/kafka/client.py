@@ -4,6 +4,8 @@
         producer = await client.producer()
         sent = await producer.send("orders", b"one", key=b"k")
         print(await client.admin.list_topics())
+
+What may be chosen is in options.py.
 """
 
 from __future__ import annotations
