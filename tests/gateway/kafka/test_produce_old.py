@@ -124,7 +124,7 @@ async def test_the_brokers_time_is_told_since_version_2():
 
 @on_loop
 async def test_clients_of_old_versions_are_told_to_ask_again_where_storage_failed():
-    """Produce v4: «the requestor must be prepared to handle a KAFKA_STORAGE_ERROR»."""
+    """KIP-112: only who speaks Produce v4 knows KAFKA_STORAGE_ERROR."""
     for version in (1, 2, 3, 4, 9):
         async with Rig() as rig:
             rig.topic("t")

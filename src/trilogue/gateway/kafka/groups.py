@@ -3,10 +3,10 @@
 The rules of membership are the broker's (broker/group.py); here only words change. FindCoordinator:
 this node coordinates every group and would coordinate every transaction (key type 1), so that who
 asks is told by it what it has (DescribeTransactions: none, 105) and does not do (InitProducerId
-with a transactional id: 42); other kinds are error 42; v4+ asks for many keys. JoinGroup: v1 rebalance timeout
-(before: the session's) · v4 new members are told an id first (79) · v5 static members · v7 protocol
-type · v9 the leader may skip assigning. SyncGroup: v3 static members · v5 the protocol is checked.
-LeaveGroup v3+ lets many members go at once.
+with a transactional id: 42); other kinds are error 42; v4+ asks for many keys. JoinGroup: v1
+rebalance timeout (before: the session's) · v4 new members are told an id first (79) · v5 static
+members · v7 protocol type · v9 the leader may skip assigning. SyncGroup: v3 static members · v5 the
+protocol is checked. LeaveGroup v3+ lets many members go at once.
 """
 
 from __future__ import annotations
