@@ -12,26 +12,26 @@ import re
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from contextlib import suppress
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from trilogue.client.closing import Closing
 from trilogue.client.errors import ClientError
 from trilogue.client.kafka.admin.offsets import Offsets as Asked
 from trilogue.client.kafka.admin.shapes import GroupOffset
 from trilogue.client.kafka.cluster import KafkaCluster
-from trilogue.client.kafka.committing import Committing, Identity
 from trilogue.client.kafka.errors import ClosedError, KafkaError
 from trilogue.client.kafka.fetcher import Fetcher
 from trilogue.client.kafka.held import NO_OFFSET, Held
 from trilogue.client.kafka.locating import Locating
-from trilogue.client.kafka.member import GroupMember
-from trilogue.client.kafka.membership import ClassicMember
 from trilogue.client.kafka.message import BadRecords, Message
-from trilogue.client.kafka.options import ConsumerOptions, GroupProtocol
-from trilogue.client.kafka.server_membership import ConsumerMember
+from trilogue.client.kafka.options import ConsumerOptions
 from trilogue.client.kafka.shapes import OffsetAt, Partition, granted
 from trilogue.client.tasks import Tasks
 from trilogue.wire.kafka.errors import ErrorCode
+
+if TYPE_CHECKING:
+    from trilogue.client.kafka.committing import Committing, Identity
+    from trilogue.client.kafka.member import GroupMember
 
 Listener = Callable[[list[Partition]], "Awaitable[None] | None"]
 Offsets = Mapping[tuple[str, int], "int | GroupOffset"]
@@ -72,16 +72,14 @@ class Consumer(Closing):
         self._is_rebalancing = False
         self._closing: asyncio.Task[None] | None = None
         self._fetcher = Fetcher(
-            cluster,
-            options,
-            lane,
-            self._tasks,
-            news=self._wake,
-            lost=self._locate,
-            failed=self.failed,
-        )
-        group = options.group
-        self._committing = Committing(cluster, group, f"{lane}-group") if group else None
+            cluster, options, lane, self._tasks,
+            news=self._wake, lost=self._locate, failed=self.failed,
+        )  # fmt: skip
+        self._committing: Committing | None = None
+        if options.group:  # who reads without one loads nothing of groups
+            from trilogue.client.kafka.committing import Committing
+
+            self._committing = Committing(cluster, options.group, f"{lane}-group")
         self._membership: GroupMember | None = None
         self._locating = Locating(
             cluster, options, self._committing, self._fetcher.held,
@@ -128,9 +126,9 @@ class Consumer(Closing):
         if self._pattern is not None:
             await self._match()
         if self._membership is None:
-            classic = self.options.protocol is GroupProtocol.CLASSIC
-            kind = ClassicMember if classic else ConsumerMember
-            self._membership = kind(self._cluster, self.options, self._committing, self)
+            from trilogue.client.kafka.member import member_of
+
+            self._membership = member_of(self._cluster, self.options, self._committing, self)
             self._tasks.spawn(self._membership.run())
             self._fresh = self._tasks.spawn(self._look_again(self._membership))
         else:
@@ -347,6 +345,8 @@ class Consumer(Closing):
 
     @property
     def _identity(self) -> Identity:
+        from trilogue.client.kafka.committing import Identity
+
         return Identity() if self._membership is None else self._membership.identity
 
     def _still_us(self, partitions: Iterable[Partition]) -> Callable[[], Identity]:

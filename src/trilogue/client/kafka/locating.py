@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
 
 from trilogue.client.errors import ClientError, ConnectionLost
 from trilogue.client.kafka.admin.offsets import ask_offsets
 from trilogue.client.kafka.cluster import KafkaCluster
-from trilogue.client.kafka.committing import Committing, Identity
 from trilogue.client.kafka.errors import KafkaError, NoPosition
 from trilogue.client.kafka.fetcher import MOVED
 from trilogue.client.kafka.held import NO_OFFSET, Held
 from trilogue.client.kafka.options import ConsumerOptions
 from trilogue.client.kafka.shapes import LATEST, READ_COMMITTED, OffsetAt, Partition
 from trilogue.wire.kafka.errors import ErrorCode
+
+if TYPE_CHECKING:
+    from trilogue.client.kafka.committing import Committing, Identity
 
 
 class Locating:

@@ -16,7 +16,7 @@ from trilogue.client.errors import ClientError, ConnectionLost
 from trilogue.client.kafka.cluster import KafkaCluster
 from trilogue.client.kafka.committing import COORDINATOR_MOVED, Committing, Identity
 from trilogue.client.kafka.errors import KafkaError
-from trilogue.client.kafka.options import ConsumerOptions
+from trilogue.client.kafka.options import ConsumerOptions, GroupProtocol
 from trilogue.client.kafka.shapes import Partition
 from trilogue.wire.errors import WireError
 from trilogue.wire.kafka.errors import ErrorCode
@@ -201,3 +201,16 @@ class GroupMember:
     async def _ask(self, request: Any, timeout_s: float | None = None) -> Any:
         connection = await self._committing.coordinator()
         return await connection.request(request, timeout_s=timeout_s)
+
+
+def member_of(
+    cluster: KafkaCluster, options: ConsumerOptions, committing: Committing, reader: Reader
+) -> GroupMember:
+    """A member by the protocol of the options."""
+    if options.protocol is GroupProtocol.CLASSIC:
+        from trilogue.client.kafka.membership import ClassicMember
+
+        return ClassicMember(cluster, options, committing, reader)
+    from trilogue.client.kafka.server_membership import ConsumerMember
+
+    return ConsumerMember(cluster, options, committing, reader)
