@@ -166,3 +166,22 @@ def test_following_ends_with_the_signal(server: Server, shell: Shell):
     assert (first, second) == (b"1\n", b"2\n")
     assert reading.wait(60) == 130
     reading.stdout.close()
+
+
+def test_who_waits_for_lines_ends_with_the_signal_and_what_came_is_sent(
+    server: Server, shell: Shell
+):
+    shell.run("topics", "create", "typed")
+    with subprocess.Popen(
+        [*command_line("produce", "typed", "-s", server.kafka)],
+        stdin=subprocess.PIPE, env=clean_environment({}),
+    ) as writing:  # fmt: skip
+        assert writing.stdin is not None
+        writing.stdin.write(b"one\n")
+        writing.stdin.flush()
+        while not shell.lines("consume", "typed"):
+            pass
+        writing.terminate()
+
+        assert writing.wait(30) == 130
+    assert shell.lines("consume", "typed") == ["one"]

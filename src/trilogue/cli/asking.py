@@ -7,6 +7,7 @@ refused or failed, 2 the command line is wrong, 3 nobody answers there, 130 inte
 from __future__ import annotations
 
 import asyncio
+import gc
 import signal
 import sys
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
@@ -86,6 +87,8 @@ async def _until_told(work: Awaitable[Result]) -> Result:
     task = asyncio.current_task()
     assert task is not None
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
+    gc.freeze()
+    gc.enable()  # this may go on for long
     return await work
 
 

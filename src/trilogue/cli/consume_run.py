@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 POLL_S: Final = 0.25
 """How long to wait before a look at positions that move without messages (markers, compaction)."""
+MEMBER_POLL_S: Final = 0.05
+"""The same for members, who may find that there is nothing to read."""
 AT_ONCE: Final = 5000
 PIPE_CLOSED: Final = 141
 """What a shell says of a program whose reader went away."""
@@ -97,7 +99,7 @@ class Reading:
     async def _as_member(self, consumer: Consumer, ends: Ends) -> int:
         try:
             while True:
-                messages = await consumer.poll(POLL_S, min(AT_ONCE, self._left or AT_ONCE))
+                messages = await consumer.poll(MEMBER_POLL_S, min(AT_ONCE, self._left or AT_ONCE))
                 if not self._write(messages):
                     return PIPE_CLOSED
                 if messages:

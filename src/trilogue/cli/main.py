@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import copy
+import gc
 import importlib
+import os
 import sys
 from collections.abc import Callable, Sequence
-from typing import Annotated
+from typing import Annotated, NoReturn
 
 import typer
 
@@ -30,9 +32,38 @@ VERBS = {
 }
 
 
+QUICK = frozenset(VERBS) - {"serve", "demo"} | {"complete"}
+"""Verbs that are done when they are done: nothing is tidied that goes with the process anyway."""
+READER_GONE = 141
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run the command line; the exit code leaves by SystemExit."""
-    given = list(sys.argv[1:] if arguments is None else arguments)
+    """Run the command line; the exit code leaves by SystemExit, or with the process."""
+    if arguments is not None:
+        _run(list(arguments))
+    elif sys.argv[1:2] and sys.argv[1] in QUICK:
+        _run_and_end(sys.argv[1:])
+    else:
+        _run(sys.argv[1:])
+
+
+def _run_and_end(given: list[str]) -> NoReturn:
+    """Half the time between the answer and the prompt would go into taking modules down."""
+    gc.disable()  # nothing that is made during the start is garbage; `asking` turns it on again
+    code: object = 0
+    try:
+        _run(given)
+    except SystemExit as ended:
+        code = ended.code
+    try:
+        sys.stdout.flush()
+        sys.stderr.flush()
+    except BrokenPipeError:
+        code = READER_GONE
+    os._exit(code if isinstance(code, int) else int(code is not None))
+
+
+def _run(given: list[str]) -> None:
     if given[:1] == ["complete"]:  # what shells ask; its arguments are not its own
         from trilogue.cli.complete import complete
 

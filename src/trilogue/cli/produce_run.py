@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
+import contextlib
 import sys
+import threading
 from typing import TYPE_CHECKING, Final
 
 from trilogue.cli.asking import FAILED, explained
@@ -17,6 +20,9 @@ if TYPE_CHECKING:
     from trilogue.client.kafka.producer import Producer
 
 ERRORS_SHOWN: Final = 5
+READ_AHEAD: Final = 2
+Chunk = list[tuple[str, bytes]] | Exception | None
+"""Messages with where they are from, what kept us from reading on, or the end."""
 LINGER_S: Final = 0.005
 BATCH_BYTES: Final = 256 << 10
 
@@ -62,18 +68,29 @@ class _Run:
         self.failed = 0
 
     async def all(self) -> None:
-        """Read in a thread, since whoever writes may take its time; send as it comes."""
-        chunks = self._lines.chunks()
-        while True:
-            try:
-                chunk = await asyncio.to_thread(next, chunks, None)
-            except LinesError as problem:
-                self._fail("", problem)
-                return
-            if chunk is None:
-                return
+        """Send as it comes."""
+        loop = asyncio.get_running_loop()
+        chunks: asyncio.Queue[Chunk] = asyncio.Queue(READ_AHEAD)
+        threading.Thread(target=self._read, args=(loop, chunks), daemon=True).start()
+        while isinstance(chunk := await chunks.get(), list):
             for where, piece in chunk:
                 await self._one(where, piece)
+        if chunk is not None:
+            self._fail("", chunk)
+
+    def _read(self, loop: asyncio.AbstractEventLoop, chunks: asyncio.Queue[Chunk]) -> None:
+        """In a thread that nobody waits for: whoever writes may never write again."""
+
+        def give(chunk: Chunk) -> None:
+            asyncio.run_coroutine_threadsafe(chunks.put(chunk), loop).result()
+
+        with contextlib.suppress(RuntimeError, concurrent.futures.CancelledError):  # all is over
+            try:
+                for chunk in self._lines.chunks():
+                    give(chunk)
+                give(None)
+            except (LinesError, OSError) as problem:
+                give(problem)
 
     async def _one(self, where: str, piece: bytes) -> None:
         try:
