@@ -71,4 +71,4 @@ def test_a_client_without_zstd_is_told_so(address: str, topic: str):
     assert producer.flush(DEADLINE) == 0
 
     with pytest.raises(Exception, match=r"0 of 1 in time|record_set|compression type id: 4"):
-        JAVA_2.read(address, topic, 1)
+        JAVA_2.read(address, topic, 1, wait_ms=3_000)

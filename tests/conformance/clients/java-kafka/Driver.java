@@ -236,7 +236,8 @@ public class Driver {
 
     Object read(JsonNode r) {
         int count = r.get("count").asInt();
-        long until = System.currentTimeMillis() + 30_000;
+        long wait = has(r, "wait_ms") ? r.get("wait_ms").asLong() : 30_000;
+        long until = System.currentTimeMillis() + wait;
         List<Object> reads = new ArrayList<>();
         try (KafkaConsumer<byte[], byte[]> consumer = consumer(withMost(r, count))) {
             if (has(r, "group")) {
