@@ -7,15 +7,17 @@ that takes what all have acked. The long run tries every step, the quick one som
 from __future__ import annotations
 
 from collections import Counter
+from functools import partial
 from random import Random
 
 import pytest
 from tests.crash.conftest import SEED
 from tests.crash.pulsar_outside import PulsarOutside
-from tests.crash.world import World
+from tests.crash.world import World, stop_and_go_on
 
 SAMPLE = 10
 HOW = ["kill", "power"]
+crash_and_go_on = partial(stop_and_go_on, PulsarOutside)
 
 
 @pytest.fixture(scope="module")
@@ -23,16 +25,6 @@ def steps() -> list[str]:
     world, outside = World(), PulsarOutside()
     assert world.live(outside.script)
     return list(world.fs.steps)
-
-
-def crash_and_go_on(stop_at: int, how: str) -> None:
-    """Cut the first life at a step; the second one must find all, and so must the third."""
-    world, outside = World(direct=bool(stop_at % 2)), PulsarOutside()
-    assert not world.live(outside.script, stop_at=stop_at)
-    world.crash(Random(stop_at) if how == "power" else None)
-    assert world.live(outside.script)
-    world.crash(Random(stop_at) if how == "power" else None)
-    assert world.live(outside.script)
 
 
 def test_the_life_has_everything_in_it(caplog: pytest.LogCaptureFixture):

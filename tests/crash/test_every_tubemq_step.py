@@ -6,19 +6,20 @@ that confirm. The long run tries every step, the quick one some.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from functools import partial
 from random import Random
 
 import pytest
 from tests.crash.conftest import SEED
 from tests.crash.tubemq_outside import TubeOutside
-from tests.crash.world import World
+from tests.crash.world import World, stop_and_go_on
 
 from trilogue.log.errors import LogError
 from trilogue.node.errors import StartError
 
 SAMPLE = 10
 HOW = ["kill", "power"]
+crash_and_go_on = partial(stop_and_go_on, TubeOutside)
 
 
 @pytest.fixture(scope="module")
@@ -27,16 +28,6 @@ def steps() -> list[str]:
     assert world.live(outside.script)
     assert all(group.told > 50 for group in outside.groups)
     return list(world.fs.steps)
-
-
-def crash_and_go_on(stop_at: int, how: str, lies: Sequence[str] = ()) -> None:
-    """Cut the first life at a step; the second one must find all, and so must the third."""
-    world, outside = World(direct=bool(stop_at % 2), lies=lies), TubeOutside()
-    assert not world.live(outside.script, stop_at=stop_at)
-    world.crash(Random(stop_at) if how == "power" else None)
-    assert world.live(outside.script)
-    world.crash(Random(stop_at) if how == "power" else None)
-    assert world.live(outside.script)
 
 
 @pytest.mark.parametrize("how", HOW)

@@ -29,6 +29,7 @@ from dataclasses import replace
 from pathlib import Path
 from random import Random
 from types import ModuleType, SimpleNamespace
+from typing import Protocol
 from unittest.mock import patch
 
 from tests.fakes import FakeFile, FakeFileSystem, PowerCut
@@ -348,6 +349,24 @@ def _defaults_of(module: ModuleType) -> Iterator[dict[str, object]]:
     for each in vars(module).values():
         if isinstance(each, type) and each.__module__ == module.__name__:
             yield getattr(each.__init__, "__kwdefaults__", None) or {}
+
+
+class Outside(Protocol):
+    """What clients do in a life, and what they were promised in those before it."""
+
+    async def script(self, node: Node) -> None: ...
+
+
+def stop_and_go_on(
+    make: Callable[[], Outside], stop_at: int, how: str, lies: Sequence[str] = ()
+) -> None:
+    """Cut the first life at a step; the second one must find all, and so must the third."""
+    world, outside = World(direct=bool(stop_at % 2), lies=lies), make()
+    assert not world.live(outside.script, stop_at=stop_at)
+    world.crash(Random(stop_at) if how == "power" else None)
+    assert world.live(outside.script)
+    world.crash(Random(stop_at) if how == "power" else None)
+    assert world.live(outside.script)
 
 
 def _small_limits(settings: Settings) -> LogLimits:

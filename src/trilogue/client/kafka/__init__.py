@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from trilogue.client.kafka import admin
 from trilogue.client.lazy import late
 
 if TYPE_CHECKING:
@@ -136,29 +137,7 @@ __all__ = [
 __getattr__ = late(
     __name__,
     {
-        "admin": (
-            "Admin",
-            "Change",
-            "ClusterDescription",
-            "CreatedTopic",
-            "GroupDescription",
-            "GroupListing",
-            "GroupOffset",
-            "LogDir",
-            "MemberDescription",
-            "NewTopic",
-            "Operation",
-            "PartitionDescription",
-            "ReplicaSize",
-            "Resource",
-            "ResourceType",
-            "Setting",
-            "SettingType",
-            "Source",
-            "Synonym",
-            "TopicDescription",
-            "TopicListing",
-        ),
+        "admin": admin.__all__,
         "assignors": ("Assignor",),
         "batch": ("Sent",),
         "client": ("KafkaClient",),

@@ -62,30 +62,5 @@ __all__ = [
 ]
 
 __getattr__ = late(
-    __name__,
-    {
-        "shapes": (
-            "Change",
-            "ClusterDescription",
-            "CreatedTopic",
-            "GroupDescription",
-            "GroupListing",
-            "GroupOffset",
-            "LogDir",
-            "MemberDescription",
-            "NewTopic",
-            "Operation",
-            "PartitionDescription",
-            "ReplicaSize",
-            "Resource",
-            "ResourceType",
-            "Setting",
-            "SettingType",
-            "Source",
-            "Synonym",
-            "TopicDescription",
-            "TopicListing",
-        ),
-        "whole": ("Admin",),
-    },
+    __name__, {"shapes": [name for name in __all__ if name != "Admin"], "whole": ["Admin"]}
 )
