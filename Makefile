@@ -7,6 +7,10 @@ STAMP := $(VENV)/.stamp
 COMPILED := $(wildcard src/trilogue/*/*.pxd src/trilogue/*/*/*.pxd)
 COMPILED += $(filter $(wildcard src/trilogue/*/*.py src/trilogue/*/*/*.py),$(COMPILED:.pxd=.py))
 
+# Tests share the cores, a file to a process (tests/sharing.py); each starts JVMs of its own, so not all of many.
+WORKERS ?= $(shell cores=$$(nproc); echo $$((cores < 4 ? cores : 4)))
+SHARED := -n $(WORKERS) --dist loadfile
+
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -37,13 +41,13 @@ serve: $(STAMP)-run $(STAMP)-native ## start a broker on the default ports
 	@$(BIN)/trilogue serve
 
 test: setup ## unit tests, quick conformance and fault tests
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest $(SHARED)
 
 test-long: setup ## also the long ones: kill, power loss, the whole demo
 	$(BIN)/python -m pytest -m 'long or not long'
 
 test-conformance: setup jars ## only the real clients of Kafka, Pulsar and TubeMQ, all of their tests
-	$(BIN)/python -m pytest tests/conformance -m 'long or not long'
+	$(BIN)/python -m pytest $(SHARED) tests/conformance -m 'long or not long'
 
 test-model: setup ## only the log against its model: 30,000 steps (TRILOGUE_MODEL_STEPS asks for more), and mistakes it must find
 	$(BIN)/python -m pytest tests/log/test_model.py tests/log/test_mutations.py -m long

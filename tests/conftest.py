@@ -1,19 +1,40 @@
-"""Shared by all tests: what is left out of a quick run, and what one module leaves behind."""
+"""Shared by all tests: what is left out of a quick run, what one module leaves behind, and how
+several processes share the tests out."""
 
 from __future__ import annotations
 
 import gc
 import warnings
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 
 import pytest
 
+from tests import sharing
+
 LONG = "long"
 FOREIGN = {"cli", "client", "conformance", "crash", "docs", "node", "spark"}
+seed_key = pytest.StashKey[int]()
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    config.stash[seed_key] = sharing.seed_of_the_run(config)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: object) -> None:
+    """What another process has to know."""
+    node.workerinput[sharing.SEED] = node.config.stash[seed_key]  # type: ignore[attr-defined]
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object | None:
+    return sharing.scheduler(config, log)
+
+
+@pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Tests marked `long` run only where `-m` names the mark (`-m "long or not long"`)."""
+    sharing.put_in_order(config, items)
     if LONG in config.getoption("markexpr"):
         return
     left_out = [item for item in items if item.get_closest_marker(LONG)]
@@ -33,3 +54,23 @@ def pytest_runtest_teardown(
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             gc.collect()
+
+
+@pytest.fixture(scope="session")
+def seed(request: pytest.FixtureRequest) -> int:
+    """Of all chance that tests take, unless they have a seed of their own."""
+    return request.config.stash[seed_key]
+
+
+@pytest.fixture
+def tell(request: pytest.FixtureRequest) -> Callable[[object], None]:
+    """Adds a line about this test to the end of the run."""
+    return lambda text: sharing.tell(request.node, f"{request.node.name}: {text}")
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    if lines := sharing.told(terminalreporter):
+        seed = terminalreporter.config.stash[seed_key]
+        terminalreporter.section(f"what tests told (TRILOGUE_SEED={seed})")
+        for line in lines:
+            terminalreporter.write_line(line)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 import re
 import time
 from collections.abc import Iterator
@@ -20,7 +21,8 @@ from tests.conformance.pulsar_admin import Admin
 
 SETTINGS: dict[str, object] = {}
 TUBE_SETTINGS: dict[str, object] = {"tubemq.hold": "200ms"}  # what waits for nothing waits less
-RUN = f"{time.time_ns() // 1_000_000:x}"[-7:]  # a server that runs already saw earlier runs
+WORKER = os.environ.get("PYTEST_XDIST_WORKER", "")
+RUN = f"{time.time_ns() // 1_000_000:x}"[-7:] + WORKER  # a running server sees other runs
 _numbers = itertools.count(1)
 
 

@@ -41,7 +41,7 @@ def test_javas_administration_does_what_it_is_for(tmp_path: Path):
     classes = f"{jars(f'pulsar-{VERSION}')}/*"
     with start_server(tmp_path / "data") as server:
         ran = subprocess.run(
-            ["nice", "java", "-Xmx400m", "-Dlog4j2.level=OFF", "-cp", classes, str(SOURCE),
+            ["java", "-Xmx400m", "-Dlog4j2.level=OFF", "-cp", classes, str(SOURCE),
              server.doors["http"], server.doors["pulsar"]],
             capture_output=True, text=True, timeout=240, check=False,
         )  # fmt: skip

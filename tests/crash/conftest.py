@@ -1,20 +1,15 @@
-"""Servers to be killed, a seed that is printed, and what the runs found, told at the end."""
+"""Servers to be killed, and chance that can be repeated."""
 
 from __future__ import annotations
 
-import os
 import random
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from tests import brokers
 from tests.brokers import Broker
 from tests.crash.faults import CutDisk
-
-SEED = int(os.environ.get("TRILOGUE_SEED", time.time_ns() % 1_000_000))
-REPORT: list[str] = []
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -24,23 +19,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.filterwarnings("ignore"), append=False)
 
 
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    if REPORT:
-        terminalreporter.section(f"crash runs (TRILOGUE_SEED={SEED})")
-        for line in REPORT:
-            terminalreporter.write_line(line)
-
-
 @pytest.fixture
-def tell(request: pytest.FixtureRequest) -> Callable[[object], None]:
-    """Adds a line about this test to the end of the run."""
-    return lambda text: REPORT.append(f"{request.node.name}: {text}")
-
-
-@pytest.fixture
-def chance(request: pytest.FixtureRequest) -> random.Random:
+def chance(request: pytest.FixtureRequest, seed: int) -> random.Random:
     """A source of chance that TRILOGUE_SEED repeats, another one for each test."""
-    return random.Random(f"{SEED} {request.node.name}")
+    return random.Random(f"{seed} {request.node.name}")
 
 
 @pytest.fixture(params=[name for name in brokers.names() if name != "elsewhere"])

@@ -12,7 +12,6 @@ import errno
 from random import Random
 
 import pytest
-from tests.crash.conftest import SEED
 from tests.crash.outside import Outside, partition_of, places, read
 from tests.crash.world import DATA, World
 
@@ -127,8 +126,8 @@ def lived() -> World:
 
 
 @pytest.mark.parametrize("merged", [False, True], ids=["flushed", "merged"])
-def test_a_wrong_bit_in_a_segment_is_an_error_or_nothing(*, merged: bool) -> None:
-    world, chance = lived(), Random(f"{SEED} {merged}")
+def test_a_wrong_bit_in_a_segment_is_an_error_or_nothing(*, merged: bool, chance: Random) -> None:
+    world = lived()
     hit = set()
 
     async def script(node: Node) -> None:
@@ -175,9 +174,9 @@ def judge(
     return "error" if hurt else "nothing"
 
 
-def test_a_wrong_bit_that_a_merge_reads_makes_no_wrong_bytes() -> None:
+def test_a_wrong_bit_that_a_merge_reads_makes_no_wrong_bytes(chance: Random) -> None:
     """It gives up, leaves the partition where it is, or copies what is damaged as it is."""
-    world, chance = lived(), Random(f"{SEED} merge")
+    world = lived()
     seen = set()
 
     async def script(node: Node) -> None:

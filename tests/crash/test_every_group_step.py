@@ -11,7 +11,6 @@ from functools import partial
 from random import Random
 
 import pytest
-from tests.crash.conftest import SEED
 from tests.crash.group_outside import GroupOutside
 from tests.crash.world import World, stop_and_go_on
 
@@ -32,8 +31,9 @@ def steps() -> list[str]:
 
 
 @pytest.mark.parametrize("how", HOW)
-def test_stopped_at_some_steps_it_finds_groups_quotas_and_settings(steps: list[str], how: str):
-    chance = Random(f"{SEED} {how}")
+def test_stopped_at_some_steps_it_finds_groups_quotas_and_settings(
+    steps: list[str], how: str, chance: Random
+):
     for stop_at in sorted(chance.sample(range(1, len(steps) + 1), SAMPLE)):
         crash_and_go_on(stop_at, how)
 

@@ -14,7 +14,6 @@ from collections.abc import Sequence
 from random import Random
 
 import pytest
-from tests.crash.conftest import SEED
 from tests.crash.outside import Outside
 from tests.crash.world import World
 
@@ -67,8 +66,9 @@ def test_the_life_has_everything_in_it(steps: list[str], caplog: pytest.LogCaptu
 
 
 @pytest.mark.parametrize("how", HOW)
-def test_stopped_at_some_steps_it_finds_everything(steps: list[str], how: str) -> None:
-    chance = Random(f"{SEED} {how}")
+def test_stopped_at_some_steps_it_finds_everything(
+    steps: list[str], how: str, chance: Random
+) -> None:
     for stop_at in sorted(chance.sample(range(1, len(steps) + 1), SAMPLE)):
         crash_and_go_on(stop_at, how, direct=bool(stop_at % 2))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from random import Random
 from types import ModuleType
@@ -39,7 +39,7 @@ SMALL: tuple[tuple[ModuleType, str, int], ...] = (
     (merging, "FIRST_LEVEL_MAX", 4),
     (merging, "FIRST_LEVEL_LAST", 6),
 )
-REPORTS: list[str] = []  # lines for the end of the test run
+Tell = Callable[[object], None]  # a line for the end of the test run
 
 
 def wanted_steps(least: int) -> int:
@@ -68,6 +68,7 @@ def run_steps(
     machine: type[RuleBasedStateMachine],
     steps: int,
     first: int,
+    tell: Tell,
     *,
     phases: tuple[Phase, ...] = PHASES,
 ) -> int:
@@ -98,7 +99,7 @@ def run_steps(
             raise
         number = Random(number).randrange(1_000_000_000)
     done = Steps.count - before
-    REPORTS.append(
+    tell(
         f"{machine.__name__}: {done:,} steps in {Steps.histories - histories:,} histories, "
         f"seed {first}, {time.monotonic() - began:.1f} s"
     )

@@ -23,21 +23,21 @@ from __future__ import annotations
 import pytest
 
 from tests.log.model_compaction import CompactingMachine
-from tests.log.model_run import first_seed, run_steps, wanted_steps
+from tests.log.model_run import Tell, first_seed, run_steps, wanted_steps
 
 QUICK, LONG = 2_500, 30_000
 
 
 @pytest.mark.timeout(600)  # a failure is shrunk
-def test_log_keeps_its_promises() -> None:
+def test_log_keeps_its_promises(tell: Tell) -> None:
     steps = wanted_steps(QUICK)
 
-    assert run_steps(CompactingMachine, steps, first_seed(1)) >= steps
+    assert run_steps(CompactingMachine, steps, first_seed(1), tell) >= steps
 
 
 @pytest.mark.long
 @pytest.mark.timeout(1800)
-def test_log_keeps_its_promises_for_long() -> None:
+def test_log_keeps_its_promises_for_long(tell: Tell) -> None:
     steps = wanted_steps(LONG)
 
-    assert run_steps(CompactingMachine, steps, first_seed(None)) >= steps
+    assert run_steps(CompactingMachine, steps, first_seed(None), tell) >= steps

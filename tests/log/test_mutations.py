@@ -7,7 +7,7 @@ from hypothesis import Phase
 
 from tests.log.model_compaction import CompactingMachine
 from tests.log.model_machine import Steps
-from tests.log.model_run import REPORTS, run_steps
+from tests.log.model_run import Tell, run_steps
 from tests.log.mutations import (
     MUTATIONS,
     Mutation,
@@ -20,27 +20,27 @@ MOST = 20_000  # steps
 QUICK = [commits_are_not_synced, a_merge_forgets_a_partition, flushed_ends_are_one_too_small]
 
 
-def steps_until_found(mutation: Mutation, most: int) -> int:
+def steps_until_found(mutation: Mutation, tell: Tell) -> int:
     """Run without shrinking; how many steps it took, or that it was not found."""
     before = Steps.count
     with pytest.MonkeyPatch.context() as patch:
         mutation(patch)
         try:
-            run_steps(CompactingMachine, most, 1, phases=(Phase.generate,))
+            run_steps(CompactingMachine, MOST, 1, tell, phases=(Phase.generate,))
         except Exception:  # noqa: BLE001 -- whatever it is that fails
             found = Steps.count - before
-            REPORTS.append(f"{mutation.__name__}: found within {found:,} steps")
+            tell(f"found within {found:,} steps")
             return found
-    raise AssertionError(f"{mutation.__name__} was not found in {most} steps")
+    raise AssertionError(f"{mutation.__name__} was not found in {MOST} steps")
 
 
 @pytest.mark.parametrize("mutation", QUICK)
-def test_a_mistake_is_found(mutation: Mutation) -> None:
-    assert steps_until_found(mutation, MOST)
+def test_a_mistake_is_found(mutation: Mutation, tell: Tell) -> None:
+    assert steps_until_found(mutation, tell)
 
 
 @pytest.mark.long
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("mutation", MUTATIONS)
-def test_every_mistake_is_found(mutation: Mutation) -> None:
-    assert steps_until_found(mutation, MOST)
+def test_every_mistake_is_found(mutation: Mutation, tell: Tell) -> None:
+    assert steps_until_found(mutation, tell)

@@ -15,12 +15,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self, TypeVar
 
-from tests.conformance.clients.pulsar_libraries import is_older
+from tests.conformance.clients.building import BUILD, HERE, classes
 from tests.tools import require, require_program
-from tools.servers.java import ROOT, jars
+from tools.servers.java import jars
 
-HERE = Path(__file__).parent
-BUILD = ROOT / "build" / "kafka-clients"
 START = ["-Xshare:auto", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx384m"]
 LOGGING = ["-Dorg.slf4j.simpleLogger.log.org.reflections=off"]
 PATIENCE = 120.0
@@ -62,7 +60,7 @@ class App:
         path = f"{classes}:{path}" if classes else path
         level = f"-Dorg.slf4j.simpleLogger.defaultLogLevel={level}"
         self.printed = folder / "output"
-        command = ["nice", "java", *START, *LOGGING, level, "-cp", path, main]
+        command = ["java", *START, *LOGGING, level, "-cp", path, main]
         with self.printed.open("ab") as output:
             self.began = output.tell()
             self.process = subprocess.Popen(
@@ -119,15 +117,10 @@ class WordCount(App):
         require_apps(version)
         require_program("javac")
         source = HERE / "java-streams" / "WordCount.java"
-        classes = BUILD / f"streams-{version}"
-        if is_older(classes / "WordCount.class", [source]):
-            classes.mkdir(parents=True, exist_ok=True)
-            path = f"{jars(f'apps-{version}')}/*"
-            command = ["javac", "-nowarn", "-cp", path, "-d", classes, source]
-            done = subprocess.run(command, capture_output=True, text=True, check=False)
-            assert done.returncode == 0, done.stderr
+        path = f"{jars(f'apps-{version}')}/*"
+        made = classes(BUILD / "kafka-clients" / f"streams-{version}", [source], path)
         words = [f"{name}={value}" for name, value in settings.items()]
-        super().__init__(folder, version, "WordCount", [*topics, *words], classes=classes)
+        super().__init__(folder, version, "WordCount", [*topics, *words], classes=made)
 
     def counts(self) -> dict[str, int]:
         """What the store holds."""

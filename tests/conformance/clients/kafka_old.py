@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
 from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 from tests.conformance.clients.base import DEADLINE, Deadline, Read, Record
+from tests.conformance.clients.building import BUILD, HERE, QUICK_START, QUIET, classes
 from tests.conformance.clients.confluent import Confluent
 from tests.conformance.clients.driven import Driven
-from tests.conformance.clients.kafka_programs import BUILD, HERE, QUIET
-from tests.conformance.clients.pulsar_libraries import QUICK_START, is_older
 from tests.tools import require_jars, require_program
 from tools.servers.java import jars
 
@@ -33,13 +31,8 @@ class OldJava(Driven):
     def command(self) -> list[str | Path]:
         source = HERE / "java-old" / "OldDriver.java"
         path = f"{jars(self.version)}/*"
-        classes = BUILD / f"java-{self.version}"
-        if is_older(classes / "OldDriver.class", [source]):
-            classes.mkdir(parents=True, exist_ok=True)
-            command = ["javac", "-nowarn", "-cp", path, "-d", classes, source]
-            done = subprocess.run(command, capture_output=True, text=True, check=False)
-            assert done.returncode == 0, done.stderr
-        return ["nice", "java", *QUICK_START, QUIET, "-cp", f"{classes}:{path}", "OldDriver"]
+        made = classes(BUILD / "kafka-clients" / self.name, [source], path)
+        return ["java", *QUICK_START, QUIET, "-cp", f"{made}:{path}", "OldDriver"]
 
 
 class OldKafkaPython:

@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-import shutil
-import subprocess
 from pathlib import Path
 
-from tests.conformance.clients.driven import Driven
-from tests.conformance.clients.pulsar_libraries import (
+from tests.conformance.clients.building import (
+    BUILD,
+    HERE,
     QUICK_START,
+    QUIET,
+    classes,
     go_program,
-    is_older,
+    node_folder,
     require_go,
 )
+from tests.conformance.clients.driven import Driven
 from tests.tools import require_jars, require_program
-from tools.servers.java import ROOT, jars
+from tools.servers.java import jars
 
-HERE = Path(__file__).parent
-BUILD = ROOT / "build" / "kafka-clients"
-QUIET = "-Dorg.slf4j.simpleLogger.defaultLogLevel=error"
 FRANZ_GO_NEEDS = (1, 26)  # its own go.mod
 
 
@@ -56,13 +55,8 @@ class JavaClient(Driven):
         sources = [folder / "Driver.java", folder / "Administration.java"]
         sources.append(folder / self.age / "Later.java")
         path = f"{jars(self.version)}/*"
-        classes = BUILD / f"java-{self.version}"
-        if is_older(classes / "Driver.class", sources):
-            classes.mkdir(parents=True, exist_ok=True)
-            command = ["javac", "-nowarn", "-cp", path, "-d", classes, *sources]
-            done = subprocess.run(command, capture_output=True, text=True, check=False)
-            assert done.returncode == 0, done.stderr
-        return ["nice", "java", *QUICK_START, QUIET, "-cp", f"{classes}:{path}", "Driver"]
+        made = classes(BUILD / "kafka-clients" / self.name, sources, path)
+        return ["java", *QUICK_START, QUIET, "-cp", f"{made}:{path}", "Driver"]
 
 
 class FranzGo(Driven):
@@ -75,7 +69,7 @@ class FranzGo(Driven):
         require_go(FRANZ_GO_NEEDS)
 
     def command(self) -> list[str | Path]:
-        return [go_program(HERE / "go-kafka", BUILD / "franz-go")]
+        return [go_program(HERE / "go-kafka", BUILD / "kafka-clients" / "franz-go")]
 
 
 class Kafkajs(Driven):
@@ -91,20 +85,8 @@ class Kafkajs(Driven):
         require_program("npm")
 
     def command(self) -> list[str | Path]:
-        folder = HERE / "node-kafka"
-        target = BUILD / "kafkajs"
-        sources = sorted(each for each in folder.iterdir() if each.is_file())
-        if is_older(target / "complete", sources):
-            target.mkdir(parents=True, exist_ok=True)
-            for source in sources:
-                shutil.copy(source, target)
-            done = subprocess.run(
-                ["npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund"],
-                cwd=target, capture_output=True, text=True, check=False,
-            )  # fmt: skip
-            assert done.returncode == 0, done.stderr
-            (target / "complete").touch()
-        return ["node", target / "driver.js"]
+        made = node_folder(HERE / "node-kafka", BUILD / "kafka-clients" / "kafkajs")
+        return ["node", made / "driver.js"]
 
 
 JAVA_2, JAVA_3, JAVA_4 = JavaClient("2.0.0"), JavaClient("3.9.1"), JavaClient("4.3.1")

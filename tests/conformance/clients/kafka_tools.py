@@ -6,18 +6,13 @@ assert told.status == 0 and "topic" in told.text
 
 from __future__ import annotations
 
-import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.conformance.clients.building import BUILD, HERE, QUICK_START, QUIET, classes
 from tests.conformance.clients.driven import Driven
-from tests.conformance.clients.pulsar_libraries import QUICK_START, is_older
 from tests.tools import require_jars, require_program
-from tools.servers.java import ROOT, jars
-
-HERE = Path(__file__).parent
-BUILD = ROOT / "build" / "kafka-clients"
-LOGGING = ["-Dorg.slf4j.simpleLogger.defaultLogLevel=error"]
+from tools.servers.java import jars
 
 
 @dataclass(frozen=True)
@@ -43,13 +38,8 @@ class Tools(Driven):
     def command(self) -> list[str | Path]:
         source = HERE / "java-tools" / "Tools.java"
         path = f"{jars(self.version)}/*"
-        classes = BUILD / self.name
-        if is_older(classes / "Tools.class", [source]):
-            classes.mkdir(parents=True, exist_ok=True)
-            command = ["javac", "-nowarn", "-cp", path, "-d", classes, source]
-            done = subprocess.run(command, capture_output=True, text=True, check=False)
-            assert done.returncode == 0, done.stderr
-        return ["nice", "java", *QUICK_START, *LOGGING, "-cp", f"{classes}:{path}", "Tools"]
+        made = classes(BUILD / "kafka-clients" / self.name, [source], path)
+        return ["java", *QUICK_START, QUIET, "-cp", f"{made}:{path}", "Tools"]
 
     def run(self, main: str, *arguments: object) -> Told:
         got = self.ask("run", main=main, arguments=[str(each) for each in arguments])

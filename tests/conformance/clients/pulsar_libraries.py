@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
-import os
-import shutil
-import subprocess
 from functools import cached_property
 from pathlib import Path
 
 import pytest
+from tests.conformance.clients.building import (
+    BUILD,
+    HERE,
+    QUICK_START,
+    classes,
+    go_program,
+    require_go,
+)
 from tests.conformance.clients.pulsar import Driver, Process, PulsarLibrary
 from tests.conformance.clients.pulsar_python import InProcess
-from tests.tools import require, require_program, require_pulsar_jars
-from tools.servers.java import CLIENT_LOGGING, OPENED, ROOT, jars
+from tests.tools import require_program, require_pulsar_jars
+from tools.servers.java import OPENED, jars
 from tools.servers.pulsar import VERSION
 
-HERE = Path(__file__).parent
-BUILD = ROOT / "build" / "pulsar-clients"
-QUICK_START = ["-Xshare:auto", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx384m"]
-GO = ["/usr/local/go/bin", *os.environ.get("PATH", "").split(":")]
 GO_NEEDED = (1, 25)  # the client's own go.mod
 
 
@@ -75,20 +76,13 @@ class PulsarJava(Program):
     def command(self) -> list[str | Path]:
         path = f"{jars(f'pulsar-{VERSION}')}/*"
         source = HERE / "java-pulsar" / "Driver.java"
-        classes = BUILD / f"java-{VERSION}"
-        if is_older(classes / "Driver.class", [source]):
-            classes.mkdir(parents=True, exist_ok=True)
-            subprocess.run(
-                ["javac", "-nowarn", "-XDignore.symbol.file", "-cp", path, "-d", classes, source],
-                check=True, capture_output=True,
-            )  # fmt: skip
-        logging = classes / "log4j2.properties"
-        logging.write_text(CLIENT_LOGGING)
+        target = BUILD / "pulsar-clients" / f"java-{VERSION}"
+        made = classes(target, [source], path, "-XDignore.symbol.file")
         options = [*QUICK_START, "-XX:MaxDirectMemorySize=384m", "-Djava.net.preferIPv4Stack=true"]
-        options += [f"-Dlog4j2.configurationFile={logging}"]
+        options += [f"-Dlog4j2.configurationFile={made}/log4j2.properties"]
         options += ["-Dio.netty.tryReflectionSetAccessible=true"]
         options += [f"--add-opens=java.base/{name}=ALL-UNNAMED" for name in OPENED]
-        return ["java", *options, "-cp", f"{classes}:{path}", "Driver"]
+        return ["java", *options, "-cp", f"{made}:{path}", "Driver"]
 
 
 class PulsarGo(Program):
@@ -112,39 +106,7 @@ class PulsarGo(Program):
         require_go(GO_NEEDED)
 
     def command(self) -> list[str | Path]:
-        return [go_program(HERE / "go-pulsar", BUILD / "go")]
-
-
-def require_go(needed: tuple[int, int]) -> None:
-    require(f"go-{needed[0]}.{needed[1]}", found=go(needed))
-
-
-def go_program(folder: Path, program: Path) -> Path:
-    """Build it, if its sources are newer."""
-    if is_older(program, [*folder.glob("*.go"), folder / "go.mod"]):
-        program.parent.mkdir(parents=True, exist_ok=True)
-        tool = go()
-        assert tool is not None
-        done = subprocess.run(
-            [tool, "build", "-buildvcs=false", "-o", program, "."],
-            cwd=folder, capture_output=True, text=True, check=False,
-        )  # fmt: skip
-        assert done.returncode == 0, done.stderr
-    return program
-
-
-def go(needed: tuple[int, int] = GO_NEEDED) -> str | None:
-    """A Go that is new enough."""
-    tool = shutil.which("go", path=":".join(GO))
-    if tool is None:
-        return None
-    said = subprocess.run([tool, "env", "GOVERSION"], capture_output=True, text=True, check=True)
-    version = said.stdout.strip().removeprefix("go").split(".")
-    return tool if tuple(int(part) for part in version[:2]) >= needed else None
-
-
-def is_older(made: Path, sources: list[Path]) -> bool:
-    return not made.exists() or made.stat().st_mtime < max(p.stat().st_mtime for p in sources)
+        return [go_program(HERE / "go-pulsar", BUILD / "pulsar-clients" / "go")]
 
 
 PYTHON, JAVA, GO_CLIENT = PulsarPython(), PulsarJava(), PulsarGo()

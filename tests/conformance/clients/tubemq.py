@@ -12,26 +12,24 @@ from __future__ import annotations
 
 import base64
 import contextlib
-import subprocess
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import pytest
 from _pytest.mark.structures import ParameterSet
 from tests import brokers
 from tests.conformance.clients.base import DEADLINE, Deadline
+from tests.conformance.clients.building import BUILD, HERE, QUICK_START, classes
 from tests.conformance.clients.pulsar import CALL_S, ClientError, Process, Thing
-from tests.conformance.clients.pulsar_libraries import QUICK_START, is_older
 from tests.tools import require_program, require_tubemq_jars
-from tools.servers.java import CLIENT_LOGGING, ROOT, jars
+from tools.servers.java import jars
 from tools.servers.tubemq import VERSION
 
 __all__ = ["Client", "ClientError", "Got", "Out", "Read", "Sent", "connect", "driver_process"]
 
-SOURCE = Path(__file__).parent / "java-tubemq" / "TubeDriver.java"
-CLASSES = ROOT / "build" / "tubemq-clients" / f"java-{VERSION}"
+SOURCE = HERE / "java-tubemq" / "TubeDriver.java"
+CLASSES = BUILD / "tubemq-clients" / f"java-{VERSION}"
 HEARTBEAT_MS = 400  # of the client, which has 13 s of its own
 SUCCESS, END = 200, 404
 Topics = Mapping[str, Sequence[str]]
@@ -50,17 +48,10 @@ def driver_process() -> Process:
     require_tubemq_jars()
     require_program("javac")
     path = f"{jars(f'tubemq-{VERSION}')}/*"
-    if is_older(CLASSES / "TubeDriver.class", [SOURCE]):
-        CLASSES.mkdir(parents=True, exist_ok=True)
-        subprocess.run(
-            ["javac", "-nowarn", "-cp", path, "-d", CLASSES, SOURCE],
-            check=True, capture_output=True,
-        )  # fmt: skip
-    logging = CLASSES / "log4j2.properties"
-    logging.write_text(CLIENT_LOGGING)
+    classes(CLASSES, [SOURCE], path)
     options = [*QUICK_START, "-Djava.net.preferIPv4Stack=true"]
-    options += [f"-Dlog4j2.configurationFile={logging}"]
-    return Process(["nice", "java", *options, "-cp", f"{CLASSES}:{path}", "TubeDriver"])
+    options += [f"-Dlog4j2.configurationFile={CLASSES}/log4j2.properties"]
+    return Process(["java", *options, "-cp", f"{CLASSES}:{path}", "TubeDriver"])
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,94 @@
+"""How the foreign clients are built: once, by whoever wants one first; what is newer stays.
+
+Tests run side by side in several processes, which may want the same client at the same time:
+whoever comes second waits, and finds it built.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import subprocess
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from tests.tools import require
+from tools.servers.java import CLIENT_LOGGING, ROOT
+
+HERE = Path(__file__).parent
+BUILD = ROOT / "build"
+QUICK_START = ["-Xshare:auto", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx384m"]
+QUIET = "-Dorg.slf4j.simpleLogger.defaultLogLevel=error"
+GO = ["/usr/local/go/bin", *os.environ.get("PATH", "").split(":")]
+
+
+def built(target: Path, sources: Sequence[Path], build: Callable[[], None]) -> Path:
+    """`target`, which `build` makes where it is missing, older than a source, or half done."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    complete = target.parent / f"{target.name}.complete"
+    with (target.parent / f"{target.name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # given back with the file
+        if is_older(complete, sources):
+            complete.unlink(missing_ok=True)
+            build()
+            complete.touch()
+    return target
+
+
+def is_older(made: Path, sources: Sequence[Path]) -> bool:
+    return not made.exists() or made.stat().st_mtime < max(p.stat().st_mtime for p in sources)
+
+
+def run(command: Sequence[str | Path], folder: Path | None = None) -> None:
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def classes(target: Path, sources: Sequence[Path], class_path: str, *options: str) -> Path:
+    """The folder of a program in Java, compiled; log4j2.properties is in it, for who wants it."""
+
+    def build() -> None:
+        target.mkdir(exist_ok=True)
+        run(["javac", "-nowarn", *options, "-cp", class_path, "-d", target, *sources])
+        (target / "log4j2.properties").write_text(CLIENT_LOGGING)
+
+    return built(target, sources, build)
+
+
+def node_folder(folder: Path, target: Path) -> Path:
+    """A program for Node with the packages that it names, of the sums checked in."""
+    sources = sorted(each for each in folder.iterdir() if each.is_file())
+
+    def build() -> None:
+        target.mkdir(exist_ok=True)
+        for source in sources:
+            shutil.copy(source, target)
+        run(["npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund"], target)
+
+    return built(target, sources, build)
+
+
+def go_program(folder: Path, program: Path) -> Path:
+    """A program in Go with the packages that it names, of the sums checked in."""
+
+    def build() -> None:
+        tool = go()
+        assert tool is not None
+        run([tool, "build", "-buildvcs=false", "-o", program, "."], folder)
+
+    return built(program, [*folder.glob("*.go"), folder / "go.mod"], build)
+
+
+def require_go(needed: tuple[int, int]) -> None:
+    require(f"go-{needed[0]}.{needed[1]}", found=go(needed))
+
+
+def go(needed: tuple[int, int] = (1, 0)) -> str | None:
+    """A Go that is new enough."""
+    tool = shutil.which("go", path=":".join(GO))
+    if tool is None:
+        return None
+    said = subprocess.run([tool, "env", "GOVERSION"], capture_output=True, text=True, check=True)
+    version = said.stdout.strip().removeprefix("go").split(".")
+    return tool if tuple(int(part) for part in version[:2]) >= needed else None
