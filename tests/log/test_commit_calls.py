@@ -32,17 +32,27 @@ asyncio.run(main())
 """
 
 
+def calls_of(directory: Path, kind: str, traced: str) -> list[str]:
+    require_program("strace")
+    seen, file = directory / "calls", directory / "file"
+    trace = ["strace", "-f", "-qq", "-P", str(file), "-e", f"trace={traced}", "-o", str(seen)]
+
+    subprocess.run([*trace, sys.executable, "-c", SCRIPT, kind, str(file)], check=True)
+
+    return [line.split()[1].split("(")[0] for line in seen.read_text().splitlines() if "(" in line]
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_write_that_makes_the_file_longer_is_synced_once_more(tmp_path: Path, kind: str) -> None:
-    require_program("strace")
-    seen = tmp_path / "calls"
-    traced = ["strace", "-f", "-qq", "-e", "trace=pwritev2,fdatasync", "-o", str(seen)]
-
-    subprocess.run(
-        [*traced, sys.executable, "-c", SCRIPT, kind, str(tmp_path / "file")], check=True
-    )
-
-    calls = [line.split()[1].split("(")[0] for line in seen.read_text().splitlines() if "(" in line]
     write, sync = "pwritev2", "fdatasync"
     prepared = [write]
+
+    calls = calls_of(tmp_path, kind, f"{write},{sync}")
+
     assert calls == [*prepared, write, write, write, sync, write, sync]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_nobody_asks_for_the_time_of_a_write(tmp_path: Path, kind: str) -> None:
+    """The next one would have to set a new one, on a disk that writes it (see commit.pxd)."""
+    assert calls_of(tmp_path, kind, "?fstat,?newfstatat,?statx") == []

@@ -5,17 +5,18 @@ cdef extern from *:
     """
     #include <errno.h>
     #include <stdint.h>
-    #include <sys/stat.h>
     #include <sys/uio.h>
     #include <unistd.h>
 
     /* All of it on disk, or an errno. A sync that failed is never tried again.
        A write that makes the file longer is synced once more: Linux before 6.7 may return from a
-       direct synchronous one with the new length in memory only. */
+       direct synchronous one with the new length in memory only. Its length is asked for by lseek:
+       fstat shows the time of the last write, and since Linux 6.13 the next write then has to set
+       a new one, which ext4 without a journal writes to disk, as a second write. */
     static int write_durably(int fd, char *base, ssize_t size, long long offset) {
-        struct stat before;
-        if (fstat(fd, &before) != 0) return errno;
-        int extends = offset + size > before.st_size;
+        long long length = lseek(fd, 0, SEEK_END);
+        if (length < 0) return errno;
+        int extends = offset + size > length;
         while (size > 0) {
             struct iovec part = {base, (size_t)size};
             ssize_t written = pwritev2(fd, &part, 1, offset, RWF_DSYNC);

@@ -184,8 +184,12 @@ class OsFile:
         os.fsync(self._fd)
 
     def size(self) -> int:
-        """The file's length in bytes."""
-        return os.fstat(self._fd).st_size
+        """The file's length in bytes.
+
+        Not by fstat: it shows the time of the last write, and since Linux 6.13 the next one then
+        has to set a new time, which may cost a second write to disk (docs/decisions/0006).
+        """
+        return os.lseek(self._fd, 0, os.SEEK_END)
 
     def truncate(self, size: int) -> None:
         """Make the file `size` bytes long."""
