@@ -8,6 +8,8 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from typing import Protocol
 
 from aiokafka.coordinator.assignors.range import RangePartitionAssignor as AioRange
@@ -118,6 +120,7 @@ class AioMember:
         self.thread = threading.Thread(target=self.loop.run_forever, daemon=True)
         self.thread.start()
         self.reads: list[Read] = []
+        self.polling: Future[object] | None = None
         assignor = StickyPartitionAssignor if strategy == "sticky" else AioRange
         self.consumer = self.run(self.start(address, group, topic, assignor, instance))
 
@@ -134,12 +137,20 @@ class AioMember:
         await consumer.start()
         return consumer
 
+    def start_running(self, coroutine: object) -> Future[object]:
+        return asyncio.run_coroutine_threadsafe(coroutine, self.loop)
+
     def run(self, coroutine: object) -> object:
-        return asyncio.run_coroutine_threadsafe(coroutine, self.loop).result(DEADLINE)
+        return self.start_running(coroutine).result(DEADLINE)
 
     def poll(self) -> None:
-        got = self.run(self.consumer.getmany(timeout_ms=int(POLL * 1000)))
-        self.reads += [aio_read(record) for records in got.values() for record in records]
+        """While partitions move its own poll does not come back, and others want their turn."""
+        if self.polling is None:
+            self.polling = self.start_running(self.consumer.getmany(timeout_ms=int(POLL * 1000)))
+        with suppress(TimeoutError):
+            got = self.polling.result(2 * POLL)
+            self.polling = None
+            self.reads += [aio_read(record) for records in got.values() for record in records]
 
     def partitions(self) -> set[int]:
         return {place.partition for place in self.consumer.assignment()}
@@ -150,6 +161,8 @@ class AioMember:
     def close(self) -> None:
         if self.loop.is_closed():
             return
+        if self.polling is not None:
+            self.polling.cancel()
         self.run(self.consumer.stop())
         self.loop.call_soon_threadsafe(self.loop.stop)
         self.thread.join()
@@ -168,3 +181,11 @@ def pump(
         deadline.check([(member.partitions(), len(member.reads)) for member in members])
         for member in members:
             member.poll()
+
+
+def close(members: Sequence[Member]) -> None:
+    """All at once: who leaves while partitions move waits until the others joined or left too."""
+    with ThreadPoolExecutor(len(members) + 1) as pool:
+        for closing in [pool.submit(member.close) for member in members]:
+            with suppress(RuntimeError):  # closed before
+                closing.result()

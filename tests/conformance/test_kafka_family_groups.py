@@ -15,7 +15,14 @@ from tests.conformance.clients.kafka_programs import (
     KAFKAJS,
 )
 from tests.conformance.families import produce
-from tests.conformance.members import AioMember, ConfluentMember, Member, PythonMember, pump
+from tests.conformance.members import (
+    AioMember,
+    ConfluentMember,
+    Member,
+    PythonMember,
+    close,
+    pump,
+)
 
 PARTITIONS = 4
 Make = Callable[..., Member]
@@ -63,11 +70,7 @@ def join(address: str) -> Iterator[Callable[[Make, str, str], Member]]:
         return members[-1]
 
     yield made
-    for member in members:
-        try:
-            member.close()
-        except RuntimeError:  # closed by the test
-            continue
+    close(members)
 
 
 @pytest.fixture

@@ -16,7 +16,14 @@ from tests.conformance.clients.aio import TopicPartition as AioPartition
 from tests.conformance.clients.confluent import Confluent
 from tests.conformance.clients.kafka_python import KafkaPython
 from tests.conformance.clients.kafka_python import TopicPartition as PythonPartition
-from tests.conformance.members import AioMember, ConfluentMember, Member, PythonMember, pump
+from tests.conformance.members import (
+    AioMember,
+    ConfluentMember,
+    Member,
+    PythonMember,
+    close,
+    pump,
+)
 from tests.tools import require_program
 
 PARTITIONS = 4
@@ -51,11 +58,7 @@ def join(address: str) -> Iterator[MakeMember]:
         return members[-1]
 
     yield make
-    for member in members:
-        try:
-            member.close()
-        except RuntimeError:  # closed by the test
-            continue
+    close(members)
 
 
 def spread(topic: str, address: str, count: int, label: str = "") -> set[bytes]:

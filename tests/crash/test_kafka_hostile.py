@@ -147,7 +147,7 @@ def healthy_client(server: Trilogue) -> Healthy:
     def ask() -> None:
         assert line.produce("healthy", GOOD) == 0
 
-    return Healthy(ask, line.close)
+    return Healthy(server.pid, ask, line.close)
 
 
 def check(server: Trilogue, healthy: Healthy, before: int, *, growth: int = GROWTH_MAX) -> None:

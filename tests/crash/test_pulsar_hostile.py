@@ -80,17 +80,17 @@ def server(tmp_path: Path) -> Iterator[TrilogueForPulsar]:
     made.kill9()
 
 
-def healthy_client(address: str) -> Healthy:
-    opened = client(address)
+def healthy_client(server: TrilogueForPulsar) -> Healthy:
+    opened = client(server.address)
     producer = opened.create_producer("healthy", send_timeout_millis=30_000)
-    return Healthy(lambda: producer.send(b"still here"), opened.close)
+    return Healthy(server.pid, lambda: producer.send(b"still here"), opened.close)
 
 
 def test_hostile_frames_cost_their_sender_the_connection_and_nobody_anything(
     server: TrilogueForPulsar,
 ):
     before = resident(server.pid)
-    with healthy_client(server.address) as healthy:
+    with healthy_client(server) as healthy:
         for _ in range(ROUNDS):
             for name, content in HOSTILE.items():
                 for greeting in (b"", CONNECT):
@@ -118,7 +118,7 @@ def test_consumers_that_never_read_cost_two_buffers_each(server: TrilogueForPuls
         before = resident(server.pid)
         peers = []
         try:
-            with healthy_client(server.address) as healthy:
+            with healthy_client(server) as healthy:
                 for number in range(SLOW):
                     peers.append(dial(server.address))
                     ask_for_everything(peers[-1], number)

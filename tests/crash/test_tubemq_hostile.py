@@ -92,7 +92,7 @@ def healthy_client(server: TrilogueForTubeMQ) -> Healthy:
         writer.line.close()
         master.close()
 
-    return Healthy(ask, close)
+    return Healthy(server.pid, ask, close)
 
 
 def check(
