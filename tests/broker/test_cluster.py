@@ -1,11 +1,13 @@
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from itertools import count
 
 import pytest
 
 from tests.broker.fakes import FakeLog, batch
 from trilogue.broker.cluster import Cluster, ClusterLimits
+from trilogue.broker.coming import AT_ONCE
 from trilogue.broker.commit import Commit
 from trilogue.broker.errors import (
     BrokerError,
@@ -45,10 +47,14 @@ class Room:
             new_topic_id=lambda: next(ids).to_bytes(16, "big"),
             now_ms=lambda: 777,
             producers=self.producers,
-            forget=self.forgotten.extend,
+            forget=self._forget,
             limits=LIMITS,
         )
         self.cluster.attach(self.log)
+
+    def _forget(self, partition_ids: Sequence[int]) -> Iterator[None]:
+        self.forgotten += partition_ids
+        return iter(())
 
     def carry_out(self, commit: Commit) -> object:
         """What a node does with a commit."""
@@ -66,6 +72,53 @@ class Room:
 
 
 ORDERS = TopicName("public", "default", "orders")
+
+
+def test_many_partitions_come_and_go_in_steps_and_the_topic_in_one():
+    room = Room()
+    room.cluster.limits = ClusterLimits(topic_partitions_max=1_000, partitions_max=1_000)
+    made = room.plan_create("orders", partition_count=3 * AT_ONCE)
+    room.meta.commit_now(made.ops(), made.preconditions)
+
+    steps = made.steps()
+    for _ in range(3):
+        next(steps)
+        assert room.cluster.find(ORDERS) is None
+        assert not made.done.done
+    with pytest.raises(StopIteration):
+        next(steps)
+
+    topic = room.cluster.topic(ORDERS)
+    assert len(topic.partitions) == 3 * AT_ONCE
+    assert made.done.result() is topic
+
+    gone = room.cluster.plan_delete(ORDERS)
+    room.meta.commit_now(gone.ops(), gone.preconditions)
+    steps = gone.steps()
+    next(steps)
+    assert room.cluster.find(ORDERS) is None
+    assert room.cluster.partition_count == 0
+    assert len(room.log.partitions) == 2 * AT_ONCE
+    for _ in steps:
+        pass
+    assert not room.log.partitions
+    assert gone.done.done
+
+
+def test_partitions_that_are_made_while_what_holds_for_all_changes_obey_the_change():
+    room = Room()
+    room.cluster.limits = ClusterLimits(topic_partitions_max=1_000, partitions_max=1_000)
+    made = room.plan_create("orders", partition_count=2 * AT_ONCE)
+    room.meta.commit_now(made.ops(), made.preconditions)
+    steps = made.steps()
+    next(steps)
+
+    room.cluster.obey({"max.message.bytes": "2000"})
+    for _ in steps:
+        pass
+
+    sizes = {each.message_size_max for each in room.cluster.topic(ORDERS).partitions}
+    assert sizes == {2_000}
 
 
 def test_a_topic_is_there_when_it_is_recorded_and_applied():
@@ -310,7 +363,7 @@ def test_partitions_are_known_before_there_is_a_log_but_have_no_end():
         new_topic_id=bytes,
         now_ms=lambda: 0,
         producers=Producers(),
-        forget=lambda _: None,
+        forget=lambda _: iter(()),
         limits=LIMITS,
     )
 

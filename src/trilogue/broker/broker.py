@@ -15,13 +15,14 @@ changed since the cut before. They are handed out once: whoever takes them must 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import NamedTuple
 
 from trilogue.broker.any_group import ReadWishes, unread
-from trilogue.broker.cluster import Cluster, ClusterLimits, Event, PartitionLogs
+from trilogue.broker.cluster import Cluster, ClusterLimits, Event
+from trilogue.broker.coming import AT_ONCE, PartitionLogs
 from trilogue.broker.consumer_group import ConsumerGroupSettings
 from trilogue.broker.consumer_group_classic import UNREAD, Shares
 from trilogue.broker.consumer_groups import ConsumerGroups
@@ -291,10 +292,13 @@ class Broker:
     def _policies(self, name: TopicName, settings: Mapping[str, str]) -> Policies:
         return self.namespaces.policies(name, settings)
 
-    def _forget(self, partition_ids: Sequence[int]) -> None:
+    def _forget(self, partition_ids: Sequence[int]) -> Iterator[None]:
+        """What is known of partitions that are gone, some in a step."""
         self.cursors.drop(partition_ids)
         self.subscriptions.drop(partition_ids)
         self.readings.drop(partition_ids)
-        for partition_id in partition_ids:
+        for count, partition_id in enumerate(partition_ids, 1):
             self.producers.drop(partition_id)
             self.writers.drop(partition_id, UnknownTopic("the topic was deleted"))
+            if count % AT_ONCE == 0:
+                yield

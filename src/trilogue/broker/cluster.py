@@ -14,8 +14,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any
-from typing import Protocol as Port
 
+from trilogue.broker.coming import AT_ONCE, PartitionLogs, make_partitions
 from trilogue.broker.commit import Commit
 from trilogue.broker.errors import (
     InvalidAssignment,
@@ -34,26 +34,12 @@ from trilogue.broker.producers import Producers
 from trilogue.broker.promise import Promise
 from trilogue.broker.settings import NODE_DEFAULTS, TopicSettings, check_settings, resolve
 from trilogue.broker.topic import Topic
-from trilogue.log.partition_log import PartitionLog
 from trilogue.meta.port import DeleteTopic, Op, PutTopic, TopicAbsent, TopicIs, TopicRow
 from trilogue.meta.state import MetaState
 
 log = logging.getLogger(__name__)
 
 DEFAULT = -1  # "as the broker likes", for a number of partitions and of copies
-
-
-class PartitionLogs(Port):
-    """What the cluster needs of the log."""
-
-    def partition(self, partition_id: int, /) -> PartitionLog:
-        """Return the log of a partition that exists."""
-
-    def create_partition(self, partition_id: int, owner_epoch: int, /) -> PartitionLog:
-        """Make the log of a new partition."""
-
-    def drop_partition(self, partition_id: int, /) -> None:
-        """Let a partition's log go."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +88,7 @@ class Cluster:
         new_topic_id: Callable[[], bytes],
         now_ms: Callable[[], int],
         producers: Producers,
-        forget: Callable[[Sequence[int]], None],
+        forget: Callable[[Sequence[int]], Iterator[None]],
         limits: ClusterLimits,
         policies: Callable[[TopicName, Mapping[str, str]], Policies] | None = None,
     ) -> None:
@@ -112,6 +98,7 @@ class Cluster:
         self.cluster_id = state.cluster_id
         self.node_id = state.node_id
         self.node_epoch = state.node_epoch
+        self._meta = state
         self.limits = limits
         self._allocate = allocate
         self.new_id = new_topic_id  # 16 random bytes, never given twice
@@ -138,7 +125,8 @@ class Cluster:
         """Take the log, which has recovered; from here on there are topics."""
         self._logs = logs
         for row in self._rows:
-            self._add(row, logs.partition)
+            settings, of = self._resolve(row.settings), self._producers.of
+            self._add(row, [Partition(logs.partition(n), of(n), settings) for n in row.partitions])
         self._rows.clear()
 
     # -- what there is
@@ -180,6 +168,11 @@ class Cluster:
         """Return the end of what is durable in a partition; 0 where there is no log (yet)."""
         partition = self._partitions.get(partition_id)
         return 0 if partition is None else partition.log.high_watermark
+
+    @property
+    def decisions(self) -> int:
+        """How often meta was committed to, over the life of the data."""
+        return self._meta.version
 
     @property
     def partition_count(self) -> int:
@@ -260,20 +253,19 @@ class Cluster:
         assert name not in self._topics
         assert name not in self._creating
         made: list[TopicRow] = []
+        parts: list[Partition] = []
 
         def ops() -> list[Op]:
             made.append(self._row(topic))
             return [PutTopic(made[0])]
 
-        def apply() -> Topic:
-            return self._create(made[0])
-
         commit = Commit(
             ops,
             (TopicAbsent(name.tenant, name.namespace, name.name),),
-            apply,
+            lambda: self._create(made[0], parts),
             outrun=TopicExists("the name is taken"),
             partition_ids=topic.partition_count,
+            prepare=lambda: self._make(parts, made[0]),
         )
         self._creating[name] = commit
         self._coming += topic.partition_count
@@ -296,6 +288,7 @@ class Cluster:
             (TopicIs(name.tenant, name.namespace, name.name, row.topic_id, row.epoch),),
             lambda: self._delete(topic),
             outrun=UnknownTopic("the topic was changed or deleted meanwhile"),
+            tidy=lambda: self._tidy(topic),
         )
         self._deleting[name] = commit
         commit.done.then(lambda _: _over(self._deleting, name))
@@ -362,6 +355,7 @@ class Cluster:
             raise InvalidRequest("the topic is being changed")
         topic = self.topic(name)
         made: list[TopicRow] = []
+        parts: list[Partition] = []
 
         def ops() -> list[Op]:
             ids = (*topic.row.partitions, *(self._allocate("partition") for _ in range(more)))
@@ -371,9 +365,10 @@ class Cluster:
         commit = Commit(
             ops,
             (TopicIs(name.tenant, name.namespace, name.name, topic.topic_id, topic.row.epoch),),
-            lambda: self._grow(topic, made[0]),
+            lambda: self._grow(topic, made[0], parts),
             outrun=UnknownTopic("the topic was changed or deleted meanwhile"),
             partition_ids=more,
+            prepare=lambda: self._make(parts, made[0], more),
         )
         self._altering[name] = commit
         self._coming += more
@@ -408,10 +403,19 @@ class Cluster:
             epoch=0,
         )
 
-    def _create(self, row: TopicRow) -> Topic:
-        logs, epoch = self._logs, self.node_epoch
-        assert logs is not None, "no log yet"
-        topic = self._add(row, lambda partition_id: logs.create_partition(partition_id, epoch))
+    def _make(self, parts: list[Partition], row: TopicRow, more: int = 0) -> Iterator[None]:
+        assert self._logs is not None, "no log yet"
+        return make_partitions(
+            parts,
+            row.partitions[-more:],
+            logs=self._logs,
+            producers=self._producers,
+            owner_epoch=self.node_epoch,
+            settings=self._resolve(row.settings),
+        )
+
+    def _create(self, row: TopicRow, parts: Sequence[Partition]) -> Topic:
+        topic = self._add(row, parts)
         self._homes[topic.name.home] += 1
         self._tell(Event.CREATED, topic)
         return topic
@@ -433,16 +437,9 @@ class Cluster:
         self._tell(Event.ALTERED, topic)
         return topic
 
-    def _grow(self, topic: Topic, row: TopicRow) -> Topic:
-        logs, epoch = self._logs, self.node_epoch
-        assert logs is not None, "no log yet"
-        settings = self._resolve(row.settings)
-        new = {
-            each: Partition(logs.create_partition(each, epoch), self._producers.of(each), settings)
-            for each in row.partitions[len(topic.partitions) :]
-        }
-        self._partitions.update(new)
-        return self._replace(Topic(row, topic.name, (*topic.partitions, *new.values())))
+    def _grow(self, topic: Topic, row: TopicRow, parts: Sequence[Partition]) -> Topic:
+        self._partitions.update((each.partition_id, each) for each in parts)
+        return self._replace(Topic(row, topic.name, (*topic.partitions, *parts)))
 
     def _grown(self, name: TopicName, more: int) -> None:
         del self._altering[name]
@@ -463,34 +460,35 @@ class Cluster:
             except Exception:  # it is true already; others must hear it all the same
                 log.exception("topic.listener_failed", extra={"event": event.value})
 
-    def _add(self, row: TopicRow, log_of: Callable[[int], PartitionLog]) -> Topic:
+    def _add(self, row: TopicRow, parts: Sequence[Partition]) -> Topic:
         settings = self._resolve(row.settings)
         name = TopicName(row.tenant, row.namespace, row.name)
-        topic = Topic(
-            row,
-            name,
-            tuple(
-                Partition(log_of(each), self._producers.of(each), settings)
-                for each in row.partitions
-            ),
-        )
+        topic = Topic(row, name, tuple(parts))
+        if parts[0].settings != settings:  # what holds for all was changed meanwhile
+            for partition in parts:
+                partition.obey(settings)
         self._partitions.update(zip(row.partitions, topic.partitions, strict=True))
         self._topics[name] = self._by_id[row.topic_id] = topic
         self._obey(topic)
         return topic
 
     def _delete(self, topic: Topic) -> None:
-        assert self._logs is not None, "no log yet"
         del self._topics[topic.name]
         del self._by_id[topic.topic_id]
-        ids = topic.row.partitions
         for partition in topic.partitions:
             partition.deleted = True
             del self._partitions[partition.partition_id]
         self._homes[topic.name.home] -= 1
-        self._forget(ids)
-        for partition_id in ids:
+
+    def _tidy(self, topic: Topic) -> Iterator[None]:
+        """Let go of what belonged to a topic that is gone; nobody finds it any more."""
+        assert self._logs is not None, "no log yet"
+        ids = topic.row.partitions
+        yield from self._forget(ids)
+        for count, partition_id in enumerate(ids, 1):
             self._logs.drop_partition(partition_id)
+            if count % AT_ONCE == 0:
+                yield
         self._tell(Event.DELETED, topic)
 
 

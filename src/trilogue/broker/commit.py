@@ -11,11 +11,15 @@ The broker decides at once and never waits. What has to be in meta before it is 
 
 Exactly one of `apply` and `abandon` must follow, also when the one who asked has gone away: a
 commit that meta has taken and nobody applied would show only at the next start. So shield it.
+
+A topic may have ten thousand partitions, and nobody may wait until all of them are made: `steps` is
+`apply` in pieces, between which others may have their turn. What is made before the decision is
+true is seen by nobody; what is left of what has gone is asked for by nobody.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from typing import Generic, TypeVar
 
 from trilogue.broker.errors import BrokerError, StorageFailed, failure
@@ -27,10 +31,17 @@ from trilogue.meta.port import Op, Precondition
 T = TypeVar("T")
 
 
+def nothing() -> Iterator[None]:
+    """No steps: there is not much to do."""
+    return iter(())
+
+
 class Commit(Generic[T]):
     """Operations for meta, under which conditions, and what to do when they are durable."""
 
-    __slots__ = ("_apply", "_ops", "_outrun", "done", "partition_ids", "preconditions")
+    __slots__ = (
+        "_apply", "_ops", "_outrun", "_prepare", "_tidy", "done", "partition_ids", "preconditions"
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -40,12 +51,17 @@ class Commit(Generic[T]):
         *,
         outrun: BrokerError,
         partition_ids: int = 0,
+        prepare: Callable[[], Iterator[None]] = nothing,
+        tidy: Callable[[], Iterator[None]] = nothing,
     ) -> None:
+        """`apply` makes it true; `prepare` and `tidy` are what is long, before and after it."""
         self.partition_ids = partition_ids
         self.preconditions = preconditions
         self.done: Promise[T] = Promise()
         self._ops = ops
         self._apply = apply
+        self._prepare = prepare
+        self._tidy = tidy
         self._outrun = outrun
 
     def ops(self) -> Sequence[Op]:
@@ -54,7 +70,18 @@ class Commit(Generic[T]):
 
     def apply(self) -> T:
         """Make it true here, after it is durable in meta."""
+        steps = self.steps()
+        while True:
+            try:
+                next(steps)
+            except StopIteration as end:
+                return end.value  # type: ignore[no-any-return]
+
+    def steps(self) -> Generator[None, None, T]:
+        """As `apply`, in short steps; to be gone through to the end."""
+        yield from self._prepare()
         result = self._apply()
+        yield from self._tidy()
         self.done.set_result(result)
         return result
 

@@ -39,7 +39,7 @@ from trilogue.log.segment_reader import SegmentReaders
 log = logging.getLogger(__name__)
 
 UNLIMITED: Final = 1 << 62
-LET_GO_IN_A_TURN: Final = 1_000  # partitions
+LET_GO_IN_A_TURN: Final = 100  # partitions, of which each may give memory back: 1 ms
 
 
 @dataclass(frozen=True, slots=True)

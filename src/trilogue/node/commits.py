@@ -11,6 +11,7 @@ import contextlib
 from typing import TypeVar
 
 from trilogue.broker.commit import Commit
+from trilogue.gateway.turns import in_turns
 from trilogue.log.errors import DiskFull
 from trilogue.node.manifests import Manifests
 from trilogue.node.storage import Storage
@@ -50,7 +51,7 @@ class Commits:
                 await meta.commit(ops, commit.preconditions, fence)
         except BaseException as error:
             raise commit.abandon(error) from error
-        result = commit.apply()
+        result = await in_turns(commit.steps())
         self._manifests.changed()
         return result
 

@@ -6,7 +6,7 @@
           │
     meta, one transaction: segment, flushed ends, snapshot rows, flushed_through
           │
-    log.apply_flush: tail part gives way to extents, in one turn of the loop; the file is used again
+    log.apply_flush: tail part gives way to extents, some at a time; the file is used again
           │
     manifest, for readers without a broker
 
@@ -26,6 +26,7 @@ import time
 from collections import deque
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 
 from trilogue.broker.facts import SnapshotRow
@@ -55,6 +56,7 @@ LOOK_EVERY_S = 1.0
 RETRY_S = (0.5, 2.0, 5.0, 15.0, 30.0)
 REFUSE_AFTER = 3  # tries: who waits for room is refused then, as on a full disk
 CALM = 0.5  # below this share of the tail's limit a flush keeps to its pace
+AT_ONCE = 1_000  # partitions that are gone through before others have a turn
 AHEAD = 3  # the pace is at least so many times that at which the journal file was filled
 _MAY_PASS = {errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN}
 
@@ -211,7 +213,7 @@ class Flusher:
         began = time.monotonic()
         storage = self._storage
         await storage.meta.reserve("segment", 1)
-        job = self._job(cuts, storage.meta.allocate("segment"))
+        job = await self._job(cuts, storage.meta.allocate("segment"))
         try:
             if any(cut.file.entry_count for cut in cuts):
                 result = await self._helper.run(jobs.run, job)
@@ -241,19 +243,29 @@ class Flusher:
             return None
         return max(self._bytes_per_second, AHEAD * max(cut.fill_rate for cut in cuts))
 
-    def _job(self, cuts: list[Cut], segment_id: int) -> FlushJob:
+    async def _job(self, cuts: list[Cut], segment_id: int) -> FlushJob:
+        """Say what is to be done; some partitions at a time, there may be very many."""
         storage = self._storage
         files = [cut.file for cut in cuts]
-        partitions = storage.meta.state.partitions
+        ends: dict[int, int] = {}
+        starts: dict[int, int] = {}
+        transactions: dict[int, tuple[tuple[int, int], ...]] = {}
+        rest = iter(list(storage.meta.state.partitions.items()))
+        while some := list(islice(rest, AT_ONCE)):
+            for each, state in some:
+                ends[each], starts[each] = state.flushed_end, state.start_offset
+                if state.open_transactions:
+                    transactions[each] = state.open_transactions
+            await asyncio.sleep(0)
         return FlushJob(
             journal_paths=tuple(str(file.path) for file in files),
             segment_path=str(storage.directory.segments / segment_name(segment_id)),
             segment_id=segment_id,
             last_sequence=files[-1].last_sequence,
             flushed_through=storage.meta.state.flushed_through,
-            flushed_ends={each: state.flushed_end for each, state in partitions.items()},
-            known=frozenset(partitions),
-            start_offsets={each: state.start_offset for each, state in partitions.items()},
+            flushed_ends=ends,
+            known=frozenset(ends),
+            start_offsets=starts,
             cluster_id=storage.meta.state.cluster_id,
             node_id=storage.meta.state.node_id,
             node_epoch=storage.meta.state.node_epoch,
@@ -261,11 +273,7 @@ class Flusher:
             bytes_per_second=self._pace(cuts),
             incarnations=tuple(file.incarnation for file in files),
             direct=storage.log.direct,
-            open_transactions={
-                each: state.open_transactions
-                for each, state in partitions.items()
-                if state.open_transactions
-            },
+            open_transactions=transactions,
         )
 
     async def _record(self, job: FlushJob, result: FlushResult, cuts: list[Cut]) -> None:
@@ -279,14 +287,15 @@ class Flusher:
             DeleteSnapshot(key) if value is None else PutSnapshot(key, value)
             for key, value in rows.items()
         ]
-        ops: list[Op] = [
-            PutPartitionState(
-                partition_id,
-                flushed_end=end,
-                open_transactions=result.open_transactions.get(partition_id),
+        ops: list[Op] = []
+        left = result.open_transactions
+        for partition_id, end in result.ends.items():
+            transactions = left.get(partition_id)
+            ops.append(
+                PutPartitionState(partition_id, flushed_end=end, open_transactions=transactions)
             )
-            for partition_id, end in result.ends.items()
-        ]
+            if len(ops) % AT_ONCE == 0:
+                await asyncio.sleep(0)
         ops.append(SetFlushedThrough(result.last_sequence))
         if result.segment is not None:
             ops.append(PutSegment(result.segment))

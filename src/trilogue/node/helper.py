@@ -16,6 +16,7 @@ hurry (`HURRY`).
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pickle
 import signal
@@ -23,6 +24,7 @@ import struct
 import sys
 import traceback
 from collections.abc import Callable
+from pathlib import Path
 from typing import BinaryIO
 
 from trilogue.log import pace
@@ -46,7 +48,7 @@ def main(parent: int, niceness: int = NICENESS) -> None:
     signal.signal(HURRY, lambda *_: pace.hurry())
     die_with(parent)
     keep_memory()
-    os.nice(niceness)
+    give_way(niceness)
     jobs = os.fdopen(os.dup(0), "rb")
     results = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # a stray print must not end up between the results
@@ -85,6 +87,18 @@ def die_with(parent: int) -> None:
         ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     if os.getppid() != parent:  # it went before the kernel knew
         os._exit(0)
+
+
+def give_way(niceness: int) -> None:
+    """Let others go first, the server above all.
+
+    Where sessions share the processor as groups (Linux's autogroup, outside of control groups), how
+    nice a process is counts within its session alone, and the helper has one of its own: what
+    counts there is the niceness of the group. Else it would get half of what there is.
+    """
+    os.nice(niceness)
+    with contextlib.suppress(OSError):
+        Path("/proc/self/autogroup").write_bytes(b"%d" % niceness)
 
 
 def keep_memory() -> None:

@@ -15,8 +15,8 @@ from collections.abc import Callable
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import TypeVar
 
+from trilogue.gateway.turns import in_turns
 from trilogue.log import merge, merge_plan
 from trilogue.log.errors import CorruptLog, StorageUnavailable
 from trilogue.log.merge_plan import (
@@ -24,7 +24,6 @@ from trilogue.log.merge_plan import (
     FIRST_LEVEL_LAST,
     FIRST_LEVEL_MAX,
     Plan,
-    Steps,
     first_level,
 )
 from trilogue.log.segment_info import MergeJob, MergeResult, SegmentInfo
@@ -38,8 +37,6 @@ AHEAD = 2  # the pace is at least so many times that at which the first level fi
 STARTS_AT_ONCE = 5_000
 OBJECTS_AGAIN_S = 60.0  # after object storage did not answer
 REWRITE_EVERY_S = 30.0  # looking for dead bytes goes through everything there is
-
-Result = TypeVar("Result")
 
 
 class Merging:
@@ -103,11 +100,11 @@ class Merging:
             skip = skip | {each.segment_id for each in segments if each.store}
         material = merge_plan.may_be_due(segments, skip)
         if material and material != self._in_vain:
-            found = await _gently(merge_plan.plan_merge(segments, await self._starts(), skip))
+            found = await in_turns(merge_plan.plan_merge(segments, await self._starts(), skip))
             self._in_vain = material if found is None else frozenset()
         if found is None and now >= self._next_rewrite:
             steps = merge_plan.plan_rewrite(segments, await self._starts(), skip)
-            dead = await _gently(steps)
+            dead = await in_turns(steps)
             self.dead_bytes, found = dead.bytes, dead.plan
             if found is None:
                 self._next_rewrite = now + self._rewrite_every_s
@@ -206,16 +203,6 @@ class Merging:
             log.error("merge.left", extra={"partitions": partitions, "segments": segments})
         if result.damaged_blocks:
             log.error("merge.damaged_blocks", extra={"blocks": result.damaged_blocks})
-
-
-async def _gently(steps: Steps[Result]) -> Result:
-    """Go through a plan step by step; others have their turn in between."""
-    while True:
-        try:
-            next(steps)
-        except StopIteration as end:
-            return end.value  # type: ignore[no-any-return]
-        await asyncio.sleep(0)
 
 
 def _name(error: CorruptLog) -> str:
