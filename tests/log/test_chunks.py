@@ -2,7 +2,14 @@ from __future__ import annotations
 
 import gc
 
-from trilogue.log.chunks import POOL_BYTES, POOLED_FROM, TRIM_BYTES, Budget
+from trilogue.log.chunks import (
+    POOL_BYTES,
+    POOLED_FROM,
+    SLAB_BYTES,
+    SLAB_FROM,
+    TRIM_BYTES,
+    Budget,
+)
 
 
 def make() -> Budget:
@@ -10,7 +17,7 @@ def make() -> Budget:
 
 
 def test_memory_counts_until_its_last_view_is_gone() -> None:
-    for size in (512, 5000, POOLED_FROM, 1_000_000):
+    for size in (512, 5000, POOLED_FROM, 2_000_000):
         budget = make()
         chunk = budget.chunk(size)
         assert len(chunk) >= size
@@ -76,3 +83,43 @@ def test_whoever_wants_to_know_is_told_when_memory_goes() -> None:
 
     assert len(told) == 2
     assert told[-1] == 0
+
+
+def test_pieces_of_a_slab_do_not_overlap_and_it_counts_whole_until_the_last_is_gone() -> None:
+    budget = make()
+    pieces = [budget.chunk(SLAB_FROM) for _ in range(SLAB_BYTES // SLAB_FROM)]
+    assert budget.used == SLAB_BYTES
+    for number, piece in enumerate(pieces):
+        piece[:] = bytes([number]) * len(piece)
+    assert [bytes(piece) for piece in pieces] == [
+        bytes([number]) * SLAB_FROM for number in range(len(pieces))
+    ]
+
+    held = pieces[3][5:6]
+    pieces.clear()
+    del piece
+    assert budget.used == SLAB_BYTES
+    after = budget.chunk(SLAB_FROM)
+    after[:] = b"x" * len(after)
+    assert bytes(held) == b"\x03"
+    del held, after
+    assert budget.used == 0
+
+
+def test_a_slab_is_used_again_from_its_beginning_when_nobody_looks_at_any_of_it() -> None:
+    budget = make()
+    for number in range(3 * SLAB_BYTES // SLAB_FROM):
+        piece = budget.chunk(SLAB_FROM)
+        assert budget.used == SLAB_BYTES
+        piece[:1] = bytes([number])
+        del piece
+        assert budget.used == 0
+    assert budget.pooled == 0, "it was one all the time"
+
+
+def test_a_small_limit_is_not_taken_up_by_one_slab() -> None:
+    budget = Budget(2 * SLAB_BYTES, lambda: None)
+
+    piece = budget.chunk(SLAB_FROM)
+
+    assert budget.used == len(piece) == SLAB_FROM

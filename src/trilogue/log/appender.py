@@ -8,11 +8,11 @@ to its size before it is synced.
 
 from __future__ import annotations
 
-import mmap
 from collections.abc import Callable
 from typing import Final
 
 from trilogue.log.files import BLOCK, File
+from trilogue.log.memory import aligned
 
 PIECE: Final = 1 << 20
 GENTLE_PIECE: Final = 256 << 10
@@ -33,7 +33,7 @@ class Appender:
         self._on_write = on_write
         self._piece = GENTLE_PIECE if gently else PIECE
         self._written = 0
-        self._room = memoryview(mmap.mmap(-1, self._piece)) if file.direct else None
+        self._room = aligned(self._piece) if file.direct else None
         self._used = 0
         self._waiting: list[bytes | bytearray | memoryview] = []
 

@@ -3,7 +3,9 @@
 Fresh memory is dear: the kernel clears each page when it is first touched, which costs a third of
 all the CPU that large entries take. So pieces from 32 KiB up come in few sizes and go back to a
 pool; a bounded part of what the tails let go waits there for the next entries, and is given back to
-the system when nobody asked for it for a while.
+the system when nobody asked for it for a while. What a burst takes at once is fresh all the same,
+and costs a tenth of that in huge pages: pieces from 256 KiB up are cut off slabs of those. A slab
+counts whole as long as any of it is lent.
 
 A piece is only free when no view of it is left, and a transport may hold one for long. Python tells
 when an object dies, so a piece is lent through one that does: a `bytearray` of its own for small
@@ -15,12 +17,19 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable
+from mmap import mmap
 from typing import Final
+
+from trilogue.log.memory import mapped
 
 POOLED_FROM: Final = 32 << 10
 POOL_BYTES: Final = 64 << 20
 TRIM_BYTES: Final = 8 << 20
 """How much goes back to the system at a time: giving back takes time on the loop."""
+SLAB_FROM: Final = 256 << 10
+SLAB_BYTES: Final = 4 << 20
+SLAB_SHARE: Final = 1 / 16
+"""Of the limit: a slab that were more of it would make producers wait for what it has left."""
 LENT_SHARE: Final = 0.65
 """Of the limit: beyond it readers are given copies. One that never takes what it was sent keeps
 memory from all producers, who are made to wait at 80 %."""
@@ -29,15 +38,17 @@ memory from all producers, who are made to wait at 80 %."""
 class Budget:
     """How much memory all tails may take, how much they do, and what waits for them."""
 
-    __slots__ = ("_asked", "_pool", "limit", "on_release", "pooled", "used")
+    __slots__ = ("_asked", "_open", "_pool", "_slab_max", "limit", "on_release", "pooled", "used")
 
     def __init__(self, limit: int, on_release: Callable[[], None]) -> None:
         self.limit = limit
         self.used = 0
         self.pooled = 0  # bytes that wait to be used again
         self.on_release = on_release
-        self._pool: dict[int, list[bytearray]] = {}
+        self._pool: dict[int, list[bytearray | mmap]] = {}
         self._asked = False
+        self._open: _Slab | None = None  # the one that pieces are cut off now
+        self._slab_max = SLAB_BYTES // 4 if SLAB_SHARE * limit >= SLAB_BYTES else 0
 
     @property
     def is_crowded(self) -> bool:
@@ -53,29 +64,57 @@ class Budget:
             return memoryview(small)
         size = _rounded(size)
         self._asked = True
+        if SLAB_FROM <= size <= self._slab_max:
+            slab = self._slab(size)
+        else:
+            slab = _Slab(self._memory(size))
+        # A view may die in another thread, at any call: no call between these.
+        at = slab.cut
+        slab.cut = at + size
+        slab.lent += 1
+        if slab.lent == 1:
+            self.used += slab.size
+        lent = _lender(size).from_buffer(slab.memory, at)
+        lent.slab = slab
+        lent.budget = self
+        return memoryview(lent).cast("B")
+
+    def _slab(self, size: int) -> _Slab:
+        """The open slab if it has room, else another one."""
+        slab = self._open
+        if slab is None or slab.cut + size > slab.size:
+            slab = self._open = _Slab(self._memory(SLAB_BYTES))
+        return slab
+
+    def _memory(self, size: int) -> bytearray | mmap:
+        """Memory of exactly this size that nobody uses."""
         waiting = self._pool.get(size)
         if waiting:
-            memory = waiting.pop()
             self.pooled -= size
-        else:
-            memory = bytearray(size)
-        lent = _lender(size).from_buffer(memory)
-        lent.memory = memory
-        lent.budget = self
-        self.used += size
-        return memoryview(lent).cast("B")
+            return waiting.pop()
+        return bytearray(size) if size < SLAB_FROM else mapped(size)
 
     def small(self, size: int) -> bytearray:
         """Return memory that is never lent; whoever has it says `take_back` in the end."""
         self.used += size
         return bytearray(size)
 
-    def take_back(self, size: int, memory: bytearray | None) -> None:
-        """The last view of a piece is gone, or a small one is not needed any more."""
+    def take_back(self, size: int) -> None:
+        """A small piece is not needed any more."""
         self.used -= size
-        if memory is not None and self.pooled + size <= POOL_BYTES:
-            self._pool.setdefault(size, []).append(memory)
-            self.pooled += size
+        self.on_release()
+
+    def release(self, slab: _Slab) -> None:
+        """The last view of a piece of it is gone."""
+        slab.lent -= 1
+        if slab.lent:
+            return
+        if slab is self._open:
+            slab.cut = 0  # before any call: see above
+        elif self.pooled + slab.size <= POOL_BYTES:
+            self._pool.setdefault(slab.size, []).append(slab.memory)
+            self.pooled += slab.size
+        self.used -= slab.size
         self.on_release()
 
     def trim(self) -> None:
@@ -83,6 +122,8 @@ class Budget:
         asked, self._asked = self._asked, False
         if asked:
             return
+        if self._open is not None and not self._open.lent:
+            self._open = None
         freed = 0
         for size, waiting in self._pool.items():
             while waiting and freed < TRIM_BYTES:
@@ -98,7 +139,19 @@ class _Small(bytearray):
     budget: Budget
 
     def __del__(self) -> None:
-        self.budget.take_back(len(self), None)
+        self.budget.take_back(len(self))
+
+
+class _Slab:
+    """Memory that pieces are cut off one after the other; it is free when none of them is lent."""
+
+    __slots__ = ("cut", "lent", "memory", "size")
+
+    def __init__(self, memory: bytearray | mmap) -> None:
+        self.memory = memory
+        self.size = len(memory)
+        self.cut = 0  # where the next piece begins
+        self.lent = 0  # pieces that somebody looks at
 
 
 class _Lent(ctypes.Array[ctypes.c_ubyte]):
@@ -106,11 +159,11 @@ class _Lent(ctypes.Array[ctypes.c_ubyte]):
 
     _type_ = ctypes.c_ubyte
     _length_ = 0
-    memory: bytearray
+    slab: _Slab
     budget: Budget
 
     def __del__(self) -> None:
-        self.budget.take_back(len(self), self.memory)
+        self.budget.release(self.slab)
 
 
 _lenders: dict[int, type[_Lent]] = {}

@@ -24,8 +24,8 @@ from pathlib import Path
 
 from trilogue.log.files import BLOCK, File, FileSystem
 from trilogue.log.frame import FileHeader, encode_file_header, file_name
+from trilogue.log.memory import aligned
 from trilogue.log.ports import Background, Scheduler
-from trilogue.log.window import aligned
 
 log = logging.getLogger(__name__)
 

@@ -8,7 +8,6 @@ match its checksum, is damage to that partition, whose place in the directory we
 
 from __future__ import annotations
 
-import mmap
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final, NamedTuple, TypeAlias
@@ -18,6 +17,7 @@ from trilogue.log.errors import CorruptLog
 from trilogue.log.extents import EXTENT_FIELDS
 from trilogue.log.files import BLOCK as PAGE
 from trilogue.log.files import File, FileSystem
+from trilogue.log.memory import aligned
 from trilogue.log.segment import (
     ABORTED,
     BLOCK,
@@ -96,7 +96,7 @@ class Window:
         room = -(-(stop - start) // PAGE) * PAGE
         if not room <= len(self._room) <= 2 * max(room, self._size):
             self._data = memoryview(b"")
-            self._room = memoryview(mmap.mmap(-1, max(room, self._size + PAGE)))
+            self._room = aligned(max(room, self._size + PAGE))
         try:
             got = self._file.read_into(self._room[:room], start)
         except OSError as error:

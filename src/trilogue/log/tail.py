@@ -320,7 +320,7 @@ class Tail:
         """Say that small chunks are gone; large ones say it when their last view is."""
         size = sum(len(chunk) for chunk in chunks if isinstance(chunk, bytearray))
         if size:
-            self._budget.take_back(size, None)
+            self._budget.take_back(size)
 
 
 _NOTHING = memoryview(bytearray())

@@ -8,7 +8,6 @@ small, wait in a list until the window closes.
 
 from __future__ import annotations
 
-import mmap
 from collections.abc import Callable
 from typing import Protocol
 
@@ -16,6 +15,7 @@ from trilogue.entry.checksum import crc32c_around
 from trilogue.log.errors import StorageFailed
 from trilogue.log.files import BLOCK
 from trilogue.log.frame import FACT, FRAME_HEADER, encode_frame_header, padded
+from trilogue.log.memory import aligned
 
 Mark = tuple[int, int]
 Waiter = Callable[[StorageFailed | None], None]
@@ -32,11 +32,6 @@ class Follower(Protocol):
 
     def wake(self) -> None:
         """Tell those who wait, now that all of the window's marks are set."""
-
-
-def aligned(size: int) -> memoryview:
-    """Zeroed memory that direct I/O takes."""
-    return memoryview(mmap.mmap(-1, size))
 
 
 class Window:
