@@ -10,7 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trilogue.wire.errors import WireError
-from trilogue.wire.frames import INITIAL_CAPACITY, RETAINED_CAPACITY, Frames, Int32Frames
+from trilogue.wire.frames import (
+    BUSY_CAPACITY,
+    INITIAL_CAPACITY,
+    RETAINED_CAPACITY,
+    Frames,
+    Int32Frames,
+)
 
 LIMIT = 1 << 20
 
@@ -115,14 +121,38 @@ def test_capacity_stays_within_twice_what_was_received():
         assert frames.capacity <= max(INITIAL_CAPACITY, 2 * received + 4096)
 
 
-def test_an_empty_buffer_gives_back_what_a_big_frame_took():
+def test_an_empty_buffer_gives_back_what_a_big_frame_took_when_nothing_comes_any_more():
     frames = Int32Frames(LIMIT)
     feed(frames, framed(bytes(LIMIT)))
     assert frames.capacity > RETAINED_CAPACITY
 
     frames.get_buffer()
+    assert frames.capacity > RETAINED_CAPACITY, "the next one may come at once"
+    frames.rest()
 
     assert frames.capacity == INITIAL_CAPACITY
+
+
+def test_a_very_large_buffer_is_given_back_as_soon_as_it_is_empty():
+    frames = Int32Frames(2 * BUSY_CAPACITY)
+    feed(frames, framed(bytes(2 * BUSY_CAPACITY)))
+    assert frames.capacity > BUSY_CAPACITY
+
+    frames.get_buffer()
+
+    assert frames.capacity == INITIAL_CAPACITY
+
+
+def test_what_is_pending_stays_while_a_buffer_rests():
+    frames = Int32Frames(LIMIT)
+    body = bytes(range(256)) * 2000
+    feed(frames, framed(body)[:-1])
+    grown = frames.capacity
+
+    frames.rest()
+
+    assert frames.capacity == grown
+    assert feed(frames, framed(body)[-1:]) == [body]
 
 
 def test_there_is_always_room_to_receive():

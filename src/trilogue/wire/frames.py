@@ -18,8 +18,10 @@ views of it:
 Goals: a frame that lies in the buffer is handed out as a view of it; a frame is moved at most
 once before it is complete (to the front, when the room behind it runs out), beyond that only
 when the buffer grows; the buffer doubles when it is *full of received bytes*, so a peer that
-declares 100 MiB and sends ten bytes costs ten bytes; a buffer that grew is given back as soon as
-it is empty.  A new, larger buffer is a new object: views of the old one stay what they were.
+declares 100 MiB and sends ten bytes costs ten bytes; a buffer that grew is given back when it is
+empty, at once if it is very large, else when nothing comes any more: who sends a mebibyte at a
+time would have it grow anew for each.  A new, larger buffer is a new object: views of the old one
+stay what they were.
 """
 
 from __future__ import annotations
@@ -34,6 +36,8 @@ _LENGTH = Struct(">i").unpack_from
 INITIAL_CAPACITY = 64 * 1024
 RETAINED_CAPACITY = 256 * 1024
 """An empty buffer larger than this is replaced by a small one: idle connections stay cheap."""
+BUSY_CAPACITY = 4 * 1024 * 1024
+"""The same for one that bytes come into."""
 ROOM = 4 * 1024
 """The least free room worth a receive call."""
 
@@ -57,6 +61,9 @@ class Frames(Protocol):
 
     def received(self, count: int) -> None:
         """Tell that the first `count` bytes of the room given last are filled."""
+
+    def rest(self) -> None:
+        """Tell that nothing came for a while: memory that is not needed now may go."""
 
     def next(self) -> memoryview | None:
         """The next whole frame, valid until `get_buffer`; None: more is needed."""
@@ -86,7 +93,7 @@ class ReceiveBuffer:
         """Free room to receive into; frames handed out before are no longer valid."""
         if self._start == self._end:
             self._move(0)
-            if self._capacity > RETAINED_CAPACITY:
+            if self._capacity > BUSY_CAPACITY:
                 self._renew(INITIAL_CAPACITY)
         elif self._capacity - self._end < ROOM:
             self._make_room()
@@ -96,6 +103,12 @@ class ReceiveBuffer:
         """Tell that the first `count` bytes of the room given last are filled."""
         assert 0 <= count <= self._capacity - self._end, "more received than there was room for"
         self._end += count
+
+    def rest(self) -> None:
+        """Tell that nothing came for a while: memory that is not needed now may go."""
+        if self._start == self._end and self._capacity > RETAINED_CAPACITY:
+            self._move(0)
+            self._renew(INITIAL_CAPACITY)
 
     def _missing(self) -> int:
         """How many bytes the frame that has begun still needs, as far as that is known."""
