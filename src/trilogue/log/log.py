@@ -258,6 +258,7 @@ class Log:
         self.journal.seal(now_ms)
         if now_ms is not None:
             self._budget.trim()
+            self.readers.trim()
 
     def apply_flush(self, result: FlushResult) -> None:
         """Put the segment in the place of the tail part it was made from, in one step.

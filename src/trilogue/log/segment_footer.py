@@ -43,7 +43,7 @@ _LINE: Final = Struct(f">Q{RECORD_CHECKED - 8}xI")  # of the directory: partitio
 
 
 class BlockIndex:
-    """Where one partition's blocks are, which were verified, and where readers left off."""
+    """Where one partition's blocks are, which were read, and where readers left off."""
 
     __slots__ = (
         "aborted",
@@ -57,7 +57,7 @@ class BlockIndex:
         "positions",
         "sizes",
         "stop",
-        "verified",
+        "times_read",
     )
 
     def __init__(self, section: memoryview, blocks: int, epochs: int) -> None:
@@ -71,7 +71,7 @@ class BlockIndex:
         self.appended = [int(row[6]) for row in rows]  # append time, the latest
         self.checksums = [int(row[7]) for row in rows]
         self.stop = self.positions[-1] + self.sizes[-1]  # where the extent ends
-        self.verified = bytearray(blocks)
+        self.times_read = bytearray(blocks)  # since opening, up to a few; 0: not verified yet
         self.known: dict[int, int] = {}  # offset -> position of the entry that has or follows it
         then = at + epochs * EPOCH.size
         self.epochs = [EpochStart(row[0], row[2]) for row in EPOCH.iter_unpack(section[at:then])]

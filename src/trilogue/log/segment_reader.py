@@ -7,6 +7,9 @@ What is damaged costs as little as it can: a block or a partition's part of the 
 partition, the header and the trailer the segment. The answer is then `CorruptLog`, never bytes that
 nobody wrote: a block's checksum covers the entries' headers too and is verified when the block is
 first read since opening; in object storage each time, since each time may bring other bytes.
+
+Large pieces are read past the page cache the first two times: one reader from the beginning should
+not have to fill it, and would push out what others share. From the third time on they are worth it.
 """
 
 from __future__ import annotations
@@ -17,14 +20,15 @@ from collections import OrderedDict
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar, cast
 
 from trilogue.entry.checksum import crc32c
 from trilogue.entry.entry import HEADER_SIZE, LENGTH_PREFIX, EntryError
 from trilogue.entry.walk import Walked, walk_headers
 from trilogue.log.errors import CorruptLog, SegmentMissing
 from trilogue.log.extents import Extent
-from trilogue.log.files import FileSystem
+from trilogue.log.files import File, FileSystem
+from trilogue.log.large_reads import LARGE_FROM, LargeReads
 from trilogue.log.object_cache import ObjectCache
 from trilogue.log.segment import OPEN, AbortedTransaction, EpochStart, SegmentHeader
 from trilogue.log.segment_files import SegmentFile, SegmentFiles, is_remote
@@ -34,16 +38,25 @@ from trilogue.log.transactions import overlapping
 
 HANDLES_MAX: Final = 64  # open segments; each costs a descriptor and its footer
 WALK_STEP: Final = 32 << 10  # bytes looked through at a time for an offset
+DIRECT_TIMES: Final = 2  # a block is read past the page cache
 NOTHING: Final = memoryview(b"")
+B = TypeVar("B", bytes, memoryview)
 
 
 class SegmentReader:
     """One open segment: the directory is read at opening, an index when first needed."""
 
-    def __init__(self, file: SegmentFile, path: Path, info: SegmentInfo | None = None) -> None:
+    def __init__(
+        self,
+        file: SegmentFile,
+        path: Path,
+        info: SegmentInfo | None = None,
+        large_reads: LargeReads | None = None,
+    ) -> None:
         """Take over an open file; `info`, where known, has to agree with what the file says."""
         self._file = file
         self._is_remote = is_remote(file)
+        self._large_reads = None if self._is_remote else large_reads
         self._path = path
         self._footer = Footer(path, file.size(), self._pread, info)
 
@@ -221,24 +234,46 @@ class SegmentReader:
         """Read part of an extent; blocks that were not verified yet are read whole and verified."""
         first = bisect_right(index.positions, start) - 1
         after = bisect_left(index.positions, stop)
-        if not self._is_remote and 0 not in index.verified[first:after]:
-            return memoryview(self._pread(stop - start, start))
+        times = index.times_read[first]
+        direct = times < DIRECT_TIMES
+        if not self._is_remote and 0 not in index.times_read[first:after]:
+            index.times_read[first] = min(times + 1, DIRECT_TIMES)
+            return self._read_bytes(start, stop, direct=direct)
         origin = index.positions[first]
         end = index.positions[after - 1] + index.sizes[after - 1]
-        data = memoryview(self._pread(end - origin, origin))
+        data = self._read_bytes(origin, end, direct=direct and stop - start >= LARGE_FROM)
         for number in range(first, after):
             at = index.positions[number] - origin
             if crc32c(data[at : at + index.sizes[number]]) != index.checksums[number]:
                 raise self._footer.corrupt("a block does not match its checksum", origin + at)
-            index.verified[number] = 1
+            index.times_read[number] = max(1, index.times_read[number])
         return data[start - origin : stop - origin]
 
+    def _read_bytes(self, start: int, stop: int, *, direct: bool) -> memoryview:
+        """Read exactly these bytes; `direct` wants large ones past the page cache."""
+        large_reads = self._large_reads
+        if large_reads is None or stop - start < LARGE_FROM:
+            return memoryview(self._pread(stop - start, start))
+        file = cast("File", self._file)  # it is not remote
+        with self._reading(start):
+            data = large_reads.read(file, start, stop, direct=direct)
+        return self._whole(data, stop - start, start)
+
     def _pread(self, size: int, position: int) -> bytes:
-        """Read exactly this much; a disk that cannot costs what a damaged one costs."""
-        try:
+        """Read exactly this much."""
+        with self._reading(position):
             data = self._file.pread(size, position)
+        return self._whole(data, size, position)
+
+    @contextmanager
+    def _reading(self, position: int) -> Iterator[None]:
+        """A disk that cannot read costs what a damaged one costs."""
+        try:
+            yield
         except OSError as error:
             raise CorruptLog(f"cannot be read ({error})", self._path, position) from error
+
+    def _whole(self, data: B, size: int, position: int) -> B:
         if len(data) != size:
             raise CorruptLog("the file ends early", self._path, position + len(data))
         return data
@@ -268,6 +303,7 @@ class SegmentReaders:
         objects: ObjectCache | None = None,
     ) -> None:
         self._files = SegmentFiles(files, directory, objects)
+        self._large_reads = LargeReads(files)
         self._limit = limit
         self._handles: OrderedDict[int, _Handle] = OrderedDict()
         self._lock = threading.Lock()
@@ -335,6 +371,10 @@ class SegmentReaders:
             while self._handles:
                 self._retire(self._handles.popitem()[1])
 
+    def trim(self) -> None:
+        """Give memory back that no read asked for since the last call."""
+        self._large_reads.trim()
+
     def _take(self, info: SegmentInfo) -> _Handle:
         with self._lock:
             handle = self._handles.get(info.segment_id)
@@ -356,7 +396,7 @@ class SegmentReaders:
     def _open(self, info: SegmentInfo) -> SegmentReader:
         file = self._files.open(info)
         try:
-            return SegmentReader(file, self._files.path(info), info)
+            return SegmentReader(file, self._files.path(info), info, self._large_reads)
         except BaseException as error:
             file.close()
             if isinstance(error, CorruptLog):
