@@ -22,7 +22,7 @@ from tests.conformance.clients.confluent import as_read as confluent_read
 from tests.conformance.clients.kafka_python import KafkaPython
 from tests.conformance.clients.kafka_python import as_read as python_read
 
-POLL = 0.05
+POLL, PATIENT_POLL = 0.05, 0.5
 
 
 class Member(Protocol):
@@ -74,7 +74,12 @@ class ConfluentMember:
 
 
 class PythonMember:
-    """kafka-python; eager with its defaults, or cooperative."""
+    """kafka-python, in a thread of its own; eager with its defaults, or cooperative.
+
+    Where a poll ends before a join does it joins again, and with it all others: polls of 50 ms in
+    turn may go on like that for half a minute. So its own are long, and whoever polls it does not
+    wait for them.
+    """
 
     def __init__(
         self, address: str, group: str, topic: str, *, strategy: str = "range", instance: str = ""
@@ -87,6 +92,9 @@ class PythonMember:
         cooperative = strategy == "cooperative-sticky"
         assignor = CooperativeStickyAssignor if cooperative else RangePartitionAssignor
         self.reads: list[Read] = []
+        self.has: set[int] = set()
+        self.thread = ThreadPoolExecutor(1)
+        self.polling: Future[list[Read]] | None = None
         self.consumer = KafkaPython.consumer(
             address,
             group,
@@ -96,18 +104,28 @@ class PythonMember:
         )
         self.consumer.subscribe([topic])
 
-    def poll(self) -> None:
-        got = self.consumer.poll(int(POLL * 1000))
-        self.reads += [python_read(record) for records in got.values() for record in records]
+    def poll_long(self) -> list[Read]:
+        got = self.consumer.poll(int(PATIENT_POLL * 1000))
+        self.has = {place.partition for place in self.consumer.assignment()}
+        return [python_read(record) for records in got.values() for record in records]
+
+    def poll(self, wait: float = POLL) -> None:
+        if self.polling is None:
+            self.polling = self.thread.submit(self.poll_long)
+        with suppress(TimeoutError):
+            reads, self.polling = self.polling.result(wait), None
+            self.reads += reads
 
     def partitions(self) -> set[int]:
-        return {place.partition for place in self.consumer.assignment()}
+        return self.has
 
     def commit(self) -> None:
-        self.consumer.commit()
+        self.poll(DEADLINE)  # what is committed is what was read
+        self.thread.submit(self.consumer.commit).result(DEADLINE)
 
     def close(self) -> None:
-        self.consumer.close()
+        self.thread.submit(self.consumer.close).result(DEADLINE)
+        self.thread.shutdown()
 
 
 class AioMember:
