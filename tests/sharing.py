@@ -1,8 +1,9 @@
 """How the tests are shared out to several processes (`pytest -n 2 --dist loadfile`).
 
 A file stays whole, in one process: its tests share a server. The files that wait for programs of
-others come first, the longest of them before all, so that the processes end together. What the
-processes must agree on, and what they tell at the end, goes through here too.
+others come first: they are the longest (a minute at most), and the many quick ones after them let
+the processes end together. What the processes must agree on, and what they tell at the end, goes
+through here too.
 """
 
 from __future__ import annotations
@@ -17,17 +18,13 @@ LOADFILE = "loadfile"
 TOGETHER = ("tests/spark",)  # one session of Spark for all its files
 FIRST = ("spark", "crash", "conformance", "docs", "cli", "client", "node", "gateway_http")
 """The rooms that start servers and foreign programs, in this order; then all others."""
-LONGEST: tuple[str, ...] = ()
-"""Files of about a minute and more, before all others."""
 TOLD = "told"
 SEED = "seed"
 
 
-def rank(path: Path) -> tuple[int, int]:
+def rank(path: Path) -> int:
     """Where a file stands in the queue."""
-    name = f"{path.parent.name}/{path.name}"
-    room = next((number for number, room in enumerate(FIRST) if room in path.parts), len(FIRST))
-    return (0 if name in LONGEST else 1, room)
+    return next((number for number, room in enumerate(FIRST) if room in path.parts), len(FIRST))
 
 
 def put_in_order(config: pytest.Config, items: list[pytest.Item]) -> None:
