@@ -5,9 +5,16 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from tests.client.scripted_kafka import HANG_UP, SILENCE, TOPIC, ScriptedKafkaCluster, on_cluster
-from trilogue.client.kafka import EARLIEST, Consumer, KafkaClient, Partition
-from trilogue.wire.kafka import groups, offsets
+from tests.client.scripted_kafka import (
+    HANG_UP,
+    METADATA,
+    SILENCE,
+    TOPIC,
+    ScriptedKafkaCluster,
+    on_cluster,
+)
+from trilogue.client.kafka import EARLIEST, Consumer, GroupProtocol, KafkaClient, Partition
+from trilogue.wire.kafka import consumer_groups, groups, offsets
 from trilogue.wire.kafka.errors import ErrorCode
 from trilogue.wire.kafka.membership import AssignedPartitions, Assignment, encode_assignment
 
@@ -143,3 +150,78 @@ async def test_who_is_closed_while_joining_leaves_at_once(
 
     assert len(cluster.all(LEAVE)) == 1
     assert len(cluster.peers) == joined + 1  # told on a connection that waits for nothing
+
+
+class ServerSide(Coordinator):
+    """A group of KIP-848: what changed is told once, and all of it to who says everything."""
+
+    TOPIC_ID = bytes(15) + b"\x01"
+
+    def __init__(self, cluster: ScriptedKafkaCluster) -> None:
+        super().__init__(cluster)
+        cluster.served |= {68: (0, 1)}
+        self.share: list[int] | None = [0]
+        self._usual = cluster.on_MetadataRequest
+        cluster.on_MetadataRequest = self.metadata  # type: ignore[method-assign]
+
+    def metadata(self, request: Any, code: int) -> Any:
+        answer = self._usual(request, code)
+        for topic in answer.topics:
+            topic.topic_id = self.TOPIC_ID
+        return answer
+
+    def on_ConsumerGroupHeartbeatRequest(self, request: Any, code: int) -> Any:  # noqa: N802
+        everything = None not in (request.subscribed_topic_names, request.topic_partitions)
+        share, self.share = self.share, None
+        if request.member_epoch == 0 or (everything and request.rebalance_timeout_ms > 0):
+            share = self.now if share is None else share
+        self.now = self.now if share is None else share
+        rows = [consumer_groups.TopicPartitions(topic_id=self.TOPIC_ID, partitions=self.now)]
+        return consumer_groups.ConsumerGroupHeartbeatResponse(
+            error_code=code, member_id=request.member_id, member_epoch=1,
+            heartbeat_interval_ms=20,
+            assignment=None if share is None else consumer_groups.Assignment(topic_partitions=rows),
+        )  # fmt: skip
+
+
+@on_cluster
+async def test_a_share_whose_answer_was_lost_is_asked_for_again(
+    cluster: ScriptedKafkaCluster, client: KafkaClient
+):
+    group = ServerSide(cluster)
+    consumer = await client.consumer(TOPIC, protocol=GroupProtocol.CONSUMER, **QUICK)
+    async with asyncio.timeout(5):
+        while consumer.assignment != {Partition(TOPIC, 0)}:
+            await consumer.poll(0.02)
+    group.share = [0, 1, 2]
+
+    def lost(_request: Any, _answer: Any) -> None:
+        """It was done, and nobody hears of it."""
+        for peer in cluster.peers:
+            peer.hang_up()
+
+    cluster.next_up["ConsumerGroupHeartbeatRequest"].append(lost)
+    await read_until_assigned(consumer)
+
+
+@on_cluster
+async def test_a_share_that_could_not_be_named_is_named_later(
+    cluster: ScriptedKafkaCluster, client: KafkaClient
+):
+    """The server tells ids, and tells them once; a node that knows their names comes later."""
+    group = ServerSide(cluster)
+    group.share = [0, 1, 2]
+    usual = group.metadata
+    asked: list[Any] = []
+
+    def nameless(request: Any, code: int) -> Any:
+        answer = usual(request, code)
+        asked.append(request)
+        if len(asked) < 3:
+            answer.topics = []
+        return answer
+
+    cluster.on_MetadataRequest = nameless  # type: ignore[method-assign]
+    cluster.next_up[METADATA].append(HANG_UP)
+    consumer = await client.consumer(TOPIC, protocol=GroupProtocol.CONSUMER, **QUICK)
+    await read_until_assigned(consumer)

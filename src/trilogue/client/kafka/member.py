@@ -111,6 +111,7 @@ class GroupMember:
                 else:
                     await self._step()
             except ConnectionLost:
+                self._unheard()
                 self._committing.moved()
                 await asyncio.sleep(self._options.retry_pause_s)
             except KafkaError as problem:
@@ -152,11 +153,15 @@ class GroupMember:
         elif problem.retriable:
             if error in COORDINATOR_MOVED:
                 self._committing.moved()
+            self._unheard()
             await asyncio.sleep(self._options.retry_pause_s)
         else:
             await self._out(keep_id=False)
             self._reader.failed(problem)
             self._is_out = True  # until the application asks for more all the same
+
+    def _unheard(self) -> None:
+        """An answer was lost, or was none: the server may know what we do not."""
 
     def interrupted(self) -> None:
         """Our task was ended, whatever it waited for; only to leave is left to do."""

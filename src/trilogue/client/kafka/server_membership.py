@@ -14,6 +14,7 @@ from uuid import uuid4
 from trilogue.client.errors import Unsupported
 from trilogue.client.kafka.cluster import KafkaCluster
 from trilogue.client.kafka.committing import Committing
+from trilogue.client.kafka.connection import KafkaConnection
 from trilogue.client.kafka.errors import KafkaError, refuse
 from trilogue.client.kafka.member import GroupMember, Reader
 from trilogue.client.kafka.options import ConsumerOptions
@@ -49,10 +50,14 @@ class ConsumerMember(GroupMember):
         self._every_s = options.heartbeat_s
         self._target: frozenset[Partition] | None = None
         """What it shall have; None before it was told."""
+        self._shall: list[TopicPartitions] | None = None
+        """What it was told to have, until all of it is in `_target` by its name."""
         self._told_wishes: frozenset[str] | None = None
         self._told: frozenset[Partition] | None = None
-        """What the server knows that we have."""
+        """What the server knows that we have; None: the application has not heard of its share."""
         self._hurry = True
+        self._is_in_doubt = False
+        """Whether an answer was lost: then everything is said, so that everything is told."""
         self._names: dict[bytes, str] = {}
 
     @property
@@ -67,14 +72,20 @@ class ConsumerMember(GroupMember):
     async def _out(self, *, keep_id: bool) -> None:
         await super()._out(keep_id=keep_id)
         self.generation = JOINING
-        self._target = self._told = self._told_wishes = None
-        self._hurry = True
+        self._target = self._told = self._told_wishes = self._shall = None
+        self._hurry, self._is_in_doubt = True, keep_id
+
+    def _unheard(self) -> None:
+        """What the lost answer said is told once only, but to who says everything (KIP-848)."""
+        self._is_in_doubt = self._hurry = True
 
     async def _step(self) -> None:
         if not self._hurry:
             await self._pause(self._every_s)
         self._hurry = False
         await self._beat()
+        if self._shall is not None:
+            await self._find_names(self._shall)
         if self._target is not None and self._target != self._told and not self._is_out:
             await self._reconcile(self._target)
             self._hurry = True  # what we have now is to be told
@@ -99,7 +110,25 @@ class ConsumerMember(GroupMember):
             ) from None
         if not self.member_id and version >= OWN_ID_SINCE:
             self.member_id = uuid4().hex
-        joining = self.generation == JOINING
+        if self._is_in_doubt and self.generation == JOINING:
+            await self._leave_lost_join(connection)
+        asked = self._news()
+        has, wishes = self._reader.assignment, self._reader.topics
+        answer: ConsumerGroupHeartbeatResponse = await connection.request(asked)
+        refuse(answer.error_code, f"heartbeat in {self._committing.group}", answer.error_message)
+        self._is_in_doubt = False
+        self.member_id = answer.member_id or self.member_id
+        self.generation = answer.member_epoch
+        self._every_s = answer.heartbeat_interval_ms / 1000 or self._every_s
+        self._told_wishes = wishes
+        if asked.topic_partitions is not None:
+            self._told = None if self._target is None else has
+        if answer.assignment is not None:
+            self._shall = answer.assignment.topic_partitions
+
+    def _news(self) -> ConsumerGroupHeartbeatRequest:
+        """A heartbeat with what the server does not know yet, or with everything."""
+        joining, everything = self.generation == JOINING, self._is_in_doubt
         wishes, has = self._reader.topics, self._reader.assignment
         asked = ConsumerGroupHeartbeatRequest(
             group_id=self._committing.group,
@@ -108,25 +137,20 @@ class ConsumerMember(GroupMember):
             instance_id=self._options.instance_id,
             topic_partitions=[] if joining else None,
         )
-        if joining or wishes != self._told_wishes:
+        if joining or everything or wishes != self._told_wishes:
             asked.subscribed_topic_names = sorted(wishes)
             asked.rebalance_timeout_ms = int(self._options.max_poll_s * 1000)
-        if not joining and self._target is not None and has != self._told and has <= self._target:
-            asked.topic_partitions = await self._by_id(has)
-        answer: ConsumerGroupHeartbeatResponse = await connection.request(asked)
-        refuse(answer.error_code, f"heartbeat in {self._committing.group}", answer.error_message)
-        self.member_id = answer.member_id or self.member_id
-        self.generation = answer.member_epoch
-        self._every_s = answer.heartbeat_interval_ms / 1000 or self._every_s
-        self._told_wishes = wishes
-        if asked.topic_partitions is not None:
-            self._told = frozenset() if joining else has
-        if answer.assignment is not None:
-            self._target = await self._by_name(answer.assignment.topic_partitions)
-            if joining and not self._target:
-                self._told = None  # an empty share is one, too: the application hears of it
+        done = self._target is not None and has != self._told and has <= self._target
+        if not joining and (everything or done):
+            asked.topic_partitions = self._by_id(has)
+        return asked
 
-    async def _by_id(self, partitions: Iterable[Partition]) -> list[TopicPartitions]:
+    async def _leave_lost_join(self, connection: KafkaConnection) -> None:
+        """A static member may have joined unheard: nobody gets its place before it is given up."""
+        if self.member_id and self._options.instance_id is not None:
+            await connection.request(self._farewell())  # a refusal: it had not joined
+
+    def _by_id(self, partitions: Iterable[Partition]) -> list[TopicPartitions]:
         ids = {name: topic_id for topic_id, name in self._names.items()}
         return [
             TopicPartitions(topic_id=ids[topic], partitions=sorted(numbers))
@@ -134,29 +158,35 @@ class ConsumerMember(GroupMember):
             if topic in ids
         ]
 
-    async def _by_name(self, rows: list[TopicPartitions]) -> frozenset[Partition]:
-        """Partitions by the names of their topics; those of topics that are gone are left out."""
+    async def _find_names(self, rows: list[TopicPartitions]) -> None:
+        """Know what we shall have by the names of its topics.
+
+        Where nobody can tell them (yet), the next heartbeat asks again: it is not told again.
+        """
         if any(bytes(row.topic_id) not in self._names for row in rows):
             answer = await self._cluster.ask(sorted(self._reader.topics))
             self._names |= {bytes(row.topic_id): row.name or "" for row in answer.topics}
-        return frozenset(
+        known = [row for row in rows if bytes(row.topic_id) in self._names]
+        self._target = frozenset(
             Partition(self._names[bytes(row.topic_id)], number)
-            for row in rows
+            for row in known
             for number in row.partitions
-            if bytes(row.topic_id) in self._names
         )
+        if len(known) == len(rows):
+            self._shall = None
 
     async def leave(self, reason: str) -> None:  # noqa: ARG002 - this protocol has no words for it
         """Leave the group; a static member only for a while."""
         if self.generation <= JOINING:
             return
-        static = self._options.instance_id
-        await self._ask(
-            ConsumerGroupHeartbeatRequest(
-                group_id=self._committing.group,
-                member_id=self.member_id,
-                member_epoch=LEAVING if static is None else LEAVING_FOR_A_WHILE,
-                instance_id=static,
-            )
-        )
+        await self._ask(self._farewell())
         self.generation = JOINING
+
+    def _farewell(self) -> ConsumerGroupHeartbeatRequest:
+        static = self._options.instance_id
+        return ConsumerGroupHeartbeatRequest(
+            group_id=self._committing.group,
+            member_id=self.member_id,
+            member_epoch=LEAVING if static is None else LEAVING_FOR_A_WHILE,
+            instance_id=static,
+        )
