@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import socket
+from typing import Any
 
 import pytest
 
@@ -17,9 +19,10 @@ from tests.client.scripted_kafka import (
 from trilogue.client.errors import ConnectionLost
 from trilogue.client.kafka import KafkaClient
 from trilogue.client.kafka.connection import KafkaConnection
-from trilogue.wire.kafka.metadata import MetadataRequest
+from trilogue.wire.kafka.metadata import MetadataRequest, MetadataRequestTopic
 
 ASKED = MetadataRequest(topics=[])
+METADATA_KEY = 3
 
 
 async def connected(cluster: ScriptedKafkaCluster) -> KafkaConnection:
@@ -104,3 +107,47 @@ async def test_a_consumer_goes_on_after_an_answer_that_cannot_be_read(
     assert message.value == b"a"
     assert sorted(cut) == [1, 2]
     assert cluster.all(FETCH)
+
+
+@on_cluster
+async def test_a_server_that_takes_nothing_more_costs_its_time_and_no_more(
+    cluster: ScriptedKafkaCluster, client: KafkaClient
+):
+    """What waits to be sent is given up with the connection: closing does not wait for it."""
+    release = asyncio.Event()
+
+    async def deaf(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await release.wait()
+        writer.close()
+
+    connection = await connected(cluster)
+    served = connection.served
+    server = await asyncio.start_server(deaf, "127.0.0.1", 0, limit=1)
+    silent = KafkaConnection("test", 0.2)
+    await silent._frames.open("127.0.0.1", server.sockets[0].getsockname()[1], 1.0)
+    silent.served = served
+    much = MetadataRequest(topics=[MetadataRequestTopic(name="t" * 200) for _ in range(100_000)])
+    async with asyncio.timeout(5):
+        answer = silent.start(METADATA_KEY, 9, much)
+        assert silent.is_backed_up
+        with pytest.raises(ConnectionLost, match="API 3 in time"):
+            await answer
+        await silent._frames.open("127.0.0.1", server.sockets[0].getsockname()[1], 1.0)
+        silent.write(METADATA_KEY, 9, much)  # as acks=0 does: nobody would say that it is late
+        await silent.drained()
+        assert not silent.is_open
+    release.set()
+    server.close()
+
+
+@on_cluster
+async def test_connections_look_whether_the_server_is_still_there(
+    cluster: ScriptedKafkaCluster, client: KafkaClient
+):
+    """A join may wait for minutes: by itself it would never find out that nobody is there."""
+    connection = await connected(cluster)
+    assert connection._frames._transport is not None
+    raw: Any = connection._frames._transport.get_extra_info("socket")
+    assert raw.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
+    if hasattr(socket, "TCP_KEEPIDLE"):
+        assert raw.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE) == 60

@@ -17,6 +17,8 @@ from trilogue.wire.errors import WireError
 from trilogue.wire.frames import Frames, Int32Frames
 
 FRAME_LIMIT = 256 << 20
+KEEPALIVE = ("TCP_KEEPIDLE", 60), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT", 6)
+"""A server that vanished without a word is missed after two minutes, also by who waits for long."""
 
 
 class FrameConnection(asyncio.BufferedProtocol):
@@ -76,9 +78,14 @@ class FrameConnection(asyncio.BufferedProtocol):
         self._transport.writelines(buffers)
 
     def close(self) -> None:
-        """Close at once; `on_lost` is called."""
+        """Close when what was written has been sent; then `on_lost` is called."""
         if self._transport is not None:
             self._transport.close()
+
+    def abort(self) -> None:
+        """Close at once: a peer that answers no more may take nothing more, either."""
+        if self._transport is not None:
+            self._transport.abort()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Take the transport: small requests must not wait for Nagle."""
@@ -87,6 +94,10 @@ class FrameConnection(asyncio.BufferedProtocol):
         raw = transport.get_extra_info("socket")
         if raw is not None and raw.family in {socket.AF_INET, socket.AF_INET6}:
             raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            raw.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+            for name, value in KEEPALIVE:
+                if hasattr(socket, name):  # not every system has them all
+                    raw.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
 
     def pause_writing(self) -> None:
         """The transport holds more than it should."""
@@ -115,4 +126,4 @@ class FrameConnection(asyncio.BufferedProtocol):
                 self._on_frame(frame)
         except WireError as problem:
             self._reason = problem
-            self.close()
+            self.abort()

@@ -60,21 +60,21 @@ class Link:
 
     async def _partitions(self, options: ReadOptions) -> list[Partition]:
         if options.assign is not None:
-            await self.cluster.refresh(options.assign)
+            await self.cluster.refresh(options.assign, led=())
             assigned = {
                 (topic, one) for topic, numbers in options.assign.items() for one in numbers
             }
             for topic, number in sorted(assigned):
-                if number not in self.cluster.topics[topic].leaders:
+                if number not in self.cluster.topics[topic].epochs:
                     raise OptionError(f"option 'assign' names {topic}-{number}, which is not there")
             return sorted(assigned)
         topics = list(options.topics)
         if options.pattern is not None:
             names = await self.cluster.names()
             topics = [name for name in names if re.fullmatch(options.pattern, name)]
-        await self.cluster.refresh(topics)
+        await self.cluster.refresh(topics, led=())
         return sorted(
-            (topic, number) for topic in topics for number in self.cluster.topics[topic].leaders
+            (topic, number) for topic in topics for number in self.cluster.topics[topic].epochs
         )
 
     def ids(self, partitions: Iterable[Partition]) -> Ids:

@@ -8,16 +8,17 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
 from trilogue.client.errors import ClientError, ConnectionLost
 from trilogue.client.kafka.connection import KafkaConnection
-from trilogue.client.kafka.errors import ClosedError, KafkaError, refuse
+from trilogue.client.kafka.errors import ClosedError, KafkaError
 from trilogue.client.kafka.shapes import Node
 from trilogue.client.pool import Address, SharedPool, address
-from trilogue.client.retry import pauses
+from trilogue.client.retry import Backoff, pauses
 from trilogue.wire.kafka.errors import ErrorCode
 from trilogue.wire.kafka.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 
@@ -35,13 +36,18 @@ def addresses(servers: str) -> list[Address]:
 
 @dataclass(slots=True)
 class TopicView:
-    """What metadata says of a topic: its id, the leader of each partition, and its epoch."""
+    """What metadata says of a topic: its id, its partitions, their leaders and epochs."""
 
     topic_id: bytes
     leaders: dict[int, int] = field(default_factory=dict)
+    """The nodes that serve partitions: those without one now, or that are in doubt, are missing."""
     epochs: dict[int, int] = field(default_factory=dict)
-    is_doubted: bool = False
-    """Whether somebody found it to be wrong; it is asked for again before it is used again."""
+    """Of every partition that there is."""
+
+    @property
+    def count(self) -> int:
+        """How many partitions there are."""
+        return len(self.epochs)
 
 
 class KafkaCluster:
@@ -56,6 +62,7 @@ class KafkaCluster:
         self._pool: SharedPool[tuple[Address, str], KafkaConnection] = SharedPool(
             self._open, ClosedError
         )
+        self._backoff = Backoff(time.monotonic)
         self._last: Address | None = None
         self._asking: dict[tuple[str, ...], asyncio.Task[None]] = {}
         self.nodes: dict[int, Node] = {}
@@ -66,8 +73,15 @@ class KafkaCluster:
     # Connections.
 
     async def _open(self, key: tuple[Address, str]) -> KafkaConnection:
+        where, _ = key
+        await asyncio.sleep(self._backoff.left_s(where))
         made = KafkaConnection(self._client_id, self.timeout_s)
-        await made.open(*key[0])
+        try:
+            await made.open(*where)
+        except ClientError:
+            self._backoff.failed(where)
+            raise
+        self._backoff.worked(where)
         return made
 
     async def connect(self, where: Address, lane: str = "") -> KafkaConnection:
@@ -101,7 +115,8 @@ class KafkaCluster:
                 return known
         problem: ClientError = ConnectionLost("no bootstrap address given")
         known_nodes = [(node.host, node.port) for node in self.nodes.values()]
-        for where in dict.fromkeys([*self._bootstrap, *known_nodes]):
+        tried = dict.fromkeys([*self._bootstrap, *known_nodes])
+        for where in sorted(tried, key=self._backoff.left_s):  # first who did not just fail
             try:
                 return await self.connect(where)
             except ClosedError:
@@ -121,19 +136,25 @@ class KafkaCluster:
     # Metadata.
 
     async def refresh(
-        self, topics: Iterable[str], *, create: bool = False, is_new: bool = False
+        self,
+        topics: Iterable[str],
+        *,
+        create: bool = False,
+        is_new: bool = False,
+        led: Iterable[tuple[str, int]] | None = None,
     ) -> None:
-        """Ask for metadata of these topics until every one has all its leaders.
+        """Ask for metadata of these topics until all their partitions have leaders.
 
-        One that `is_new` was made a moment ago: not every node need know of it yet.
+        With `led`, only these partitions need one: what else has none holds nobody up. A topic that
+        `is_new` was made a moment ago: not every node need know of it yet.
         """
         wanted = list(topics)
+        needed = None if led is None else list(led)
         trouble: ClientError | None = None
         unknown_s = CREATION_S if create or is_new else 0.0
         for pause in pauses(total_s=self.timeout_s):
             try:
-                answer = await self.ask(wanted, create=create)
-                self._learn(answer)
+                self._learn(await self.ask(wanted, create=create), needed)
             except ConnectionLost as lost:
                 trouble = lost
             except KafkaError as refused:
@@ -163,7 +184,7 @@ class KafkaCluster:
 
     async def learn_nodes(self) -> None:
         """Ask who the nodes are, and nothing else."""
-        self._learn(await self.ask([]))
+        await self.ask([])
 
     async def ask(
         self, topics: Iterable[str] | None, *, create: bool = False, operations: bool = False
@@ -188,23 +209,30 @@ class KafkaCluster:
         self.cluster_id = answer.cluster_id
         return answer
 
-    def _learn(self, answer: MetadataResponse) -> None:
+    def _learn(self, answer: MetadataResponse, needed: list[tuple[str, int]] | None) -> None:
+        """Keep what is known; then KafkaError where something that is needed is not."""
+        trouble: KafkaError | None = None
         for topic in answer.topics:
             name = topic.name or ""
-            refuse(topic.error_code, f"topic {name}")
-            view = TopicView(bytes(topic.topic_id))
+            if topic.error_code:
+                trouble = trouble or KafkaError(topic.error_code, f"topic {name}")
+                continue
+            view = self.topics[name] = TopicView(bytes(topic.topic_id))
             for partition in topic.partitions:
                 number = partition.partition_index
-                if partition.leader_id < 0:
-                    refuse(ErrorCode.LEADER_NOT_AVAILABLE, f"{name}-{number}")
-                view.leaders[number] = partition.leader_id
                 view.epochs[number] = partition.leader_epoch
-            self.topics[name] = view
+                if partition.leader_id >= 0:
+                    view.leaders[number] = partition.leader_id
+                elif needed is None or (name, number) in needed:
+                    missing = KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, f"{name}-{number}")
+                    trouble = trouble or missing
+        if trouble is not None:
+            raise trouble
 
     async def partitions(self, topic: str, *, create: bool = False) -> list[int]:
         """The partition numbers of a topic, ascending, freshly asked for."""
-        await self.refresh([topic], create=create)
-        return sorted(self.topics[topic].leaders)
+        await self.refresh([topic], create=create, led=())
+        return sorted(self.topics[topic].epochs)
 
     async def view(self, topic: str, *, create: bool = False) -> TopicView:
         """What is known of a topic; asked for once if it is not known, whoever wants it."""
@@ -212,7 +240,8 @@ class KafkaCluster:
         if known is None:
             asked = self._asking.get((topic,))
             if asked is None:
-                asked = asyncio.get_running_loop().create_task(self.refresh([topic], create=create))
+                work = self.refresh([topic], create=create, led=())
+                asked = asyncio.get_running_loop().create_task(work)
                 self._asking[topic,] = asked
                 asked.add_done_callback(lambda task: self._asked((topic,), task))
             await asyncio.shield(asked)
@@ -226,10 +255,9 @@ class KafkaCluster:
 
     async def leader(self, topic: str, partition: int, lane: str = "") -> KafkaConnection:
         """A connection to the node that serves this partition."""
-        view = self.topics.get(topic)
-        if view is None or view.is_doubted or partition not in view.leaders:
-            await self.refresh([topic])
-        node = self.topics[topic].leaders.get(partition)
+        if self.known_leader(topic, partition) is None:
+            await self.refresh([topic], led=[(topic, partition)])
+        node = self.known_leader(topic, partition)
         if node is None:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{topic}-{partition}")
         return await self.node(node, lane)
@@ -237,13 +265,20 @@ class KafkaCluster:
     def known_leader(self, topic: str, partition: int) -> int | None:
         """The node that serves a partition, as far as that is known and not in doubt."""
         view = self.topics.get(topic)
-        return None if view is None or view.is_doubted else view.leaders.get(partition)
+        return None if view is None else view.leaders.get(partition)
 
-    def doubt(self, topic: str) -> None:
-        """What is known of a topic was wrong: its leaders moved, or it was made again."""
+    def doubt(self, topic: str, partition: int | None = None) -> None:
+        """The leader of a partition moved, or its topic was made again: ask before it is used.
+
+        Without a partition: those of all of them.
+        """
         view = self.topics.get(topic)
-        if view is not None:
-            view.is_doubted = True
+        if view is None:
+            return
+        if partition is None:
+            view.leaders.clear()
+        else:
+            view.leaders.pop(partition, None)
 
     def forget(self, topic: str) -> None:
         """Drop what is known of a topic."""
@@ -254,9 +289,9 @@ class KafkaCluster:
     ) -> Mapping[KafkaConnection, list[tuple[str, int]]]:
         """Group partitions by the connection to their leader."""
         wanted = list(partitions)
-        unknown = {one[0] for one in wanted if self.known_leader(*one) is None}
+        unknown = [one for one in wanted if self.known_leader(*one) is None]
         if unknown:
-            await self.refresh(sorted(unknown))
+            await self.refresh(sorted({topic for topic, _ in unknown}), led=unknown)
         grouped: dict[KafkaConnection, list[tuple[str, int]]] = {}
         for topic, partition in wanted:
             connection = await self.leader(topic, partition, lane)

@@ -24,6 +24,8 @@ from trilogue.wire.kafka.schema import table
 log = logging.getLogger("trilogue.client.kafka")
 API_VERSIONS_KEY = 18
 TRIED_FIRST = 3
+CONNECT_S = 10.0
+"""How long a server may take to be there; who has other servers asks them then."""
 
 
 class _Waiting(NamedTuple):
@@ -42,9 +44,12 @@ class KafkaConnection:
     that cannot be read. A request's time begins when there is no other before it.
     """
 
-    def __init__(self, client_id: str, timeout_s: float = 30.0) -> None:
+    def __init__(
+        self, client_id: str, timeout_s: float = 30.0, connect_timeout_s: float = CONNECT_S
+    ) -> None:
         self._client_id = client_id
         self._timeout_s = timeout_s
+        self._connect_timeout_s = min(timeout_s, connect_timeout_s)
         self._frames = FrameConnection(self._on_frame, self._on_lost)
         self._waiting: deque[_Waiting] = deque()
         self._correlation_id = 0
@@ -66,11 +71,16 @@ class KafkaConnection:
 
     async def drained(self) -> None:
         """Wait until the server has read most of what was written, or the connection is lost."""
-        await self._frames.drained()
+        try:
+            async with asyncio.timeout(self._timeout_s):
+                await self._frames.drained()
+        except TimeoutError:
+            self._reason = ConnectionLost("the server reads nothing")
+            self._frames.abort()
 
     async def open(self, host: str, port: int) -> None:
         """Connect and learn which versions the server speaks (KIP-511: retry in v0 on error 35)."""
-        await self._frames.open(host, port, self._timeout_s)
+        await self._frames.open(host, port, self._connect_timeout_s)
         asked = ApiVersionsRequest(client_software_name="trilogue", client_software_version="0.1")
         try:
             answer: ApiVersionsResponse = await self.start(API_VERSIONS_KEY, TRIED_FIRST, asked)
@@ -142,7 +152,7 @@ class KafkaConnection:
         deadline = max(oldest.sent_at, self._heard_at) + oldest.timeout_s
         if deadline <= loop.time():
             self._reason = ConnectionLost(f"no answer to API {oldest.key} in time")
-            self._frames.close()
+            self._frames.abort()
         else:
             self._watch = loop.call_at(deadline, self._look)
 
@@ -175,7 +185,7 @@ class KafkaConnection:
             )
             log.warning("kafka.bad-answer api=%d version=%d problem=%s", *waiting[1:3], problem)
             _fail(waiting.answer, self._reason)
-            self._frames.close()
+            self._frames.abort()
             return
         if not waiting.answer.done():  # its owner may have given up
             waiting.answer.set_result(answer)

@@ -141,9 +141,9 @@ class Consumer(Closing):
             raise ClientError("the group says what is read")
         wanted = {Partition(*one) for one in partitions}
         for topic in sorted({one.topic for one in wanted}):
-            leaders = (await self._cluster.view(topic, create=self.options.create_topics)).leaders
+            there = (await self._cluster.view(topic, create=self.options.create_topics)).epochs
             for number in (one.number for one in wanted if one.topic == topic):
-                if number not in leaders:
+                if number not in there:
                     raise KafkaError(3, f"{topic}-{number}")
         for one in self.assignment - wanted:
             self._drop(one)

@@ -17,6 +17,7 @@ from trilogue.client.kafka.connection import KafkaConnection
 from trilogue.client.kafka.errors import KafkaError, OffsetOutOfRange
 from trilogue.client.kafka.fetch_session import FINAL, FULL, NO_SESSION, Asked, FetchSession, Name
 from trilogue.client.kafka.held import NO_OFFSET, Held
+from trilogue.client.kafka.leaders import Leaders
 from trilogue.client.kafka.message import Fetched
 from trilogue.client.kafka.options import ConsumerOptions
 from trilogue.client.kafka.shapes import Partition
@@ -73,13 +74,16 @@ class Fetcher:
         """How many nodes have nothing to be asked for now."""
         self._changed: dict[int, asyncio.Event] = {}
         self._sessions: dict[int, FetchSession] = {}
-        self._learning: set[str] = set()
+        self._leaders = Leaders(
+            cluster, tasks, create=options.create_topics, pause_s=options.retry_pause_s,
+            needed=self._needed, learnt=self.changed, failed=self._not_told,
+        )  # fmt: skip
         self._timer: asyncio.TimerHandle | None = None
 
     def changed(self) -> None:
         """There is something else to fetch, or room for more."""
         for held in self.held.values():
-            leader = self._leader(held.partition)
+            leader = self._leaders.of(*held.partition)
             if leader is not None and leader not in self._changed:
                 self._changed[leader] = asyncio.Event()
                 self._sessions[leader] = FetchSession()
@@ -87,30 +91,12 @@ class Fetcher:
         for event in self._changed.values():
             event.set()
 
-    def _leader(self, partition: Partition) -> int | None:
-        topic, number = partition
-        leader = self._cluster.known_leader(topic, number)
-        if leader is None and topic not in self._learning:
-            self._learning.add(topic)
-            self._tasks.spawn(self._learn(topic))
-        return leader
+    def _needed(self, topic: str) -> list[int]:
+        return [one.number for one in self.held if one.topic == topic]
 
-    async def _learn(self, topic: str) -> None:
-        try:
-            await self._cluster.refresh([topic], create=self._options.create_topics)
-        except KafkaError as problem:
-            if problem.error not in MOVED:
-                self._failed(problem)
-            await asyncio.sleep(self._options.retry_pause_s)
-        except ConnectionLost:
-            await asyncio.sleep(self._options.retry_pause_s)
-        else:
-            held = [one.number for one in self.held if one.topic == topic]
-            if any(self._cluster.known_leader(topic, one) is None for one in held):
-                await asyncio.sleep(self._options.retry_pause_s)
-        finally:
-            self._learning.discard(topic)
-        self.changed()
+    def _not_told(self, _topic: str, problem: KafkaError) -> None:
+        if problem.error not in MOVED:
+            self._failed(problem)
 
     async def _run(self, node: int) -> None:
         """Fetch from a node, one request after the other."""
@@ -131,7 +117,7 @@ class Fetcher:
             except ConnectionLost:
                 session.begin_anew()
                 for held in wanted.values():
-                    self._cluster.doubt(held.partition.topic)
+                    self._cluster.doubt(*held.partition)
                 await asyncio.sleep(self._options.retry_pause_s)
                 self.changed()
             except ClientError as problem:
@@ -153,7 +139,7 @@ class Fetcher:
                 held.fetch_at == NO_OFFSET
                 or held.is_paused
                 or held.buffered_bytes >= options.max_partition_bytes
-                or self._leader(held.partition) != node
+                or self._leaders.of(*held.partition) != node
             ):
                 continue
             if held.not_before > now:
@@ -266,7 +252,7 @@ class Fetcher:
                 held.find(self._options.reset_to)
                 self._lost()
         elif problem.error in MOVED:
-            self._cluster.doubt(topic)
+            self._cluster.doubt(topic, number)
         else:
             self._failed(problem)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
@@ -59,8 +60,6 @@ class Locating:
                 await self._group_positions([held for held in missing if held.reset_to is None])
                 await self._ask([held for held in missing if held.position == NO_OFFSET])
             except ConnectionLost:
-                for held in missing:
-                    self._cluster.doubt(held.partition.topic)
                 await self._later()
             except KafkaError as problem:
                 if not problem.retriable:
@@ -99,20 +98,46 @@ class Locating:
                 raise NoPosition(f"nobody knows where to begin in {topic}-{number}")
 
     async def _ask(self, missing: list[Held]) -> None:
-        """The offsets of times, the first and the last."""
-        wanted = {held.partition: held.reset_to for held in missing if held.reset_to is not None}
+        """The offsets of times, the first and the last; each node is asked for its own."""
+        cluster = self._cluster
+        trouble: KafkaError | None = None
+        unknown = {one.partition.topic for one in missing if self._leader(one) is None}
+        if unknown:
+            try:
+                await cluster.refresh(sorted(unknown), led=())
+            except KafkaError as problem:  # of one topic, perhaps: others have their places
+                trouble = problem
+        by_node: dict[int | None, list[Held]] = {}
+        for held in missing:
+            by_node.setdefault(self._leader(held), []).append(held)
+        troubles = await asyncio.gather(*(self._ask_node(*one) for one in by_node.items()))
+        if trouble is not None:
+            raise trouble
+        for refused in troubles:
+            if refused is not None and refused.error not in MOVED:
+                raise refused
+        if any(troubles):
+            await asyncio.sleep(self._options.retry_pause_s)
+
+    def _leader(self, held: Held) -> int | None:
+        return self._cluster.known_leader(*held.partition)
+
+    async def _ask_node(self, node: int | None, missing: list[Held]) -> KafkaError | None:
+        """Find the places in partitions that a node leads; why there is none in some of them."""
+        times = {held.partition: held.reset_to for held in missing if held.reset_to is not None}
         found: dict[Partition, OffsetAt | KafkaError] = {}
-        for connection, some in (await self._cluster.by_leader(wanted)).items():
-            times = {Partition(*one): wanted[Partition(*one)] for one in some}
-            timeout_ms = int(self._cluster.timeout_s * 1000)
-            found |= await ask_offsets(connection, times, self._options.isolation, timeout_ms)
+        if node is not None:
+            with contextlib.suppress(ConnectionLost):
+                connection = await self._cluster.node(node)
+                timeout_ms = int(self._cluster.timeout_s * 1000)
+                found = await ask_offsets(connection, times, self._options.isolation, timeout_ms)
         refused: KafkaError | None = None
         for held in missing:
             outcome = found.get(held.partition)
-            if held.position != NO_OFFSET or held.reset_to != wanted.get(held.partition):
+            if held.position != NO_OFFSET or held.reset_to != times.get(held.partition):
                 continue
             if outcome is None or isinstance(outcome, KafkaError):
-                self._cluster.doubt(held.partition.topic)
+                self._cluster.doubt(*held.partition)
                 self._wanted.set()
                 if refused is None or refused.error in MOVED:
                     refused = outcome or KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, "offsets")
@@ -122,7 +147,5 @@ class Locating:
             else:
                 held.go_to(outcome.offset)
                 held.epoch = outcome.leader_epoch
-        if refused is not None:  # when all others have their places
-            if refused.error not in MOVED:
-                raise refused
-            await asyncio.sleep(self._options.retry_pause_s)
+        self._found()
+        return refused

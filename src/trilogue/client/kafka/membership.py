@@ -156,7 +156,7 @@ class ClassicMember(GroupMember):
                     for one in options.assignors
                 ],
             ),
-            options.max_poll_s + options.session_timeout_s + SLACK_S,
+            options.max_poll_s + SLACK_S,
         )
         if answer.error_code == ErrorCode.MEMBER_ID_REQUIRED:
             self.member_id = answer.member_id

@@ -124,7 +124,7 @@ class Producer(Closing):
         if not accumulator.room.take(size):
             await self._wait_for_room(size)
         try:
-            number = self._choose(topic, len(view.leaders), key, size, partition)
+            number = self._choose(topic, view.count, key, size, partition)
             queue = accumulator.queue(topic, number)
             now_ms = int(self._clock() * 1000) if timestamp_ms is None else timestamp_ms
             draft = Draft(key, value, packed, now_ms, size)
@@ -182,7 +182,7 @@ class Producer(Closing):
 
     async def partitions(self, topic: str) -> int:
         """How many partitions a topic has."""
-        return len((await self._known(topic)).leaders)
+        return (await self._known(topic)).count
 
     async def flush(self) -> None:
         """Send what waits, and wait until the fate of everything submitted so far is known."""
@@ -223,7 +223,7 @@ class Producer(Closing):
         topics = {topic for topic, _ in self._accumulator.queues}
         for topic in sorted(topics)[:FRESH_AT_MOST]:
             with suppress(ClientError):
-                await self._cluster.refresh([topic])
+                await self._cluster.refresh([topic], led=())
 
 
 def _octets(value: Octets) -> bytes | None:

@@ -26,6 +26,7 @@ from trilogue.client.kafka.batch import NOBODY, UNKNOWN_OFFSET, Batch, Identity
 from trilogue.client.kafka.cluster import KafkaCluster
 from trilogue.client.kafka.connection import KafkaConnection
 from trilogue.client.kafka.errors import KafkaError, TimedOut, refuse
+from trilogue.client.kafka.leaders import Leaders
 from trilogue.client.kafka.options import Acks, Compression, ProducerOptions
 from trilogue.client.tasks import Tasks
 from trilogue.wire.errors import WireError
@@ -97,7 +98,10 @@ class Sender:
         self._ready: dict[Queue, None] = {}
         self._paused: dict[Queue, float] = {}
         self._nodes: dict[int, NodeState] = {}
-        self._learning: set[str] = set()
+        self._leaders = Leaders(
+            cluster, self.tasks, create=options.create_topics, pause_s=options.retry_pause_s,
+            needed=self._waiting, learnt=self.wake, failed=self._not_told,
+        )  # fmt: skip
         self._is_asking = False
         self._is_woken = False
         self._timer: asyncio.TimerHandle | None = None
@@ -174,7 +178,7 @@ class Sender:
             elif queue.has_used_up(self.identity):
                 used_up = True
             else:
-                leader = self._leader(queue)
+                leader = self._leaders.of(queue.topic, queue.partition)
                 if leader is not None:
                     by_node.setdefault(leader, []).append(queue)
         if used_up:  # nobody goes on as nobody
@@ -188,29 +192,9 @@ class Sender:
                 sent = self._send(number, connection, queues) or sent
         return sent
 
-    def _leader(self, queue: Queue) -> int | None:
-        leader = self._cluster.known_leader(queue.topic, queue.partition)
-        if leader is None and queue.topic not in self._learning:
-            self._learning.add(queue.topic)
-            self.tasks.spawn(self._learn(queue.topic))
-        return leader
-
-    async def _learn(self, topic: str) -> None:
-        """Find out who leads the partitions of a topic."""
-        try:
-            await self._cluster.refresh([topic], create=self._options.create_topics)
-        except KafkaError as problem:
-            if problem.error in FOR_GOOD:
-                self._fail_all(problem, topic)
-            await asyncio.sleep(self._options.retry_pause_s)
-        except ClientError:
-            await asyncio.sleep(self._options.retry_pause_s)
-        else:
-            if any(self._cluster.known_leader(topic, one) is None for one in self._waiting(topic)):
-                await asyncio.sleep(self._options.retry_pause_s)
-        finally:
-            self._learning.discard(topic)
-        self.wake()
+    def _not_told(self, topic: str, problem: KafkaError) -> None:
+        if problem.error in FOR_GOOD:
+            self._fail_all(problem, topic)
 
     def _waiting(self, topic: str) -> list[int]:
         """The partitions of a topic that something waits for."""
@@ -240,7 +224,7 @@ class Sender:
         except ClientError:
             node.not_before = self._loop.time() + self._options.retry_pause_s
             for queue in self._ready:  # perhaps somebody else leads them by now
-                self._cluster.doubt(queue.topic)
+                self._cluster.doubt(queue.topic, queue.partition)
         finally:
             node.is_connecting = False
         self.wake()
@@ -348,7 +332,7 @@ class Sender:
     def _lost(self, sent: list[tuple[Queue, Batch]], problem: BaseException) -> None:
         """The connection broke: whether it is stored is not known."""
         for queue, batch in sent:
-            self._cluster.doubt(queue.topic)
+            self._cluster.doubt(queue.topic, queue.partition)
             self._again(queue, batch, problem)
         self.wake()
 
@@ -373,7 +357,7 @@ class Sender:
             self._again(queue, batch, problem)
         elif problem.retriable:
             if error in MOVED:
-                self._cluster.doubt(queue.topic)
+                self._cluster.doubt(queue.topic, queue.partition)
             self._again(queue, batch, problem)
         else:
             self._fail(queue, batch, problem)

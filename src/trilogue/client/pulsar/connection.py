@@ -215,7 +215,7 @@ class PulsarConnection:
     def _tick(self) -> None:
         """Probe the broker; a probe that nothing came after ends the connection (seed 000)."""
         if not self._heard:
-            self.close()
+            self._frames.abort()
             return
         self._heard = False
         if self.speaks(BaseCommand.PING):

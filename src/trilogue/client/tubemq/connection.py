@@ -186,7 +186,7 @@ class TubeConnection:
                 ),
             )
         if last_asked > self._heard_at:
-            self._frames.close()
+            self._frames.abort()
 
     def _look_if_idle(self) -> None:
         """Close when nothing was asked for `idle_s` (seed 002: idle connections are reclaimed)."""

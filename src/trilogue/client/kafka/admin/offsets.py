@@ -89,8 +89,8 @@ class Offsets(Asking):
         return await self._each(partitions, attempt, moved=self._moved)
 
     def _moved(self, left: list[Partition]) -> None:
-        for topic, _ in left:
-            self._cluster.doubt(topic)
+        for one in left:
+            self._cluster.doubt(*one)
 
 
 async def unknown_partitions(
@@ -100,12 +100,12 @@ async def unknown_partitions(
     found: dict[Partition, KafkaError] = {}
     for topic, numbers in by_topic(partitions).items():
         try:
-            leaders = (await cluster.view(topic)).leaders
+            there = (await cluster.view(topic)).epochs
         except KafkaError as problem:
             found |= {Partition(topic, number): problem for number in numbers}
             continue
         for number in numbers:
-            if number not in leaders:
+            if number not in there:
                 found[Partition(topic, number)] = KafkaError(
                     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{topic}-{number}"
                 )

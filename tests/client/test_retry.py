@@ -1,0 +1,44 @@
+"""How long a client waits before it tries again."""
+
+from __future__ import annotations
+
+import random
+
+from trilogue.client.retry import Backoff
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def test_who_fails_again_and_again_is_left_alone_for_longer_and_longer():
+    clock = Clock()
+    backoff = Backoff(clock, 0.05, 1.0, random.Random(1))
+    assert backoff.left_s("a") == 0.0
+    waits = []
+    for _ in range(8):
+        backoff.failed("a")
+        waits.append(backoff.left_s("a"))
+        clock.now += waits[-1]
+        assert backoff.left_s("a") == 0.0
+
+    assert 0.04 <= waits[0] <= 0.06
+    assert waits[:5] == sorted(waits[:5])
+    assert 0.8 <= waits[-1] <= 1.2
+    assert len(set(waits)) == len(waits)  # jitter: those who lost the same server spread out
+
+
+def test_who_worked_once_is_as_new_and_others_are_not_concerned():
+    clock = Clock()
+    backoff = Backoff(clock, 0.05, 1.0, random.Random(1))
+    for _ in range(8):
+        backoff.failed("a")
+    assert backoff.left_s("b") == 0.0
+    backoff.worked("a")
+    assert backoff.left_s("a") == 0.0
+    backoff.failed("a")
+    assert backoff.left_s("a") <= 0.06
