@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
+import time
+from collections.abc import Callable
+
 import pytest
-from tests.conformance.clients import EVERYONE, Client, Record, each
+from aiokafka import AIOKafkaProducer
+from confluent_kafka import Producer
+from kafka import KafkaProducer
+from tests.brokers import Broker
+from tests.conformance.clients import DEADLINE, EVERYONE, Client, Record, each
 from tests.conformance.clients.administrators import (
     CONFLUENT,
     KAFKA_PYTHON,
     Administrator,
     able,
 )
+from tests.conformance.clients.driven import Driven
+from tests.conformance.clients.kafka_programs import PROGRAMS
 from tests.conformance.families import refusal
 
 
@@ -49,3 +59,71 @@ def test_a_transaction_that_nobody_began_is_not_there(
 
     names = ("transactionalidnotfound", "coordinatornotavailable")
     assert any(name in told for name in names), told
+
+
+def of_librdkafka(address: str, topic: str) -> None:
+    producer = Producer({"bootstrap.servers": address, "transactional.id": topic, "log_level": 2})
+    producer.init_transactions(DEADLINE)
+    producer.begin_transaction()
+    producer.produce(topic, b"v")
+    producer.commit_transaction(DEADLINE)
+
+
+def of_kafka_python(address: str, topic: str) -> None:
+    producer = KafkaProducer(bootstrap_servers=address, transactional_id=topic)
+    try:
+        producer.init_transactions()
+        producer.begin_transaction()
+        producer.send(topic, b"v")
+        producer.commit_transaction()
+    finally:
+        producer.close(DEADLINE)
+
+
+def of_aiokafka(address: str, topic: str) -> None:
+    async def write() -> None:
+        producer = AIOKafkaProducer(bootstrap_servers=address, transactional_id=topic)
+        try:
+            await producer.start()
+            async with producer.transaction():
+                await producer.send_and_wait(topic, b"v")
+        finally:
+            await producer.stop()
+
+    asyncio.run(asyncio.wait_for(write(), DEADLINE))
+
+
+def of_program(program: Driven) -> Callable[[str, str], None]:
+    def write(address: str, topic: str) -> None:
+        program.write(address, topic, [Record(b"k", b"v")], idempotent=True, transaction=topic)
+
+    return write
+
+
+WRITERS = [
+    *(
+        pytest.param(one, id=one.__name__[3:])
+        for one in (of_librdkafka, of_kafka_python, of_aiokafka)
+    ),
+    *(
+        pytest.param(of_program(one), id=one.name, marks=[pytest.mark.java] * ("java" in one.name))
+        for one in PROGRAMS
+    ),
+]
+
+
+@pytest.mark.parametrize("write", WRITERS)
+def test_who_wants_transactions_is_told_at_once_that_there_are_none(
+    broker: Broker, topic: str, write: Callable[[str, str], None]
+):
+    """And does not try for ever: 53 is final for every client. A real one has them."""
+    CONFLUENT.create(broker.address, topic, 1)
+    if broker.name != "trilogue":
+        write(broker.address, topic)
+        return
+
+    began = time.monotonic()
+    told = refusal(lambda: write(broker.address, topic))
+
+    assert "transactionalidauthorization" in told
+    assert time.monotonic() - began < DEADLINE / 2

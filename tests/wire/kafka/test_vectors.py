@@ -81,6 +81,19 @@ def test_vectors_cover_every_message():
     assert {path.stem.split("-")[0] for path in VECTORS} == CLASSES.keys() - missing
 
 
+def test_vectors_cover_what_was_said_before_there_were_batches():
+    """Message sets: Produce v0 to v2 and Fetch v0 to v3, by clients that knew no better."""
+    recorded = {tuple(path.stem.split("-")[:2]) for path in VECTORS}
+    old = [("Produce", 3), ("Fetch", 4)]
+
+    assert recorded >= {
+        (f"{name}{kind}", f"v{version}")
+        for name, first in old
+        for kind in ("Request", "Response")
+        for version in range(first)
+    }
+
+
 @pytest.mark.parametrize("path", VECTORS, ids=lambda path: path.stem)
 def test_a_recorded_frame_is_read_as_it_was_meant(path: Path):
     vector = load(path)
