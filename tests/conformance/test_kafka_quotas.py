@@ -26,7 +26,7 @@ from tests.conformance.clients.confluent import Confluent
 from tests.conformance.clients.java import Java
 from tests.conformance.raw import batch_of
 from tools.servers.java import ROOT
-from tools.servers.probe import call, receive
+from tools.servers.probe import call, own_time, receive
 
 ALTER_CLIENT_QUOTAS = 49
 EVERY_JAVA = pytest.mark.parametrize("java", JAVA, ids=lambda java: java.name)
@@ -216,7 +216,8 @@ def test_a_consumer_gets_no_more_than_its_quota(broker: Broker, address: str, ma
 class OneInFlight:
     """A client that waits for each answer: its rate is how soon the server gets to it."""
 
-    def __init__(self, address: str, topic: str) -> None:
+    def __init__(self, address: str, topic: str, pid: int) -> None:
+        self.pid = pid
         host, port = address.rsplit(":", 1)
         self.connection = socket.create_connection((host, int(port)), DEADLINE)
         self.connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -227,18 +228,18 @@ class OneInFlight:
         self.frame = struct.pack(">i", len(frame)) + frame
 
     def rate(self, seconds: float) -> float:
-        """Answers a second: the median of tenths of a second."""
-        counts: list[int] = []
+        """Answers a second of the time that the machine gave it and the server; the median of tenths."""
+        rates: list[float] = []
         ends = time.monotonic() + seconds
         while time.monotonic() < ends:
-            count, until = 0, time.monotonic() + 0.1
+            count, began, until = 0, own_time(self.pid), time.monotonic() + 0.1
             while time.monotonic() < until:
                 self.connection.sendall(self.frame)
                 (size,) = struct.unpack(">i", receive(self.connection, 4))
                 receive(self.connection, size)
                 count += 1
-            counts.append(count)
-        return 10 * statistics.median(counts)
+            rates.append(count / (own_time(self.pid) - began))
+        return statistics.median(rates)
 
 
 @contextmanager
@@ -263,15 +264,15 @@ def greedy(address: str, topic: str, client_id: str, seconds: float) -> Iterator
 def test_a_greedy_client_waits_and_others_keep_their_rate(broker: Broker, address: str, made: str):
     """checks.md 47: told to wait, not cut, and the others keep four fifths of their rate."""
     set_quota(address, "client-id", made, "producer_byte_rate", 1_000_000)
-    modest = OneInFlight(address, made)
+    modest = OneInFlight(address, made, broker.pid)
     modest.rate(0.5)
 
-    for attempt in range(3):  # other work on the machine counts too
+    for attempt in range(6):  # what else the machine writes to its disk counts too
         alone = modest.rate(1.5)
         with greedy(address, made, made, 3.5) as told:
             time.sleep(1.0)  # its burst
             beside = modest.rate(1.5)
-        if beside >= 0.8 * alone or attempt == 2:
+        if beside >= 0.8 * alone or attempt == 5:
             break
 
     assert beside >= 0.8 * alone

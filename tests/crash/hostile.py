@@ -9,6 +9,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Self
 
+from tools.servers.probe import own_time
+
 GROWTH_MAX = 200 << 20
 ANSWER_WITHIN_S = 1.0
 
@@ -25,19 +27,10 @@ def dial(address: str) -> socket.socket:
     return socket.create_connection((host, int(port)), timeout=10)
 
 
-def made_to_wait(task: str) -> float:
-    """Seconds for which a thread would have run but for others on its core; 0 where none tells."""
-    try:
-        return int(Path(f"/proc/{task}/schedstat").read_text().split()[1]) / 1e9
-    except FileNotFoundError:  # the process ended, or a kernel without
-        return 0.0
-
-
 class Healthy(threading.Thread):
     """A client that asks for one thing after the other and notes how long each answer took.
 
-    For what else the machine does meanwhile neither is to blame: the time does not count in which
-    the server's loop, or this thread, was ready to run and another process had the core.
+    For what else the machine does meanwhile neither is to blame: see `own_time`.
     """
 
     def __init__(self, pid: int, ask: Callable[[], object], close: Callable[[], None]) -> None:
@@ -49,14 +42,10 @@ class Healthy(threading.Thread):
 
     def run(self) -> None:
         while not self.stopping.wait(0.01):
-            began = self.own_time()
+            began = own_time(self.pid)
             self.ask()
-            self.slowest = max(self.slowest, self.own_time() - began)
+            self.slowest = max(self.slowest, own_time(self.pid) - began)
             self.sent += 1
-
-    def own_time(self) -> float:
-        waits = made_to_wait(str(self.pid)) + made_to_wait("thread-self")
-        return time.monotonic() - waits
 
     def wait_for(self, more: int, seconds: float = 60.0) -> None:
         """Until it was answered so many times more."""

@@ -62,6 +62,20 @@ def process_state(pid: int) -> str:
     return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
 
 
+def own_time(pid: int) -> float:
+    """A monotonic clock that stands while the process's first thread, or the one that asks, was
+    ready to run and another process had the core: what lies between the two is theirs."""
+    return time.monotonic() - made_to_wait(str(pid)) - made_to_wait("thread-self")
+
+
+def made_to_wait(task: str) -> float:
+    """Seconds for which a thread would have run but for others on its core; 0 where none tells."""
+    try:
+        return int(Path(f"/proc/{task}/schedstat").read_text().split()[1]) / 1e9
+    except OSError:  # the process ended, or a kernel without
+        return 0.0
+
+
 def free_port() -> int:
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
