@@ -228,7 +228,7 @@ class OneInFlight:
         self.frame = struct.pack(">i", len(frame)) + frame
 
     def rate(self, seconds: float) -> float:
-        """Answers a second of the time that the machine gave it and the server; the median of tenths."""
+        """Answers a second, what the machine gave to others taken off; the median of tenths."""
         rates: list[float] = []
         ends = time.monotonic() + seconds
         while time.monotonic() < ends:
