@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import re
 import shutil
 import subprocess
@@ -31,19 +30,21 @@ from pathlib import Path
 from tests.server import start_server
 
 from tools.servers.pulsar import RealPulsar
+from tools.suites import FAILED, PASSED, SKIPPED, Results, enter_own_network, note, report, run
 
 SECURITY = re.compile(
     r"TLS|HTTPS|tls_|[Aa]uth(?!or)|OAuth|oauth|CAError|Basic|Certificate|certificate"
 )
 TRANSACTIONS = re.compile(r"Txn|Transaction|transaction")
-PASSED, FAILED, SKIPPED = "passed", "failed", "skipped"
+TELLING = (
+    r"Error:\s+(.*(?:\n\s+(?:expected|actual) *:.*)*)", r"panicked at .*\n(.*)",
+    r"^(?:\w+\.)*(\w*(?:Error|Exception|Busy|Timeout|Refused)\b.*)$", r"^(panic: .*)$",
+)  # fmt: skip
 PYTHON_FILES = [
     "custom_logger_test", "debug_logger_test", "interrupted_test", "pulsar_test", "schema_test",
     "table_view_test", "reader_test", "asyncio_test",
 ]  # fmt: skip
 TENANTS = {"public": ["public/default", "public/default-2"], "private": ["private/auth"]}
-
-Results = dict[str, dict[str, object]]
 
 
 @contextmanager
@@ -90,24 +91,6 @@ def put(path: str, body: object) -> None:
             print(f"{path}: {error.code} {error.read()[:200]!r}", file=sys.stderr)
 
 
-def run(command: list[str], folder: Path, seconds: float) -> tuple[int, str]:
-    """Exit code and output; -1 where time ran out."""
-    with tempfile.TemporaryFile() as output:
-        process = subprocess.Popen(
-            ["env", "--default-signal=INT", *command],  # a background job of a shell ignores it
-            cwd=folder, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT,
-            start_new_session=True,
-        )  # fmt: skip
-        try:
-            code = process.wait(seconds)
-        except subprocess.TimeoutExpired:
-            os.killpg(process.pid, 9)
-            process.wait()
-            code = -1
-        output.seek(0)
-        return code, output.read().decode(errors="replace")
-
-
 def left_out(test: str) -> str:
     if SECURITY.search(test):
         return "security"
@@ -133,7 +116,7 @@ def go(folder: Path, wanted: str, seconds: float) -> Results:
         command = [str(program), f"-test.run=^{test}$", "-test.v", limit]
         code, output = run(command, where, seconds + 10)
         skipped = f"--- SKIP: {test} " in output
-        note(results, test, SKIPPED if skipped else PASSED if code == 0 else FAILED, began, output)
+        noted(results, test, SKIPPED if skipped else PASSED if code == 0 else FAILED, began, output)
     return results
 
 
@@ -156,7 +139,7 @@ def rust(folder: Path, wanted: str, seconds: float) -> Results:
         began = time.monotonic()
         code, output = run([program, "--exact", test, "--nocapture"], folder, seconds)
         skipped = "1 ignored" in output
-        note(results, test, SKIPPED if skipped else PASSED if code == 0 else FAILED, began, output)
+        noted(results, test, SKIPPED if skipped else PASSED if code == 0 else FAILED, began, output)
     return results
 
 
@@ -183,45 +166,12 @@ def python(folder: Path, wanted: str, seconds: float) -> Results:
         _, output = run([sys.executable, "-m", "unittest", "-v", test], where, seconds)
         skipped = "OK (skipped" in output
         passed = re.search(r"^OK$", output, re.MULTILINE)  # the library may crash when it ends
-        note(results, test, SKIPPED if skipped else PASSED if passed else FAILED, began, output)
+        noted(results, test, SKIPPED if skipped else PASSED if passed else FAILED, began, output)
     return results
 
 
-def note(results: Results, test: str, result: str, began: float, output: str) -> None:
-    took = round(time.monotonic() - began, 1)
-    results[test] = {"result": result, "seconds": took}
-    if result == FAILED:
-        results[test]["why"] = reason(output)
-        results[test]["output"] = output[-6000:]
-    print(f"{result:8}{took:7.1f} s  {test}  {results[test].get('why', '')}", flush=True)
-
-
-def reason(output: str) -> str:
-    """The line that says most."""
-    for pattern in (
-        r"Error:\s+(.*(?:\n\s+(?:expected|actual) *:.*)*)", r"panicked at .*\n(.*)",
-        r"^(?:\w+\.)*(\w*(?:Error|Exception|Busy|Timeout|Refused)\b.*)$", r"^(panic: .*)$",
-    ):  # fmt: skip
-        if found := re.findall(pattern, output, re.MULTILINE):
-            return re.sub(r"\s+", " ", found[0])[:160]
-    return output.strip().split("\n")[-1][:160]
-
-
-def report(ours: Results, real: Results) -> None:
-    """The table of what failed on either, and the counts."""
-    ours, real = ({t: r for t, r in each.items() if not left_out(t)} for each in (ours, real))
-    for name, results in (("Trilogue", ours), ("Pulsar", real)):
-        counts = {
-            kind: sum(result["result"] == kind for result in results.values())
-            for kind in (PASSED, FAILED, SKIPPED)
-        }
-        print(f"{name}: {counts}")
-    print("\n| test | Trilogue | Pulsar | why |\n|---|---|---|---|")
-    for test, result in sorted(ours.items()):
-        there = real.get(test, {"result": "-"})
-        if FAILED in {result["result"], there["result"]}:
-            why = str(result.get("why") or there.get("why", "")).replace("|", "\\|")
-            print(f"| `{test}` | {result['result']} | {there['result']} | {why} |")
+def noted(results: Results, test: str, result: str, began: float, output: str) -> None:
+    note(results, test, result, time.monotonic() - began, output, telling=TELLING)
 
 
 def main() -> None:
@@ -236,13 +186,10 @@ def main() -> None:
     parser.add_argument("--real", type=Path)
     chosen = parser.parse_args()
     if chosen.suite == "report":
-        report(json.loads(chosen.ours.read_text()), json.loads(chosen.real.read_text()))
+        ours, real = (json.loads(each.read_text()) for each in (chosen.ours, chosen.real))
+        report(ours, real, "Pulsar", left_out)
         return
-    if "PULSAR_SUITES_INSIDE" not in os.environ:
-        environment = {**os.environ, "PULSAR_SUITES_INSIDE": "1"}
-        command = ["unshare", "--net", sys.executable, "-m", "tools.pulsar_suites", *sys.argv[1:]]
-        sys.exit(subprocess.run(command, env=environment, check=False).returncode)
-    subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
+    enter_own_network("tools.pulsar_suites")
     with server(chosen.server):
         suite = {"go": go, "rust": rust, "python": python}[chosen.suite]
         results = suite(chosen.folder, chosen.only, chosen.seconds)

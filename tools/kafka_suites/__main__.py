@@ -18,9 +18,7 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import shutil
-import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -29,18 +27,10 @@ from pathlib import Path
 
 from tests.server import start_server
 
-from tools.kafka_suites.programs import (
-    ADDRESS,
-    FAILED,
-    PASSED,
-    SKIPPED,
-    SUITES,
-    Results,
-    Run,
-    left_out,
-)
+from tools.kafka_suites.programs import ADDRESS, SUITES, Run, left_out
 from tools.servers.java import jars
 from tools.servers.kafka import RealKafka
+from tools.suites import enter_own_network, report
 
 PARTITIONS = {"aiokafka": 2, "kafka-python": 4, "librdkafka": 4}
 """Of a topic that makes itself, in the clusters that the suites start."""
@@ -100,23 +90,6 @@ def make_tools(folder: Path) -> Path:
     return folder
 
 
-def report(ours: Results, real: Results) -> None:
-    """The counts, and the table of what failed on either."""
-    ours, real = ({t: r for t, r in each.items() if not left_out(t)} for each in (ours, real))
-    for name, results in (("Trilogue", ours), ("Kafka", real)):
-        counts = {
-            kind: sum(result["result"] == kind for result in results.values())
-            for kind in (PASSED, FAILED, SKIPPED)
-        }
-        print(f"{name}: {counts}")
-    print("\n| test | Trilogue | Kafka | why |\n|---|---|---|---|")
-    for test, result in sorted(ours.items()):
-        there = real.get(test, {"result": "-"})
-        if FAILED in {result["result"], there["result"]}:
-            why = str(result.get("why") or there.get("why", "")).replace("|", "\\|")
-            print(f"| `{test}` | {result['result']} | {there['result']} | {why} |")
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description="suites of Kafka's own clients")
     parser.add_argument("suite", choices=[*SUITES, "report"])
@@ -135,13 +108,10 @@ def main() -> None:
     parser.add_argument("--real", type=Path)
     chosen = parser.parse_args()
     if chosen.suite == "report":
-        report(json.loads(chosen.ours.read_text()), json.loads(chosen.real.read_text()))
+        ours, real = (json.loads(each.read_text()) for each in (chosen.ours, chosen.real))
+        report(ours, real, "Kafka", left_out)
         return
-    if "KAFKA_SUITES_INSIDE" not in os.environ:
-        environment = {**os.environ, "KAFKA_SUITES_INSIDE": "1"}
-        command = ["unshare", "--net", sys.executable, "-m", "tools.kafka_suites", *sys.argv[1:]]
-        sys.exit(subprocess.run(command, env=environment, check=False).returncode)
-    subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
+    enter_own_network("tools.kafka_suites")
     says = chosen.says if chosen.server == "trilogue" else chosen.server
     scratch = tempfile.TemporaryDirectory()
     tools = make_tools(Path(scratch.name))

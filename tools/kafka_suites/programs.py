@@ -9,18 +9,24 @@ import shutil
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-PASSED, FAILED, SKIPPED = "passed", "failed", "skipped"
+from tools.suites import FAILED, PASSED, SKIPPED, Results, note, run
+
 ADDRESS = "127.0.0.1:9092"
 SECURITY = re.compile(r"(?i)ssl|sasl|acl|scram|oauth|tls|auth(?!or)|gssapi|kerberos|delegation")
 TRANSACTIONS = re.compile(r"(?i)txn|transact|eos|aborted|isolation")
 SHARE = re.compile(r"(?i)share")
+TELLING = (
+    r"TEST FAILURE.*\n(?:###.*\n)?(.*)",
+    r"^E\s+(.*)$",
+    r"^\s+\w+_test\.go:\d+: (.*)$",
+    r"^(panic: .*)$",
+    r"^(?:\w+\.)*(\w*(?:Error|Exception|Timeout)\b.*)$",
+)
 APPEND = "--import-mode=append"  # the client that is installed, not the sources beside the tests
-
-Results = dict[str, dict[str, object]]
 
 
 @dataclass
@@ -52,12 +58,7 @@ class Run:
         return not why
 
     def note(self, test: str, result: str, seconds: float, output: str) -> None:
-        found: dict[str, object] = {"result": result, "seconds": round(seconds, 1)}
-        if result != PASSED:
-            found["why"] = reason(output)
-            found["output"] = output[-8000:]
-        self.results[test] = found
-        print(f"{result:8}{seconds:7.1f} s  {test}  {found.get('why', '')}", flush=True)
+        note(self.results, test, result, seconds, output, telling=TELLING)
 
 
 def left_out(test: str) -> str:
@@ -69,40 +70,6 @@ def left_out(test: str) -> str:
         if words.search(test):
             return why
     return ""
-
-
-def reason(output: str) -> str:
-    """The line that says most."""
-    for pattern in (
-        r"TEST FAILURE.*\n(?:###.*\n)?(.*)",
-        r"^E\s+(.*)$",
-        r"^\s+\w+_test\.go:\d+: (.*)$",
-        r"^(panic: .*)$",
-        r"^(?:\w+\.)*(\w*(?:Error|Exception|Timeout)\b.*)$",
-    ):
-        if found := re.findall(pattern, output, re.MULTILINE):
-            return re.sub(r"\s+", " ", found[0])[:200]
-    return output.strip().split("\n")[-1][:200]
-
-
-def run(
-    command: list[str], folder: Path, seconds: float, more: Mapping[str, str] | None = None
-) -> tuple[int, str]:
-    """Exit code and output; -1 where time ran out."""
-    with tempfile.TemporaryFile() as output:
-        process = subprocess.Popen(
-            ["env", "--default-signal=INT", *command],  # a background job of a shell ignores it
-            cwd=folder, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT,
-            start_new_session=True, env={**os.environ, **(more or {})},
-        )  # fmt: skip
-        try:
-            code = process.wait(seconds)
-        except subprocess.TimeoutExpired:
-            os.killpg(process.pid, 9)
-            process.wait()
-            code = -1
-        output.seek(0)
-        return code, output.read().decode(errors="replace")
 
 
 def aiokafka(job: Run) -> None:
