@@ -1,7 +1,7 @@
 """How the tests are shared out to several processes (`pytest -n 2 --dist loadfile`).
 
 A file stays whole, in one process: its tests share a server. The files that wait for programs of
-others come first: they are the longest (a minute at most), and the many quick ones after them let
+others come first: they are the longest (minutes, with Spark), and the many quick ones after them let
 the processes end together. What the processes must agree on, and what they tell at the end, goes
 through here too.
 """
@@ -16,7 +16,7 @@ import pytest
 
 LOADFILE = "loadfile"
 TOGETHER = ("tests/spark",)  # one session of Spark for all its files
-FIRST = ("spark", "crash", "conformance", "docs", "cli", "client", "node", "gateway_http")
+FIRST = ("docs", "spark", "crash", "conformance", "cli", "client", "node", "gateway_http")
 """The rooms that start servers and foreign programs, in this order; then all others."""
 TOLD = "told"
 SEED = "seed"
