@@ -1,8 +1,8 @@
 """How the tests are shared out to several processes (`pytest -n 2 --dist loadfile`).
 
 A file stays whole, in one process: its tests share a server. The files that wait for programs of
-others come first: they are the longest (minutes, with Spark), and the many quick ones after them let
-the processes end together. What the processes must agree on, and what they tell at the end, goes
+others come first: they are the longest (minutes, with Spark), and the many quick ones after them
+let the processes end together. What these must agree on, and what they tell at the end, goes
 through here too.
 """
 
