@@ -113,6 +113,22 @@ def test_port_0_takes_a_free_one_and_answers():
     run(test)
 
 
+def test_connections_are_asked_now_and_then_whether_somebody_is_there():
+    """What is only half there would stay for as long as it waits for us."""
+
+    async def test(_door, listener, address):
+        client = await Client.connect(address)
+        await client.echo(b"here")
+        (stream,) = listener._streams
+        raw = stream._transport.get_extra_info("socket")
+        assert raw.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
+        if hasattr(socket, "TCP_KEEPIDLE"):
+            assert raw.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE) == 60
+        await client.close()
+
+    run(test)
+
+
 def test_a_taken_port_is_an_error():
     async def test(door, _listener, address):
         async with Listener(door, Limits(), monotonic=asyncio.get_running_loop().time) as second:

@@ -32,6 +32,8 @@ BACKLOG = 1_024
 ACCEPTS_PER_TURN = 64
 HELD_MAX = 1_000  # connections that came too early and are closed later; further ones at once
 HOLD_MAX_S = 5.0
+KEEPALIVE = ("TCP_KEEPIDLE", 60), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT", 6)
+"""A peer that vanished without a word is missed after two minutes, also while it waits for us."""
 # No descriptor or no memory for one more: those who are in go on, the others wait outside.
 EXHAUSTED = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
 
@@ -102,6 +104,7 @@ class Listener:
         try:
             listening.setblocking(False)
             listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            _look_after(listening)
             listening.bind(address)
             listening.listen(BACKLOG)
         except OSError:
@@ -250,6 +253,14 @@ class Listener:
             now_s = self._monotonic()
             for stream in list(self._streams):
                 stream.sweep(now_s)
+
+
+def _look_after(listening: socket.socket) -> None:
+    """Ask peers now and then whether they are there; accepted sockets have this from ours."""
+    listening.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for name, value in KEEPALIVE:
+        if hasattr(socket, name):  # not every system has them all
+            listening.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
 
 
 def _in_time(_address: str) -> float:

@@ -309,3 +309,21 @@ async def test_a_member_whose_connection_closed_is_let_go_after_its_session():
         answer = await enter(second, 3)
 
         assert answer.error_code == 0
+
+
+@pytest.mark.parametrize("parked", [False, True])
+@on_loop
+async def test_a_member_behind_a_connection_that_is_only_half_there_is_let_go_too(parked):
+    """Nothing ends such a connection; the member is not heard of, and that is what counts."""
+    async with Rig() as rig:
+        first, second = rig.peer(), rig.peer()
+        joined = await enter(first, 3)
+        await first.ask(sync(joined), 2)
+        if parked:
+            first.send(join(member_id=joined.member_id), 3)  # nobody will read the answer
+
+        answer = await enter(second, 3)
+        while len(answer.members) != 1:
+            answer = await enter(second, 3, member_id=answer.member_id)
+
+        assert answer.leader == answer.member_id != joined.member_id
