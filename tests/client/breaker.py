@@ -136,10 +136,11 @@ class Breaker:
     async def __aexit__(self, *_: object) -> None:
         assert self._server is not None
         self._server.close()
-        for task in self._serving:
-            task.cancel()
-        await asyncio.gather(*self._serving, return_exceptions=True)
-        await asyncio.sleep(0)  # closed transports take a turn to go
+        for _ in range(5):  # who was let in a moment ago is served in one of the next turns
+            for task in self._serving:
+                task.cancel()
+            await asyncio.gather(*self._serving, return_exceptions=True)
+            await asyncio.sleep(0)
 
     def _begin(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.ensure_future(self._serve(reader, writer))
@@ -147,5 +148,8 @@ class Breaker:
         task.add_done_callback(self._serving.discard)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        server = await asyncio.open_connection(self._host, self._there)
-        await Link(self._rules, (reader, writer), server).run()
+        try:
+            server = await asyncio.open_connection(self._host, self._there)
+            await Link(self._rules, (reader, writer), server).run()
+        finally:
+            writer.transport.abort()

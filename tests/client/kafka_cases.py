@@ -143,11 +143,12 @@ async def what_was_dealt_with_is_committed_by_itself(service: Service) -> None:
         async with await client.consumer(service.topic, **options) as consumer:
             await take(consumer, 4)
             await consumer.poll(0.0, 1)  # came back: the four are done, what it gets now is not
+            told = 0
             async with asyncio.timeout(WAIT_S):
-                while not (told := await consumer.committed([(service.topic, 0)])):
-                    pass
-
-            assert [one.offset for one in told.values()] == [4]
+                while told != 4:  # some of the four, while they came in pieces; never the fifth
+                    for one in (await consumer.committed([(service.topic, 0)])).values():
+                        assert told <= one.offset <= 4
+                        told = one.offset
         at_the_end = await client.admin.group_offsets(service.topic)
         assert [one.offset for one in at_the_end.values()] == [5]
 
