@@ -15,7 +15,6 @@ LONG = "x" * 250
 BAD_NAMES = ("", ".", "..", "a b", "a/b", "ü", LONG, "x" * 249)
 UNKNOWN = bytes(range(16))
 T0 = 1_700_000_000_000
-NUMBERS = (-(1 << 31), -3, -2, -1, 0, 1, 2, 3, BIG)
 
 
 def prepare(a: Asked) -> None:
