@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.broker.consumer_room import REBALANCE_S, SESSION_S, Room, names, refused, some
-from trilogue.broker.consumer_group import COST_FREE
+from tests.broker.consumer_room import BEAT_MS, REBALANCE_S, SESSION_S, Room, names, refused, some
 from trilogue.broker.consumer_group_members import AWAY, LEAVING
 from trilogue.broker.errors import (
     FencedInstance,
@@ -32,7 +31,7 @@ def room() -> Room:
 def test_a_lone_member_gets_everything_with_its_first_heartbeat(room: Room):
     beaten = room.join("a", "t")
 
-    assert beaten == ("a", 2, 5_000, some(room.t, *SIX))
+    assert beaten == ("a", 2, BEAT_MS, some(room.t, *SIX))
     assert room.group.state_name == "Stable"
     assert room.beat("a").has is None  # as it was
 
@@ -40,14 +39,14 @@ def test_a_lone_member_gets_everything_with_its_first_heartbeat(room: Room):
 def test_a_second_member_gets_its_share_when_the_first_has_given_it_up(room: Room):
     room.join("a", "t")
 
-    assert room.join("b", "t") == ("b", 3, 5_000, {})
+    assert room.join("b", "t") == ("b", 3, BEAT_MS, {})
     assert room.group.state_name == "Reconciling"
-    assert room.beat("a") == ("a", 2, 5_000, some(room.t, 0, 1, 2))
+    assert room.beat("a") == ("a", 2, BEAT_MS, some(room.t, 0, 1, 2))
     assert room.beat("a").has is None
-    assert room.beat("b") == ("b", 3, 5_000, None)
+    assert room.beat("b") == ("b", 3, BEAT_MS, None)
     assert room.beat("a", owned=some(room.t, *SIX)).epoch == 2
-    assert room.beat("a", owned=some(room.t, 0, 1, 2)) == ("a", 3, 5_000, None)
-    assert room.beat("b") == ("b", 3, 5_000, some(room.t, 3, 4, 5))
+    assert room.beat("a", owned=some(room.t, 0, 1, 2)) == ("a", 3, BEAT_MS, None)
+    assert room.beat("b") == ("b", 3, BEAT_MS, some(room.t, 3, 4, 5))
     assert room.group.state_name == "Stable"
 
 
@@ -138,7 +137,7 @@ def test_a_member_joins_again_and_keeps_what_it_has(room: Room):
     room.join("b", "t")
     room.settle("a", "b")
 
-    assert room.join("a", "t") == ("a", 3, 5_000, some(room.t, 0, 1, 2))
+    assert room.join("a", "t") == ("a", 3, BEAT_MS, some(room.t, 0, 1, 2))
 
 
 def test_other_wishes_begin_another_epoch_and_the_same_ones_do_not(room: Room):
@@ -148,9 +147,9 @@ def test_other_wishes_begin_another_epoch_and_the_same_ones_do_not(room: Room):
     assert room.beat("a", topics=names("t", "nowhere")).epoch == 3
     assert room.beat("a", topics=names("t", "nowhere")).epoch == 3
     room.beat("a", topics=names("u"))
-    assert room.beat("a", owned={}) == ("a", 4, 5_000, some(u, 0, 1))
+    assert room.beat("a", owned={}) == ("a", 4, BEAT_MS, some(u, 0, 1))
     room.beat("a", topics=frozenset())
-    assert room.beat("a", owned={}) == ("a", 5, 5_000, None)
+    assert room.beat("a", owned={}) == ("a", 5, BEAT_MS, None)
     assert room.group.state_name == "Stable"
 
 
@@ -168,7 +167,7 @@ def test_topics_that_come_grow_and_go_reach_who_wants_them_with_a_heartbeat(room
     again = room.topic("t", 1)
     assert room.beat("a").has == some(later, 0, 1, 2) | some(again, 0)
     room.topic("other")
-    assert room.beat("a") == ("a", room.group.epoch, 5_000, None)
+    assert room.beat("a") == ("a", room.group.epoch, BEAT_MS, None)
 
 
 def test_a_pattern_is_looked_up_with_the_heartbeat_that_brings_it(room: Room):
@@ -243,7 +242,7 @@ def test_a_static_member_that_is_away_keeps_its_share_for_whoever_comes_for_it(r
     assert room.beat("b").has is None
     back = room.join("a2", "t", instance_id="i")
 
-    assert back == ("a2", epoch, 5_000, some(room.t, 0, 1, 2))
+    assert back == ("a2", epoch, BEAT_MS, some(room.t, 0, 1, 2))
     assert room.group.state_name == "Stable"
     refused(UnknownMember, lambda: room.beat("a1", 3))
     refused(FencedInstance, lambda: room.beat("a1", 3, instance_id="i"))
@@ -337,20 +336,105 @@ def test_positions_are_told_to_members_at_their_epoch_and_to_who_is_none(room: R
 # -- much work
 
 
-def test_large_targets_are_made_now_and_then():
-    """Who joins meanwhile is at the target's epoch with nothing, as at a Kafka 4.3."""
-    room = Room()
-    topics = ("t", "u", "v")
-    for name in topics:
-        room.topic(name, COST_FREE // len(topics) + 1)
-    room.join("a", *topics)
+def test_a_target_that_takes_long_is_made_between_heartbeats(room: Room):
+    """Who joins meanwhile is at the former target's epoch with nothing, as at a Kafka 4.3."""
+    room.topic("u", 4)
+    room.join("a", "u")
+    room.broker.consumer_groups.commons.turns.at_once = 0
 
-    assert room.join("b", *topics) == ("b", 2, 5_000, {})
+    assert room.join("b", "u") == ("b", 2, BEAT_MS, {})
     assert room.group.state_name == "Assigning"
     assert room.beat("a").has is None
-    room.timers.advance(1)
+    room.timers.advance(0.02)
     room.settle("a", "b")
 
-    mine, yours = (sum(map(len, room.has(each).values())) for each in "ab")
-    assert abs(mine - yours) <= 1
+    assert [len(each) for each in room.shares().values()] == [2, 2]
     assert room.beat("b").epoch == 3
+
+
+def test_nobody_is_a_member_at_epoch_0_while_the_first_target_is_made(room: Room):
+    room.topic("u", 4)
+    room.broker.consumer_groups.commons.turns.at_once = 0
+
+    assert room.join("a", "u") == ("a", 1, BEAT_MS, {})
+    room.timers.advance(0.02)
+
+    assert room.beat("a").epoch == 2
+    assert room.shares() == {"a": [0, 1, 2, 3]}
+
+
+def test_who_goes_or_comes_back_while_a_target_is_made_has_its_part_of_it(room: Room):
+    """A static member may go by another id when the target is done."""
+    room.topic("u", 4)
+    for each in ("a", "b", "c"):
+        room.join(each, "u", instance_id=f"i-{each}" if each == "b" else None)
+    room.broker.consumer_groups.commons.turns.at_once = 0
+    room.join("d", "u")
+    room.beat("b", AWAY, instance_id="i-b")
+
+    assert room.join("b2", "u", instance_id="i-b").epoch == 4
+    room.beat("c", LEAVING)
+    room.timers.advance(0.02)
+
+    assert room.group.target.keys() == {"a", "b2", "d"}
+    for _ in range(3):
+        room.beat("a")
+        room.timers.advance(0.02)
+    room.settle("a", "b2", "d")
+    assert sorted(map(len, room.shares().values())) == [1, 1, 2]
+
+
+def test_targets_that_are_much_work_let_time_go_by():
+    room = Room()
+    for each in range(3):
+        room.topic(f"t{each}", 1_000)
+    topics = [f"t{each}" for each in range(3)]
+    room.join("a", *topics)
+    room.join("b", *topics)
+
+    assert room.join("c", *topics).epoch == 3
+    assert room.group.state_name == "Assigning"
+    room.timers.advance(0.1)
+
+    room.settle("a", "b", "c")
+    assert {len(room.shares()[each]) for each in "abc"} == {1_000}
+
+
+def test_members_come_soon_while_the_group_changes_and_then_as_usual():
+    room = Room(heartbeat_interval_ms=5_000)
+    room.topic("t", 4)
+    intervals = [room.join("a", "t").heartbeat_interval_ms]
+    intervals += [room.beat("a").heartbeat_interval_ms for _ in range(6)]
+    assert intervals == [200, 400, 800, 1_600, 3_200, 5_000, 5_000]
+
+    room.join("b", "t")
+    waits = [room.beat("b").heartbeat_interval_ms for _ in range(6)]
+    assert waits == [400, 800, 1_000, 1_000, 1_000, 1_000]  # for what a has
+    assert room.beat("a").heartbeat_interval_ms == 200
+
+
+def test_the_more_members_there_are_the_later_they_come():
+    room = Room(groups_max=200, heartbeat_interval_ms=2_000)
+    room.topic("t")
+    for each in range(150):
+        room.join(f"m{each}", "t", group=f"g{each}")
+
+    assert room.join("a", "t").heartbeat_interval_ms == 302
+    for each in range(150):
+        room.beat(f"m{each}", LEAVING, group=f"g{each}")
+    assert room.join("b", "t").heartbeat_interval_ms == 200
+
+
+def test_all_groups_together_have_a_bound_and_who_is_in_stays():
+    room = Room(total_max=100)
+    room.topic("t", 50)
+    room.join("a", "t", group="one")  # 20 and a name, a topic seen, 50 partitions
+    room.join("b", "t", "u", group="two")
+
+    refused(GroupMaxSize, lambda: room.join("c", "t", group="three"))
+    refused(GroupMaxSize, lambda: room.beat("a", group="one", topics=names("t", "v")))
+    assert room.beat("a", group="one").epoch == 2
+    room.beat("a", LEAVING, group="one")
+    room.beat("b", LEAVING, group="two")
+    assert room.broker.consumer_groups.commons.load.total == 0
+    room.join("c", "t", group="three")

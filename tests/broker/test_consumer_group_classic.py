@@ -10,8 +10,8 @@ from itertools import count
 
 import pytest
 
+from tests.broker.consumer_room import BEAT_MS, names, refused, some
 from tests.broker.consumer_room import Room as ConsumerRoom
-from tests.broker.consumer_room import names, refused, some
 from trilogue.broker.consumer_group_classic import UNREAD
 from trilogue.broker.consumer_group_members import AWAY, LEAVING
 from trilogue.broker.errors import (
@@ -291,7 +291,7 @@ def test_the_first_member_of_the_new_kind_brings_the_group_over(room: Room):
     room.classic_group("x", "y")
     generation = room.generations["x"]
 
-    assert room.join("a", "t") == ("a", generation + 1, 5_000, {})
+    assert room.join("a", "t") == ("a", generation + 1, BEAT_MS, {})
 
     assert room.found.type == "consumer"
     assert room.shares() == {room.ids["x"]: [0, 1, 2], room.ids["y"]: [3, 4, 5], "a": []}

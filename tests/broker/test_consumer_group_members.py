@@ -56,11 +56,11 @@ def test_what_a_member_shall_not_have_stays_its_own_until_it_says_so():
     for owned in (None, ALL, some(A, 0, 1, 2)):
         advance(m, some(A, 0, 1), 2, owners, owned)
         assert (m.phase, m.epoch) == (Phase.GIVING_UP, 1)
-        assert not owners.is_free((A, 2), "other")
+        assert not owners.free(A, [2], "other")
 
     advance(m, some(A, 0, 1), 2, owners, some(A, 0, 1))
     assert (m.phase, m.epoch, m.has, m.gives_up) == (Phase.SETTLED, 2, some(A, 0, 1), {})
-    assert owners.is_free((A, 2), "other")
+    assert owners.free(A, [2], "other")
 
 
 def test_a_member_that_says_it_does_not_have_something_need_not_give_it_up():
@@ -142,11 +142,11 @@ def test_members_are_found_by_id_and_by_instance_until_they_go():
 
     assert (members.find("m"), members.static("i"), len(members)) == (m, m, 1)
     assert members.static(None) is None
-    assert not members.owners.is_free((A, 0), "n")
+    assert not members.owners.free(A, [0], "n")
 
     members.remove(m)
     assert (members.find("m"), members.static("i"), list(members)) == (None, None, [])
-    assert members.owners.is_free((A, 0), "n")
+    assert members.owners.free(A, [0], "n")
     assert timer.cancelled
 
 

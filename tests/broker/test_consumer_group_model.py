@@ -78,9 +78,12 @@ class World(RuleBasedStateMachine):
     @initialize(
         counts=st.tuples(st.integers(1, 5), *[st.integers(0, 5)] * 2),
         assignor=st.sampled_from(["uniform", "range"]),
+        slow=st.booleans(),
     )
-    def begin(self, counts: tuple[int, ...], assignor: str) -> None:
+    def begin(self, counts: tuple[int, ...], assignor: str, slow: bool) -> None:
         self.assignor = assignor
+        if slow:  # topics are looked at, and targets made, between heartbeats
+            self.room.broker.consumer_groups.commons.turns.at_once = 0
         for name, count in zip(TOPICS, counts, strict=True):
             if count:
                 self.room.topic(name, count)
@@ -179,6 +182,7 @@ class World(RuleBasedStateMachine):
             return all(each.classic for each in self.present)
         return (
             group.state_name == ("Stable" if self.present else "Empty")
+            and not group.commons.turns  # nor looks anybody for what a pattern means
             and len(group.members) == len(self.present)
             and all(each.joined and each.reads == each.told for each in self.present)
         )

@@ -5,14 +5,15 @@ from __future__ import annotations
 import pytest
 
 from tests.broker.consumer_room import Room, names, refused
+from trilogue.broker.consumer_group_load import Load
+from trilogue.broker.consumer_group_patterns import PATTERN_SIZE_MAX, compile_pattern
+from trilogue.broker.consumer_group_steps import to_the_end
 from trilogue.broker.consumer_group_topics import (
     NAMES_MAX,
     NOTHING_WANTED,
-    PATTERN_SIZE_MAX,
     PATTERNS_MAX,
-    TopicNews,
+    Commons,
     Wanted,
-    compile_pattern,
 )
 from trilogue.broker.errors import GroupMaxSize, InvalidPattern
 from trilogue.broker.names import TopicName
@@ -27,11 +28,19 @@ class Watched:
 
     def __init__(self, kept_max: int = 100) -> None:
         self.room = Room()
-        self.news = TopicNews(kept_max)
+        self.commons = Commons(self.room.broker.cluster, self.room.timers, Load(10**6), kept_max)
         self.room.broker.cluster.listeners.append(
-            lambda event, topic: self.news.add(topic.name, gone=event.value == "deleted")
+            lambda event, topic: self.commons.note(topic.name, gone=event.value == "deleted")
         )
-        self.wanted = Wanted(self.room.broker.cluster, self.news)
+        self.wanted = Wanted(self.commons)
+
+    def look(self, may_see=everything) -> bool:
+        """What a heartbeat does."""
+        return self.wanted.is_stale() and to_the_end(self.wanted.look(may_see))
+
+    def includes(self, name: str) -> bool:
+        (topic,) = names(name)
+        return self.wanted.includes(topic)
 
     def seen(self) -> set[str]:
         return {name.name for name in self.wanted.view}
@@ -72,39 +81,40 @@ def test_names_and_a_pattern_mean_both():
 
     watched.wanted.change(NOTHING_WANTED, (names("a", "nowhere"), "b."))
 
-    assert watched.wanted.look(everything)
+    assert watched.look()
     assert watched.seen() == {"a", "b1", "b2"}
-    assert watched.wanted.of((names("a", "nowhere"), "b.")) == names("a", "nowhere", "b1", "b2")
-    assert names("nowhere") <= watched.wanted.names()
-    assert not names("c") <= watched.wanted.names()
+    ids = to_the_end(watched.wanted.ids((names("a", "nowhere"), "b.")))
+    assert ids == {watched.room.topics[each].topic_id for each in ("a", "b1", "b2")}
+    assert watched.includes("nowhere")
+    assert not watched.includes("c")
 
 
 @pytest.mark.parametrize("kept_max", [100, 1], ids=["read", "too many to read"])
 def test_topics_that_come_grow_and_go_are_news(kept_max):
     watched = Watched(kept_max)
     watched.wanted.change(NOTHING_WANTED, (names("a"), "b.*"))
-    assert not watched.wanted.look(everything)
+    assert not watched.look()
 
     for name in ("a", "b1", "c"):
         watched.room.topic(name)
-    assert watched.wanted.look(everything)
+    assert watched.look()
     assert watched.seen() == {"a", "b1"}
     watched.room.topic("c2")
-    assert not watched.wanted.look(everything)
+    assert not watched.look()
 
     watched.room.grow("b1", 9)
-    assert watched.wanted.look(everything)
+    assert watched.look()
     assert {seen.partition_count for seen in watched.wanted.view.values()} == {6, 9}
 
     watched.room.delete("b1")
     watched.room.delete("c")
-    assert watched.wanted.look(everything)
+    assert watched.look()
     assert watched.seen() == {"a"}
 
     before = watched.wanted.view
     watched.room.delete("a")
     watched.room.topic("a")
-    assert watched.wanted.look(everything)
+    assert watched.look()
     assert watched.wanted.view != before  # another topic of the same name
 
 
@@ -114,7 +124,7 @@ def test_topics_that_a_member_may_not_see_are_left_out_of_what_a_pattern_means()
     watched.room.topic("secret-1")
     watched.wanted.change(NOTHING_WANTED, (frozenset(), ".*"))
 
-    watched.wanted.look(lambda name: name.name.startswith("public"))
+    watched.look(lambda name: name.name.startswith("public"))
 
     assert watched.seen() == {"public-1"}
 
@@ -125,14 +135,14 @@ def test_what_nobody_wants_any_more_is_forgotten():
     wants = names("a"), "a+"
     watched.wanted.change(NOTHING_WANTED, wants)
     watched.wanted.change(NOTHING_WANTED, wants)
-    watched.wanted.look(everything)
+    watched.look()
 
     watched.wanted.change(wants, NOTHING_WANTED)
-    assert not watched.wanted.look(everything)
+    assert not watched.look()
     watched.wanted.change(wants, NOTHING_WANTED)
 
-    assert watched.wanted.look(everything)
-    assert not names("a") <= watched.wanted.names()
+    assert watched.look()
+    assert not watched.includes("a")
 
 
 def test_members_that_want_the_same_share_it():

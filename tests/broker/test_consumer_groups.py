@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.broker.consumer_room import Room, names, refused, some
+from tests.broker.consumer_room import BEAT_MS, Room, names, refused, some
 from trilogue.broker.any_group import CLASSIC, CONSUMER
 from trilogue.broker.consumer_group_members import AWAY, LEAVING
 from trilogue.broker.errors import (
@@ -111,8 +111,10 @@ def test_what_was_said_of_one_group_holds_for_it(room: Room):
     room.meta.commit_now(plan.ops(), plan.preconditions)
     plan.apply()
 
-    assert room.join("a", "t").heartbeat_interval_ms == 700
-    assert room.join("a", "t", group="other").heartbeat_interval_ms == 5_000
+    room.join("a", "t")
+    room.beat("a")
+    assert room.beat("a").heartbeat_interval_ms == 700  # sooner while the group changes
+    assert room.join("a", "t", group="other").heartbeat_interval_ms == BEAT_MS
     room.timers.advance(2)
     assert room.group.is_empty
     assert room.broker.consumer_groups.find("other").members.find("a").has == some(

@@ -16,6 +16,7 @@ from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 from tests import brokers
 from tests.brokers import Broker
+from tests.cli.kafka_cli import Shell
 from tests.conformance.asking import Asker
 from tests.conformance.clients import DEADLINE
 from tests.conformance.clients.administrators import CONFLUENT
@@ -23,10 +24,13 @@ from tests.conformance.clients.base import Deadline, Read
 from tests.conformance.clients.confluent import Confluent
 from tests.conformance.clients.driven import Driven, DrivenMember
 from tests.conformance.clients.kafka_programs import FRANZ_GO, JAVA_3, JAVA_4
+from tests.conformance.clients.kafka_tools import TOOLS_4
 from tests.conformance.families import produce
 from tests.conformance.members import ConfluentMember, Member, PythonMember, pump
 from tools.servers.kafka import RealKafka
 
+from trilogue.client.kafka.options import GroupProtocol
+from trilogue.client.kafka.sync import KafkaClient
 from trilogue.wire.kafka.consumer_groups import ConsumerGroupHeartbeatRequest
 
 PARTITIONS = 4
@@ -40,6 +44,7 @@ REAL = {
     "group.consumer.assignment.interval.ms": 0,
     "group.consumer.regex.refresh.interval.ms": 10_000,
 }
+GROUPS_TOOL = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"
 COOPERATIVE = "org.apache.kafka.clients.consumer.CooperativeStickyAssignor"
 Make = Callable[..., Member]
 
@@ -201,6 +206,113 @@ def test_members_share_and_the_last_one_goes_on_where_all_committed(
     assert len(first.reads) == mine + len(later)
     found = described(address, wide_topic)
     assert (found.type.name, found.state.name, len(found.members)) == ("CONSUMER", "STABLE", 1)
+
+
+class OwnMember:
+    """Our own client."""
+
+    def __init__(self, address: str, group: str, topic: str) -> None:
+        self.reads: list[Read] = []
+        self.client = KafkaClient(address)
+        self.consumer = self.client.consumer(topic, group=group, protocol=GroupProtocol.CONSUMER)
+
+    def poll(self) -> None:
+        self.consumer.poll(0.05)
+
+    def partitions(self) -> set[int]:
+        return {each.number for each in self.consumer.assignment}
+
+    def commit(self) -> None:
+        raise NotImplementedError
+
+    def close(self) -> None:
+        self.client.close()
+
+
+@pytest.fixture(scope="module")
+def patient(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+    """Ours, whose members usually beat once a minute."""
+    if os.environ.get("TRILOGUE_TEST_BOOTSTRAP"):
+        pytest.skip("needs a server of its own")
+    settings = {"groups.consumer-heartbeat": "60s", "groups.consumer-session-timeout": "120s"}
+    made = brokers.make("trilogue", tmp_path_factory.mktemp("patient"), settings)
+    made.start()
+    yield made
+    made.kill9()
+
+
+@pytest.mark.parametrize("make", [*EVERY, *kinds(("own", OwnMember))])
+def test_members_come_sooner_while_their_group_changes(
+    patient: Broker, topic: str, request: pytest.FixtureRequest, make: Make
+):
+    """KIP-848: the interval is what each answer says. A real 4.3.1 always says the same."""
+    CONFLUENT.create(patient.address, topic, PARTITIONS)
+    members = [make(patient.address, topic, topic) for _ in range(2)]
+    for member in members:
+        request.addfinalizer(member.close)
+
+    pump(members, lambda: shares(members) == [2, 2], "each has half", seconds=30)
+
+
+@pytest.mark.java
+def test_our_command_line_shows_a_group_as_kafkas_own_tool_does(
+    address: str, wide_topic: str, join: Callable[..., Member]
+):
+    """kafka-consumer-groups of 4.3.1 beside `trilogue groups`."""
+    both = [join(make, wide_topic, wide_topic) for make in (confluent(), driven(JAVA_4))]
+    pump(both, lambda: shares(both) == [2, 2], "each has half")
+    sent = write(address, wide_topic, "shown")
+    pump(both, lambda: values_of(both) == sent, "all records are read")
+    for member in both:
+        member.commit()
+    words = ["--bootstrap-server", address, "--describe", "--group", wide_topic]
+
+    shell = Shell(address)
+    [listed] = shell.json("groups", "list", wide_topic, "--type", "consumer")
+    [told] = shell.json("groups", "describe", wide_topic)
+    printed = shell.run("groups", "describe", wide_topic).stdout
+    members = table(TOOLS_4.run(GROUPS_TOOL, *words, "--members", "--verbose").text)
+    places = table(TOOLS_4.run(GROUPS_TOOL, *words, "--verbose").text)
+    [state] = table(TOOLS_4.run(GROUPS_TOOL, *words, "--state", "--verbose").text)
+
+    assert (listed["state"], listed["type"]) == ("Stable", "consumer")
+    assert (told["state"], told["type"], told["assignor"]) == ("Stable", "consumer", "uniform")
+    assert (state["STATE"], state["ASSIGNMENT-STRATEGY"]) == ("Stable", "uniform")
+    assert (state["GROUP-EPOCH"], state["TARGET-ASSIGNMENT-EPOCH"]) == (
+        str(told["epoch"]),
+        str(told["assignment_epoch"]),
+    )
+    assert {row["CONSUMER-ID"]: row for row in members} == {
+        each["member"]: {
+            "GROUP": wide_topic,
+            "CONSUMER-ID": each["member"],
+            "HOST": each["host"],
+            "CLIENT-ID": each["client"],
+            "#PARTITIONS": "2",
+            "CURRENT-EPOCH": str(each["epoch"]),
+            "CURRENT-ASSIGNMENT": f"{wide_topic}:{joined(each['assignment'])}",
+            "TARGET-EPOCH": str(told["assignment_epoch"]),
+            "TARGET-ASSIGNMENT": f"{wide_topic}:{joined(each['target'])}",
+        }
+        for each in told["members"]
+    }
+    heads = ("PARTITION", "CURRENT-OFFSET", "LOG-END-OFFSET", "LAG", "CONSUMER-ID", "CLIENT-ID")
+    keys = ("partition", "position", "end", "lag", "member", "client")
+    assert {tuple(row[each] for each in heads) for row in places} == {
+        tuple(str(row[each]) for each in keys) for row in told["partitions"]
+    }
+    assert f"group {wide_topic}: Stable, consumer, 2 members, 0 behind" in printed
+    assert all(each["member"] in printed for each in told["members"])
+
+
+def table(text: str) -> list[dict[str, str]]:
+    """The rows of what a tool of Kafka has printed, by the heads of their columns."""
+    heads, *rows = [line.split() for line in text.splitlines() if line.strip()]
+    return [dict(zip(heads, row, strict=True)) for row in rows]
+
+
+def joined(places: Sequence[Sequence[object]]) -> str:
+    return ",".join(str(number) for _, number in sorted(places))
 
 
 @pytest.mark.java

@@ -37,6 +37,7 @@ from trilogue.broker.consumer_group_assignors import (
     Target,
     Wish,
 )
+from trilogue.broker.consumer_group_load import MEMBER_WEIGHT
 from trilogue.broker.consumer_group_members import (
     AWAY,
     JOINING,
@@ -47,14 +48,9 @@ from trilogue.broker.consumer_group_members import (
     Wait,
     advance,
 )
-from trilogue.broker.consumer_group_topics import (
-    NOTHING_WANTED,
-    TopicNews,
-    Topics,
-    Wanted,
-    Wants,
-    compile_pattern,
-)
+from trilogue.broker.consumer_group_patterns import compile_pattern
+from trilogue.broker.consumer_group_steps import Steps, Work
+from trilogue.broker.consumer_group_topics import NOTHING_WANTED, Commons, Wanted, Wants
 from trilogue.broker.errors import (
     FencedInstance,
     GroupMaxSize,
@@ -65,14 +61,13 @@ from trilogue.broker.errors import (
     UnreleasedInstance,
     UnsupportedAssignor,
 )
-from trilogue.broker.group_members import Timers
 from trilogue.broker.names import TopicName
 
 EMPTY, ASSIGNING, RECONCILING, STABLE = "Empty", "Assigning", "Reconciling", "Stable"
 SESSION_KEY, HEARTBEAT_KEY = "consumer.session.timeout.ms", "consumer.heartbeat.interval.ms"
 EPOCH_MAX = 2**31 - 1
-COST_FREE = 20_000  # wishes and partitions that a target may take at every heartbeat
-COST_PER_S, REST_MAX_S = 100_000, 10.0
+RESTS_FROM = 1  # steps: what takes less may be done with every heartbeat
+STEPS_PER_S, REST_MAX_S = 100, 10.0  # a tenth of the loop, since a step takes a millisecond
 
 
 def all_seen(_: TopicName) -> bool:
@@ -82,12 +77,13 @@ def all_seen(_: TopicName) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class ConsumerGroupSettings:
-    """Habits and bounds of consumer groups; Kafka's defaults, but for `size_max` (there: none)."""
+    """Habits and bounds of consumer groups; Kafka's defaults, but for the bounds (there: none)."""
 
     session_timeout_ms: int = 45_000
     heartbeat_interval_ms: int = 5_000
     size_max: int = 1_000
     topics_max: int = 10_000  # that one member may name
+    total_max: int = 5_000_000  # names, partitions and (20 each) members, of all groups together
     upgrade: bool = True  # a classic group with members may become a consumer group
     downgrade: bool = True  # and the other way round, when only classic members are left
 
@@ -131,14 +127,7 @@ class Beaten(NamedTuple):
 class ConsumerGroup:
     """A group by its name. See the module for the rules."""
 
-    def __init__(
-        self,
-        name: str,
-        settings: ConsumerGroupSettings,
-        timers: Timers,
-        topics: Topics,
-        news: TopicNews,
-    ) -> None:
+    def __init__(self, name: str, settings: ConsumerGroupSettings, commons: Commons) -> None:
         self.name = name
         self.protocol_type = CONSUMER_PROTOCOL
         self.settings = settings
@@ -146,9 +135,11 @@ class ConsumerGroup:
         self.target_epoch = 0
         self.target: Target = {}
         self.members = ConsumerMembers()
-        self.wanted = Wanted(topics, news)
+        self.wanted = Wanted(commons)
+        self.commons = commons
+        self._making: Work | None = None  # a target that is not done yet
         self._resting = False
-        self.timers = timers
+        self._weighed = (0, 0)
         self.said: Callable[[str], int | None] = lambda _: None  # of this group alone, by setting
 
     # -- the face (any_group.py)
@@ -182,11 +173,11 @@ class ConsumerGroup:
 
     def subscribes_to(self, topic: TopicName) -> bool:
         """Whether some member reads the topic."""
-        return self.reading()(topic)
+        return self.wanted.includes(topic)
 
     def reading(self) -> Callable[[TopicName], bool]:
         """Whether some member reads a topic, for many topics."""
-        return self.wanted.names().__contains__
+        return self.wanted.includes
 
     def forget(self) -> None:
         """End an empty group."""
@@ -229,9 +220,18 @@ class ConsumerGroup:
         return Beaten(
             member.member_id,
             member.epoch,
-            self.said(HEARTBEAT_KEY) or self.settings.heartbeat_interval_ms,
+            self._interval_ms(member),
             member.has if beat.is_full or member.has != had else None,
         )
+
+    def _interval_ms(self, member: Member) -> int:
+        """When a member shall beat next: soon, while the group changes."""
+        if member.heard_epoch != self.epoch:
+            member.heard_epoch, member.beats = self.epoch, 0
+        usual_ms = self.said(HEARTBEAT_KEY) or self.settings.heartbeat_interval_ms
+        waits = member.phase is Phase.AWAITING or member.epoch < self.epoch
+        member.beats += 1
+        return self.commons.load.interval_ms(usual_ms, member.beats - 1, waits=waits)
 
     def known(self, member_id: str) -> Member:
         """Return the member of this id, or say that there is none."""
@@ -254,8 +254,18 @@ class ConsumerGroup:
 
     def check_room(self, member_id: str) -> None:
         """Refuse one more member."""
-        if len(self.members) >= self.settings.size_max and self.members.find(member_id) is None:
+        if self.members.find(member_id) is not None:
+            return
+        if len(self.members) >= self.settings.size_max:
             raise GroupMaxSize(f"a group has {self.settings.size_max} members at most")
+        self.commons.load.check_room(MEMBER_WEIGHT)
+
+    def weigh(self) -> None:
+        """Say what this group takes of memory now."""
+        members = len(self.members)
+        weight = self.wanted.size + members * MEMBER_WEIGHT
+        self.commons.load.change(weight - self._weighed[0], members - self._weighed[1])
+        self._weighed = weight, members
 
     def _speaker(self, beat: Beat) -> Member:
         """Find who beats, take in who joins, or refuse who may not; nothing is changed then."""
@@ -289,6 +299,7 @@ class ConsumerGroup:
     def take_in(self, member: Member) -> Member:
         """Let a new member in; it has nothing yet."""
         self.members.add(member)
+        self.weigh()
         return member
 
     def replace(self, former: Member, member_id: str) -> Member:
@@ -324,6 +335,7 @@ class ConsumerGroup:
         """Count the topics that a member wants now."""
         if before != member.wants:
             self.wanted.change(before, member.wants)
+            self.weigh()
             self.bump()
 
     # -- epochs and targets
@@ -334,41 +346,68 @@ class ConsumerGroup:
         assert self.epoch <= EPOCH_MAX
 
     def refresh(self, may_see: Callable[[TopicName], bool] = all_seen) -> None:
-        """Look whether topics have changed, and make a target for the group's epoch."""
-        if self.wanted.look(may_see) and self.epoch == self.target_epoch:
-            self.bump()
-        if self.epoch > self.target_epoch and not self._resting:
-            self._assign()
+        """Look whether topics have changed, and make a target for the group's epoch.
 
-    def _assign(self) -> None:
-        view = self.wanted.view
+        What that takes in steps beyond the first ones goes on later: until then members stay where
+        they are, and who joins has nothing yet.
+        """
+        if self.is_making or self._resting:
+            return
+        if self.wanted.is_stale() or self.epoch > self.target_epoch:
+            making = self.commons.turns.start(self._make(may_see), self._made)
+            self._making = making
+            if not making.ended and not self.target_epoch:
+                self.epoch = max(self.epoch, 2)
+                self.target_epoch = self.epoch - 1  # at 0 nobody would be a member
+
+    @property
+    def is_making(self) -> bool:
+        """Whether a target is being made."""
+        return self._making is not None and not self._making.ended
+
+    def stop_making(self) -> None:
+        """Do not go on with a target: this group is no more, or is empty."""
+        if self._making is not None:
+            self._making.stop()
+
+    def _make(self, may_see: Callable[[TopicName], bool]) -> Steps[None]:
+        if self.wanted.is_stale():
+            changed = yield from self.wanted.look(may_see)
+            if changed and self.epoch == self.target_epoch:
+                self.bump()
+        if self.epoch == self.target_epoch:
+            return
+        epoch, members, wishes = self.epoch, list(self.members), []
         ids: dict[Wants, frozenset[bytes]] = {}
-        wishes = []
-        for member in self.members:
+        for member in members:
             wants = member.wants
             if wants not in ids:
-                names = self.wanted.of(wants)
-                ids[wants] = frozenset(view[each].topic_id for each in names if each in view)
+                ids[wants] = yield from self.wanted.ids(wants)
             had = self.target.get(member.member_id, NOTHING)
             wishes.append(Wish(member.member_id, ids[wants], member.instance_id, had))
-        counts = {seen.topic_id: seen.partition_count for seen in view.values()}
-        self.target = ASSIGNORS[self.assignor](wishes, counts)
-        self.target_epoch = self.epoch
-        self._rest(sum(len(wish.topics) for wish in wishes) + sum(counts.values()))
+        counts = {seen.topic_id: seen.partition_count for seen in self.wanted.view.values()}
+        made = yield from ASSIGNORS[self.assignor](wishes, counts)
+        self.target = {
+            member.member_id: made[wish.member_id]  # it may go by another id by now
+            for member, wish in zip(members, wishes, strict=True)
+            if self.members.find(member.member_id) is member
+        }
+        self.target_epoch = epoch
 
-    def _rest(self, cost: int) -> None:
+    def _made(self, steps: int) -> None:
         """Let time go by between targets that are much work: who comes meanwhile waits for it.
 
         Kafka 4.3 waits a second between any two targets of a group.
         """
-        if cost <= COST_FREE:
+        self.weigh()
+        if steps < RESTS_FROM:
             return
 
         def rested() -> None:
             self._resting = False
 
         self._resting = True
-        self.timers.call_later(min(cost / COST_PER_S, REST_MAX_S), rested)
+        self.commons.timers.call_later(min(steps / STEPS_PER_S, REST_MAX_S), rested)
 
     def step(self, member: Member, owned: Parts | None) -> None:
         """Bring a member one step nearer to its target."""
@@ -384,7 +423,7 @@ class ConsumerGroup:
 
     def wait(self, member: Member, what: Wait, timeout_ms: int) -> None:
         """Let a member go if something does not come in time."""
-        timer = self.timers.call_later(timeout_ms / 1_000, lambda: self.fence(member))
+        timer = self.commons.timers.call_later(timeout_ms / 1_000, lambda: self.fence(member))
         member.wait(what, timer)
 
     # -- going
@@ -421,7 +460,10 @@ class ConsumerGroup:
         self.wanted.change(member.wants, NOTHING_WANTED)
         self.bump()
         if self.is_empty:
+            self.stop_making()
+            self.wanted.forget()
             self.gone_empty()
+        self.weigh()
 
     def gone_empty(self) -> None:
         """Hear that the last member has gone."""

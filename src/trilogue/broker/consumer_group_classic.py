@@ -28,7 +28,7 @@ from trilogue.broker.consumer_group_members import (
     Wait,
     waits_for_others,
 )
-from trilogue.broker.consumer_group_topics import NOTHING_WANTED, TopicNews, Topics
+from trilogue.broker.consumer_group_topics import NOTHING_WANTED, Commons
 from trilogue.broker.errors import (
     FencedInstance,
     GroupMaxSize,
@@ -74,14 +74,12 @@ class MixedGroup(ConsumerGroup):
         name: str,
         settings: ConsumerGroupSettings,
         groups: Groups,
-        topics: Topics,
-        news: TopicNews,
+        commons: Commons,
         *,
         shares: Shares = UNREAD,
     ) -> None:
-        super().__init__(name, settings, groups.timers, topics, news)
+        super().__init__(name, settings, commons)
         self._groups = groups
-        self._topics = topics
         self._shares = shares
 
     # -- what classic members ask (any_group.py)
@@ -102,7 +100,7 @@ class MixedGroup(ConsumerGroup):
         self.step(member, self._by_id(dict(wishes.owned)))
         joined = Joined(member.epoch, CONSUMER_PROTOCOL, request.protocols[0][0], "", member_id)
         if all(each.classic is not None for each in self.members) and self._may_downgrade(0):
-            settled = all(each.settled_at(self.target_epoch) for each in self.members)
+            settled = all(each.settled_at(self.epoch) for each in self.members)
             self._downgrade(None, member.epoch, rebalance=not settled)
         else:
             self.arm_session(member)
@@ -239,12 +237,15 @@ class MixedGroup(ConsumerGroup):
         raise RebalanceInProgress("the group has moved on: join again")
 
     def _by_id(self, parts: NamedParts) -> Parts:
-        found = ((self._topics.find(name), indexes) for name, indexes in parts.items())
-        return {
-            topic.topic_id: frozenset(indexes)
-            for topic, indexes in found
-            if topic is not None and indexes
-        }
+        """Only partitions that exist: the numbers are what a member says."""
+        found = {}
+        for name, indexes in parts.items():
+            topic = self.commons.topics.find(name)
+            if topic is not None:
+                here = frozenset(each for each in indexes if 0 <= each < len(topic.partitions))
+                if here:
+                    found[topic.topic_id] = here
+        return found
 
     def _by_name(self, parts: Parts) -> NamedParts:
         names = {seen.topic_id: name for name, seen in self.wanted.view.items()}
@@ -260,9 +261,13 @@ class MixedGroup(ConsumerGroup):
         """Let the classic members go on among themselves, with the shares that they are to have."""
         group = self._groups.classic(self.name)
         group.resume(generation, self._arrivals(leaving), rebalance=rebalance)
-        for member in self.members:
-            member.cancel_timers()
         self._groups.replace(self.name, group)
+        self.stop_making()
+        for member in list(self.members):
+            self.members.remove(member)
+            self.wanted.change(member.wants, NOTHING_WANTED)
+        self.wanted.forget()
+        self.weigh()
 
     def _arrivals(self, leaving: Member | None) -> Iterator[Arrival]:
         for member in self.members:
@@ -323,3 +328,4 @@ class MixedGroup(ConsumerGroup):
             self.target[member.member_id] = member.has
             self.wanted.change(NOTHING_WANTED, member.wants)
             self.arm_session(member)
+        self.weigh()

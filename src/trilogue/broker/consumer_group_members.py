@@ -20,18 +20,18 @@ A partition is never given to one member before another has said that it has let
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from array import array
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from enum import Enum, auto, unique
+from itertools import count, repeat
 
 from trilogue.broker.consumer_group_assignors import (
     NOTHING,
     Parts,
-    Slot,
     common,
     minus,
-    parts_of,
-    slots_of,
     together,
 )
 from trilogue.broker.consumer_group_topics import Wants
@@ -102,6 +102,8 @@ class Member:
     gives_up: Parts = field(default_factory=dict)
 
     waits: dict[Wait, Handle] = field(default_factory=dict)
+    heard_epoch: int = -1  # the group's, when it beat last
+    beats: int = 0  # since that epoch began
 
     @property
     def wants(self) -> Wants:
@@ -151,22 +153,51 @@ class Member:
 
 
 class Owners:
-    """Which member has each partition; at most one does."""
+    """Which member has each partition; at most one does.
+
+    Four bytes a partition: there are groups with a hundred thousand, and many groups. Members have
+    numbers for that, which are never used again.
+    """
 
     def __init__(self) -> None:
-        self._members: dict[Slot, str] = {}
+        self._numbers: dict[str, int] = {}
+        self._next = count(1)
+        self._topics: dict[bytes, array[int]] = {}  # topic id -> numbers, by partition; 0 is free
+        self._held: Counter[bytes] = Counter()  # topic id -> partitions that are not free
 
-    def is_free(self, slot: Slot, member_id: str) -> bool:
-        """Whether a member may have it, because nobody or only itself has."""
-        return self._members.get(slot, member_id) == member_id
+    def free(self, topic_id: bytes, indexes: Iterable[int], member_id: str) -> frozenset[int]:
+        """Those that a member may have, because nobody or only itself has them."""
+        owners = self._topics.get(topic_id, NOBODY)
+        mine, end = {0, self._numbers.get(member_id, 0)}, len(owners)
+        return frozenset(each for each in indexes if each >= end or owners[each] in mine)
 
     def update(self, member_id: str, before: Parts, after: Parts) -> None:
         """Note what a member holds now."""
-        for slot in slots_of(minus(before, after)):
-            assert self._members.pop(slot) == member_id, "somebody else's partition was let go"
-        for slot in slots_of(minus(after, before)):
-            assert slot not in self._members, "a partition was given to a second member"
-            self._members[slot] = member_id
+        if before is after:
+            return
+        number = self._numbers.get(member_id) or next(self._next)
+        for topic_id, indexes in minus(before, after).items():
+            owners = self._topics[topic_id]
+            for index in indexes:
+                assert owners[index] == number, "somebody else's partition was let go"
+                owners[index] = 0
+            self._held[topic_id] -= len(indexes)
+            if not self._held[topic_id]:
+                del self._held[topic_id], self._topics[topic_id]
+        for topic_id, indexes in minus(after, before).items():
+            owners = self._topics.setdefault(topic_id, array("I"))
+            owners.extend(repeat(0, max(indexes) + 1 - len(owners)))
+            for index in indexes:
+                assert not owners[index], "a partition was given to a second member"
+                owners[index] = number
+            self._held[topic_id] += len(indexes)
+        if after:
+            self._numbers[member_id] = number
+        else:
+            self._numbers.pop(member_id, None)
+
+
+NOBODY: array[int] = array("I")
 
 
 def advance(
@@ -192,20 +223,25 @@ def advance(
         _go_to(member, epoch)
         member.has = keeps
     else:
-        wanted = slots_of(minus(target, keeps))
-        free = [slot for slot in wanted if owners.is_free(slot, member.member_id)]
-        member.phase = Phase.SETTLED if len(free) == len(wanted) else Phase.AWAITING
+        wanted = minus(target, keeps)
+        free = _free(member, wanted, owners)
+        all_free = all(len(free.get(each, ())) == len(wanted[each]) for each in wanted)
+        member.phase = Phase.SETTLED if all_free else Phase.AWAITING
         member.gives_up = NOTHING
         _go_to(member, target_epoch)
-        member.has = together(keeps, parts_of(free))
+        member.has = target if all_free else together(keeps, free)  # one copy of it, mostly
     owners.update(member.member_id, before, member.holds)
 
 
 def waits_for_others(member: Member, target: Parts, owners: Owners) -> bool:
     """Whether something that a member shall have is still with others."""
-    return not all(
-        owners.is_free(slot, member.member_id) for slot in slots_of(minus(target, member.has))
-    )
+    wanted = minus(target, member.has)
+    return wanted != _free(member, wanted, owners)
+
+
+def _free(member: Member, wanted: Parts, owners: Owners) -> Parts:
+    found = {each: owners.free(each, wanted[each], member.member_id) for each in wanted}
+    return {each: indexes for each, indexes in found.items() if indexes}
 
 
 def _go_to(member: Member, epoch: int) -> None:

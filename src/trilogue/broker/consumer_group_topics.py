@@ -1,44 +1,28 @@
-"""Which topics the members of a consumer group want: by name, and by patterns of names (KIP-848).
+"""Which topics the members of one consumer group want: by name, and by patterns of names.
 
-Patterns are RE2, whose time and memory grow with the length of the text and never explode: they
-come from whoever may join a group, so Python's own `re` would let one request stop the broker. A
-pattern must match a whole name, as Kafka clients spell it.
-
-Names that match are found once for each pattern and kept while topics come and go: a group reads
-what has happened to topics (`TopicNews`) when one of its members beats, so that a new topic costs
-one match per pattern and not a walk through all topics. What a member may not see (the authorizer's
-affair) is left out when a member beats, not here.
+A group reads what has happened to topics (`TopicNews`) when one of its members beats: news of
+topics that nobody wants cost a look at the group's sets and patterns. Only when something has
+happened to topics that are wanted, or when other things are wanted, it looks at its topics anew, in
+steps (`look`). What a member may not see (the authorizer's affair) is left out then.
 """
 
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Callable, Iterator, Mapping
-from functools import lru_cache
+from collections.abc import Callable, Iterable, Mapping
 from itertools import islice
 from typing import Any, NamedTuple
-from typing import Protocol as Port
 
-from trilogue.broker.errors import GroupMaxSize, InvalidPattern
-from trilogue.broker.names import TopicName, kafka_can_spell, spelled_kafka
-from trilogue.broker.topic import Topic
+from trilogue.broker.consumer_group_load import Load
+from trilogue.broker.consumer_group_patterns import Patterns, Topics
+from trilogue.broker.consumer_group_steps import STEP, Steps, Turns
+from trilogue.broker.errors import GroupMaxSize
+from trilogue.broker.group_members import Timers
+from trilogue.broker.names import TopicName
 
-PATTERN_SIZE_MAX = 4_096  # characters
-PATTERN_MEMORY_MAX = 1 << 20  # bytes of a compiled pattern and its states
-PATTERNS_KEPT = 256  # compiled ones, of all groups
 PATTERNS_MAX = 100  # different ones in a group
 NAMES_MAX = 100_000  # in all different sets of names in a group
 NEWS_KEPT = 10_000
-
-
-class Topics(Port):
-    """What consumer groups need of the cluster."""
-
-    def find(self, name: TopicName, /) -> Topic | None:
-        """Return a topic if there is one."""
-
-    def __iter__(self) -> Iterator[Topic]:
-        """All topics."""
 
 
 class Seen(NamedTuple):
@@ -49,28 +33,6 @@ class Seen(NamedTuple):
 
 
 View = Mapping[TopicName, Seen]
-Matches = Callable[[str], object]
-
-
-@lru_cache(PATTERNS_KEPT)
-def compile_pattern(pattern: str) -> Matches:
-    """Return what matches whole names, or refuse what RE2 does not understand."""
-    import re2  # not needed by a node whose clients name their topics
-
-    if len(pattern) > PATTERN_SIZE_MAX:
-        raise InvalidPattern(f"a pattern has at most {PATTERN_SIZE_MAX} characters")
-    options = re2.Options()
-    options.max_mem = PATTERN_MEMORY_MAX
-    options.log_errors = False
-    options.never_capture = True
-    try:
-        compiled = re2.compile(pattern, options)
-    except re2.error as error:
-        why = error.args[0] if error.args else ""
-        text = why.decode(errors="replace") if isinstance(why, bytes) else str(why)
-        raise InvalidPattern(f"the pattern {pattern!r} is not valid: {text}") from error
-    matches: Matches = compiled.fullmatch
-    return matches
 
 
 class TopicNews:
@@ -80,20 +42,39 @@ class TopicNews:
     """
 
     def __init__(self, kept_max: int = NEWS_KEPT) -> None:
-        self._news: deque[tuple[TopicName, bool]] = deque(maxlen=kept_max)
+        self._news: deque[TopicName] = deque(maxlen=kept_max)
         self.end = 0  # the number of the next one
 
-    def add(self, name: TopicName, *, gone: bool) -> None:
+    def add(self, name: TopicName) -> None:
         """A topic was made or changed, or is gone."""
-        self._news.append((name, gone))
+        self._news.append(name)
         self.end += 1
 
-    def since(self, number: int) -> list[tuple[TopicName, bool]] | None:
-        """Return the names from this number on, and whether each was gone; None: too far back."""
+    def since(self, number: int) -> list[TopicName] | None:
+        """Return the names from this number on; None: too far back."""
         behind = self.end - number
         if behind > len(self._news):
             return None
         return list(islice(self._news, len(self._news) - behind, None)) if behind else []
+
+
+class Commons:
+    """What all consumer groups of a node have in common: topics, their load, and turns of work."""
+
+    def __init__(
+        self, topics: Topics, timers: Timers, load: Load, kept_max: int = NEWS_KEPT
+    ) -> None:
+        self.topics = topics
+        self.timers = timers
+        self.load = load
+        self.turns = Turns(timers)
+        self.news = TopicNews(kept_max)
+        self.patterns = Patterns(topics, self.turns)
+
+    def note(self, name: TopicName, *, gone: bool) -> None:
+        """Hear that a topic was made or changed, or is gone."""
+        self.patterns.note(name, gone=gone)
+        self.news.add(name)
 
 
 Wants = tuple[frozenset[TopicName], str]  # topics by name, and the pattern ("" is none)
@@ -106,25 +87,35 @@ class Wanted:
     Members that want the same topics share one set of names.
     """
 
-    def __init__(self, topics: Topics, news: TopicNews) -> None:
-        self._topics = topics
-        self._news = news
-        self._seen = news.end
-        self._sets: dict[
-            frozenset[TopicName], list[Any]
-        ] = {}  # -> the set itself, how many want it
+    def __init__(self, commons: Commons) -> None:
+        self._commons = commons
+        self._seen = commons.news.end
+        # -> the set itself, how many want it
+        self._sets: dict[frozenset[TopicName], list[Any]] = {}
         self._patterns: Counter[str] = Counter()
-        self._matched: dict[str, frozenset[TopicName]] = {}
+        self._unfinished: set[str] = set()  # patterns that were not yet held against all topics
+        self._named = 0  # names in all sets
         self.view: View = {}
+        self._partitions = 0  # in `view`
         self._stale = False  # whether `view` may not be true any more
 
+    @property
+    def size(self) -> int:
+        """Names, topics seen and their partitions: what a group takes of memory grows with it."""
+        return self._named + len(self.view) + self._partitions
+
     def check_room(self, wants: Wants) -> None:
-        """Refuse more names or patterns than a group may have."""
+        """Refuse more names or patterns than a group may have, or all groups."""
         names, pattern = wants
-        if names not in self._sets and sum(map(len, self._sets)) + len(names) > NAMES_MAX:
-            raise GroupMaxSize(f"the members of a group may name {NAMES_MAX} topics")
-        if pattern and pattern not in self._patterns and len(self._patterns) >= PATTERNS_MAX:
-            raise GroupMaxSize(f"the members of a group may have {PATTERNS_MAX} patterns")
+        if names and names not in self._sets:
+            if self._named + len(names) > NAMES_MAX:
+                raise GroupMaxSize(f"the members of a group may name {NAMES_MAX} topics")
+            self._commons.load.check_room(len(names))
+        if pattern and pattern not in self._patterns:
+            if len(self._patterns) >= PATTERNS_MAX:
+                raise GroupMaxSize(f"the members of a group may have {PATTERNS_MAX} patterns")
+            self._commons.patterns.check_room(pattern)
+            self._commons.load.check_room(0)
 
     def share(self, names: frozenset[TopicName]) -> frozenset[TopicName]:
         """Return the same set that other members have, if there is one."""
@@ -133,80 +124,108 @@ class Wanted:
 
     def change(self, before: Wants, after: Wants) -> None:
         """Count what a member wanted no more, and what it wants now."""
-        self._stale = True
-        if after[0]:
-            self._sets.setdefault(after[0], [after[0], 0])[1] += 1
-        if before[0]:
-            entry = self._sets[before[0]]
-            entry[1] -= 1
-            if not entry[1]:
-                del self._sets[before[0]]
+        self._want_names(after[0], 1)
+        self._want_names(before[0], -1)
         self._want_pattern(after[1], 1)
         self._want_pattern(before[1], -1)
 
-    def of(self, wants: Wants) -> frozenset[TopicName]:
-        """All topics, also such as do not exist, that these names and this pattern mean."""
-        names, pattern = wants
-        return names | self._matched[pattern] if pattern else names
+    def includes(self, name: TopicName) -> bool:
+        """Whether some member wants a topic, which may not exist."""
+        return any(name in names for names in self._sets) or any(
+            (found := self._commons.patterns.find(each)) is not None and name in found.names
+            for each in self._patterns
+        )
 
-    def names(self) -> set[TopicName]:
-        """All topics that some member wants."""
-        self._read_news()
-        return set().union(*self._sets, *self._matched.values())
+    def forget(self) -> None:
+        """Hear that nobody is left."""
+        self.view, self._partitions, self._stale = {}, 0, True
 
-    def look(self, may_see: Callable[[TopicName], bool]) -> bool:
-        """Look at the topics anew if need be; True when something is not as before.
+    def is_stale(self) -> bool:
+        """Whether the topics should be looked at anew."""
+        news = self._commons.news.since(self._seen)
+        self._seen = self._commons.news.end
+        if news is None or any(name in self.view or self.includes(name) for name in news):
+            self._stale = True
+        for pattern in self._unfinished:
+            found = self._commons.patterns.find(pattern)
+            if found is None or found.done:
+                self._stale = True
+        return self._stale
+
+    def look(self, may_see: Callable[[TopicName], bool]) -> Steps[bool]:
+        """Look at the topics anew; True when something is not as before.
 
         `may_see` says which of the topics that patterns match may be told of.
         """
-        self._read_news()
-        if not self._stale:
-            return False
         self._stale = False
-        wanted = set().union(*self._sets)
-        for names in self._matched.values():
-            wanted.update(name for name in names if name in self.view or may_see(name))
-        found = {name: self._topics.find(name) for name in wanted}
-        view = {
-            name: Seen(topic.topic_id, len(topic.partitions))
-            for name, topic in found.items()
-            if topic is not None
-        }
-        changed = view != self.view
+        self._unfinished.clear()
+        before, view = self.view, dict[TopicName, Seen]()
+        for names in list(self._sets):
+            yield from self._see(names, view)
+        for pattern in list(self._patterns):
+            found = self._commons.patterns.find(pattern)
+            if found is None:
+                continue
+            if not found.done:
+                self._unfinished.add(pattern)
+            for portion in _portions(found.names):
+                fresh = [name for name in portion if name not in view]
+                seen = [name for name in fresh if name in before or may_see(name)]
+                yield from self._see(seen, view)
+                if len(portion) == STEP:
+                    yield
         self.view = view
-        return changed
+        self._partitions = sum(seen.partition_count for seen in view.values())
+        return view != before
 
-    def _read_news(self) -> None:
-        news = self._news.since(self._seen)
-        self._seen = self._news.end
-        if news is None:
-            self._stale = True
-            self._matched = {pattern: self._match(pattern) for pattern in self._matched}
+    def ids(self, wants: Wants) -> Steps[frozenset[bytes]]:
+        """The ids of all topics seen that these names and this pattern mean."""
+        names, pattern = wants
+        found = self._commons.patterns.find(pattern) if pattern else None
+        ids: set[bytes] = set()
+        for some in (names, found.names if found else ()):
+            for portion in _portions(some):
+                ids.update(self.view[name].topic_id for name in portion if name in self.view)
+                if len(portion) == STEP:
+                    yield
+        return frozenset(ids)
+
+    def _see(self, names: Iterable[TopicName], view: dict[TopicName, Seen]) -> Steps[None]:
+        for portion in _portions(names):
+            for name in portion:
+                topic = self._commons.topics.find(name)
+                if topic is not None:
+                    view[name] = Seen(topic.topic_id, len(topic.partitions))
+            if len(portion) == STEP:
+                yield
+
+    def _want_names(self, names: frozenset[TopicName], more: int) -> None:
+        if not names:
             return
-        for name, gone in news:
-            for pattern, names in self._matched.items():
-                if gone and name in names:
-                    self._matched[pattern] = names - {name}
-                    self._stale = True
-                elif not gone and name not in names and _matches(pattern, name):
-                    self._matched[pattern] = names | {name}
-                    self._stale = True
-            if name in self.view or any(name in names for names in self._sets):
-                self._stale = True
+        entry = self._sets.setdefault(names, [names, 0])
+        if not entry[1]:
+            self._named += len(names)
+            self._stale = True
+        entry[1] += more
+        if not entry[1]:
+            self._named -= len(names)
+            self._stale = True
+            del self._sets[names]
 
     def _want_pattern(self, pattern: str, more: int) -> None:
         if not pattern:
             return
+        if pattern not in self._patterns:
+            self._stale = True
+            self._commons.patterns.want(pattern)
         self._patterns[pattern] += more
         if not self._patterns[pattern]:
-            del self._patterns[pattern], self._matched[pattern]
-        elif pattern not in self._matched:
-            self._read_news()
-            self._matched[pattern] = self._match(pattern)
-
-    def _match(self, pattern: str) -> frozenset[TopicName]:
-        return frozenset(topic.name for topic in self._topics if _matches(pattern, topic.name))
+            self._stale = True
+            self._commons.patterns.leave(pattern)
+            del self._patterns[pattern]
 
 
-def _matches(pattern: str, name: TopicName) -> bool:
-    return kafka_can_spell(name) and compile_pattern(pattern)(spelled_kafka(name)) is not None
+def _portions(names: Iterable[TopicName]) -> Iterable[list[TopicName]]:
+    """The names as they are at this moment, so many at a time that each is a step."""
+    every = list(names)
+    return (every[start : start + STEP] for start in range(0, len(every), STEP))

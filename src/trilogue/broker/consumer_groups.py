@@ -23,8 +23,9 @@ from trilogue.broker.consumer_group import (
     check_words,
 )
 from trilogue.broker.consumer_group_classic import UNREAD, MixedGroup, Shares
+from trilogue.broker.consumer_group_load import Load
 from trilogue.broker.consumer_group_members import AWAY, JOINING, LEAVING
-from trilogue.broker.consumer_group_topics import TopicNews
+from trilogue.broker.consumer_group_topics import Commons
 from trilogue.broker.errors import UnknownGroup, UnknownMember
 from trilogue.broker.group import Group
 from trilogue.broker.groups import Groups
@@ -52,8 +53,7 @@ class ConsumerGroups:
         self._shares = shares
         self._said = said
         self._groups = groups
-        self._cluster = cluster
-        self._news = TopicNews()
+        self.commons = Commons(cluster, groups.timers, Load(settings.total_max))
         cluster.listeners.append(self._note)
 
     def beat(self, beat: Beat) -> Beaten:
@@ -94,9 +94,7 @@ class ConsumerGroups:
         return group
 
     def _make(self, name: str) -> MixedGroup:
-        group = MixedGroup(
-            name, self.settings, self._groups, self._cluster, self._news, shares=self._shares
-        )
+        group = MixedGroup(name, self.settings, self._groups, self.commons, shares=self._shares)
         group.said = partial(self._said, name)
         return group
 
@@ -113,4 +111,4 @@ class ConsumerGroups:
             raise UnknownGroup(f"group {group.name} cannot become a consumer group: {why}")
 
     def _note(self, event: Event, topic: Topic) -> None:
-        self._news.add(topic.name, gone=event is Event.DELETED)
+        self.commons.note(topic.name, gone=event is Event.DELETED)

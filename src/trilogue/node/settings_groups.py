@@ -64,7 +64,7 @@ GROUPS: tuple[Setting, ...] = (
         Kind.DURATION,
         "5s",
         "How often members of consumer groups are told to show life: also how soon they hear that "
-        "their share has changed.",
+        "their share has changed. After a change they are told to come sooner for a while.",
         minimum=10,
     ),
     Setting(
@@ -74,6 +74,16 @@ GROUPS: tuple[Setting, ...] = (
         "How many members one consumer group may have.",
         minimum=1,
         maximum=100_000,
+    ),
+    Setting(
+        "groups.consumer-max-total",
+        Kind.INTEGER,
+        "5000000",
+        "How many names of topics, partitions and (20 each) members all consumer groups may have "
+        "together, as each group counts them: who would join beyond that hears "
+        "GROUP_MAX_SIZE_REACHED. A hundred bytes each is much.",
+        minimum=100,
+        maximum=1_000_000_000,
     ),
     Setting(
         "groups.consumer-migration",

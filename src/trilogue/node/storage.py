@@ -250,6 +250,7 @@ def broker_settings(settings: Settings) -> BrokerSettings:
             session_timeout_ms=settings.number("groups.consumer-session-timeout"),
             heartbeat_interval_ms=settings.number("groups.consumer-heartbeat"),
             size_max=settings.number("groups.consumer-max-size"),
+            total_max=settings.number("groups.consumer-max-total"),
             upgrade=migration in {"bidirectional", "upgrade"},
             downgrade=migration in {"bidirectional", "downgrade"},
         ),

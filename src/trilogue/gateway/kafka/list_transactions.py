@@ -6,7 +6,7 @@ Filters that name no state are told back, each once, so that a tool can say so.
 
 from __future__ import annotations
 
-from trilogue.broker.consumer_group_topics import compile_pattern
+from trilogue.broker.consumer_group_patterns import compile_pattern
 from trilogue.broker.errors import InvalidPattern
 from trilogue.gateway.kafka.errors import code_of
 from trilogue.gateway.kafka.shared import Call

@@ -1,0 +1,77 @@
+"""Work in steps: small work at once, larger work in turns, and no group before another for ever."""
+
+from __future__ import annotations
+
+from tests.broker.fakes import FakeTimers
+from trilogue.broker.consumer_group_steps import (
+    PAUSE_S,
+    STEPS_A_TURN,
+    STEPS_AT_ONCE,
+    Steps,
+    Turns,
+    to_the_end,
+)
+
+
+class Taken:
+    """What was done, in order."""
+
+    def __init__(self) -> None:
+        self.timers = FakeTimers()
+        self.turns = Turns(self.timers)
+        self.steps: list[str] = []
+        self.ended: list[tuple[str, int]] = []
+
+    def work(self, name: str, count: int) -> Steps[None]:
+        for _ in range(count):
+            self.steps.append(name)
+            yield
+
+    def start(self, name: str, count: int):
+        return self.turns.start(
+            self.work(name, count), lambda steps: self.ended.append((name, steps))
+        )
+
+
+def test_small_work_is_done_at_once():
+    taken = Taken()
+
+    assert taken.start("a", STEPS_AT_ONCE - 1).ended
+    assert taken.ended == [("a", STEPS_AT_ONCE - 1)]
+    assert (len(taken.turns), taken.timers.pending) == (0, 0)
+
+
+def test_larger_work_takes_turns_with_others():
+    taken = Taken()
+    taken.start("a", 2 * STEPS_A_TURN + STEPS_AT_ONCE)
+    assert taken.steps == ["a"] * STEPS_AT_ONCE
+    taken.start("b", 2)
+    assert taken.steps[STEPS_AT_ONCE:] == ["b"]  # the loop has enough to do already
+
+    taken.steps.clear()
+    taken.timers.advance(PAUSE_S)
+    assert taken.steps == ["a"] * STEPS_A_TURN
+    taken.timers.advance(PAUSE_S)
+    assert taken.ended == [("b", 2)]
+    taken.timers.advance(1)
+    assert taken.ended == [("b", 2), ("a", 2 * STEPS_A_TURN + STEPS_AT_ONCE)]
+    assert (len(taken.turns), taken.timers.pending) == (0, 0)
+
+
+def test_work_that_is_stopped_goes_no_further():
+    taken = Taken()
+    work = taken.start("a", 1_000)
+
+    work.stop()
+    taken.timers.advance(1)
+
+    assert taken.steps == ["a"] * STEPS_AT_ONCE
+    assert (taken.ended, taken.timers.pending) == ([], 0)
+
+
+def test_work_may_be_done_to_its_end():
+    def counted() -> Steps[int]:
+        yield
+        return 7
+
+    assert to_the_end(counted()) == 7
