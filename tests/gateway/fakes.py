@@ -22,6 +22,9 @@ class FakeTransport(asyncio.Transport):
         self.unsent = 0
         self._high = 64 << 10
         self._paused = False
+        self._arrived = bytearray()
+        self._piece: int | None = None
+        self._giving = False
 
     def get_extra_info(self, name, default=None):
         return ("192.0.2.1", 40_000) if name == "peername" else default
@@ -65,6 +68,7 @@ class FakeTransport(asyncio.Transport):
     def resume_reading(self):
         assert not self.reading
         self.reading = True
+        self._give()
 
     def is_closing(self):
         return self.closed
@@ -84,15 +88,27 @@ class FakeTransport(asyncio.Transport):
     # ---- the other end
 
     def receive(self, data: bytes, piece: int | None = None) -> None:
-        """Give bytes to the protocol as a socket would, all at once or in pieces."""
-        at = 0
-        while at < len(data):
-            assert self.reading, "the kernel keeps what is not read; do not lose it"
-            room = self.protocol.get_buffer(-1)
-            take = min(len(room), len(data) - at, piece or len(data))
-            room[:take] = data[at : at + take]
-            self.protocol.buffer_updated(take)
-            at += take
+        """Give bytes to the protocol as a socket would, all at once or in pieces.
+
+        What is not read waits, as in a kernel, until it is.
+        """
+        self._arrived += data
+        self._piece = piece
+        self._give()
+
+    def _give(self) -> None:
+        if self._giving:
+            return
+        self._giving = True
+        try:
+            while self._arrived and self.reading and not self.closed:
+                room = self.protocol.get_buffer(-1)
+                take = min(len(room), len(self._arrived), self._piece or len(self._arrived))
+                room[:take] = self._arrived[:take]
+                del self._arrived[:take]
+                self.protocol.buffer_updated(take)
+        finally:
+            self._giving = False
 
     def frames(self) -> list[bytes]:
         """The whole frames written so far, without their lengths."""

@@ -141,6 +141,22 @@ def test_a_frame_larger_than_a_turn_is_taken_whole():
     assert setup.session.frames == [b"x" * 600]
 
 
+def test_who_had_its_share_is_not_read_again_in_the_same_round():
+    """A transport reads up to 32 times in a round as long as more has come."""
+    setup = Setup(Limits(turn_bytes=1_000))
+
+    for _ in range(3):
+        setup.transport.receive(frame(b"x" * 1_200))
+
+    assert len(setup.session.frames) == 1
+    assert not setup.transport.reading
+    setup.turns.run()
+    assert len(setup.session.frames) == 2
+    setup.turns.run_all()
+    assert len(setup.session.frames) == 3
+    assert setup.transport.reading
+
+
 def test_one_turn_ends_once_however_many_frames_it_had():
     setup = Setup()
 

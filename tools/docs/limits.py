@@ -92,8 +92,13 @@ def _doors() -> Iterator[Bound]:
     for row in APIS:
         if most < row.frame_bytes_max < limits.frame_bytes:
             yield Bound(f"one {row.name} request", size(row.frame_bytes_max), cut)
-    yield Bound("topics, partitions and members that one request names",
-                f"{kafka.request_elements_max:,}", cut)  # fmt: skip
+    named = Counter(row.elements_max for row in APIS)
+    usual = named.most_common(1)[0][0]
+    yield Bound("topics, partitions and members that one request names, most kinds", f"{usual:,}",
+                cut)  # fmt: skip
+    for most in sorted(named.keys() - {usual}):
+        kinds = ", ".join(row.name for row in APIS if row.elements_max == most)
+        yield Bound(f"the same of {kinds}", f"{most:,}", cut)
     yield Bound("structures and strings in the arrays of one message", f"{MAX_ELEMENTS:,}",
                 cut)  # fmt: skip
     yield Bound("requests of one connection in one turn of the loop",

@@ -278,7 +278,11 @@ class Stream(asyncio.BufferedProtocol):
                 self._resume_reading()
 
     def _give(self) -> bool:
-        """Whether something is left for another turn."""
+        """Whether the rest comes in another turn: what is left, or what is still to be read.
+
+        The transport reads up to 32 times in a round of the loop as long as more has come: who had
+        its share has to stop it, or a producer of large batches would get 32 shares.
+        """
         frames_left, bytes_left = self.limits.turn_frames, self.limits.turn_bytes
         next_frame, take = self._next_frame, self._take
         frame, self._held = self._held, None
@@ -286,7 +290,7 @@ class Stream(asyncio.BufferedProtocol):
             if frame is None:
                 frame = next_frame()
                 if frame is None:
-                    return False
+                    return bytes_left <= 0
             if self.stops or frames_left <= 0 or bytes_left <= 0 or not take(frame):
                 self._held = frame
                 return True

@@ -8,8 +8,12 @@ ask: telemetry, as with a Kafka that has nobody to receive it.
 `resource` and `operation` are what a request's handler asks the authorizer about, through
 `Call.allowed`. A few handlers ask about more than that, and say so in their own first lines.
 
-`frame_bytes_max` bounds what is decoded on the loop: many small things in a large frame take long.
+`frame_bytes_max` bounds what is decoded at all: many small things in a large frame take long.
 Produce is bounded by the connection's limit alone, since most of its bytes are not looked at.
+
+`elements_max` bounds how many things (topics, partitions, members) a request may name: most
+handlers go through all of them in one turn of the loop, at 1 to 5 us each, and nobody may hold it
+for longer than 50 ms. `PATIENT` ones go through them in steps.
 
 `aside` says that an answer may be large however small the request is: what a coroutine answers is
 then written in a thread.
@@ -68,6 +72,7 @@ from trilogue.wire.kafka.schema import table
 API_VERSIONS = 18
 MIB, GIB = 1 << 20, 1 << 30
 GROUP_BYTES = 36 * MIB  # what all members of a group may say, and a little
+MANY, FETCHED, PATIENT = 25_000, 50_000, 200_000
 
 
 class Row(NamedTuple):
@@ -81,6 +86,7 @@ class Row(NamedTuple):
     resource: ResourceKind
     operation: Operation
     frame_bytes_max: int
+    elements_max: int
     told: bool = True
     aside: bool = False
 
@@ -98,12 +104,23 @@ def _row(
     operation: Operation,
     *,
     frame_bytes_max: int = 8 * MIB,
+    elements_max: int = 10_000,
     told: bool = True,
     aside: bool = False,
 ) -> Row:
     request, response = MESSAGES[key]
     return Row(
-        key, request, response, served, handler, resource, operation, frame_bytes_max, told, aside
+        key,
+        request,
+        response,
+        served,
+        handler,
+        resource,
+        operation,
+        frame_bytes_max,
+        elements_max,
+        told,
+        aside,
     )
 
 
@@ -113,26 +130,26 @@ READ, WRITE, DESCRIBE = Operation.READ, Operation.WRITE, Operation.DESCRIBE
 CREATE, DELETE, ALTER = Operation.CREATE, Operation.DELETE, Operation.ALTER
 
 TABLE: tuple[Row, ...] = (
-    _row(0, (0, 13), produce.handle, TOPIC, WRITE, frame_bytes_max=GIB),
-    _row(1, (0, 18), fetch.handle, TOPIC, READ),
-    _row(2, (0, 11), list_offsets.handle, TOPIC, DESCRIBE),
-    _row(3, (0, 13), metadata.handle, TOPIC, DESCRIBE),
-    _row(8, (0, 10), offsets.commit, GROUP, READ),
-    _row(9, (0, 10), offsets.fetch, GROUP, DESCRIBE, aside=True),
+    _row(0, (0, 13), produce.handle, TOPIC, WRITE, frame_bytes_max=GIB, elements_max=PATIENT),
+    _row(1, (0, 18), fetch.handle, TOPIC, READ, elements_max=FETCHED),
+    _row(2, (0, 11), list_offsets.handle, TOPIC, DESCRIBE, elements_max=PATIENT),
+    _row(3, (0, 13), metadata.handle, TOPIC, DESCRIBE, elements_max=MANY),
+    _row(8, (0, 10), offsets.commit, GROUP, READ, elements_max=MANY),
+    _row(9, (0, 10), offsets.fetch, GROUP, DESCRIBE, elements_max=MANY, aside=True),
     _row(10, (0, 6), groups.find_coordinator, GROUP, DESCRIBE),
-    _row(11, (0, 9), groups.join, GROUP, READ, frame_bytes_max=GROUP_BYTES),
+    _row(11, (0, 9), groups.join, GROUP, READ, frame_bytes_max=GROUP_BYTES, elements_max=PATIENT),
     _row(12, (0, 4), groups.heartbeat, GROUP, READ),
     _row(13, (0, 5), groups.leave, GROUP, READ),
-    _row(14, (0, 5), groups.sync, GROUP, READ, frame_bytes_max=GROUP_BYTES),
+    _row(14, (0, 5), groups.sync, GROUP, READ, frame_bytes_max=GROUP_BYTES, elements_max=PATIENT),
     _row(15, (0, 6), describe_groups.handle, GROUP, DESCRIBE, aside=True),
     _row(16, (0, 5), list_groups.handle, CLUSTER, DESCRIBE, aside=True),
     # Asked before anybody can have logged in, so its handler asks for no access.
     _row(18, (0, 4), api_versions.handle, CLUSTER, DESCRIBE),
-    _row(19, (0, 7), topics.create, TOPIC, CREATE),
-    _row(20, (0, 6), topics.delete, TOPIC, DELETE),
+    _row(19, (0, 7), topics.create, TOPIC, CREATE, elements_max=PATIENT),
+    _row(20, (0, 6), topics.delete, TOPIC, DELETE, elements_max=PATIENT),
     _row(21, (0, 2), delete_records.handle, TOPIC, DELETE),
     _row(22, (0, 5), transactions.init_producer_id, CLUSTER, Operation.IDEMPOTENT_WRITE),
-    _row(23, (0, 4), leader_epochs.handle, TOPIC, DESCRIBE),
+    _row(23, (0, 4), leader_epochs.handle, TOPIC, DESCRIBE, elements_max=PATIENT),
     _row(29, (0, 3), acls.describe, CLUSTER, DESCRIBE),
     _row(30, (0, 3), acls.create, CLUSTER, ALTER),
     _row(31, (0, 3), acls.delete, CLUSTER, ALTER),
@@ -140,7 +157,7 @@ TABLE: tuple[Row, ...] = (
     _row(33, (0, 2), configs.alter, TOPIC, Operation.ALTER_SETTINGS),
     _row(34, (0, 2), log_dirs.alter, CLUSTER, ALTER),
     _row(35, (0, 5), log_dirs.describe, CLUSTER, DESCRIBE, aside=True),
-    _row(37, (0, 3), partitions.create, TOPIC, ALTER),
+    _row(37, (0, 3), partitions.create, TOPIC, ALTER, elements_max=PATIENT),
     _row(42, (0, 2), delete_groups.handle, GROUP, DELETE),
     _row(43, (0, 2), elections.handle, CLUSTER, ALTER),
     _row(44, (0, 1), configs.alter_incrementally, TOPIC, Operation.ALTER_SETTINGS),

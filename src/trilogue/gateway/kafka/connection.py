@@ -53,8 +53,9 @@ from trilogue.gateway.kafka.shared import (
 )
 from trilogue.gateway.session import Place, Said, Session
 from trilogue.gateway.stream import STOP_BROKER, STOP_WORK, Buffer, Close
+from trilogue.wire.errors import WireError
 from trilogue.wire.kafka.errors import ErrorCode
-from trilogue.wire.kafka.header import decode_request_header
+from trilogue.wire.kafka.header import RequestHeader, decode_request_header
 from trilogue.wire.kafka.produce import ProduceRequest, ProduceResponse
 from trilogue.wire.kafka.schema import table
 
@@ -64,7 +65,7 @@ KEY_AND_CORRELATION = Struct(">Ii").unpack_from  # the key and version as one nu
 HEADER_MIN = 8
 API_VERSIONS = 18 << 16
 PRODUCE = 0
-COUNTED_FROM = 64 << 10  # smaller frames cannot hold many elements
+LARGE = 64 << 10  # smaller frames cannot hold many elements, and are decoded within 5 ms
 
 
 def reply(api: Api, correlation_id: int, response: object) -> bytearray:
@@ -84,6 +85,23 @@ def count_elements(message: object) -> int:
             if isinstance(field.item, type):
                 count += sum(map(count_elements, listed))
     return count
+
+
+def decode_large(api: Api, frame: bytes) -> tuple[RequestHeader, Any]:
+    """In the executor: read a request that may name many things, but not too many.
+
+    Raises `WireError`, `Close`.
+    """
+    header, position = decode_request_header(frame)
+    request, _ = api.decode(frame, position)
+    count = count_elements(request)
+    if count > api.row.elements_max:
+        raise Close("request.too_many_elements", api=api.name, count=count)
+    return header, request
+
+
+async def _ready(response: object) -> object:
+    return response
 
 
 class Committing(Place):
@@ -167,10 +185,50 @@ class KafkaConnection(Session):
         """Decode a request, find its answer, and answer."""
         if len(frame) > api.row.frame_bytes_max:
             raise Close("request.too_large", api=api.name, size=len(frame))
+        if len(frame) > LARGE and api.key != PRODUCE:
+            self._take_large(api, bytes(frame))
+            return
         header, position = decode_request_header(frame)
         request, _ = api.decode(frame, position)  # bytes behind it are ignored, as Kafka does
-        if len(frame) > COUNTED_FROM:
-            self._check_elements(api, request)
+        self._obey(api, header, request, frame)
+
+    def _take_large(self, api: Api, frame: bytes) -> None:
+        """Have a request decoded in a thread: a million small things take a second.
+
+        Meanwhile its place in the order of replies is kept, and no other request is taken.
+        """
+        place = Said()
+        self.queue(place)
+        self.stream.stop(STOP_WORK)
+        self.door.spawn(self._decode_aside(place, api, frame))
+
+    async def _decode_aside(self, place: Said, api: Api, frame: bytes) -> None:
+        work = self.door.loop.run_in_executor(self.door.executor, decode_large, api, frame)
+        try:
+            header, request = await work
+        except WireError as problem:
+            self.stream.abort("connection.bad_bytes", problem=str(problem))
+        except Close as order:
+            self.stream.abort(order.reason, **order.fields)
+        except Exception:
+            log.exception("request.failed", extra={"api": api.name, "version": api.version})
+            self.stream.abort("connection.cut")
+        else:
+            self.guarded(lambda: self._decoded(place, api, header, request, frame))
+
+    def _decoded(
+        self, place: Said, api: Api, header: RequestHeader, request: Any, frame: bytes
+    ) -> None:
+        """Go on with a large request as with any other: its answer takes the place kept."""
+        assert self._queue[-1] is place, "nothing is taken meanwhile"
+        self._queue.pop()
+        self.in_flight -= 1
+        self.stream.go_on(STOP_WORK)  # in another turn, and not if it is stopped again now
+        self._obey(api, header, request, memoryview(frame))
+        self.turn_over()
+
+    def _obey(self, api: Api, header: RequestHeader, request: Any, frame: memoryview) -> None:
+        """Do what a request asks for, and answer."""
         self.door.requests[api.key] += 1
         metering = self._metering
         if metering is not None:
@@ -188,16 +246,20 @@ class KafkaConnection(Session):
             metering=metering,
         )
         answer = api.row.handler(call, request)
-        if metering is not None and api.key == PRODUCE:
+        if api.key != PRODUCE:
+            if len(frame) > LARGE and isinstance(answer, api.row.response):
+                answer = _ready(answer)  # its answer is large as well
+            self._answer(api, call, answer, aside=api.row.aside or len(frame) > LARGE)
+            return
+        if metering is not None:
             metering.produced(len(frame))
         self._answer(api, call, answer)
-        if api.key == PRODUCE:
-            response = answer.response if isinstance(answer, Durable) else answer
-            if isinstance(response, ProduceResponse):
-                self._learn(api, call, frame, request, response)
+        response = answer.response if isinstance(answer, Durable) else answer
+        if isinstance(response, ProduceResponse):
+            self._learn(api, call, frame, request, response)
 
-    def _answer(self, api: Api, call: Call, answer: Answer) -> None:
-        """Answer in the way that the handler chose."""
+    def _answer(self, api: Api, call: Call, answer: Answer, *, aside: bool = False) -> None:
+        """Answer in the way that the handler chose; `aside`: what takes time is also written so."""
         if isinstance(answer, api.row.response):
             self.say(self._reply(api, call.correlation_id, answer))
         elif isinstance(answer, Durable):
@@ -208,13 +270,7 @@ class KafkaConnection(Session):
             self.queue(answer)
         elif answer is not None:
             assert asyncio.iscoroutine(answer), answer
-            self._work(api, call, answer)
-
-    def _check_elements(self, api: Api, request: object) -> None:
-        """Refuse a request whose many parts would keep the loop busy for long."""
-        count = count_elements(request)
-        if count > self.door.settings.request_elements_max:
-            raise Close("request.too_many_elements", api=api.name, count=count)
+            self._work(api, call, answer, aside=aside)
 
     def _learn(
         self,
@@ -360,21 +416,25 @@ class KafkaConnection(Session):
         if not self.is_gone:
             self.fill(place, [written])
 
-    def _work(self, api: Api, call: Call, work: Coroutine[Any, Any, object]) -> None:
+    def _work(
+        self, api: Api, call: Call, work: Coroutine[Any, Any, object], *, aside: bool
+    ) -> None:
         place = Said()
         self.queue(place)
         self.stream.stop(STOP_WORK)
         counted = work if call.metering is None else call.metering.timed(work)
-        self.door.spawn(self._finish(place, api, call, counted))
+        self.door.spawn(self._finish(place, api, call, counted, aside=aside))
 
-    async def _finish(self, place: Said, api: Api, call: Call, work: Awaitable[object]) -> None:
+    async def _finish(
+        self, place: Said, api: Api, call: Call, work: Awaitable[object], *, aside: bool
+    ) -> None:
         """Run one long request to its end, whether or not somebody still waits for its answer."""
         try:
             response = await work
             if not self.is_gone:
                 if isinstance(response, Said):  # written already
                     self.fill(place, response.render() or [])
-                elif api.row.aside:
+                elif aside:
                     self._tell_throttle(api, response)
                     write = partial(reply, api, call.correlation_id, response)
                     written = await self.door.loop.run_in_executor(self.door.executor, write)

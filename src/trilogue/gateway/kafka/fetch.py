@@ -175,7 +175,8 @@ class Fetch(Place):
         for each in wanted if is_all else wanted[done : done + max(1, share)]:
             look.read(each)
         session.spent += len(look.found) - done
-        if len(look.found) < len(wanted):
+        # To finish what many turns looked at is as long as one of them: it has one of its own.
+        if len(look.found) < len(wanted) or done < len(wanted) > TURN_WORK:
             self._looking = look, wanted
             door.call_soon(self._look_on)
             return None
@@ -198,6 +199,8 @@ class Fetch(Place):
             return None
         self._begun = begun
         session = begun.session
+        if begun.is_full:
+            call.session.spent += len(session.partitions)  # knowing them takes as long as a look
         other, session.on_move = session.on_move, self._moved
         if other is not None:  # it has been overtaken, and may say so
             other()

@@ -16,6 +16,7 @@ from typing import Any
 from trilogue.broker.topic import Topic
 from trilogue.gateway.kafka.errors import EXPECTED, code_of
 from trilogue.gateway.kafka.shared import Call
+from trilogue.gateway.turns import Steps, at_once_or_in_turns
 from trilogue.log.lookups import EpochEnd, Later
 from trilogue.wire.kafka.errors import ErrorCode
 from trilogue.wire.kafka.leader_epochs import (
@@ -27,29 +28,46 @@ from trilogue.wire.kafka.leader_epochs import (
     OffsetForLeaderTopicResult,
 )
 
+AT_ONCE = 500  # partitions that are looked at before others have a turn: 1 ms
+
 Searches = list[tuple[EpochEndOffset, Later[EpochEnd]]]
 
 
 def handle(
     call: Call, request: OffsetForLeaderEpochRequest
 ) -> OffsetForLeaderEpochResponse | Coroutine[Any, Any, OffsetForLeaderEpochResponse]:
-    """Answer at once unless a segment has to be asked."""
+    """Answer at once unless a segment has to be asked, or there is much to be looked at."""
     searches: Searches = []
+    found = at_once_or_in_turns(_steps(call, request, searches))
+    if isinstance(found, OffsetForLeaderEpochResponse) and not searches:
+        return found
+    return _search(call, found, searches)
+
+
+def _steps(
+    call: Call, request: OffsetForLeaderEpochRequest, searches: Searches
+) -> Steps[OffsetForLeaderEpochResponse]:
     is_follower = request.replica_id >= 0
-    response = OffsetForLeaderEpochResponse(
-        topics=[_topic(call, each, searches, is_follower=is_follower) for each in request.topics]
-    )
-    return _search(call, response, searches) if searches else response
+    response = OffsetForLeaderEpochResponse()
+    seen = 0
+    for each in request.topics:
+        told = yield from _topic(call, each, searches, is_follower=is_follower)
+        response.topics.append(told)
+        seen += 1 + len(each.partitions) % AT_ONCE
+        if seen >= AT_ONCE:
+            seen = 0
+            yield
+    return response
 
 
 def _topic(
     call: Call, asked: OffsetForLeaderTopic, searches: Searches, *, is_follower: bool
-) -> OffsetForLeaderTopicResult:
+) -> Steps[OffsetForLeaderTopicResult]:
     topic, code = call.find_topic(asked.topic)
     if topic is not None and is_follower:
         topic, code = None, ErrorCode.TOPIC_AUTHORIZATION_FAILED
     answer = OffsetForLeaderTopicResult(topic=asked.topic)
-    for each in asked.partitions:
+    for count, each in enumerate(asked.partitions, 1):
         result = EpochEndOffset(partition=each.partition, error_code=code)
         answer.partitions.append(result)
         if topic is not None:
@@ -57,6 +75,8 @@ def _topic(
                 _partition(call, topic, each, result, searches)
             except EXPECTED as problem:
                 result.error_code = code_of(problem)
+        if count % AT_ONCE == 0:
+            yield
     return answer
 
 
@@ -77,8 +97,14 @@ def _partition(
 
 
 async def _search(
-    call: Call, response: OffsetForLeaderEpochResponse, searches: Searches
+    call: Call,
+    found: OffsetForLeaderEpochResponse | Coroutine[Any, Any, OffsetForLeaderEpochResponse],
+    searches: Searches,
 ) -> OffsetForLeaderEpochResponse:
+    response = found if isinstance(found, OffsetForLeaderEpochResponse) else await found
+    if not searches:
+        return response
+
     def run() -> list[EpochEnd | Exception]:
         outcomes: list[EpochEnd | Exception] = []
         for _, later in searches:

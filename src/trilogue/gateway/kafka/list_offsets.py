@@ -17,7 +17,7 @@ seek by time finds it. v0 asked by time gets the first offset, which is before a
 
 from __future__ import annotations
 
-from collections import Counter
+import asyncio
 from collections.abc import Callable, Coroutine
 from functools import partial
 from struct import Struct
@@ -29,6 +29,7 @@ from trilogue.entry.entry import Format
 from trilogue.entry.kafka_batch import first_record_at_or_after, read_header
 from trilogue.gateway.kafka.errors import EXPECTED, code_of
 from trilogue.gateway.kafka.shared import Call
+from trilogue.gateway.turns import Steps, at_once_or_in_turns
 from trilogue.log.partition_log import Cold, Hot, PartitionLog
 from trilogue.wire.kafka.errors import ErrorCode
 from trilogue.wire.kafka.list_offsets import (
@@ -48,6 +49,8 @@ SINCE = {
 READ_COMMITTED = 1
 INLINE_BYTES = 16 << 10  # an entry up to this size is looked into on the loop
 LOOKS_MAX = 100_000  # entries that promise a time and do not have it
+AT_ONCE = 500  # partitions that are looked at before others have a turn: 1 ms
+NAMED_AT_ONCE = 5_000
 
 EPOCH, EPOCH_AT = Struct(">i"), 12  # where a batch, and every entry, has it
 
@@ -77,22 +80,45 @@ NONE = Found(-1)
 def handle(
     call: Call, request: ListOffsetsRequest
 ) -> ListOffsetsResponse | Coroutine[Any, Any, ListOffsetsResponse]:
-    """Answer at once unless a time has to be looked for."""
-    response = ListOffsetsResponse()
+    """Answer at once unless a time has to be looked for, or there is much to be looked at."""
     searches: list[Search] = []
+    found = at_once_or_in_turns(_steps(call, request, searches))
+    if isinstance(found, ListOffsetsResponse) and not searches:
+        return found
+    return _search(call, found, searches)
+
+
+def _steps(
+    call: Call, request: ListOffsetsRequest, searches: list[Search]
+) -> Steps[ListOffsetsResponse]:
+    """Look at all that is asked for, some partitions in a step."""
+    response = ListOffsetsResponse()
     is_committed = request.isolation_level == READ_COMMITTED
-    twice = _named_twice(request) if call.version else set()
+    twice = (yield from _named_twice(request)) if call.version else set()
+    seen = 0
     for topic in request.topics:
-        response.topics.append(_topic(call, topic, searches, twice, is_committed=is_committed))
-    return _search(call, response, searches) if searches else response
+        told = yield from _topic(call, topic, searches, twice, is_committed=is_committed)
+        response.topics.append(told)
+        seen += 1 + len(topic.partitions) % AT_ONCE
+        if seen >= AT_ONCE:
+            seen = 0
+            yield
+    return response
 
 
-def _named_twice(request: ListOffsetsRequest) -> set[tuple[str, int]]:
+def _named_twice(request: ListOffsetsRequest) -> Steps[set[tuple[str, int]]]:
     """Which partitions a request asks for more than once."""
-    named = Counter(
-        (topic.name, each.partition_index) for topic in request.topics for each in topic.partitions
-    )
-    return {each for each, count in named.items() if count > 1}
+    named: set[tuple[str, int]] = set()
+    twice: set[tuple[str, int]] = set()
+    seen = 0
+    for topic in request.topics:
+        for each in topic.partitions:
+            key = topic.name, each.partition_index
+            (twice if key in named else named).add(key)
+            seen += 1
+            if seen % NAMED_AT_ONCE == 0:
+                yield
+    return twice
 
 
 def _topic(
@@ -102,10 +128,10 @@ def _topic(
     twice: set[tuple[str, int]],
     *,
     is_committed: bool,
-) -> ListOffsetsTopicResponse:
+) -> Steps[ListOffsetsTopicResponse]:
     topic, code = call.find_topic(asked.name)
     answer = ListOffsetsTopicResponse(name=asked.name)
-    for each in asked.partitions:
+    for count, each in enumerate(asked.partitions, 1):
         result = ListOffsetsPartitionResponse(partition_index=each.partition_index, error_code=code)
         answer.partitions.append(result)
         if (asked.name, each.partition_index) in twice:
@@ -117,6 +143,8 @@ def _topic(
                     searches.append(search)
             except EXPECTED as problem:
                 result.error_code = code_of(problem)
+        if count % AT_ONCE == 0:
+            yield
     return answer
 
 
@@ -169,19 +197,23 @@ def _fill(result: ListOffsetsPartitionResponse, found: Found) -> None:
 
 async def _search(
     call: Call,
-    response: ListOffsetsResponse,
+    found: ListOffsetsResponse | Coroutine[Any, Any, ListOffsetsResponse],
     searches: list[Search],
 ) -> ListOffsetsResponse:
+    response = found if isinstance(found, ListOffsetsResponse) else await found
+
     async def elsewhere(work: Callable[[], T]) -> T:
         return await call.door.loop.run_in_executor(call.door.executor, work)
 
-    for result, plog, wanted, is_committed in searches:
+    for count, (result, plog, wanted, is_committed) in enumerate(searches, 1):
+        if count % AT_ONCE == 0:
+            await asyncio.sleep(0)
         try:
             timestamp = plog.max_timestamp if wanted == LARGEST_TIME else wanted
-            found = NONE if timestamp < 0 else await _find(plog, timestamp, elsewhere)
-            if is_committed and found.offset >= plog.stable_end:
-                found = NONE
-            _fill(result, found)
+            place = NONE if timestamp < 0 else await _find(plog, timestamp, elsewhere)
+            if is_committed and place.offset >= plog.stable_end:
+                place = NONE
+            _fill(result, place)
         except (*EXPECTED, OSError) as problem:
             result.error_code = code_of(problem)
     return response

@@ -29,6 +29,7 @@ from trilogue.gateway.kafka.metadata_rows import assemble, encode_topic
 from trilogue.gateway.kafka.shared import Call
 from trilogue.gateway.kafka.topics import carry_out, kept
 from trilogue.gateway.session import Said
+from trilogue.gateway.turns import Steps, at_once_or_in_turns, in_turns
 from trilogue.wire.kafka.errors import ErrorCode
 from trilogue.wire.kafka.metadata import (
     MetadataRequest,
@@ -42,6 +43,8 @@ from trilogue.wire.kafka.schema import ZERO_UUID
 
 AUTO_CREATE_TIMEOUT_S = 10.0
 CLUSTER_OPERATIONS = (8, 10)
+AT_ONCE = 500  # topics that are told before others have a turn: 1 ms
+CREATE_AT_ONCE = 50
 IDS_SINCE = 12
 
 
@@ -54,11 +57,7 @@ def handle(call: Call, request: MetadataRequest) -> Said | Coroutine[Any, Any, S
             for topic in call.broker.cluster
             if call.allowed(topic.name) and kafka_can_spell(topic.name)
         ]
-        return _respond(
-            call,
-            request,
-            [_known(call, request, topic, spelled_kafka(topic.name)) for topic in topics],
-        )
+        return at_once_or_in_turns(_tell_all(call, request, topics))
     if not request.allow_auto_topic_creation or not call.door.settings.auto_create_topics:
         return _answer(call, request, {})
     missing = _missing(call, request)
@@ -100,7 +99,9 @@ async def _create(call: Call, request: MetadataRequest, missing: dict[str, Topic
     cluster = call.broker.cluster
     promises: dict[str, Promise[Topic]] = {}
     refused: dict[str, ErrorCode] = {}
-    for spelled, name in missing.items():
+    for count, (spelled, name) in enumerate(missing.items(), 1):
+        if count % CREATE_AT_ONCE == 0:
+            await asyncio.sleep(0)
         coming = cluster.creating(name)
         try:
             promises[spelled] = (
@@ -121,14 +122,34 @@ async def _create(call: Call, request: MetadataRequest, missing: dict[str, Topic
             refused[spelled] = ErrorCode.LEADER_NOT_AVAILABLE
         elif promise.error is not None:
             refused[spelled] = code_of(promise.error)
-    return _answer(call, request, refused)
+    return await in_turns(_tell(call, request, refused))
 
 
-def _answer(call: Call, request: MetadataRequest, refused: dict[str, ErrorCode]) -> Said:
+def _tell_all(call: Call, request: MetadataRequest, topics: list[Topic]) -> Steps[Said]:
+    """All topics, some in a step; one that goes meanwhile is told all the same."""
+    rows: list[bytes] = []
+    for topic in topics:
+        rows.append(_known(call, request, topic, spelled_kafka(topic.name)))
+        if len(rows) % AT_ONCE == 0:
+            yield
+    return _respond(call, request, rows)
+
+
+def _answer(
+    call: Call, request: MetadataRequest, refused: dict[str, ErrorCode]
+) -> Said | Coroutine[Any, Any, Said]:
+    return at_once_or_in_turns(_tell(call, request, refused))
+
+
+def _tell(call: Call, request: MetadataRequest, refused: dict[str, ErrorCode]) -> Steps[Said]:
+    """What was asked for, some topics in a step."""
     asked = {(each.name, each.topic_id): each for each in request.topics or ()}
-    return _respond(
-        call, request, [_asked(call, request, each, refused) for each in asked.values()]
-    )
+    rows: list[bytes] = []
+    for each in asked.values():
+        rows.append(_asked(call, request, each, refused))
+        if len(rows) % AT_ONCE == 0:
+            yield
+    return _respond(call, request, rows)
 
 
 def _asked(

@@ -56,7 +56,6 @@ class KafkaSettings:
     fetch_sessions_max: int = 1_000  # that are remembered; more are not opened
     fetch_sessions_bytes_max: int = 256 * MIB  # that all of them together take
     unsent_bytes_max: int = 512 * MIB  # of replies nobody reads; then fetches bring little
-    request_elements_max: int = 200_000  # topics, partitions, members that one request may name
     topics_per_request_max: int = 10_000  # made or deleted by one request
     auto_create_per_request_max: int = 1_000  # made by mentioning them
     topics_timeout_max_ms: int = 60_000
