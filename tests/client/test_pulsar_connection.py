@@ -16,6 +16,7 @@ from tests.client.scripted_pulsar import (
     single,
 )
 from trilogue.client.errors import ClientError, ConnectionLost, Unsupported
+from trilogue.client.making import LOOK_THROUGH
 from trilogue.client.pulsar import (
     ClosedError,
     MessageId,
@@ -23,7 +24,6 @@ from trilogue.client.pulsar import (
     PulsarError,
     TimedOut,
 )
-from trilogue.client.pulsar.client import LOOK_THROUGH
 from trilogue.client.pulsar.connection import ANSWERS, PUSHED, PulsarConnection
 from trilogue.client.pulsar.message import EARLIEST, LATEST
 from trilogue.client.pulsar.options import ClientOptions

@@ -10,29 +10,25 @@ What may be chosen is in options.py.
 
 from __future__ import annotations
 
-import asyncio
 import itertools
 import random
 import time
 from collections.abc import Callable
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any
 
-from trilogue.client.closing import Closing
 from trilogue.client.kafka.cluster import KafkaCluster
 from trilogue.client.kafka.errors import ClosedError
 from trilogue.client.kafka.options import ClientOptions, ConsumerOptions, ProducerOptions
+from trilogue.client.making import Making
 
 if TYPE_CHECKING:
     from trilogue.client.kafka.admin import Admin
     from trilogue.client.kafka.consumer import Consumer, Listener
     from trilogue.client.kafka.producer import Producer
 
-LOOK_THROUGH: Final = 64
-Made = TypeVar("Made", "Producer", "Consumer")
 
-
-class KafkaClient(Closing):
+class KafkaClient(Making):
     """What is known of a cluster, and its quick connections, shared by all that is made here.
 
     `servers` is `host:port`, several with commas. Options: see `ClientOptions`.
@@ -46,6 +42,7 @@ class KafkaClient(Closing):
         clock: Callable[[], float] = time.time,
         **options: Any,
     ) -> None:
+        super().__init__(ClosedError)
         self.options = ClientOptions(**options)
         self._cluster = KafkaCluster(
             servers, client_id=self.options.client_id, timeout_s=self.options.request_timeout_s
@@ -53,9 +50,6 @@ class KafkaClient(Closing):
         self._dice = dice or random.Random()  # noqa: S311 - spreads messages, guards nothing
         self._clock = clock
         self._numbers = itertools.count(1)
-        self._made: list[Producer | Consumer] = []
-        self._look_through = LOOK_THROUGH
-        self._closed = False
 
     @property
     def cluster(self) -> KafkaCluster:
@@ -109,25 +103,5 @@ class KafkaClient(Closing):
             raise
         return self._remember(made)
 
-    def _remember(self, made: Made) -> Made:
-        """To be closed with the client; what was closed before is forgotten now and then."""
-        if len(self._made) >= self._look_through:
-            self._made = [one for one in self._made if not one.closed]
-            self._look_through = max(LOOK_THROUGH, 2 * len(self._made))
-        self._made.append(made)
-        return made
-
-    def _check(self) -> None:
-        if self._closed:
-            raise ClosedError("the client is closed")
-
-    async def close(self) -> None:
-        """Close what was made, then the connections; messages under way are awaited."""
-        if self._closed:
-            return
-        self._closed = True
-        made, self._made = self._made, []
-        try:
-            await asyncio.gather(*(one.close() for one in made), return_exceptions=True)
-        finally:
-            await self._cluster.close()
+    async def _disconnect(self) -> None:
+        await self._cluster.close()

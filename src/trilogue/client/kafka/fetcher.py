@@ -11,6 +11,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Final
 
+from trilogue.client.alarm import Alarm
 from trilogue.client.errors import ClientError, ConnectionLost
 from trilogue.client.kafka.cluster import KafkaCluster
 from trilogue.client.kafka.connection import KafkaConnection
@@ -78,7 +79,7 @@ class Fetcher:
             cluster, tasks, create=options.create_topics, pause_s=options.retry_pause_s,
             needed=self._needed, learnt=self.changed, failed=self._not_told,
         )  # fmt: skip
-        self._timer: asyncio.TimerHandle | None = None
+        self._alarm = Alarm(self.changed)
 
     def changed(self) -> None:
         """There is something else to fetch, or room for more."""
@@ -143,7 +144,7 @@ class Fetcher:
             ):
                 continue
             if held.not_before > now:
-                self._call_at(held.not_before)
+                self._alarm.at(held.not_before)
                 continue
             found.append((self._cluster.topics[held.partition.topic].topic_id, held))
         by_id = all(topic_id != NO_ID for topic_id, _ in found)
@@ -151,18 +152,6 @@ class Fetcher:
         for topic_id, held in found:
             wanted[topic_id if by_id else held.partition.topic, held.partition.number] = held
         return wanted, by_id
-
-    def _call_at(self, when: float) -> None:
-        """Look again then, or before; one timer for all that is put off."""
-        if self._timer is not None:
-            if self._timer.when() <= when:
-                return
-            self._timer.cancel()
-        self._timer = self._loop.call_at(when, self._on_timer)
-
-    def _on_timer(self) -> None:
-        self._timer = None
-        self.changed()
 
     async def _fetch(
         self, connection: KafkaConnection, session: FetchSession, wanted: Wanted, *, by_id: bool
@@ -258,8 +247,7 @@ class Fetcher:
 
     def end(self) -> None:
         """Tell the servers that they may forget our sessions; tasks are ended by their owner."""
-        if self._timer is not None:
-            self._timer.cancel()
+        self._alarm.cancel()
         for node, session in self._sessions.items():
             connection = self._cluster.peek(node, self._lane)
             if connection is None:

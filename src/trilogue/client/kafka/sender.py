@@ -20,6 +20,7 @@ import asyncio
 import functools
 from typing import Any, Final
 
+from trilogue.client.alarm import Alarm
 from trilogue.client.errors import ClientError, ConnectionLost, Unsupported
 from trilogue.client.kafka.accumulator import Accumulator, Queue
 from trilogue.client.kafka.batch import NOBODY, UNKNOWN_OFFSET, Batch, Identity
@@ -104,7 +105,7 @@ class Sender:
         )  # fmt: skip
         self._is_asking = False
         self._is_woken = False
-        self._timer: asyncio.TimerHandle | None = None
+        self._alarm = Alarm(self._pump)
         self._closed = False
 
     # When to send.
@@ -118,7 +119,7 @@ class Sender:
         """A batch has begun to linger."""
         due = self._accumulator.next_ripe
         if due is not None:
-            self._look_at(due)
+            self._alarm.at(due)
 
     def wake(self) -> None:
         """Look in the loop's next turn at what can be sent."""
@@ -150,19 +151,7 @@ class Sender:
             if time is not None:
                 times.append(time)
         if times:
-            self._look_at(max(now, min(times)))
-
-    def _look_at(self, when: float) -> None:
-        """Look then, or before: to look too early costs less than a timer for each batch."""
-        if self._timer is not None:
-            if self._timer.when() <= when:
-                return
-            self._timer.cancel()
-        self._timer = self._loop.call_at(when, self._on_timer)
-
-    def _on_timer(self) -> None:
-        self._timer = None
-        self._pump()
+            self._alarm.at(max(now, min(times)))
 
     # A round: one request for each node that may get one.
 
@@ -437,8 +426,7 @@ class Sender:
     async def end(self, problem: Exception) -> None:
         """Give up what is not settled, and the connections."""
         self._closed = True
-        if self._timer is not None:
-            self._timer.cancel()
+        self._alarm.cancel()
         await self.tasks.end()
         for queue in self._accumulator.queues.values():
             in_flight, queue.in_flight = queue.in_flight, []

@@ -93,7 +93,7 @@ class Acknowledging(Attached):
         receipt, self._receipt = self._receipt, None
         if receipt is not None:
             closed = ClosedError(f"consumer of {self.topic} was closed")
-            task = self.core.spawn(self._confirmed(connection, acks, receipt))
+            task = self.core.tasks.spawn(self._confirmed(connection, acks, receipt))
             task.add_done_callback(lambda _: _settle(receipt, closed))  # cancelled, that is
             return
         for ack in acks:

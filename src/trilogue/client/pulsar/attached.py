@@ -20,7 +20,7 @@ import itertools
 import logging
 import random
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -30,6 +30,7 @@ from trilogue.client.pulsar.errors import BUSY, ClosedError, PulsarError, TimedO
 from trilogue.client.pulsar.lookup import Lookup
 from trilogue.client.pulsar.options import ClientOptions
 from trilogue.client.retry import pauses
+from trilogue.client.tasks import Tasks
 from trilogue.wire.pulsar.pulsar_pb2 import BaseCommand
 
 log = logging.getLogger("trilogue.client.pulsar")
@@ -48,14 +49,8 @@ class Core:
     clock: Callable[[], float] = time.time
     """Seconds since 1970, for publish times."""
     ids: itertools.count[int] = field(default_factory=itertools.count)
-    tasks: set[asyncio.Task[None]] = field(default_factory=set)
-
-    def spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        """Run something in the background until the client is closed."""
-        task = asyncio.get_running_loop().create_task(work)
-        self.tasks.add(task)
-        task.add_done_callback(self.tasks.discard)
-        return task
+    tasks: Tasks = field(default_factory=Tasks)
+    """What runs in the background until the client is closed."""
 
 
 class Attached:
@@ -189,7 +184,7 @@ class Attached:
         self.connection = None
         self._on_detached()
         if not self.closed and self.failure is None and self._task is None:
-            self._task = self.core.spawn(self._reattach())
+            self._task = self.core.tasks.spawn(self._reattach())
 
     def recreate(self, *, now: bool = False) -> None:
         """Close what there is at the broker, and create it again; `now` means without a pause."""

@@ -16,8 +16,8 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
-from trilogue.client.closing import Closing
 from trilogue.client.errors import ClientError
+from trilogue.client.making import Making
 from trilogue.client.pulsar.attached import Attached, Core
 from trilogue.client.pulsar.consumer import Consumer
 from trilogue.client.pulsar.errors import ClosedError
@@ -36,10 +36,9 @@ from trilogue.client.pulsar.topics import full_name, partition_name
 
 Part = TypeVar("Part", bound=Attached)
 ATTACHED_AT_ONCE = 100
-LOOK_THROUGH = 64
 
 
-class PulsarClient(Closing):
+class PulsarClient(Making):
     """Connections to the brokers of one cluster.
 
     `url` is `pulsar://host:port` (several hosts with commas), or `http://host:port` to look topics
@@ -54,6 +53,7 @@ class PulsarClient(Closing):
         clock: Callable[[], float] = time.time,
         **options: Any,
     ) -> None:
+        super().__init__(ClosedError)
         self.options = ClientOptions(**options)
         self._pool = Pool(self.options)
         over_http = url.startswith(("http://", "https://"))
@@ -64,9 +64,6 @@ class PulsarClient(Closing):
             dice or random.Random(),  # noqa: S311 - spreads retries, guards nothing
             clock,
         )
-        self._made: list[Producer | Consumer] = []
-        self._look_through = LOOK_THROUGH
-        self._closed = False
 
     async def partitions(self, topic: str) -> int:
         """How many partitions a topic has; 0 is one without."""
@@ -178,28 +175,6 @@ class PulsarClient(Closing):
             raise
         return parts
 
-    def _remember(self, made: Producer | Consumer) -> None:
-        """To be closed with the client; what was closed before is forgotten now and then."""
-        if len(self._made) >= self._look_through:
-            self._made = [one for one in self._made if not one.closed]
-            self._look_through = max(LOOK_THROUGH, 2 * len(self._made))
-        self._made.append(made)
-
-    def _check(self) -> None:
-        if self._closed:
-            raise ClosedError("the client is closed")
-
-    async def close(self) -> None:
-        """Close what was made, then the connections; messages under way get their receipts."""
-        if self._closed:
-            return
-        self._closed = True
-        made, self._made = self._made, []
-        try:
-            await asyncio.gather(*(one.close() for one in made), return_exceptions=True)
-        finally:
-            tasks = list(self._core.tasks)
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
-            await self._pool.close()
+    async def _disconnect(self) -> None:
+        await self._core.tasks.end()
+        await self._pool.close()

@@ -67,7 +67,7 @@ class PatternConsumer(Consumer):
         except BaseException:
             await self.close()
             raise
-        self._watching = self._core.spawn(self._watch())
+        self._watching = self._core.tasks.spawn(self._watch())
 
     async def look_again(self) -> None:
         """Take in new topics, let go of those that are no more.

@@ -17,6 +17,7 @@ from trilogue.wire.kafka.delete_groups import (
     OffsetDeleteRequestPartition,
     OffsetDeleteRequestTopic,
     OffsetDeleteResponse,
+    OffsetDeleteResponseTopic,
 )
 from trilogue.wire.kafka.errors import ErrorCode
 from trilogue.wire.kafka.offsets import (
@@ -24,6 +25,7 @@ from trilogue.wire.kafka.offsets import (
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
     OffsetCommitResponse,
+    OffsetCommitResponseTopic,
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
     OffsetFetchRequestTopic,
@@ -80,15 +82,7 @@ class Positions(Groups):
             answer: OffsetCommitResponse = await connection.request(
                 OffsetCommitRequest(group_id=group, topics=rows), most=BY_NAME
             )
-            found = {
-                Partition(topic.name, row.partition_index): error_of(
-                    row.error_code, f"position of {group} in {topic.name}-{row.partition_index}"
-                )
-                for topic in answer.topics
-                for row in topic.partitions
-            }
-            _raise_moved(found)
-            return found
+            return _by_partition(group, answer.topics)
 
         return await self._at(group, ask)
 
@@ -112,15 +106,7 @@ class Positions(Groups):
                 OffsetDeleteRequest(group_id=group, topics=rows)
             )
             refuse(answer.error_code, f"positions of {group}")
-            found = {
-                Partition(topic.name, row.partition_index): error_of(
-                    row.error_code, f"position of {group} in {topic.name}-{row.partition_index}"
-                )
-                for topic in answer.topics
-                for row in topic.partitions
-            }
-            _raise_moved(found)
-            return found
+            return _by_partition(group, answer.topics)
 
         return await self._at(group, ask)
 
@@ -196,11 +182,22 @@ async def fetch_offsets(
     return found
 
 
-def _raise_moved(outcomes: Mapping[Partition, KafkaError | None]) -> None:
-    """Old requests tell in every row that another node is to be asked."""
-    for outcome in outcomes.values():
-        if outcome is not None and outcome.error in ELSEWHERE:
-            raise outcome
+def _by_partition(
+    group: str, topics: Iterable[OffsetCommitResponseTopic | OffsetDeleteResponseTopic]
+) -> dict[Partition, KafkaError | None]:
+    """What became of each partition.
+
+    Old requests tell in every row that another node is to be asked: then it is raised.
+    """
+    found: dict[Partition, KafkaError | None] = {}
+    for topic in topics:
+        for row in topic.partitions:
+            about = f"position of {group} in {topic.name}-{row.partition_index}"
+            problem = error_of(row.error_code, about)
+            if problem is not None and problem.error in ELSEWHERE:
+                raise problem
+            found[Partition(topic.name, row.partition_index)] = problem
+    return found
 
 
 def _position(number: int, what: int | GroupOffset) -> OffsetCommitRequestPartition:
