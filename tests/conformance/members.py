@@ -15,12 +15,10 @@ from typing import Protocol
 from aiokafka.coordinator.assignors.range import RangePartitionAssignor as AioRange
 from aiokafka.coordinator.assignors.sticky.sticky_assignor import StickyPartitionAssignor
 from tests.conformance.clients.aio import Aiokafka
-from tests.conformance.clients.aio import as_read as aio_read
 from tests.conformance.clients.base import DEADLINE, Deadline, Read
 from tests.conformance.clients.confluent import Confluent
 from tests.conformance.clients.confluent import as_read as confluent_read
-from tests.conformance.clients.kafka_python import KafkaPython
-from tests.conformance.clients.kafka_python import as_read as python_read
+from tests.conformance.clients.kafka_python import KafkaPython, as_read
 
 POLL, PATIENT_POLL = 0.05, 0.5
 
@@ -107,7 +105,7 @@ class PythonMember:
     def poll_long(self) -> list[Read]:
         got = self.consumer.poll(int(PATIENT_POLL * 1000))
         self.has = {place.partition for place in self.consumer.assignment()}
-        return [python_read(record) for records in got.values() for record in records]
+        return [as_read(record) for records in got.values() for record in records]
 
     def poll(self, wait: float = POLL) -> None:
         if self.polling is None:
@@ -168,7 +166,7 @@ class AioMember:
         with suppress(TimeoutError):
             got = self.polling.result(2 * POLL)
             self.polling = None
-            self.reads += [aio_read(record) for records in got.values() for record in records]
+            self.reads += [as_read(record) for records in got.values() for record in records]
 
     def partitions(self) -> set[int]:
         return {place.partition for place in self.consumer.assignment()}

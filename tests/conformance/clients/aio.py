@@ -6,8 +6,9 @@ import asyncio
 from collections.abc import Sequence
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
-from aiokafka.structs import ConsumerRecord, TopicPartition
+from aiokafka.structs import TopicPartition
 from tests.conformance.clients.base import DEADLINE, Deadline, Read, Record
+from tests.conformance.clients.kafka_python import as_read, reading
 
 
 class Aiokafka:
@@ -84,23 +85,4 @@ class Aiokafka:
 
     @staticmethod
     def consumer(address: str, group: str | None, **more: object) -> AIOKafkaConsumer:
-        own: dict[str, object] = {
-            "bootstrap_servers": address,
-            "group_id": group,
-            "auto_offset_reset": "earliest",
-            "enable_auto_commit": False,
-            "session_timeout_ms": 6000,
-            "heartbeat_interval_ms": 500,
-        }
-        return AIOKafkaConsumer(**{**own, **more})
-
-
-def as_read(record: ConsumerRecord) -> Read:
-    return Read(
-        record.partition,
-        record.offset,
-        record.key,
-        record.value,
-        tuple(record.headers),
-        record.timestamp,
-    )
+        return AIOKafkaConsumer(**{**reading(address, group), **more})

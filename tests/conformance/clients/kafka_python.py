@@ -75,15 +75,19 @@ class KafkaPython:
 
     @staticmethod
     def consumer(address: str, group: str | None, **more: object) -> KafkaConsumer:
-        own: dict[str, object] = {
-            "bootstrap_servers": address,
-            "group_id": group,
-            "auto_offset_reset": "earliest",
-            "enable_auto_commit": False,
-            "session_timeout_ms": 6000,
-            "heartbeat_interval_ms": 500,
-        }
-        return KafkaConsumer(**{**own, **more})
+        return KafkaConsumer(**{**reading(address, group), **more})
+
+
+def reading(address: str, group: str | None) -> dict[str, object]:
+    """Settings of a consumer, which aiokafka took over from kafka-python by name."""
+    return {
+        "bootstrap_servers": address,
+        "group_id": group,
+        "auto_offset_reset": "earliest",
+        "enable_auto_commit": False,
+        "session_timeout_ms": 6000,
+        "heartbeat_interval_ms": 500,
+    }
 
 
 def as_read(record: object) -> Read:
