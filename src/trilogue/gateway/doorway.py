@@ -20,6 +20,7 @@ from trilogue.broker.access import Authorizer
 from trilogue.broker.broker import Broker
 from trilogue.broker.commit import Commit
 from trilogue.gateway.conversions import Conversions
+from trilogue.gateway.read_ahead import ReadAhead
 from trilogue.gateway.stream import STOP_BROKER, Stream
 from trilogue.log.log import Log
 from trilogue.wire.frames import Frames, Int32Frames
@@ -59,6 +60,7 @@ class Doorway:
         self.now_ms = behind["now_ms"]
         self.executor = behind["executor"]
         self.conversions = behind.get("conversions") or Conversions()
+        self.read_ahead = ReadAhead(self.executor)
         self._stack = AsyncExitStack()
         self._group: asyncio.TaskGroup
         self._tasks: set[asyncio.Task[None]] = set()

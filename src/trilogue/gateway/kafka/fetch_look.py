@@ -46,6 +46,7 @@ class Read(NamedTuple):
     aborted: list[AbortedTransaction]  # what to pass over
     next_offset: int = -1  # where an old client has to go on when there is nothing it can read
     known: EpochEnd | None = None  # where the epoch that the client read last ended
+    end_offset: int = -1  # of what was read from a segment, all of which is here
 
 
 class Reading(NamedTuple):
@@ -59,6 +60,7 @@ class Reading(NamedTuple):
     room: int  # bytes that the partition may have in the answer
     version: int
     known: Later[EpochEnd] | None  # to be looked up first
+    is_quick: bool = False  # its reader went on soon after its last answer
 
     @property
     def size_hint(self) -> int:
@@ -95,14 +97,21 @@ class Reading(NamedTuple):
         passed: list[AbortedTransaction] = []
         if isinstance(aborted, LaterAborted):
             if parts[-1]:
-                _, _, base_offset, last_offset_delta, *_ = walk_headers(parts[-1])[-1]
-                passed = aborted.run(base_offset + last_offset_delta + 1)
+                passed = aborted.run(_end_of(parts[-1]))
         elif aborted is not None and parts[-1]:
             passed = aborted
         if not is_kafka(parts):
             zstd = self.version >= ZSTD_SINCE
             parts = conversions.for_kafka(self.partition_id, parts, room, keep=is_hot, zstd=zstd)
+        elif not is_hot and parts[-1]:
+            return Read(parts, passed, end_offset=_end_of(parts[-1]))
         return Read(parts, passed)
+
+
+def _end_of(entries: Buffer) -> int:
+    """Where whole entries end."""
+    _, _, base_offset, last_offset_delta, *_ = walk_headers(entries)[-1]
+    return base_offset + last_offset_delta + 1
 
 
 Outcome: TypeAlias = Read | Exception
@@ -263,7 +272,21 @@ class Look:
             or known is not None
             or (plog.tail_formats & ~KAFKA_ONLY and not is_kafka(found.slices))
         ):
-            reading = Reading(wanted, data, found, aborted, plog.partition_id, room, version, known)
+            quick = None
+            if isinstance(found, Cold):
+                key = (plog.partition_id, offset, self.committed)
+                quick = self._call.door.read_ahead.find(key, found, room)
+            reading = Reading(
+                wanted,
+                data,
+                quick or found,
+                aborted,
+                plog.partition_id,
+                room,
+                version,
+                known,
+                is_quick=quick is not None,
+            )
             self.cold.append(reading)
             self.size += max(1, reading.size_hint)
             return
@@ -294,8 +317,22 @@ class Look:
                     self.goes_on = True
                 if outcome.aborted:
                     data.aborted_transactions = passed(outcome.aborted)
+                if outcome.end_offset >= 0:
+                    self._expect(reading, outcome.end_offset)
         if self.goes_on:
             self.goes_on = not any(data.records or data.error_code for _, data in self.found)
+
+    def _expect(self, reading: Reading, end_offset: int) -> None:
+        """Its reader will go on there; if it is quick, read on for it now."""
+        plog = reading.wanted.log
+        if plog is not None:
+            self._call.door.read_ahead.expect(
+                plog,
+                (plog.partition_id, end_offset, self.committed),
+                reading.room,
+                plog.stable_end if self.committed else None,
+                ahead=reading.is_quick,
+            )
 
 
 def _unreadable(partition: Partition, version: int) -> ErrorCode:
