@@ -1,6 +1,6 @@
 """Reads a data directory without its broker, again and again, until it is told to stop.
 
-    python -m tests.crash.sealed_reader DATA STOP_FILE
+    python -m tests.crash.sealed_reader DATA SEEN_FILE STOP_FILE
 
 Everything it reads was written by an `Outside`: one producer, so that a message's sequence is its
 offset. It prints what it saw as JSON, and ends with an error at the first thing that cannot be.
@@ -75,16 +75,20 @@ class Reader:
             assert found == list(range(start, end)), (topic, start, end, found[:3], found[-3:])
 
 
-def main(data: Path, stop: Path) -> None:
+def main(data: Path, seen: Path, stop: Path) -> None:
+    """Look until `stop` is there; `seen` comes when it has looked at enough to judge by."""
     while not (data / "segments" / "manifest.json").exists():
         assert not stop.exists(), "there never was a manifest"
     reader = Reader(data)
     while not stop.exists():
         reader.look()
+        counts = reader.counts
+        if counts["looks"] >= 5 and counts["messages"] and counts["overtaken"]:
+            seen.touch()
     reader.stale_at = 0.0
     reader.look()
     print(json.dumps(reader.counts))
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), Path(sys.argv[2]))
+    main(*map(Path, sys.argv[1:]))

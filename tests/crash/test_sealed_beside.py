@@ -19,8 +19,8 @@ from trilogue.node import merging
 from trilogue.node.node import Node
 from trilogue.node.sources import load_settings
 
-SECONDS = 5.0
-DEADLINE_S = 60
+SECONDS, DEADLINE_S = 5, 60  # at least, at most
+OFTEN = 3
 SETTINGS = {
     "listen.kafka": "127.0.0.1:0",
     "listen.pulsar": "off",
@@ -43,41 +43,49 @@ def small_merges(monkeypatch: pytest.MonkeyPatch) -> None:
             monkeypatch.setattr(module, name, value, raising=False)
 
 
-async def write(data: Path, outside: Outside) -> dict[str, int]:
-    """Write for a while; say what the node did meanwhile."""
+async def write(data: Path, outside: Outside, seen: Callable[[], bool]) -> dict[str, int]:
+    """Write for a while, and until the node did everything often enough and the reader has seen
+    enough; say what the node did."""
     assignments = [f"data={data}", *(f"{key}={value}" for key, value in SETTINGS.items())]
     node = Node(load_settings(environment={}, assignments=assignments))
     await node.start()
     try:
         for name, (count, settings) in outside.topics.items():
             await make_topic(node, name, count, settings)
-        ends = asyncio.get_running_loop().time() + SECONDS
-        while asyncio.get_running_loop().time() < ends:
+        clock = asyncio.get_running_loop().time
+        began = clock()
+        while clock() < began + SECONDS or min(work(node).values()) < OFTEN or not seen():
+            assert clock() < began + DEADLINE_S, work(node)
             outside.send(node, outside.next_batch(node))
             await durable(node)
             await asyncio.sleep(0.002)
         await node.drain(asyncio.Event(), DEADLINE_S)
         assert node.failure is None
-        return {
-            "flushes": node.flusher.counts.flushes,
-            "removed files": node.retired.removed_files,
-            **{kind: counts.jobs for kind, counts in node.maintenance.counts.items()},
-        }
+        return work(node)
     finally:
         await node.close()
+
+
+def work(node: Node) -> dict[str, int]:
+    """How often it did what."""
+    return {
+        "flushes": node.flusher.counts.flushes,
+        "removed files": node.retired.removed_files,
+        **{kind: node.maintenance.counts[kind].jobs for kind in ("merge", "compaction")},
+    }
 
 
 @pytest.mark.timeout(120)
 def test_whoever_reads_by_the_manifest_misses_nothing_and_sees_nothing_wrong(
     tmp_path: Path, tell: Callable[[object], None]
 ) -> None:
-    data, stop = tmp_path / "data", tmp_path / "stop"
+    data, seen, stop = (tmp_path / name for name in ("data", "seen", "stop"))
     outside = Outside(messages=1 << 30)
     outside.topics = {**outside.topics, "worn": (1, {"retention.ms": "1000"})}
-    command = [sys.executable, "-m", "tests.crash.sealed_reader", str(data), str(stop)]
+    command = [sys.executable, "-m", "tests.crash.sealed_reader", str(data), str(seen), str(stop)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as reader:
         try:
-            did = asyncio.run(write(data, outside))
+            did = asyncio.run(write(data, outside, seen.exists))
         finally:
             stop.touch()
         said, complaint = reader.communicate(timeout=DEADLINE_S)
@@ -85,10 +93,6 @@ def test_whoever_reads_by_the_manifest_misses_nothing_and_sees_nothing_wrong(
     assert reader.returncode == 0, complaint.decode()
     counts = json.loads(said)
     tell(f"{len(outside.ledger.acked)} acked; node: {did}; reader: {counts}")
-    assert counts["looks"] >= 5
-    assert counts["messages"] > 0
-    assert counts["overtaken"] > 0
-    assert min(did["flushes"], did["merge"], did["compaction"], did["removed files"]) >= 3
     verdict = outside.judge(reads_of(data))
     assert verdict.bad == {}, verdict.examples
 
