@@ -5,6 +5,7 @@ import pytest
 from tests.broker.fakes import FakeLog, batch
 from trilogue.broker import errors
 from trilogue.broker.partition import Appended, Partition
+from trilogue.broker.policies import Policies
 from trilogue.broker.producers import Producers
 from trilogue.broker.settings import TopicSettings
 from trilogue.entry.checksum import crc32c
@@ -16,6 +17,8 @@ NOW = 5_000
 
 
 class Room:
+    way = "plain"
+
     def __init__(self, **settings) -> None:
         self.log = FakeLog()
         self.producers = Producers()
@@ -24,11 +27,22 @@ class Room:
         )
 
     def append(self, *args, **fields) -> Appended:
-        return self.partition.append(batch(*args, **fields), now_ms=NOW)
+        return self.put(batch(*args, **fields), now_ms=NOW)
+
+    def put(self, records: memoryview, *, now_ms: int) -> Appended:
+        if self.way == "quick":
+            return self.partition.append_sent(records, lambda: now_ms)
+        return self.partition.append(records, now_ms=now_ms)
 
     @property
     def stored(self) -> list[bytes]:
         return self.log.partitions[7].entries
+
+
+@pytest.fixture(autouse=True, params=["plain", "quick"])
+def way(request, monkeypatch):
+    """Every rule holds on both ways into a partition."""
+    monkeypatch.setattr(Room, "way", request.param)
 
 
 def test_batches_are_given_offsets_by_their_span():
@@ -50,7 +64,7 @@ def test_a_batch_above_the_limit_is_refused_before_it_is_read():
     with pytest.raises(errors.TooLarge):
         room.append(value=b"vv")
     with pytest.raises(errors.TooLarge):
-        room.partition.append(memoryview(bytes(size + 1)), now_ms=NOW)
+        room.put(memoryview(bytes(size + 1)), now_ms=NOW)
     assert len(room.stored) == 1
 
 
@@ -81,7 +95,7 @@ def test_a_batch_that_breaks_a_rule_is_refused_and_leaves_nothing(records, reaso
     room = Room()
 
     with pytest.raises(reason):
-        room.partition.append(records, now_ms=NOW)
+        room.put(records, now_ms=NOW)
 
     assert room.stored == []
     assert len(room.producers) == 0
@@ -131,7 +145,7 @@ def test_log_append_time_stamps_a_copy_with_a_valid_checksum():
     sent = batch(2, producer=(1, 0, 0))
     before = bytes(sent)
 
-    appended = room.partition.append(sent, now_ms=NOW)
+    appended = room.put(sent, now_ms=NOW)
 
     stored = read_header(memoryview(room.stored[0]))
     assert appended == Appended(0, NOW, duplicate=False)
@@ -144,7 +158,7 @@ def test_a_repeated_batch_has_the_time_of_the_first():
     room = Room(log_append_time=True)
     room.append(2, producer=(1, 0, 0))
 
-    again = room.partition.append(batch(2, producer=(1, 0, 0)), now_ms=NOW + 99)
+    again = room.put(batch(2, producer=(1, 0, 0)), now_ms=NOW + 99)
 
     assert again == Appended(0, NOW, duplicate=True)
 
@@ -155,6 +169,43 @@ def test_a_deleted_partition_takes_nothing():
 
     with pytest.raises(errors.UnknownTopic):
         room.append()
+
+
+def test_a_partition_takes_nothing_while_it_is_terminated():
+    room = Room()
+    room.partition.terminated = True
+    with pytest.raises(errors.TopicTerminated):
+        room.append()
+    room.partition.terminated = False
+
+    assert room.append().base_offset == 0
+
+
+def test_policies_hold_from_when_they_are_set():
+    room, size = Room(), len(batch())
+    room.append()
+
+    room.partition.policies = Policies(max_message_size=size)
+    room.append()
+    with pytest.raises(errors.TooLarge):
+        room.append(value=b"vv")
+    room.partition.policies = Policies(encryption_required=True)
+    with pytest.raises(errors.PolicyViolation):
+        room.append()
+
+    assert len(room.stored) == 2
+
+
+def test_settings_hold_from_when_they_are_obeyed():
+    room = Room()
+    room.append()
+
+    room.partition.obey(TopicSettings(log_append_time=True))
+    stamped = room.append()
+    room.partition.obey(TopicSettings(patient=True))
+    told = room.append()
+
+    assert (stamped.log_append_time_ms, told.patient) == (NOW, True)
 
 
 @pytest.mark.parametrize(

@@ -47,6 +47,18 @@ def test_batches_of_other_clients_are_taken(room: Room, codec: int):
         assert header.length == len(batch)
 
 
+@pytest.mark.parametrize("size", [*range(7, 24), 983, 984, 985, 5_000])
+def test_the_checksum_of_a_batch_of_any_size_is_computed(room: Room, size: int):
+    sent = bytearray(sealed(b"x" * size))  # small ones by another way than large ones
+
+    assert room.walk.check_produced(sent).length == len(sent)
+    for at in (21, 61, len(sent) - 1):
+        sent[at] ^= 1
+        with pytest.raises(CorruptEntry):
+            room.walk.check_produced(sent)
+        sent[at] ^= 1
+
+
 def test_which_formats_a_read_holds_is_told_by_one_look(room: Room):
     pulsar = patched(BATCH, attributes=1 << 8)
     tubemq = patched(BATCH, attributes=2 << 8 | 4)

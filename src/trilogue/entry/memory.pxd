@@ -8,6 +8,42 @@ from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcpy
 
 
+cdef extern from *:
+    """
+    #include <string.h>
+
+    #if defined(__x86_64__) && defined(__GNUC__)
+    __attribute__((target("sse4.2")))
+    static long long crc32c_by_instruction(const unsigned char *data, Py_ssize_t size) {
+        unsigned long long crc = 0xFFFFFFFFu, word;
+        for (; size >= 8; data += 8, size -= 8) {
+            memcpy(&word, data, 8);
+            crc = __builtin_ia32_crc32di(crc, word);
+        }
+        while (size-- > 0) crc = __builtin_ia32_crc32qi((unsigned)crc, *data++);
+        return (long long)((unsigned)crc ^ 0xFFFFFFFFu);
+    }
+
+    static long long crc32c_of_few(const unsigned char *data, Py_ssize_t size) {
+        return __builtin_cpu_supports("sse4.2") ? crc32c_by_instruction(data, size) : -1;
+    }
+    #else
+    static long long crc32c_of_few(const unsigned char *data, Py_ssize_t size) {
+        (void)data; (void)size;
+        return -1;
+    }
+    #endif
+    """
+    int64_t crc32c_of_few(const uint8_t *data, Py_ssize_t size) noexcept nogil
+
+
+cdef inline int64_t quick_crc32c(object view, Py_ssize_t pos) except -2:
+    cdef Py_ssize_t size = PyMemoryView_GET_BUFFER(view).len - pos
+    if size > 1024:  # a longer one goes through the instruction's latency, the package does not
+        return -1
+    return crc32c_of_few(bytes_of(view) + pos, size)
+
+
 cdef inline uint32_t load32(const uint8_t *data, Py_ssize_t pos) noexcept nogil:
     return (<uint32_t>data[pos] << 24) | (<uint32_t>data[pos + 1] << 16) \
         | (<uint32_t>data[pos + 2] << 8) | <uint32_t>data[pos + 3]

@@ -3,7 +3,7 @@ cimport cython
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 
 from trilogue.entry.memory cimport (
-    bytes_at, bytes_of, header_fields, store32, store64, walked_fields, writable_bytes_of
+    bytes_at, bytes_of, header_fields, quick_crc32c, store32, store64, walked_fields, writable_bytes_of
 )
 
 
@@ -14,7 +14,7 @@ cpdef object read_header(object buffer, Py_ssize_t pos=*)
 @cython.locals(size=Py_ssize_t, length=int64_t, fields=tuple)
 cdef tuple _header_at(object view, Py_ssize_t pos)
 
-@cython.locals(fields=tuple, length=int64_t, crc=uint32_t, computed=uint32_t)
+@cython.locals(fields=tuple, length=int64_t, crc=int64_t, computed=int64_t)
 cpdef object check_produced(object records)
 
 @cython.locals(length=int64_t, attributes=int, last_offset_delta=int64_t, record_count=int64_t,

@@ -133,11 +133,6 @@ class Session:
         """Whether the connection is closed."""
         return self._gone
 
-    @property
-    def is_calm(self) -> bool:
-        """Whether a reply may just be sent: the peer reads, nothing was stopped, nothing ends."""
-        return not (self.stream.write_paused or self._full or self._draining)
-
     # ---- replies
 
     def queue(self, place: Place) -> None:

@@ -202,6 +202,12 @@ class Stream(asyncio.BufferedProtocol):
         else:
             transport.writelines(buffers)
 
+    def send_one(self, buffer: Buffer) -> None:
+        """Do the same with a reply in one piece."""
+        transport = self._transport
+        if transport is not None and not transport.is_closing():
+            transport.write(buffer)
+
     def call_soon(self, call: Callable[[], None]) -> None:
         """Do something in another turn of the loop."""
         self._call_soon(call)

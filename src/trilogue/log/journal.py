@@ -91,6 +91,7 @@ class Journal:
         self._filling = Window(self.limits.window_bytes)
         self._idle: list[Window] = []
         self._queue: deque[Window] = deque()
+        self.queued = 0  # how many full windows wait for the disk: more comes in than is written
         self._busy: Window | None = None
         self._armed = False  # whether the window that fills goes as soon as the disk is free
         self._timed = False  # whether it goes when the time is over
@@ -169,8 +170,8 @@ class Journal:
         failure = self._failure
         if failure is not None:
             self._scheduler.call_soon(lambda: callback(failure))
-        elif not self._filling.is_empty:
-            self._filling.waiters.append(callback)
+        elif (window := self._filling).entry_count or window.facts:
+            window.waiters.append(callback)
             if not self._armed:
                 self._arm()
         elif self._queue:
@@ -194,11 +195,6 @@ class Journal:
     def last_sequence(self) -> int:
         """Of the newest frame that was sent to the disk, durable or not."""
         return self._last_sequence
-
-    @property
-    def queued(self) -> int:
-        """Full windows that wait for the disk; a sign of more coming in than can be written."""
-        return len(self._queue)
 
     @property
     def unsealed_entries(self) -> int:
@@ -254,7 +250,8 @@ class Journal:
         return self._filling
 
     def _decide(self) -> None:
-        """Say whether entries are refused, and with what."""
+        """Say whether entries are refused, and with what; after each change of the queue."""
+        self.queued = len(self._queue)
         if self._failure is not None:
             self.refusal = self._failure
         elif self._disk_full is not None:
@@ -362,7 +359,10 @@ class Journal:
         self.durable_ms = window.append_time_ms
         window.advance()
         for callback in window.waiters:
-            _tell(callback, None)
+            try:  # as `_tell` does
+                callback(None)
+            except Exception:
+                log.exception("journal.callback_failed")
         if len(window.view) == self._filling_size and len(self._idle) < IDLE_WINDOWS:
             window.reset()
             self._idle.append(window)
@@ -434,6 +434,7 @@ class Journal:
         waiters = [w for window in (*busy, *self._queue, self._filling) for w in window.waiters]
         self._busy = None
         self._queue.clear()
+        self.queued = 0
         for window in (*busy, self._filling):
             window.waiters = []
         for callback in waiters:

@@ -102,6 +102,9 @@ class Log:
         self._relief: list[Callable[[], None]] = []
         self._relief_due = False
         self._is_stuck = False
+        self._queued_max = limits.queued_windows
+        self._bytes_high = limits.watermark * limits.tail_bytes
+        self._entries_high = limits.watermark * limits.tail_entries
         journal.on_sealed = self._file_sealed
         journal.on_failed = self._journal_failed
         journal.on_durable = self._released
@@ -363,17 +366,17 @@ class Log:
     @property
     def under_pressure(self) -> bool:
         """Whether producers should be paused until `on_relief` calls."""
-        if self.journal.queued >= self.limits.queued_windows:
+        journal = self.journal  # asked for each request of a producer: few further calls
+        if journal.queued >= self._queued_max:
             return True
-        return self._is_tail_full and not self._is_stuck
+        return not self._is_stuck and (
+            self._budget.used >= self._bytes_high
+            or self._sealed_entries + journal.unsealed_entries >= self._entries_high
+        )
 
     @property
     def _is_tail_full(self) -> bool:
-        limits = self.limits
-        return (
-            self._budget.used >= limits.watermark * limits.tail_bytes
-            or self.tail_entries >= limits.watermark * limits.tail_entries
-        )
+        return self._budget.used >= self._bytes_high or self.tail_entries >= self._entries_high
 
     @property
     def _must_seal(self) -> bool:

@@ -92,10 +92,12 @@ class ReceiveBuffer:
     def get_buffer(self) -> memoryview:
         """Free room to receive into; frames handed out before are no longer valid."""
         if self._start == self._end:
-            self._move(0)
+            if self._end:
+                self._move(0)
             if self._capacity > BUSY_CAPACITY:
                 self._renew(INITIAL_CAPACITY)
-        elif self._capacity - self._end < ROOM:
+            return self._buffer
+        if self._capacity - self._end < ROOM:
             self._make_room()
         return self._buffer[self._end :]
 
@@ -151,7 +153,10 @@ class Int32Frames(ReceiveBuffer):
         stop = start + length
         if stop > self._end:
             return None
-        self._start = stop
+        if stop == self._end:
+            self._start = self._end = 0  # what comes next goes to the front
+        else:
+            self._start = stop
         return self._buffer[start:stop]
 
     def _missing(self) -> int:

@@ -22,7 +22,7 @@ then written in a thread.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from trilogue.broker.access import Operation, ResourceKind
 from trilogue.gateway.kafka import (
@@ -204,6 +204,7 @@ class Api:
 
 _BY_KEY = {row.key: row for row in TABLE}
 _SPOKEN: dict[int, Api] = {}
+spoken: Final = _SPOKEN.get  # what `find` looks at first
 
 
 def find(number: int) -> Api | None:

@@ -140,6 +140,7 @@ class KafkaConnection(Session):
         self._journal = door.journal
         self._open: Committing | None = None  # the last place of the queue, if it is of this kind
         self._committing: deque[Committing] = deque()
+        self._spare: Committing | None = None  # one to be used again
         self._on_commit = self._committed
         self._prefixes: tuple[int, ...] = ()  # where the prefixes end that this client has sent
         self._metering: Metering | None = None  # once there are quotas
@@ -151,7 +152,7 @@ class KafkaConnection(Session):
         if len(frame) < HEADER_MIN:
             raise Close("request.cut", size=len(frame))
         number, correlation_id = KEY_AND_CORRELATION(frame)
-        api = apis.find(number)
+        api = apis.spoken(number) or apis.find(number)
         if api is None:
             self._unknown(number, correlation_id)
             return True
@@ -353,12 +354,15 @@ class KafkaConnection(Session):
         """Answer when the journal has committed; replies of one turn share a place and a write."""
         place = self._open
         if place is None:
-            place = self._open = Committing()
+            place, self._spare = self._spare or Committing(), None
+            self._open = place
             self._queue.append(place)
             self._committing.append(place)
         else:
             place.requests += 1
-        self.count_one_more()
+        self.in_flight += 1
+        if self.in_flight >= self.stream.limits.in_flight_requests:
+            self._stop()
         place.replies.append(taken)
 
     def _durable(self, api: Api, correlation_id: int, answer: Durable) -> None:
@@ -390,12 +394,18 @@ class KafkaConnection(Session):
             place.ready = True
             if place.is_last:
                 break
-        queue = self._queue
-        if len(queue) == 1 and len(place.replies) == 1 and problem is None and self.is_calm:
+        queue, stream, replies = self._queue, self.stream, place.replies
+        if (
+            len(queue) == len(replies) == 1
+            and problem is None
+            and not (stream.write_paused or self._full or self._draining)
+        ):
             # By far the most common case, and the same as what `flush` would do.
             queue.popleft()
             self.in_flight -= 1
-            self.stream.send((place.replies[0][0],))
+            stream.send_one(replies.pop()[0])
+            place.ready = place.is_last = False
+            self._spare = place
         elif queue[0].ready:
             self.guarded(self.flush)
 

@@ -102,14 +102,16 @@ class Shape:
         if api is not self._api:
             return None
         found = self.find(frame)
-        if found is None or not door.authorizer.allowed(principal, WRITE, self._resource):
+        if found is None or not (
+            door.is_open or door.authorizer.allowed(principal, WRITE, self._resource)
+        ):
             return None
         index, records = found
         try:
             partition = self._topic.partitions[index]
             if partition.prepares:
                 return None
-            appended = partition.append(records, now_ms=door.now_ms())
+            appended = partition.append_sent(records, door.now_ms)
         except (BrokerError, IndexError):
             return None  # it will be refused once more in the ordinary way, which says why
         base_offset, append_time_ms, _, patient = appended

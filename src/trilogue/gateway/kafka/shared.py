@@ -21,6 +21,7 @@ from typing import Any, Generic, NamedTuple, TypeVar, Unpack
 
 from trilogue.broker.access import (
     ANONYMOUS,
+    AllowAll,
     Operation,
     Principal,
     Resource,
@@ -70,6 +71,7 @@ class Shared(Doorway):
         super().__init__(**behind)
         self.settings = settings
         self.quotas = self.broker.quotas
+        self.is_open = isinstance(self.authorizer, AllowAll)  # whoever asks, it says yes
         self.cpu_s = time.thread_time  # of the thread that the loop runs in
         self.requests: Counter[int] = Counter()
         self.metadata_rows = Rows()
