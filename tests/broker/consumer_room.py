@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
+from collections.abc import Collection
+
 import pytest
 
 from tests.broker.fakes import FakeLog, FakeTimers, new_broker
 from trilogue.broker.broker import BrokerSettings
 from trilogue.broker.consumer_group import Beat, Beaten, ConsumerGroupSettings
-from trilogue.broker.consumer_group_assignors import Parts
+from trilogue.broker.consumer_group_assignors import Parts, Slot
 from trilogue.broker.consumer_group_classic import MixedGroup, Shares
 from trilogue.broker.errors import BrokerError
 from trilogue.broker.group_members import GroupSettings
@@ -116,3 +119,16 @@ def refused(kind: type[BrokerError], ask) -> BrokerError:
         ask()
     assert type(caught.value) is kind
     return caught.value
+
+
+def slots_of(parts: Parts) -> list[Slot]:
+    """Every single partition, in order."""
+    return [(topic, index) for topic, indexes in parts.items() for index in sorted(indexes)]
+
+
+def parts_of(slots: Collection[Slot]) -> Parts:
+    """The partitions, topic by topic."""
+    found: defaultdict[bytes, set[int]] = defaultdict(set)
+    for topic, index in slots:
+        found[topic].add(index)
+    return {topic: frozenset(indexes) for topic, indexes in found.items()}

@@ -8,14 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.broker.consumer_room import parts_of, slots_of
 from trilogue.broker.consumer_group_assignors import (
     ASSIGNORS,
     Parts,
     Wish,
     common,
     minus,
-    parts_of,
-    slots_of,
     together,
 )
 from trilogue.broker.consumer_group_steps import to_the_end

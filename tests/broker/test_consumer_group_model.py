@@ -17,9 +17,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from tests.broker.consumer_room import Room, names
+from tests.broker.consumer_room import Room, names, parts_of, slots_of
 from trilogue.broker.consumer_group import Beat
-from trilogue.broker.consumer_group_assignors import parts_of, slots_of
 from trilogue.broker.consumer_group_members import AWAY, LEAVING
 from trilogue.broker.errors import (
     BrokerError,

@@ -19,7 +19,7 @@ Racks are not looked at: a partition has one owner, and no copy of it is nearer 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -54,19 +54,6 @@ Assignor = Callable[[Sequence[Wish], Counts], Steps[Target]]
 def all_of(partition_count: int) -> frozenset[int]:
     """All partitions of a topic with so many; one copy for all groups."""
     return frozenset(range(partition_count))
-
-
-def slots_of(parts: Parts) -> list[Slot]:
-    """Every single partition, in order."""
-    return [(topic, index) for topic, indexes in parts.items() for index in sorted(indexes)]
-
-
-def parts_of(slots: Collection[Slot]) -> Parts:
-    """The partitions, topic by topic."""
-    found: defaultdict[bytes, set[int]] = defaultdict(set)
-    for topic, index in slots:
-        found[topic].add(index)
-    return {topic: frozenset(indexes) for topic, indexes in found.items()}
 
 
 def minus(some: Parts, others: Parts) -> Parts:
