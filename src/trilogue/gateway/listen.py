@@ -32,6 +32,7 @@ BACKLOG = 1_024
 ACCEPTS_PER_TURN = 64
 HELD_MAX = 1_000  # connections that came too early and are closed later; further ones at once
 HOLD_MAX_S = 5.0
+SWEPT_AT_ONCE = 1_000  # connections, before others have a turn: 1 ms
 KEEPALIVE = ("TCP_KEEPIDLE", 60), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT", 6)
 """A peer that vanished without a word is missed after two minutes, also while it waits for us."""
 # No descriptor or no memory for one more: those who are in go on, the others wait outside.
@@ -251,8 +252,10 @@ class Listener:
         while True:
             await asyncio.sleep(self._limits.sweep_s)
             now_s = self._monotonic()
-            for stream in list(self._streams):
+            for count, stream in enumerate(list(self._streams), 1):
                 stream.sweep(now_s)
+                if count % SWEPT_AT_ONCE == 0:
+                    await asyncio.sleep(0)
 
 
 def _look_after(listening: socket.socket) -> None:
