@@ -59,10 +59,10 @@ class Link:
         try:
             await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
         finally:
+            self.reset()  # before anything is awaited: whoever ends us may do so a second time
             for way in ways:
                 way.cancel()
             await asyncio.gather(*ways, return_exceptions=True)
-            self.reset()
 
     def reset(self) -> None:
         for _, writer in (self._client, self._server):
@@ -136,11 +136,10 @@ class Breaker:
     async def __aexit__(self, *_: object) -> None:
         assert self._server is not None
         self._server.close()
-        for _ in range(5):  # who was let in a moment ago is served in one of the next turns
-            for task in self._serving:
-                task.cancel()
-            await asyncio.gather(*self._serving, return_exceptions=True)
-            await asyncio.sleep(0)
+        for task in self._serving:
+            task.cancel()
+        await asyncio.gather(*self._serving, return_exceptions=True)
+        await asyncio.sleep(0)  # closed transports take a turn to go
 
     def _begin(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.ensure_future(self._serve(reader, writer))
