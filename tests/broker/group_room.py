@@ -38,7 +38,7 @@ class Room:
         ids = count(1)
         self.group = WatchedGroup(
             "g",
-            GroupSettings(**settings),
+            GroupSettings(**{"initial_delay_ms": round(DELAY_S * 1000), **settings}),
             self.timers,
             lambda: str(next(ids)),
             self.emptied.append,

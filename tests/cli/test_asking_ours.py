@@ -113,6 +113,7 @@ def test_the_doctor_looks_at_a_server_and_writes_only_when_told(server: Server, 
     assert not [one for one in looked if "log.flush" in one["seen"]]  # ours syncs anyhow
     seen = {one["look"]: one["seen"] for one in wrote}
     assert "serving" in seen["http door"]
+    assert seen["tubemq door"] == f"{server.doors['tubemq-broker']} answers"
     assert seen["round trip"].startswith("100 messages")
     assert "round trip" not in {one["look"] for one in looked}
     assert [row["topic"] for row in shell.json("topics", "list", "doctor")] == []

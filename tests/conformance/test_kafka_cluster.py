@@ -107,6 +107,16 @@ def test_kafka_python_is_told_where_replicas_lie_and_how_large_they_are(
     assert 0 < folder["usable_bytes"] < folder["total_bytes"]
 
 
+def test_kafka_python_is_told_who_decides(python: Any):
+    told = python.describe_metadata_quorum()
+
+    (topic,) = told["topics"]
+    (state,) = topic["partitions"]
+    assert (topic["topic_name"], state["partition_index"]) == ("__cluster_metadata", 0)
+    assert [voter["replica_id"] for voter in state["current_voters"]] == [state["leader_id"]] == [1]
+    assert state["high_watermark"] > 0
+
+
 def test_kafka_python_moves_a_replica_to_where_it_is(python: Any, made: str):
     from kafka import TopicPartitionReplica
 

@@ -71,11 +71,11 @@ class GroupSettings:
     that starts at once settles in one rebalance; but then every lone consumer, every test and every
     restarted job waits 3 s for nobody. Here the wait is short and starts again with each member
     that comes (or has been given an id and will), up to Kafka's 3 s in all: a lone consumer goes on
-    after 150 ms, and a fleet, whose members come within milliseconds of each other, still settles
+    after 50 ms, and a fleet, whose members come within milliseconds of each other, still settles
     in one.
     """
 
-    initial_delay_ms: int = 150
+    initial_delay_ms: int = 50
     initial_delay_max_ms: int = 3_000
     session_timeout_min_ms: int = 6_000
     session_timeout_max_ms: int = 1_800_000

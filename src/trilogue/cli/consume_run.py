@@ -85,12 +85,12 @@ class Reading:
     async def as_group(self, group: str, begin: Place) -> int:
         """As a member of a group: from where it was to the present end of what it is given."""
         partitions = await self._partitions(None)
-        ends = await self._ends(partitions, Place(None, LATEST))
         consumer = await self._client.consumer(
             self._topic, group=group, reset_to=begin.time, auto_commit_s=None,
             isolation=self._isolation, on_assigned=self._assigned,
         )  # fmt: skip
-        async with consumer:
+        async with consumer:  # it joins, which takes a while; the ends are found out meanwhile
+            ends = await self._ends(partitions, Place(None, LATEST))
             return await self._as_member(consumer, ends)
 
     def _assigned(self, _partitions: list[Partition]) -> None:

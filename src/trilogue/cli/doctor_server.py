@@ -241,7 +241,7 @@ def _http(http: tuple[str, str, float]) -> list[Seen]:
             found = [_health(door.where, status, told)]
             if told["version"] != __version__:
                 found.append(Seen("versions", f"here {__version__}, there {told['version']}", WARN))
-            return found + _pulsar(door, timeout_s)
+            return found + _pulsar(door, timeout_s) + _tubemq(door, timeout_s)
         except HttpError as problem:
             if door.is_guess:
                 return [Seen("http door", f"none found ({problem}); --http HOST:PORT names it")]
@@ -255,19 +255,37 @@ def _health(where: str, status: int, told: Mapping[str, Any]) -> Seen:
 
 def _pulsar(door: HttpDoor, timeout_s: float) -> list[Seen]:
     """Where Pulsar's clients are sent, and whether somebody is there."""
-    import socket
-
     _, told = door.get("/lookup/v2/topic/persistent/public/default/trilogue-doctor")
     url = told.get("brokerUrl") if isinstance(told, dict) else None
     if not url:
         return [Seen("pulsar door", "closed")]
     place = urlsplit(url)
+    advice = "Pulsar's clients are told this address: `serve --advertise pulsar=HOST:PORT`"
+    return [
+        _knock("pulsar door", url, (place.hostname or "", place.port or 6650), timeout_s, advice)
+    ]
+
+
+def _tubemq(door: HttpDoor, timeout_s: float) -> list[Seen]:
+    """Where TubeMQ's master sends clients, and whether somebody is there."""
+    _, told = door.get("/webapi.htm?type=op_query&method=admin_query_broker_run_status")
+    rows = told.get("data") if isinstance(told, dict) else None
+    if not rows or not rows[0].get("brokerPort"):
+        return [Seen("tubemq door", "closed")]
+    host, port = rows[0]["brokerIp"], int(rows[0]["brokerPort"])
+    advice = "TubeMQ's clients are told this address: `serve --advertise tubemq-broker=HOST:PORT`"
+    return [_knock("tubemq door", f"{host}:{port}", (host, port), timeout_s, advice)]
+
+
+def _knock(look: str, where: str, place: tuple[str, int], timeout_s: float, advice: str) -> Seen:
+    """Whether somebody listens at an address that clients are sent to."""
+    import socket
+
     try:
-        socket.create_connection((place.hostname or "", place.port or 6650), timeout_s).close()
+        socket.create_connection(place, timeout_s).close()
     except OSError as problem:
-        advice = "Pulsar's clients are told this address: `serve --advertise pulsar=HOST:PORT`"
-        return [Seen("pulsar door", f"{url}: {problem}", FAIL, advice)]
-    return [Seen("pulsar door", f"{url} answers")]
+        return Seen(look, f"{where}: {problem}", FAIL, advice)
+    return Seen(look, f"{where} answers")
 
 
 async def _round_trip(client: KafkaClient) -> list[Seen]:

@@ -9,7 +9,7 @@ GROUPS: tuple[Setting, ...] = (
     Setting(
         "groups.initial-delay",
         Kind.DURATION,
-        "150ms",
+        "50ms",
         "How long the first rebalance of an empty group waits for more members; each one that "
         "comes starts the wait again.",
         minimum=0,

@@ -81,7 +81,7 @@ async def test_who_looks_for_the_coordinator_of_a_transaction_finds_this_node(ve
         found = answer.coordinators[0] if version >= 4 else answer
         assert (found.error_code, found.node_id, found.port) == (0, 1, 9092)
         assert described.transaction_states[0].error_code == 105
-        assert begun.error_code == 42
+        assert begun.error_code == 53
 
 
 @on_loop

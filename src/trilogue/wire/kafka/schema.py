@@ -26,6 +26,7 @@ all keyword arguments, each with Kafka's own default.  `compile.py` turns a tabl
 from __future__ import annotations
 
 import dataclasses
+import functools
 import sys
 import types
 import typing
@@ -178,8 +179,19 @@ def is_message(kind: object) -> bool:
 
 def _read_fields(cls: type) -> tuple[Field, ...]:
     scope = vars(sys.modules[cls.__module__])
-    hints = typing.get_type_hints(cls, globalns=scope, localns={}, include_extras=True)
-    return tuple(_read_field(cls, name, hint) for name, hint in hints.items())
+    return tuple(
+        _read_field(cls, name, eval(_compiled(text), scope))  # noqa: S307 - our own text
+        for name, text in cls.__annotations__.items()
+    )
+
+
+@functools.cache
+def _compiled(annotation: str) -> types.CodeType:
+    """A type as it is written; few are, in many places, and `typing` would compile each anew.
+
+    A tool that says one thing to a server spent a tenth of its time so.
+    """
+    return compile(annotation, annotation, "eval")
 
 
 def _read_field(cls: type, name: str, hint: Any) -> Field:
