@@ -3,9 +3,8 @@
 Fresh memory is dear: the kernel clears each page when it is first touched, which costs a third of
 all the CPU that large entries take. So pieces from 32 KiB up come in few sizes and go back to a
 pool; a bounded part of what the tails let go waits there for the next entries, and is given back to
-the system when nobody asked for it for a while. What a burst takes at once is fresh all the same,
-and costs a tenth of that in huge pages: pieces from 256 KiB up are cut off slabs of those. A slab
-counts whole as long as any of it is lent.
+the system when nobody asked for it for a while. Pieces from 256 KiB up are cut off slabs, so that
+memory which was touched once serves all sizes. A slab counts whole as long as any of it is lent.
 
 A piece is only free when no view of it is left, and a transport may hold one for long. Python tells
 when an object dies, so a piece is lent through one that does: a `bytearray` of its own for small
