@@ -6,17 +6,19 @@ import itertools
 import os
 import re
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from tests import brokers
 from tests.brokers import Broker, PulsarBroker, TubeBroker
 from tests.conformance.clients import tubemq
+from tests.conformance.clients.administrators import CONFLUENT
 from tests.conformance.clients.kafka_programs import PROGRAMS
 from tests.conformance.clients.kafka_tools import TOOLS
 from tests.conformance.clients.pulsar import Connection, Process, PulsarLibrary, connect
 from tests.conformance.clients.pulsar_libraries import ALL as PULSAR_LIBRARIES
+from tests.conformance.members import PARTITIONS, Make, Member, close
 from tests.conformance.pulsar_admin import Admin
 
 SETTINGS: dict[str, object] = {}
@@ -72,6 +74,26 @@ def own_broker(request: pytest.FixtureRequest, tmp_path: object) -> Iterator[Bro
 def topic(request: pytest.FixtureRequest) -> str:
     """A topic name nobody used, made from the test's own; the topic itself is not created."""
     return unique(request.node.name)
+
+
+@pytest.fixture
+def wide_topic(address: str, topic: str) -> str:
+    """A topic of four partitions."""
+    CONFLUENT.create(address, topic, PARTITIONS)
+    return topic
+
+
+@pytest.fixture
+def join(address: str) -> Iterator[Callable[[Make, str, str], Member]]:
+    """Makes members of groups and closes those that a test left open."""
+    made: list[Member] = []
+
+    def one(make: Make, group: str, topic: str) -> Member:
+        made.append(make(address, group, topic))
+        return made[-1]
+
+    yield one
+    close(made)
 
 
 def unique(name: str) -> str:

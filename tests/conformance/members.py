@@ -12,6 +12,8 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from typing import Protocol
 
+import pytest
+from _pytest.mark.structures import ParameterSet
 from aiokafka.coordinator.assignors.range import RangePartitionAssignor as AioRange
 from aiokafka.coordinator.assignors.sticky.sticky_assignor import StickyPartitionAssignor
 from tests.conformance.clients.aio import Aiokafka
@@ -19,8 +21,11 @@ from tests.conformance.clients.base import DEADLINE, Deadline, Read
 from tests.conformance.clients.confluent import Confluent
 from tests.conformance.clients.confluent import as_read as confluent_read
 from tests.conformance.clients.kafka_python import KafkaPython, as_read
+from tests.conformance.families import produce
 
 POLL, PATIENT_POLL = 0.05, 0.5
+PARTITIONS = 4
+COOPERATIVE = "org.apache.kafka.clients.consumer.CooperativeStickyAssignor"
 
 
 class Member(Protocol):
@@ -185,6 +190,18 @@ class AioMember:
         self.loop.close()
 
 
+Make = Callable[..., Member]
+"""Makes a member, of an address, a group and a topic."""
+
+
+def kinds(*rows: tuple[str, Make]) -> list[ParameterSet]:
+    """Kinds of members as test parameters, by name."""
+    return [
+        pytest.param(make, id=name, marks=[pytest.mark.java] if "java" in name else [])
+        for name, make in rows
+    ]
+
+
 def pump(
     members: Sequence[Member],
     until: Callable[[], object],
@@ -205,3 +222,24 @@ def close(members: Sequence[Member]) -> None:
         for closing in [pool.submit(member.close) for member in members]:
             with suppress(RuntimeError):  # closed before
                 closing.result()
+
+
+def shares(members: Sequence[Member]) -> list[int]:
+    """How many partitions they have."""
+    return sorted(len(member.partitions()) for member in members)
+
+
+def values_of(members: Sequence[Member]) -> set[bytes]:
+    return {read.value for member in members for read in member.reads}
+
+
+def write(
+    address: str, topic: str, label: str, count: int = 3, partitions: int = PARTITIONS
+) -> set[bytes]:
+    """So many values in each partition."""
+    values = {
+        partition: [f"{label}-{partition}-{number}".encode() for number in range(count)]
+        for partition in range(partitions)
+    }
+    produce(address, topic, values)
+    return {value for those in values.values() for value in those}

@@ -25,15 +25,25 @@ from tests.conformance.clients.confluent import Confluent
 from tests.conformance.clients.driven import Driven, DrivenMember
 from tests.conformance.clients.kafka_programs import FRANZ_GO, JAVA_3, JAVA_4
 from tests.conformance.clients.kafka_tools import TOOLS_4
-from tests.conformance.families import produce
-from tests.conformance.members import ConfluentMember, Member, PythonMember, pump
+from tests.conformance.members import (
+    COOPERATIVE,
+    PARTITIONS,
+    ConfluentMember,
+    Make,
+    Member,
+    PythonMember,
+    kinds,
+    pump,
+    shares,
+    values_of,
+    write,
+)
 from tools.servers.kafka import RealKafka
 
 from trilogue.client.kafka.options import GroupProtocol
 from trilogue.client.kafka.sync import KafkaClient
 from trilogue.wire.kafka.consumer_groups import ConsumerGroupHeartbeatRequest
 
-PARTITIONS = 4
 NEW = {"group.protocol": "consumer"}
 OURS = {"groups.consumer-heartbeat": "200ms", "groups.consumer-session-timeout": "3s"}
 REAL = {
@@ -45,8 +55,6 @@ REAL = {
     "group.consumer.regex.refresh.interval.ms": 10_000,
 }
 GROUPS_TOOL = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"
-COOPERATIVE = "org.apache.kafka.clients.consumer.CooperativeStickyAssignor"
-Make = Callable[..., Member]
 
 
 @pytest.fixture(scope="module", params=brokers.names())
@@ -122,59 +130,12 @@ def confluent(**more: object) -> Make:
     return lambda address, group, topic: NewConfluent(address, group, topic, **more)
 
 
-def kinds(*rows: tuple[str, Make]) -> list[object]:
-    return [
-        pytest.param(make, id=name, marks=[pytest.mark.java] if "java" in name else [])
-        for name, make in rows
-    ]
-
-
 EVERY = kinds(
     ("java-3.9.1", driven(JAVA_3)),
     ("java-4.3.1", driven(JAVA_4)),
     ("confluent", confluent()),
     ("franz-go", driven(FRANZ_GO)),
 )
-
-
-@pytest.fixture
-def join(address: str) -> Iterator[Callable[[Make, str, str], Member]]:
-    """Makes members and closes those that a test left open."""
-    members: list[Member] = []
-
-    def made(make: Make, group: str, topic: str) -> Member:
-        members.append(make(address, group, topic))
-        return members[-1]
-
-    yield made
-    for member in members:
-        try:
-            member.close()
-        except RuntimeError:  # closed by the test
-            continue
-
-
-@pytest.fixture
-def wide_topic(address: str, topic: str) -> str:
-    CONFLUENT.create(address, topic, PARTITIONS)
-    return topic
-
-
-def write(address: str, topic: str, label: str, count: int = 3, partitions: int = PARTITIONS):
-    values = {
-        partition: [f"{label}-{partition}-{number}".encode() for number in range(count)]
-        for partition in range(partitions)
-    }
-    produce(address, topic, values)
-    return {value for those in values.values() for value in those}
-
-
-def shares(members: Sequence[Member]) -> list[int]:
-    return sorted(len(member.partitions()) for member in members)
-
-
-def values_of(members: Sequence[Member]) -> set[bytes]:
-    return {read.value for member in members for read in member.reads}
 
 
 def described(address: str, group: str):

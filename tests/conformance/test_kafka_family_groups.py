@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 
 import pytest
 from tests.conformance.clients.administrators import CONFLUENT
@@ -14,19 +14,21 @@ from tests.conformance.clients.kafka_programs import (
     JAVA_4,
     KAFKAJS,
 )
-from tests.conformance.families import produce
 from tests.conformance.members import (
+    COOPERATIVE,
+    PARTITIONS,
     AioMember,
     ConfluentMember,
+    Make,
     Member,
     PythonMember,
-    close,
+    kinds,
     pump,
+    shares,
+    values_of,
+    write,
 )
 
-PARTITIONS = 4
-Make = Callable[..., Member]
-COOPERATIVE = "org.apache.kafka.clients.consumer.CooperativeStickyAssignor"
 RANGE = "org.apache.kafka.clients.consumer.RangeAssignor"
 
 
@@ -42,13 +44,6 @@ def library(kind: type, strategy: str) -> Make:
     return lambda address, group, topic: kind(address, group, topic, strategy=strategy)
 
 
-def kinds(*rows: tuple[str, Make]) -> list[object]:
-    return [
-        pytest.param(make, id=name, marks=[pytest.mark.java] if "java" in name else [])
-        for name, make in rows
-    ]
-
-
 # What test_kafka_groups.py has of the libraries in this process is not done again here.
 SHARING = kinds(
     ("java-2.0.0-range", java(JAVA_2, RANGE)),
@@ -58,43 +53,6 @@ SHARING = kinds(
     ("franz-go-cooperative", driven(FRANZ_GO, strategy="cooperative")),
     ("kafkajs-round-robin", driven(KAFKAJS)),
 )
-
-
-@pytest.fixture
-def join(address: str) -> Iterator[Callable[[Make, str, str], Member]]:
-    """Makes members and closes those that a test left open."""
-    members: list[Member] = []
-
-    def made(make: Make, group: str, topic: str) -> Member:
-        members.append(make(address, group, topic))
-        return members[-1]
-
-    yield made
-    close(members)
-
-
-@pytest.fixture
-def wide_topic(address: str, topic: str) -> str:
-    CONFLUENT.create(address, topic, PARTITIONS)
-    return topic
-
-
-def write(address: str, topic: str, label: str, count: int = 3) -> set[bytes]:
-    """So many values in each partition."""
-    values = {
-        partition: [f"{label}-{partition}-{number}".encode() for number in range(count)]
-        for partition in range(PARTITIONS)
-    }
-    produce(address, topic, values)
-    return {value for those in values.values() for value in those}
-
-
-def shares(members: Sequence[Member]) -> list[int]:
-    return sorted(len(member.partitions()) for member in members)
-
-
-def values_of(members: Sequence[Member]) -> set[bytes]:
-    return {read.value for member in members for read in member.reads}
 
 
 @pytest.mark.parametrize("make", SHARING)

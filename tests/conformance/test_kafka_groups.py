@@ -5,11 +5,10 @@ from __future__ import annotations
 import itertools
 import signal
 import subprocess
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 
 import pytest
 from confluent_kafka import Consumer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
 from tests.conformance.clients import DEADLINE, EVERYONE, IN_PROCESS, JAVA, Client, Record, each
 from tests.conformance.clients.aio import Aiokafka
 from tests.conformance.clients.aio import TopicPartition as AioPartition
@@ -17,16 +16,18 @@ from tests.conformance.clients.confluent import Confluent
 from tests.conformance.clients.kafka_python import KafkaPython
 from tests.conformance.clients.kafka_python import TopicPartition as PythonPartition
 from tests.conformance.members import (
+    PARTITIONS,
     AioMember,
     ConfluentMember,
     Member,
     PythonMember,
     close,
     pump,
+    shares,
+    values_of,
 )
 from tests.tools import require_program
 
-PARTITIONS = 4
 EXPIRY = 20.0  # the clients' session time-out is 6 s
 KINDS = [
     pytest.param(ConfluentMember, "range", id="confluent-eager"),
@@ -37,15 +38,6 @@ KINDS = [
 ]
 
 MakeMember = Callable[..., Member]
-
-
-@pytest.fixture
-def wide_topic(address: str, topic: str) -> str:
-    """A topic of four partitions."""
-    admin = AdminClient({"bootstrap.servers": address})
-    (made,) = admin.create_topics([NewTopic(topic, PARTITIONS, 1)]).values()
-    made.result(DEADLINE)
-    return topic
 
 
 @pytest.fixture
@@ -69,14 +61,6 @@ def spread(topic: str, address: str, count: int, label: str = "") -> set[bytes]:
         producer.produce(topic, value, partition=number % PARTITIONS)
     assert producer.flush(DEADLINE) == 0
     return set(values)
-
-
-def shares(members: Sequence[Member]) -> list[int]:
-    return sorted(len(member.partitions()) for member in members)
-
-
-def values_of(members: Sequence[Member]) -> set[bytes]:
-    return {read.value for member in members for read in member.reads}
 
 
 @pytest.mark.parametrize("client", each([*EVERYONE, JAVA[1]]))
