@@ -7,7 +7,7 @@ from pathlib import Path
 from random import Random
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.fakes import FakeFileSystem
@@ -37,6 +37,7 @@ def a_disk() -> FakeFileSystem:
 
 
 @pytest.mark.parametrize("direct", [False, True])
+@settings(deadline=None)
 @given(
     st.lists(
         st.tuples(

@@ -21,7 +21,7 @@ from tests.fakes import FakeFileSystem, PowerCut
 from tests.log.samples import INCARNATION, Sample, logs, samples, sealed
 from trilogue.log.errors import CorruptLog
 from trilogue.log.extents import EMPTY
-from trilogue.log.files import OsFileSystem
+from trilogue.log.files import File, OsFileSystem
 from trilogue.log.frame import BLOCK
 from trilogue.log.jobs import flush, run
 from trilogue.log.pace import SYNC_SIZE
@@ -41,6 +41,24 @@ def contents(job: FlushJob, result: FlushResult) -> dict[int, bytes]:
     found = {each: bytes(reader.read(each, 0, 1 << 40)) for each in result.segment.partitions}
     reader.close()
     return found
+
+
+def test_a_file_of_known_size_is_read_past_the_page_cache_with_the_same_result(tmp_path: Path):
+    frames = [samples(each, 30) for each in (1, 2)]
+    mapped = sealed(tmp_path, frames)
+    name = mapped.journal_paths[0]
+    wanted = contents(mapped, flush(mapped, FILES))
+    opened: list[bool] = []
+
+    class Watched(OsFileSystem):
+        def open_read(self, path: Path, *, direct: bool = False) -> File:
+            opened.append(direct)
+            return super().open_read(path, direct=direct)
+
+    job = replace(mapped, sizes=(Path(name).stat().st_size,), direct=True)
+
+    assert contents(job, flush(job, Watched())) == wanted
+    assert opened == [True]
 
 
 @settings(deadline=None)

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import cast
 
+import pytest
+
 from trilogue.log.journal_files import SealedFile
+from trilogue.node import flush
 from trilogue.node.flush import AHEAD, Cut, Flusher
 from trilogue.node.storage import Storage
 
@@ -53,3 +58,61 @@ def test_no_rate_is_no_pace():
 
 def test_a_file_sealed_in_the_millisecond_it_began_has_a_rate():
     assert cut(MIB, 0).fill_rate == MIB * 1_000
+
+
+class Filling:
+    """A log whose tail is seen to hold one figure after the other."""
+
+    tail_limit = 256 * MIB
+    on_sealed = None
+
+    def __init__(self, *held: int) -> None:
+        self.sealed: list[SealedFile] = []
+        self.seen = 0
+        self._held: Iterator[int] = iter(held)
+
+    @property
+    def tail_bytes(self) -> int:
+        self.seen += 1
+        return next(self._held)
+
+
+def looks_before(log: Filling, sealed: Cut, pid: int | None = None) -> int:
+    """How often it looks at the tail before it lets the flush begin."""
+    storage = cast("Storage", SimpleNamespace(log=log, broker=None))
+    helper = SimpleNamespace(pid=pid)
+    flusher = Flusher(storage, helper, None, now_ms=lambda: 0, bytes_per_second=RATE)  # type: ignore[arg-type]
+    flusher._cuts.append(sealed)
+    asyncio.run(flusher._let_a_burst_pass())
+    return log.seen
+
+
+@pytest.fixture
+def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(flush, "BURST_LOOK_S", 0)
+
+
+BURST = cut(64 * MIB, 0.1)
+
+
+@pytest.mark.usefixtures("at_once")
+def test_no_process_is_started_for_a_flush_while_a_burst_comes_in():
+    # looked at before and after each wait
+    assert looks_before(Filling(*(MIB * each for each in (70, 80, 80, 90, 90, 90))), BURST) == 6
+
+
+@pytest.mark.usefixtures("at_once")
+def test_a_flush_of_a_burst_begins_when_the_tail_is_half_full():
+    assert looks_before(Filling(70 * MIB, 130 * MIB, 130 * MIB), BURST) == 3
+
+
+@pytest.mark.usefixtures("at_once")
+def test_a_flush_of_a_burst_begins_after_a_while(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(flush, "BURST_S", 0)
+    assert looks_before(Filling(70 * MIB), BURST) == 1
+
+
+def test_a_flush_begins_at_once_where_its_process_runs_or_nothing_is_in_a_hurry():
+    assert looks_before(Filling(), BURST, pid=1) == 0
+    assert looks_before(Filling(), cut(64 * MIB, 10)) == 0
+    assert looks_before(Filling(), cut(MIB, 0.01)) == 0

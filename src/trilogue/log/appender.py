@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Final
 
 from trilogue.log.files import BLOCK, File
-from trilogue.log.memory import aligned
+from trilogue.log.memory import HUGE_PAGE, aligned
 
 PIECE: Final = 1 << 20
 GENTLE_PIECE: Final = 256 << 10
@@ -33,7 +33,8 @@ class Appender:
         self._on_write = on_write
         self._piece = GENTLE_PIECE if gently else PIECE
         self._written = 0
-        self._room = aligned(self._piece) if file.direct else None
+        # In one huge page: of scattered pages a disk takes some 250 in a request, 1 MiB is 256.
+        self._room = aligned(HUGE_PAGE)[: self._piece] if file.direct else None
         self._used = 0
         self._waiting: list[bytes | bytearray | memoryview] = []
 

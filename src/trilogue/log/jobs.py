@@ -21,7 +21,7 @@ from trilogue.entry.checksum import WORTH_COMBINING
 from trilogue.entry.entry import CHECKED_FROM, HEADER_SIZE, LENGTH_PREFIX, TRANSACTIONAL
 from trilogue.entry.walk import read_header
 from trilogue.log.errors import CorruptLog
-from trilogue.log.files import FileSystem, OsFileSystem
+from trilogue.log.files import BLOCK, FileSystem, OsFileSystem
 from trilogue.log.frame import (
     FRAME_HEADER,
     LOST,
@@ -31,6 +31,7 @@ from trilogue.log.frame import (
     entry_checksum,
     iter_frames,
 )
+from trilogue.log.memory import aligned
 from trilogue.log.pace import Pace, paced_writer
 from trilogue.log.segment import BLOCK_TARGET, Block, EpochStart, SegmentHeader, SegmentWriter
 from trilogue.log.segment_info import FlushJob, FlushResult, SegmentInfo
@@ -44,6 +45,9 @@ PREFIX_SIZE: Final = PREFIX.size
 _SMALLEST: Final = PREFIX_SIZE + HEADER_SIZE
 _SMALLEST_AFTER: Final = HEADER_SIZE - LENGTH_PREFIX
 FEW: Final = 64  # entries in a block
+READ_MAX: Final = 160 << 20  # of a job in memory, which two journal files fit in; others are mapped
+
+_rooms: list[memoryview] = []  # for the next job: fresh memory would cost more than the reading
 
 # What is noted of each entry, in one flat list per partition and file: objects per entry would
 # cost more, in memory and in the garbage collector's time, than all the copying.
@@ -69,8 +73,15 @@ def flush(
     that holds less than it should is an error, never a shorter segment.
     """
     source = _Source(job)
-    for path, incarnation in zip_longest(job.journal_paths, job.incarnations):
-        source.read_file(files, Path(path), incarnation)
+    try:
+        return _flush(job, source, files, Pace(job.bytes_per_second, monotonic, sleep))
+    finally:
+        source.give_back()
+
+
+def _flush(job: FlushJob, source: _Source, files: FileSystem, pace: Pace) -> FlushResult:
+    for path, incarnation, size in zip_longest(job.journal_paths, job.incarnations, job.sizes):
+        source.read_file(files, Path(path), incarnation, size or 0)
     if source.last_sequence != max(job.last_sequence, job.flushed_through):
         raise CorruptLog(
             f"the journal goes to frame {source.last_sequence}, {job.last_sequence} were sealed",
@@ -78,7 +89,6 @@ def flush(
         )
     segment = None
     if any(notes.parts for notes in source.notes.values()):
-        pace = Pace(job.bytes_per_second, monotonic, sleep)
         segment = _write(job, source, files, pace)
     return FlushResult(
         segment,
@@ -143,14 +153,14 @@ class _Source:
         self.first_sequence = 0
         self.last_sequence = job.flushed_through
         self.bytes_in = 0
+        self._room: memoryview | None = None
+        self._read = 0  # bytes of it that hold files
 
-    def read_file(self, files: FileSystem, path: Path, incarnation: int | None) -> None:
+    def read_file(
+        self, files: FileSystem, path: Path, incarnation: int | None, size: int = 0
+    ) -> None:
         """Take in the frames of one file that no segment has yet."""
-        file = files.open(path)
-        try:
-            view = file.map()
-        finally:
-            file.close()
+        view = self._content(files, path, size)
         header = decode_file_header(view)
         if header is None or header.incarnation != (incarnation or header.incarnation):
             raise CorruptLog("this is not the journal file that was sealed", path)
@@ -172,6 +182,32 @@ class _Source:
                 raise CorruptLog("entries do not end where they should", path, frame.position)
         for notes in self.notes.values():
             notes.turn(view)
+
+    def _content(self, files: FileSystem, path: Path, size: int) -> memoryview:
+        """Read a file, past the page cache if its size is known and there is room for it.
+
+        It was written past the page cache, so nothing of it is there; a map would bring it page
+        by page, and who writes the file again in its next life would have to throw them out.
+        """
+        size = -(-size // BLOCK) * BLOCK
+        fits = 0 < size <= READ_MAX - self._read
+        file = files.open_read(path, direct=self._job.direct and fits)
+        try:
+            if not file.direct:
+                return file.map()
+            if self._room is None:
+                self._room = _rooms.pop() if _rooms else aligned(READ_MAX)
+            part = self._room[self._read : self._read + size]
+            self._read += size
+            return part[: file.read_into(part, 0)]
+        finally:
+            file.close()
+
+    def give_back(self) -> None:
+        """Let the next job use the memory; nothing of it may be looked at any more."""
+        self.notes.clear()
+        if self._room is not None:
+            _rooms.append(self._room)
 
     def ends(self) -> dict[int, int]:
         """Say how far each partition that was met is in segments now, or was let go."""

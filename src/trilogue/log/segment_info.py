@@ -85,6 +85,7 @@ class FlushJob:
     direct: bool = False  # whether the file system takes writes past the page cache
     # of partitions that have any at their flushed end: producer id, first offset
     open_transactions: dict[int, tuple[tuple[int, int], ...]] = field(default_factory=dict)
+    sizes: tuple[int, ...] = ()  # of the files up to the end of their last frame; () = as they are
 
 
 @dataclass(frozen=True, slots=True)

@@ -57,6 +57,9 @@ RETRY_S = (0.5, 2.0, 5.0, 15.0, 30.0)
 REFUSE_AFTER = 3  # tries: who waits for room is refused then, as on a full disk
 CALM = 0.5  # below this share of the tail's limit a flush keeps to its pace
 AT_ONCE = 1_000  # partitions that are gone through before others have a turn
+BURST_BYTES = 32 << 20  # of a journal file that was filled faster than a calm flush goes
+BURST_LOOK_S = 0.05
+BURST_S = 0.5
 AHEAD = 3  # the pace is at least so many times that at which the journal file was filled
 _MAY_PASS = {errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN}
 
@@ -134,11 +137,27 @@ class Flusher:
         while True:
             await self._more.wait()
             if not self._in_haste:
+                await self._let_a_burst_pass()
                 await self._room()
             await self._flush_with_retries()
             if not self._cuts:
                 self._more.clear()
                 self._none.set()
+
+    async def _let_a_burst_pass(self) -> None:
+        """Do not start a process while a burst needs every processor and memory has room for it.
+
+        Starting one takes 0.1 s of a processor. Once it runs, a flush begins at once.
+        """
+        engine, file = self._storage.log, self._cuts[0].file
+        is_burst = self._cuts[0].fill_rate > self._bytes_per_second and file.size >= BURST_BYTES
+        end = time.monotonic() + BURST_S
+        while is_burst and self._helper.pid is None and not self._in_haste:
+            held = engine.tail_bytes
+            if held >= CALM * engine.tail_limit or time.monotonic() >= end:
+                return
+            await asyncio.sleep(BURST_LOOK_S)
+            is_burst = engine.tail_bytes != held
 
     async def seal_old(self) -> None:
         """Seal the journal file again and again when it has held data for long enough."""
@@ -272,6 +291,7 @@ class Flusher:
             now_ms=self._now_ms(),
             bytes_per_second=self._pace(cuts),
             incarnations=tuple(file.incarnation for file in files),
+            sizes=tuple(file.size for file in files),
             direct=storage.log.direct,
             open_transactions=transactions,
         )
