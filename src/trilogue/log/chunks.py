@@ -37,7 +37,7 @@ memory from all producers, who are made to wait at 80 %."""
 class Budget:
     """How much memory all tails may take, how much they do, and what waits for them."""
 
-    __slots__ = ("_asked", "_open", "_pool", "_slab_max", "limit", "on_release", "pooled", "used")
+    __slots__ = ("_asked", "_open", "_pool", "limit", "on_release", "pooled", "used")
 
     def __init__(self, limit: int, on_release: Callable[[], None]) -> None:
         self.limit = limit
@@ -47,7 +47,6 @@ class Budget:
         self._pool: dict[int, list[bytearray | mmap]] = {}
         self._asked = False
         self._open: _Slab | None = None  # the one that pieces are cut off now
-        self._slab_max = SLAB_BYTES // 4 if SLAB_SHARE * limit >= SLAB_BYTES else 0
 
     @property
     def is_crowded(self) -> bool:
@@ -63,7 +62,7 @@ class Budget:
             return memoryview(small)
         size = _rounded(size)
         self._asked = True
-        if SLAB_FROM <= size <= self._slab_max:
+        if SLAB_FROM <= size <= SLAB_BYTES // 4 and SLAB_SHARE * self.limit >= SLAB_BYTES:
             slab = self._slab(size)
         else:
             slab = _Slab(self._memory(size))
