@@ -3,7 +3,7 @@
 Segments are written past the page cache (docs/decisions/0018), so who reads one for the first time
 finds nothing there. To fill it for one reader costs fresh pages and a copy, and the kernel reads in
 smaller pieces than the disk could take; a direct read into huge pages costs next to nothing
-(docs/decisions/0057). What is read again and again belongs in the page cache: whose turn that is,
+(docs/decisions/0055). What is read again and again belongs in the page cache: whose turn that is,
 `SegmentReader` knows.
 
 Any thread may read. The memory is free again when the last view of what was read is gone.
