@@ -12,6 +12,7 @@ import pytest
 from tests import sharing
 
 LONG = "long"
+HYPOTHESIS_SETTINGS = "_hypothesis_internal_use_settings"
 FOREIGN = {"cli", "client", "conformance", "crash", "docs", "node", "spark"}
 seed_key = pytest.StashKey[int]()
 
@@ -41,6 +42,19 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if left_out:
         config.hook.pytest_deselected(items=left_out)
         items[:] = [item for item in items if not item.get_closest_marker(LONG)]
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_call(item: pytest.Item) -> Generator[None, None, None]:
+    """Hypothesis' plugin wraps the settings of a function once more for each of its parameters.
+
+    From some 950 on, asking the outermost for its database goes too deep.
+    """
+    function = getattr(getattr(item, "obj", None), "__func__", getattr(item, "obj", None))
+    settings = getattr(function, HYPOTHESIS_SETTINGS, None)
+    yield
+    if settings is not None:
+        setattr(function, HYPOTHESIS_SETTINGS, settings)
 
 
 @pytest.hookimpl(wrapper=True)

@@ -26,7 +26,8 @@ POOL_BYTES: Final = 64 << 20
 TRIM_BYTES: Final = 8 << 20
 """How much goes back to the system at a time: giving back takes time on the loop."""
 SLAB_FROM: Final = 256 << 10
-SLAB_BYTES: Final = 4 << 20
+SLAB_BYTES: Final = 1 << 20
+"""Few pieces each: one that a slow reader still looks at holds the whole slab."""
 SLAB_SHARE: Final = 1 / 16
 """Of the limit: a slab that were more of it would make producers wait for what it has left."""
 LENT_SHARE: Final = 0.65
@@ -37,15 +38,34 @@ memory from all producers, who are made to wait at 80 %."""
 class Budget:
     """How much memory all tails may take, how much they do, and what waits for them."""
 
-    __slots__ = ("_asked", "_open", "_pool", "limit", "on_release", "pooled", "used")
+    __slots__ = (
+        "_asked",
+        "_huge",
+        "_open",
+        "_pool",
+        "_slab_bytes",
+        "limit",
+        "on_release",
+        "pooled",
+        "used",
+    )
 
-    def __init__(self, limit: int, on_release: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        limit: int,
+        on_release: Callable[[], None],
+        *,
+        slab_bytes: int = SLAB_BYTES,
+        huge: bool = False,
+    ) -> None:
         self.limit = limit
         self.used = 0
         self.pooled = 0  # bytes that wait to be used again
         self.on_release = on_release
         self._pool: dict[int, list[bytearray | mmap]] = {}
         self._asked = False
+        self._slab_bytes = slab_bytes
+        self._huge = huge  # pages, where the memory is large enough
         self._open: _Slab | None = None  # the one that pieces are cut off now
 
     @property
@@ -62,7 +82,8 @@ class Budget:
             return memoryview(small)
         size = _rounded(size)
         self._asked = True
-        if SLAB_FROM <= size <= SLAB_BYTES // 4 and SLAB_SHARE * self.limit >= SLAB_BYTES:
+        whole = self._slab_bytes
+        if SLAB_FROM <= size <= whole // 2 and SLAB_SHARE * self.limit >= whole:
             slab = self._slab(size)
         else:
             slab = _Slab(self._memory(size))
@@ -81,7 +102,7 @@ class Budget:
         """The open slab if it has room, else another one."""
         slab = self._open
         if slab is None or slab.cut + size > slab.size:
-            slab = self._open = _Slab(self._memory(SLAB_BYTES))
+            slab = self._open = _Slab(self._memory(self._slab_bytes))
         return slab
 
     def _memory(self, size: int) -> bytearray | mmap:
@@ -90,7 +111,7 @@ class Budget:
         if waiting:
             self.pooled -= size
             return waiting.pop()
-        return bytearray(size) if size < SLAB_FROM else mapped(size)
+        return bytearray(size) if size < SLAB_FROM else mapped(size, huge=self._huge)
 
     def small(self, size: int) -> bytearray:
         """Return memory that is never lent; whoever has it says `take_back` in the end."""

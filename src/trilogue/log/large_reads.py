@@ -16,12 +16,13 @@ import threading
 from sys import maxsize
 from typing import Final
 
-from trilogue.log.chunks import SLAB_BYTES, SLAB_FROM, Budget
+from trilogue.log.chunks import Budget
 from trilogue.log.files import BLOCK, File, FileSystem
 from trilogue.log.memory import HUGE_PAGE
 
-LARGE_FROM: Final = SLAB_FROM
-"""Bytes: what is less is read as Python does it, with what the kernel reads ahead."""
+LARGE_FROM: Final = HUGE_PAGE // 4
+"""Bytes: what is less is read as Python does it, with what the kernel reads ahead. A slow reader
+may hold four times what it looks at: what is lent is a part of a huge page."""
 CANNOT: Final = (errno.EINVAL, errno.EOPNOTSUPP)
 
 
@@ -31,7 +32,7 @@ class LargeReads:
     def __init__(self, files: FileSystem) -> None:
         self._files = files
         self._can_direct = True
-        self._memory = Budget(maxsize, _nobody_waits)
+        self._memory = Budget(maxsize, _nobody_waits, slab_bytes=HUGE_PAGE, huge=True)
         self._lock = threading.Lock()  # of the memory, which is given out to one at a time
 
     @property
@@ -74,8 +75,8 @@ class LargeReads:
 
     def _room(self, size: int) -> memoryview:
         """Memory of this size, in whole huge pages where it is large."""
-        wanted = max(size, SLAB_FROM)
-        if wanted > SLAB_BYTES // 4:
+        wanted = max(size, LARGE_FROM)
+        if wanted > HUGE_PAGE // 2:
             wanted = -(-wanted // HUGE_PAGE) * HUGE_PAGE
         with self._lock:
             return self._memory.chunk(wanted)[:size]

@@ -18,20 +18,22 @@ _NO_FORK: Final = getattr(mmap, "MADV_DONTFORK", None)  # a helper's start copie
 _HUGE: Final = getattr(mmap, "MADV_HUGEPAGE", None)
 
 
-def mapped(size: int) -> mmap.mmap:
-    """Zeroed, page-aligned memory of our own; it goes back with the last view of it."""
+def mapped(size: int, *, huge: bool = False) -> mmap.mmap:
+    """Zeroed, page-aligned memory of our own; it goes back with the last view of it.
+
+    `huge` asks for huge pages, if it is large enough for one.
+    """
     memory = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     if size >= HUGE_PAGE:
         _advise(memory, _NO_FORK)
+        if huge:
+            _advise(memory, _HUGE)
     return memory
 
 
 def aligned(size: int) -> memoryview:
     """Zeroed memory that direct I/O takes, to be used again and again; large: in huge pages."""
-    memory = mapped(size)
-    if size >= HUGE_PAGE:
-        _advise(memory, _HUGE)
-    return memoryview(memory)
+    return memoryview(mapped(size, huge=True))
 
 
 def _advise(memory: mmap.mmap, advice: int | None) -> None:

@@ -60,7 +60,7 @@ async def test_what_the_node_itself_says_is_told_with_kafkas_default_behind_it()
 
         assert synonyms(found["node.id"]) == [("node.id", "1", 4), ("node.id", "-1", 5)]
         delay = found["group.initial.rebalance.delay.ms"]
-        assert (delay.value, delay.config_source, delay.read_only) == ("150", 4, True)
+        assert (delay.value, delay.config_source, delay.read_only) == ("50", 4, True)
         nothing = found["log.roll.ms"]
         assert (nothing.value, nothing.config_source, nothing.synonyms) == (None, 5, [])
 
