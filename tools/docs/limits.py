@@ -8,6 +8,9 @@ from typing import NamedTuple
 
 from tools.docs.blocks import table
 from trilogue.broker.cluster import ClusterLimits
+from trilogue.broker.consumer_group import ConsumerGroupSettings
+from trilogue.broker.consumer_group_patterns import PATTERNS_ALL_MAX
+from trilogue.broker.consumer_group_topics import PATTERNS_MAX
 from trilogue.broker.cursor import NAME_SIZE_MAX, CursorLimits
 from trilogue.broker.facts import BATCHES_MAX
 from trilogue.broker.group_members import GroupSettings
@@ -22,6 +25,7 @@ from trilogue.gateway.http.door import HEAD_SIZE_LIMIT, HttpLimits
 from trilogue.gateway.kafka.apis import TABLE as APIS
 from trilogue.gateway.kafka.fetch import ROOM_BYTES_MIN
 from trilogue.gateway.kafka.shared import KafkaSettings
+from trilogue.gateway.read_ahead import AHEAD_BYTES_MAX, KEPT_S
 from trilogue.gateway.session import BYTES_A_WORK, TURN_WORK
 from trilogue.gateway.stream import Limits
 from trilogue.log.chunks import POOL_BYTES
@@ -120,6 +124,9 @@ def _doors() -> Iterator[Bound]:
     yield Bound("work of one connection's answers in one turn of the loop",
                 f"{TURN_WORK:,} partitions or {size(TURN_WORK << BYTES_A_WORK)}",
                 "the rest waits for another turn")  # fmt: skip
+    yield Bound("what is read ahead of quick readers, of all connections",
+                f"{size(AHEAD_BYTES_MAX)}, kept for {KEPT_S} s", "nothing is read ahead"
+                )  # fmt: skip
     yield Bound("fetch sessions", f"{kafka.fetch_sessions_max:,}",
                 "one that nobody uses goes, or none is opened", "kafka.fetch-sessions")  # fmt: skip
     yield Bound("all fetch sessions", size(kafka.fetch_sessions_bytes_max),
@@ -181,6 +188,11 @@ def _topics() -> Iterator[Bound]:
                 "`INVALID_SESSION_TIMEOUT`", "groups.session-timeout-min")  # fmt: skip
     yield Bound("longest session timeout", ms(groups.session_timeout_max_ms),
                 "`INVALID_SESSION_TIMEOUT`", "groups.session-timeout-max")  # fmt: skip
+    yield Bound("patterns of a consumer group (KIP-848), and of all",
+                f"{PATTERNS_MAX}, {PATTERNS_ALL_MAX}", "`GROUP_MAX_SIZE_REACHED`")  # fmt: skip
+    yield Bound("names, partitions and (20 each) members of all consumer groups",
+                f"{ConsumerGroupSettings().total_max:,}", "`GROUP_MAX_SIZE_REACHED`",
+                "groups.consumer-max-total")  # fmt: skip
     yield Bound("name of a group", f"{NAME_SIZE_MAX:,} bytes", "`INVALID_GROUP_ID`")
     yield Bound("text beside a position", f"{cursors.metadata_size_max:,} bytes",
                 "`OFFSET_METADATA_TOO_LARGE`")  # fmt: skip
