@@ -9,6 +9,7 @@ import pytest
 
 from tests.broker.fakes import FakeTimers
 from trilogue.broker.group import Group
+from trilogue.broker.group_first_wait import Newcomers
 from trilogue.broker.group_members import GroupSettings, Joined, JoinRequest
 from trilogue.broker.group_states import Event, State
 from trilogue.broker.promise import Promise
@@ -32,16 +33,18 @@ class WatchedGroup(Group):
 class Room:
     """A group and a clock; members are m-1, m-2, ... in the order in which they came."""
 
-    def __init__(self, **settings) -> None:
+    def __init__(self, newcomers: Newcomers | None = None, name="g", **settings) -> None:
         self.timers = FakeTimers()
+        self.newcomers = newcomers or Newcomers()
         self.emptied: list[Group] = []
         ids = count(1)
         self.group = WatchedGroup(
-            "g",
+            name,
             GroupSettings(**{"initial_delay_ms": round(DELAY_S * 1000), **settings}),
             self.timers,
             lambda: str(next(ids)),
             self.emptied.append,
+            newcomers=self.newcomers,
         )
         self.group.fired = []
 

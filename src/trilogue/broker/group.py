@@ -33,6 +33,7 @@ from trilogue.broker.errors import (
     UnknownMember,
 )
 from trilogue.broker.group_face import ClassicFace
+from trilogue.broker.group_first_wait import FirstWait, Newcomers
 from trilogue.broker.group_members import (
     Alarm,
     Arrival,
@@ -65,6 +66,7 @@ class Group(ClassicFace):
         emptied: Callable[[Group], None],
         *,
         read_wishes: ReadWishes = unread,
+        newcomers: Newcomers | None = None,
     ) -> None:
         super().__init__(name, settings, read_wishes)
         self._timers = timers
@@ -72,9 +74,7 @@ class Group(ClassicFace):
         self._emptied = emptied
         self._join_timer = Alarm(timers, self._join_over)
         self._sync_timer = Alarm(timers, self._sync_over)
-        self._delaying = False  # the first rebalance waits for more members
-        self._delay_left_ms = 0
-        self._delay_again = False
+        self._first = FirstWait(name, settings, newcomers or Newcomers(), self._join_timer)
         self._unsynced: set[Member] = set()
         self._occasion = Occasion()
         self._answers: deque[tuple[Promise[Any], object]] = deque()
@@ -218,6 +218,7 @@ class Group(ClassicFace):
             members.pending.pop(member_id).cancel()
         else:
             members.check_room(joining=self.state is State.PREPARING)
+            self._first.newcomer()
             member_id = new_member_id(request, self._new_member_suffix())
             if request.member_id_required and request.instance_id is None:
                 delay = request.session_timeout_ms / 1_000
@@ -294,21 +295,13 @@ class Group(ClassicFace):
             return
         if not self.members:
             self._fire(Event.NONE_LEFT, None)
-        elif not self._delaying and self.members.all_joined:
+        elif not self._first.is_on and self.members.all_joined:
             self._fire(Event.JOINED, None)
 
     # -- actions, in the order in which a rebalance meets them
 
     def _wait_first(self, _: Member) -> None:
-        self._delaying, self._delay_again = True, False
-        some = self._settings.initial_delay_ms > 0
-        self._delay_left_ms = self._settings.initial_delay_max_ms if some else 0
-        self._delay()
-
-    def _delay(self) -> None:
-        delay_ms = min(self._settings.initial_delay_ms, self._delay_left_ms)
-        self._delay_left_ms -= delay_ms
-        self._join_timer.set(delay_ms)
+        self._first.begin()
 
     def _begin(self, _: Member | None) -> None:
         self._sync_timer.stop()
@@ -322,16 +315,12 @@ class Group(ClassicFace):
         self._settle_join()
 
     def _await_join(self, _: Member) -> None:
-        self._delay_again = True
+        self._first.somebody_came()
         self._settle_join()
 
     def _end_join(self, _: None) -> None:
-        if self._delaying:
-            if (self._delay_again or self.members.pending) and self._delay_left_ms:
-                self._delay_again = False
-                self._delay()
-                return
-            self._delaying = False
+        if self._first.goes_on(pending=bool(self.members.pending)):
+            return
         absent = [each for each in self.members if each.joining is None]
         for member in absent:
             if member.instance_id is None:
@@ -345,7 +334,7 @@ class Group(ClassicFace):
 
     def _empty(self, _: None) -> None:
         self._join_timer.stop()
-        self._delaying = False
+        self._first.end()
         self.generation = (self.generation + 1) & GENERATION_MASK
         self.protocol = ""
         self._emptied(self)
@@ -456,6 +445,7 @@ class Group(ClassicFace):
 
     def _close(self, _: None) -> None:
         self._join_timer.stop()
+        self._first.end()
         self._sync_timer.stop()
         for handle in self.members.pending.values():
             handle.cancel()

@@ -67,12 +67,7 @@ class Alarm:
 class GroupSettings:
     """Habits and bounds of groups.
 
-    The first rebalance of an empty group waits for more members. Kafka waits 3 s, so that a fleet
-    that starts at once settles in one rebalance; but then every lone consumer, every test and every
-    restarted job waits 3 s for nobody. Here the wait is short and starts again with each member
-    that comes (or has been given an id and will), up to Kafka's 3 s in all: a lone consumer goes on
-    after 50 ms, and a fleet, whose members come within milliseconds of each other, still settles
-    in one.
+    How long the first rebalance of an empty group waits stands in `group_first_wait.py`.
     """
 
     initial_delay_ms: int = 50

@@ -23,6 +23,7 @@ from trilogue.broker.errors import (
     UnknownMember,
 )
 from trilogue.broker.group import Group
+from trilogue.broker.group_first_wait import Newcomers
 from trilogue.broker.group_members import GroupSettings, Joined, JoinRequest, Synced, Timers
 from trilogue.broker.group_records import GroupRecords
 from trilogue.broker.promise import Promise
@@ -46,6 +47,7 @@ class Groups:
         self.new_member_suffix = new_member_suffix
         self.read_wishes = read_wishes
         self.records = GroupRecords(now_ms)
+        self.newcomers = Newcomers()
         self._has_positions = has_positions
         self._groups: dict[str, AnyGroup] = {}
         self._idle: OrderedDict[str, AnyGroup] = OrderedDict()
@@ -72,6 +74,7 @@ class Groups:
             self.new_member_suffix,
             self.emptied,
             read_wishes=self.read_wishes,
+            newcomers=self.newcomers,
         )
 
     def replace(self, name: str, group: AnyGroup) -> None:

@@ -11,7 +11,7 @@ GROUPS: tuple[Setting, ...] = (
         Kind.DURATION,
         "50ms",
         "How long the first rebalance of an empty group waits for more members; each one that "
-        "comes starts the wait again.",
+        "comes starts the wait again, and signs that more will come prolong it a little.",
         minimum=0,
         maximum=3_000,
     ),

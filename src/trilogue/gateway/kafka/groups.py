@@ -75,6 +75,8 @@ def _coordinator(call: Call, key_type: int, key: str) -> Coordinator:
         code, text = ErrorCode.INVALID_REQUEST, f"coordinators of type {key_type} are not served"
     elif not call.allowed(key):
         code = ErrorCode.GROUP_AUTHORIZATION_FAILED
+    else:
+        call.broker.groups.newcomers.expect(key)
     if code:
         return Coordinator(
             key=key, node_id=-1, host="", port=-1, error_code=code, error_message=text
