@@ -33,8 +33,8 @@ def test_what_holds_for_topics_can_be_said_and_little_else():
     said = {row.key for row in BROKER.values() if not row.fixed}
 
     of_topics = {row.broker_keys[0] for row in TOPICS.values() if row.broker_keys}
-    of_door = {"max.connections", "max.connections.per.ip"}
-    assert said - of_topics == of_door | {"sasl.kerberos.min.time.before.relogin"}
+    of_node = {"max.connections", "max.connections.per.ip", "log.cleaner.backoff.ms"}
+    assert said - of_topics == of_node | {"sasl.kerberos.min.time.before.relogin"}
     assert of_topics - said == {"min.insync.replicas", "log.message.format.version"}
 
 

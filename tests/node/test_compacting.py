@@ -367,15 +367,16 @@ def test_a_topic_that_is_deleted_meanwhile_does_no_harm(tmp_path):
         assert here.storage.log.dead_segments() == [segment.segment_id]
 
 
-def test_the_node_compacts_by_itself(tmp_path):
+@pytest.mark.parametrize("at_first", ["100ms", "1h"])
+def test_the_node_compacts_by_itself_as_often_as_was_said_last(tmp_path, at_first):
     async def run():
-        settings = ("compaction.check-every=100ms",)
-        async with started(tmp_path / "data", *settings) as node:
+        async with started(tmp_path / "data", f"compaction.check-every={at_first}") as node:
             here = World(node)
             topic = await here.topic()
             await here.append(topic, (b"a", b"1"))
             await here.append(topic, (b"a", b"2"))
             await here.flush()
+            node.compacting.look_every(0.1)
 
             async with asyncio.timeout(DEADLINE_S):
                 while here.state(topic).compacted_end < 2:

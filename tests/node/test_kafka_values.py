@@ -20,7 +20,7 @@ from trilogue.broker.settings import Change
 from trilogue.gateway.listen import Listener
 from trilogue.gateway.stream import Limits
 from trilogue.meta.memory import MemoryMeta
-from trilogue.node.kafka_values import obey_limits, tell_addresses, tell_values
+from trilogue.node.kafka_values import obey_values, tell_addresses, tell_values
 from trilogue.node.settings import BY_KEY
 from trilogue.node.sources import load_settings
 
@@ -56,19 +56,34 @@ def test_a_reason_that_names_a_setting_of_the_node_names_one_that_is_there(row):
     assert named <= BY_KEY.keys() | BROKER.keys()
 
 
-def test_a_door_has_as_many_connections_as_was_said_last():
+class Pace:
+    """Notes how often compaction is to look, in seconds."""
+
+    def __init__(self):
+        self.said: list[float] = []
+
+    def look_every(self, seconds: float) -> None:
+        self.said.append(seconds)
+
+
+def test_a_node_obeys_what_was_said_last():
     told, meta = values()
     told.live["max.connections"] = lambda: "10"
-    listener = Listener(EchoDoor(), Limits(), monotonic=lambda: 0.0)
-    obey_limits(told, listener)
+    told.live["log.cleaner.backoff.ms"] = lambda: "1000"
+    listener, pace = Listener(EchoDoor(), Limits(), monotonic=lambda: 0.0), Pace()
+    obey_values(told, listener, pace)
     at_first = listener.limits.connections
 
-    kept = told.check([("max.connections", Change.SET, "3")], all_nodes=True, anew=False)
-    commit = told.plan_alter(kept, all_nodes=True)
+    changes = [
+        ("max.connections", Change.SET, "3"),
+        ("log.cleaner.backoff.ms", Change.SET, "1"),
+    ]
+    commit = told.plan_alter(told.check(changes, all_nodes=True, anew=False), all_nodes=True)
     meta.commit_now(commit.ops(), commit.preconditions)
     commit.apply()
 
     assert (at_first, listener.limits.connections) == (10, 3)
+    assert pace.said == [1.0, 0.1]
 
 
 def test_a_running_node_tells_where_it_is_and_keeps_what_it_was_told(tmp_path: Path):

@@ -81,6 +81,11 @@ BROKER: dict[str, Setting] = {
             "max.connections.per.ip", Kind.INT, "2147483647", integer(1, INT32_MAX),
             "The same from one address; at first `connections.per-address` says it.",
         ),
+        _acting(  # sarama's suite alters a broker by this one
+            "log.cleaner.backoff.ms", Kind.LONG, "15000", integer(0, INT64_MAX),
+            "How often compacted topics that are due are looked for, 100 at least; at first "
+            "`compaction.check-every` says it.",
+        ),
         Setting(  # librdkafka's suite alters a broker by this one
             "sasl.kerberos.min.time.before.relogin", Kind.LONG, "60000",
             integer(-INT64_MAX - 1, INT64_MAX), Standing.MET,
@@ -101,7 +106,6 @@ BROKER: dict[str, Setting] = {
             "log.retention.check.interval.ms", Kind.LONG, "300000",
             "`retention.check-every` says it",
         ),
-        _live("log.cleaner.backoff.ms", Kind.LONG, "15000", "`compaction.check-every` says it"),
         _live(
             "log.cleaner.dedupe.buffer.size", Kind.LONG, "134217728",
             "`compaction.memory` says it",

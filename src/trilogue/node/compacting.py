@@ -9,6 +9,7 @@ with the segments it made.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import time
 from collections.abc import Callable
@@ -54,6 +55,7 @@ class Compacting:
         self._helper = helper
         self._now_ms = now_ms
         self._every_s = every_s
+        self._said_anew = asyncio.Event()
         self._map_bytes = map_bytes
         self._bytes_per_second = bytes_per_second
         self._monotonic = monotonic
@@ -61,10 +63,18 @@ class Compacting:
         self._stuck: dict[int, int] = {}  # partition -> flushed end from which nothing came
         self._flushing: dict[int, int] = {}  # partition -> flushed end before what it waits for
 
+    def look_every(self, seconds: float) -> None:
+        """Another interval, from now on: whoever waits for the old one looks at once."""
+        if seconds != self._every_s:
+            self._every_s = seconds
+            self._said_anew.set()
+
     async def run(self) -> None:
         """Look for ever."""
         while True:
-            await asyncio.sleep(self._every_s)
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._said_anew.wait(), self._every_s)
+            self._said_anew.clear()
             if await self.look_around():
                 self._maintenance.wake()
             await self.hurry()

@@ -12,7 +12,10 @@ from trilogue.broker.kafka_values import BrokerValues
 from trilogue.gateway.listen import BACKLOG, Listener
 from trilogue.gateway.stream import Limits
 from trilogue.node.addresses import Address
+from trilogue.node.compacting import Compacting
 from trilogue.node.settings import Settings
+
+LOOK_EVERY_MIN_S = 0.1  # as `compaction.check-every` has it
 
 # Kafka's name, our setting: whole numbers, milliseconds of durations, bytes of sizes.
 NUMBERS = {
@@ -48,14 +51,18 @@ def tell_addresses(values: BrokerValues, bound: str, advertised: Callable[[], Ad
     values.live["advertised.listeners"] = lambda: f"PLAINTEXT://{advertised()}"
 
 
-def obey_limits(values: BrokerValues, listener: Listener) -> None:
-    """Let a door have as many connections as was said, now and whenever it is said again."""
+def obey_values(values: BrokerValues, listener: Listener, compacting: Compacting) -> None:
+    """Let a door have as many connections as was said, and compaction look as often, now and
+    whenever it is said again.
+    """
 
     def obey() -> None:
         listener.limit_connections(
             int(values.value("max.connections") or 0),
             int(values.value("max.connections.per.ip") or 0),
         )
+        said_ms = int(values.value("log.cleaner.backoff.ms") or 0)
+        compacting.look_every(max(said_ms / 1_000, LOOK_EVERY_MIN_S))
 
     values.listeners.append(obey)
     obey()

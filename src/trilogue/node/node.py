@@ -38,7 +38,7 @@ from trilogue.node.expiry import Expiry
 from trilogue.node.flush import Flusher
 from trilogue.node.group_expiry import GroupExpiry
 from trilogue.node.jobs import Helper
-from trilogue.node.kafka_values import obey_limits, tell_addresses, tell_values
+from trilogue.node.kafka_values import obey_values, tell_addresses, tell_values
 from trilogue.node.lag import Lag
 from trilogue.node.maintenance import Maintenance
 from trilogue.node.manifests import Manifests
@@ -321,7 +321,7 @@ class Node:
         values, listener = self.storage.broker.values, self.listeners[door.name]
         tell_values(values, self.settings, settings.fetch_bytes_max)
         tell_addresses(values, self.addresses[door.name], lambda: told[0])
-        obey_limits(values, listener)
+        obey_values(values, listener, self.compacting)
 
     async def _open_pulsar(self, door: PlannedDoor) -> None:
         told: list[Address] = []
