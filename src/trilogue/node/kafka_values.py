@@ -52,9 +52,7 @@ def tell_addresses(values: BrokerValues, bound: str, advertised: Callable[[], Ad
 
 
 def obey_values(values: BrokerValues, listener: Listener, compacting: Compacting) -> None:
-    """Let a door have as many connections as was said, and compaction look as often, now and
-    whenever it is said again.
-    """
+    """Obey what is said of the door's connections and of compaction, now and whenever it is."""
 
     def obey() -> None:
         listener.limit_connections(
