@@ -17,7 +17,7 @@ from trilogue.broker.consumer_group_assignors import (
     minus,
     together,
 )
-from trilogue.broker.consumer_group_steps import to_the_end
+from trilogue.log.steps import to_the_end
 
 
 def at_once(name: str):

@@ -7,10 +7,9 @@ from trilogue.broker.consumer_group_steps import (
     PAUSE_S,
     STEPS_A_TURN,
     STEPS_AT_ONCE,
-    Steps,
     Turns,
-    to_the_end,
 )
+from trilogue.log.steps import Steps
 
 
 class Taken:
@@ -67,11 +66,3 @@ def test_work_that_is_stopped_goes_no_further():
 
     assert taken.steps == ["a"] * STEPS_AT_ONCE
     assert (taken.ended, taken.timers.pending) == ([], 0)
-
-
-def test_work_may_be_done_to_its_end():
-    def counted() -> Steps[int]:
-        yield
-        return 7
-
-    assert to_the_end(counted()) == 7

@@ -7,7 +7,6 @@ import pytest
 from tests.broker.consumer_room import Room, names, refused
 from trilogue.broker.consumer_group_load import Load
 from trilogue.broker.consumer_group_patterns import PATTERN_SIZE_MAX, compile_pattern
-from trilogue.broker.consumer_group_steps import to_the_end
 from trilogue.broker.consumer_group_topics import (
     NAMES_MAX,
     NOTHING_WANTED,
@@ -17,6 +16,7 @@ from trilogue.broker.consumer_group_topics import (
 )
 from trilogue.broker.errors import GroupMaxSize, InvalidPattern
 from trilogue.broker.names import TopicName
+from trilogue.log.steps import to_the_end
 
 
 def everything(_: TopicName) -> bool:

@@ -19,12 +19,13 @@ true is seen by nobody; what is left of what has gone is asked for by nobody.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Generic, TypeVar
 
 from trilogue.broker.errors import BrokerError, StorageFailed, failure
 from trilogue.broker.promise import Promise
 from trilogue.log.errors import LogError
+from trilogue.log.steps import Steps, to_the_end
 from trilogue.meta.errors import PreconditionFailed
 from trilogue.meta.port import Op, Precondition
 
@@ -70,14 +71,9 @@ class Commit(Generic[T]):
 
     def apply(self) -> T:
         """Make it true here, after it is durable in meta."""
-        steps = self.steps()
-        while True:
-            try:
-                next(steps)
-            except StopIteration as end:
-                return end.value  # type: ignore[no-any-return]
+        return to_the_end(self.steps())
 
-    def steps(self) -> Generator[None, None, T]:
+    def steps(self) -> Steps[T]:
         """As `apply`, in short steps; to be gone through to the end."""
         yield from self._prepare()
         result = self._apply()

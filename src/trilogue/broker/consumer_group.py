@@ -49,7 +49,7 @@ from trilogue.broker.consumer_group_members import (
     advance,
 )
 from trilogue.broker.consumer_group_patterns import compile_pattern
-from trilogue.broker.consumer_group_steps import Steps, Work
+from trilogue.broker.consumer_group_steps import Work
 from trilogue.broker.consumer_group_topics import NOTHING_WANTED, Commons, Wanted, Wants
 from trilogue.broker.errors import (
     FencedInstance,
@@ -62,6 +62,7 @@ from trilogue.broker.errors import (
     UnsupportedAssignor,
 )
 from trilogue.broker.names import TopicName
+from trilogue.log.steps import Steps
 
 EMPTY, ASSIGNING, RECONCILING, STABLE = "Empty", "Assigning", "Reconciling", "Stable"
 SESSION_KEY, HEARTBEAT_KEY = "consumer.session.timeout.ms", "consumer.heartbeat.interval.ms"

@@ -26,7 +26,8 @@ from functools import lru_cache
 from heapq import heapify, heappop, heappush, heapreplace, merge
 from itertools import islice
 
-from trilogue.broker.consumer_group_steps import STEP, Steps
+from trilogue.broker.consumer_group_steps import STEP
+from trilogue.log.steps import Steps
 
 Parts = Mapping[bytes, frozenset[int]]  # topic id -> partitions, by their numbers; none is empty
 Counts = Mapping[bytes, int]  # topic id -> how many partitions it has

@@ -15,10 +15,11 @@ from collections.abc import Callable, Iterator
 from functools import lru_cache
 from typing import Protocol as Port
 
-from trilogue.broker.consumer_group_steps import STEP, Steps, Turns
+from trilogue.broker.consumer_group_steps import STEP, Turns
 from trilogue.broker.errors import GroupMaxSize, InvalidPattern
 from trilogue.broker.names import TopicName, kafka_can_spell, spelled_kafka
 from trilogue.broker.topic import Topic
+from trilogue.log.steps import Steps
 
 PATTERN_SIZE_MAX = 4_096  # characters
 PATTERN_MEMORY_MAX = 1 << 20  # bytes of a compiled pattern and its states

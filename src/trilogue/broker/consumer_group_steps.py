@@ -10,28 +10,15 @@ some steps of the first in the queue, which goes to its end.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Generator
-from typing import TypeVar
+from collections.abc import Callable
 
 from trilogue.broker.group_members import Timers
+from trilogue.log.steps import Steps
 
 STEP = 1_000
 STEPS_AT_ONCE = 10  # when nobody else's work waits; else one
 STEPS_A_TURN = 5
 PAUSE_S = 0.01  # between two turns, which take 5 ms or so
-
-T = TypeVar("T")
-Steps = Generator[None, None, T]
-
-
-def to_the_end(steps: Steps[T]) -> T:
-    """Do all of it now."""
-    while True:
-        try:
-            next(steps)
-        except StopIteration as end:
-            result: T = end.value
-            return result
 
 
 class Work:

@@ -15,10 +15,11 @@ from typing import Any, NamedTuple
 
 from trilogue.broker.consumer_group_load import Load
 from trilogue.broker.consumer_group_patterns import Patterns, Topics
-from trilogue.broker.consumer_group_steps import STEP, Steps, Turns
+from trilogue.broker.consumer_group_steps import STEP, Turns
 from trilogue.broker.errors import GroupMaxSize
 from trilogue.broker.group_members import Timers
 from trilogue.broker.names import TopicName
+from trilogue.log.steps import Steps
 
 PATTERNS_MAX = 100  # different ones in a group
 NAMES_MAX = 100_000  # in all different sets of names in a group

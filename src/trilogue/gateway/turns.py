@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Generator
+from collections.abc import Coroutine
 from typing import Any, TypeVar
 
+from trilogue.log.steps import Steps
+
 T = TypeVar("T")
-Steps = Generator[None, None, T]
 
 
 def at_once_or_in_turns(steps: Steps[T]) -> T | Coroutine[Any, Any, T]:

@@ -11,13 +11,16 @@ in the executor. Followers (replica id >= 0) are refused: there are none.
 from __future__ import annotations
 
 from collections.abc import Coroutine
+from functools import partial
 from typing import Any
 
 from trilogue.broker.topic import Topic
+from trilogue.gateway.kafka.by_topic import AT_ONCE, by_topic
 from trilogue.gateway.kafka.errors import EXPECTED, code_of
 from trilogue.gateway.kafka.shared import Call
-from trilogue.gateway.turns import Steps, at_once_or_in_turns
+from trilogue.gateway.turns import at_once_or_in_turns
 from trilogue.log.lookups import EpochEnd, Later
+from trilogue.log.steps import Steps
 from trilogue.wire.kafka.errors import ErrorCode
 from trilogue.wire.kafka.leader_epochs import (
     EpochEndOffset,
@@ -27,8 +30,6 @@ from trilogue.wire.kafka.leader_epochs import (
     OffsetForLeaderTopic,
     OffsetForLeaderTopicResult,
 )
-
-AT_ONCE = 500  # partitions that are looked at before others have a turn: 1 ms
 
 Searches = list[tuple[EpochEndOffset, Later[EpochEnd]]]
 
@@ -48,20 +49,12 @@ def _steps(
     call: Call, request: OffsetForLeaderEpochRequest, searches: Searches
 ) -> Steps[OffsetForLeaderEpochResponse]:
     is_follower = request.replica_id >= 0
-    response = OffsetForLeaderEpochResponse()
-    seen = 0
-    for each in request.topics:
-        told = yield from _topic(call, each, searches, is_follower=is_follower)
-        response.topics.append(told)
-        seen += 1 + len(each.partitions) % AT_ONCE
-        if seen >= AT_ONCE:
-            seen = 0
-            yield
-    return response
+    tell = partial(_topic, call, searches=searches, is_follower=is_follower)
+    return OffsetForLeaderEpochResponse(topics=(yield from by_topic(request.topics, tell)))
 
 
 def _topic(
-    call: Call, asked: OffsetForLeaderTopic, searches: Searches, *, is_follower: bool
+    call: Call, asked: OffsetForLeaderTopic, *, searches: Searches, is_follower: bool
 ) -> Steps[OffsetForLeaderTopicResult]:
     topic, code = call.find_topic(asked.topic)
     if topic is not None and is_follower:
@@ -89,7 +82,7 @@ def _partition(
 ) -> None:
     partition = topic.partition(asked.partition)
     partition.check_epoch(asked.current_leader_epoch)
-    found = call.door.log.partition(partition.partition_id).epoch_end(asked.leader_epoch)
+    found = partition.log.epoch_end(asked.leader_epoch)
     if isinstance(found, Later):
         searches.append((result, found))
     else:

@@ -27,10 +27,12 @@ from trilogue.broker.topic import Topic
 from trilogue.entry.compression import Buffer
 from trilogue.entry.entry import Format
 from trilogue.entry.kafka_batch import first_record_at_or_after, read_header
+from trilogue.gateway.kafka.by_topic import AT_ONCE, by_topic
 from trilogue.gateway.kafka.errors import EXPECTED, code_of
 from trilogue.gateway.kafka.shared import Call
-from trilogue.gateway.turns import Steps, at_once_or_in_turns
+from trilogue.gateway.turns import at_once_or_in_turns
 from trilogue.log.partition_log import Cold, Hot, PartitionLog
+from trilogue.log.steps import Steps
 from trilogue.wire.kafka.errors import ErrorCode
 from trilogue.wire.kafka.list_offsets import (
     ListOffsetsPartition,
@@ -49,7 +51,6 @@ SINCE = {
 READ_COMMITTED = 1
 INLINE_BYTES = 16 << 10  # an entry up to this size is looked into on the loop
 LOOKS_MAX = 100_000  # entries that promise a time and do not have it
-AT_ONCE = 500  # partitions that are looked at before others have a turn: 1 ms
 NAMED_AT_ONCE = 5_000
 
 EPOCH, EPOCH_AT = Struct(">i"), 12  # where a batch, and every entry, has it
@@ -92,18 +93,10 @@ def _steps(
     call: Call, request: ListOffsetsRequest, searches: list[Search]
 ) -> Steps[ListOffsetsResponse]:
     """Look at all that is asked for, some partitions in a step."""
-    response = ListOffsetsResponse()
     is_committed = request.isolation_level == READ_COMMITTED
     twice = (yield from _named_twice(request)) if call.version else set()
-    seen = 0
-    for topic in request.topics:
-        told = yield from _topic(call, topic, searches, twice, is_committed=is_committed)
-        response.topics.append(told)
-        seen += 1 + len(topic.partitions) % AT_ONCE
-        if seen >= AT_ONCE:
-            seen = 0
-            yield
-    return response
+    tell = partial(_topic, call, searches=searches, twice=twice, is_committed=is_committed)
+    return ListOffsetsResponse(topics=(yield from by_topic(request.topics, tell)))
 
 
 def _named_twice(request: ListOffsetsRequest) -> Steps[set[tuple[str, int]]]:
@@ -124,9 +117,9 @@ def _named_twice(request: ListOffsetsRequest) -> Steps[set[tuple[str, int]]]:
 def _topic(
     call: Call,
     asked: ListOffsetsTopic,
+    *,
     searches: list[Search],
     twice: set[tuple[str, int]],
-    *,
     is_committed: bool,
 ) -> Steps[ListOffsetsTopicResponse]:
     topic, code = call.find_topic(asked.name)
@@ -159,7 +152,7 @@ def _partition(
     """Fill in the result, or say what has to be looked for."""
     partition = topic.partition(asked.partition_index)
     partition.check_epoch(asked.current_leader_epoch)
-    plog = call.door.log.partition(partition.partition_id)
+    plog = partition.log
     wanted = asked.timestamp
     if call.version == 0:
         if wanted < EARLIEST:

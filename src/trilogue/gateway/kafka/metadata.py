@@ -29,7 +29,8 @@ from trilogue.gateway.kafka.metadata_rows import assemble, encode_topic
 from trilogue.gateway.kafka.shared import Call
 from trilogue.gateway.kafka.topics import carry_out, kept
 from trilogue.gateway.session import Said
-from trilogue.gateway.turns import Steps, at_once_or_in_turns, in_turns
+from trilogue.gateway.turns import at_once_or_in_turns, in_turns
+from trilogue.log.steps import Steps
 from trilogue.wire.kafka.errors import ErrorCode
 from trilogue.wire.kafka.metadata import (
     MetadataRequest,

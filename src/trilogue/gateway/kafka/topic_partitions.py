@@ -23,7 +23,8 @@ from trilogue.broker.topic import Topic
 from trilogue.gateway.kafka.access import operations
 from trilogue.gateway.kafka.errors import code_of
 from trilogue.gateway.kafka.shared import Call
-from trilogue.gateway.turns import Steps, at_once_or_in_turns
+from trilogue.gateway.turns import at_once_or_in_turns
+from trilogue.log.steps import Steps
 from trilogue.wire.kafka.errors import ErrorCode
 from trilogue.wire.kafka.topic_partitions import (
     Cursor,
