@@ -9,6 +9,7 @@ authorizer, 54: rules that nobody looks at are worse than none.
 from __future__ import annotations
 
 from trilogue.broker.access import CLUSTER
+from trilogue.gateway.kafka.errors import NOT_ALLOWED
 from trilogue.gateway.kafka.shared import Call
 from trilogue.wire.kafka.acls import (
     AclCreationResult,
@@ -52,4 +53,4 @@ def delete(call: Call, request: DeleteAclsRequest) -> DeleteAclsResponse:
 def _refusal(call: Call) -> tuple[ErrorCode, str]:
     if call.allowed(CLUSTER.name):
         return ErrorCode.SECURITY_DISABLED, NOBODY_LOOKS
-    return ErrorCode.CLUSTER_AUTHORIZATION_FAILED, "this is not allowed"
+    return NOT_ALLOWED

@@ -12,6 +12,7 @@ import asyncio
 from trilogue.broker.access import CLUSTER
 from trilogue.broker.errors import InvalidRequest
 from trilogue.broker.quotas import DEFAULT, Rates, Who, read_address
+from trilogue.gateway.kafka.errors import NOT_ALLOWED
 from trilogue.gateway.kafka.quota_names import IP, KEYS, PARTS, entity
 from trilogue.gateway.kafka.shared import Call
 from trilogue.wire.kafka.describe_quotas import (
@@ -40,7 +41,7 @@ async def handle(call: Call, request: DescribeClientQuotasRequest) -> DescribeCl
     """Tell of all quotas that the filter lets through."""
     try:
         if not call.allowed(CLUSTER.name):
-            raise Refused("this is not allowed", ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+            raise Refused(NOT_ALLOWED.text, NOT_ALLOWED.code)
         wanted = _wanted(request.components)
     except Refused as problem:
         return DescribeClientQuotasResponse(

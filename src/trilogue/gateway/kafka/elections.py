@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from trilogue.broker.access import CLUSTER
 from trilogue.broker.names import kafka_can_spell, spelled_kafka
+from trilogue.gateway.kafka.errors import NOT_ALLOWED
 from trilogue.gateway.kafka.shared import Call
 from trilogue.wire.kafka.elections import (
     ElectLeadersRequest,
@@ -28,8 +29,7 @@ KINDS_SINCE = 1
 def handle(call: Call, request: ElectLeadersRequest) -> ElectLeadersResponse:
     """Say that nothing is to be elected."""
     if not call.allowed(CLUSTER.name):
-        code = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
-        return _refused(request, code, "this is not allowed")
+        return _refused(request, *NOT_ALLOWED)
     asked = request.topic_partitions
     if call.version >= KINDS_SINCE and request.election_type not in KINDS and asked != []:
         what = f"there is no election of kind {request.election_type}"

@@ -7,6 +7,8 @@ themselves mean "unknown server error", and meeting one of those is our mistake.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from trilogue.broker import errors as broker
 from trilogue.broker.access import ResourceKind
 from trilogue.entry import entry
@@ -121,6 +123,16 @@ DENIED: dict[ResourceKind, ErrorCode] = {
     ResourceKind.CLUSTER: ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
     ResourceKind.TRANSACTION: ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
 }
+
+
+class Refusal(NamedTuple):
+    """What a refused request is told."""
+
+    code: ErrorCode
+    text: str
+
+
+NOT_ALLOWED = Refusal(ErrorCode.CLUSTER_AUTHORIZATION_FAILED, "this is not allowed")
 
 # What a handler may catch and turn into a code; anything else is a mistake and ends the connection.
 EXPECTED = REASONS

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from trilogue.broker.access import CLUSTER
 from trilogue.gateway.kafka.api_versions import GROUPS_NOW
+from trilogue.gateway.kafka.errors import NOT_ALLOWED
 from trilogue.gateway.kafka.shared import Call
 from trilogue.wire.kafka.errors import ErrorCode
 from trilogue.wire.kafka.features import (
@@ -26,9 +27,7 @@ LEVELS = {GROUPS_NOW.name: GROUPS_NOW.max_version_level}
 def handle(call: Call, request: UpdateFeaturesRequest) -> UpdateFeaturesResponse:
     """Say that it is so, or why it cannot be."""
     if not call.allowed(CLUSTER.name):
-        return UpdateFeaturesResponse(
-            error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED, error_message="this is not allowed"
-        )
+        return UpdateFeaturesResponse(error_code=NOT_ALLOWED.code, error_message=NOT_ALLOWED.text)
     for each in request.feature_updates:
         if wrong := _wrong(each):
             return UpdateFeaturesResponse(

@@ -11,6 +11,7 @@ is told for each that it is not here (3). There is no listener for controllers t
 from __future__ import annotations
 
 from trilogue.broker.access import CLUSTER
+from trilogue.gateway.kafka.errors import NOT_ALLOWED
 from trilogue.gateway.kafka.shared import Call
 from trilogue.wire.kafka import described_quorum as told
 from trilogue.wire.kafka.errors import ErrorCode
@@ -24,7 +25,7 @@ def handle(call: Call, request: DescribeQuorumRequest) -> told.DescribeQuorumRes
     """Tell of the one node."""
     if not call.allowed(CLUSTER.name):
         return told.DescribeQuorumResponse(
-            error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED, error_message="this is not allowed"
+            error_code=NOT_ALLOWED.code, error_message=NOT_ALLOWED.text
         )
     asked = [(each.topic_name, [row.partition_index for row in each.partitions])
              for each in request.topics]  # fmt: skip

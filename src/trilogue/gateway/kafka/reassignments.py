@@ -12,6 +12,7 @@ from collections.abc import Sequence
 
 from trilogue.broker.access import CLUSTER
 from trilogue.broker.topic import Topic
+from trilogue.gateway.kafka.errors import NOT_ALLOWED
 from trilogue.gateway.kafka.shared import Call
 from trilogue.wire.kafka.errors import ErrorCode
 from trilogue.wire.kafka.reassignments import (
@@ -35,8 +36,8 @@ def alter(
     change = request.allow_replication_factor_change
     if not call.allowed(CLUSTER.name):
         return AlterPartitionReassignmentsResponse(
-            error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
-            error_message="this is not allowed",
+            error_code=NOT_ALLOWED.code,
+            error_message=NOT_ALLOWED.text,
             allow_replication_factor_change=change,
         )
     return AlterPartitionReassignmentsResponse(
@@ -91,6 +92,6 @@ def list_moves(
     """Say that nothing is on the move."""
     if not call.allowed(CLUSTER.name):
         return ListPartitionReassignmentsResponse(
-            error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED, error_message="this is not allowed"
+            error_code=NOT_ALLOWED.code, error_message=NOT_ALLOWED.text
         )
     return ListPartitionReassignmentsResponse(error_message=None)

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter
 
 from trilogue.broker.access import CLUSTER
+from trilogue.gateway.kafka.errors import NOT_ALLOWED
 from trilogue.gateway.kafka.shared import Call
 from trilogue.wire.kafka.errors import ErrorCode
 from trilogue.wire.kafka.scram import (
@@ -31,7 +32,7 @@ def describe(
     """Say that there are none."""
     if not call.allowed(CLUSTER.name):
         return DescribeUserScramCredentialsResponse(
-            error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED, error_message="this is not allowed"
+            error_code=NOT_ALLOWED.code, error_message=NOT_ALLOWED.text
         )
     response = DescribeUserScramCredentialsResponse(error_message=None)
     for name, times in Counter(each.name for each in request.users or ()).items():
@@ -56,8 +57,7 @@ def alter(
         refused = ErrorCode.SECURITY_DISABLED, "passwords are not kept here: everybody is let in"
         found.setdefault(new.name, _wrong(new.name, new.mechanism) or refused)
     if not call.allowed(CLUSTER.name):
-        denied = ErrorCode.CLUSTER_AUTHORIZATION_FAILED, "this is not allowed"
-        found = dict.fromkeys(found, denied)
+        found = dict.fromkeys(found, NOT_ALLOWED)
     return AlterUserScramCredentialsResponse(
         results=[
             AlterUserScramCredentialsResult(user=user, error_code=code, error_message=what)
