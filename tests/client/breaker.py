@@ -15,7 +15,8 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Self
+
+from tests.client.proxy import Ends, Proxy
 
 
 class How(Enum):
@@ -42,12 +43,7 @@ class Rule:
 class Link:
     """One connection of a client, and the one that it is handed on by."""
 
-    def __init__(
-        self,
-        rules: dict[str, Rule],
-        client: tuple[asyncio.StreamReader, asyncio.StreamWriter],
-        server: tuple[asyncio.StreamReader, asyncio.StreamWriter],
-    ) -> None:
+    def __init__(self, rules: dict[str, Rule], client: Ends, server: Ends) -> None:
         self._rules = rules
         self._client, self._server = client, server
         self._rule: Rule | None = None
@@ -119,36 +115,12 @@ async def read_frame(reader: asyncio.StreamReader) -> bytes | None:
         return None
 
 
-class Breaker:
-    """The proxy: listens where the server says that it is to be found."""
+class Breaker(Proxy):
+    """The proxy."""
 
     def __init__(self, port: int, target: str, rules: dict[str, Rule]) -> None:
-        self._port, self._rules = port, rules
-        self._host, _, there = target.rpartition(":")
-        self._there = int(there)
-        self._server: asyncio.Server | None = None
-        self._serving: set[asyncio.Task[None]] = set()
+        super().__init__(port, target)
+        self._rules = rules
 
-    async def __aenter__(self) -> Self:
-        self._server = await asyncio.start_server(self._begin, "127.0.0.1", self._port)
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        assert self._server is not None
-        self._server.close()
-        for task in self._serving:
-            task.cancel()
-        await asyncio.gather(*self._serving, return_exceptions=True)
-        await asyncio.sleep(0)  # closed transports take a turn to go
-
-    def _begin(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.ensure_future(self._serve(reader, writer))
-        self._serving.add(task)
-        task.add_done_callback(self._serving.discard)
-
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        try:
-            server = await asyncio.open_connection(self._host, self._there)
-            await Link(self._rules, (reader, writer), server).run()
-        finally:
-            writer.transport.abort()
+    async def hand_on(self, client: Ends, server: Ends) -> None:
+        await Link(self._rules, client, server).run()
