@@ -34,7 +34,9 @@ class Topic:
         return self.row.settings
 
     def partition(self, index: int) -> Partition:
-        """Return one partition by its number."""
-        if 0 <= index < len(self.partitions):
-            return self.partitions[index]
-        raise UnknownTopic(f"the topic has no partition {index}")
+        """Return one partition by its number, as long as the topic is there."""
+        if not 0 <= index < len(self.partitions):
+            raise UnknownTopic(f"the topic has no partition {index}")
+        if self.partitions[index].deleted:  # whoever asks has held this while it went
+            raise UnknownTopic("the topic was deleted")
+        return self.partitions[index]

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as some
 
 from tests.gateway.fakes import frame
-from tests.gateway.kafka.rig import Peer, Rig, batch, settle
+from tests.gateway.kafka.rig import Rig, batch, settle
 from tests.gateway.kafka.test_fetch import fetch
 from tests.gateway.kafka.test_groups import join
 from tests.gateway.kafka.test_offsets import commit
@@ -22,20 +22,8 @@ from trilogue.gateway.stream import Limits
 from trilogue.log.journal import JournalLimits
 from trilogue.log.log import LogLimits
 from trilogue.wire.kafka.api_versions import ApiVersionsRequest
-from trilogue.wire.kafka.fetch import FetchResponse
 from trilogue.wire.kafka.groups import HeartbeatRequest
-from trilogue.wire.kafka.leader_epochs import (
-    OffsetForLeaderEpochRequest,
-    OffsetForLeaderPartition,
-    OffsetForLeaderTopic,
-)
-from trilogue.wire.kafka.list_offsets import (
-    ListOffsetsPartition,
-    ListOffsetsRequest,
-    ListOffsetsTopic,
-)
-from trilogue.wire.kafka.metadata import MetadataRequest, MetadataRequestTopic
-from trilogue.wire.kafka.topic_partitions import DescribeTopicPartitionsRequest, TopicRequest
+from trilogue.wire.kafka.metadata import MetadataRequest
 
 
 def head(key: int, version: int, correlation_id: int = 7, client: bytes = b"\xff\xff") -> bytes:
@@ -207,107 +195,6 @@ async def test_only_requests_that_carry_much_may_be_large(row, caplog):
 
         large = row.name in {"Produce", "JoinGroup", "SyncGroup"}
         assert caplog.messages == ["connection.bad_bytes" if large else "request.too_large"]
-
-
-@on_loop
-async def test_a_request_may_name_only_so_many_things(caplog):
-    async with Rig() as rig:
-        rig.topic("t")
-        peer = rig.peer()
-        await peer.ask(fetch("t", *range(apis.FETCHED - 1)), 11)
-
-        peer.send(fetch("t", *range(apis.FETCHED + 1)), 11)
-        await settle()
-
-        assert peer.is_cut
-        assert caplog.messages == ["request.too_many_elements"]
-
-
-def positions(count: int) -> ListOffsetsRequest:
-    partitions = [ListOffsetsPartition(partition_index=each, timestamp=-1) for each in range(count)]
-    return ListOffsetsRequest(topics=[ListOffsetsTopic(name="t", partitions=partitions)])
-
-
-def epochs(count: int) -> OffsetForLeaderEpochRequest:
-    partitions = [OffsetForLeaderPartition(partition=each, leader_epoch=1) for each in range(count)]
-    return OffsetForLeaderEpochRequest(
-        topics=[OffsetForLeaderTopic(topic="t", partitions=partitions)]
-    )
-
-
-NAMES = [f"name-{number}" for number in range(10_000)]
-METADATA = MetadataRequest(
-    topics=[MetadataRequestTopic(name=each) for each in NAMES], allow_auto_topic_creation=False
-)
-PAGE = DescribeTopicPartitionsRequest(topics=[TopicRequest(name=each) for each in NAMES])
-
-
-@pytest.mark.parametrize(
-    ("request_", "version"),
-    [
-        (positions(10_000), 7),
-        (epochs(10_000), 3),
-        (fetch("t", *range(10_000)), 11),
-        (METADATA, 9),
-        (PAGE, 0),
-    ],
-    ids=["ListOffsets", "OffsetForLeaderEpoch", "Fetch", "Metadata", "DescribeTopicPartitions"],
-)
-@on_loop
-async def test_others_are_served_while_a_request_that_names_ten_thousand_things_is(
-    request_, version
-):
-    """Nobody may hold the loop: it is decoded and written in a thread, and looked at in turns."""
-    async with Rig() as rig:
-        rig.topic("t", partitions=10)
-        large, small = rig.peer(), rig.peer()
-
-        large.send(request_, version)
-        large.send(ApiVersionsRequest(), 0)
-        await asyncio.sleep(0)
-        assert rig.executor.runs == 1
-        for _ in range(10):
-            await settle_once(small)
-            assert large.answered == 0
-
-        await large.wait()
-        answer = large.answer()
-        topics = answer.responses if isinstance(answer, FetchResponse) else answer.topics
-        assert 10_000 in {len(topics), len(topics[0].partitions)}
-        await large.wait()
-        assert large.answer().api_keys, "and the next request after it"
-
-
-async def settle_once(peer: Peer) -> None:
-    """One request, answered in one turn."""
-    peer.send(ApiVersionsRequest(), 0)
-    await asyncio.sleep(0)
-    assert peer.answer().api_keys
-
-
-@on_loop
-async def test_a_large_request_with_bad_bytes_costs_its_connection_only(caplog):
-    async with Rig() as rig:
-        peer = rig.peer()
-
-        peer.transport.receive(frame(head(2, 7) + b"\xff" * (65 << 10)))
-        await settle()
-
-        assert peer.is_cut
-        assert caplog.messages == ["connection.bad_bytes"]
-
-
-@on_loop
-async def test_a_connection_may_end_while_its_large_request_is_decoded():
-    async with Rig() as rig:
-        rig.topic("t")
-        peer = rig.peer()
-        peer.send(positions(10_000), 7)
-
-        peer.transport.close()
-        await settle()
-
-        assert (await rig.peer().ask(positions(1), 7)).topics[0].partitions[0].offset == 0
 
 
 @settings(max_examples=150, deadline=None)

@@ -13,7 +13,8 @@ Produce is bounded by the connection's limit alone, since most of its bytes are 
 
 `elements_max` bounds how many things (topics, partitions, members) a request may name: most
 handlers go through all of them in one turn of the loop, at 1 to 5 us each, and nobody may hold it
-for longer than 50 ms. `PATIENT` ones go through them in steps.
+for longer than 50 ms. `PATIENT` ones go through them in steps. Produce, which is decoded on the
+loop, is not even decoded beyond its bound: its message says it.
 
 `aside` says that an answer may be large however small the request is: what a coroutine answers is
 then written in a thread.
@@ -130,7 +131,7 @@ READ, WRITE, DESCRIBE = Operation.READ, Operation.WRITE, Operation.DESCRIBE
 CREATE, DELETE, ALTER = Operation.CREATE, Operation.DELETE, Operation.ALTER
 
 TABLE: tuple[Row, ...] = (
-    _row(0, (0, 13), produce.handle, TOPIC, WRITE, frame_bytes_max=GIB, elements_max=PATIENT),
+    _row(0, (0, 13), produce.handle, TOPIC, WRITE, frame_bytes_max=GIB, elements_max=MANY),
     _row(1, (0, 18), fetch.handle, TOPIC, READ, elements_max=FETCHED),
     _row(2, (0, 11), list_offsets.handle, TOPIC, DESCRIBE, elements_max=PATIENT),
     _row(3, (0, 13), metadata.handle, TOPIC, DESCRIBE, elements_max=MANY),
@@ -175,7 +176,7 @@ TABLE: tuple[Row, ...] = (
     _row(64, (0, 0), nodes.handle, CLUSTER, ALTER),
     _row(65, (0, 0), describe_transactions.handle, TRANSACTION, DESCRIBE),
     _row(66, (0, 2), list_transactions.handle, TRANSACTION, DESCRIBE),
-    _row(68, (0, 1), consumer_groups.heartbeat, GROUP, READ),
+    _row(68, (0, 1), consumer_groups.heartbeat, GROUP, READ, elements_max=MANY),
     _row(69, (0, 1), describe_consumer_groups.handle, GROUP, DESCRIBE, aside=True),
     _row(71, (0, 0), telemetry.subscriptions, CLUSTER, DESCRIBE, told=False),
     _row(72, (0, 0), telemetry.push, CLUSTER, DESCRIBE, told=False),

@@ -65,7 +65,7 @@ def _topic(
         answer.partitions.append(result)
         if topic is not None:
             try:
-                _partition(call, topic, each, result, searches)
+                _partition(topic, each, result, searches)
             except EXPECTED as problem:
                 result.error_code = code_of(problem)
         if count % AT_ONCE == 0:
@@ -74,7 +74,6 @@ def _topic(
 
 
 def _partition(
-    call: Call,
     topic: Topic,
     asked: OffsetForLeaderPartition,
     result: EpochEndOffset,

@@ -5,7 +5,8 @@ they are worth: `pos` only grows; a slice past the end is short and harmless, an
 the next read or by the comparison with `end` on the last line; a count is compared with the bytes
 that are left, each element taking at least its smallest size, before anything is made or looped.
 And since two bytes can be an element that takes a hundred in memory, `room` counts down how many
-structures and strings one message may still have in its arrays.
+structures and strings one message may still have in its arrays: a million, unless the message says
+`elements_max`.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ def write(title: str, cls: type, version: int, *, flexible: bool) -> Writer:
     decoding = _Decoding(writer, version, flexible=flexible)
     with writer.function("def decode(buf, pos=0):"):
         writer.emit("if type(buf) is not memoryview: buf = memoryview(buf)")
-        writer.emit("end = len(buf); room = MAX_ELEMENTS")
+        writer.emit(f"end = len(buf); room = {table(cls).elements_max or 'MAX_ELEMENTS'}")
         with writer.block("try:"):
             decoding.structure(cls, "m")
             writer.emit("if pos > end: cut()")

@@ -4,6 +4,9 @@ v0 and v1 carry message sets of magic 0, v2 magic 1, v3 and later record batches
 the transactional id.  v1 adds the throttle time, v2 the append time, v5 the log start, v7 allows
 zstd, v8 adds errors of single records, v9 is flexible, v10 tells the new leader, v13 names topics
 by id only.
+
+A request names at most 25,000 topics and partitions, many more than go into a producer's mebibyte:
+a server reads it where everybody waits.
 """
 
 from __future__ import annotations
@@ -28,7 +31,7 @@ class TopicProduceData:
     partition_data: list[PartitionProduceData] = since(0)
 
 
-@message(key=0, versions=(0, 13), flexible=9)
+@message(key=0, versions=(0, 13), flexible=9, elements_max=25_000)
 class ProduceRequest:
     """Append these batches; acks 0 wants no response at all."""
 

@@ -1,0 +1,199 @@
+"""Large requests: bounded, decoded aside, looked at in turns, while others are served."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from tests.gateway.fakes import frame
+from tests.gateway.kafka.rig import Peer, Rig, settle
+from tests.gateway.kafka.test_connection import head
+from tests.gateway.kafka.test_fetch import fetch
+from tests.gateway.loop import on_loop
+from trilogue.broker.names import parse_kafka
+from trilogue.gateway.kafka import apis, list_offsets
+from trilogue.wire.kafka.api_versions import ApiVersionsRequest
+from trilogue.wire.kafka.consumer_groups import ConsumerGroupHeartbeatRequest, TopicPartitions
+from trilogue.wire.kafka.errors import ErrorCode
+from trilogue.wire.kafka.fetch import FetchResponse
+from trilogue.wire.kafka.leader_epochs import (
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderPartition,
+    OffsetForLeaderTopic,
+)
+from trilogue.wire.kafka.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsTopic,
+)
+from trilogue.wire.kafka.metadata import MetadataRequest, MetadataRequestTopic
+from trilogue.wire.kafka.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from trilogue.wire.kafka.schema import table
+from trilogue.wire.kafka.topic_partitions import DescribeTopicPartitionsRequest, TopicRequest
+
+
+@on_loop
+async def test_a_request_may_name_only_so_many_things(caplog):
+    async with Rig() as rig:
+        rig.topic("t")
+        peer = rig.peer()
+        await peer.ask(fetch("t", *range(apis.FETCHED - 1)), 11)
+
+        peer.send(fetch("t", *range(apis.FETCHED + 1)), 11)
+        await settle()
+
+        assert peer.is_cut
+        assert caplog.messages == ["request.too_many_elements"]
+
+
+@on_loop
+async def test_a_produce_request_that_names_too_much_is_not_even_decoded(caplog):
+    """It is decoded on the loop: a hundred mebibytes of partitions without records take minutes."""
+    async with Rig() as rig:
+        rig.topic("t")
+        peer = rig.peer()
+        assert table(ProduceRequest).elements_max == apis.find(0).row.elements_max
+
+        answer = await peer.ask(empty_parts(apis.MANY - 1), 9)
+        peer.send(empty_parts(apis.MANY), 9)
+        await settle()
+
+        assert len(answer.responses[0].partition_responses) == apis.MANY - 1
+        assert peer.is_cut
+        assert caplog.messages == ["connection.bad_bytes"]
+
+
+def empty_parts(count: int) -> ProduceRequest:
+    parts = [PartitionProduceData(index=each, records=None) for each in range(count)]
+    return ProduceRequest(
+        acks=1, timeout_ms=1_000, topic_data=[TopicProduceData(name="t", partition_data=parts)]
+    )
+
+
+@on_loop
+async def test_a_member_may_name_as_many_partitions_as_it_may_commit():
+    """One that reads twenty large topics alone says so when what it has has changed."""
+    assert apis.find(68 << 16).row.elements_max == apis.find(8 << 16).row.elements_max
+    async with Rig() as rig:
+        parts = [
+            TopicPartitions(topic_id=bytes(15) + bytes([number]), partitions=list(range(1_000)))
+            for number in range(1, 21)
+        ]
+        told = ConsumerGroupHeartbeatRequest(
+            group_id="g", member_id="m", member_epoch=5, topic_partitions=parts
+        )
+
+        answer = await rig.peer().ask(told, 1)
+
+        assert answer.error_code == ErrorCode.UNKNOWN_MEMBER_ID
+
+
+def positions(count: int) -> ListOffsetsRequest:
+    partitions = [ListOffsetsPartition(partition_index=each, timestamp=-1) for each in range(count)]
+    return ListOffsetsRequest(topics=[ListOffsetsTopic(name="t", partitions=partitions)])
+
+
+def epochs(count: int) -> OffsetForLeaderEpochRequest:
+    partitions = [OffsetForLeaderPartition(partition=each, leader_epoch=1) for each in range(count)]
+    return OffsetForLeaderEpochRequest(
+        topics=[OffsetForLeaderTopic(topic="t", partitions=partitions)]
+    )
+
+
+@pytest.mark.parametrize(("asked", "version"), [(positions, 7), (epochs, 3)])
+@on_loop
+async def test_a_topic_may_go_while_a_request_looks_at_it_in_turns(asked, version):
+    """What was looked at before is told, the rest is not there any more; nobody is cut off."""
+    count = 3 * list_offsets.AT_ONCE
+    async with Rig() as rig:
+        rig.topic("t", count)
+        peer = rig.peer()
+
+        peer.send(asked(count), version)
+        await asyncio.sleep(0)
+        gone = rig.broker.cluster.plan_delete(parse_kafka("t"))
+        rig.meta.commit_now(gone.ops(), gone.preconditions)
+        gone.apply()
+        await settle()
+
+        (topic,) = peer.answer().topics
+        codes = [each.error_code for each in topic.partitions]
+        there = codes.count(ErrorCode.NONE)
+        assert 0 < there < count
+        assert codes[there:] == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION] * (count - there)
+
+
+NAMES = [f"name-{number}" for number in range(10_000)]
+METADATA = MetadataRequest(
+    topics=[MetadataRequestTopic(name=each) for each in NAMES], allow_auto_topic_creation=False
+)
+PAGE = DescribeTopicPartitionsRequest(topics=[TopicRequest(name=each) for each in NAMES])
+
+
+@pytest.mark.parametrize(
+    ("request_", "version"),
+    [
+        (positions(10_000), 7),
+        (epochs(10_000), 3),
+        (fetch("t", *range(10_000)), 11),
+        (METADATA, 9),
+        (PAGE, 0),
+    ],
+    ids=["ListOffsets", "OffsetForLeaderEpoch", "Fetch", "Metadata", "DescribeTopicPartitions"],
+)
+@on_loop
+async def test_others_are_served_while_a_request_that_names_ten_thousand_things_is(
+    request_, version
+):
+    """Nobody may hold the loop: it is decoded and written in a thread, and looked at in turns."""
+    async with Rig() as rig:
+        rig.topic("t", partitions=10)
+        large, small = rig.peer(), rig.peer()
+
+        large.send(request_, version)
+        large.send(ApiVersionsRequest(), 0)
+        await asyncio.sleep(0)
+        assert rig.executor.runs == 1
+        for _ in range(10):
+            await settle_once(small)
+            assert large.answered == 0
+
+        await large.wait()
+        answer = large.answer()
+        topics = answer.responses if isinstance(answer, FetchResponse) else answer.topics
+        assert 10_000 in {len(topics), len(topics[0].partitions)}
+        await large.wait()
+        assert large.answer().api_keys, "and the next request after it"
+
+
+async def settle_once(peer: Peer) -> None:
+    """One request, answered in one turn."""
+    peer.send(ApiVersionsRequest(), 0)
+    await asyncio.sleep(0)
+    assert peer.answer().api_keys
+
+
+@on_loop
+async def test_a_large_request_with_bad_bytes_costs_its_connection_only(caplog):
+    async with Rig() as rig:
+        peer = rig.peer()
+
+        peer.transport.receive(frame(head(2, 7) + b"\xff" * (65 << 10)))
+        await settle()
+
+        assert peer.is_cut
+        assert caplog.messages == ["connection.bad_bytes"]
+
+
+@on_loop
+async def test_a_connection_may_end_while_its_large_request_is_decoded():
+    async with Rig() as rig:
+        rig.topic("t")
+        peer = rig.peer()
+        peer.send(positions(10_000), 7)
+
+        peer.transport.close()
+        await settle()
+
+        assert (await rig.peer().ask(positions(1), 7)).topics[0].partitions[0].offset == 0
