@@ -6,7 +6,7 @@ from itertools import count
 import pytest
 
 from tests.broker.fakes import FakeLog, batch
-from trilogue.broker.cluster import Cluster, ClusterLimits
+from trilogue.broker.cluster import Cluster, ClusterLimits, Event
 from trilogue.broker.coming import AT_ONCE
 from trilogue.broker.commit import Commit
 from trilogue.broker.errors import (
@@ -103,6 +103,35 @@ def test_many_partitions_come_and_go_in_steps_and_the_topic_in_one():
         pass
     assert not room.log.partitions
     assert gone.done.done
+
+
+def test_a_name_may_be_given_again_while_what_had_it_is_let_go():
+    """Who knows topics by name must hear of the end of one before the beginning of the next."""
+    room = Room()
+    room.cluster.limits = ClusterLimits(topic_partitions_max=1_000, partitions_max=10_000)
+    heard: list[tuple[Event, bytes]] = []
+    room.cluster.listeners.append(lambda event, topic: heard.append((event, topic.topic_id)))
+    old = room.create("orders", partition_count=3 * AT_ONCE)
+    gone = room.cluster.plan_delete(ORDERS)
+    room.meta.commit_now(gone.ops(), gone.preconditions)
+    letting_go = gone.steps()
+    next(letting_go)
+
+    new = room.create("orders")
+    again = room.cluster.plan_delete(ORDERS)
+    for _ in letting_go:
+        pass
+
+    with pytest.raises(UnknownTopic, match="being deleted"):
+        room.cluster.plan_delete(ORDERS)
+    room.carry_out(again)
+    assert heard == [
+        (Event.CREATED, old.topic_id),
+        (Event.DELETED, old.topic_id),
+        (Event.CREATED, new.topic_id),
+        (Event.DELETED, new.topic_id),
+    ]
+    assert room.log.partitions == {}
 
 
 def test_partitions_that_are_made_while_what_holds_for_all_changes_obey_the_change():

@@ -291,7 +291,7 @@ class Cluster:
             tidy=lambda: self._tidy(topic),
         )
         self._deleting[name] = commit
-        commit.done.then(lambda _: _over(self._deleting, name))
+        commit.done.then(lambda _: _over(self._deleting, name, commit))
         return commit
 
     # -- topics that change
@@ -319,7 +319,7 @@ class Cluster:
             outrun=UnknownTopic("the topic was changed or deleted meanwhile"),
         )
         self._altering[name] = commit
-        commit.done.then(lambda _: _over(self._altering, name))
+        commit.done.then(lambda _: _over(self._altering, name, commit))
         return commit
 
     def check_grow(
@@ -473,24 +473,26 @@ class Cluster:
         return topic
 
     def _delete(self, topic: Topic) -> None:
-        del self._topics[topic.name]
-        del self._by_id[topic.topic_id]
+        del self._topics[topic.name], self._by_id[topic.topic_id], self._deleting[topic.name]
         for partition in topic.partitions:
             partition.deleted = True
             del self._partitions[partition.partition_id]
         self._homes[topic.name.home] -= 1
 
     def _tidy(self, topic: Topic) -> Iterator[None]:
-        """Let go of what belonged to a topic that is gone; nobody finds it any more."""
+        """Let go of what belonged to a topic that is gone; another may have its name by now."""
         assert self._logs is not None, "no log yet"
         ids = topic.row.partitions
-        yield from self._forget(ids)
+        forgetting = self._forget(ids)
+        next(forgetting, None)
+        self._tell(Event.DELETED, topic)
+        yield from forgetting
         for count, partition_id in enumerate(ids, 1):
             self._logs.drop_partition(partition_id)
             if count % AT_ONCE == 0:
                 yield
-        self._tell(Event.DELETED, topic)
 
 
-def _over(under_way: dict[TopicName, Any], name: TopicName) -> None:
-    del under_way[name]
+def _over(under_way: dict[TopicName, Any], name: TopicName, commit: Commit[Any]) -> None:
+    if under_way.get(name) is commit:
+        del under_way[name]
