@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
-from tests.gateway.kafka.rig import Rig, settle
+from tests.gateway.kafka.rig import Rig, batch, settle
 from tests.gateway.kafka.test_fetch import bases, fetch, fill, partitions
+from tests.gateway.kafka.test_produce import request as produce
 from tests.gateway.loop import on_loop
 from trilogue.gateway.kafka.fetch import ROOM_BYTES_MIN
 from trilogue.gateway.kafka.shared import KafkaSettings
@@ -118,3 +121,32 @@ async def test_a_fetch_of_many_partitions_is_looked_at_over_several_turns(versio
         assert len(turns) == 4, "one to know them, three to look, and the last of all to finish"
         assert [each.partition_index for each in found] == list(range(count))
         assert len(found[-1].records) > 0
+
+
+@pytest.mark.parametrize("in_session", [False, True])
+@on_loop
+async def test_what_comes_while_others_are_looked_at_is_not_waited_for(in_session):
+    """The first partition gets a message after it was looked at, before the last one was."""
+    async with Rig() as rig:
+        count = 8 * TURN_WORK
+        topic = rig.topic("t", count)
+        reader = rig.peer()
+        asked = fetch("t", *[0] * count, max_wait_ms=60_000, session_epoch=-1)
+        if in_session:
+            full = await reader.ask(fetch("t", *[0] * count, session_epoch=0), 11)
+            asked.session_id, asked.session_epoch = full.session_id, 1
+            asked.isolation_level = 1  # so all are looked at again
+        began_s = rig.loop.time()
+
+        reader.send(asked, 11)
+        await asyncio.sleep(0)
+        await rig.peer().ask(produce("t", batch("now")), 7)
+        assert topic.partitions[0].log.high_watermark == 1
+        await reader.wait()
+
+        assert bases(records_of(reader.answer())) == [0]
+        assert rig.loop.time() - began_s < 1
+
+
+def records_of(response) -> bytes:
+    return b"".join(bytes(each.records) for each in partitions(response) if each.records)

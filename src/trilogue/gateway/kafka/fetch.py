@@ -170,6 +170,7 @@ class Fetch(Place):
             wanted = begun.session.in_order()
         else:
             look, wanted = self._looking
+            look.in_turns = True
         done, share = len(look.found), TURN_WORK - session.spent
         is_all = not done and len(wanted) <= share
         for each in wanted if is_all else wanted[done : done + max(1, share)]:
@@ -285,6 +286,8 @@ class Fetch(Place):
             wanted.wait()
         if self._timer is None:
             self._timer = self._call.door.loop.call_at(self._deadline, self._time_over)
+        if look.in_turns and look.is_past:
+            self._moved()
 
     def _moved(self) -> None:
         """The end of a partition moved: look once, after all that move together have moved."""

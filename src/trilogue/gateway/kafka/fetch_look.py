@@ -146,7 +146,7 @@ class Look:
 
     __slots__ = (
         "_allowed", "_call", "_topics", "_version", "cold", "committed", "found", "goes_on",
-        "readable", "room", "size", "urgent",
+        "in_turns", "readable", "room", "size", "urgent",
     )  # fmt: skip
 
     def __init__(self, call: Call, request: FetchRequest, room: int) -> None:
@@ -156,6 +156,7 @@ class Look:
         self.urgent = False  # an error while reading: it is told at once
         self.cold: list[Reading] = []
         self.goes_on = False  # nothing of what was found is for an old client: look further on
+        self.in_turns = False  # others had their turns since it began
         self.committed = request.isolation_level == READ_COMMITTED
         self._call = call
         self._version = call.version
@@ -189,6 +190,15 @@ class Look:
             self._read(wanted, partition, plog, data)
             return
         data.aborted_transactions = []  # as a real Kafka has it
+
+    @property
+    def is_past(self) -> bool:
+        """Whether something has moved since it was looked at, so that nobody will call for it."""
+        return any(
+            wanted.has_moved(data, committed=self.committed)
+            for wanted, data in self.found
+            if not data.error_code
+        )
 
     def _read(
         self, wanted: Wanted, partition: Partition, plog: PartitionLog, data: PartitionData

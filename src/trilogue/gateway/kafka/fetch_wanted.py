@@ -134,6 +134,15 @@ class Wanted:
             or plog.start_offset != self.start_offset
         )
 
+    def has_moved(self, data: PartitionData, *, committed: bool) -> bool:
+        """Whether what can be read of it is not what this says any more."""
+        plog, partition = self.log, self.partition
+        if plog is None or partition is None or partition.deleted:
+            return True
+        if committed and plog.stable_end != data.last_stable_offset:
+            return True
+        return plog.high_watermark != data.high_watermark
+
 
 class Wants:
     """The partitions that one client reads: those of a request, or those of a session."""
