@@ -7,7 +7,6 @@ messages come from an idempotent producer, slowly enough for all.
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -15,7 +14,8 @@ from contextlib import suppress
 from tests.conformance.clients.base import Deadline
 from tests.conformance.members import Member
 from tests.crash.ledger import Ledger
-from tests.crash.load import PATIENCE, ConfluentLoad
+from tests.crash.load import ConfluentLoad
+from tests.crash.parts import PATIENCE, Part
 
 from trilogue.client.errors import ClientError
 from trilogue.client.kafka import granted, sync
@@ -41,13 +41,12 @@ class PacedLoad(ConfluentLoad):
         return 100
 
 
-class GroupMember(threading.Thread):
+class GroupMember(Part):
     """Reads until stopped; what it read is dealt with, then committed, in this order."""
 
     def __init__(self, make: Make, seen: set[tuple[int, int]]) -> None:
-        super().__init__(daemon=True)
+        super().__init__()
         self.make, self.seen = make, seen
-        self.stopping = threading.Event()
         self.reads = self.commits = 0
         self.has: set[int] = set()
         self.problems: list[str] = []
@@ -80,12 +79,8 @@ class GroupMember(threading.Thread):
             member.commit()
             self.commits += 1
 
-    def stop(self) -> None:
-        self.stopping.set()
-        self.join(PATIENCE)
 
-
-class Watch(threading.Thread):
+class Watch(Part):
     """`last` is how far the group is, by partition; `went_back` is what must not be.
 
     With our own client: librdkafka's administrator may abort the process where a server goes away
@@ -93,13 +88,12 @@ class Watch(threading.Thread):
     """
 
     def __init__(self, address: str, group: str, topic: str, partitions: int) -> None:
-        super().__init__(daemon=True)
+        super().__init__()
         self.address, self.group = address, group
         self.asked = [(topic, each) for each in range(partitions)]
         self.last = dict.fromkeys(range(partitions), -1)
         self.went_back: list[str] = []
         self.looks = 0
-        self.stopping = threading.Event()
 
     def run(self) -> None:
         with sync.KafkaClient(self.address, request_timeout_s=2.0) as client:
@@ -116,10 +110,6 @@ class Watch(threading.Thread):
                 self.went_back.append(f"{partition}: {before} to {offset}")
             self.last[partition] = offset
         self.looks += 1
-
-    def stop(self) -> None:
-        self.stopping.set()
-        self.join(PATIENCE)
 
 
 def shares(client: sync.KafkaClient, group: str) -> dict[str, set[int]]:

@@ -17,17 +17,17 @@ from aiokafka import AIOKafkaProducer
 from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 from tests.conformance.clients.base import Deadline
-from tests.crash.ledger import Ledger, Origin, Verdict
+from tests.crash.ledger import Ledger, Verdict
+from tests.crash.parts import PATIENCE, LoopLoad, Part
 
 QUICK_RECONNECT = {"reconnect.backoff.ms": 20, "reconnect.backoff.max.ms": 100}
 QUIET = {"log_level": 2}
-PATIENCE = 120.0
 SIZES = (40, 100, 100, 1000, 1000, 20_000)
 
 Reads = dict[int, list[tuple[int, bytes | None]]]
 
 
-class ConfluentLoad(threading.Thread):
+class ConfluentLoad(Part):
     """One librdkafka producer: a few records, a short pause, until stopped; then all is acked."""
 
     def __init__(
@@ -43,10 +43,9 @@ class ConfluentLoad(threading.Thread):
         codec: str = "none",
         more: Mapping[str, object] | None = None,
     ) -> None:
-        super().__init__(daemon=True)
+        super().__init__()
         self.topic, self.partitions, self.ledger, self.number = topic, partitions, ledger, number
         self.random = random.Random(seed)
-        self.stopping = threading.Event()
         self.producer = Producer(
             {
                 "bootstrap.servers": address,
@@ -87,12 +86,8 @@ class ConfluentLoad(threading.Thread):
         except BufferError:  # the client's own queue is full; this number was never sent
             self.producer.poll(0.05)
 
-    def stop(self) -> None:
-        self.stopping.set()
-        self.join(PATIENCE)
 
-
-class AioLoad(threading.Thread):
+class AioLoad(LoopLoad):
     """One aiokafka producer on a loop of its own."""
 
     def __init__(
@@ -106,17 +101,12 @@ class AioLoad(threading.Thread):
         seed: int,
         idempotent: bool = True,
     ) -> None:
-        super().__init__(daemon=True)
+        super().__init__(ledger)
         self.address, self.topic, self.partitions = address, topic, partitions
-        self.ledger, self.number, self.idempotent = ledger, number, idempotent
+        self.number, self.idempotent = number, idempotent
         self.random = random.Random(seed)
-        self.stopping = threading.Event()
-        self.waiting: set[asyncio.Future[object]] = set()
 
-    def run(self) -> None:
-        asyncio.run(self.produce())
-
-    async def produce(self) -> None:
+    async def work(self) -> None:
         producer = AIOKafkaProducer(
             bootstrap_servers=self.address,
             enable_idempotence=self.idempotent,
@@ -130,8 +120,7 @@ class AioLoad(threading.Thread):
                 if len(self.waiting) < 500:
                     await self.send(producer)
                 await asyncio.sleep(0.002)
-            if self.waiting:
-                await asyncio.wait(self.waiting, timeout=PATIENCE)
+            await self.hear_of_all()
         finally:
             await producer.stop()
 
@@ -140,29 +129,15 @@ class AioLoad(threading.Thread):
             partition = self.random.randrange(self.partitions)
             size = self.random.choice(SIZES)
             origin, value = self.ledger.next_value(self.number, partition, size)
-            future = await producer.send(self.topic, value, partition=partition)
-            self.waiting.add(future)
-            future.add_done_callback(lambda done, origin=origin: self.delivered(done, origin))
-
-    def delivered(self, done: asyncio.Future[object], origin: Origin) -> None:
-        self.waiting.discard(done)
-        if done.exception() is None:
-            self.ledger.ack(origin, done.result().offset)
-        else:
-            self.ledger.fail(repr(done.exception()))
-
-    def stop(self) -> None:
-        self.stopping.set()
-        self.join(PATIENCE)
+            self.sent(origin, await producer.send(self.topic, value, partition=partition))
 
 
-class Tail(threading.Thread):
+class Tail(Part):
     """A reader that follows the ends during the run: what it saw must still be there after it."""
 
     def __init__(self, address: str, topic: str, partitions: int, ledger: Ledger) -> None:
-        super().__init__(daemon=True)
+        super().__init__()
         self.ledger = ledger
-        self.stopping = threading.Event()
         self.consumer = reader(address)
         self.consumer.assign([TopicPartition(topic, number, 0) for number in range(partitions)])
 
@@ -172,10 +147,6 @@ class Tail(threading.Thread):
                 if message.error() is None:
                     self.ledger.saw(message.partition(), message.offset(), message.value())
         self.consumer.close()
-
-    def stop(self) -> None:
-        self.stopping.set()
-        self.join(PATIENCE)
 
 
 def reader(address: str) -> Consumer:

@@ -21,7 +21,8 @@ from tests.conformance.clients.base import Deadline
 from tests.conformance.raw_sets import GZIP, message, produce
 from tests.crash import load
 from tests.crash.ledger import Ledger, Verdict
-from tests.crash.load import PATIENCE, SIZES, ConfluentLoad, Reads, Tail
+from tests.crash.load import SIZES, ConfluentLoad, Reads, Tail
+from tests.crash.parts import PATIENCE, Part
 
 TOPICS: dict[str, dict[str, str]] = {
     "plain": {},
@@ -47,14 +48,13 @@ def make_topics(address: str) -> None:
         made.result(PATIENCE)
 
 
-class SetLoad(threading.Thread):
+class SetLoad(Part):
     """By hand: one set after the other, of either magic, with a wrapper or without."""
 
     def __init__(self, address: str, ledger: Ledger, *, number: int, seed: int) -> None:
-        super().__init__(daemon=True)
+        super().__init__()
         self.address, self.ledger, self.number = address, ledger, number
         self.random = random.Random(seed)
-        self.stopping = threading.Event()
         self.refused: list[int] = []
         self.sets = 0
 
@@ -90,10 +90,6 @@ class SetLoad(threading.Thread):
         self.sets += 1
         for at, (origin, _) in enumerate(made):
             self.ledger.ack(origin, answer.offset + at)
-
-    def stop(self) -> None:
-        self.stopping.set()
-        self.join(PATIENCE)
 
 
 class TopicsLoad(ConfluentLoad):

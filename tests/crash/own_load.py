@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import asyncio
 import random
-import threading
 import time
 
-from tests.crash.ledger import Ledger, Origin
-from tests.crash.load import PATIENCE, SIZES
+from tests.crash.ledger import Ledger
+from tests.crash.load import SIZES
+from tests.crash.parts import PATIENCE, LoopLoad, LoopPart
 
 from trilogue.client.errors import ClientError
 from trilogue.client.kafka import EARLIEST, Compression, Consumer, GroupProtocol, KafkaClient
@@ -23,31 +23,7 @@ IN_FLIGHT = 1000
 PAUSE_S = 0.02  # after something failed
 
 
-class OwnThread(threading.Thread):
-    """A part of our client on a loop of its own, until it is told to stop."""
-
-    def __init__(self, address: str, topic: str, ledger: Ledger) -> None:
-        super().__init__(daemon=True)
-        self.address, self.topic, self.ledger = address, topic, ledger
-        self.stopping = threading.Event()
-        self.broken: BaseException | None = None
-
-    def run(self) -> None:
-        try:
-            asyncio.run(self.work())
-        except BaseException as problem:
-            self.broken = problem
-            raise
-
-    async def work(self) -> None:
-        raise NotImplementedError
-
-    def stop(self) -> None:
-        self.stopping.set()
-        self.join(PATIENCE)
-
-
-class OwnLoad(OwnThread):
+class OwnLoad(LoopLoad):
     """A few messages to any partition, a short pause, hundreds on their way."""
 
     def __init__(
@@ -61,10 +37,10 @@ class OwnLoad(OwnThread):
         seed: int,
         compression: Compression = Compression.NONE,
     ) -> None:
-        super().__init__(address, topic, ledger)
-        self.partitions, self.number, self.compression = partitions, number, compression
+        super().__init__(ledger)
+        self.address, self.topic, self.partitions = address, topic, partitions
+        self.number, self.compression = number, compression
         self.random = random.Random(seed)
-        self.waiting: set[asyncio.Future[object]] = set()
 
     async def work(self) -> None:
         async with KafkaClient(self.address) as client:
@@ -76,26 +52,16 @@ class OwnLoad(OwnThread):
                     for _ in range(self.random.randint(1, 20)):
                         await self.send(producer)
                 await asyncio.sleep(0.002)
-            if self.waiting:
-                await asyncio.wait(self.waiting, timeout=PATIENCE)
+            await self.hear_of_all()
 
     async def send(self, producer: Producer) -> None:
         partition = self.random.randrange(self.partitions)
         size = self.random.choice(SIZES)
         origin, value = self.ledger.next_value(self.number, partition, size)
-        future = await producer.submit(self.topic, value, partition=partition)
-        self.waiting.add(future)
-        future.add_done_callback(lambda done, origin=origin: self.delivered(done, origin))
-
-    def delivered(self, done: asyncio.Future[object], origin: Origin) -> None:
-        self.waiting.discard(done)
-        if done.exception() is None:
-            self.ledger.ack(origin, done.result().offset)
-        else:
-            self.ledger.fail(repr(done.exception()))
+        self.sent(origin, await producer.submit(self.topic, value, partition=partition))
 
 
-class OwnTail(OwnThread):
+class OwnTail(LoopPart):
     """The one member of a group: it reads, says what it saw, and commits.
 
     `went_back`: what was handed out although it had been committed. `missed`: offsets that were
@@ -103,8 +69,8 @@ class OwnTail(OwnThread):
     """
 
     def __init__(self, address: str, topic: str, ledger: Ledger, protocol: GroupProtocol) -> None:
-        super().__init__(address, topic, ledger)
-        self.protocol = protocol
+        super().__init__()
+        self.address, self.topic, self.ledger, self.protocol = address, topic, ledger, protocol
         self.told: dict[int, int] = {}
         self.seen_until: dict[int, int] = {}
         self.went_back: list[str] = []
@@ -159,7 +125,7 @@ class OwnTail(OwnThread):
 
 def own_load(
     address: str, topic: str, partitions: int, ledger: Ledger, *, seed: int
-) -> list[OwnThread]:
+) -> list[LoopPart]:
     """Two producers, one of them compressing, and a group of either kind."""
     return [
         OwnLoad(address, topic, partitions, ledger, number=1, seed=seed),

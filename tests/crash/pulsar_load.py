@@ -15,7 +15,8 @@ from contextlib import contextmanager
 import pulsar
 from tests.conformance.clients.base import Deadline
 from tests.crash.ledger import Ledger, Origin, Verdict, decode
-from tests.crash.load import PATIENCE, SIZES, Reads
+from tests.crash.load import SIZES, Reads
+from tests.crash.parts import PATIENCE, Part
 
 NOWHERE = -1
 
@@ -39,7 +40,7 @@ def place_of(found: pulsar.MessageId) -> int:
     return found.entry_id() + max(0, found.batch_index())
 
 
-class PulsarLoad(threading.Thread):
+class PulsarLoad(Part):
     """A client with a producer for each partition: a few messages, a short pause, until stopped."""
 
     def __init__(
@@ -54,10 +55,9 @@ class PulsarLoad(threading.Thread):
         batching: bool = True,
         compression: pulsar.CompressionType = pulsar.CompressionType.NONE,
     ) -> None:
-        super().__init__(daemon=True)
+        super().__init__()
         self.ledger, self.number = ledger, number
         self.random = random.Random(seed)
-        self.stopping = threading.Event()
         self.waiting = threading.Semaphore(2_000)
         self.client = client(address)
         self.producers = [
@@ -100,18 +100,13 @@ class PulsarLoad(threading.Thread):
 
         self.producers[partition].send_async(value, told)
 
-    def stop(self) -> None:
-        self.stopping.set()
-        self.join(PATIENCE)
 
-
-class PulsarTail(threading.Thread):
+class PulsarTail(Part):
     """Readers that follow the ends during the run: what they saw must still be there after it."""
 
     def __init__(self, address: str, topic: str, partitions: int, ledger: Ledger) -> None:
-        super().__init__(daemon=True)
+        super().__init__()
         self.ledger = ledger
-        self.stopping = threading.Event()
         self.client = client(address)
         self.readers = [
             self.client.create_reader(partition_name(topic, each), pulsar.MessageId.earliest)
@@ -128,10 +123,6 @@ class PulsarTail(threading.Thread):
                         break
                     self.ledger.saw(number, place_of(message.message_id()), message.data())
         self.client.close()
-
-    def stop(self) -> None:
-        self.stopping.set()
-        self.join(PATIENCE)
 
 
 def full_read(address: str, topic: str, partitions: int) -> Reads:

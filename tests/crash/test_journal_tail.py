@@ -16,7 +16,8 @@ from tests.brokers import Trilogue
 from tests.conformance.clients import IN_PROCESS, Record
 from tests.crash import journal
 from tests.crash.ledger import Ledger, Verdict
-from tests.crash.load import PATIENCE, ConfluentLoad, create_topic, full_read, running
+from tests.crash.load import ConfluentLoad, create_topic, full_read, running
+from tests.crash.parts import PATIENCE
 from tests.server import ServerDiedError
 
 PARTITIONS = 3

@@ -24,7 +24,7 @@ from tests.brokers import Trilogue
 from tests.conformance.clients.base import Record
 from tests.conformance.clients.confluent import Confluent
 from tests.crash.faults import CutDisk
-from tests.crash.load import PATIENCE
+from tests.crash.parts import PATIENCE
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(600)]
 

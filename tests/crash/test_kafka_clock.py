@@ -22,7 +22,8 @@ from tests.conformance.members import ConfluentMember
 from tests.conformance.test_kafka_consumer_groups import NewConfluent
 from tests.crash.group_load import GroupMember, PacedLoad, Watch, settle
 from tests.crash.ledger import Ledger
-from tests.crash.load import PATIENCE, QUIET, Tail, full_read, running
+from tests.crash.load import QUIET, Tail, full_read, running
+from tests.crash.parts import PATIENCE
 from tests.tools import require
 
 TOPIC, PARTITIONS = "ledger", 4

@@ -17,15 +17,8 @@ from tests.conformance.asking import Asker
 from tests.conformance.clients.base import Record
 from tests.conformance.clients.confluent import Confluent
 from tests.crash.ledger import Ledger
-from tests.crash.load import (
-    PATIENCE,
-    AioLoad,
-    ConfluentLoad,
-    Tail,
-    create_topic,
-    full_read,
-    running,
-)
+from tests.crash.load import AioLoad, ConfluentLoad, Tail, create_topic, full_read, running
+from tests.crash.parts import PATIENCE
 
 from trilogue.entry.entry import Record as Made
 from trilogue.entry.kafka_batch import build_batch

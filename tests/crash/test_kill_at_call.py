@@ -14,7 +14,8 @@ import pytest
 from tests.brokers import Trilogue
 from tests.crash.faults import injected, killing_wrapper, require_strace
 from tests.crash.ledger import Ledger
-from tests.crash.load import PATIENCE, ConfluentLoad, create_topic, judge, running
+from tests.crash.load import ConfluentLoad, create_topic, judge, running
+from tests.crash.parts import PATIENCE
 from tests.server import ServerDiedError
 
 CALLS = "pwritev2,pwrite64,fdatasync,fsync,rename,renameat2,unlink,ftruncate"

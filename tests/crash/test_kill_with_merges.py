@@ -16,7 +16,8 @@ from tests.brokers import Trilogue
 from tests.conformance.clients.base import Deadline
 from tests.crash.faults import injected, require_strace
 from tests.crash.ledger import Ledger
-from tests.crash.load import PATIENCE, ConfluentLoad, create_topic, judge, running
+from tests.crash.load import ConfluentLoad, create_topic, judge, running
+from tests.crash.parts import PATIENCE
 
 CALLS = "pwritev2,pwrite64,fdatasync,fsync,rename,renameat2,unlink,ftruncate"
 NUMBERS = [*range(1, 21), *range(40, 201, 32)]

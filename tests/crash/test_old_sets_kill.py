@@ -16,8 +16,9 @@ from confluent_kafka import TIMESTAMP_CREATE_TIME, TIMESTAMP_LOG_APPEND_TIME, To
 from tests.brokers import Trilogue
 from tests.crash.faults import CutDisk, kill
 from tests.crash.ledger import Ledger
-from tests.crash.load import PATIENCE, reader, running
+from tests.crash.load import reader, running
 from tests.crash.old_load import NAMES, STAMPED, SetLoad, judge, make_topics, old_load
+from tests.crash.parts import PATIENCE
 
 ACKS_WITHIN = 60.0
 SETTINGS = {"journal.file-size": "1MiB", "journal.file-age": "1s"}  # many flushes: kills meet them

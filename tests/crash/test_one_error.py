@@ -18,7 +18,8 @@ from tests.brokers import Trilogue
 from tests.conformance.clients.base import Deadline
 from tests.crash.faults import first_error_at, injected, require_strace
 from tests.crash.ledger import Ledger
-from tests.crash.load import PATIENCE, ConfluentLoad, create_topic, judge, running
+from tests.crash.load import ConfluentLoad, create_topic, judge, running
+from tests.crash.parts import PATIENCE
 from tests.crash.test_kill_with_merges import BUSY, helpers, loads, wait_for_merges
 from tests.server import ServerDiedError, launch_server
 

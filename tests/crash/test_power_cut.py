@@ -13,7 +13,8 @@ import pytest
 from tests.brokers import Broker, Trilogue
 from tests.crash.faults import CutDisk
 from tests.crash.ledger import Ledger, Verdict
-from tests.crash.load import PATIENCE, create_topic, judge, mixed_load, running
+from tests.crash.load import create_topic, judge, mixed_load, running
+from tests.crash.parts import PATIENCE
 from tests.tools import require_jars
 from tools.servers.kafka import RealKafka
 

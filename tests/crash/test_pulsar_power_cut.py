@@ -13,7 +13,8 @@ from tests.brokers import TrilogueForPulsar
 from tests.conformance.pulsar_admin import Admin
 from tests.crash.faults import CutDisk
 from tests.crash.ledger import Ledger
-from tests.crash.load import PATIENCE, running
+from tests.crash.load import running
+from tests.crash.parts import PATIENCE
 from tests.crash.pulsar_load import client, closing, judge, pulsar_load
 from tests.crash.test_power_cut import BUSY
 from tests.crash.test_pulsar_cursors import (

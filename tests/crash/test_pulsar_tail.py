@@ -16,7 +16,8 @@ from tests.brokers import TrilogueForPulsar
 from tests.conformance.pulsar_admin import Admin
 from tests.crash import journal
 from tests.crash.ledger import Ledger
-from tests.crash.load import PATIENCE, running
+from tests.crash.load import running
+from tests.crash.parts import PATIENCE
 from tests.crash.pulsar_load import client, closing, full_read, pulsar_load, verdict_of
 
 PARTITIONS = 2

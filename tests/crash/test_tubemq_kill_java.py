@@ -6,7 +6,6 @@ Its sends by callback are not repeated by it, and of one producer they leave in 
 from __future__ import annotations
 
 import random
-import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
@@ -18,7 +17,8 @@ from tests.brokers import TrilogueForTubeMQ
 from tests.conformance.clients.pulsar import ClientError
 from tests.conformance.clients.tubemq import Client, Out, Producer, connect, driver_process
 from tests.crash.ledger import Ledger, Origin, decode
-from tests.crash.load import PATIENCE, SIZES, running
+from tests.crash.load import SIZES, running
+from tests.crash.parts import Part
 from tests.crash.test_tubemq_kill import ACKS_WITHIN, SETTINGS, kill
 from tests.crash.tubemq_load import PLACES, ClientTail, full_read, judge, make_topics
 
@@ -45,14 +45,13 @@ def client(server: TrilogueForTubeMQ) -> Iterator[Client]:
     driver.stop()
 
 
-class JavaLoad(threading.Thread):
+class JavaLoad(Part):
     """A producer that sends a hundred messages at once, waits for all, and goes on."""
 
     def __init__(self, producer: Producer, ledger: Ledger, *, number: int, place: int) -> None:
-        super().__init__(daemon=True)
+        super().__init__()
         self.producer, self.ledger, self.number, self.place = producer, ledger, number, place
         self.random = random.Random(number)
-        self.stopping = threading.Event()
         self.refused = 0
 
     def run(self) -> None:
@@ -73,18 +72,13 @@ class JavaLoad(threading.Thread):
             else:
                 self.refused += 1
 
-    def stop(self) -> None:
-        self.stopping.set()
-        self.join(PATIENCE)
 
-
-class JavaTail(threading.Thread):
+class JavaTail(Part):
     """A pull consumer: what it has seen must be there in the end."""
 
     def __init__(self, client: Client) -> None:
-        super().__init__(daemon=True)
+        super().__init__()
         self.consumer = client.pull("java-tail", {topic: [] for topic, _ in PLACES[:2]})
-        self.stopping = threading.Event()
         self.seen: list[bytes] = []
 
     def run(self) -> None:
@@ -95,10 +89,6 @@ class JavaTail(threading.Thread):
                 if got.context:
                     self.consumer.confirm(got)
             time.sleep(0.005)
-
-    def stop(self) -> None:
-        self.stopping.set()
-        self.join(PATIENCE)
 
 
 def test_nothing_the_java_client_was_told_is_lost_or_moved(

@@ -12,7 +12,8 @@ import pytest
 from tests.brokers import TrilogueForTubeMQ
 from tests.crash.faults import CutDisk
 from tests.crash.ledger import Ledger
-from tests.crash.load import PATIENCE, running
+from tests.crash.load import running
+from tests.crash.parts import PATIENCE
 from tests.crash.test_power_cut import BUSY
 from tests.crash.tubemq_load import judge, make_topics, tube_load
 from tests.crash.tubemq_reader import reading

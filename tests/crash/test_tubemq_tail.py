@@ -14,7 +14,8 @@ import pytest
 from tests.brokers import TrilogueForTubeMQ
 from tests.crash import journal
 from tests.crash.ledger import Ledger
-from tests.crash.load import PATIENCE, running
+from tests.crash.load import running
+from tests.crash.parts import PATIENCE
 from tests.crash.tubemq_load import PLACES, full_read, make_topics, tube_load
 from tests.crash.tubemq_reader import reading
 

@@ -20,7 +20,8 @@ from tests.brokers import TrilogueForTubeMQ, make_topic
 from tests.conformance.clients.base import Deadline
 from tests.crash import load
 from tests.crash.ledger import Ledger, Origin, Verdict
-from tests.crash.load import PATIENCE, SIZES, Reads
+from tests.crash.load import SIZES, Reads
+from tests.crash.parts import PATIENCE, LoopLoad, LoopPart, Part
 from tests.crash.tubemq_reader import TubeLine, reading
 
 from trilogue.client.errors import ClientError
@@ -43,16 +44,15 @@ def make_topics(server: TrilogueForTubeMQ) -> None:
         make_topic(server.doors["kafka"], topic, partitions)
 
 
-class LineLoad(threading.Thread):
+class LineLoad(Part):
     """By hand: a few messages to any partition, a short pause, and hundreds on their way."""
 
     def __init__(
         self, address: str, ledger: Ledger, *, number: int, seed: int, places: Sequence[int]
     ) -> None:
-        super().__init__(daemon=True)
+        super().__init__()
         self.address, self.ledger, self.number, self.places = address, ledger, number, places
         self.random = random.Random(seed)
-        self.stopping = threading.Event()
         self.waiting: dict[int, Origin] = {}
         self.refusals = 0
 
@@ -89,27 +89,18 @@ class LineLoad(threading.Thread):
             else:
                 self.refusals += 1
 
-    def stop(self) -> None:
-        self.stopping.set()
-        self.join(PATIENCE)
 
-
-class ClientLoad(threading.Thread):
+class ClientLoad(LoopLoad):
     """Our client, on a loop of its own."""
 
     def __init__(
         self, address: str, ledger: Ledger, *, number: int, seed: int, places: Sequence[int] = ALONE
     ) -> None:
-        super().__init__(daemon=True)
-        self.address, self.ledger, self.number, self.places = address, ledger, number, places
+        super().__init__(ledger)
+        self.address, self.number, self.places = address, number, places
         self.random = random.Random(seed)
-        self.stopping = threading.Event()
-        self.waiting: set[asyncio.Future[object]] = set()
 
-    def run(self) -> None:
-        asyncio.run(self.produce())
-
-    async def produce(self) -> None:
+    async def work(self) -> None:
         topics = [PLACES[place][0] for place in self.places]
         async with TubeClient(self.address, **QUICK) as client:
             producer = await client.producer(*topics)
@@ -120,45 +111,32 @@ class ClientLoad(threading.Thread):
                     await asyncio.sleep(0.002)
                 except ClientError:
                     await asyncio.sleep(PAUSE_S)
-            if self.waiting:
-                await asyncio.wait(self.waiting, timeout=PATIENCE)
+            await self.hear_of_all()
 
     async def send(self, producer: Producer) -> None:
         place = self.random.choice(self.places)
         size = self.random.choice(SIZES)
         origin, value = self.ledger.next_value(self.number, place, size)
-        future = await producer.submit(Message(PLACES[place][0], value))
-        self.waiting.add(future)
-        future.add_done_callback(lambda done, origin=origin: self.delivered(done, origin))
+        self.sent(origin, await producer.submit(Message(PLACES[place][0], value)))
 
-    def delivered(self, done: asyncio.Future[object], origin: Origin) -> None:
-        self.waiting.discard(done)
-        if done.exception() is None:
-            self.ledger.ack(origin, done.result().offset)
-
-    def stop(self) -> None:
-        self.stopping.set()
-        self.join(PATIENCE)
+    def refused(self, problem: BaseException) -> None:
+        """It may be there all the same, or not: nobody was told."""
 
 
-class ClientTail(threading.Thread):
+class ClientTail(LoopPart):
     """A group that follows the ends and confirms: what it saw must still be there after it.
 
     `went_back`: what was handed out although it had been confirmed.
     """
 
     def __init__(self, address: str, ledger: Ledger) -> None:
-        super().__init__(daemon=True)
+        super().__init__()
         self.address, self.ledger = address, ledger
-        self.stopping = threading.Event()
         self.numbers = {f"1:{topic}:{at}": each for each, (topic, at) in enumerate(PLACES)}
         self.confirmed: dict[str, int] = {}
         self.went_back: list[str] = []
 
-    def run(self) -> None:
-        asyncio.run(self.follow())
-
-    async def follow(self) -> None:
+    async def work(self) -> None:
         async with TubeClient(self.address, **QUICK) as client:
             consumer = await client.consumer("tail", list(TOPICS))
             while not self.stopping.is_set():
@@ -177,10 +155,6 @@ class ClientTail(threading.Thread):
             self.ledger.saw(self.numbers[key], batch.offset + at, message.body)
         await consumer.confirm(batch)
         self.confirmed[key] = batch.offset + len(batch)
-
-    def stop(self) -> None:
-        self.stopping.set()
-        self.join(PATIENCE)
 
 
 def full_read(server: TrilogueForTubeMQ) -> Reads:
