@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.broker.fakes import FakeTimers
 from trilogue.broker.consumer_group_steps import (
     PAUSE_S,
@@ -54,6 +56,24 @@ def test_larger_work_takes_turns_with_others():
     assert taken.ended == [("b", 2)]
     taken.timers.advance(1)
     assert taken.ended == [("b", 2), ("a", 2 * STEPS_A_TURN + STEPS_AT_ONCE)]
+    assert (len(taken.turns), taken.timers.pending) == (0, 0)
+
+
+def test_a_mistake_in_some_work_does_not_keep_other_work_waiting():
+    taken = Taken()
+
+    def mistaken() -> Steps[None]:
+        yield from taken.work("a", STEPS_AT_ONCE + 1)
+        raise ValueError("a mistake")
+
+    bad = taken.turns.start(mistaken(), lambda _: None)
+    taken.start("b", STEPS_A_TURN)
+
+    with pytest.raises(ValueError, match="a mistake"):
+        taken.timers.advance(PAUSE_S)
+    assert bad.ended
+    taken.timers.advance(1)
+    assert taken.ended == [("b", STEPS_A_TURN)]
     assert (len(taken.turns), taken.timers.pending) == (0, 0)
 
 

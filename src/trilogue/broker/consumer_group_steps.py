@@ -39,6 +39,9 @@ class Work:
                 self.ended = True
                 self._then(self._taken)
                 return
+            except BaseException:
+                self.ended = True  # a mistake, which must not keep its group waiting for ever
+                raise
             self._taken += 1
 
     def stop(self) -> None:
@@ -80,6 +83,6 @@ class Turns:
             self._queue.popleft()
         if self._queue:
             work = self._queue[0]
-            work.go(STEPS_A_TURN)
             self._queue.rotate(-1)
             self._wait()
+            work.go(STEPS_A_TURN)

@@ -57,9 +57,10 @@ class ReadAhead:
         place = self._places.pop(key, None)
         if place is None:
             return None
-        self._let_go(place)
         if place.since_s < asyncio.get_running_loop().time() - KEPT_S:
+            self._forget(place)
             return None
+        self._let_go(place)
         if place.future is None:
             return cold
         self.hits += 1
@@ -72,9 +73,9 @@ class ReadAhead:
         now_s = asyncio.get_running_loop().time()
         old = self._places.pop(key, None)
         if old is not None:
-            self._let_go(old)
+            self._forget(old)
         elif len(self._places) >= PLACES_MAX:
-            self._let_go(self._places.popitem(last=False)[1])
+            self._forget(self._places.popitem(last=False)[1])
         self._places[key] = place = _Place(now_s)
         if not ahead or self.bytes + room > AHEAD_BYTES_MAX:
             return
@@ -94,6 +95,12 @@ class ReadAhead:
         self.bytes -= place.room
         place.room = 0
 
+    def _forget(self, place: _Place) -> None:
+        """Nobody will come for it: what was not read yet need not be."""
+        self._let_go(place)
+        if place.future is not None:
+            place.future.cancel()
+
     def _sweep(self) -> None:
         """Forget what nobody came for."""
         self._timer = None
@@ -103,9 +110,7 @@ class ReadAhead:
                 self._timer = asyncio.get_running_loop().call_later(KEPT_S, self._sweep)
                 return
             del self._places[key]
-            self._let_go(place)
-            if place.future is not None:
-                place.future.cancel()
+            self._forget(place)
 
 
 def _taken(future: Bytes, run: Callable[[], memoryview], room: int) -> Callable[[], memoryview]:

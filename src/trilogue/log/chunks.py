@@ -144,7 +144,7 @@ class Budget:
         if self._open is not None and not self._open.lent:
             self._open = None
         freed = 0
-        for size, waiting in self._pool.items():
+        for size, waiting in list(self._pool.items()):  # another thread may add a size meanwhile
             while waiting and freed < TRIM_BYTES:
                 waiting.pop()
                 freed += size

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+from concurrent.futures import Executor, Future
+from typing import Any
 
 import pytest
 
 from tests.gateway.kafka.rig import Peer, Rig
 from tests.gateway.kafka.test_fetch import bases, fetch, fill, partitions
 from tests.gateway.loop import on_loop
+from trilogue.broker.names import parse_kafka
 from trilogue.gateway import read_ahead
-from trilogue.gateway.read_ahead import KEPT_S
+from trilogue.gateway.read_ahead import KEPT_S, ReadAhead
+from trilogue.log.partition_log import Cold
 
 PIECE = 200  # bytes: two batches
 
@@ -119,6 +123,36 @@ async def test_places_are_bounded(monkeypatch):
             await read(peer, offset, size=1)
 
         assert rig.door.read_ahead.places == 3
+
+
+class Queue(Executor):
+    """Whatever is to be done waits."""
+
+    def __init__(self) -> None:
+        self.futures: list[Future[Any]] = []
+
+    def submit(self, *_work: Any, **_more: Any) -> Future[Any]:
+        self.futures.append(Future())
+        return self.futures[-1]
+
+
+@on_loop
+async def test_what_nobody_will_come_for_is_not_read_any_more():
+    async with Rig() as rig:
+        await stored(rig)
+        (plog,) = [each.log for each in rig.broker.cluster.topic(parse_kafka("t")).partitions]
+        queue = Queue()
+        ahead = ReadAhead(queue)
+        cold = plog.read(2, PIECE)
+        assert isinstance(cold, Cold)
+
+        ahead.expect(plog, (0, 2, False), PIECE, None, ahead=True)
+        ahead.expect(plog, (0, 2, False), PIECE, None, ahead=True)
+        assert [each.cancelled() for each in queue.futures] == [True, False]
+        await asyncio.sleep(KEPT_S * 1.1)
+        assert ahead.find((0, 2, False), cold, PIECE) is None, "it is late"
+        assert [each.cancelled() for each in queue.futures] == [True, True]
+        assert ahead.bytes == 0
 
 
 @on_loop
