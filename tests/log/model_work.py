@@ -13,6 +13,7 @@ from tests.log.model_machine import BATCHES, SEEDS, TROUBLE, WHICH, Batch, Steps
 from tests.log.model_node import CALM, GRACE_S, Trouble
 from tests.log.model_reading import WHERE, ReadingMachine
 from trilogue.broker.settings import TopicSettings
+from trilogue.log import merge_plan
 from trilogue.log.errors import CorruptLog
 from trilogue.log.merge_plan import Plan, live_bytes
 from trilogue.log.segment_info import SegmentInfo
@@ -68,8 +69,8 @@ class WorkingMachine(ReadingMachine):
             assert node.log.tail_entries == 0
             assert not node.log.under_pressure
             starts = {each: part.start for each, part in self.model.parts.items()}
-            first_level = [each for each in node.state.segments.values() if not each.level]
-            alive = [each for each in first_level if live_bytes(each, starts)]
+            waiting = merge_plan.first_level(node.state.segments.values())
+            alive = [each for each in waiting if live_bytes(each, starts)]
             assert len(alive) <= merging.FIRST_LEVEL_LAST
 
     # -- merges ----------------------------------------------------------------------------

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import time
 from array import array
 from collections.abc import Callable, Iterable, Sequence
@@ -13,12 +12,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.log.merge_world import GIB, HEADER, MIB, World, extent, segment
 from trilogue.log.extents import Extent, Extents
 from trilogue.log.merge_plan import (
     FIRST_LEVEL_DUE,
     FIRST_LEVEL_MAX,
+    INPUTS_MAX,
+    LARGE_BYTES,
+    LARGE_EXTENT,
     OWN_BYTES,
     OWN_FROM_BYTES,
+    REST_MS,
     SMALL_BYTES,
     SMALL_MIN,
     SPAN_MS_MAX,
@@ -28,138 +32,12 @@ from trilogue.log.merge_plan import (
     finish,
     first_level,
     is_apart,
-    live_bytes,
+    is_large_flush,
+    may_be_due,
     plan_merge,
     plan_rewrite,
 )
-from trilogue.log.segment_info import SegmentInfo, segment_name, without
-
-MIB = 1 << 20
-GIB = 1 << 30
-HEADER, TRAILER, RECORD, BLOCK, EPOCH, BLOCK_BYTES = 64, 80, 120, 56, 16, 256 << 10
-
-
-def extent(
-    partition_id: int, base: int, end: int, size: int, *, at_ms: int = 0, until_ms: int = 0
-) -> Extent:
-    last_ms = max(at_ms, until_ms)
-    return Extent(partition_id, base, end, 0, size, end - base, 1, -1, -1, at_ms, last_ms)
-
-
-def segment(
-    segment_id: int,
-    extents: Iterable[Extent],
-    *,
-    level: int = 0,
-    sequences: tuple[int, int] | None = None,
-) -> SegmentInfo:
-    packed = Extents.of(extents)
-    sizes = packed.column("size")
-    data = HEADER + sum(sizes)
-    footer = sum(RECORD + EPOCH + BLOCK * -(-size // BLOCK_BYTES) for size in sizes)
-    first, last = sequences or (segment_id, segment_id)
-    return SegmentInfo(
-        segment_id, level, segment_name(segment_id), data + footer + TRAILER, 1, 1, 0, first, last,
-        data, footer, packed,
-    )  # fmt: skip
-
-
-def _extent(partition_id: int, base: int, end: int, size: int, times: tuple[int, int]) -> Extent:
-    return extent(partition_id, base, end, size, at_ms=times[0], until_ms=times[1])
-
-
-class World:
-    """A log of segments on which plans are carried out by arithmetic alone."""
-
-    def __init__(self) -> None:
-        self.segments: dict[int, SegmentInfo] = {}
-        self.ends: dict[int, int] = {}  # partition id -> its end; an offset is a byte here
-        self.starts: dict[int, int] = {}
-        self.acked = self.written = 0
-        self.most = 0  # segments at a time
-        self.most_first = 0  # of the first level
-        self.now_ms = 0
-        self._ids = itertools.count(1)
-
-    def flush(self, sizes: dict[int, int]) -> None:
-        extents = []
-        for partition_id, size in sizes.items():
-            base = self.ends.get(partition_id, 0)
-            self.ends[partition_id] = base + size
-            self.starts.setdefault(partition_id, 0)
-            extents.append(extent(partition_id, base, base + size, size, at_ms=self.now_ms))
-        made = segment(next(self._ids), extents)
-        self.acked += sum(sizes.values())
-        self._add([made])
-        self.most_first = max(self.most_first, len(first_level(self.segments.values())))
-        self.settle()
-
-    def settle(self) -> None:
-        """Merge whatever is due."""
-        while plan := finish(plan_merge(list(self.segments.values()), self.starts)):
-            assert not finish(is_apart(plan.inputs, self.segments.values()))
-            self.carry_out(plan)
-        self.most = max(self.most, len(self.segments))
-
-    def retain(self, live: Callable[[int], int]) -> None:
-        """Move starts; what is wholly dead goes, what is mostly dead is written again."""
-        for partition_id, end in self.ends.items():
-            self.starts[partition_id] = max(self.starts[partition_id], end - live(partition_id))
-        for each in list(self.segments.values()):
-            if not live_bytes(each, self.starts):
-                del self.segments[each.segment_id]
-        while plan := finish(plan_rewrite(self.segments.values(), self.starts)).plan:
-            self.carry_out(plan)
-
-    def carry_out(self, plan: Plan) -> None:
-        """What log/merge.py does."""
-        parts: dict[int, list[tuple[int, ...]]] = {}
-        for each in plan.inputs:
-            for row in each.partitions.rows():
-                if row[2] > self.starts[row[0]]:
-                    parts.setdefault(row[0], []).append(row)
-            del self.segments[each.segment_id]
-        outputs: list[list[Extent]] = []
-        shared: list[Extent] = []
-        for partition_id, rows in sorted(parts.items()):
-            rows.sort(key=lambda row: row[1])
-            size = sum(row[4] for row in rows)
-            base, end, times = rows[0][1], rows[-1][2], (rows[0][-2], rows[-1][-1])
-            if size < plan.own_bytes:
-                shared.append(_extent(partition_id, base, end, size, times))
-                if sum(each.size for each in shared) >= plan.target_bytes:
-                    outputs.append(shared)
-                    shared = []
-                continue
-            while size:  # an offset is a byte as long as nothing was dropped within
-                some = min(size, plan.target_bytes)
-                stop = end if some == size else base + some
-                outputs.append([_extent(partition_id, base, stop, some, times)])
-                base, size = stop, size - some
-        assert len(outputs) < plan.outputs_max
-        sequences = (
-            min(each.first_sequence for each in plan.inputs),
-            max(each.last_sequence for each in plan.inputs),
-        )
-        self._add(
-            segment(next(self._ids), each, level=plan.level, sequences=sequences)
-            for each in (*outputs, shared)
-            if each
-        )
-
-    def _add(self, made: Iterable[SegmentInfo]) -> None:
-        for each in made:
-            self.written += each.size
-            self.segments[each.segment_id] = each
-
-    @property
-    def amplification(self) -> float:
-        return self.written / self.acked
-
-    @property
-    def live(self) -> int:
-        return sum(live_bytes(each, self.starts) for each in self.segments.values())
-
+from trilogue.log.segment_info import SegmentInfo, without
 
 # ── what a byte costs, and how many segments there are ────────────────────────────────────────
 
@@ -194,6 +72,21 @@ def test_under_load_a_byte_is_written_little_more_than_twice(load: str):
     assert world.amplification <= 2.3
     assert world.most_first <= FIRST_LEVEL_DUE < FIRST_LEVEL_MAX
     assert world.most <= FIRST_LEVEL_DUE + 3 * SMALL_MIN + 2 * world.live // SMALL_BYTES
+
+
+def test_what_few_large_partitions_bring_is_merged_later_and_once():
+    """Forty minutes at 12 MB a second: ten minutes of it wait, the rest is in large segments."""
+    world = World()
+    for _ in range(480):
+        world.flush(dict.fromkeys(range(1, 5), 15 * MIB))
+        world.now_ms += 5_000
+
+    assert world.amplification <= 2.0
+    merges = world.acked // GIB
+    assert world.most <= REST_MS // 5_000 + INPUTS_MAX + 5 * merges
+    late = [each for each in world.segments.values() if world.now_ms - each.created_ms > REST_MS]
+    assert all(data_bytes(each) >= SMALL_BYTES for each in late if each.level)
+    assert sum(not each.level for each in late) <= GIB // (60 * MIB)
 
 
 @pytest.mark.long
@@ -255,6 +148,15 @@ def flushes(count: int, size: int, *, first: int = 1, partition_id: int = 1) -> 
     ]
 
 
+def wide(count: int, size: int, *, first: int = 1) -> list[SegmentInfo]:
+    """Flushes with so little of each of their partitions that they are to be merged soon."""
+    share = MIB // 2
+    return [
+        segment(at, [extent(each, at, at + 1, share) for each in range(1, 1 + size // share)])
+        for at in range(first, first + count)
+    ]
+
+
 @pytest.mark.parametrize(
     ("count", "size", "due"),
     [
@@ -269,17 +171,78 @@ def flushes(count: int, size: int, *, first: int = 1, partition_id: int = 1) -> 
 def test_the_first_level_is_merged_all_together_when_it_is_worth_it(
     count: int, size: int, due: bool
 ):
-    segments = flushes(count, size)
+    segments = wide(count, size)
 
-    plan = finish(plan_merge(segments, {1: 0}))
+    plan = finish(plan_merge(segments, dict.fromkeys(range(1, 5_000), 0)))
 
     assert ids(plan) == (list(range(1, count + 1)) if due else [])
     assert plan is None or plan.level == 1
 
 
+def at(moment_ms: int, some: Iterable[SegmentInfo]) -> list[SegmentInfo]:
+    return [replace(each, created_ms=moment_ms) for each in some]
+
+
+def test_a_flush_of_few_large_partitions_rests_before_it_is_merged():
+    segments = at(5_000, flushes(20, 64 * MIB))
+
+    before = finish(plan_merge(segments, {1: 0}, (), 5_000 + REST_MS - 1))
+    after = finish(plan_merge(segments, {1: 0}, (), 5_000 + REST_MS))
+
+    assert before is None
+    assert ids(after) == list(range(1, 21))
+    assert after is not None
+    assert after.level == 1
+    assert may_be_due(segments, (), 5_000 + REST_MS - 1) == frozenset()
+    assert may_be_due(segments, (), 5_000 + REST_MS) == frozenset(range(1, 21))
+
+
+@pytest.mark.parametrize(
+    ("size", "partitions", "is_large"),
+    [
+        (LARGE_BYTES, 1, True),
+        (LARGE_BYTES - HEADER - 1, 1, False),
+        (16 * LARGE_EXTENT, 16, True),
+        (17 * LARGE_EXTENT, 18, False),
+    ],
+)
+def test_a_flush_is_large_when_it_has_much_of_each_partition(
+    size: int, partitions: int, is_large: bool
+):
+    some = segment(1, [extent(each, 0, 1, size // partitions) for each in range(partitions)])
+
+    assert is_large_flush(some) is is_large
+    assert not is_large_flush(replace(some, level=1))
+    assert first_level([some]) == ([] if is_large else [some])
+
+
+def test_less_than_a_gigabyte_of_large_flushes_stays_as_it_is():
+    segments = flushes(GIB // (64 * MIB) - 1, 64 * MIB)
+
+    assert finish(plan_merge(segments, {1: 0}, (), 2 * REST_MS)) is None
+    assert may_be_due(segments, (), 2 * REST_MS) == frozenset()
+
+
+def test_what_waits_between_large_flushes_goes_with_them():
+    segments = flushes(30, 64 * MIB)
+    base = 10 * 64 * MIB
+    segments[9] = segment(10, [extent(1, base, base + 5, 5)])
+
+    plan = finish(plan_merge(segments, {1: 0}, (), REST_MS))
+
+    assert ids(plan) == list(range(1, 31))
+
+
+def test_large_flushes_in_object_storage_are_left_there():
+    stored = [replace(each, store="s3://bucket") for each in flushes(20, 64 * MIB)]
+
+    assert finish(plan_merge(stored, {1: 0}, (), REST_MS)) is None
+
+
 def test_large_partitions_get_their_own_segments_only_where_the_rest_is_a_small_share():
-    large = finish(plan_merge(flushes(8, 64 * MIB), {1: 0}))
-    small = finish(plan_merge(flushes(8, 20 * MIB), {1: 0}))
+    starts = dict.fromkeys(range(1, 200), 0)
+    large = finish(plan_merge(wide(8, 64 * MIB), starts))
+    small = finish(plan_merge(wide(8, 20 * MIB), starts))
 
     assert large is not None
     assert small is not None
@@ -289,9 +252,10 @@ def test_large_partitions_get_their_own_segments_only_where_the_rest_is_a_small_
 
 
 def test_dead_segments_and_those_to_leave_alone_are_not_merged():
-    segments = [*flushes(9, 64 * MIB), *flushes(1, 64 * MIB, first=10, partition_id=2)]
+    size = 31 * MIB
+    segments = [*flushes(9, size), *flushes(1, size, first=10, partition_id=2)]
 
-    plan = finish(plan_merge(segments, {1: 4 * 64 * MIB}, skip={9}))
+    plan = finish(plan_merge(segments, {1: 4 * size}, skip={9}))
     rest = finish(plan_merge(segments, {1: 0, 2: 0}, skip={9, 10}))
 
     assert plan is None  # 1 to 3 and 10 are dead, 9 is damaged: six are left

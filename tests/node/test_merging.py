@@ -180,7 +180,7 @@ def test_a_flush_waits_for_nothing_but_merges_unless_segments_become_very_many(t
         node.maintenance.doing = "compaction"
         node.maintenance._is_idle = False
         levels = dict.fromkeys(range(FIRST_LEVEL_LAST), SimpleNamespace(level=0, segment_id=0,
-            first_sequence=0, last_sequence=0))  # fmt: skip
+            first_sequence=0, last_sequence=0, footer_position=0))  # fmt: skip
         node.merging._storage = SimpleNamespace(log=SimpleNamespace(segments=levels))
         waiting = asyncio.create_task(node.merging.room_for_flush())
         await asyncio.sleep(0.01)

@@ -150,7 +150,9 @@ def test_merges_of_files_do_not_wait_for_a_store_that_is_down(tmp_path):
         asked = []
         may_be_due = "trilogue.node.merging.merge_plan.may_be_due"
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(may_be_due, lambda _segments, skip: asked.append(skip) or frozenset())
+            patch.setattr(
+                may_be_due, lambda _segments, skip, _now: asked.append(skip) or frozenset()
+            )
             await merging.plan()
         assert asked == [{there.segment_id}]
 

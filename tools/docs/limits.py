@@ -234,9 +234,10 @@ def _storage() -> Iterator[Bound]:
                 "is given up for flushes and deletions, then made again",
                 "disk.reserve")  # fmt: skip
     yield Bound("a block of a segment", size(BLOCK_TARGET), "a larger entry is a block of its own")
-    yield Bound("segments that were not merged yet", str(FIRST_LEVEL_MAX),
+    yield Bound("segments that wait for their first merge", str(FIRST_LEVEL_MAX),
                 f"a flush waits for the merge, unless merges fail; at {FIRST_LEVEL_LAST} for "
-                "whatever else is under way")  # fmt: skip
+                "whatever else is under way; those with 2 MiB and more of each partition do not "
+                "count")  # fmt: skip
     yield Bound("segments that are merged at a time", str(INPUTS_MAX), "the rest comes next")
     yield Bound("a merged segment", size(TARGET_BYTES),
                 "ends with the partition, or the block of a large one, that reaches it"

@@ -4,12 +4,15 @@
  flush ──► level 0, at most 16 ──► merged all together ──► large: done
                                        (8, or 1 GiB)   └──► small: merged again when 8 of a level
                                                             wait, until they are large
+ few large partitions ──► rests ten minutes, then merged by the GiB
  mostly dead ──► written again without what nobody may read
 ```
 
 Every byte is written once by a flush and once by the merge of the first level; what is written a
 third time is what stays small: the rest beside the segments of large partitions, and trickles. The
-numbers below keep that small share small (docs/decisions/0020).
+numbers below keep that small share small (docs/decisions/0020). Where a flush brings few partitions
+with much of each there is no hurry: it reads well as it is, and the disk is wanted by what fills
+the journal so fast (docs/decisions/0057).
 
 Merged can be what is not apart: where a segment that stays outside has messages between those of
 two inputs, the output would lie on both sides of it. Going through all that is known takes a
@@ -32,6 +35,9 @@ FIRST_LEVEL_DUE: Final = 12  # and so many whatever it is; nothing slows the mer
 FIRST_LEVEL_MAX: Final = 16  # a flush waits for a merge then
 FIRST_LEVEL_LAST: Final = 64  # or for whatever else is done in the background
 FIRST_LEVEL_BYTES: Final = 1 << 30  # and so much, however few they are
+LARGE_BYTES: Final = 32 << 20  # a flush with as much rests,
+LARGE_EXTENT: Final = 2 << 20  # if this is what it has of a partition, on average,
+REST_MS: Final = 600_000  # for so long
 SMALL_BYTES: Final = 64 << 20  # a merged segment with less is merged again
 SMALL_MIN: Final = 8  # of one level
 OWN_BYTES: Final = 128 << 20  # a partition with as much gets segments of its own
@@ -97,32 +103,66 @@ def live_bytes(segment: SegmentInfo, starts: Mapping[int, int]) -> int:
 
 
 def first_level(segments: Iterable[SegmentInfo], skip: Collection[int] = ()) -> list[SegmentInfo]:
-    """Name the segments that no merge has seen, oldest first."""
-    found = [each for each in segments if not each.level and each.segment_id not in skip]
+    """Name the segments that wait for their first merge, oldest first; not those that rest."""
+    found = [
+        each
+        for each in segments
+        if not each.level and each.segment_id not in skip and not is_large_flush(each)
+    ]
     return sorted(found, key=_age)
+
+
+def resting(segments: Iterable[SegmentInfo], skip: Collection[int] = ()) -> list[SegmentInfo]:
+    """Name the flushes of few large partitions, oldest first; in object storage they stay so."""
+    found = [
+        each
+        for each in segments
+        if is_large_flush(each) and not each.store and each.segment_id not in skip
+    ]
+    return sorted(found, key=_age)
+
+
+def is_large_flush(segment: SegmentInfo) -> bool:
+    """Whether it is as a flush left it, and has much of each of few partitions."""
+    if segment.level:
+        return False
+    size = data_bytes(segment)
+    return size >= LARGE_BYTES and size >= LARGE_EXTENT * len(segment.partitions)
 
 
 # ── merges ────────────────────────────────────────────────────────────────────────────────────
 
 
 def plan_merge(
-    segments: Collection[SegmentInfo], starts: Mapping[int, int], skip: Collection[int] = ()
+    segments: Collection[SegmentInfo],
+    starts: Mapping[int, int],
+    skip: Collection[int] = (),
+    now_ms: int = 0,
 ) -> Steps[Plan | None]:
     """Find the merge that is due; `starts` of known partitions, `skip`: what to leave alone."""
-    plan = yield from _plan_first_level(segments, starts, first_level(segments, skip))
-    return plan or (yield from _plan_small(segments, starts, small_ones(segments, skip)))
+    waiting = first_level(segments, skip)
+    plan = yield from _plan_first_level(segments, starts, waiting)
+    plan = plan or (yield from _plan_small(segments, starts, small_ones(segments, skip)))
+    rested = _rested(segments, skip, now_ms)
+    return plan or (yield from _plan_rested(segments, starts, [*waiting, *rested], rested))
 
 
-def may_be_due(segments: Iterable[SegmentInfo], skip: Collection[int]) -> frozenset[int]:
+def may_be_due(
+    segments: Iterable[SegmentInfo], skip: Collection[int], now_ms: int = 0
+) -> frozenset[int]:
     """Name the segments that a plan would be made of; empty where it is not worth to make one.
 
     What had no plan once has none later, as long as these are the same.
     """
     segments = list(segments)
     waiting, small = first_level(segments, skip), small_ones(segments, skip)
-    if _is_due(waiting):
-        return frozenset(each.segment_id for each in (*waiting, *small))
-    return frozenset(each.segment_id for each in small) if len(small) >= SMALL_MIN else frozenset()
+    rested = _rested(segments, skip, now_ms)
+    found = list(rested)
+    if rested or _is_due(waiting):
+        found += waiting
+    if found or len(small) >= SMALL_MIN:
+        found += small
+    return frozenset(each.segment_id for each in found)
 
 
 def small_ones(segments: Iterable[SegmentInfo], skip: Collection[int] = ()) -> list[SegmentInfo]:
@@ -146,6 +186,32 @@ def _plan_first_level(
         if _is_due(run) or (run is not runs[-1] and len(run) > 1):
             return _plan(run, 1)
     return None
+
+
+def _plan_rested(
+    segments: Collection[SegmentInfo],
+    starts: Mapping[int, int],
+    waiting: Sequence[SegmentInfo],
+    rested: Collection[SegmentInfo],
+) -> Steps[Plan | None]:
+    """Merge what has rested, and with it what waits in between and gets no other company."""
+    if not rested:
+        return None
+    alive = yield from _alive(sorted(waiting, key=_age), starts)
+    runs = yield from _runs(alive, segments, _NEVER)
+    for run in runs:
+        is_cut_off = run is not runs[-1] and len(run) > 1
+        if is_cut_off or sum(map(data_bytes, run)) >= FIRST_LEVEL_BYTES:
+            return _plan(run, 1)
+    return None
+
+
+def _rested(
+    segments: Iterable[SegmentInfo], skip: Collection[int], now_ms: int
+) -> list[SegmentInfo]:
+    """Name what has rested for long enough, if that is worth a merge."""
+    found = [each for each in resting(segments, skip) if now_ms - each.created_ms >= REST_MS]
+    return found if sum(map(data_bytes, found)) >= FIRST_LEVEL_BYTES else []
 
 
 def _plan_small(

@@ -201,6 +201,8 @@ class Flusher:
         self._cuts.append(Cut(file, self._storage.broker.snapshot(), self._now_ms()))
         self._none.clear()
         self._more.set()
+        if not self._is_calm:  # what is under way began when there was more room
+            self._helper.hurry()
 
     # -- one flush -------------------------------------------------------------------------
 
@@ -249,16 +251,19 @@ class Flusher:
             self._on_flushed()
         self._count(result, time.monotonic() - began)
 
+    @property
+    def _is_calm(self) -> bool:
+        """Whether memory has room for as much as it holds."""
+        engine = self._storage.log
+        return engine.tail_bytes < CALM * engine.tail_limit
+
     def _pace(self, cuts: list[Cut]) -> int | None:
         """Bytes a second to flush with, None = all it can.
 
         Slow flushes leave the disk and the processor to producers. But one that is slower than what
         comes in lets the tail fill, until producers are stopped and everything is done in haste.
         """
-        engine = self._storage.log
-        if not self._bytes_per_second or self._in_haste:
-            return None
-        if engine.tail_bytes >= CALM * engine.tail_limit:
+        if not self._bytes_per_second or self._in_haste or not self._is_calm:
             return None
         return max(self._bytes_per_second, AHEAD * max(cut.fill_rate for cut in cuts))
 

@@ -98,13 +98,15 @@ class Merging:
         now, skip, found = self._monotonic(), self.skip, None
         if now < self._objects_again:
             skip = skip | {each.segment_id for each in segments if each.store}
-        material = merge_plan.may_be_due(segments, skip)
+        now_ms = self._now_ms()
+        material = merge_plan.may_be_due(segments, skip, now_ms)
         if material and material != self._in_vain:
-            found = await in_turns(merge_plan.plan_merge(segments, await self._starts(), skip))
+            steps = merge_plan.plan_merge(segments, await self._starts(), skip, now_ms)
+            found = await in_turns(steps)
             self._in_vain = material if found is None else frozenset()
         if found is None and now >= self._next_rewrite:
-            steps = merge_plan.plan_rewrite(segments, await self._starts(), skip)
-            dead = await in_turns(steps)
+            looking = merge_plan.plan_rewrite(segments, await self._starts(), skip)
+            dead = await in_turns(looking)
             self.dead_bytes, found = dead.bytes, dead.plan
             if found is None:
                 self._next_rewrite = now + self._rewrite_every_s

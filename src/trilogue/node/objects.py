@@ -29,7 +29,7 @@ from typing import NamedTuple, TypeVar
 from trilogue.log import uploads
 from trilogue.log.errors import CorruptLog, LogError, ObjectExists
 from trilogue.log.extents import EMPTY
-from trilogue.log.merge_plan import SMALL_BYTES
+from trilogue.log.merge_plan import SMALL_BYTES, is_large_flush
 from trilogue.log.object_cache import ObjectCache
 from trilogue.log.objects import STORE
 from trilogue.log.obstore_store import UPLOADING, Reach
@@ -151,11 +151,13 @@ class ObjectKeeper:
 
     @property
     def waiting(self) -> list[SegmentInfo]:
-        """Merged segments that are files and are to be moved, now or later; oldest first."""
+        """Segments that are files and are to be moved, now or later; oldest first."""
         found = [
             each
             for each in self._storage.log.segments.values()
-            if each.level and not each.store and each.segment_id not in self._refused
+            if (each.level or is_large_flush(each))
+            and not each.store
+            and each.segment_id not in self._refused
         ]
         return sorted(found, key=lambda each: each.segment_id)
 
@@ -165,7 +167,8 @@ class ObjectKeeper:
         for segment in self.waiting:
             if segment.segment_id in self._uploaded:
                 continue
-            if segment.size >= SMALL_BYTES or segment.created_ms <= before_ms:
+            is_done = segment.level and segment.size >= SMALL_BYTES
+            if is_done or segment.created_ms <= before_ms:
                 return segment
         return None
 

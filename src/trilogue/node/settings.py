@@ -324,8 +324,9 @@ TABLE: tuple[Setting, ...] = (
         "objects.move-after",
         Kind.DURATION,
         "1h",
-        "How old a merged segment below 64 MiB has to be before it is moved to object storage: "
-        "it is likely to be merged again. Larger ones are moved at once.",
+        "How old a merged segment below 64 MiB, or a large one that rests before its merge, has "
+        "to be before it is moved to object storage: it is likely to be merged. Larger ones are "
+        "moved right after their merge.",
         minimum=0,
     ),
     Setting(
