@@ -9,7 +9,8 @@ not read costs what the transport holds (one response) and at most one more, how
 for.
 
 Nor may one connection keep the loop with what it asked for: replies leave for as much work as is
-fair in one turn (`spent`), the rest in another.
+fair in one turn (`spent`), the rest in another. So does a reply that is large by itself: to send
+16 MiB takes 20 ms, most of them in the kernel. What is left of it keeps its place.
 
 A session knows nothing of a protocol; `kafka/connection.py` derives from it.
 """
@@ -84,7 +85,9 @@ class Session:
         self.in_flight = 0
         self.spent = 0  # of this turn's work; places that look at many things add to it
         self.unsent: Unsent | None = None  # where to count what the peer does not read
-        self._held_bytes = 0  # counted there
+        self._held_bytes = 0  # counted there, as the peer does not read
+        self._rest_bytes = 0  # counted there, of a reply whose beginning has left
+        self._flushes_on = False  # what is ready has its next turn already
         self._queue: deque[Place] = deque()
         self._waiting_bytes = 0
         self._full = False
@@ -118,6 +121,7 @@ class Session:
         """Let go of everything that was promised."""
         self._gone = True
         self._let_go()
+        self._count_rest(0)
         places = list(self._queue)
         self._queue.clear()
         for place in places:
@@ -171,11 +175,14 @@ class Session:
 
     def flush(self) -> None:
         """Send every reply that is ready, from the head, as long as the peer reads."""
+        if self._flushes_on:
+            return
         queue = self._queue
         stream = self.stream
         self.spent = 0
         while queue and queue[0].ready and not stream.write_paused and not self._gone:
             if self.spent >= TURN_WORK:
+                self._flushes_on = True
                 stream.call_soon(self._flush_on)
                 break
             buffers = self._gather()
@@ -188,6 +195,7 @@ class Session:
             stream.close()
 
     def _flush_on(self) -> None:
+        self._flushes_on = False
         self.guarded(self.flush)
 
     def _send(self, buffers: list[Buffer]) -> None:
@@ -202,6 +210,11 @@ class Session:
         if self._held_bytes and self.unsent is not None:
             self.unsent.size_bytes -= self._held_bytes
             self._held_bytes = 0
+
+    def _count_rest(self, size: int) -> None:
+        if self.unsent is not None:
+            self.unsent.size_bytes += size - self._rest_bytes
+            self._rest_bytes = size
 
     def guarded(self, call: Callable[[], None]) -> None:
         """Run a callback that comes from elsewhere: its failure ends this connection only."""
@@ -232,13 +245,37 @@ class Session:
                 place.ready = False
                 break
             queue.popleft()
-            self.in_flight -= place.requests
-            self._waiting_bytes -= place.waiting_bytes
+            if self._rest_bytes:
+                self._count_rest(0)
             out += buffers
             for buffer in buffers:
                 size += len(buffer)
+            if size > 2 * enough:
+                self._put_back(place, out, size - enough)
+                size = enough
+                break
+            self.in_flight -= place.requests
+            self._waiting_bytes -= place.waiting_bytes
         self.spent += size >> BYTES_A_WORK
         return out
+
+    def _put_back(self, place: Place, out: list[Buffer], excess: int) -> None:
+        """Let the last bytes of a large reply wait, in its place."""
+        rest: list[Buffer] = []
+        left = excess
+        while left:
+            buffer = out.pop()
+            if len(buffer) > left:
+                view = memoryview(buffer)
+                out.append(view[:-left])
+                buffer = view[-left:]
+            rest.append(buffer)
+            left -= len(buffer)
+        rest.reverse()
+        waiting = Said(rest)
+        waiting.requests, waiting.waiting_bytes = place.requests, place.waiting_bytes
+        self._queue.appendleft(waiting)
+        self._count_rest(excess)
 
     def _has_room(self) -> bool:
         limits = self.stream.limits
