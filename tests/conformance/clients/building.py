@@ -17,6 +17,7 @@ from tests.tools import require
 from tools.servers.java import CLIENT_LOGGING, ROOT
 
 HERE = Path(__file__).parent
+JAVA_LINES = HERE / "java-lines" / "Lines.java"
 BUILD = ROOT / "build"
 QUICK_START = ["-Xshare:auto", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx384m"]
 QUIET = "-Dorg.slf4j.simpleLogger.defaultLogLevel=error"

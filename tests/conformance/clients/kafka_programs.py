@@ -7,6 +7,7 @@ from pathlib import Path
 from tests.conformance.clients.building import (
     BUILD,
     HERE,
+    JAVA_LINES,
     QUICK_START,
     QUIET,
     classes,
@@ -52,7 +53,7 @@ class JavaClient(Driven):
 
     def command(self) -> list[str | Path]:
         folder = HERE / "java-kafka"
-        sources = [folder / "Driver.java", folder / "Administration.java"]
+        sources = [JAVA_LINES, folder / "Driver.java", folder / "Administration.java"]
         sources.append(folder / self.age / "Later.java")
         path = f"{jars(self.version)}/*"
         made = classes(BUILD / "kafka-clients" / self.name, sources, path)

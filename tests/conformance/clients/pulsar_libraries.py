@@ -9,6 +9,7 @@ import pytest
 from tests.conformance.clients.building import (
     BUILD,
     HERE,
+    JAVA_LINES,
     QUICK_START,
     classes,
     go_program,
@@ -77,7 +78,7 @@ class PulsarJava(Program):
         path = f"{jars(f'pulsar-{VERSION}')}/*"
         source = HERE / "java-pulsar" / "Driver.java"
         target = BUILD / "pulsar-clients" / f"java-{VERSION}"
-        made = classes(target, [source], path, "-XDignore.symbol.file")
+        made = classes(target, [JAVA_LINES, source], path, "-XDignore.symbol.file")
         options = [*QUICK_START, "-XX:MaxDirectMemorySize=384m", "-Djava.net.preferIPv4Stack=true"]
         options += [f"-Dlog4j2.configurationFile={made}/log4j2.properties"]
         options += ["-Dio.netty.tryReflectionSetAccessible=true"]

@@ -1,10 +1,5 @@
 import com.fasterxml.jackson.databind.JsonNode;
-import com.fasterxml.jackson.databind.ObjectMapper;
 import com.fasterxml.jackson.databind.node.ObjectNode;
-import java.io.BufferedReader;
-import java.io.InputStreamReader;
-import java.io.PrintStream;
-import java.nio.charset.StandardCharsets;
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.Base64;
@@ -13,11 +8,7 @@ import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.TreeMap;
-import java.util.concurrent.CompletionException;
 import java.util.concurrent.ConcurrentHashMap;
-import java.util.concurrent.ExecutionException;
-import java.util.concurrent.Executor;
-import java.util.concurrent.Executors;
 import java.util.concurrent.Future;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicInteger;
@@ -41,50 +32,16 @@ import org.apache.kafka.common.serialization.ByteArraySerializer;
  * Compiled against each version from 2.0.0 on: what 2.0.0 has is here and in Administration.java, what
  * came later (or is called otherwise since) in since-3/Later.java, its absence in before-3/Later.java.
  */
-public class Driver {
-    static final ObjectMapper JSON = new ObjectMapper();
-    static final PrintStream OUT = System.out;
-
+public class Driver extends Lines {
     final AtomicInteger handles = new AtomicInteger();
     final Map<Integer, KafkaConsumer<byte[], byte[]>> members = new ConcurrentHashMap<>();
     final Administration administration = new Administration();
 
     public static void main(String[] arguments) throws Exception {
-        Driver driver = new Driver();
-        Executor threads = Executors.newCachedThreadPool(work -> {
-            Thread thread = new Thread(work);
-            thread.setDaemon(true);
-            return thread;
-        });
-        BufferedReader in =
-                new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
-        for (String line = in.readLine(); line != null; line = in.readLine()) {
-            JsonNode request = JSON.readTree(line);
-            threads.execute(() -> driver.answer(request));
-        }
+        new Driver().serve();
     }
 
-    void answer(JsonNode request) {
-        ObjectNode answer = JSON.createObjectNode().put("id", request.get("id").asInt());
-        try {
-            answer.set("got", JSON.valueToTree(run(request)));
-        } catch (Throwable error) {
-            answer.put("error", said(error));
-        }
-        synchronized (OUT) {
-            OUT.println(answer);
-            OUT.flush();
-        }
-    }
-
-    static String said(Throwable error) {
-        while ((error instanceof CompletionException || error instanceof ExecutionException)
-                && error.getCause() != null) {
-            error = error.getCause();
-        }
-        return error.getClass().getSimpleName() + ": " + error.getMessage();
-    }
-
+    @Override
     Object run(JsonNode r) throws Exception {
         switch (r.get("do").asText()) {
             case "write": return write(r);

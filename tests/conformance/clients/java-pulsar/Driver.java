@@ -1,21 +1,13 @@
 import com.fasterxml.jackson.databind.JsonNode;
-import com.fasterxml.jackson.databind.ObjectMapper;
-import com.fasterxml.jackson.databind.node.ArrayNode;
 import com.fasterxml.jackson.databind.node.ObjectNode;
-import java.io.BufferedReader;
-import java.io.InputStreamReader;
-import java.io.PrintStream;
 import java.util.ArrayList;
 import java.util.Base64;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.concurrent.CompletableFuture;
-import java.util.concurrent.CompletionException;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.ExecutionException;
-import java.util.concurrent.ExecutorService;
-import java.util.concurrent.Executors;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicInteger;
 import org.apache.pulsar.client.api.*;
@@ -23,7 +15,6 @@ import org.apache.pulsar.client.api.schema.Field;
 import org.apache.pulsar.client.api.schema.GenericRecord;
 import org.apache.pulsar.client.api.schema.GenericRecordBuilder;
 import org.apache.pulsar.client.api.schema.GenericSchema;
-import org.apache.pulsar.client.impl.MessageIdImpl;
 import org.apache.pulsar.common.schema.SchemaInfo;
 import org.apache.pulsar.common.schema.SchemaType;
 
@@ -32,11 +23,7 @@ import org.apache.pulsar.common.schema.SchemaType;
  * by {"id": 7, "got": ...} or {"id": 7, "error": "..."} on standard output, in any order, each
  * request on a thread of its own. Verbs and their words: pulsar.py beside this folder.
  */
-public class Driver {
-    static final ObjectMapper JSON = new ObjectMapper();
-    static final ExecutorService THREADS = Executors.newCachedThreadPool();
-    static final PrintStream OUT = System.out;
-
+public class Driver extends Lines {
     final AtomicInteger handles = new AtomicInteger();
     final Map<Integer, PulsarClient> clients = new ConcurrentHashMap<>();
     final Map<Integer, Producer<Object>> producers = new ConcurrentHashMap<>();
@@ -48,37 +35,13 @@ public class Driver {
     final Map<String, Message<?>> messages = new ConcurrentHashMap<>();
 
     public static void main(String[] arguments) throws Exception {
-        System.setOut(System.err);
         Driver driver = new Driver();
-        BufferedReader lines = new BufferedReader(new InputStreamReader(System.in));
-        for (String line = lines.readLine(); line != null; line = lines.readLine()) {
-            JsonNode request = JSON.readTree(line);
-            THREADS.execute(() -> driver.answer(request));
-        }
+        System.setOut(System.err);
+        driver.serve();
         Runtime.getRuntime().halt(0);
     }
 
-    void answer(JsonNode request) {
-        ObjectNode answer = JSON.createObjectNode().put("id", request.get("id").asInt());
-        try {
-            answer.set("got", JSON.valueToTree(run(request)));
-        } catch (Throwable error) {
-            answer.put("error", said(error));
-        }
-        synchronized (OUT) {
-            OUT.println(answer);
-            OUT.flush();
-        }
-    }
-
-    static String said(Throwable error) {
-        while ((error instanceof CompletionException || error instanceof ExecutionException)
-                && error.getCause() != null) {
-            error = error.getCause();
-        }
-        return error.getClass().getSimpleName() + ": " + error.getMessage();
-    }
-
+    @Override
     Object run(JsonNode r) throws Exception {
         switch (r.get("do").asText()) {
             case "connect": return connect(r);
