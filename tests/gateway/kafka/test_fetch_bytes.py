@@ -148,5 +148,29 @@ async def test_what_comes_while_others_are_looked_at_is_not_waited_for(in_sessio
         assert rig.loop.time() - began_s < 1
 
 
+@on_loop
+async def test_a_look_has_one_share_of_each_turn_however_much_moves_meanwhile():
+    async with Rig() as rig:
+        count = 8 * TURN_WORK
+        topic = rig.topic("t", count)
+        reader, writer = rig.peer(), rig.peer()
+        full = await reader.ask(fetch("t", *[0] * count, session_epoch=0), 11)
+        asked = fetch("t", max_wait_ms=60_000, isolation_level=1)  # all are looked at again
+        asked.session_id, asked.session_epoch = full.session_id, 1
+        rounds, looks, call_soon = 0, [], rig.door.call_soon
+        rig.door.call_soon = lambda call: (looks.append(rounds), call_soon(call))
+
+        reader.send(asked, 11)
+        while not reader.answered:
+            if rounds < 20:
+                writer.send(produce("t", batch("now"), index=count - 1 - rounds), 7)
+            rounds += 1
+            await asyncio.sleep(0)
+
+        assert len(looks) >= 8
+        assert all(looks.count(each) == 1 for each in looks), looks
+        assert any(each.log.high_watermark for each in topic.partitions)
+
+
 def records_of(response) -> bytes:
     return b"".join(bytes(each.records) for each in partitions(response) if each.records)

@@ -286,12 +286,14 @@ class Fetch(Place):
             wanted.wait()
         if self._timer is None:
             self._timer = self._call.door.loop.call_at(self._deadline, self._time_over)
-        if look.in_turns and look.is_past:
+        if look.moved or (look.in_turns and look.is_past):
             self._moved()
 
     def _moved(self) -> None:
         """The end of a partition moved: look once, after all that move together have moved."""
-        if self._waking is None and self._future is None:
+        if self._looking is not None:
+            self._looking[0].moved = True
+        elif self._waking is None and self._future is None:
             loop = self._call.door.loop
             if self._request.min_bytes > 1:
                 self._waking = loop.call_later(LOOK_AGAIN_S, self._look_again)
@@ -307,7 +309,8 @@ class Fetch(Place):
         if self._waking is not None:
             self._waking.cancel()
             self._waking = None
-        self._call.session.is_ready(self)
+        if self._looking is None:  # else it goes on by itself, with a share of each turn
+            self._call.session.is_ready(self)
 
     def _rest(self) -> None:
         if self._timer is not None:

@@ -146,7 +146,7 @@ class Look:
 
     __slots__ = (
         "_allowed", "_call", "_topics", "_version", "cold", "committed", "found", "goes_on",
-        "in_turns", "readable", "room", "size", "urgent",
+        "in_turns", "moved", "readable", "room", "size", "urgent",
     )  # fmt: skip
 
     def __init__(self, call: Call, request: FetchRequest, room: int) -> None:
@@ -157,6 +157,7 @@ class Look:
         self.cold: list[Reading] = []
         self.goes_on = False  # nothing of what was found is for an old client: look further on
         self.in_turns = False  # others had their turns since it began
+        self.moved = False  # and something called that it had moved
         self.committed = request.isolation_level == READ_COMMITTED
         self._call = call
         self._version = call.version
