@@ -9,7 +9,6 @@ from dataclasses import replace
 from trilogue.log.extents import Extent, Extents
 from trilogue.log.merge_plan import (
     Plan,
-    finish,
     first_level,
     is_apart,
     live_bytes,
@@ -17,6 +16,7 @@ from trilogue.log.merge_plan import (
     plan_rewrite,
 )
 from trilogue.log.segment_info import SegmentInfo, segment_name
+from trilogue.log.steps import to_the_end
 
 MIB = 1 << 20
 GIB = 1 << 30
@@ -80,10 +80,10 @@ class World:
 
     def settle(self) -> None:
         """Merge whatever is due."""
-        while plan := finish(
+        while plan := to_the_end(
             plan_merge(list(self.segments.values()), self.starts, (), self.now_ms)
         ):
-            assert not finish(is_apart(plan.inputs, self.segments.values()))
+            assert not to_the_end(is_apart(plan.inputs, self.segments.values()))
             self.carry_out(plan)
         self.most = max(self.most, len(self.segments))
 
@@ -94,7 +94,7 @@ class World:
         for each in list(self.segments.values()):
             if not live_bytes(each, self.starts):
                 del self.segments[each.segment_id]
-        while plan := finish(plan_rewrite(self.segments.values(), self.starts)).plan:
+        while plan := to_the_end(plan_rewrite(self.segments.values(), self.starts)).plan:
             self.carry_out(plan)
 
     def carry_out(self, plan: Plan) -> None:

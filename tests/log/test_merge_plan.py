@@ -29,7 +29,6 @@ from trilogue.log.merge_plan import (
     TARGET_BYTES,
     Plan,
     data_bytes,
-    finish,
     first_level,
     is_apart,
     is_large_flush,
@@ -38,6 +37,7 @@ from trilogue.log.merge_plan import (
     plan_rewrite,
 )
 from trilogue.log.segment_info import SegmentInfo, without
+from trilogue.log.steps import to_the_end
 
 # ── what a byte costs, and how many segments there are ────────────────────────────────────────
 
@@ -173,7 +173,7 @@ def test_the_first_level_is_merged_all_together_when_it_is_worth_it(
 ):
     segments = wide(count, size)
 
-    plan = finish(plan_merge(segments, dict.fromkeys(range(1, 5_000), 0)))
+    plan = to_the_end(plan_merge(segments, dict.fromkeys(range(1, 5_000), 0)))
 
     assert ids(plan) == (list(range(1, count + 1)) if due else [])
     assert plan is None or plan.level == 1
@@ -186,8 +186,8 @@ def at(moment_ms: int, some: Iterable[SegmentInfo]) -> list[SegmentInfo]:
 def test_a_flush_of_few_large_partitions_rests_before_it_is_merged():
     segments = at(5_000, flushes(20, 64 * MIB))
 
-    before = finish(plan_merge(segments, {1: 0}, (), 5_000 + REST_MS - 1))
-    after = finish(plan_merge(segments, {1: 0}, (), 5_000 + REST_MS))
+    before = to_the_end(plan_merge(segments, {1: 0}, (), 5_000 + REST_MS - 1))
+    after = to_the_end(plan_merge(segments, {1: 0}, (), 5_000 + REST_MS))
 
     assert before is None
     assert ids(after) == list(range(1, 21))
@@ -219,7 +219,7 @@ def test_a_flush_is_large_when_it_has_much_of_each_partition(
 def test_less_than_a_gigabyte_of_large_flushes_stays_as_it_is():
     segments = flushes(GIB // (64 * MIB) - 1, 64 * MIB)
 
-    assert finish(plan_merge(segments, {1: 0}, (), 2 * REST_MS)) is None
+    assert to_the_end(plan_merge(segments, {1: 0}, (), 2 * REST_MS)) is None
     assert may_be_due(segments, (), 2 * REST_MS) == frozenset()
 
 
@@ -228,7 +228,7 @@ def test_what_waits_between_large_flushes_goes_with_them():
     base = 10 * 64 * MIB
     segments[9] = segment(10, [extent(1, base, base + 5, 5)])
 
-    plan = finish(plan_merge(segments, {1: 0}, (), REST_MS))
+    plan = to_the_end(plan_merge(segments, {1: 0}, (), REST_MS))
 
     assert ids(plan) == list(range(1, 31))
 
@@ -236,13 +236,13 @@ def test_what_waits_between_large_flushes_goes_with_them():
 def test_large_flushes_in_object_storage_are_left_there():
     stored = [replace(each, store="s3://bucket") for each in flushes(20, 64 * MIB)]
 
-    assert finish(plan_merge(stored, {1: 0}, (), REST_MS)) is None
+    assert to_the_end(plan_merge(stored, {1: 0}, (), REST_MS)) is None
 
 
 def test_large_partitions_get_their_own_segments_only_where_the_rest_is_a_small_share():
     starts = dict.fromkeys(range(1, 200), 0)
-    large = finish(plan_merge(wide(8, 64 * MIB), starts))
-    small = finish(plan_merge(wide(8, 20 * MIB), starts))
+    large = to_the_end(plan_merge(wide(8, 64 * MIB), starts))
+    small = to_the_end(plan_merge(wide(8, 20 * MIB), starts))
 
     assert large is not None
     assert small is not None
@@ -255,8 +255,8 @@ def test_dead_segments_and_those_to_leave_alone_are_not_merged():
     size = 31 * MIB
     segments = [*flushes(9, size), *flushes(1, size, first=10, partition_id=2)]
 
-    plan = finish(plan_merge(segments, {1: 4 * size}, skip={9}))
-    rest = finish(plan_merge(segments, {1: 0, 2: 0}, skip={9, 10}))
+    plan = to_the_end(plan_merge(segments, {1: 4 * size}, skip={9}))
+    rest = to_the_end(plan_merge(segments, {1: 0, 2: 0}, skip={9, 10}))
 
     assert plan is None  # 1 to 3 and 10 are dead, 9 is damaged: six are left
     assert ids(rest) == [1, 2, 3, 4, 5, 6, 7, 8]
@@ -271,8 +271,8 @@ def test_small_segments_of_a_level_are_merged_when_eight_of_it_wait():
     newer = [merged(at, extent(1, at, at + 1, MIB)) for at in range(8, 15)]
     one_more = merged(15, extent(1, 15, 16, MIB))
 
-    assert finish(plan_merge([*older, *newer], {1: 0})) is None
-    plan = finish(plan_merge([*older, *newer, one_more], {1: 0}))
+    assert to_the_end(plan_merge([*older, *newer], {1: 0})) is None
+    plan = to_the_end(plan_merge([*older, *newer, one_more], {1: 0}))
 
     assert plan is not None
     assert ids(plan) == list(range(8, 16))
@@ -289,7 +289,7 @@ def test_what_lies_between_keeps_segments_apart():
         merged(at, extent(1, at, at + 1, MIB), extent(2, at, at + 1, MIB)) for at in range(6, 10)
     ]
 
-    plan = finish(plan_merge([*small, own, *more], {1: 0, 2: 0}))
+    plan = to_the_end(plan_merge([*small, own, *more], {1: 0, 2: 0}))
 
     assert ids(plan) == [1, 2, 3, 4]  # they get no more company
 
@@ -298,14 +298,14 @@ def test_what_others_have_of_the_same_time_keeps_nothing_apart():
     small = [merged(at, extent(2, at, at + 1, MIB)) for at in range(1, 10) if at != 5]
     own = merged(5, extent(1, 5, 6, GIB))
 
-    assert ids(finish(plan_merge([*small, own], {1: 0, 2: 0}))) == [1, 2, 3, 4, 6, 7, 8, 9]
+    assert ids(to_the_end(plan_merge([*small, own], {1: 0, 2: 0}))) == [1, 2, 3, 4, 6, 7, 8, 9]
 
 
 def test_small_segments_are_not_merged_over_more_than_a_day():
     hour_ms = SPAN_MS_MAX // 24
     small = [merged(at, extent(1, at, at + 1, MIB, at_ms=3 * at * hour_ms)) for at in range(1, 14)]
 
-    assert ids(finish(plan_merge(small, {1: 0}))) == list(range(1, 10))
+    assert ids(to_the_end(plan_merge(small, {1: 0}))) == list(range(1, 10))
 
 
 def test_a_segment_is_rewritten_when_more_than_half_of_it_is_dead():
@@ -313,17 +313,17 @@ def test_a_segment_is_rewritten_when_more_than_half_of_it_is_dead():
     more = merged(2, extent(1, 10, 20, 11 * MIB), extent(2, 10, 20, 10 * MIB))
     gone = merged(3, extent(1, 20, 30, MIB))
 
-    found = finish(plan_rewrite([half, more, gone], {2: 0}))
+    found = to_the_end(plan_rewrite([half, more, gone], {2: 0}))
 
     assert found.bytes == 22 * MIB
     assert ids(found.plan) == [2]
-    assert finish(plan_rewrite([half, more, gone], {2: 0}, skip={2})).plan is None
+    assert to_the_end(plan_rewrite([half, more, gone], {2: 0}, skip={2})).plan is None
 
 
 def test_what_counts_no_more_in_a_segment_is_dead_in_it():
     held = merged(1, extent(1, 0, 10, 11 * MIB), extent(2, 0, 10, 10 * MIB))
 
-    found = finish(plan_rewrite([without(held, [1])], {1: 0, 2: 0}))
+    found = to_the_end(plan_rewrite([without(held, [1])], {1: 0, 2: 0}))
 
     assert ids(found.plan) == [1]
 
@@ -331,7 +331,7 @@ def test_what_counts_no_more_in_a_segment_is_dead_in_it():
 def test_what_dies_in_order_is_not_copied_on_the_way():
     own = merged(1, extent(1, 0, 1_000, GIB))
 
-    assert finish(plan_rewrite([own], {1: 999})).plan is None
+    assert to_the_end(plan_rewrite([own], {1: 999})).plan is None
 
 
 # ── the rule, by brute force ──────────────────────────────────────────────────────────────────
@@ -364,9 +364,9 @@ def test_no_plan_takes_what_lies_apart(data: st.DataObject):
         world.flush(sizes)
         known = list(world.segments.values())
         some = random.sample(known, min(len(known), random.randint(2, 6)))
-        assert finish(is_apart(some, known)) == lies_apart(some, known)
+        assert to_the_end(is_apart(some, known)) == lies_apart(some, known)
         skip = {each.segment_id for each in known if random.random() < 0.1}
-        plan = finish(plan_merge(known, world.starts, skip))
+        plan = to_the_end(plan_merge(known, world.starts, skip))
         if plan is not None:
             assert not lies_apart(plan.inputs, known)
             assert not skip & set(ids(plan))
@@ -406,7 +406,7 @@ def test_thousands_of_small_segments_are_planned_a_few_at_a_time():
     starts = dict.fromkeys(range(1, 5_001), 0)
 
     began = time.process_time()
-    plan = finish(plan_merge(small, starts))
+    plan = to_the_end(plan_merge(small, starts))
 
     assert ids(plan) == list(range(1, 33))
     assert time.process_time() - began < 1  # 0.1 here

@@ -21,14 +21,15 @@ while, so plans are generators: each step is about a millisecond for ten thousan
 
 from __future__ import annotations
 
-from collections.abc import Collection, Generator, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import compress
 from operator import attrgetter, lt
-from typing import Final, TypeVar
+from typing import Final
 
 from trilogue.log.segment import HEADER
 from trilogue.log.segment_info import SegmentInfo
+from trilogue.log.steps import Steps
 
 FIRST_LEVEL_MIN: Final = 8  # so many are merged if the output is large enough to be left alone
 FIRST_LEVEL_DUE: Final = 12  # and so many whatever it is; nothing slows the merge of more
@@ -53,8 +54,6 @@ DEAD_SHARE: Final = 0.5
 _NEVER: Final = 1 << 62
 _STEP: Final = 5_000  # extents that are looked at in one go
 
-Result = TypeVar("Result")
-Steps = Generator[None, None, Result]
 _age = attrgetter("first_sequence", "last_sequence", "segment_id")
 
 
@@ -78,15 +77,6 @@ class Plan:
         """How many segments may come out of it."""
         size = self.size
         return 2 + 2 * (size // self.target_bytes) + size // self.own_bytes
-
-
-def finish(steps: Steps[Result]) -> Result:
-    """Go through all steps at once."""
-    while True:
-        try:
-            next(steps)
-        except StopIteration as end:
-            return end.value  # type: ignore[no-any-return]
 
 
 def data_bytes(segment: SegmentInfo) -> int:
