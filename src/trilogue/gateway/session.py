@@ -21,35 +21,13 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final
 
+from trilogue.gateway.hot import HotSession, Place
 from trilogue.gateway.stream import STOP_SESSION, Buffer, Stream
+
+__all__ = ["BYTES_A_WORK", "TURN_WORK", "Place", "Said", "Session", "Unsent"]
 
 TURN_WORK: Final = 250  # that the replies of one session may cost in one turn of the loop: 1 ms
 BYTES_A_WORK: Final = 12  # 4 KiB to be sent (1 << 12) cost about as much as one thing looked at
-
-
-class Place:
-    """One reply's place in the order; some other kinds hold several replies.
-
-    `waiting_bytes` is what it takes while others are before it: a reply, or a request to be looked
-    at later.
-    """
-
-    __slots__ = ("ready", "requests", "waiting_bytes")
-
-    def __init__(self) -> None:
-        self.ready = False
-        self.requests = 1
-        self.waiting_bytes = 0
-
-    def render(self) -> list[Buffer] | None:
-        """The bytes to send, at the head of the queue; None: not yet, `ready` will be set again."""
-        raise NotImplementedError
-
-    def hurry(self) -> None:
-        """The server drains: if this waits only for more to come, it should wait no longer."""
-
-    def abandon(self) -> None:
-        """Nobody will read this reply: let go of what it waits for."""
 
 
 class Unsent:
@@ -77,11 +55,10 @@ class Said(Place):
         return buffers
 
 
-class Session:
+class Session(HotSession):
     """One connection's replies in order, within limits."""
 
     def __init__(self) -> None:
-        self.stream: Stream
         self.in_flight = 0
         self.spent = 0  # of this turn's work; places that look at many things add to it
         self.unsent: Unsent | None = None  # where to count what the peer does not read

@@ -13,7 +13,7 @@ Frames are views into the receive buffer. They stay valid until the next `get_bu
 not come while reading is paused: that is why a frame may be left untaken and offered again later.
 
 Deadlines are kept by one sweep over all connections (listen.py), not by a timer per connection: the
-hot path only counts.
+hot path only counts. What runs for each request stands in hot.py.
 """
 
 from __future__ import annotations
@@ -21,10 +21,11 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol, cast
 
+from trilogue.gateway.hot import Flow
 from trilogue.wire.errors import EncodeError, WireError
 from trilogue.wire.frames import Frames, Int32Frames
 
@@ -102,7 +103,7 @@ class Taker(Protocol):
         """Take no more frames, answer what is in flight, then close."""
 
 
-class Stream(asyncio.BufferedProtocol):
+class Stream(Flow, asyncio.BufferedProtocol):
     """A connection of the server: frames in, buffers out, fair and bounded."""
 
     def __init__(
@@ -122,16 +123,18 @@ class Stream(asyncio.BufferedProtocol):
         self._frames = framer(limits.frame_bytes)
         self._on_gone = on_gone
         self._call_soon = call_soon
-        self._transport: asyncio.Transport | None = None
-        self._held: memoryview | None = None
+        self._transport = None
+        self._held = None
         self._turn_waits = False
         self._reading = True
         self.receives = 0
         self._frames_taken = 0
         self._marks = Marks()
-        # Looked up once: these are called for every receive.
+        # Looked up once: these are asked for at every receive.
         self._next_frame = self._frames.next
         self._take = taker.frame
+        self._turn_frames = limits.turn_frames
+        self._turn_bytes = limits.turn_bytes
 
     # ---- what the transport calls
 
@@ -158,17 +161,6 @@ class Stream(asyncio.BufferedProtocol):
         finally:
             self._on_gone(self)
 
-    def get_buffer(self, _sizehint: int) -> memoryview:
-        """Room to receive into."""
-        return self._frames.get_buffer()
-
-    def buffer_updated(self, size: int) -> None:
-        """Bytes arrived: give the frames that are whole to the session."""
-        self._frames.received(size)
-        self.receives += 1
-        if not self.stops and not self._turn_waits:
-            self._turn()
-
     def eof_received(self) -> bool:
         """The peer sends no more: nothing can be answered in order after that, so close."""
         return False
@@ -191,22 +183,6 @@ class Stream(asyncio.BufferedProtocol):
     def is_open(self) -> bool:
         """Whether something written now can still arrive."""
         return self._transport is not None and not self._transport.is_closing()
-
-    def send(self, buffers: Sequence[Buffer]) -> None:
-        """Write whole replies with one call; they must not be changed afterwards."""
-        transport = self._transport
-        if transport is None or transport.is_closing():
-            return
-        if len(buffers) == 1:
-            transport.write(buffers[0])
-        else:
-            transport.writelines(buffers)
-
-    def send_one(self, buffer: Buffer) -> None:
-        """Do the same with a reply in one piece."""
-        transport = self._transport
-        if transport is not None and not transport.is_closing():
-            transport.write(buffer)
 
     def call_soon(self, call: Callable[[], None]) -> None:
         """Do something in another turn of the loop."""
@@ -257,53 +233,22 @@ class Stream(asyncio.BufferedProtocol):
 
     # ---- turns
 
-    def _turn(self) -> None:
-        """Give frames until none is left, this had its share, or something says stop."""
-        self._turn_waits = False
-        if self._transport is None:
-            return
-        try:
-            rest = self._give()
-            self._taker.turn_over()
-        except EncodeError:
-            log.exception("connection.failed", extra={"address": self.peer[0]})
-            self.abort("connection.cut")
-        except WireError as problem:
+    def _turned(self, rest: bool) -> None:
+        if rest:
+            self._pause_reading()
+            if not self.stops:
+                self._later()
+        elif not self.stops and not self._reading:
+            self._resume_reading()
+
+    def _failed(self, problem: Exception) -> None:
+        if isinstance(problem, Close):
+            self.abort(problem.reason, **problem.fields)
+        elif isinstance(problem, WireError) and not isinstance(problem, EncodeError):
             self.abort("connection.bad_bytes", problem=str(problem))
-        except Close as order:
-            self.abort(order.reason, **order.fields)
-        except Exception:
-            log.exception("connection.failed", extra={"address": self.peer[0]})
-            self.abort("connection.cut")
         else:
-            if rest:
-                self._pause_reading()
-                if not self.stops:
-                    self._later()
-            elif not self.stops and not self._reading:
-                self._resume_reading()
-
-    def _give(self) -> bool:
-        """Whether the rest comes in another turn: what is left, or what is still to be read.
-
-        The transport reads up to 32 times in a round of the loop as long as more has come: who had
-        its share has to stop it, or a producer of large batches would get 32 shares.
-        """
-        frames_left, bytes_left = self.limits.turn_frames, self.limits.turn_bytes
-        next_frame, take = self._next_frame, self._take
-        frame, self._held = self._held, None
-        while True:
-            if frame is None:
-                frame = next_frame()
-                if frame is None:
-                    return bytes_left <= 0
-            if self.stops or frames_left <= 0 or bytes_left <= 0 or not take(frame):
-                self._held = frame
-                return True
-            self._frames_taken += 1
-            frames_left -= 1
-            bytes_left -= len(frame)
-            frame = None
+            log.exception("connection.failed", extra={"address": self.peer[0]})  # noqa: LOG004
+            self.abort("connection.cut")
 
     def _later(self) -> None:
         if not self._turn_waits and self._transport is not None:

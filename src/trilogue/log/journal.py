@@ -23,24 +23,20 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final
 
-from trilogue.entry.checksum import WORTH_COMBINING
-from trilogue.entry.entry import CHECKED_FROM
 from trilogue.log.commit import commit_now
-from trilogue.log.errors import DiskFull, FrameTooLarge, LogError, StorageFailed, TailFull
+from trilogue.log.errors import DiskFull, FrameTooLarge, StorageFailed, TailFull
 from trilogue.log.files import BLOCK
 from trilogue.log.frame import (
     CLEAN,
     FACT,
     FRAME_HEADER,
-    MAX_ENTRY,
     MAX_FACT,
-    PREFIX,
-    entry_checksum,
 )
+from trilogue.log.hot import HotJournal, Waiter
 from trilogue.log.journal_files import JournalFile, JournalFiles, SealedFile
 from trilogue.log.journal_limits import JournalCounts, JournalLimits
 from trilogue.log.ports import Committer, Scheduler
-from trilogue.log.window import Waiter, Window
+from trilogue.log.window import Window
 
 __all__ = ["Journal", "JournalCounts", "JournalLimits"]
 
@@ -48,12 +44,11 @@ log = logging.getLogger(__name__)
 
 SPACE_CHECK_BYTES: Final = 4 << 20
 SPACE_CHECK_SECONDS: Final = 0.25
-PREFIX_SIZE: Final = PREFIX.size
 IDLE_WINDOWS: Final = 3
 """In a flood one fills, two are full and one is written; new memory would be 2,048 page faults."""
 
 
-class Journal:
+class Journal(HotJournal):
     """One stream of frames through recycled files. Lives on the loop, as all its callers do."""
 
     def __init__(
@@ -75,9 +70,9 @@ class Journal:
         self.on_sealed: Callable[[SealedFile], None] = _ignore
         self.on_failed: Callable[[StorageFailed], None] = _ignore
         self.on_durable: Callable[[], None] = _nothing  # after each commit's effects
-        self.refusal: LogError | None = None
+        self.refusal = None
         self.durable_through = last_sequence
-        self.durable_ms = 0  # append time of the newest durable frame of this life
+        self.durable_ms = 0
         self._last_sequence = last_sequence
         self._files = files
         self._committer = committer
@@ -88,17 +83,17 @@ class Journal:
         self._node_id = node_id
         self._node_epoch = node_epoch
         self._file: JournalFile | None = None
-        self._filling = Window(self.limits.window_bytes)
+        self._filling: Window = Window(self.limits.window_bytes)
         self._idle: list[Window] = []
         self._queue: deque[Window] = deque()
         self.queued = 0  # how many full windows wait for the disk: more comes in than is written
         self._busy: Window | None = None
-        self._armed = False  # whether the window that fills goes as soon as the disk is free
+        self._armed = False
         self._timed = False  # whether it goes when the time is over
         self._seal_wanted = False
         self._dirty = False  # whether a frame was written in this life
         self._closing = False
-        self._failure: StorageFailed | None = None
+        self._failure = None
         self._disk_full: DiskFull | None = None
         self._unchecked_bytes = 0
         self._checked_at = monotonic()
@@ -110,39 +105,6 @@ class Journal:
         self._committer.start(self._done)
 
     # -- adding ----------------------------------------------------------------------------
-
-    def add_entry(
-        self,
-        partition_id: int,
-        owner_epoch: int,
-        entry: memoryview,
-        patient: bool = False,
-    ) -> Window:
-        """Copy an entry into the window that fills and return that window.
-
-        It goes to disk as soon as that is free, a `patient` one within `interval_s`. This is the
-        hot path: no objects, and the room is checked once.
-        """
-        if self.refusal is not None:
-            self.refuse()
-        size = PREFIX_SIZE + len(entry)
-        window = self._filling
-        start = window.used
-        if start + size > window.limit:
-            window = self._turn(size, MAX_ENTRY + PREFIX_SIZE)
-            start = window.used
-        end = start + size
-        view = window.view
-        PREFIX.pack_into(view, start, partition_id, owner_epoch, 0)
-        view[start + PREFIX_SIZE : end] = entry
-        window.used = end
-        window.entry_count += 1
-        if size > WORTH_COMBINING:
-            checked_from = start + PREFIX_SIZE + CHECKED_FROM
-            window.known.append((checked_from, end, entry_checksum(entry, 0)))
-        if not self._armed:
-            self._arm_for(patient)
-        return window
 
     def add_fact(self, kind: int, payload: bytes, patient: bool = False) -> None:
         """Add a small fact to the window that fills. It is allowed on a full disk: it frees.
@@ -162,11 +124,8 @@ class Journal:
         if not self._armed:
             self._arm_for(patient)
 
-    def on_commit(self, callback: Waiter) -> None:
-        """Call once everything added so far is durable, with None, or with why it never will be.
-
-        Always in a later turn of the loop, on the loop.
-        """
+    def _wait_for(self, callback: Waiter) -> None:
+        """Do what `on_commit` does, where it is not the window that fills and goes soon."""
         failure = self._failure
         if failure is not None:
             self._scheduler.call_soon(lambda: callback(failure))

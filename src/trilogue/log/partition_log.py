@@ -17,13 +17,13 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
-from trilogue.entry.entry import FORMAT_SHIFT, TRANSACTIONAL, EntryHeader, Format
+from trilogue.entry.entry import EntryHeader, Format
 from trilogue.entry.walk import read_header
 from trilogue.log.catalog import Catalog, Runs
 from trilogue.log.chunks import Budget
-from trilogue.log.errors import FrameTooLarge, OffsetOutOfRange
+from trilogue.log.errors import OffsetOutOfRange
 from trilogue.log.extents import Extent
-from trilogue.log.frame import MAX_ENTRY
+from trilogue.log.hot import NOBODY, HotPartition
 from trilogue.log.journal import Journal
 from trilogue.log.lookups import (
     UNKNOWN_EPOCH,
@@ -39,12 +39,10 @@ from trilogue.log.segment_info import SegmentInfo
 from trilogue.log.segment_reader import SegmentReaders
 from trilogue.log.tail import Tail
 from trilogue.log.transactions import Event, Transactions, event_of, overlapping
-from trilogue.log.window import Mark, Window
 
 log = logging.getLogger(__name__)
 
 NO_TIMESTAMP: Final = -1
-FORMAT_BITS: Final = tuple(1 << number for number in range(4))
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,35 +87,22 @@ class LaterAborted:
 
 
 NOTHING: Final = Hot([], 0)
-_NOBODY: Final[dict[object, Callable[[], None]]] = {}  # never added to: one for all partitions
 
 
-class PartitionLog:
+class PartitionLog(HotPartition):
     """Appends to the journal, reads from wherever the entries are. Lives on the loop."""
 
     __slots__ = (
-        "_append_times",
-        "_end_position",
         "_epoch_start",
         "_epochs",
-        "_journal",
-        "_previous",
         "_readers",
         "_runs",
-        "_tail",
-        "_transactions",
-        "_visible",
-        "_waiting",
-        "_window",
-        "end_offset",
         "flushed_end",
-        "high_watermark",
-        "owner_epoch",
-        "partition_id",
-        "patient",
         "start_offset",
-        "tail_formats",
     )
+
+    _journal: Journal
+    _tail: Tail
 
     def __init__(
         self,
@@ -135,56 +120,30 @@ class PartitionLog:
         end = max(start_offset, flushed_end)
         self.partition_id = partition_id
         self.owner_epoch = owner_epoch
-        self.patient = False  # whether nobody waits for its appends to be durable
+        self.patient = False
         self.start_offset = start_offset  # the first offset that may be read
         self.flushed_end = end  # below it entries are in segments
-        self.high_watermark = end  # the durable end: below it entries may be read
-        self.end_offset = end  # the next offset to be given
-        self.tail_formats = 0  # a bit for each format of which entries may be in the tail
+        self.high_watermark = end
+        self.end_offset = end
+        self.tail_formats = 0
         self._journal = journal
         self._readers = readers
         self._runs = Runs(catalog, partition_id)  # what is in segments
         self._tail = Tail(budget)
-        self._end_position = 0  # in the tail, of end_offset
-        self._visible = 0  # in the tail, of high_watermark
-        self._previous = (end, 0)  # the high watermark before this one, and its position
-        self._append_times = AppendTimes()  # of the tail
+        self._end_position = 0
+        self._visible = 0
+        self._previous = (end, 0)
+        self._append_times = AppendTimes()
         self._epoch_start = end  # where the owner's epoch begins
         self._epochs: list[EpochStart] | None = None  # earlier ones that the tail began with
         self._transactions = Transactions(open_transactions) if open_transactions else None
-        self._window: Window | None = None
-        self._waiting = _NOBODY
+        self._window = None
+        self._waiting = NOBODY
 
     # -- appending -------------------------------------------------------------------------
 
-    def append(self, entry: memoryview, header: EntryHeader) -> int:
-        """Take a copy of an entry that was checked, give it the next offsets, return the first.
-
-        It is durable when `journal.on_commit` says so, where `patient` within the journal's
-        interval. Raises `DiskFull` (nothing happened) or `StorageFailed`. Nothing is allocated
-        here but what the copies need.
-        """
-        journal = self._journal
-        if journal.refusal is not None:
-            journal.refuse()
-        size = len(entry)
-        if size > MAX_ENTRY:
-            raise FrameTooLarge(f"an entry of {size} bytes exceeds {MAX_ENTRY}")
-        base_offset = self.end_offset
-        owner_epoch = self.owner_epoch
-        tail = self._tail
-        stored = tail.append(entry, size, base_offset, owner_epoch, header.max_timestamp)
-        window = journal.add_entry(self.partition_id, owner_epoch, stored, self.patient)
-        self.end_offset = base_offset + header.last_offset_delta + 1
-        self._end_position = tail.end
-        if window is not self._window:
-            self._window = window
-            window.followers.append(self)
-        attributes = header.attributes
-        self.tail_formats |= FORMAT_BITS[attributes >> FORMAT_SHIFT & 3]
-        if attributes & TRANSACTIONAL:
-            self._note(event_of(entry, header, base_offset))
-        return base_offset
+    def _appended(self, entry: memoryview, header: EntryHeader, base_offset: int) -> None:
+        self._note(event_of(entry, header, base_offset))
 
     def _note(self, event: Event | None) -> None:
         if event is not None:
@@ -227,30 +186,6 @@ class PartitionLog:
         self._note(event_of(entry, header, header.base_offset))
         if self._transactions is not None:
             self._transactions.advance(header.base_offset + 1)
-
-    def mark(self) -> Mark:
-        """Say how far the window that closes goes."""
-        self._window = None
-        return self.end_offset, self._end_position
-
-    def advance(self, mark: Mark) -> None:
-        """Show everything up to the mark to readers."""
-        self._previous = (self.high_watermark, self._visible)
-        self.high_watermark, self._visible = mark
-        self._append_times.note(mark[1], self._journal.durable_ms)
-        if self._transactions is not None:
-            self._transactions.advance(mark[0])
-
-    def wake(self) -> None:
-        """Call those who wait for the high watermark to move."""
-        if not self._waiting:
-            return
-        waiting, self._waiting = self._waiting, _NOBODY
-        for callback in waiting.values():
-            try:
-                callback()
-            except Exception:  # one reader's mistake must not keep the others waiting
-                log.exception("partition.callback_failed", extra={"partition": self.partition_id})
 
     # -- reading ---------------------------------------------------------------------------
 
@@ -315,7 +250,7 @@ class PartitionLog:
 
     def call(self, who: object, callback: Callable[[], None]) -> None:
         """Call once for `who` when the high watermark or the start moves."""
-        if self._waiting is _NOBODY:
+        if self._waiting is NOBODY:
             self._waiting = {}
         self._waiting[who] = callback
 

@@ -25,10 +25,11 @@ from array import array
 from bisect import bisect_right
 from collections.abc import Iterator
 from struct import Struct
-from typing import Final, TypeAlias
+from typing import Final
 
 from trilogue.log.chunks import Budget
 from trilogue.log.errors import TailFull
+from trilogue.log.hot import Chunk, HotTail
 
 SMALLEST_CHUNK: Final = 256
 LARGEST_CHUNK: Final = 256 << 10
@@ -38,13 +39,9 @@ COPIED_BELOW: Final = 4096
 """Slices this small are copied for readers: a view would keep a whole chunk alive."""
 NO_TIMESTAMP: Final = -1
 
-_STAMP: Final = Struct(">qii")  # the first bytes of an entry: base offset, length, owner epoch
 _SPAN: Final = Struct(">qi11xi")  # base offset, length, last offset delta
 _TIMES: Final = Struct(">qi11xi8xq")  # and the maximum timestamp
 _LENGTH_PREFIX: Final = 12
-
-
-Chunk: TypeAlias = "bytearray | memoryview"
 
 
 class _Older:
@@ -75,36 +72,23 @@ _NONE_OLDER: Final = _Older()  # never added to
 _NO_MARKS: Final = _Index()
 
 
-class Tail:
+class Tail(HotTail):
     """Entries in order, found by offset or by time."""
 
-    __slots__ = (
-        "_begin",
-        "_budget",
-        "_chunk",
-        "_fill",
-        "_index",
-        "_latest",
-        "_next_mark",
-        "_older",
-        "_room",
-        "_taken",
-        "end",
-        "start",
-    )
+    __slots__ = ("_begin", "_budget", "_index", "_older", "_taken")
 
     def __init__(self, budget: Budget) -> None:
         self._budget = budget
-        self.start = 0  # position of the first byte kept
-        self.end = 0  # position of the next byte
+        self.start = 0
+        self.end = 0
         self._older = _NONE_OLDER
-        self._chunk: Chunk = _NOTHING  # the one that fills
+        self._chunk = _NOTHING
         self._begin = 0  # position of its first byte
         self._fill = 0
         self._room = 0
         self._taken = SMALLEST_CHUNK  # bytes of the chunk before
         self._index = _NO_MARKS
-        self._latest = NO_TIMESTAMP  # the maximum timestamp since the last mark
+        self._latest = NO_TIMESTAMP
         self._next_mark = 0
 
     @property
@@ -113,31 +97,6 @@ class Tail:
         return self.end - self.start
 
     # -- appending -------------------------------------------------------------------------
-
-    def append(
-        self, entry: memoryview, size: int, base_offset: int, owner_epoch: int, max_timestamp: int
-    ) -> memoryview:
-        """Copy an entry, give it its offset and epoch, and return the copy. The hot path."""
-        fill = self._fill
-        after = fill + size
-        if after > self._room:
-            self._grow(size)
-            fill = 0
-            after = size
-        chunk = self._chunk
-        view = chunk if isinstance(chunk, memoryview) else memoryview(chunk)
-        stored = view[fill:after]
-        stored[:] = entry
-        _STAMP.pack_into(stored, 0, base_offset, size - _LENGTH_PREFIX, owner_epoch)
-        self._fill = after
-        position = self.end
-        self.end = position + size
-        if position >= self._next_mark:
-            self._mark(position, base_offset)
-            self._latest = max_timestamp
-        elif max_timestamp > self._latest:
-            self._latest = max_timestamp
-        return stored
 
     def _mark(self, position: int, base_offset: int) -> None:
         self._next_mark = position + GRANULE

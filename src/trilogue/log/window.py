@@ -3,53 +3,25 @@
 Its memory is page-aligned and block-sized, so that it goes to disk past the page cache as it lies;
 everything is copied into it, because direct writes take no pieces of other alignment (measured: not
 slower than gathering). Entries are written where they will lie on disk; facts, which are few and
-small, wait in a list until the window closes.
+small, wait in a list until the window closes. What runs for each entry stands in hot.py.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Protocol
-
 from trilogue.entry.checksum import crc32c_around
-from trilogue.log.errors import StorageFailed
 from trilogue.log.files import BLOCK
 from trilogue.log.frame import FACT, FRAME_HEADER, encode_frame_header, padded
+from trilogue.log.hot import HotWindow
 from trilogue.log.memory import aligned
 
-Mark = tuple[int, int]
-Waiter = Callable[[StorageFailed | None], None]
 
-
-class Follower(Protocol):
-    """Someone with entries in a window, to be told how far they are durable."""
-
-    def mark(self) -> Mark:
-        """Say where the entries added so far end; the window takes no more of them."""
-
-    def advance(self, mark: Mark) -> None:
-        """Everything up to this mark is durable."""
-
-    def wake(self) -> None:
-        """Tell those who wait, now that all of the window's marks are set."""
-
-
-class Window:
-    """One frame in the making. `used` and `limit` are read and moved by the journal's hot path."""
+class Window(HotWindow):
+    """One frame in the making."""
 
     __slots__ = (
         "append_time_ms",
-        "entry_count",
         "fact_count",
-        "facts",
-        "followers",
-        "known",
-        "limit",
-        "marks",
         "sequence",
-        "used",
-        "view",
-        "waiters",
     )
 
     def __init__(self, capacity: int) -> None:
@@ -58,15 +30,15 @@ class Window:
 
     def reset(self) -> None:
         """Make it empty again."""
-        self.used = FRAME_HEADER  # where the next entry goes
-        self.limit = len(self.view)  # where entries have to end, so that the facts fit behind
+        self.used = FRAME_HEADER
+        self.limit = len(self.view)
         self.entry_count = 0
         self.fact_count = 0
-        self.facts: list[tuple[int, bytes]] = []
-        self.known: list[tuple[int, int, int]] = []  # parts whose checksum is known: start, end, it
-        self.followers: list[Follower] = []
-        self.marks: list[tuple[Follower, Mark]] = []
-        self.waiters: list[Waiter] = []
+        self.facts = []
+        self.known = []
+        self.followers = []
+        self.marks = []
+        self.waiters = []
         self.sequence = 0
         self.append_time_ms = 0
 
@@ -74,10 +46,6 @@ class Window:
     def is_empty(self) -> bool:
         """Whether there is nothing to commit."""
         return not self.entry_count and not self.facts
-
-    def close(self) -> None:
-        """Take no more: from now on its followers add to another window."""
-        self.marks = [(follower, follower.mark()) for follower in self.followers]
 
     def sum_up(self) -> None:
         """Compute the checksum of the entries now: the disk is busy, and then it need not wait.
@@ -127,13 +95,6 @@ class Window:
         size = padded(end)
         view[end:size] = _ZEROS[: size - end]
         return view[:size]
-
-    def advance(self) -> None:
-        """Tell the followers, then their readers, that all of this is durable."""
-        for follower, mark in self.marks:
-            follower.advance(mark)
-        for follower, _ in self.marks:
-            follower.wake()
 
 
 _ZEROS = memoryview(bytes(BLOCK))

@@ -37,11 +37,12 @@ from typing import Any, Unpack
 from trilogue.broker.access import ANONYMOUS
 from trilogue.broker.promise import Promise
 from trilogue.gateway.doorway import Behind
+from trilogue.gateway.hot import Place
 from trilogue.gateway.kafka import apis, produce, replies
 from trilogue.gateway.kafka.apis import Api
-from trilogue.gateway.kafka.errors import code_of
+from trilogue.gateway.kafka.hot import PRODUCE, HotConnection
 from trilogue.gateway.kafka.metering import Metering
-from trilogue.gateway.kafka.produce_shape import LENGTHS_MAX, PREFIX_AT, Shape, Shapes, prefix_end
+from trilogue.gateway.kafka.produce_shape import LENGTHS_MAX, Shape, Shapes, prefix_end
 from trilogue.gateway.kafka.shared import (
     Answer,
     Call,
@@ -51,8 +52,8 @@ from trilogue.gateway.kafka.shared import (
     Reply,
     Shared,
 )
-from trilogue.gateway.session import Place, Said, Session
-from trilogue.gateway.stream import STOP_BROKER, STOP_WORK, Buffer, Close
+from trilogue.gateway.session import Said, Session
+from trilogue.gateway.stream import STOP_WORK, Close, Stream
 from trilogue.wire.errors import WireError
 from trilogue.wire.kafka.errors import ErrorCode
 from trilogue.wire.kafka.header import RequestHeader, decode_request_header
@@ -62,9 +63,7 @@ from trilogue.wire.kafka.schema import table
 log = logging.getLogger(__name__)
 
 KEY_AND_CORRELATION = Struct(">Ii").unpack_from  # the key and version as one number
-HEADER_MIN = 8
 API_VERSIONS = 18 << 16
-PRODUCE = 0
 LARGE = 64 << 10  # smaller frames cannot hold many elements, and are decoded within 5 ms
 
 
@@ -104,33 +103,7 @@ async def _ready(response: object) -> object:
     return response
 
 
-class Committing(Place):
-    """Replies that wait for the same commit, and how to take them back when it fails."""
-
-    __slots__ = ("is_last", "problem", "replies")
-
-    def __init__(self) -> None:
-        self.ready = False  # as Place does: calling it costs as much as all of this
-        self.requests = 1
-        self.waiting_bytes = 0
-        self.problem: BaseException | None = None
-        self.replies: list[Reply] = []
-        self.is_last = False  # of its turn: the places before it wait for the same commit
-
-    def render(self) -> list[Buffer] | None:
-        """All of them, in order; many small ones in one buffer."""
-        if self.problem is None:
-            found: list[Buffer] = [each[0] for each in self.replies]
-        else:
-            code = code_of(self.problem)
-            found = [
-                refuse(correlation_id, what, code)
-                for _, refuse, correlation_id, what in self.replies
-            ]
-        return found if len(found) == 1 else [b"".join(found)]
-
-
-class KafkaConnection(Session):
+class KafkaConnection(HotConnection, Session):
     """One client: requests in, replies out in the same order."""
 
     def __init__(self, door: KafkaDoor) -> None:
@@ -138,48 +111,28 @@ class KafkaConnection(Session):
         self.door = door
         self.principal = ANONYMOUS
         self._journal = door.journal
-        self._open: Committing | None = None  # the last place of the queue, if it is of this kind
-        self._committing: deque[Committing] = deque()
-        self._spare: Committing | None = None  # one to be used again
+        self._open = None
+        self._committing = deque()
+        self._spare = None
         self._on_commit = self._committed
-        self._prefixes: tuple[int, ...] = ()  # where the prefixes end that this client has sent
-        self._metering: Metering | None = None  # once there are quotas
+        self._prefixes = ()
+        self._metering = None
+        self._most_in_flight = 1  # until there is a stream
+        self._spoken = apis.spoken
+
+    def opened(self, stream: Stream) -> None:
+        """Know the stream to answer to, and its limits."""
+        self._most_in_flight = stream.limits.in_flight_requests
+        super().opened(stream)
 
     # ---- requests
 
-    def frame(self, frame: memoryview) -> bool:
-        """Take one request; False when the broker has no room for what it brings."""
-        if len(frame) < HEADER_MIN:
-            raise Close("request.cut", size=len(frame))
+    def _take_other(self, frame: memoryview) -> bool:
+        """Take a request of a kind that nobody has sent before."""
         number, correlation_id = KEY_AND_CORRELATION(frame)
-        api = apis.spoken(number) or apis.find(number)
-        if api is None:
-            self._unknown(number, correlation_id)
-            return True
-        door = self.door
-        if door.quotas.active:
-            self._begin_metering()
-        if api.key == PRODUCE:
-            if door.log.under_pressure:
-                self.stream.stop(STOP_BROKER)
-                door.wait_for_relief(self)
-                return False
-            for start in self._prefixes:  # like a request before? Then by what is known of it
-                shape = door.shapes.find(bytes(frame[PREFIX_AT:start]))
-                if (
-                    shape is not None
-                    and (taken := shape.take(door, api, frame, correlation_id, self.principal))
-                    is not None
-                ):
-                    door.requests[PRODUCE] += 1
-                    if self._metering is not None:
-                        self._count(self._metering, shape, taken, len(frame))
-                    if isinstance(taken, tuple):
-                        self.durable(taken)
-                    else:
-                        self.say(taken)
-                    return True
-        self._handle(api, frame)
+        if apis.find(number) is not None:
+            return self.frame(frame)  # it is known now
+        self._unknown(number, correlation_id)
         return True
 
     def _handle(self, api: Api, frame: memoryview) -> None:
@@ -350,21 +303,6 @@ class KafkaConnection(Session):
         self._open = None
         super().queue(place)
 
-    def durable(self, taken: Reply) -> None:
-        """Answer when the journal has committed; replies of one turn share a place and a write."""
-        place = self._open
-        if place is None:
-            place, self._spare = self._spare or Committing(), None
-            self._open = place
-            self._queue.append(place)
-            self._committing.append(place)
-        else:
-            place.requests += 1
-        self.in_flight += 1
-        if self.in_flight >= self.stream.limits.in_flight_requests:
-            self._stop()
-        place.replies.append(taken)
-
     def _durable(self, api: Api, correlation_id: int, answer: Durable) -> None:
         def refuse(correlation_id: int, response: Any, code: ErrorCode) -> bytearray:
             return reply(api, correlation_id, answer.failed(response, code))
@@ -372,42 +310,6 @@ class KafkaConnection(Session):
         response = answer.response
         told = self._reply(api, correlation_id, response)
         self.durable((told, refuse, correlation_id, response))
-
-    def turn_over(self) -> None:
-        """Ask the journal once for the whole turn, and send what is ready."""
-        if self._metering is not None:
-            self._metering.end()
-        if self._committing and not self._committing[-1].is_last:
-            self._committing[-1].is_last = True
-            self._open = None
-            self._journal.on_commit(self._on_commit)
-        if self._queue and self._queue[0].ready:
-            self.flush()
-
-    def _committed(self, problem: BaseException | None) -> None:
-        """What the turns up to a certain one added is durable, or never will be."""
-        if self._gone:
-            return
-        while True:
-            place = self._committing.popleft()
-            place.problem = problem
-            place.ready = True
-            if place.is_last:
-                break
-        queue, stream, replies = self._queue, self.stream, place.replies
-        if (
-            len(queue) == len(replies) == 1
-            and problem is None
-            and not (stream.write_paused or self._full or self._draining)
-        ):
-            # By far the most common case, and the same as what `flush` would do.
-            queue.popleft()
-            self.in_flight -= 1
-            stream.send_one(replies.pop()[0])
-            place.ready = place.is_last = False
-            self._spare = place
-        elif queue[0].ready:
-            self.guarded(self.flush)
 
     def _promise(self, api: Api, call: Call, answer: Mapped[Any]) -> None:
         place = Said()

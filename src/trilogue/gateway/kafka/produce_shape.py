@@ -21,13 +21,12 @@ from __future__ import annotations
 
 from struct import Struct
 
-from trilogue.broker.access import Operation, Principal, Resource, ResourceKind
-from trilogue.broker.errors import BrokerError
+from trilogue.broker.access import Operation, Resource, ResourceKind
 from trilogue.broker.topic import Topic
 from trilogue.gateway.kafka import replies
 from trilogue.gateway.kafka.apis import Api
+from trilogue.gateway.kafka.hot import PREFIX_AT, HotShape
 from trilogue.gateway.kafka.produce import SETS_UNTIL, ZSTD_SINCE, is_zstd, told
-from trilogue.gateway.kafka.shared import Reply, Shared
 from trilogue.wire.kafka.errors import ErrorCode
 from trilogue.wire.kafka.header import decode_request_header
 from trilogue.wire.kafka.produce import (
@@ -37,10 +36,8 @@ from trilogue.wire.kafka.produce import (
     TopicProduceData,
     TopicProduceResponse,
 )
-from trilogue.wire.kafka.runtime import read_uvarint
 from trilogue.wire.kafka.schema import table
 
-PREFIX_AT = 8  # after key, version and correlation id
 SHAPES_MAX = 1_000  # of all connections of a door
 LENGTHS_MAX = 4  # of prefixes on one connection
 NO_TAGS = b"\0\0\0"  # of the partition, the topic and the request
@@ -55,19 +52,10 @@ _NUMBERS = Struct(">ihqq").pack_into  # index, error, base offset, append time
 _NUMBERS_AND_START = Struct(">ihqqq").pack_into  # and the log's start
 
 
-class Shape:
+class Shape(HotShape):
     """Requests of one version to one topic that differ in partition, records and correlation id."""
 
-    __slots__ = (
-        "_answer",
-        "_api",
-        "_numbers_at",
-        "_resource",
-        "_start",
-        "_topic",
-        "_topic_data",
-        "client_id",
-    )
+    __slots__ = ("_topic_data", "client_id")
 
     def __init__(
         self,
@@ -82,79 +70,17 @@ class Shape:
         self._topic = topic
         self._topic_data = topic_data
         self._resource = Resource(ResourceKind.TOPIC, str(topic.name))
-        self._start = start  # where the partition's index is
+        self._start = start
+        self._flexible = api.version >= FLEXIBLE
+        self._old_codecs = api.version < ZSTD_SINCE
+        self._starts_told = api.version >= LOG_START_SINCE
         zero, other = self.written(0), self.written(-1)
         self._answer = bytes(zero)
         self._numbers_at = next(at for at, byte in enumerate(zero) if byte != other[at])
 
-    def take(
-        self,
-        door: Shared,
-        api: Api,
-        frame: memoryview,
-        correlation_id: int,
-        principal: Principal,
-    ) -> Reply | bytearray | None:
-        """Append what the request brings; None: it is unusual, and nothing has happened.
-
-        The reply waits for the commit, except a bare one, of a topic that acknowledges from memory.
-        """
-        if api is not self._api:
-            return None
-        found = self.find(frame)
-        if found is None or not (
-            door.is_open or door.authorizer.allowed(principal, WRITE, self._resource)
-        ):
-            return None
-        index, records = found
-        try:
-            partition = self._topic.partitions[index]
-            if partition.prepares:
-                return None
-            appended = partition.append_sent(records, door.now_ms)
-        except (BrokerError, IndexError):
-            return None  # it will be refused once more in the ordinary way, which says why
-        base_offset, append_time_ms, _, patient = appended
-        answer = self.answer(
-            correlation_id, index, base_offset, append_time_ms, partition.log.start_offset
-        )
-        if patient:
-            return answer
-        return answer, self.refuse, correlation_id, index
-
-    def find(self, frame: memoryview) -> tuple[int, memoryview] | None:
-        """The partition's index and its records, if the rest of the frame is as it should be."""
-        at = self._start
-        if self._api.version < FLEXIBLE:
-            index, size = _INDEX_AND_SIZE(frame, at)
-            at += 8
-            end = len(frame)
-        else:
-            (index,) = _INDEX(frame, at)
-            size, at = read_uvarint(frame, at + 4)
-            size -= 1
-            end = len(frame) - len(NO_TAGS)
-            if frame[end:] != NO_TAGS:
-                return None
-        if size != end - at or size <= 0 or index < 0:
-            return None
-        records = frame[at:end]
-        if self._api.version < ZSTD_SINCE and is_zstd(records):
-            return None
-        return index, records
-
-    def answer(
-        self, correlation_id: int, index: int, base_offset: int, append_time_ms: int, start: int
-    ) -> bytearray:
-        """The whole reply to a batch that was appended."""
-        out = bytearray(self._answer)
-        _CORRELATION(out, 4, correlation_id)
-        at = self._numbers_at
-        if self._api.version >= LOG_START_SINCE:
-            _NUMBERS_AND_START(out, at, index, 0, base_offset, append_time_ms, start)
-        else:
-            _NUMBERS(out, at, index, 0, base_offset, append_time_ms)
-        return out
+    def is_new_codec(self, records: memoryview) -> bool:
+        """Whether a batch is compressed as clients of old versions do not know."""
+        return is_zstd(records)
 
     def tell_throttle(self, answer: bytearray, throttle_ms: int) -> None:
         """Write into an answer for how long the client should wait: its last field (v1+)."""
