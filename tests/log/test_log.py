@@ -117,6 +117,25 @@ def test_tails_of_many_partitions_go_a_thousand_in_a_turn(
     assert rig.log.tail_bytes == 0
 
 
+def test_a_tail_that_is_large_takes_a_turn_of_its_own_to_go(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A few partitions with much give back as much memory as very many with little."""
+    rig = Rig(partitions=3)
+    rig.open()
+    monkeypatch.setattr(log_module, "LET_GO_IN_A_TURN", 4)
+    monkeypatch.setattr(log_module, "LET_GO_BYTES", 1_000)
+    for each in (1, 2, 3):
+        rig.commit(each, make_entry(5_000))
+
+    flush_all(rig)
+
+    assert [rig.log.partition(each).flushed_end for each in (1, 2, 3)] == [1, 0, 0]
+    rig.loop.work()
+    assert [rig.log.partition(each).flushed_end for each in (1, 2, 3)] == [1, 1, 1]
+    assert rig.log.tail_bytes == 0
+
+
 def test_what_is_in_a_segment_and_not_yet_let_go_of_counts_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

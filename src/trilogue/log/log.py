@@ -17,7 +17,6 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import islice
 from typing import Final
 
 from trilogue.log.catalog import Catalog
@@ -40,6 +39,7 @@ log = logging.getLogger(__name__)
 
 UNLIMITED: Final = 1 << 62
 LET_GO_IN_A_TURN: Final = 100  # partitions, of which each may give memory back: 1 ms
+LET_GO_BYTES: Final = 64 << 10  # to give these back takes as long as one partition
 
 
 @dataclass(frozen=True, slots=True)
@@ -282,16 +282,20 @@ class Log:
     def _let_go(self, ends: Iterator[tuple[int, int]]) -> None:
         """Drop tail parts that are in a segment now, some in a turn: they may be ten thousand.
 
-        Until its turn comes a partition reads from memory, which is right as well.
+        Or a few large ones. Until its turn comes a partition reads from memory, which is right as
+        well.
         """
-        count = 0
-        for partition_id, end in islice(ends, LET_GO_IN_A_TURN):
-            count += 1
+        left = LET_GO_IN_A_TURN
+        for partition_id, end in ends:
             partition = self._partitions.get(partition_id)
             if partition is not None:
+                before = partition.tail_bytes
                 partition.flushed(end)
-        if count == LET_GO_IN_A_TURN:
-            self._scheduler.call_soon(lambda: self._let_go(ends))
+                left -= (before - partition.tail_bytes) // LET_GO_BYTES
+            left -= 1
+            if left <= 0:
+                self._scheduler.call_soon(lambda: self._let_go(ends))
+                break
         self._released()
 
     def flush_stuck(self) -> None:
