@@ -1,4 +1,4 @@
-"""What the tests of the families share: nine clients as administrators, readers and writers."""
+"""What the tests of the families share: ten clients as administrators, readers and writers."""
 
 from __future__ import annotations
 

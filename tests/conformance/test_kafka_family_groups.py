@@ -13,6 +13,7 @@ from tests.conformance.clients.kafka_programs import (
     JAVA_3,
     JAVA_4,
     KAFKAJS,
+    SARAMA,
 )
 from tests.conformance.members import (
     COOPERATIVE,
@@ -50,6 +51,9 @@ SHARING = kinds(
     ("java-3.9.1-range", java(JAVA_3, RANGE)),
     ("java-4.3.1-cooperative", java(JAVA_4, COOPERATIVE)),
     ("franz-go-range", driven(FRANZ_GO, strategy="range")),
+    ("sarama-range", driven(SARAMA, strategy="range")),
+    ("sarama-sticky", driven(SARAMA, strategy="sticky")),
+    ("sarama-cooperative", driven(SARAMA, strategy="cooperative")),
     ("franz-go-cooperative", driven(FRANZ_GO, strategy="cooperative")),
     ("kafkajs-round-robin", driven(KAFKAJS)),
 )
@@ -103,6 +107,7 @@ STATIC = kinds(
     ("java-3.9.1", driven(JAVA_3, **{"group.instance.id": "the-one"})),
     ("java-4.3.1", driven(JAVA_4, **{"group.instance.id": "the-one"})),
     ("franz-go", driven(FRANZ_GO, **{"group.instance.id": "the-one"})),
+    ("sarama", driven(SARAMA, **{"group.instance.id": "the-one"})),
 )
 
 

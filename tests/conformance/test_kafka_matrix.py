@@ -24,7 +24,10 @@ READERS = [client for client in WRITERS if client is not JAVA_2]  # it has no zs
 CODEC_OF = dict(
     zip(
         [client.name for client in WRITERS],
-        ["lz4", "zstd", "gzip", "snappy", "none", "lz4", "snappy", "gzip", "zstd", "lz4", "zstd"],
+        [
+            *("lz4", "zstd", "gzip", "snappy", "none", "lz4"),
+            *("snappy", "gzip", "zstd", "lz4", "snappy", "zstd"),
+        ],
         strict=True,
     )
 )

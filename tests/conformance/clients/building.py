@@ -70,15 +70,16 @@ def node_folder(folder: Path, target: Path) -> Path:
     return built(target, sources, build)
 
 
-def go_program(folder: Path, program: Path) -> Path:
-    """A program in Go with the packages that it names, of the sums checked in."""
+def go_program(folder: Path, program: Path, package: str = ".") -> Path:
+    """A program in Go with the packages that it names, of the sums checked in; `folder` is its
+    module, `package` where it stands there."""
 
     def build() -> None:
         tool = go()
         assert tool is not None
-        run([tool, "build", "-buildvcs=false", "-o", program, "."], folder)
+        run([tool, "build", "-buildvcs=false", "-o", program, package], folder)
 
-    return built(program, [*folder.glob("*.go"), folder / "go.mod"], build)
+    return built(program, [*folder.rglob("*.go"), folder / "go.mod"], build)
 
 
 def require_go(needed: tuple[int, int]) -> None:

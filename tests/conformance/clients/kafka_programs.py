@@ -19,7 +19,7 @@ from tests.conformance.clients.driven import Driven
 from tests.tools import require_jars, require_program
 from tools.servers.java import jars
 
-FRANZ_GO_NEEDS = (1, 26)  # its own go.mod
+GO_NEEDS = (1, 26)  # franz-go's own go.mod; sarama's is content with 1.25
 
 
 COMMON = frozenset(
@@ -67,10 +67,24 @@ class FranzGo(Driven):
     verbs = COMMON | GROUPS | STATES | REPLICAS | QUOTAS | {"log_dirs", "epoch_end"}
 
     def require(self) -> None:
-        require_go(FRANZ_GO_NEEDS)
+        require_go(GO_NEEDS)
 
     def command(self) -> list[str | Path]:
-        return [go_program(HERE / "go-kafka", BUILD / "kafka-clients" / "franz-go")]
+        return [go_program(HERE / "go-kafka", BUILD / "kafka-clients" / "franz-go", "./franz")]
+
+
+class Sarama(Driven):
+    """github.com/IBM/sarama, built from go-kafka/ with the sums checked in."""
+
+    name = "sarama"
+    verbs = COMMON | GROUPS | REPLICAS | QUOTAS | {"log_dirs"}
+    verbs |= {"producers", "transactions", "describe_transaction"}
+
+    def require(self) -> None:
+        require_go(GO_NEEDS)
+
+    def command(self) -> list[str | Path]:
+        return [go_program(HERE / "go-kafka", BUILD / "kafka-clients" / "sarama", "./sarama")]
 
 
 class Kafkajs(Driven):
@@ -91,5 +105,5 @@ class Kafkajs(Driven):
 
 
 JAVA_2, JAVA_3, JAVA_4 = JavaClient("2.0.0"), JavaClient("3.9.1"), JavaClient("4.3.1")
-FRANZ_GO, KAFKAJS = FranzGo(), Kafkajs()
-PROGRAMS: list[Driven] = [JAVA_2, JAVA_3, JAVA_4, FRANZ_GO, KAFKAJS]
+FRANZ_GO, SARAMA, KAFKAJS = FranzGo(), Sarama(), Kafkajs()
+PROGRAMS: list[Driven] = [JAVA_2, JAVA_3, JAVA_4, FRANZ_GO, SARAMA, KAFKAJS]

@@ -1,86 +1,26 @@
-// franz-go behind lines of JSON: {"id": 7, "do": "write", ...} on standard input is answered by
-// {"id": 7, "got": ...} or {"id": 7, "error": "..."} on standard output, in any order, each request
-// in a goroutine of its own. Verbs and their words: driven.py beside this folder.
+// franz-go behind lines of JSON.
 package main
 
 import (
-	"bufio"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"maps"
-	"os"
 	"slices"
 	"sync"
 	"time"
+
+	"trilogue/conformance/kafka/lines"
 
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
-type header struct {
-	Name  string
-	Value []byte
-}
-
-func (h *header) UnmarshalJSON(text []byte) error {
-	return json.Unmarshal(text, &[]any{&h.Name, &h.Value})
-}
-
-func (h header) MarshalJSON() ([]byte, error) {
-	return json.Marshal([]any{h.Name, h.Value})
-}
-
-type record struct {
-	Topic     string   `json:"topic"`
-	Partition *int32   `json:"partition"`
-	Offset    int64    `json:"offset"`
-	Key       []byte   `json:"key"`
-	Value     []byte   `json:"value"`
-	Headers   []header `json:"headers"`
-	Timestamp *int64   `json:"timestamp"`
-}
-
-// One request of any verb; what a verb does not know stays empty.
-type request struct {
-	ID      int    `json:"id"`
-	Do      string `json:"do"`
-	Of      int    `json:"of"`
-	Address string `json:"address"`
-
-	Topic       string            `json:"topic"`
-	Topics      []string          `json:"topics"`
-	Pattern     string            `json:"pattern"`
-	Records     []record          `json:"records"`
-	Codec       string            `json:"codec"`
-	Acks        string            `json:"acks"`
-	Idempotent  bool              `json:"idempotent"`
-	Transaction string            `json:"transaction"`
-	Abort       bool              `json:"abort"`
-	Committed   bool              `json:"committed"`
-	Count       int               `json:"count"`
-	Group       string            `json:"group"`
-	Ms          int               `json:"ms"`
-	Client      string            `json:"client"`
-	Settings    map[string]string `json:"settings"`
-
-	Partitions int32              `json:"partitions"`
-	Partition  int32              `json:"partition"`
-	Configs    map[string]*string `json:"configs"`
-	Resource   string             `json:"resource"`
-	Name       string             `json:"name"`
-	Values     map[string]*string `json:"values"`
-	Without    []string           `json:"without"`
-	At         string             `json:"at"`
-	Before     map[int32]int64    `json:"before"`
-	Offsets    map[int32]int64    `json:"offsets"`
-	Node       int32              `json:"node"`
-	Nodes      []int32            `json:"nodes"`
-	Key        string             `json:"key"`
-	Value      *float64           `json:"value"`
-}
+type (
+	header  = lines.Header
+	record  = lines.Record
+	request = lines.Request
+)
 
 // A member of a group, and what it was given.
 type member struct {
@@ -122,35 +62,10 @@ var codecs = map[string]kgo.CompressionCodec{
 var acks = map[string]kgo.Acks{"0": kgo.NoAck(), "1": kgo.LeaderAck(), "all": kgo.AllISRAcks()}
 
 func main() {
-	out := json.NewEncoder(os.Stdout)
-	var writing sync.Mutex
-	in := bufio.NewReader(os.Stdin)
-	for {
-		line, err := in.ReadBytes('\n')
-		if err == io.EOF {
-			return
-		}
-		go func() {
-			var r request
-			err := json.Unmarshal(line, &r)
-			var got any
-			if err == nil {
-				got, err = run(&r)
-			}
-			answer := map[string]any{"id": r.ID, "got": got}
-			if err != nil {
-				answer = map[string]any{"id": r.ID, "error": err.Error()}
-			}
-			writing.Lock()
-			defer writing.Unlock()
-			out.Encode(answer)
-		}()
-	}
+	lines.Serve(run)
 }
 
-func run(r *request) (any, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
-	defer cancel()
+func run(ctx context.Context, r *request) (any, error) {
 	switch r.Do {
 	case "write":
 		return write(ctx, r)
@@ -254,7 +169,7 @@ func asRead(told *kgo.Record) record {
 		Key: told.Key, Value: told.Value, Headers: []header{}, Timestamp: &time,
 	}
 	for _, each := range told.Headers {
-		read.Headers = append(read.Headers, header{each.Key, each.Value})
+		read.Headers = append(read.Headers, header{Name: each.Key, Value: each.Value})
 	}
 	return read
 }
