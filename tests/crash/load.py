@@ -100,10 +100,11 @@ class AioLoad(LoopLoad):
         number: int,
         seed: int,
         idempotent: bool = True,
+        answer_s: float = PATIENCE,
     ) -> None:
         super().__init__(ledger)
         self.address, self.topic, self.partitions = address, topic, partitions
-        self.number, self.idempotent = number, idempotent
+        self.number, self.idempotent, self.answer_s = number, idempotent, answer_s
         self.random = random.Random(seed)
 
     async def work(self) -> None:
@@ -111,7 +112,7 @@ class AioLoad(LoopLoad):
             bootstrap_servers=self.address,
             enable_idempotence=self.idempotent,
             acks="all",
-            request_timeout_ms=int(PATIENCE * 1000),
+            request_timeout_ms=int(self.answer_s * 1000),
             retry_backoff_ms=20,
         )
         await producer.start()
@@ -209,15 +210,25 @@ def running(loads: list[threading.Thread]) -> Iterator[None]:
 
 
 def mixed_load(
-    address: str, topic: str, partitions: int, ledger: Ledger, *, seed: int
+    address: str,
+    topic: str,
+    partitions: int,
+    ledger: Ledger,
+    *,
+    seed: int,
+    answer_s: float | None = None,
 ) -> list[threading.Thread]:
-    """Two librdkafka producers, one of them compressing, an aiokafka one, and a tailing reader."""
+    """Two librdkafka producers, one of them compressing, an aiokafka one, and a tailing reader.
+
+    `answer_s`: how long one waits for an answer before it holds its connection for dead.
+    """
+    socket = {} if answer_s is None else {"socket.timeout.ms": round(answer_s * 1000)}
     where: Mapping[str, object] = {
         "address": address, "topic": topic, "partitions": partitions, "ledger": ledger,
     }  # fmt: skip
     return [
-        ConfluentLoad(**where, number=1, seed=seed),
-        ConfluentLoad(**where, number=2, seed=seed + 1, codec="lz4"),
-        AioLoad(**where, number=3, seed=seed + 2),
+        ConfluentLoad(**where, number=1, seed=seed, more=socket),
+        ConfluentLoad(**where, number=2, seed=seed + 1, codec="lz4", more=socket),
+        AioLoad(**where, number=3, seed=seed + 2, answer_s=answer_s or PATIENCE),
         Tail(**where),
     ]

@@ -20,6 +20,7 @@ from trilogue.client.kafka import EARLIEST, Compression, Consumer, GroupProtocol
 from trilogue.client.kafka.producer import Producer
 
 IN_FLIGHT = 1000
+ANSWER_S = 30.0  # the client's own default
 PAUSE_S = 0.02  # after something failed
 
 
@@ -36,14 +37,15 @@ class OwnLoad(LoopLoad):
         number: int,
         seed: int,
         compression: Compression = Compression.NONE,
+        answer_s: float = ANSWER_S,
     ) -> None:
         super().__init__(ledger)
         self.address, self.topic, self.partitions = address, topic, partitions
-        self.number, self.compression = number, compression
+        self.number, self.compression, self.answer_s = number, compression, answer_s
         self.random = random.Random(seed)
 
     async def work(self) -> None:
-        async with KafkaClient(self.address) as client:
+        async with KafkaClient(self.address, request_timeout_s=self.answer_s) as client:
             producer = await client.producer(
                 compression=self.compression, batch_bytes=16 << 10, delivery_timeout_s=PATIENCE
             )
@@ -68,9 +70,18 @@ class OwnTail(LoopPart):
     stepped over. `seen_until`: how far it came, by partition.
     """
 
-    def __init__(self, address: str, topic: str, ledger: Ledger, protocol: GroupProtocol) -> None:
+    def __init__(
+        self,
+        address: str,
+        topic: str,
+        ledger: Ledger,
+        protocol: GroupProtocol,
+        *,
+        answer_s: float = ANSWER_S,
+    ) -> None:
         super().__init__()
         self.address, self.topic, self.ledger, self.protocol = address, topic, ledger, protocol
+        self.answer_s = answer_s
         self.told: dict[int, int] = {}
         self.seen_until: dict[int, int] = {}
         self.went_back: list[str] = []
@@ -79,7 +90,7 @@ class OwnTail(LoopPart):
         self.problems: list[str] = []
 
     async def work(self) -> None:
-        async with KafkaClient(self.address) as client:
+        async with KafkaClient(self.address, request_timeout_s=self.answer_s) as client:
             consumer = await client.consumer(
                 self.topic,
                 group=f"tail-{self.protocol.value}",
@@ -124,14 +135,23 @@ class OwnTail(LoopPart):
 
 
 def own_load(
-    address: str, topic: str, partitions: int, ledger: Ledger, *, seed: int
+    address: str,
+    topic: str,
+    partitions: int,
+    ledger: Ledger,
+    *,
+    seed: int,
+    answer_s: float = ANSWER_S,
 ) -> list[LoopPart]:
-    """Two producers, one of them compressing, and a group of either kind."""
+    """Two producers, one of them compressing, and a group of either kind.
+
+    `answer_s`: how long one waits for an answer before it holds its connection for dead.
+    """
+    where = address, topic, partitions, ledger
+    packed = Compression.LZ4
     return [
-        OwnLoad(address, topic, partitions, ledger, number=1, seed=seed),
-        OwnLoad(
-            address, topic, partitions, ledger, number=2, seed=seed + 1, compression=Compression.LZ4
-        ),
-        OwnTail(address, topic, ledger, GroupProtocol.CLASSIC),
-        OwnTail(address, topic, ledger, GroupProtocol.CONSUMER),
+        OwnLoad(*where, number=1, seed=seed, answer_s=answer_s),
+        OwnLoad(*where, number=2, seed=seed + 1, compression=packed, answer_s=answer_s),
+        OwnTail(address, topic, ledger, GroupProtocol.CLASSIC, answer_s=answer_s),
+        OwnTail(address, topic, ledger, GroupProtocol.CONSUMER, answer_s=answer_s),
     ]
