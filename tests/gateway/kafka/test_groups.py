@@ -66,6 +66,21 @@ async def test_this_node_coordinates_every_group(version):
         assert where == [(0, 1, "broker.example", 9092)] * (2 if version >= 4 else 1)
 
 
+@pytest.mark.parametrize("version", [1, 6])
+@on_loop
+async def test_who_asked_for_the_coordinator_of_a_group_is_waited_for(version):
+    async with Rig() as rig:
+        first = asyncio.ensure_future(enter(rig.peer(), 2))
+        await settle()
+        peer = rig.peer()
+        await peer.ask(FindCoordinatorRequest(key="g", coordinator_keys=["g"]), version)
+        await asyncio.sleep(0.2)
+
+        second = await enter(peer, 2)
+
+        assert ((await first).generation_id, second.generation_id) == (1, 1)
+
+
 @pytest.mark.parametrize("version", [1, 4, 6])
 @on_loop
 async def test_who_looks_for_the_coordinator_of_a_transaction_finds_this_node(version):
