@@ -13,12 +13,20 @@ from __future__ import annotations
 from contextlib import suppress
 from dataclasses import dataclass, field
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from tests.broker.consumer_room import Room, names, parts_of, slots_of
+from trilogue.broker import (
+    consumer_group_assignors,
+    consumer_group_patterns,
+    consumer_group_steps,
+    consumer_group_topics,
+)
 from trilogue.broker.consumer_group import Beat
+from trilogue.broker.consumer_group_classic import MixedGroup
 from trilogue.broker.consumer_group_members import AWAY, LEAVING
 from trilogue.broker.errors import (
     BrokerError,
@@ -73,6 +81,7 @@ class World(RuleBasedStateMachine):
             Client(f"c{each}", f"i{each}" if each % 2 else None) for each in range(CLIENTS)
         ]
         self.ids = 0
+        self.before: tuple[MixedGroup, int, int] | None = None
 
     @initialize(
         counts=st.tuples(st.integers(1, 5), *[st.integers(0, 5)] * 2),
@@ -287,7 +296,8 @@ class World(RuleBasedStateMachine):
         if syncing.done and syncing.error is None:
             share = read_share(syncing.result().assignment) or {}
             ids = {topic.name: topic.topic_id for topic in self.room.broker.cluster}
-            client.told = {(ids[name], i) for name, found in share.items() for i in found}
+            there = share.keys() & ids.keys()  # a topic may go while a target is being made
+            client.told = {(ids[name], i) for name in there for i in share[name]}
             if not client.reads <= client.told:
                 client.says_all = True  # it gives up, and joins again to say so
             client.reads = set(client.told)
@@ -303,6 +313,19 @@ class World(RuleBasedStateMachine):
         alive = [each for each in counted if each.joined]
         slots = [slot for each in alive for slot in each.reads]
         assert len(slots) == len(set(slots)), self.describe()
+
+    @invariant()
+    def epochs_do_not_go_back(self) -> None:
+        group = self.room.broker.groups.find("g")
+        if not isinstance(group, MixedGroup):
+            self.before = None
+            return
+        before, now = self.before, (group, group.epoch, group.target_epoch)
+        if before is not None and before[0] is group:
+            assert before[1] <= group.epoch
+            assert before[2] <= group.target_epoch <= group.epoch
+        self.before = now
+        assert group.commons.load.members == len(group.members)
 
     def check_shares(self) -> None:
         group = self.room.broker.groups.find("g")
@@ -335,5 +358,26 @@ class World(RuleBasedStateMachine):
         return f"{group and (group.type, group.state_name)} {self.clients}"
 
 
+class SlowWorld(World):
+    """Topics are looked at and targets made one name, member and partition at a time."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.patch = pytest.MonkeyPatch()
+        for module in (consumer_group_topics, consumer_group_assignors):
+            self.patch.setattr(module, "STEP", 1)
+        self.patch.setattr(consumer_group_patterns, "MATCHES_A_STEP", 1)
+        self.patch.setattr(consumer_group_steps, "STEPS_A_TURN", 1)
+
+    def teardown(self) -> None:
+        self.patch.undo()
+
+    @rule(turns=st.integers(1, 4))
+    def some_turns_go_by(self, turns: int) -> None:
+        self.room.timers.advance(turns * consumer_group_steps.PAUSE_S * 1.01)
+
+
 TestConsumerGroups = World.TestCase
 TestConsumerGroups.settings = RUN
+TestSlowConsumerGroups = SlowWorld.TestCase
+TestSlowConsumerGroups.settings = settings(RUN, max_examples=40)

@@ -31,6 +31,7 @@ class CompactingMachine(WorkingMachine):
         batches = [Batch(at, 600, 3, 2, 0) for at in range(len(self.model.parts))]
         if self.attempt(lambda: self.append_all(batches)):
             self.flush(Trouble(), 0)
+            self.notice()  # or a power cut would find compacted what the model only hopes for
         self.work_on(None, hold, trouble, seed, compact=True)
         assert not self.node.compacting.damaged
 
