@@ -7,7 +7,10 @@
 
 Suites: `aiokafka` (aio-libs), `kafka-python` (dpkp), `confluent` (confluent-kafka-python of
 confluentinc), `franz-go` (twmb, needs Go), `kafkajs` (tulios, after `npm install`), `librdkafka`
-(confluentinc; first `./configure && make libs && make -C tests test-runner`). `--python` is an
+(confluentinc; first `./configure && make libs && make -C tests test-runner`), `sarama` (IBM, Go;
+beside it `toxiproxy-server`, which is github.com/Shopify/toxiproxy/v2/cmd/server), `kafka-go`
+(segmentio, Go), `rskafka` (influxdata, after `cargo fetch`), `platformatic` (`npm install`). What
+Go and Rust want is a copy of the module or the crate, which has its tests. `--python` is an
 interpreter with what a suite in Python wants: pytest, pytest-timeout, pytest-asyncio, pytest-mock,
 docker, the client itself. They want their server on port 9092: the run makes itself a network of
 its own (`unshare --net`, as root). What needs security, transactions or share groups is left out;
@@ -19,21 +22,44 @@ from __future__ import annotations
 import argparse
 import json
 import shutil
+import signal
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from tests.server import start_server
 
-from tools.kafka_suites.programs import ADDRESS, SUITES, Run, left_out
+from tools.kafka_suites.clusters import cluster_of
+from tools.kafka_suites.golang import franz_go, kafka_go, sarama
+from tools.kafka_suites.others import platformatic, rskafka
+from tools.kafka_suites.programs import (
+    ADDRESS,
+    Run,
+    aiokafka,
+    confluent,
+    kafka_python,
+    kafkajs,
+    left_out,
+    librdkafka,
+)
 from tools.servers.java import jars
 from tools.servers.kafka import RealKafka
 from tools.suites import enter_own_network, report
 
-PARTITIONS = {"aiokafka": 2, "kafka-python": 4, "librdkafka": 4}
-"""Of a topic that makes itself, in the clusters that the suites start."""
+SUITES: dict[str, Callable[[Run], None]] = {
+    "aiokafka": aiokafka,
+    "kafka-python": kafka_python,
+    "confluent": confluent,
+    "franz-go": franz_go,
+    "librdkafka": librdkafka,
+    "kafkajs": kafkajs,
+    "sarama": sarama,
+    "kafka-go": kafka_go,
+    "rskafka": rskafka,
+    "platformatic": platformatic,
+}
 SCRIPTS = {
     "kafka-run-class.sh": "",
     "kafka-topics.sh": "org.apache.kafka.tools.TopicCommand",
@@ -44,28 +70,30 @@ SCRIPTS = {
 @contextmanager
 def server(name: str, suite: str, log: Path, job: Run) -> Iterator[None]:
     """One on the port that the suites want."""
-    auto_create = job.auto_create
     delay_ms = 0 if job.quick else 3_000  # Kafka's default: some full tests count on it
-    partitions = PARTITIONS.get(suite, 1)
+    cluster = cluster_of(suite)
+    auto_create = job.auto_create and cluster.auto_create
     with tempfile.TemporaryDirectory() as folder:
         if name == "trilogue":
             ours = start_server(
                 Path(folder) / "data",
                 listen={"kafka": ADDRESS},
                 settings={
-                    "topics.default-partitions": partitions,
+                    "topics.default-partitions": cluster.partitions,
                     "groups.initial-delay": f"{delay_ms}ms",
                     "groups.session-timeout-min": "1s",
                     "topics.auto-create": auto_create,
+                    **cluster.ours,
                 },
             )
             stop, output = ours.kill9, ours.log_file
         else:
             settings: dict[str, object] = {
-                "num.partitions": partitions,
+                "num.partitions": cluster.partitions,
                 "group.min.session.timeout.ms": 1000,
                 "group.initial.rebalance.delay.ms": delay_ms,
                 "auto.create.topics.enable": str(auto_create).lower(),
+                **cluster.real,
             }
             if name.startswith("3."):
                 settings["group.coordinator.rebalance.protocols"] = "classic,consumer"
@@ -103,7 +131,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=120.0, help="of each test at most")
     parser.add_argument("--python", default=sys.executable)
     parser.add_argument("--log", type=Path, default=Path("/tmp/kafka-suites-server.log"))
-    parser.add_argument("--out", type=Path)
+    parser.add_argument("--out", type=Path, help="of a run that was ended: it goes on")
     parser.add_argument("--ours", type=Path)
     parser.add_argument("--real", type=Path)
     chosen = parser.parse_args()
@@ -126,6 +154,9 @@ def main() -> None:
         auto_create=not chosen.no_auto_create,
         quick=not chosen.full,
     )
+    if chosen.out and chosen.out.exists():
+        job.results.update(json.loads(chosen.out.read_text()))
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended from outside"))
     try:
         with scratch, server(chosen.server, chosen.suite, chosen.log, job):
             SUITES[chosen.suite](job)

@@ -5,11 +5,8 @@ from __future__ import annotations
 import json
 import os
 import re
-import shutil
-import subprocess
 import tempfile
 import time
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -50,8 +47,8 @@ class Run:
     results: Results = field(default_factory=dict)
 
     def takes(self, test: str) -> bool:
-        """Whether it is to be run; a reason to leave it out is noted."""
-        if not re.search(self.wanted, test):
+        """Whether it is to be run, and was not yet; a reason to leave it out is noted."""
+        if not re.search(self.wanted, test) or test in self.results:
             return False
         if why := left_out(test):
             self.results[test] = {"result": SKIPPED, "why": why}
@@ -134,33 +131,6 @@ def gather(job: Run, outcomes: Path, output: str) -> set[str]:
     return set(last)
 
 
-def franz_go(job: Run) -> None:
-    tool = shutil.which("go") or "/usr/local/go/bin/go"
-    more = {"KGO_SEEDS": ADDRESS, "KGO_TEST_RF": "1", "KGO_LOG_LEVEL": "none"}
-    more["KGO_TEST_RECORDS"] = os.environ.get("KGO_TEST_RECORDS", "50000")
-    for package, module in (("kgo", job.folder), ("kadm", job.folder / "pkg" / "kadm")):
-        program = job.folder.absolute() / f"{package}.test"
-        where = job.folder / "pkg" / package
-        if not program.exists():
-            build = [tool, "test", "-c", "-o", str(program)]
-            build.append("." if module == where else f"./pkg/{package}")
-            subprocess.run(build, cwd=module, check=True)
-        _, listed = run([str(program), "-test.list", "^Test"], where, 60)
-        for test in re.findall(r"^Test\w+", listed, re.MULTILINE):
-            if job.takes(test):
-                one_of_go(job, program, where, test, more)
-
-
-def one_of_go(job: Run, program: Path, where: Path, test: str, more: dict[str, str]) -> None:
-    began = time.monotonic()
-    limit = f"-test.timeout={job.seconds:.0f}s"
-    command = [str(program), f"-test.run=^{test}$", "-test.v", limit]
-    code, output = run(command, where, job.seconds + 10, more)
-    skipped = f"--- SKIP: {test} " in output
-    took = time.monotonic() - began
-    job.note(test, SKIPPED if skipped else PASSED if code == 0 else FAILED, took, output)
-
-
 def kafkajs(job: Run) -> None:
     """A process for each of its files."""
     places = ("admin", "broker", "consumer", "producer")
@@ -237,13 +207,3 @@ def librdkafka(job: Run) -> None:
 def chosen_by(number: str) -> dict[str, str]:
     test, _, part = number.partition("/")
     return {"TESTS": test[:4], **({"SUBTESTS": f"do_test_{part}:"} if part else {})}
-
-
-SUITES: dict[str, Callable[[Run], None]] = {
-    "aiokafka": aiokafka,
-    "kafka-python": kafka_python,
-    "confluent": confluent,
-    "franz-go": franz_go,
-    "librdkafka": librdkafka,
-    "kafkajs": kafkajs,
-}
