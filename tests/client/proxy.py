@@ -17,6 +17,7 @@ class Proxy:
         self._there = int(there)
         self._server: asyncio.Server | None = None
         self._serving: set[asyncio.Task[None]] = set()
+        self._has_ended = False
 
     async def __aenter__(self) -> Self:
         self._server = await asyncio.start_server(self._begin, "127.0.0.1", self.port)
@@ -25,6 +26,7 @@ class Proxy:
     async def __aexit__(self, *_: object) -> None:
         assert self._server is not None
         self._server.close()
+        self._has_ended = True
         for task in self._serving:
             task.cancel()
         await asyncio.gather(*self._serving, return_exceptions=True)
@@ -35,6 +37,9 @@ class Proxy:
         raise NotImplementedError
 
     def _begin(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if self._has_ended:  # it was let in before we closed
+            writer.transport.abort()
+            return
         task = asyncio.ensure_future(self._serve((reader, writer)))
         self._serving.add(task)
         task.add_done_callback(self._serving.discard)

@@ -160,7 +160,7 @@ def test_fencing_takes_the_topic_from_its_holder(client, topic):
 
 
 def test_a_terminated_topic_takes_no_more(client, admin: Admin, topic):
-    producer = client.create_producer(topic, send_timeout_millis=5_000)
+    producer = client.create_producer(topic, send_timeout_millis=PATIENCE_S * 1_000)
     producer.send(b"last")
     admin.terminate(topic)
 
