@@ -10,6 +10,7 @@ from threading import Thread, current_thread, main_thread
 import pytest
 
 from tests.log.rig import SMALL, Rig, make_entry
+from trilogue.log import log as log_module
 from trilogue.log.errors import DiskFull
 from trilogue.log.partition_log import Hot
 from trilogue.log.segment_info import FlushResult
@@ -17,9 +18,9 @@ from trilogue.log.segment_info import FlushResult
 TAIL = replace(SMALL, tail_bytes=256 << 10)
 
 
-def fill(rig: Rig, share: float) -> None:
+def fill(rig: Rig, share: float, partition_id: int = 1) -> None:
     while rig.log.tail_bytes < share * TAIL.tail_bytes:
-        rig.commit(1, make_entry(10_000))
+        rig.commit(partition_id, make_entry(10_000))
 
 
 def test_readers_that_never_take_what_they_were_sent_do_not_stop_producers():
@@ -62,6 +63,38 @@ def test_producers_are_refused_when_the_flush_they_wait_for_is_stuck():
         fill(rig, 2)
     log.apply_flush(FlushResult(None, {}, 0, 0, 0, 0))
     assert log.under_pressure
+
+
+def test_what_a_flush_lets_go_of_in_turns_does_not_end_the_next_file(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A file ends early only where nothing else makes room: here the room comes by itself."""
+    monkeypatch.setattr(log_module, "LET_GO_IN_A_TURN", 1)
+    rig = Rig(limits=TAIL, partitions=5)
+    log = rig.open()
+    for each, share in enumerate((0.02, 0.06, 0.1, 0.14, 0.95), 1):
+        fill(rig, share, each)
+    log.seal()
+    rig.commit(1, make_entry(100))
+    relieved: list[bool] = []
+    log.on_relief(lambda: relieved.append(True))
+    rig.loop.run()
+    sealed = list(rig.sealed)
+    assert relieved == []
+
+    flush_sealed(rig)
+    rig.loop.run()
+
+    assert relieved == [True]
+    assert rig.sealed == sealed, "the file that has just begun goes on"
+
+
+def flush_sealed(rig: Rig) -> None:
+    """As after a flush of all that is sealed: the rest of the tail stays."""
+    log, sealed = rig.log, rig.sealed[-1]
+    ends = {each: log.partition(each).high_watermark for each in range(1, 6)}
+    ends[1] -= 1  # what came later
+    log.apply_flush(FlushResult(None, ends, sealed.last_sequence, 0, 0, 0))
 
 
 def test_a_journal_file_does_not_end_where_there_is_no_room_for_the_next():

@@ -99,6 +99,7 @@ class Log:
         self._partitions: dict[int, PartitionLog] = {}
         self._catalog = Catalog()
         self._sealed_entries = 0
+        self._letting_go = 0  # flushes whose tail parts are not all gone yet
         self._relief: list[Callable[[], None]] = []
         self._relief_due = False
         self._is_stuck = False
@@ -270,6 +271,7 @@ class Log:
         """
         if result.segment is not None:
             self._catalog.add(result.segment)
+        self._letting_go += 1
         self._let_go(iter(result.ends.items()))
         self.flushed_through = max(self.flushed_through, result.last_sequence)
         self._is_stuck = False
@@ -296,6 +298,8 @@ class Log:
             if left <= 0:
                 self._scheduler.call_soon(lambda: self._let_go(ends))
                 break
+        else:
+            self._letting_go -= 1
         self._released()
 
     def flush_stuck(self) -> None:
@@ -385,7 +389,9 @@ class Log:
     @property
     def _must_seal(self) -> bool:
         """Whether only the end of the current file, so that it is flushed, can make room."""
-        return self._is_tail_full and not self.sealed and self.journal.unsealed_since_ms is not None
+        if self.sealed or self._letting_go:
+            return False
+        return self._is_tail_full and self.journal.unsealed_since_ms is not None
 
     def on_relief(self, callback: Callable[[], None]) -> None:
         """Call once, on the loop, when there is no pressure (any more)."""
