@@ -8,6 +8,7 @@ from pathlib import Path
 from setuptools import setup
 
 COMPILED = [
+    "src/trilogue/broker/hot.py",
     "src/trilogue/entry/columns.py",
     "src/trilogue/entry/message_set.py",
     "src/trilogue/entry/pack.py",

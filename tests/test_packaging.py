@@ -19,7 +19,7 @@ ROOT = Path(__file__).resolve().parent.parent
 SHIPPED = ("src", "pyproject.toml", "setup.py", "README.md", "MANIFEST.in", "LICENSE")
 HOT = (
     "entry/columns", "entry/pack", "entry/pulsar_entry", "entry/tubemq_entry", "entry/walk",
-    "entry/message_set", "gateway/hot", "gateway/kafka/hot", "log/commit", "log/hot",
+    "broker/hot", "entry/message_set", "gateway/hot", "gateway/kafka/hot", "log/commit", "log/hot",
     "wire/fields", "wire/frames", "wire/pulsar/hot", "wire/pulsar/singles", "wire/tubemq/hot",
 )  # fmt: skip
 PROBE = """

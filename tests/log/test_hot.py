@@ -21,7 +21,7 @@ def entry(size: int) -> memoryview:
     return memoryview(build_batch([Record(0, 1_000 + size, None, b"x" * size)]))
 
 
-def world(room) -> SimpleNamespace:
+def world(room) -> SimpleNamespace:  # noqa: C901 -- the other halves
     """A journal, a tail and two partitions, of the smallest kind; `told` is what they were told."""
     told: list[object] = []
 
@@ -64,6 +64,14 @@ def world(room) -> SimpleNamespace:
             chunks.append(self._chunk)
             self._fill, self._room = 0, len(self._chunk)
 
+    class Times(room.HotAppendTimes):
+        def __init__(self) -> None:
+            self.newest, self._next = -1, 300
+
+        def _step(self, end):
+            told.append(("step", end, self.newest))
+            self._next = end + 300
+
     class Partition(room.HotPartition):
         def __init__(self, number) -> None:
             self.partition_id, self.owner_epoch, self.patient = number, 3, False
@@ -71,7 +79,7 @@ def world(room) -> SimpleNamespace:
             self.tail_formats = self._end_position = self._visible = 0
             self._previous, self._window, self._transactions = (0, 0), None, None
             self._journal, self._tail, self._waiting = journal, Tail(), {}
-            self._append_times = SimpleNamespace(note=lambda *what: told.append(what))
+            self._append_times = Times()
 
     windows, chunks = [Window()], []
     journal = Journal()
@@ -140,3 +148,15 @@ def test_one_reader_s_mistake_keeps_no_other_waiting():
 
         assert heard == [1]
         assert not partition._waiting
+
+
+def test_an_entry_longer_than_was_said_is_written_nowhere():
+    for room in (hot, PURE):
+        (tail,) = {world(room).partitions[0]._tail}
+        batch = entry(9)
+        try:
+            tail.append(batch, len(batch) - 1, 0, 3, 5)
+        except ValueError:
+            assert not any(tail._chunk)
+        else:
+            raise AssertionError("not refused")

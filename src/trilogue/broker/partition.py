@@ -25,6 +25,7 @@ from trilogue.broker.errors import (
     UnknownTopic,
     failure,
 )
+from trilogue.broker.hot import HotPartition
 from trilogue.broker.intake import Prepared, check_time, prepare, refusal, wants
 from trilogue.broker.policies import BROKER_POLICIES, Policies
 from trilogue.broker.producers import PartitionProducers
@@ -52,18 +53,15 @@ class Appended(NamedTuple):
     patient: bool = False
 
 
-class Partition:
+class Partition(HotPartition):
     """A partition that this node owns."""
 
     __slots__ = (
         "_deleted",
         "_policies",
-        "_simple_size_max",
         "_terminated",
-        "log",
         "message_size_max",
         "patient",
-        "prepares",
         "producers",
         "settings",
         "stamps",

@@ -14,8 +14,10 @@ cpdef object read_header(object buffer, Py_ssize_t pos=*)
 @cython.locals(size=Py_ssize_t, length=int64_t, fields=tuple)
 cdef tuple _header_at(object view, Py_ssize_t pos)
 
-@cython.locals(fields=tuple, length=int64_t, crc=int64_t, computed=int64_t)
 cpdef object check_produced(object records)
+
+@cython.locals(fields=tuple, length=int64_t, crc=int64_t, computed=int64_t)
+cpdef tuple checked_fields(object records)
 
 @cython.locals(length=int64_t, attributes=int, last_offset_delta=int64_t, record_count=int64_t,
                base_timestamp=int64_t, max_timestamp=int64_t)

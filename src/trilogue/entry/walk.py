@@ -76,6 +76,12 @@ def check_produced(records: Buffer) -> EntryHeader:
 
     Looks at the header and the checksum only: the price does not grow with the number of records.
     """
+    header: EntryHeader = _tuple_new(EntryHeader, checked_fields(records))
+    return header
+
+
+def checked_fields(records: Buffer) -> Fields:
+    """Do the same and return the header's fields as a plain tuple, which costs less."""
     view = records if type(records) is memoryview else memoryview(records)
     fields = _header_at(view, 0)
     length = fields[1]
@@ -89,8 +95,7 @@ def check_produced(records: Buffer) -> EntryHeader:
         raise CorruptEntry(f"checksum {computed:08x}, the batch says {crc:08x}")
     _check_contents(fields)
     _check_producer(fields)
-    header: EntryHeader = _tuple_new(EntryHeader, fields)
-    return header
+    return fields
 
 
 def _check_contents(fields: Fields) -> Int:

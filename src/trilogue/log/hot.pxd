@@ -12,19 +12,28 @@ cdef Py_ssize_t _MAX_ENTRY
 cdef Py_ssize_t _WORTH_COMBINING
 cdef int _FORMAT_SHIFT
 cdef int _TRANSACTIONAL
+cdef Py_ssize_t _ATTRIBUTES
+cdef Py_ssize_t _LAST_OFFSET_DELTA
+cdef Py_ssize_t _MAX_TIMESTAMP
 
 
 # The compiled twins of hot_memory.py.
 
 cdef inline int put(object target, Py_ssize_t at, object data) except -1:
     cdef const unsigned char *source = bytes_of(data)
-    memcpy(writable_bytes_of(target) + at, source, <size_t>PyMemoryView_GET_BUFFER(data).len)
+    cdef unsigned char *room = writable_bytes_of(target)
+    cdef Py_ssize_t size = PyMemoryView_GET_BUFFER(data).len
+    if at < 0 or size > PyMemoryView_GET_BUFFER(target).len - at:
+        raise ValueError("no room for what is to be put there")
+    memcpy(room + at, source, <size_t>size)
     return 0
 
 
 cdef inline int put_prefix(object target, Py_ssize_t at, int64_t partition_id,
                            int64_t owner_epoch) except -1:
     cdef unsigned char *data = writable_bytes_of(target)
+    if at < 0 or PyMemoryView_GET_BUFFER(target).len - at < 16:
+        raise ValueError("no room for a prefix")
     store64(data, at, partition_id)
     store32(data, at + 8, <int32_t>owner_epoch)
     store32(data, at + 12, 0)
@@ -34,6 +43,8 @@ cdef inline int put_prefix(object target, Py_ssize_t at, int64_t partition_id,
 cdef inline int put_stamp(object target, int64_t base_offset, Py_ssize_t size,
                           int64_t owner_epoch) except -1:
     cdef unsigned char *data = writable_bytes_of(target)
+    if PyMemoryView_GET_BUFFER(target).len < 16:
+        raise ValueError("this is no entry")
     store64(data, 0, base_offset)
     store32(data, 8, <int32_t>(size - 12))
     store32(data, 12, <int32_t>owner_epoch)
@@ -87,6 +98,13 @@ cdef class HotTail:
                  int64_t max_timestamp)
 
 
+cdef class HotAppendTimes:
+    cdef public int64_t newest
+    cdef public int64_t _next
+
+    cpdef note(self, int64_t end, int64_t append_ms)
+
+
 cdef class HotPartition:
     cdef public int64_t partition_id
     cdef public int64_t owner_epoch
@@ -94,7 +112,7 @@ cdef class HotPartition:
     cdef public int64_t high_watermark
     cdef public int64_t end_offset
     cdef public int tail_formats
-    cdef public object _append_times
+    cdef public HotAppendTimes _append_times
     cdef public int64_t _end_position
     cdef public HotJournal _journal
     cdef public tuple _previous
@@ -106,7 +124,7 @@ cdef class HotPartition:
 
     @cython.locals(journal=HotJournal, tail=HotTail, window=HotWindow, size=Py_ssize_t,
                    base_offset=int64_t, owner_epoch=int64_t, attributes=int,
-                   last_offset_delta=int64_t)
+                   fields=tuple)
     cpdef append(self, object entry, object header)
 
     cpdef mark(self)

@@ -29,7 +29,6 @@ if not cython.compiled:  # hot.pxd takes the compiled twins
     from trilogue.log.hot_memory import put, put_prefix, put_stamp
 
 if TYPE_CHECKING:
-    from trilogue.log.lookups import AppendTimes
     from trilogue.log.transactions import Transactions
 
 log = logging.getLogger(__name__)
@@ -45,6 +44,10 @@ _MAX_ENTRY = MAX_ENTRY
 _WORTH_COMBINING = WORTH_COMBINING
 _FORMAT_SHIFT = FORMAT_SHIFT
 _TRANSACTIONAL = TRANSACTIONAL
+# A header's fields by their place: it is a tuple, and their names are looked up anew each time.
+_ATTRIBUTES = EntryHeader._fields.index("attributes")
+_LAST_OFFSET_DELTA = EntryHeader._fields.index("last_offset_delta")
+_MAX_TIMESTAMP = EntryHeader._fields.index("max_timestamp")
 
 
 class Follower(Protocol):
@@ -214,6 +217,25 @@ class HotTail:
         raise NotImplementedError
 
 
+class HotAppendTimes:
+    """When the entries of a tail became durable."""
+
+    __slots__ = ("_next", "newest")
+
+    newest: int  # since the last step
+    _next: int  # position where the step ends
+
+    def note(self, end: int, append_ms: int) -> None:
+        """Entries up to a position in the tail came in a frame of this time."""
+        if append_ms > self.newest:  # noqa: PLR1730 -- with each commit; max() is a call
+            self.newest = append_ms
+        if end >= self._next:
+            self._step(end)
+
+    def _step(self, end: int) -> None:
+        raise NotImplementedError
+
+
 class HotPartition:
     """What appends, and what moves when it is durable."""
 
@@ -241,7 +263,7 @@ class HotPartition:
     high_watermark: int  # the durable end: below it entries may be read
     end_offset: int  # the next offset to be given
     tail_formats: int  # a bit for each format of which entries may be in the tail
-    _append_times: AppendTimes  # of the tail
+    _append_times: HotAppendTimes  # of the tail
     _end_position: int  # in the tail, of end_offset
     _journal: HotJournal
     _previous: tuple[int, int]  # the high watermark before this one, and its position
@@ -261,20 +283,23 @@ class HotPartition:
         journal = self._journal
         if journal.refusal is not None:
             journal.refuse()
+        if not isinstance(header, tuple):
+            raise TypeError("a header is a tuple")
+        fields = cython.cast(tuple, header)  # of a kind that the compiler would not take for one
+        attributes = fields[_ATTRIBUTES]
         size = len(entry)
         if size > _MAX_ENTRY:
             raise FrameTooLarge(f"an entry of {size} bytes exceeds {MAX_ENTRY}")
         base_offset = self.end_offset
         owner_epoch = self.owner_epoch
         tail = self._tail
-        stored = tail.append(entry, size, base_offset, owner_epoch, header.max_timestamp)
+        stored = tail.append(entry, size, base_offset, owner_epoch, fields[_MAX_TIMESTAMP])
         window = journal.add_entry(self.partition_id, owner_epoch, stored, self.patient)
-        self.end_offset = base_offset + header.last_offset_delta + 1
+        self.end_offset = base_offset + fields[_LAST_OFFSET_DELTA] + 1
         self._end_position = tail.end
         if window is not self._window:
             self._window = window
             window.followers.append(self)
-        attributes = header.attributes
         self.tail_formats |= 1 << (attributes >> _FORMAT_SHIFT & 3)
         if attributes & _TRANSACTIONAL:
             self._appended(entry, header, base_offset)

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final, Generic, NamedTuple, TypeVar
 
+from trilogue.log.hot import HotAppendTimes
 from trilogue.log.segment import EpochStart
 
 T = TypeVar("T")
@@ -88,27 +89,20 @@ def epochs_within(
 # -- append times ------------------------------------------------------------------------------
 
 
-class AppendTimes:
+class AppendTimes(HotAppendTimes):
     """When the entries of a tail became durable, in steps of some kilobytes.
 
     Frames have the broker's time; it may jump back. For each step the latest time of a frame with
     entries in it is kept, so that a search never passes over what it looks for.
     """
 
-    __slots__ = ("_ends", "_next", "_times", "newest")
+    __slots__ = ("_ends", "_times")
 
     def __init__(self) -> None:
-        self.newest = NO_TIME  # since the last step
+        self.newest = NO_TIME
         self._next = STEP
         self._ends: array[int] | None = None  # position where each step ends
         self._times: array[int] | None = None
-
-    def note(self, end: int, append_ms: int) -> None:
-        """Entries up to a position in the tail came in a frame of this time."""
-        if append_ms > self.newest:  # noqa: PLR1730 -- with each commit; max() is a call
-            self.newest = append_ms
-        if end >= self._next:
-            self._step(end)
 
     def _step(self, end: int) -> None:
         if self._ends is None or self._times is None:

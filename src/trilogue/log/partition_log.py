@@ -101,6 +101,7 @@ class PartitionLog(HotPartition):
         "start_offset",
     )
 
+    _append_times: AppendTimes
     _journal: Journal
     _tail: Tail
 

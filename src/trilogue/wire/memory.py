@@ -6,6 +6,10 @@ checked that what is read or written is there.
 
 from __future__ import annotations
 
+from struct import Struct
+
+_UINT32 = Struct(">I").unpack_from
+
 
 def bytes_of(view: memoryview) -> memoryview:
     """Make bytes addressable by index."""
@@ -21,7 +25,8 @@ def bytes_at(data: memoryview | bytearray, pos: int, size: int) -> bytes:
 
 def uint32_at(data: memoryview, pos: int) -> int:
     """Read a big-endian number."""
-    return int.from_bytes(data[pos : pos + 4], "big")
+    value: int = _UINT32(data, pos)[0]
+    return value
 
 
 def new_bytes(size: int) -> bytearray:

@@ -4,6 +4,7 @@ from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_FromStringAndS
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
 
+from trilogue.broker.hot cimport HotPartition
 from trilogue.entry.memory cimport store32, store64
 from trilogue.gateway.hot cimport Flow, HotSession, Place
 from trilogue.log.hot cimport HotJournal
@@ -43,7 +44,8 @@ cdef class HotShape:
     cdef public bint _starts_told
     cdef public object _topic
 
-    @cython.locals(found=tuple, index=Py_ssize_t, partitions=tuple)
+    @cython.locals(found=tuple, index=Py_ssize_t, partitions=tuple, base_offset=int64_t,
+                   append_time_ms=int64_t, start_offset=int64_t, patient=bint, partition=HotPartition)
     cpdef take(self, object door, object api, object frame, int64_t correlation_id,
                object principal)
 

@@ -100,14 +100,17 @@ class HotShape:
         if index >= len(partitions) or partitions[index].prepares:
             return None
         partition = partitions[index]
+        append_time_ms, patient = -1, False
         try:
-            appended = partition.append_sent(records, door.now_ms)
+            base_offset = partition.append_plain(records)
+            if base_offset < 0:
+                appended = partition.append_sent(records, door.now_ms)
+                base_offset, append_time_ms, _, patient = appended
         except BrokerError:
             return None  # it will be refused once more in the ordinary way, which says why
-        answer = self.answer(
-            correlation_id, index, appended[0], appended[1], partition.log.start_offset
-        )
-        if appended[3]:
+        start_offset = partition.log.start_offset
+        answer = self.answer(correlation_id, index, base_offset, append_time_ms, start_offset)
+        if patient:
             return answer
         return answer, self.refuse, correlation_id, index
 
