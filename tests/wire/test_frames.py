@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.pure import load_pure
 from trilogue.wire.errors import WireError
 from trilogue.wire.frames import (
     BUSY_CAPACITY,
@@ -127,10 +128,85 @@ def test_an_empty_buffer_gives_back_what_a_big_frame_took_when_nothing_comes_any
     assert frames.capacity > RETAINED_CAPACITY
 
     frames.get_buffer()
+    frames.rest()
     assert frames.capacity > RETAINED_CAPACITY, "the next one may come at once"
     frames.rest()
 
     assert frames.capacity == INITIAL_CAPACITY
+
+
+@pytest.fixture(params=["compiled", "uncompiled"])
+def int32_frames(request: pytest.FixtureRequest) -> type[Int32Frames]:
+    if request.param == "compiled":
+        return Int32Frames
+    return load_pure("trilogue.wire.frames").Int32Frames
+
+
+@pytest.mark.parametrize("cut", [0, 1, 30_000])
+def test_who_sent_much_once_and_little_ever_since_holds_little(int32_frames, cut: int):
+    """Ten thousand such peers held 40 GB: something came between any two rests."""
+    frames = int32_frames(BUSY_CAPACITY)
+    feed(frames, framed(bytes(BUSY_CAPACITY - 4)))
+    assert frames.capacity == BUSY_CAPACITY
+    small = framed(bytes(40_000))
+    stream = small * 4
+    feed(frames, stream[:cut])
+
+    for _ in range(2):
+        frames.rest()
+        taken = feed(frames, stream[cut : cut + len(small)])
+        assert taken == [bytes(40_000)]
+
+    assert frames.capacity == INITIAL_CAPACITY
+
+
+def test_who_sends_much_all_the_time_keeps_the_memory_for_it(int32_frames):
+    frames = int32_frames(BUSY_CAPACITY)
+    large = framed(bytes(1_000_000))
+    feed(frames, large)
+    held = frames.capacity
+
+    memory = frames._buffer.obj
+    for _ in range(5):
+        frames.rest()
+        assert frames._buffer.obj is not memory
+        assert feed(frames, large) == [bytes(1_000_000)]
+        assert frames.capacity == held
+        assert frames._buffer.obj is memory, "nothing was grown anew"
+
+
+def test_who_needs_a_part_of_what_was_needed_once_keeps_twice_that(int32_frames):
+    frames = int32_frames(BUSY_CAPACITY)
+    feed(frames, framed(bytes(BUSY_CAPACITY - 4)))
+
+    for _ in range(2):
+        frames.rest()
+        assert len(feed(frames, framed(bytes(300_000)))[0]) == 300_000
+
+    frames.rest()
+    assert frames.capacity <= 2 * RETAINED_CAPACITY + INITIAL_CAPACITY
+
+
+@given(
+    st.lists(sizes, max_size=8),
+    st.lists(st.integers(0, 70_000), min_size=1, max_size=12),
+)
+def test_rests_in_between_lose_nothing(wanted: list[int], cuts: list[int]):
+    """Zero is a rest."""
+    sent = [bytes([index]) * size for index, size in enumerate(wanted)]
+    stream = b"".join(map(framed, sent))
+    for frames in Int32Frames(LIMIT), load_pure("trilogue.wire.frames").Int32Frames(LIMIT):
+        taken, left = [], stream
+        for size in itertools.cycle([*cuts, 0, 50_000]):
+            if size == 0:
+                frames.rest()
+            taken += feed(frames, left[:size])
+            left = left[size:]
+            if not left:
+                break
+
+        assert taken == sent
+        assert frames.pending == 0
 
 
 def test_a_very_large_buffer_is_given_back_as_soon_as_it_is_empty():

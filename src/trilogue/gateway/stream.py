@@ -274,8 +274,7 @@ class Stream(Flow, asyncio.BufferedProtocol):
         if self._transport is None:
             return
         marks, limits = self._marks, self.limits
-        if self.receives == marks.receives:
-            self._frames.rest()
+        self._frames.rest()
         incomplete = self._frames.pending
         if incomplete == 0 or self._frames_taken != marks.frames or self.stops:
             marks.frames, marks.frame_since_s = self._frames_taken, now_s

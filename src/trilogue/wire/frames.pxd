@@ -9,6 +9,7 @@ cdef Py_ssize_t _PREFIX
 
 
 cdef class ReceiveBuffer:
+    cdef public object _aside
     cdef public object _buffer
     cdef public Py_ssize_t _capacity
     cdef public Py_ssize_t _end

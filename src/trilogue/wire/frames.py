@@ -20,10 +20,11 @@ views of it:
 Goals: a frame that lies in the buffer is handed out as a view of it; a frame is moved at most
 once before it is complete (to the front, when the room behind it runs out), beyond that only
 when the buffer grows; the buffer doubles when it is *full of received bytes*, so a peer that
-declares 100 MiB and sends ten bytes costs ten bytes; a buffer that grew is given back when it is
-empty, at once if it is very large, else when nothing comes any more: who sends a mebibyte at a
-time would have it grow anew for each.  A new, larger buffer is a new object: views of the old one
-stay what they were.
+declares 100 MiB and sends ten bytes costs ten bytes; a buffer that grew is given back, at once if
+it is very large and empty, else as far as it was not needed for a while: who sends a mebibyte at a
+time would have it grow anew for each.  So at a rest a grown buffer is laid aside, and a small one
+receives; when that is full the same memory is taken up again, a doubling at a time; what of it was
+not by the next rest is given back.  Nothing is counted for that while bytes come.
 
 Compiled (frames.pxd), since it runs for every request; uncompiled it says the same.
 """
@@ -45,9 +46,9 @@ _PREFIX = PREFIX
 _LENGTH = Struct(">i").unpack_from
 INITIAL_CAPACITY = 64 * 1024
 RETAINED_CAPACITY = 256 * 1024
-"""An empty buffer larger than this is replaced by a small one: idle connections stay cheap."""
+"""A buffer larger than this is given back when it is not needed: most connections stay cheap."""
 BUSY_CAPACITY = 4 * 1024 * 1024
-"""The same for one that bytes come into."""
+"""An empty one larger than this is given back at once."""
 ROOM = 4 * 1024
 """The least free room worth a receive call."""
 
@@ -73,7 +74,7 @@ class Frames(Protocol):
         """Tell that the first `count` bytes of the room given last are filled."""
 
     def rest(self) -> None:
-        """Tell that nothing came for a while: memory that is not needed now may go."""
+        """Tell that a while went by: memory that was not needed since the last time may go."""
 
     def next(self) -> memoryview | None:
         """The next whole frame, valid until `get_buffer`; None: more is needed."""
@@ -82,17 +83,22 @@ class Frames(Protocol):
 class ReceiveBuffer:
     """The buffer behind a framer, which says what of it is a frame and how much it waits for."""
 
-    __slots__ = ("_buffer", "_capacity", "_end", "_start", "limit")
+    __slots__ = ("_aside", "_buffer", "_capacity", "_end", "_start", "limit")
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
+        self._aside: memoryview | None = None
         self._start = self._end = 0
         self._renew(INITIAL_CAPACITY)
 
     @property
     def capacity(self) -> int:
         """Bytes of memory held now."""
-        return self._capacity
+        aside = self._aside
+        if aside is None:
+            return self._capacity
+        # What grew since the last rest is a part of it.
+        return len(aside) + (self._capacity if self._capacity == INITIAL_CAPACITY else 0)
 
     @property
     def pending(self) -> int:
@@ -117,10 +123,16 @@ class ReceiveBuffer:
         self._end += count
 
     def rest(self) -> None:
-        """Tell that nothing came for a while: memory that is not needed now may go."""
-        if self._start == self._end and self._capacity > RETAINED_CAPACITY:
-            self._move(0)
-            self._renew(INITIAL_CAPACITY)
+        """Tell that a while went by: memory that was not needed since the last time may go."""
+        aside = self._aside
+        if aside is not None:
+            self._aside = None
+            if self._capacity > INITIAL_CAPACITY:
+                self._replace(self._capacity)
+        elif self._capacity > RETAINED_CAPACITY and self.pending <= INITIAL_CAPACITY - ROOM:
+            grown = self._buffer
+            self._replace(INITIAL_CAPACITY)
+            self._aside = grown
 
     def _missing(self) -> int:
         """How many bytes the frame that has begun still needs, as far as that is known."""
@@ -136,13 +148,33 @@ class ReceiveBuffer:
         pending = self.pending
         kept = self._buffer[self._start : self._end]
         if self._capacity - pending < min(ROOM, self._missing()):
-            self._renew(2 * self._capacity)
+            self._grow()
         elif self._start == 0:
             return
         self._buffer[:pending] = kept
         self._move(0)
 
+    def _grow(self) -> None:
+        """Double the room; what is pending is still to be brought."""
+        aside = self._aside
+        if aside is None:
+            self._renew(2 * self._capacity)
+            return
+        self._capacity *= 2
+        self._buffer = aside[: self._capacity]
+        if self._capacity == len(aside):
+            self._aside = None
+
+    def _replace(self, capacity: int) -> None:
+        """Have another buffer with what is pending; views of the old one stay what they were."""
+        pending = self.pending
+        kept = self._buffer[self._start : self._end]
+        self._renew(capacity)
+        self._buffer[:pending] = kept
+        self._move(0)
+
     def _renew(self, capacity: int) -> None:
+        self._aside = None
         self._capacity = capacity
         self._buffer = memoryview(bytearray(capacity))
 
