@@ -13,8 +13,8 @@ Produce is bounded by the connection's limit alone, since most of its bytes are 
 
 `elements_max` bounds how many things (topics, partitions, members) a request may name: most
 handlers go through all of them in one turn of the loop, at 1 to 5 us each, and nobody may hold it
-for longer than 50 ms. `PATIENT` ones go through them in steps. Produce, which is decoded on the
-loop, is not even decoded beyond its bound: its message says it.
+for longer than 50 ms. `PATIENT` ones go through them in steps. What names more is not decoded: the
+codec knows the bound. Bare numbers (of partitions) cost it little, and are counted afterwards.
 
 `aside` says that an answer may be large however small the request is: what a coroutine answers is
 then written in a thread.
@@ -195,7 +195,9 @@ class Api:
         self.key = row.key
         self.name = row.name
         self.version = version
-        self.decode: Callable[..., tuple[Any, int]] = decoder(row.request, version)
+        self.decode: Callable[..., tuple[Any, int]] = decoder(
+            row.request, version, row.elements_max
+        )
         self.encode: Callable[[Any, bytearray], None] = encoder(row.response, version)
         # Whether its answers can say how long the client should wait, in some version.
         self.throttles = any(each.name == "throttle_time_ms" for each in table(row.response).fields)

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Literal, Protocol, TypeAlias, TypeVar, cast
 
 from trilogue.wire.kafka import decode, encode
+from trilogue.wire.kafka.runtime import MAX_ELEMENTS
 from trilogue.wire.kafka.schema import Bytes, table
 from trilogue.wire.kafka.writer import Writer
 
@@ -42,9 +43,12 @@ class Gatherer(Protocol[M_contra]):
         """Give the buffers to write, in order, `head` first."""
 
 
-def decoder(cls: type[M], version: int) -> Decoder[M]:
-    """The function that decodes this message in this version."""
-    return cast("Decoder[M]", _function(cls, version, "decode"))
+def decoder(cls: type[M], version: int, elements_max: int = MAX_ELEMENTS) -> Decoder[M]:
+    """The function that decodes this message in this version.
+
+    One with more structures and strings in its arrays than that is refused before they are made.
+    """
+    return cast("Decoder[M]", _function(cls, version, "decode", elements_max))
 
 
 def encoder(cls: type[M], version: int) -> Encoder[M]:
@@ -62,21 +66,24 @@ def source(cls: type, version: int, way: Way) -> str:
     return _write(cls, version, way).text
 
 
-_compiled: dict[tuple[type, int, Way], Callable[..., object]] = {}
+_compiled: dict[tuple[type, int, Way, int], Callable[..., object]] = {}
 
 
-def _function(cls: type, version: int, way: Way) -> Callable[..., object]:
-    found = _compiled.get((cls, version, way))
+def _function(
+    cls: type, version: int, way: Way, elements_max: int = MAX_ELEMENTS
+) -> Callable[..., object]:
+    key = cls, version, way, elements_max
+    found = _compiled.get(key)
     if found is None:
-        found = _compiled[cls, version, way] = _write(cls, version, way).build(way)
+        found = _compiled[key] = _write(*key).build(way)
     return found
 
 
-def _write(cls: type, version: int, way: Way) -> Writer:
+def _write(cls: type, version: int, way: Way, elements_max: int = MAX_ELEMENTS) -> Writer:
     known = table(cls)
     if version not in known:
         raise ValueError(f"{cls.__name__} has no version {version}")
     title, flexible = f"{cls.__name__} v{version}", version >= known.flexible
     if way == "decode":
-        return decode.write(title, cls, version, flexible=flexible)
+        return decode.write(title, cls, version, flexible=flexible, elements_max=elements_max)
     return encode.write(title, cls, version, flexible=flexible, gather=way == "gather")

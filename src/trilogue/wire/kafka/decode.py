@@ -5,8 +5,8 @@ they are worth: `pos` only grows; a slice past the end is short and harmless, an
 the next read or by the comparison with `end` on the last line; a count is compared with the bytes
 that are left, each element taking at least its smallest size, before anything is made or looped.
 And since two bytes can be an element that takes a hundred in memory, `room` counts down how many
-structures and strings one message may still have in its arrays: a million, unless the message says
-`elements_max`.
+structures and strings one message may still have in its arrays: a million, or as many as who asks
+for the decoder says.
 """
 
 from __future__ import annotations
@@ -34,7 +34,6 @@ SCOPE: dict[str, object] = {
     "SHORT": (IndexError, struct.error),
     "new": object.__new__,
     "unpack_from": struct.unpack_from,
-    "MAX_ELEMENTS": runtime.MAX_ELEMENTS,
     "read_uvarint": runtime.read_uvarint,
     "long_length": runtime.long_length,
     "long_string_length": runtime.long_string_length,
@@ -47,13 +46,13 @@ SCOPE: dict[str, object] = {
 }
 
 
-def write(title: str, cls: type, version: int, *, flexible: bool) -> Writer:
+def write(title: str, cls: type, version: int, *, flexible: bool, elements_max: int) -> Writer:
     """Write the function `decode` of a message."""
     writer = Writer(title, "decode", SCOPE)
-    decoding = _Decoding(writer, version, flexible=flexible)
+    decoding = _Decoding(writer, version, flexible=flexible, elements_max=elements_max)
     with writer.function("def decode(buf, pos=0):"):
         writer.emit("if type(buf) is not memoryview: buf = memoryview(buf)")
-        writer.emit(f"end = len(buf); room = {table(cls).elements_max or 'MAX_ELEMENTS'}")
+        writer.emit(f"end = len(buf); room = {elements_max}")
         with writer.block("try:"):
             decoding.structure(cls, "m")
             writer.emit("if pos > end: cut()")
@@ -68,8 +67,9 @@ def write(title: str, cls: type, version: int, *, flexible: bool) -> Writer:
 class _Decoding:
     """Emits statements that read from `buf` at `pos` and move `pos`."""
 
-    def __init__(self, writer: Writer, version: int, *, flexible: bool) -> None:
+    def __init__(self, writer: Writer, version: int, *, flexible: bool, elements_max: int) -> None:
         self._writer = writer
+        self._elements_max = elements_max
         self._emit = writer.emit
         self._version = version
         self._flexible = flexible
@@ -206,7 +206,7 @@ class _Decoding:
         self._emit("else: pos += 1")
         count, tag, stop = (self._writer.fresh(prefix) for prefix in ("n", "t", "e"))
         with self._writer.function(f"def {name}(m, buf, pos, end):"):
-            self._emit("room = MAX_ELEMENTS")
+            self._emit(f"room = {self._elements_max}")
             self._emit(f"{count}, pos = read_uvarint(buf, pos)")
             self._emit(f"check_count({count}, 2, end - pos)")
             with self._writer.block(f"for _ in range({count}):"):

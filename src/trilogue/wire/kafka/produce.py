@@ -31,7 +31,7 @@ class TopicProduceData:
     partition_data: list[PartitionProduceData] = since(0)
 
 
-@message(key=0, versions=(0, 13), flexible=9, elements_max=25_000)
+@message(key=0, versions=(0, 13), flexible=9)
 class ProduceRequest:
     """Append these batches; acks 0 wants no response at all."""
 

@@ -100,7 +100,6 @@ class Table(NamedTuple):
     flexible: int
     frozen: bool
     fields: tuple[Field, ...]
-    elements_max: int  # structures and strings in its arrays; 0 = as many as in any message
 
     def __contains__(self, version: object) -> bool:
         """Tell whether the message has this version."""
@@ -142,7 +141,6 @@ def message(
     versions: tuple[int, int] = (0, LAST_VERSION),
     flexible: int = LAST_VERSION + 1,
     frozen: bool = False,
-    elements_max: int = 0,
 ) -> Callable[[type[T]], type[T]]:
     """Make a keyword-only slots dataclass of the class and remember its table.
 
@@ -155,7 +153,7 @@ def message(
         for field in fields:
             setattr(cls, field.name, _dataclass_field(field.default))
         made = dataclasses.dataclass(slots=True, kw_only=True, frozen=frozen)(cls)
-        setattr(made, _TABLE, Table(key, *versions, flexible, frozen, fields, elements_max))
+        setattr(made, _TABLE, Table(key, *versions, flexible, frozen, fields))
         return made
 
     return declare
