@@ -17,13 +17,13 @@ def mine():
     lines = Path("/proc/thread-self/sched").read_text().splitlines()
     return next(int(line.split()[-1]) for line in lines if line.startswith("se.slice"))
 
-usual = mine()
+usual, nice = mine(), os.nice(0)
 found = [slices.ask_for(slices.SHORT_S), mine()]
 thread = threading.Thread(target=lambda: found.append(mine()))
 thread.start()
 thread.join()
 os.nice(3)
-found += [slices.ask_for(slices.USUAL_S), mine() == usual, os.nice(0)]
+found += [slices.ask_for(slices.USUAL_S), mine() == usual, os.nice(0) - nice]
 print(found)
 """
 
