@@ -9,8 +9,8 @@ Suites: `aiokafka` (aio-libs), `kafka-python` (dpkp), `confluent` (confluent-kaf
 confluentinc), `franz-go` (twmb, needs Go), `kafkajs` (tulios, after `npm install`), `librdkafka`
 (confluentinc; first `./configure && make libs && make -C tests test-runner`), `sarama` (IBM, Go;
 beside it `toxiproxy-server`, which is github.com/Shopify/toxiproxy/v2/cmd/server), `kafka-go`
-(segmentio, Go), `rskafka` (influxdata, after `cargo fetch`), `platformatic` (`npm install`). What
-Go and Rust want is a copy of the module or the crate, which has its tests. `--python` is an
+(segmentio, Go), `rskafka` (influxdata, after `cargo fetch`). What Go and Rust want is a copy of the
+module or the crate, which has its tests. `--python` is an
 interpreter with what a suite in Python wants: pytest, pytest-timeout, pytest-asyncio, pytest-mock,
 docker, the client itself. They want their server on port 9092: the run makes itself a network of
 its own (`unshare --net`, as root). What needs security, transactions or share groups is left out;
@@ -33,7 +33,6 @@ from tests.server import start_server
 
 from tools.kafka_suites.clusters import cluster_of
 from tools.kafka_suites.golang import franz_go, kafka_go, sarama
-from tools.kafka_suites.others import platformatic, rskafka
 from tools.kafka_suites.programs import (
     ADDRESS,
     Run,
@@ -44,6 +43,7 @@ from tools.kafka_suites.programs import (
     left_out,
     librdkafka,
 )
+from tools.kafka_suites.rust import rskafka
 from tools.servers.java import jars
 from tools.servers.kafka import RealKafka
 from tools.suites import enter_own_network, report
@@ -58,7 +58,6 @@ SUITES: dict[str, Callable[[Run], None]] = {
     "sarama": sarama,
     "kafka-go": kafka_go,
     "rskafka": rskafka,
-    "platformatic": platformatic,
 }
 SCRIPTS = {
     "kafka-run-class.sh": "",

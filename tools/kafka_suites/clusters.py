@@ -30,10 +30,6 @@ CLUSTERS = {
         },
     ),
     "rskafka": Cluster(auto_create=False),
-    "platformatic": Cluster(
-        ours={"advertise.kafka": "localhost:9001"},
-        real={"advertised.listeners": "PLAINTEXT://localhost:9001"},
-    ),
     "sarama": Cluster(
         auto_create=False,
         ours={"advertise.kafka": PROXIED},
