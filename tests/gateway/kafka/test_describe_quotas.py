@@ -71,6 +71,18 @@ async def test_every_version_tells_names_defaults_and_rates(version):
         }
 
 
+@on_loop
+async def test_bounds_are_told_in_the_order_of_a_real_one_and_not_as_they_were_set():
+    async with Rig() as rig:
+        prepare(rig)
+
+        response = await rig.peer().ask(ask(("client-id", 0, "c1")), 1)
+
+        (only,) = response.entries
+        keys = [each.key for each in only.values]
+        assert keys == ["consumer_byte_rate", "request_percentage", "producer_byte_rate"]
+
+
 FILTERS = {
     "nothing else than nothing": (ask(strict=True), set()),
     "a name": (ask(("client-id", 0, "c1")), {C1}),
