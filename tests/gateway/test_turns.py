@@ -13,14 +13,18 @@ from tests.gateway.kafka.test_connection import head
 from tests.gateway.kafka.test_fetch import fetch
 from tests.gateway.loop import on_loop
 from trilogue.broker.names import parse_kafka
-from trilogue.gateway.kafka import apis, list_offsets
+from trilogue.gateway.kafka import apis, configs, list_offsets
 from trilogue.wire.errors import WireError
 from trilogue.wire.kafka.api_versions import ApiVersionsRequest
 from trilogue.wire.kafka.compile import encoder
+from trilogue.wire.kafka.configs import DescribeConfigsRequest, DescribeConfigsResource
 from trilogue.wire.kafka.consumer_groups import ConsumerGroupHeartbeatRequest, TopicPartitions
 from trilogue.wire.kafka.delete_groups import DeleteGroupsRequest
+from trilogue.wire.kafka.describe_consumer_groups import ConsumerGroupDescribeRequest
+from trilogue.wire.kafka.describe_groups import DescribeGroupsRequest
 from trilogue.wire.kafka.errors import ErrorCode
 from trilogue.wire.kafka.fetch import FetchResponse
+from trilogue.wire.kafka.groups import FindCoordinatorRequest
 from trilogue.wire.kafka.leader_epochs import (
     OffsetForLeaderEpochRequest,
     OffsetForLeaderPartition,
@@ -171,6 +175,11 @@ NAMES = [f"name-{number}" for number in range(10_000)]
 METADATA = MetadataRequest(
     topics=[MetadataRequestTopic(name=each) for each in NAMES], allow_auto_topic_creation=False
 )
+MANY_NAMES = [f"name-{number}" for number in range(20_000)]
+EVERY = DescribeConfigsRequest(
+    resources=[DescribeConfigsResource(resource_type=2, resource_name=each) for each in MANY_NAMES]
+)
+EVERY_PAGE = DescribeTopicPartitionsRequest(topics=[TopicRequest(name=each) for each in MANY_NAMES])
 PAGE = DescribeTopicPartitionsRequest(topics=[TopicRequest(name=each) for each in NAMES])
 
 
@@ -208,6 +217,56 @@ async def test_others_are_served_while_a_request_that_names_ten_thousand_things_
         assert 10_000 in {len(topics), len(topics[0].partitions)}
         await large.wait()
         assert large.answer().api_keys, "and the next request after it"
+
+
+@pytest.mark.parametrize(
+    ("request_", "version", "listed"),
+    [
+        (EVERY, 4, "results"),
+        (EVERY_PAGE, 0, "topics"),
+        (FindCoordinatorRequest(coordinator_keys=MANY_NAMES), 4, "coordinators"),
+        (DescribeGroupsRequest(groups=MANY_NAMES), 5, "groups"),
+        (DeleteGroupsRequest(groups_names=MANY_NAMES), 2, "results"),
+        (ConsumerGroupDescribeRequest(group_ids=MANY_NAMES), 1, "groups"),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+@on_loop
+async def test_a_tool_may_ask_for_all_topics_or_groups_of_a_large_cluster_at_once(
+    request_, version, listed
+):
+    """Nobody waits for its answer: at least ten others are served before it."""
+    async with Rig() as rig:
+        large, small = rig.peer(), rig.peer()
+
+        large.send(request_, version)
+        for _ in range(10):
+            await settle_once(small)
+            assert large.answered == 0
+
+        await large.wait()
+        assert len(getattr(large.answer(), listed)) == len(MANY_NAMES)
+
+
+@on_loop
+async def test_what_thousands_of_topics_say_is_told_in_turns():
+    count = 2_000
+    async with Rig() as rig:
+        for each in MANY_NAMES[:count]:
+            rig.topic(each)
+        large, small = rig.peer(), rig.peer()
+        asked = DescribeConfigsRequest(resources=EVERY.resources[:count])
+
+        large.send(asked, 4)
+        for _ in range(count // configs.YIELD_EVERY - 1):
+            await settle_once(small)
+            assert large.answered == 0
+
+        await large.wait()
+        results = large.answer().results
+        assert [each.resource_name for each in results] == MANY_NAMES[:count]
+        assert {each.error_code for each in results} == {0}
+        assert all(each.configs == results[0].configs for each in results)
 
 
 async def settle_once(peer: Peer) -> None:

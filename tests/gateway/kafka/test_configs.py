@@ -10,6 +10,7 @@ from tests.gateway.kafka.test_produce import request as produce
 from tests.gateway.loop import on_loop
 from trilogue.broker.access import Operation, ResourceKind
 from trilogue.broker.settings_table import TABLE
+from trilogue.gateway.kafka import configs as configs_door
 from trilogue.gateway.kafka.shared import KafkaSettings
 from trilogue.meta.errors import PreconditionFailed
 from trilogue.wire.kafka import configs, incremental_configs
@@ -120,12 +121,48 @@ async def test_what_has_no_settings_is_refused():
 
 @on_loop
 async def test_a_request_names_only_so_many():
-    async with Rig(settings=KafkaSettings(topics_per_request_max=2)) as rig:
+    async with Rig(settings=KafkaSettings(described_per_request_max=2)) as rig:
         rig.topic("t")
 
-        response = await rig.peer().ask(describe("t", "u", "v"), 1)
+        response = await rig.peer().ask(describe("t", "u", "t", "v"), 1)
 
         assert [each.error_code for each in response.results] == [0, 3, 42]
+
+
+@on_loop
+async def test_one_request_is_told_only_so_many_bytes(monkeypatch):
+    async with Rig() as rig:
+        for name in "tuv":
+            rig.topic(name)
+        peer = rig.peer()
+        one = await peer.ask(describe("t", include_documentation=True), 4)
+        size = sum(len(each.documentation) + len(each.name) for each in one.results[0].configs)
+        monkeypatch.setattr(configs_door, "ANSWER_BYTES_MAX", 3 * size)
+
+        response = await peer.ask(describe("t", "u", "v", include_documentation=True), 4)
+
+        codes = [each.error_code for each in response.results]
+        assert codes == [0, 0, 42]
+        assert response.results[0].configs == response.results[1].configs == one.results[0].configs
+
+
+@on_loop
+async def test_each_topic_tells_its_own_settings_among_those_that_all_share():
+    async with Rig() as rig:
+        rig.topic("a")
+        rig.topic("b", retention_ms="5")
+        rig.topic("c")
+
+        found = await rig.peer().ask(describe("a", "b", "c"), 4)
+
+        values = [
+            {each.name: (each.value, each.config_source) for each in one.configs}
+            for one in found.results
+        ]
+        assert values[0] == values[2]
+        assert values[1] == values[0] | {"retention.ms": ("5", 1)}
+        order = [[each.name for each in one.configs] for one in found.results]
+        assert order[0] == order[1]
 
 
 # ---- alter

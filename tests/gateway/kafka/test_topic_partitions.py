@@ -199,7 +199,7 @@ async def test_nothing_is_made_by_mentioning_it():
 
 @on_loop
 async def test_a_request_names_a_bounded_number_of_topics():
-    async with Rig(settings=KafkaSettings(topics_per_request_max=2)) as rig:
+    async with Rig(settings=KafkaSettings(described_per_request_max=2)) as rig:
         peer = await three(rig)
 
         assert told(await peer.ask(ask("alpha", "beta", "gamma"), 0)) == [

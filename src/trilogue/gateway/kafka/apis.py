@@ -128,6 +128,7 @@ def _row(
 TOPIC, GROUP, CLUSTER = ResourceKind.TOPIC, ResourceKind.GROUP, ResourceKind.CLUSTER
 TRANSACTION = ResourceKind.TRANSACTION
 READ, WRITE, DESCRIBE = Operation.READ, Operation.WRITE, Operation.DESCRIBE
+SETTINGS = Operation.DESCRIBE_SETTINGS
 CREATE, DELETE, ALTER = Operation.CREATE, Operation.DELETE, Operation.ALTER
 
 TABLE: tuple[Row, ...] = (
@@ -137,12 +138,12 @@ TABLE: tuple[Row, ...] = (
     _row(3, (0, 13), metadata.handle, TOPIC, DESCRIBE, elements_max=MANY),
     _row(8, (0, 10), offsets.commit, GROUP, READ, elements_max=MANY),
     _row(9, (0, 10), offsets.fetch, GROUP, DESCRIBE, elements_max=MANY, aside=True),
-    _row(10, (0, 6), groups.find_coordinator, GROUP, DESCRIBE),
+    _row(10, (0, 6), groups.find_coordinator, GROUP, DESCRIBE, elements_max=FETCHED),
     _row(11, (0, 9), groups.join, GROUP, READ, frame_bytes_max=GROUP_BYTES, elements_max=PATIENT),
     _row(12, (0, 4), groups.heartbeat, GROUP, READ),
     _row(13, (0, 5), groups.leave, GROUP, READ),
     _row(14, (0, 5), groups.sync, GROUP, READ, frame_bytes_max=GROUP_BYTES, elements_max=PATIENT),
-    _row(15, (0, 6), describe_groups.handle, GROUP, DESCRIBE, aside=True),
+    _row(15, (0, 6), describe_groups.handle, GROUP, DESCRIBE, elements_max=FETCHED, aside=True),
     _row(16, (0, 5), list_groups.handle, CLUSTER, DESCRIBE, aside=True),
     # Asked before anybody can have logged in, so its handler asks for no access.
     _row(18, (0, 4), api_versions.handle, CLUSTER, DESCRIBE),
@@ -154,12 +155,12 @@ TABLE: tuple[Row, ...] = (
     _row(29, (0, 3), acls.describe, CLUSTER, DESCRIBE),
     _row(30, (0, 3), acls.create, CLUSTER, ALTER),
     _row(31, (0, 3), acls.delete, CLUSTER, ALTER),
-    _row(32, (0, 4), configs.describe, TOPIC, Operation.DESCRIBE_SETTINGS, aside=True),
+    _row(32, (0, 4), configs.describe, TOPIC, SETTINGS, elements_max=FETCHED, aside=True),
     _row(33, (0, 2), configs.alter, TOPIC, Operation.ALTER_SETTINGS),
     _row(34, (0, 2), log_dirs.alter, CLUSTER, ALTER),
     _row(35, (0, 5), log_dirs.describe, CLUSTER, DESCRIBE, aside=True),
     _row(37, (0, 3), partitions.create, TOPIC, ALTER, elements_max=PATIENT),
-    _row(42, (0, 2), delete_groups.handle, GROUP, DELETE),
+    _row(42, (0, 2), delete_groups.handle, GROUP, DELETE, elements_max=FETCHED),
     _row(43, (0, 2), elections.handle, CLUSTER, ALTER),
     _row(44, (0, 1), configs.alter_incrementally, TOPIC, Operation.ALTER_SETTINGS),
     _row(45, (0, 1), reassignments.alter, CLUSTER, ALTER),
@@ -177,11 +178,19 @@ TABLE: tuple[Row, ...] = (
     _row(65, (0, 0), describe_transactions.handle, TRANSACTION, DESCRIBE),
     _row(66, (0, 2), list_transactions.handle, TRANSACTION, DESCRIBE),
     _row(68, (0, 1), consumer_groups.heartbeat, GROUP, READ, elements_max=MANY),
-    _row(69, (0, 1), describe_consumer_groups.handle, GROUP, DESCRIBE, aside=True),
+    _row(
+        69,
+        (0, 1),
+        describe_consumer_groups.handle,
+        GROUP,
+        DESCRIBE,
+        elements_max=FETCHED,
+        aside=True,
+    ),
     _row(71, (0, 0), telemetry.subscriptions, CLUSTER, DESCRIBE, told=False),
     _row(72, (0, 0), telemetry.push, CLUSTER, DESCRIBE, told=False),
     _row(74, (0, 1), config_resources.handle, CLUSTER, Operation.DESCRIBE_SETTINGS),
-    _row(75, (0, 0), topic_partitions.handle, TOPIC, DESCRIBE),
+    _row(75, (0, 0), topic_partitions.handle, TOPIC, DESCRIBE, elements_max=FETCHED),
 )
 
 

@@ -7,7 +7,7 @@ request (42), those of topics and groups an invalid config (40).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 from trilogue.broker.access import Resource, ResourceKind
@@ -70,28 +70,36 @@ def chosen(table: dict[str, Setting], wanted: Wanted) -> list[Setting]:
 
 
 class Topics:
-    """Settings of topics; `behind` is computed once for a request."""
+    """Settings of topics, for one request: what topics say nothing about is told once for all."""
 
     def __init__(self) -> None:
-        self._behind: tuple[DescribeConfigsRequest | None, Behind] = (None, {})
+        self._behind: Behind = {}
+        self._asked: tuple[str, ...] | None = None
+        self._unsaid: Told = []
 
     def describe(
         self, call: Call, name: str, wanted: Wanted, request: DescribeConfigsRequest
     ) -> Told:
-        """Tell those that were said, and what holds for the others."""
+        """Tell those that were said, and what holds for the others; the list may be shared."""
         settings = _find_topic(call, name).settings
-        if self._behind[0] is not request:
-            self._behind = request, behind_topics(call.broker.values)
-        behind = self._behind[1]
+        asked = tuple(wanted or ())
+        if asked != self._asked:  # most requests have one question for all topics
+            self._behind = self._behind or behind_topics(call.broker.values)
+            self._unsaid = [self._row(row, {}, request) for row in chosen(TOPICS, wanted)]
+            self._asked = asked
+        if settings.keys().isdisjoint(TOPICS):
+            return self._unsaid
         return [
-            told(
-                row,
-                *topic_value(row, settings, behind),
-                topic_synonyms(row, settings, behind),
-                request,
-            )
-            for row in chosen(TOPICS, wanted)
+            self._row(TOPICS[each.name], settings, request) if each.name in settings else each
+            for each in self._unsaid
         ]
+
+    def _row(
+        self, row: Setting, settings: Mapping[str, str], request: DescribeConfigsRequest
+    ) -> DescribeConfigsResourceResult:
+        behind = self._behind
+        value, source = topic_value(row, settings, behind)
+        return told(row, value, source, topic_synonyms(row, settings, behind), request)
 
     async def alter(self, call: Call, name: str, changes: Changes, *, anew: bool) -> Carry:
         """Check a change when no other change of the topic is under way.

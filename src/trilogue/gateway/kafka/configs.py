@@ -29,6 +29,7 @@ from trilogue.gateway.kafka.config_kinds import (
     Changes,
     Groups,
     Things,
+    Told,
     Topics,
 )
 from trilogue.gateway.kafka.errors import EXPECTED, code_of
@@ -40,6 +41,7 @@ from trilogue.wire.kafka import incremental_configs as incremental
 
 YIELD_EVERY = 20  # things in one go, before others may use the loop
 ROWS = 20  # settings that take as long to tell as a thing to find
+ANSWER_BYTES_MAX = 256 << 20  # of settings that one request is told: it is written in one piece
 
 CHANGES = {0: Change.SET, 1: Change.RESET, 2: Change.APPEND, 3: Change.SUBTRACT}
 
@@ -69,28 +71,57 @@ async def describe(
     """Tell the settings that were made, and what holds for the others; of each thing once."""
     response = wire.DescribeConfigsResponse()
     kinds = _kinds()
-    once = {_question(each): each for each in request.resources}
-    told = 0
-    for number, asked in enumerate(once.values()):
+    seen: set[tuple[int, str, tuple[str, ...]]] = set()
+    told, weight, weighed = 0, 0, _Weighed()
+    for asked in request.resources:
+        told += 1
         if told >= YIELD_EVERY * ROWS:
             told = 0
             await asyncio.sleep(0)
+        if (question := _question(asked)) in seen:
+            continue
+        seen.add(question)
         result = wire.DescribeConfigsResult(
             resource_type=asked.resource_type, resource_name=asked.resource_name
         )
         response.results.append(result)
         try:
-            _check_count(call, number)
+            _check_count(len(seen), call.door.settings.described_per_request_max)
             things = _kind(kinds, asked.resource_type)
-            result.configs = things.describe(
-                call, asked.resource_name, asked.configuration_keys, request
-            )
+            found = things.describe(call, asked.resource_name, asked.configuration_keys, request)
+            told += ROWS + (0 if weighed.knows(found) else len(found))
+            weight += weighed.weight(found)
+            if weight > ANSWER_BYTES_MAX:
+                raise InvalidRequest("the answer would be too large: ask for fewer at once")
+            result.configs = found
             result.error_message = ""
-            told += ROWS + len(result.configs)
         except EXPECTED as problem:
             result.error_code = code_of(problem)
             result.error_message = str(problem) or None
     return response
+
+
+class _Weighed:
+    """The last list of settings and about how many bytes it takes: most topics say the same."""
+
+    def __init__(self) -> None:
+        self._found: Told = []
+        self._weight = 0
+
+    def knows(self, found: Told) -> bool:
+        """Whether it is this list."""
+        return found is self._found
+
+    def weight(self, found: Told) -> int:
+        """Bytes, a little more than it takes."""
+        if not self.knows(found):
+            self._found, self._weight = found, sum(map(_weight, found))
+        return self._weight
+
+
+def _weight(row: wire.DescribeConfigsResourceResult) -> int:
+    synonyms = sum(10 + len(each.name) + len(each.value or "") for each in row.synonyms)
+    return 20 + len(row.name) + len(row.value or "") + len(row.documentation or "") + synonyms
 
 
 def _question(asked: wire.DescribeConfigsResource) -> tuple[int, str, tuple[str, ...]]:
@@ -148,7 +179,7 @@ async def _alter(
         )
         results.append(result)
         try:
-            _check_count(call, len(results) - 1)
+            _check_count(len(results), call.door.settings.topics_per_request_max)
             if mentioned[key] > 1:
                 raise InvalidRequest("the request names this thing more than once")
             things = _kind(kinds, key[0])
@@ -171,7 +202,6 @@ def _refuse(result: wire.AlterConfigsResourceResponse, problem: BaseException) -
     result.error_message = str(problem) or None
 
 
-def _check_count(call: Call, before: int) -> None:
-    most = call.door.settings.topics_per_request_max
-    if before >= most:
+def _check_count(count: int, most: int) -> None:
+    if count > most:
         raise InvalidRequest(f"a request may name {most} things")

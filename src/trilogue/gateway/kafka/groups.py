@@ -11,12 +11,17 @@ protocol is checked. LeaveGroup v3+ lets many members go at once.
 
 from __future__ import annotations
 
+from collections.abc import Coroutine
+from typing import Any
+
 from trilogue.broker.access import Operation, ResourceKind
 from trilogue.broker.errors import BrokerError, MemberIdRequired
 from trilogue.broker.group_members import Joined, JoinRequest, Synced
 from trilogue.broker.promise import Promise
 from trilogue.gateway.kafka.errors import code_of
 from trilogue.gateway.kafka.shared import Call, Mapped
+from trilogue.gateway.turns import at_once_or_in_turns
+from trilogue.log.steps import Steps
 from trilogue.wire.kafka.errors import ErrorCode
 from trilogue.wire.kafka.groups import (
     Coordinator,
@@ -37,6 +42,7 @@ from trilogue.wire.kafka.groups import (
 
 GROUP_KEY, TRANSACTION_KEY = 0, 1
 MANY_KEYS_SINCE = 4
+KEYS_AT_ONCE = 500  # of FindCoordinator, before others have a turn
 REBALANCE_TIMEOUT_SINCE = 1
 MEMBER_ID_REQUIRED_SINCE = 4
 NULL_PROTOCOL_SINCE = 7
@@ -48,14 +54,12 @@ MANY_LEAVE_SINCE = 3
 # ---- find coordinator
 
 
-def find_coordinator(call: Call, request: FindCoordinatorRequest) -> FindCoordinatorResponse:
+def find_coordinator(
+    call: Call, request: FindCoordinatorRequest
+) -> FindCoordinatorResponse | Coroutine[Any, Any, FindCoordinatorResponse]:
     """Say that it is us, for groups and transactions."""
     if call.version >= MANY_KEYS_SINCE:
-        return FindCoordinatorResponse(
-            coordinators=[
-                _coordinator(call, request.key_type, key) for key in request.coordinator_keys
-            ]
-        )
+        return at_once_or_in_turns(_coordinators(call, request))
     found = _coordinator(call, request.key_type, request.key)
     return FindCoordinatorResponse(
         error_code=found.error_code,
@@ -64,6 +68,16 @@ def find_coordinator(call: Call, request: FindCoordinatorRequest) -> FindCoordin
         host=found.host,
         port=found.port,
     )
+
+
+def _coordinators(call: Call, request: FindCoordinatorRequest) -> Steps[FindCoordinatorResponse]:
+    """Some keys in a step: tools ask for all groups of a cluster at once."""
+    response = FindCoordinatorResponse()
+    for number, key in enumerate(request.coordinator_keys, 1):
+        if number % KEYS_AT_ONCE == 0:
+            yield
+        response.coordinators.append(_coordinator(call, request.key_type, key))
+    return response
 
 
 def _coordinator(call: Call, key_type: int, key: str) -> Coordinator:

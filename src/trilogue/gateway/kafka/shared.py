@@ -57,7 +57,8 @@ class KafkaSettings:
     fetch_sessions_max: int = 1_000  # that are remembered; more are not opened
     fetch_sessions_bytes_max: int = 256 * MIB  # that all of them together take
     unsent_bytes_max: int = 512 * MIB  # of replies nobody reads; then fetches bring little
-    topics_per_request_max: int = 10_000  # made or deleted by one request
+    topics_per_request_max: int = 10_000  # made, changed or deleted by one request, as with KRaft
+    described_per_request_max: int = 50_000  # told by one request: tools ask for all topics at once
     auto_create_per_request_max: int = 1_000  # made by mentioning them
     topics_timeout_max_ms: int = 60_000
 

@@ -8,12 +8,12 @@ all topics are asked for and the cursor's topic is gone, the page begins with th
 
 Unlike Metadata it never makes a topic, and always tells what the caller may do. Who may not
 DESCRIBE a topic gets 29 for it, behind the others. One topic without partitions to tell (an error)
-takes no room, so requests name at most as many topics as CreateTopics.
+takes no room, so the topics that a request names have a bound; tools name all of a cluster.
 """
 
 from __future__ import annotations
 
-from collections.abc import Coroutine, Iterator
+from collections.abc import Coroutine, Iterable
 from typing import Any, NamedTuple
 
 from trilogue.broker.access import ResourceKind
@@ -36,6 +36,7 @@ from trilogue.wire.kafka.topic_partitions import (
 
 PAGE_MAX = 2_000  # partitions
 AT_ONCE = 200  # topics that are told before others have a turn: 2 ms
+LOOKED_AT_ONCE = 500  # that are looked up
 
 
 class Asked(NamedTuple):
@@ -58,46 +59,60 @@ def _steps(
     call: Call, request: DescribeTopicPartitionsRequest
 ) -> Steps[DescribeTopicPartitionsResponse]:
     cursor = request.cursor
-    names = {each.name for each in request.topics}
-    if len(names) > call.door.settings.topics_per_request_max:
+    names = dict.fromkeys(each.name for each in request.topics)
+    if len(names) > call.door.settings.described_per_request_max:
         return _refused(names)
     if cursor is not None and (
         cursor.partition_index < 0 or (names and cursor.topic_name not in names)
     ):
         return _refused(names)
-    found = list(_named(call, names) if names else _all(call))
-    if cursor is not None:
-        found = [each for each in found if each.spelled >= cursor.topic_name]
-    told = [each for each in found if each.name is None or call.allowed(each.name)]
+    first = "" if cursor is None else cursor.topic_name
+    found = yield from _named(call, names, first) if names else _all(call, first)
+    told: list[Asked] = []
+    hidden: list[str] = []
+    for count, each in enumerate(found, 1):
+        if count % LOOKED_AT_ONCE == 0:
+            yield
+        if each.name is None or call.allowed(each.name):
+            told.append(each)
+        else:
+            hidden.append(each.spelled)
     response = yield from _page(call, told, request.response_partition_limit, cursor)
     response.topics += [
         DescribeTopicPartitionsResponseTopic(
-            error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED, name=each.spelled
+            error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED, name=each
         )
-        for each in found
-        if names and each.name is not None and not call.allowed(each.name)
+        for each in (hidden if names else ())
     ]
     return response
 
 
-def _all(call: Call) -> Iterator[Asked]:
-    spelled = {
-        spelled_kafka(topic.name): topic
-        for topic in call.broker.cluster
-        if kafka_can_spell(topic.name)
-    }
-    for name in sorted(spelled):
-        yield Asked(name, spelled[name].name, spelled[name], None)
+def _all(call: Call, first: str) -> Steps[list[Asked]]:
+    spelled: dict[str, Topic] = {}
+    for count, topic in enumerate(list(call.broker.cluster), 1):
+        if count % LOOKED_AT_ONCE == 0:
+            yield
+        if kafka_can_spell(topic.name):
+            spelled[spelled_kafka(topic.name)] = topic
+    return [Asked(each, spelled[each].name, spelled[each], None) for each in _from(spelled, first)]
 
 
-def _named(call: Call, names: set[str]) -> Iterator[Asked]:
-    for spelled in sorted(names):
+def _named(call: Call, names: Iterable[str], first: str) -> Steps[list[Asked]]:
+    found: list[Asked] = []
+    for count, spelled in enumerate(_from(names, first), 1):
+        if count % LOOKED_AT_ONCE == 0:
+            yield
         name = None
         try:
             name = parse_kafka(spelled)
-            yield Asked(spelled, name, call.door.topic(spelled), None)
+            found.append(Asked(spelled, name, call.door.topic(spelled), None))
         except BrokerError as problem:
-            yield Asked(spelled, name, None, problem)
+            found.append(Asked(spelled, name, None, problem))
+    return found
+
+
+def _from(names: Iterable[str], first: str) -> list[str]:
+    return sorted(each for each in names if each >= first)
 
 
 def _page(
@@ -150,7 +165,7 @@ def _partitions(
     ]
 
 
-def _refused(names: set[str]) -> DescribeTopicPartitionsResponse:
+def _refused(names: Iterable[str]) -> DescribeTopicPartitionsResponse:
     return DescribeTopicPartitionsResponse(
         topics=[
             DescribeTopicPartitionsResponseTopic(error_code=ErrorCode.INVALID_REQUEST, name=name)
