@@ -14,6 +14,7 @@ from tests.gateway.kafka.test_fetch import fetch
 from tests.gateway.loop import on_loop
 from trilogue.broker.names import parse_kafka
 from trilogue.gateway.kafka import apis, configs, list_offsets
+from trilogue.gateway.kafka.shared import KafkaSettings
 from trilogue.wire.errors import WireError
 from trilogue.wire.kafka.api_versions import ApiVersionsRequest
 from trilogue.wire.kafka.compile import encoder
@@ -25,6 +26,11 @@ from trilogue.wire.kafka.describe_groups import DescribeGroupsRequest
 from trilogue.wire.kafka.errors import ErrorCode
 from trilogue.wire.kafka.fetch import FetchResponse
 from trilogue.wire.kafka.groups import FindCoordinatorRequest
+from trilogue.wire.kafka.incremental_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
 from trilogue.wire.kafka.leader_epochs import (
     OffsetForLeaderEpochRequest,
     OffsetForLeaderPartition,
@@ -246,6 +252,28 @@ async def test_a_tool_may_ask_for_all_topics_or_groups_of_a_large_cluster_at_onc
 
         await large.wait()
         assert len(getattr(large.answer(), listed)) == len(MANY_NAMES)
+
+
+@on_loop
+async def test_one_setting_of_as_many_topics_as_may_be_changed_at_once_can_be():
+    """Each is two things that the request lists: the topic and the setting."""
+    most = KafkaSettings().topics_per_request_max
+    changes = [AlterableConfig(name="retention.ms", config_operation=0, value="5")]
+    asked = IncrementalAlterConfigsRequest(
+        resources=[
+            AlterConfigsResource(resource_type=2, resource_name=each, configs=changes)
+            for each in MANY_NAMES[: most + 1]
+        ]
+    )
+    async with Rig() as rig:
+        peer = rig.peer()
+
+        peer.send(asked, 1)
+        await peer.wait()
+
+        codes = [each.error_code for each in peer.answer().responses]
+        unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        assert codes == [unknown] * most + [ErrorCode.INVALID_REQUEST]
 
 
 @on_loop

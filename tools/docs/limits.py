@@ -23,6 +23,7 @@ from trilogue.entry.convert_sections import PAYLOAD_MAX
 from trilogue.entry.kafka_batch import DECOMPRESSED_LIMIT
 from trilogue.gateway.http.door import HEAD_SIZE_LIMIT, HttpLimits
 from trilogue.gateway.kafka.apis import TABLE as APIS
+from trilogue.gateway.kafka.configs import ANSWER_BYTES_MAX
 from trilogue.gateway.kafka.fetch import ROOM_BYTES_MIN
 from trilogue.gateway.kafka.shared import KafkaSettings
 from trilogue.gateway.read_ahead import AHEAD_BYTES_MAX, KEPT_S
@@ -43,7 +44,6 @@ from trilogue.meta.sqlite import SIZE_MAX, WAITING_MAX
 from trilogue.node.settings import BY_KEY
 from trilogue.node.sources import CONFIG_SIZE_LIMIT
 from trilogue.node.values import Kind, spell
-from trilogue.wire.kafka.runtime import MAX_ELEMENTS
 
 HEAD = ("what", "bound", "set by", "who meets it")
 
@@ -103,8 +103,13 @@ def _doors() -> Iterator[Bound]:
     for most in sorted(named.keys() - {usual}):
         kinds = ", ".join(row.name for row in APIS if row.elements_max == most)
         yield Bound(f"the same of {kinds}", f"{most:,}", cut)
-    yield Bound("structures and strings in the arrays of one message", f"{MAX_ELEMENTS:,}",
-                cut)  # fmt: skip
+    yield Bound("topics that one request makes, grows, changes or deletes",
+                f"{kafka.topics_per_request_max:,}",
+                "`INVALID_REQUEST` for the rest")  # fmt: skip
+    yield Bound("topics whose settings or pages one request asks for",
+                f"{kafka.described_per_request_max:,}", "`INVALID_REQUEST`")  # fmt: skip
+    yield Bound("settings in one answer", f"about {size(ANSWER_BYTES_MAX)}",
+                "`INVALID_REQUEST` for the rest")  # fmt: skip
     yield Bound("requests of one connection in one turn of the loop",
                 f"{limits.turn_frames} or {size(limits.turn_bytes)}",
                 "the rest waits for the next turn")  # fmt: skip

@@ -128,7 +128,7 @@ def _row(
 TOPIC, GROUP, CLUSTER = ResourceKind.TOPIC, ResourceKind.GROUP, ResourceKind.CLUSTER
 TRANSACTION = ResourceKind.TRANSACTION
 READ, WRITE, DESCRIBE = Operation.READ, Operation.WRITE, Operation.DESCRIBE
-SETTINGS = Operation.DESCRIBE_SETTINGS
+SETTINGS, CHANGE = Operation.DESCRIBE_SETTINGS, Operation.ALTER_SETTINGS
 CREATE, DELETE, ALTER = Operation.CREATE, Operation.DELETE, Operation.ALTER
 
 TABLE: tuple[Row, ...] = (
@@ -156,13 +156,13 @@ TABLE: tuple[Row, ...] = (
     _row(30, (0, 3), acls.create, CLUSTER, ALTER),
     _row(31, (0, 3), acls.delete, CLUSTER, ALTER),
     _row(32, (0, 4), configs.describe, TOPIC, SETTINGS, elements_max=FETCHED, aside=True),
-    _row(33, (0, 2), configs.alter, TOPIC, Operation.ALTER_SETTINGS),
+    _row(33, (0, 2), configs.alter, TOPIC, CHANGE, elements_max=MANY),
     _row(34, (0, 2), log_dirs.alter, CLUSTER, ALTER),
     _row(35, (0, 5), log_dirs.describe, CLUSTER, DESCRIBE, aside=True),
     _row(37, (0, 3), partitions.create, TOPIC, ALTER, elements_max=PATIENT),
     _row(42, (0, 2), delete_groups.handle, GROUP, DELETE, elements_max=FETCHED),
     _row(43, (0, 2), elections.handle, CLUSTER, ALTER),
-    _row(44, (0, 1), configs.alter_incrementally, TOPIC, Operation.ALTER_SETTINGS),
+    _row(44, (0, 1), configs.alter_incrementally, TOPIC, CHANGE, elements_max=MANY),
     _row(45, (0, 1), reassignments.alter, CLUSTER, ALTER),
     _row(46, (0, 0), reassignments.list_moves, CLUSTER, DESCRIBE),
     _row(47, (0, 0), delete_groups.positions, GROUP, DELETE),
