@@ -137,7 +137,7 @@ TABLE: tuple[Row, ...] = (
     _row(2, (0, 11), list_offsets.handle, TOPIC, DESCRIBE, elements_max=PATIENT),
     _row(3, (0, 13), metadata.handle, TOPIC, DESCRIBE, elements_max=MANY),
     _row(8, (0, 10), offsets.commit, GROUP, READ, elements_max=MANY),
-    _row(9, (0, 10), offsets.fetch, GROUP, DESCRIBE, elements_max=MANY, aside=True),
+    _row(9, (0, 10), offsets.fetch, GROUP, DESCRIBE, elements_max=FETCHED, aside=True),
     _row(10, (0, 6), groups.find_coordinator, GROUP, DESCRIBE, elements_max=FETCHED),
     _row(11, (0, 9), groups.join, GROUP, READ, frame_bytes_max=GROUP_BYTES, elements_max=PATIENT),
     _row(12, (0, 4), groups.heartbeat, GROUP, READ),

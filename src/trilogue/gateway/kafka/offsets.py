@@ -12,8 +12,7 @@ Each topic wants READ (commit) or DESCRIBE (fetch) besides the group's.
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from trilogue.broker.access import Operation, Resource, ResourceKind
 from trilogue.broker.cluster import Cluster
@@ -26,6 +25,8 @@ from trilogue.broker.promise import Promise
 from trilogue.broker.topic import Topic
 from trilogue.gateway.kafka.errors import code_of
 from trilogue.gateway.kafka.shared import Answer, Call, Mapped
+from trilogue.gateway.turns import at_once_or_in_turns
+from trilogue.log.steps import Steps
 from trilogue.wire.kafka.errors import ErrorCode
 from trilogue.wire.kafka.offsets import (
     OffsetCommitRequest,
@@ -51,6 +52,7 @@ MANY_GROUPS_SINCE = 8
 GROUP_ERROR_SINCE = 2
 NO_OFFSET = -1
 YIELD_EVERY = 1_000  # positions told in one go, before others may use the loop
+LOOKED_AT_ONCE = 5_000  # partitions whose topic is looked up
 NO_TIME = -1  # the client does not say when
 TIMES_MAX = 100  # different ones in a commit
 
@@ -177,31 +179,42 @@ class Places:
         self._cluster = cluster
         self._found: dict[int, tuple[Topic, int]] | None = None
 
-    def of(self, partition_ids: Iterable[int]) -> dict[Topic, list[int]]:
+    def of(self, partition_ids: Iterable[int]) -> Steps[dict[Topic, list[int]]]:
         """Return the topics of some partitions, and which of theirs these are."""
         if self._found is None:
-            self._found = {
-                partition.partition_id: (topic, index)
-                for topic in self._cluster
-                for index, partition in enumerate(topic.partitions)
-            }
+            self._found = yield from self._look()
         found: dict[Topic, list[int]] = {}
-        for partition_id in partition_ids:
+        for count, partition_id in enumerate(partition_ids, 1):
+            if count % LOOKED_AT_ONCE == 0:
+                yield
             place = self._found.get(partition_id)
             if place is not None:
                 found.setdefault(place[0], []).append(place[1])
         return found
 
+    def _look(self) -> Steps[dict[int, tuple[Topic, int]]]:
+        found: dict[int, tuple[Topic, int]] = {}
+        left = LOOKED_AT_ONCE
+        for topic in list(self._cluster):
+            for index, partition in enumerate(topic.partitions):
+                found[partition.partition_id] = topic, index
+            left -= 1 + len(topic.partitions)
+            if left <= 0:
+                left = LOOKED_AT_ONCE
+                yield
+        return found
+
 
 def fetch(call: Call, request: OffsetFetchRequest) -> Answer:
-    """Tell the positions of one group, or of many."""
-    places = Places(call.broker.cluster)
+    """Tell the positions of one group, or of many; large ones in turns."""
     if call.version >= MANY_GROUPS_SINCE:
-        if len(request.groups) > 1:
-            return _fetch_many(call, request.groups, places)
-        return OffsetFetchResponse(groups=[_group(call, each, places) for each in request.groups])
+        return at_once_or_in_turns(_fetch_many(call, request.groups))
+    return at_once_or_in_turns(_fetch_one(call, request))
+
+
+def _fetch_one(call: Call, request: OffsetFetchRequest) -> Steps[OffsetFetchResponse]:
     topics = request.topics
-    group = _group(
+    group = yield from _group(
         call,
         OffsetFetchRequestGroup(
             group_id=request.group_id,
@@ -212,7 +225,7 @@ def fetch(call: Call, request: OffsetFetchRequest) -> Answer:
                 for each in topics
             ],
         ),
-        places,
+        Places(call.broker.cluster),
     )
     code = 0 if call.version >= GROUP_ERROR_SINCE else group.error_code
     return OffsetFetchResponse(
@@ -236,11 +249,10 @@ def fetch(call: Call, request: OffsetFetchRequest) -> Answer:
     )
 
 
-async def _fetch_many(
-    call: Call, asked: list[OffsetFetchRequestGroup], places: Places
-) -> OffsetFetchResponse:
-    """Tell of many groups, in turns; all that one has only once, however often it is asked for."""
+def _fetch_many(call: Call, asked: list[OffsetFetchRequestGroup]) -> Steps[OffsetFetchResponse]:
+    """Tell of many groups; all that one has only once, however often it is asked for."""
     response = OffsetFetchResponse()
+    places = Places(call.broker.cluster)
     whole: set[str] = set()
     told = 0
     for each in asked:
@@ -248,27 +260,41 @@ async def _fetch_many(
             if each.group_id in whole:
                 continue
             whole.add(each.group_id)
-        group = _group(call, each, places)
+        group = yield from _group(call, each, places)
         response.groups.append(group)
         told += 1 + sum(len(topic.partitions) for topic in group.topics)
         if told >= YIELD_EVERY:
             told = 0
-            await asyncio.sleep(0)
+            yield
     return response
 
 
-def _group(call: Call, asked: OffsetFetchRequestGroup, places: Places) -> OffsetFetchResponseGroup:
+def _group(
+    call: Call, asked: OffsetFetchRequestGroup, places: Places
+) -> Steps[OffsetFetchResponseGroup]:
     denied = not call.allowed(asked.group_id)
     if not denied:
         try:
             call.broker.groups.check_fetch(asked.group_id, asked.member_id, asked.member_epoch)
         except BrokerError as problem:
             return OffsetFetchResponseGroup(group_id=asked.group_id, error_code=code_of(problem))
-    topics = asked.topics
-    if topics is None:
-        found = [] if denied else _all_topics(call, asked.group_id, places)
+    found: list[OffsetFetchResponseTopics] = []
+    tell: Iterator[OffsetFetchResponseTopics]
+    if asked.topics is not None:
+        tell = (_fetch_topic(call, asked.group_id, each, denied=denied) for each in asked.topics)
+    elif denied:
+        tell = iter(())
     else:
-        found = [_fetch_topic(call, asked.group_id, topic, denied=denied) for topic in topics]
+        ids = list(call.broker.cursors.positions(Protocol.KAFKA, asked.group_id))
+        theirs = (yield from places.of(ids)) if ids else {}
+        tell = _all_topics(call, asked.group_id, theirs)
+    told = 0
+    for topic in tell:
+        found.append(topic)
+        told += 1 + len(topic.partitions)
+        if told >= YIELD_EVERY:
+            told = 0
+            yield
     return OffsetFetchResponseGroup(
         group_id=asked.group_id,
         topics=found,
@@ -276,19 +302,16 @@ def _group(call: Call, asked: OffsetFetchRequestGroup, places: Places) -> Offset
     )
 
 
-def _all_topics(call: Call, group: str, places: Places) -> list[OffsetFetchResponseTopics]:
-    positions = call.broker.cursors.positions(Protocol.KAFKA, group)
-    if not positions:
-        return []
-    return [
-        OffsetFetchResponseTopics(
-            name=spelled_kafka(topic.name),
-            topic_id=topic.topic_id,
-            partitions=[_position(call, group, topic, index) for index in sorted(indexes)],
-        )
-        for topic, indexes in places.of(positions).items()
-        if call.may(Operation.DESCRIBE, ResourceKind.TOPIC, topic.name)
-    ]
+def _all_topics(
+    call: Call, group: str, theirs: dict[Topic, list[int]]
+) -> Iterator[OffsetFetchResponseTopics]:
+    for topic, indexes in theirs.items():
+        if call.may(Operation.DESCRIBE, ResourceKind.TOPIC, topic.name):
+            yield OffsetFetchResponseTopics(
+                name=spelled_kafka(topic.name),
+                topic_id=topic.topic_id,
+                partitions=[_position(call, group, topic, index) for index in sorted(indexes)],
+            )
 
 
 def _fetch_topic(
