@@ -67,6 +67,19 @@ class Retention:
     async def look(self) -> None:
         """Do what is due now."""
         starts = await self._plan()
+        try:
+            dead = await self._move(starts)
+        except BaseException:  # a disk that ran full may have taken a part
+            self._manifests.changed()
+            raise
+        if starts or dead:
+            self._manifests.changed()
+            self._on_moved()
+        await self._retired.remove_due()
+        self._storage.restore_reserve()
+
+    async def _move(self, starts: dict[int, int]) -> list[int]:
+        """Let partitions begin later; name the segments that nobody needs any more."""
         if starts:
             ops = [PutPartitionState(each, start_offset=start) for each, start in starts.items()]
             await self._commit(ops)
@@ -81,11 +94,7 @@ class Retention:
                 segment = self._storage.log.forget_segment(segment_id)
                 if segment is not None:
                     self._retired.leave(segment)
-        if starts or dead:
-            self._manifests.changed()
-            self._on_moved()
-        await self._retired.remove_due()
-        self._storage.restore_reserve()
+        return dead
 
     async def _plan(self) -> dict[int, int]:
         """Ask the broker step by step: with many partitions, the loop must not wait."""
