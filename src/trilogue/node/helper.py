@@ -28,7 +28,6 @@ from pathlib import Path
 from typing import BinaryIO
 
 from trilogue.log import pace
-from trilogue.node import slices
 
 SIZE = struct.Struct(">I")
 NICENESS = 5
@@ -98,7 +97,6 @@ def give_way(niceness: int) -> None:
     counts there is the niceness of the group. Else it would get half of what there is.
     """
     os.nice(niceness)
-    slices.ask_for(slices.USUAL_S)
     with contextlib.suppress(OSError):
         Path("/proc/self/autogroup").write_bytes(b"%d" % niceness)
 

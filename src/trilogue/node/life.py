@@ -23,7 +23,7 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping
 from pathlib import Path
 from typing import NoReturn
 
-from trilogue.node import collector, slices
+from trilogue.node import collector
 from trilogue.node.errors import STORAGE_FAILED, StartError
 from trilogue.node.logs import start_logging
 from trilogue.node.settings import Settings
@@ -57,7 +57,6 @@ def run(settings: Settings, *, say: Say) -> int:
     """Serve until told to stop; the exit code. StartError when it cannot begin."""
     start_logging(level=settings.text("log.level"), form=settings.text("log.format"))
     raise_descriptor_limit()
-    slices.ask_for(slices.SHORT_S)
     with asyncio.Runner(loop_factory=loop_factory()) as runner:
         return runner.run(_live(settings, say))
 
