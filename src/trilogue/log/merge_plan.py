@@ -102,16 +102,6 @@ def first_level(segments: Iterable[SegmentInfo], skip: Collection[int] = ()) -> 
     return sorted(found, key=_age)
 
 
-def resting(segments: Iterable[SegmentInfo], skip: Collection[int] = ()) -> list[SegmentInfo]:
-    """Name the flushes of few large partitions, oldest first; in object storage they stay so."""
-    found = [
-        each
-        for each in segments
-        if is_large_flush(each) and not each.store and each.segment_id not in skip
-    ]
-    return sorted(found, key=_age)
-
-
 def is_large_flush(segment: SegmentInfo) -> bool:
     """Whether it is as a flush left it, and has much of each of few partitions."""
     if segment.level:
@@ -133,8 +123,9 @@ def plan_merge(
     waiting = first_level(segments, skip)
     plan = yield from _plan_first_level(segments, starts, waiting)
     plan = plan or (yield from _plan_small(segments, starts, small_ones(segments, skip)))
-    rested = _rested(segments, skip, now_ms)
-    return plan or (yield from _plan_rested(segments, starts, [*waiting, *rested], rested))
+    if plan is None and (rested := _rested(segments, skip, now_ms)):
+        plan = yield from _plan_rested(segments, starts, sorted([*waiting, *rested], key=_age))
+    return plan
 
 
 def may_be_due(
@@ -179,15 +170,10 @@ def _plan_first_level(
 
 
 def _plan_rested(
-    segments: Collection[SegmentInfo],
-    starts: Mapping[int, int],
-    waiting: Sequence[SegmentInfo],
-    rested: Collection[SegmentInfo],
+    segments: Collection[SegmentInfo], starts: Mapping[int, int], waiting: Sequence[SegmentInfo]
 ) -> Steps[Plan | None]:
     """Merge what has rested, and with it what waits in between and gets no other company."""
-    if not rested:
-        return None
-    alive = yield from _alive(sorted(waiting, key=_age), starts)
+    alive = yield from _alive(waiting, starts)
     runs = yield from _runs(alive, segments, _NEVER)
     for run in runs:
         is_cut_off = run is not runs[-1] and len(run) > 1
@@ -199,8 +185,18 @@ def _plan_rested(
 def _rested(
     segments: Iterable[SegmentInfo], skip: Collection[int], now_ms: int
 ) -> list[SegmentInfo]:
-    """Name what has rested for long enough, if that is worth a merge."""
-    found = [each for each in resting(segments, skip) if now_ms - each.created_ms >= REST_MS]
+    """Name the large flushes that are old enough, if they are worth a merge.
+
+    Those in object storage stay as they are.
+    """
+    found = [
+        each
+        for each in segments
+        if is_large_flush(each)
+        and not each.store
+        and each.segment_id not in skip
+        and now_ms - each.created_ms >= REST_MS
+    ]
     return found if sum(map(data_bytes, found)) >= FIRST_LEVEL_BYTES else []
 
 
