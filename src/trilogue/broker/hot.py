@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import cython
 
 from trilogue.broker.errors import failure
-from trilogue.entry.entry import TRANSACTIONAL, EntryError, EntryHeader
+from trilogue.entry.entry import HEADER_SIZE, TRANSACTIONAL, EntryError, EntryHeader
 from trilogue.log.errors import LogError
 
 if not cython.compiled:  # hot.pxd takes the compiled ones
@@ -24,7 +24,6 @@ if not cython.compiled:  # hot.pxd takes the compiled ones
 if TYPE_CHECKING:
     from trilogue.log.partition_log import PartitionLog
 
-HEADER_SIZE = 61  # bytes
 PRODUCER_AT = 43  # in a batch: the producer's id, below 0 where it has none
 _HEADER_SIZE = HEADER_SIZE
 _PRODUCER_AT = PRODUCER_AT

@@ -1,6 +1,6 @@
 """The few functions of hot.py that touch memory: plain Python here, compiled twins in hot.pxd.
 
-They trust their arguments: the caller has checked that there is room.
+What has no room for them raises, compiled a ValueError.
 """
 
 from __future__ import annotations
@@ -8,10 +8,10 @@ from __future__ import annotations
 from struct import Struct
 from typing import Final
 
+from trilogue.entry.entry import LENGTH_PREFIX
 from trilogue.log.frame import PREFIX
 
 _STAMP: Final = Struct(">qii")  # the first bytes of an entry: base offset, length, owner epoch
-_LENGTH_PREFIX: Final = 12
 
 
 def put(target: memoryview, at: int, data: memoryview) -> None:
@@ -26,4 +26,4 @@ def put_prefix(target: memoryview, at: int, partition_id: int, owner_epoch: int)
 
 def put_stamp(entry: memoryview, base_offset: int, size: int, owner_epoch: int) -> None:
     """Give an entry of this size its offset and epoch."""
-    _STAMP.pack_into(entry, 0, base_offset, size - _LENGTH_PREFIX, owner_epoch)
+    _STAMP.pack_into(entry, 0, base_offset, size - LENGTH_PREFIX, owner_epoch)
