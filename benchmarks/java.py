@@ -1,4 +1,4 @@
-"""Servers that are loaded by their own clients in Java: run, warmed and asked in turn."""
+"""Servers under load of their own clients in Java: started, warmed up and measured in turn."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class Stage(Generic[Asked]):
                 )
 
     def in_turn(self, leg: Callable[[Asked, int], Figures], rounds: int) -> report.Legs:
-        """All servers are asked in each round, in the other order each time."""
+        """Measure all servers in each round, in alternating order."""
         legs: report.Legs = {server.name: [] for server in self.servers}
         for number in range(rounds):
             for server in self.servers if number % 2 == 0 else self.servers[::-1]:

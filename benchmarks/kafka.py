@@ -2,8 +2,8 @@
 
 Three servers in one run: a Kafka that syncs every batch before its ack, as Trilogue does; the same
 Kafka with its own default, which acknowledges from the page cache (`kafka-default`); Trilogue. All
-run all the time and are asked in turn (K D T T D K). Nobody is asked before all are quiet and the
-page cache is written: what one of them has put off would be paid by the next.
+run all the time and are measured in turn (K D T T D K). No server is measured before all are quiet
+and the page cache is written: what one of them has put off would be paid by the next.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def restart_row(servers: list[Contender]) -> dict[str, object]:
 
 
 def run(chosen: argparse.Namespace, build: Path, done: Callable[[dict[str, object]], None]) -> None:
-    """All rows that were asked for; each is handed to `done` when it is there."""
+    """Measure all requested rows; each is passed to `done` when it is there."""
     names = [TRILOGUE] if chosen.ours else [KAFKA, KAFKA_DEFAULT, TRILOGUE]
     wanted = set(chosen.rows.split(",")) & set(NAMES)
     if START in wanted:

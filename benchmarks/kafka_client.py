@@ -4,7 +4,7 @@
 
 All send with acks=all and as much lingering (5 ms) as each has room for, then read everything from
 the beginning; batches of 64 KiB. Ours and aiokafka by asyncio, the others by their blocking calls
-(librdkafka's threads work beside them). `--real` asks a real Kafka 3.9.1 instead of Trilogue.
+(librdkafka's threads work beside them). `--real` measures a real Kafka 3.9.1 instead of Trilogue.
 """
 
 from __future__ import annotations

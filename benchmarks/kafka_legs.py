@@ -1,4 +1,4 @@
-"""How the Kafka door, and a real one, are asked: the legs of the rows in kafka_rows.py."""
+"""The loads on the Kafka gateway and on a real Kafka: the legs of the rows in kafka_rows.py."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Leg = Callable[[Stage, Contender], Figures]
 PRODUCER = {"acks": "all", "linger.ms": 5}
 FIFTY = {"connections": 50, "window": 1, "size": 100}
 CONSUMER = {"group.id": "bench", "enable.auto.commit": "false", "fetch.message.max.bytes": 4 << 20}
-# Each message leaves as soon as it can, and is asked for as soon as it is there.
+# Each message is sent, and fetched, as soon as possible.
 THROUGH = {
     "p:acks": "all",
     "p:linger.ms": 0,

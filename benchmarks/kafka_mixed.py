@@ -5,7 +5,7 @@ batches of 1 KiB, readers from the earliest offset, end to end at 1,000/s, group
 of 1,000 partitions that come and go twice a second, fetches of 1,000 that find nothing, in a
 session and without.
 
-The lag is what the server itself tells in /metrics, of a process that has done nothing else. The
+The lag is what the server itself reports in /metrics, of a process that has done nothing else. The
 clients are given way to (nice): on two cores they would otherwise be measured, not the loop.
 """
 

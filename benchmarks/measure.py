@@ -1,7 +1,7 @@
 """What a server process and its children cost: CPU, memory, bytes written, syncs; read from /proc.
 
-A process tree is asked as a whole, because work that was moved into a helper process still has to
-be paid. Counters of children that ended are in their parent's cutime and cstime.
+A process tree is measured as a whole, because work that was moved into a helper process still has
+to be paid. Counters of children that ended are in their parent's cutime and cstime.
 """
 
 from __future__ import annotations

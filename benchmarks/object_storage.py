@@ -3,9 +3,9 @@
     python -m benchmarks.object_storage [--folder DIR] [--size MiB]
 
 One segment of 256 MiB goes to a directory and to moto's S3 server on this machine and is read back
-from front to back, in pieces of 1 MiB as a fetch asks for them. CPU is that of this process (the
+from front to back, in pieces of 1 MiB as a fetch reads them. CPU is that of this process (the
 client's side: hashing, TLS is none, copies, checksums), best of three. moto is a server in Python
-that keeps objects in memory: its MB/s say what *it* can do, not what S3 can; compare CPU. The plain
+that keeps objects in memory: its MB/s are its own limit, not that of S3; compare CPU. The plain
 file, read by the same reader, is the line to compare with.
 """
 
@@ -27,16 +27,16 @@ from tests.log.samples import Sample, write_segment
 from tests.s3 import CLUSTER, options, s3_server
 
 from trilogue.log.files import OsFileSystem
-from trilogue.log.object_cache import ObjectCache
-from trilogue.log.objects import STORE, Objects, Surroundings
-from trilogue.log.obstore_store import StoreOptions, open_store
-from trilogue.log.segment_info import SegmentInfo
-from trilogue.log.segment_reader import SegmentReaders
+from trilogue.log.objects.cache import ObjectCache
+from trilogue.log.objects.objects import STORE, Objects, ObjectsEnvironment
+from trilogue.log.objects.obstore_store import StoreOptions, open_store
+from trilogue.log.segments.segment_info import SegmentInfo
+from trilogue.log.segments.segment_reader import SegmentReaders
 
 RUNS = 3
 ENTRY = 16 << 10
 FETCH = 1 << 20
-AROUND = Surroundings(time.monotonic, time.sleep, random.Random(1))
+AROUND = ObjectsEnvironment(time.monotonic, time.sleep, random.Random(1))
 
 
 def timed(work: Callable[[], object]) -> tuple[float, float]:

@@ -2,7 +2,7 @@
 
 The driver is Pulsar's own Java client (drivers/PulsarLoad.java), the same for both. The real server
 syncs its journal before each ack (journalSyncData), as Trilogue does by default, and is warmed
-under load before anything is measured. Both run all the time and are asked in turn. What was acked
+under load before measuring. Both run all the time and are loaded in turn. What was acked
 is read back and counted.
 """
 
@@ -178,7 +178,7 @@ def measure(stage: Stage[Contender], row: Row, rounds: int) -> dict[str, object]
 
 
 def run(chosen: argparse.Namespace, build: Path, done: Callable[[dict[str, object]], None]) -> None:
-    """All rows that were asked for; each is handed to `done` when it is there."""
+    """Measure all requested rows; each is passed to `done` when it is there."""
     wanted = chosen.rows.split(",")
     if not set(NAMES) & set(wanted):
         return

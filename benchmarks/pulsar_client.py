@@ -4,7 +4,7 @@
 
 Both send batches of at most 1000 messages with at most 10,000 under way, then receive and
 acknowledge every one; ours by asyncio, theirs by its blocking calls (its C++ threads work beside
-them). `--real` asks a real Pulsar instead of Trilogue.
+them). `--real` measures a real Pulsar instead of Trilogue.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
     python -m benchmarks.pulsar_hot [--json FILE]
 
 CPU time of this process, the smallest of some rounds: microseconds a call, or a message where the
-row says so. The third column is the official runtime doing the same, where it can.
+row is marked. The third column is the official runtime doing the same, where it can.
 """
 
 from __future__ import annotations
@@ -18,10 +18,11 @@ from typing import NamedTuple
 from tests.pure import load_pure
 
 from benchmarks.entry_walk import seconds_per_call
-from trilogue.entry import pulsar_entry
-from trilogue.entry.pulsar_batch import PulsarMessage, build_batch, build_single
-from trilogue.wire.pulsar import hot, singles
-from trilogue.wire.pulsar.frame import simple
+from trilogue.entry.pulsar import pulsar_entry
+from trilogue.entry.pulsar.pulsar_batch import PulsarMessage, build_batch, build_single
+from trilogue.wire.pulsar import batch_reader as singles
+from trilogue.wire.pulsar import message_codec as hot
+from trilogue.wire.pulsar.frame import encode_command
 from trilogue.wire.pulsar.pulsar_pb2 import BaseCommand, MessageMetadata
 
 MESSAGES = 1_000
@@ -51,20 +52,22 @@ class Room(NamedTuple):
 def rooms() -> tuple[Room, Room]:
     """Both."""
     beneath = {"trilogue__wire__fields": load_pure("trilogue.wire.fields")}
-    beneath["trilogue__wire__pulsar__hot"] = load_pure("trilogue.wire.pulsar.hot", **beneath)
+    beneath["trilogue__wire__pulsar__message_codec"] = load_pure(
+        "trilogue.wire.pulsar.message_codec", **beneath
+    )
     twins = [load_pure(name, **beneath) for name in (
-        "trilogue.wire.pulsar.singles", "trilogue.entry.pulsar_entry")]  # fmt: skip
-    pure = Room(beneath["trilogue__wire__pulsar__hot"], *twins)
+        "trilogue.wire.pulsar.batch_reader", "trilogue.entry.pulsar.pulsar_entry")]  # fmt: skip
+    pure = Room(beneath["trilogue__wire__pulsar__message_codec"], *twins)
     return Room(hot, singles, pulsar_entry), pure
 
 
 def frame(command: BaseCommand) -> memoryview:
     """What follows totalSize."""
-    return memoryview(simple(command))[4:]
+    return memoryview(encode_command(command))[4:]
 
 
 def metadata() -> MessageMetadata:
-    """What a Java producer says about a message."""
+    """The metadata of a Java producer's message."""
     return MessageMetadata(
         producer_name="standalone-0-1", sequence_id=4, publish_time=1_700_000_000_000,
         uncompressed_size=1024,
@@ -94,14 +97,15 @@ def cases() -> dict[str, tuple[Callable[[Room], object], Callable[[], object] | 
             lambda room: room.hot.read_metadata(said),
             lambda: MessageMetadata.FromString(said).producer_name, 1),
         "write SEND_RECEIPT": (
-            lambda room: room.hot.send_receipt(3, 123_456, 0, 7, 123_456),
-            lambda: simple(RECEIPT), 1),
+            lambda room: room.hot.encode_send_receipt(3, 123_456, 0, 7, 123_456),
+            lambda: encode_command(RECEIPT), 1),
         "write the head of MESSAGE": (
-            lambda room: room.hot.message_head(3, 7, 123_456, -1, 0, (), -1, 1100), None, 1),
+            lambda room: room.hot.encode_message_head(3, 7, 123_456, -1, 0, (), -1, 1100), None, 1),
         "make an entry of 1 KiB": (
             lambda room: room.entry.build_entry(section, broker_ms=1), None, 1),
         "read a batch of 1,000, a message": (
-            lambda room: room.singles.Singles(payload, MESSAGES).read(MESSAGES), None, MESSAGES),
+            lambda room: room.singles.BatchReader(payload, MESSAGES).read(MESSAGES),
+            None, MESSAGES),
     }  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""The result of a run: a file that says everything, and a table that says what matters."""
+"""The result of a run: a file with everything, and a table with the main figures."""
 
 from __future__ import annotations
 

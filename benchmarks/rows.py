@@ -35,7 +35,7 @@ class Stage:
     numbers: itertools.count[int] = field(default_factory=itertools.count)
 
     def settle(self) -> None:
-        """Until nobody works, and what one of them left to the page cache is on the disk."""
+        """Wait until all servers are idle and the page cache is written to disk."""
         os.sync()
         settle([server.pid for server in self.servers])
 
@@ -122,7 +122,7 @@ def metered(stage: Settling, server: Contender, drive: Callable[..., Result], un
 
 
 def together(legs: Sequence[Figures]) -> Figures:
-    """Several short measurements as one: sums, rates anew, the rest weighed by messages."""
+    """Several short measurements as one: sums, recomputed rates, the rest weighed by messages."""
     messages = sum(leg["messages"] for leg in legs)
     whole = {
         key: sum(leg[key] for leg in legs)

@@ -4,8 +4,9 @@
     python -m benchmarks.run --only kafka             # the rows beside a Kafka; pulsar, tubemq
     python -m benchmarks.run --rows one-in-flight,burst-1KiB --rounds 1 --no-save
 
-All servers of a part run at the same time and are asked in turn (K D T T D K), so that a change of
-the machine's mood meets all; while one is asked the others are idle, and nobody is asked before all
+All servers of a part run at the same time and are measured in turn (K D T T D K), so that a change
+of the machine's speed meets all; while one is measured the others are idle, and none is measured
+before all
 are quiet. The Kafka syncs every batch before its ack (log.flush.interval.messages=1), as Trilogue
 does by default; a second one with its own default stands beside it (kafka.py). JVMs are warmed
 under load before anything is measured. Data lie on a real disk. Medians over the rounds are shown
@@ -31,7 +32,7 @@ import trilogue
 from benchmarks import kafka, kafka_rows, pulsar, report, tubemq
 from benchmarks.gates import KAFKA
 from benchmarks.measure import NOT_A_DISK, file_system, machine
-from trilogue.log import commit
+from trilogue.log.journal import commit
 
 BUILD = Path(__file__).resolve().parent.parent / "build" / "bench"
 PEERS = (KAFKA, pulsar.PULSAR, tubemq.TUBEMQ)

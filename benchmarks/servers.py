@@ -81,7 +81,7 @@ class Trilogue:
         return self.server.http
 
     def answers(self) -> bool:
-        """Whether a client of the door under measurement gets an answer."""
+        """Return whether a client of the measured protocol gets a response."""
         return answers(self.address)
 
     def start(self) -> Self:
@@ -146,7 +146,7 @@ def delete_topic(address: str, topic: str) -> None:
 
 
 def stored_messages(address: str, topic: str, partitions: int) -> int:
-    """What the end offsets say is there."""
+    """Return the number of messages by the end offsets."""
     admin = AdminClient({"bootstrap.servers": address, **ADMIN})
     places = {TopicPartition(topic, number): OffsetSpec.latest() for number in range(partitions)}
     return sum(found.result(30).offset for found in admin.list_offsets(places).values())

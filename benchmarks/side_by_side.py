@@ -1,7 +1,7 @@
 """Clients side by side on one server: in each round every client runs in a process of its own.
 
-Read the CPU column first: it counts all threads of the client and not the server, and says the most
-on a machine that does other things too.
+Read the CPU column first: it counts all threads of the client and not the server, and means the
+most on a machine that does other things too.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ ROUNDS = 3
 
 
 class Clock:
-    """Time and CPU time of one leg, told as a row."""
+    """Time and CPU time of one leg, printed as a row."""
 
     def __init__(self, name: str, count: int) -> None:
         self.name, self.count = name, count
@@ -57,7 +57,7 @@ def compare(module: str, names: Sequence[str], url: str, count: int, size: int) 
 def arguments(
     about: str, run_one: Callable[[str, str, str, int, bytes], None]
 ) -> argparse.Namespace | None:
-    """What was asked for; None where this is a child, which has done its part then."""
+    """Return the options; None in a child process, which has done its part then."""
     parser = argparse.ArgumentParser(description=about)
     parser.add_argument("--messages", type=int, default=200_000)
     parser.add_argument("--size", type=int, default=100)

@@ -9,7 +9,7 @@ stream into nothing. `CPU ns/row` is the time of the Java process and its Python
 first case of this process); `server ns/row` is what the broker spent. Wall time is shown as min,
 median and max of the rounds; when those lie far apart the machine was busy, and only the CPU times
 mean anything. The difference between the first case and the others is Spark's: rows cross from
-Python to Java as Arrow and become rows there. It shrinks with the columns that are asked for.
+Python to Java as Arrow and become rows there. It shrinks with the selected columns.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ from tests.server import Server, start_server
 import trilogue
 from benchmarks.measure import cpu_seconds, machine
 from trilogue.client.kafka.admin import Admin
-from trilogue.client.kafka.batch_writer import BatchWriter
 from trilogue.client.kafka.cluster import KafkaCluster
+from trilogue.client.kafka.producer.batch_writer import BatchWriter
 from trilogue.entry.arrow import build_from_arrow
 from trilogue.spark.offsets import Range
 from trilogue.spark.options import ReadOptions
@@ -95,7 +95,7 @@ def batch(spark: SparkSession, server: Server, rows: int, columns: str) -> Case:
     from pyspark.sql import functions as f
 
     def run() -> None:
-        frame = (  # anew each time: Spark keeps what a frame's first run has shuffled
+        frame = (  # a new one each time: Spark keeps what a frame's first run has shuffled
             spark.read.format("trilogue").option("kafka.bootstrap.servers", server.kafka)
             .option("columns", columns).load("bench")
             .agg(f.count(f.lit(1)).alias("rows"), f.sum(f.length("value")).alias("bytes"))
@@ -164,7 +164,7 @@ def run(rows: int, rounds: int) -> dict[str, dict[str, float]]:
         spark = session("bench", cache=BUILD, settings={"spark.ui.showConsoleProgress": "false"})
         try:
             spark.sparkContext.setLogLevel("ERROR")
-            java = SparkContext._gateway.proc.pid  # noqa: SLF001 - whom else to ask
+            java = SparkContext._gateway.proc.pid  # noqa: SLF001 - no public way
             for kind, make in (("batch count+sum(length)", batch), ("stream to noop", stream)):
                 for name, columns in (("value column", "value"), ("7 columns", ALL)):
                     case = make(spark, server, rows, columns)

@@ -3,9 +3,9 @@
 The driver is TubeMQ's own Java client with its own defaults (drivers/TubeLoad.java), the same for
 both, each in the network of its server: the real one has one of its own, since it listens on all
 addresses. The real server acknowledges from memory and writes every 1,000 messages or ten seconds;
-so Trilogue is asked twice, with its default (`trilogue`, an fsync before each ack) and with topics
+so Trilogue runs twice, with its default (`trilogue`, an fsync before each ack) and with topics
 that are `flush=interval` (`interval`, an ack from memory and an fsync at least every 100 ms).
-The real one's master looks for work every ten seconds (its .ini says 30, its code 60), its periods
+The real one's master looks for work every ten seconds (its .ini has 30, its code 60), its periods
 are its own otherwise. CPU is the broker's process of the real server and all of ours.
 """
 
@@ -49,7 +49,7 @@ class Contender(servers.Contender, Protocol):
 
 
 class Ours(Trilogue):
-    """With both doors of TubeMQ, and topics of one kind of flush."""
+    """With both endpoints of TubeMQ, and topics of one kind of flush."""
 
     def __init__(self, root: Path, name: str) -> None:
         super().__init__(root, doors=("tubemq-master", "tubemq-broker"))
@@ -216,7 +216,7 @@ NAMES = (START, TOPIC, GROUPS, KILLED, *(row.name for row in ROWS), LOST)
 
 @dataclass
 class Run:
-    """One run: what was asked for, and who is asked."""
+    """One run: its options and servers."""
 
     chosen: argparse.Namespace
     stage: Stage
@@ -224,7 +224,7 @@ class Run:
     wanted: set[str] = field(default_factory=set)
 
     def row(self, name: str, leg: Callable[[Contender], Figures]) -> None:
-        """A row of one leg a server, if it was asked for; those that only wait run together."""
+        """A row of one leg a server, if it is requested; those that only wait run together."""
         if name not in self.wanted:
             return
         asked = [s for s in self.stage.servers if s.name != INTERVAL or name == LOST]
@@ -324,7 +324,7 @@ def measure(stage: Stage, row: Row, rounds: int) -> dict[str, object]:
 
 
 def run(chosen: argparse.Namespace, build: Path, done: Callable[[dict[str, object]], None]) -> None:
-    """All rows that were asked for; each is handed to `done` when it is there."""
+    """Measure all requested rows; each is passed to `done` when it is there."""
     wanted = set(chosen.rows.split(",")) & set(NAMES)
     if not wanted:
         return

@@ -1,4 +1,4 @@
-"""The servers that foreign clients are pointed at: ours, and the real one where it is asked for.
+"""The servers under the tests of foreign clients: ours, and the real one on request.
 
 Every test of a foreign client runs on Trilogue; with TRILOGUE_TEST_REAL=1 it also runs on a real
 Kafka (a version number instead of 1 picks another than 3.9.1), a real Pulsar or a real TubeMQ,
@@ -11,7 +11,9 @@ from __future__ import annotations
 
 import itertools
 import os
+import socket
 import time
+import weakref
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
@@ -45,8 +47,26 @@ class Broker(Protocol):
     def kill9(self) -> None: ...
 
 
+class ReservedPort:
+    """A port of 127.0.0.1 that no other process is given until `close`.
+
+    The socket is bound and does not listen. While it is open, Linux neither hands the port to a
+    bind to port 0 nor to an outgoing connection; a listener that names the port and sets
+    SO_REUSEADDR, as the broker's do, may still bind to it.
+    """
+
+    def __init__(self) -> None:
+        self._socket = socket.socket()
+        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        self._socket.bind(("127.0.0.1", 0))
+        self.address = f"127.0.0.1:{self._socket.getsockname()[1]}"
+
+    def close(self) -> None:
+        self._socket.close()
+
+
 class OurServer:
-    """Our server, whose doors keep their ports through restarts."""
+    """Our server, whose listeners keep their ports through restarts."""
 
     name = "trilogue"
     door_names: tuple[str, ...]
@@ -60,14 +80,15 @@ class OurServer:
         self.data = data
         self.settings = dict(settings or {})
         self.wrapper = wrapper
-        self.doors = dict.fromkeys(self.door_names, "127.0.0.1:0")
+        self._ports = {name: ReservedPort() for name in self.door_names}
+        self.doors = {name: port.address for name, port in self._ports.items()}
+        weakref.finalize(self, _close_all, list(self._ports.values()))
         self.server: Server | None = None
 
     def start(self) -> Self:
         self.server = start_server(
             self.data, listen=self.doors, settings=self.settings, wrapper=self.wrapper
         )
-        self.doors = {name: self.server.doors[name] for name in self.doors}
         return self
 
     @property
@@ -93,6 +114,11 @@ class OurServer:
     def kill9(self) -> None:
         if self.server is not None:
             self.server.kill9()
+
+
+def _close_all(ports: list[ReservedPort]) -> None:
+    for port in ports:
+        port.close()
 
 
 class Trilogue(OurServer):
@@ -143,7 +169,7 @@ class TrilogueForPulsar(OurServer):
 
 
 class Elsewhere:
-    """A server somebody else started: it can be talked to and nothing more."""
+    """A server that was started elsewhere: the tests connect to it, and cannot stop it."""
 
     name = "elsewhere"
     pid = 0
@@ -205,7 +231,7 @@ def make_pulsar(
 
 
 class TubeBroker(Broker, Protocol):
-    """A TubeMQ master's address (its broker's is told by it) with a life."""
+    """A TubeMQ master's address with a life; the master sends clients the broker's address."""
 
     def inside(self) -> AbstractContextManager[None]:
         """Where the address means something; clients are started in there."""
@@ -235,7 +261,7 @@ class TrilogueForTubeMQ(OurServer):
 
 
 def make_topic(address: str, name: str, partitions: int) -> None:
-    """Through the Kafka door, as an administrator may."""
+    """Create a topic through the Kafka listener, as an administrator may."""
     admin = AdminClient({"bootstrap.servers": address, "log_level": 2})
     (made,) = admin.create_topics([NewTopic(name, partitions, 1)]).values()
     made.result(30)

@@ -11,9 +11,9 @@ import pytest
 
 from tests import sharing
 
-LONG = "long"
+LONG, FULL = "long", "full"
 HYPOTHESIS_SETTINGS = "_hypothesis_internal_use_settings"
-FOREIGN = {"cli", "client", "conformance", "crash", "docs", "node", "spark"}
+FOREIGN = {"cli", "client", "conformance", "crash", "docs", "demo", "node", "spark"}
 seed_key = pytest.StashKey[int]()
 
 
@@ -32,23 +32,30 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object | 
     return sharing.scheduler(config, log)
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Marks by place (tests/sharing.py)."""
+    if sharing.is_full(item):
+        item.add_marker(FULL)
+
+
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Tests marked `long` run only where `-m` names the mark (`-m "long or not long"`)."""
+    """Tests marked `full` or `long` run only where `-m` names the mark; `long` names both."""
     sharing.put_in_order(config, items)
-    if LONG in config.getoption("markexpr"):
-        return
-    left_out = [item for item in items if item.get_closest_marker(LONG)]
+    named = config.getoption("markexpr")
+    without = [] if LONG in named else [LONG] if FULL in named else [LONG, FULL]
+    left_out = [item for item in items if any(map(item.get_closest_marker, without))]
     if left_out:
         config.hook.pytest_deselected(items=left_out)
-        items[:] = [item for item in items if not item.get_closest_marker(LONG)]
+        items[:] = [item for item in items if item not in set(left_out)]
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_runtest_call(item: pytest.Item) -> Generator[None, None, None]:
     """Hypothesis' plugin wraps the settings of a function once more for each of its parameters.
 
-    From some 950 on, asking the outermost for its database goes too deep.
+    From some 950 on, a lookup of the outermost one's database exceeds the recursion limit.
     """
     function = getattr(getattr(item, "obj", None), "__func__", getattr(item, "obj", None))
     settings = getattr(function, HYPOTHESIS_SETTINGS, None)
@@ -61,10 +68,12 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, None, None]:
 def pytest_runtest_teardown(
     item: pytest.Item, nextitem: pytest.Item | None
 ) -> Generator[None, None, None]:
-    """Foreign clients leave sockets to the collector: collect them after each module that has such
-    clients, where nobody minds, and not in some later test, where the warning would fail it."""
+    """Foreign clients leave sockets to the garbage collector: collect them after each module with
+    such clients, and not in some later test, which the warning would fail."""
     yield
-    if item.path.parent.name in FOREIGN and (nextitem is None or nextitem.path != item.path):
+    if FOREIGN.intersection(item.path.relative_to(item.config.rootpath).parts) and (
+        nextitem is None or nextitem.path != item.path
+    ):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             gc.collect()
@@ -77,14 +86,14 @@ def seed(request: pytest.FixtureRequest) -> int:
 
 
 @pytest.fixture
-def tell(request: pytest.FixtureRequest) -> Callable[[object], None]:
+def report(request: pytest.FixtureRequest) -> Callable[[object], None]:
     """Adds a line about this test to the end of the run."""
-    return lambda text: sharing.tell(request.node, f"{request.node.name}: {text}")
+    return lambda text: sharing.report(request.node, f"{request.node.name}: {text}")
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    if lines := sharing.told(terminalreporter):
+    if lines := sharing.reported_lines(terminalreporter):
         seed = terminalreporter.config.stash[seed_key]
-        terminalreporter.section(f"what tests told (TRILOGUE_SEED={seed})")
+        terminalreporter.section(f"reports of the tests (TRILOGUE_SEED={seed})")
         for line in lines:
             terminalreporter.write_line(line)

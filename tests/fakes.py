@@ -321,7 +321,7 @@ def _change(names: dict[Path, Inode], change: dict[Path, Inode | None]) -> None:
 
 
 class FakeLoop:
-    """Callbacks in order, none before `run`; background work when asked for, in the same thread."""
+    """Callbacks in order, none before `run`; background work on request, in the same thread."""
 
     def __init__(self) -> None:
         self.ready: list[Callable[[], object]] = []
@@ -348,7 +348,7 @@ class FakeLoop:
         self.jobs.append(job)
 
     def turn(self) -> bool:
-        """Run what is ready now, not what that makes ready; say whether there was anything."""
+        """Run the callbacks that are ready now; return whether there were any."""
         ready, self.ready = self.ready, []
         for callback in ready:
             callback()

@@ -18,8 +18,8 @@ from random import Random
 from tools.servers.probe import free_port
 
 from trilogue.log.errors import ObjectExists, ObjectMissing
-from trilogue.log.objects import Listed, Objects, Surroundings
-from trilogue.log.obstore_store import StoreOptions
+from trilogue.log.objects.objects import Listed, Objects, ObjectsEnvironment
+from trilogue.log.objects.obstore_store import StoreOptions
 
 KEYS = {"AWS_ACCESS_KEY_ID": "a-key", "AWS_SECRET_ACCESS_KEY": "a-very-secret-word"}
 BUCKET = "trilogue"
@@ -73,7 +73,7 @@ class MemoryObjects:
 
 
 class Hands:
-    """A clock that moves when somebody sleeps."""
+    """A clock that moves with each sleep."""
 
     def __init__(self) -> None:
         self.seconds = 1_000.0
@@ -86,8 +86,8 @@ class Hands:
         self.slept.append(seconds)
         self.seconds += seconds
 
-    def around(self) -> Surroundings:
-        return Surroundings(self.monotonic, self.sleep, Random(1))
+    def around(self) -> ObjectsEnvironment:
+        return ObjectsEnvironment(self.monotonic, self.sleep, Random(1))
 
 
 def make_objects(store: object, hands: Hands | None = None) -> Objects:
@@ -144,8 +144,9 @@ def options(port: int, prefix: str) -> StoreOptions:
 
 
 class Proxy:
-    """Passes requests on to a server, or does to them what `fault` says for method and path.
+    """Passes requests on to a server, or applies the fault that `fault` returns.
 
+    `fault` gets method and path; it returns None or one of:
     reset, hang, lose (the request arrives, the answer does not), cut (half the body comes), flip (a
     bit of the body), slow (a byte, and no more), or a status: 500, 503, 403, ...
     """

@@ -7,7 +7,7 @@
     assert 0 == server.stop()                     # SIGTERM, exit code
 
 Settings go by name, `__` standing for a dot and `_` for a dash (`journal__file_size=65536` is
-`--set journal.file-size=65536`), or as a mapping in `settings`. Every door listens on a free
+`--set journal.file-size=65536`), or as a mapping in `settings`. Every listener has a free
 port of 127.0.0.1; with `listen` those of Pulsar and TubeMQ do only if they are named. Nothing here
 sleeps: waiting is waiting for the ready file or for the exit.
 """
@@ -46,7 +46,7 @@ class ServerDiedError(Exception):
 
 
 class Server:
-    """One running server: its process id, its doors ({"kafka": "127.0.0.1:40123"}), its end."""
+    """One running server: its process id, its listeners ({"kafka": "127.0.0.1:40123"}), its end."""
 
     def __init__(
         self, process: subprocess.Popen[bytes], *, data: Path, ready_file: Path, log_file: Path
@@ -90,7 +90,7 @@ class Server:
         return self.process.poll() is None
 
     def wait_ready(self, timeout: float = START_TIMEOUT) -> Server:
-        """Come back when every door answers; ServerDiedError when the process ends before."""
+        """Wait until every listener is open; raise ServerDiedError when the process ends before."""
         began = time.monotonic()
         while time.monotonic() - began < timeout:
             with contextlib.suppress(FileNotFoundError):
@@ -154,7 +154,7 @@ def start_server(
     timeout: float = START_TIMEOUT,
     **named: object,
 ) -> Server:
-    """Start a server on `data` and come back when all its doors answer."""
+    """Start a server on `data` and return it once all its listeners are open."""
     server = launch_server(
         data,
         listen=listen,
@@ -227,7 +227,7 @@ def command_line(*arguments: str) -> list[str]:
 
 
 def clean_environment(more: Mapping[str, str] | None = None) -> dict[str, str]:
-    """Ours without settings of whoever runs the tests; TRILOGUE_PURE stays, it picks the code."""
+    """The environment of the tests without TRILOGUE_ settings, but with TRILOGUE_PURE."""
     kept = {
         name: value
         for name, value in os.environ.items()

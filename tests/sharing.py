@@ -2,7 +2,7 @@
 
 A file stays whole, in one process: its tests share a server. The files that wait for programs of
 others come first: they are the longest (minutes, with Spark), and the many quick ones after them
-let the processes end together. What these must agree on, and what they tell at the end, goes
+let the processes end together. What they must agree on, and their reports at the end, go
 through here too.
 """
 
@@ -14,17 +14,57 @@ from pathlib import Path
 
 import pytest
 
+FULL = (
+    "tests/client/pulsar/test_real_server.py",
+    "tests/client/tubemq/test_real_server.py",
+    "tests/conformance/",
+    "tests/crash/",
+    "tests/docs/test_examples.py::test_a_page_with_spark",
+    "tests/spark/test_real_kafka.py",
+    "tests/spark/test_s",
+)
+"""Tests that `make test` leaves to `make test-all`: each client in each family, real servers, most
+kills, pages and streams with Spark."""
+QUICK = (
+    "tests/conformance/across/test_across.py",
+    "tests/conformance/kafka/test_delete_records.py",
+    "tests/conformance/kafka/test_fetch.py",
+    "tests/conformance/kafka/test_own_client.py",
+    "tests/conformance/kafka/test_produce.py",
+    "tests/conformance/kafka/test_replication.py",
+    "tests/conformance/kafka/test_restart.py",
+    "tests/conformance/pulsar/test_own_client.py",
+    "tests/conformance/pulsar/test_python_producers.py",
+    "tests/conformance/tubemq/test_own_client.py",
+    "tests/conformance/tubemq/test_producers.py",
+    "tests/crash/kafka/test_own_client_kill.py",
+    "tests/crash/pulsar/test_tail.py",
+    "tests/crash/test_damage.py",
+    "tests/crash/test_every_step.py",
+    "tests/crash/test_faults.py",
+    "tests/crash/test_kill.py",
+    "tests/crash/test_ledger.py",
+    "tests/crash/tubemq/test_tail.py",
+    "tests/spark/test_source.py",
+    "tests/spark/test_stream_reader.py",
+)
+"""Files of these folders that stay in the quick run: one for each promise and protocol."""
 LOADFILE = "loadfile"
 TOGETHER = ("tests/spark",)  # one session of Spark for all its files
-FIRST = ("docs", "spark", "crash", "conformance", "cli", "client", "node", "gateway_http")
+FIRST = ("docs", "spark", "crash", "conformance", "cli", "client", "node", "demo", "http")
 """The rooms that start servers and foreign programs, in this order; then all others."""
-TOLD = "told"
+REPORTED = "reported"
 SEED = "seed"
 
 
 def rank(path: Path) -> int:
     """Where a file stands in the queue."""
     return next((number for number, room in enumerate(FIRST) if room in path.parts), len(FIRST))
+
+
+def is_full(item: pytest.Item) -> bool:
+    """Whether a test belongs to `make test-all` only, by its place."""
+    return item.nodeid.startswith(FULL) and not item.nodeid.startswith(QUICK)
 
 
 def put_in_order(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -39,20 +79,20 @@ def seed_of_the_run(config: pytest.Config) -> int:
     return int(given or time.time_ns() % 1_000_000)
 
 
-def tell(item: pytest.Item, text: object) -> None:
+def report(item: pytest.Item, text: object) -> None:
     """A line for the end of the run, from whichever process."""
-    item.user_properties.append((TOLD, str(text)))
+    item.user_properties.append((REPORTED, str(text)))
 
 
-def told(reporter: pytest.TerminalReporter) -> list[str]:
-    """What all tests told, in the order in which they ended."""
+def reported_lines(reporter: pytest.TerminalReporter) -> list[str]:
+    """The reported lines of all tests, in the order in which the tests ended."""
     reports = [each for kind in ("", "error") for each in reporter.getreports(kind)]
     return [
         text
         for report in reports
         if getattr(report, "when", "") == "teardown"
         for kind, text in report.user_properties
-        if kind == TOLD
+        if kind == REPORTED
     ]
 
 

@@ -1,4 +1,4 @@
-"""What is shipped: everything that a compiler needs, and a wheel that works without one."""
+"""What is shipped: all sources of the compiled modules, and a wheel that works without them."""
 
 from __future__ import annotations
 
@@ -14,30 +14,29 @@ from pathlib import Path
 import pytest
 
 from tests.tools import require_program
+from trilogue.cli.compiled_modules import COMPILED_MODULES
 
 ROOT = Path(__file__).resolve().parent.parent
 SHIPPED = ("src", "pyproject.toml", "setup.py", "README.md", "MANIFEST.in", "LICENSE")
-HOT = (
-    "entry/columns", "entry/pack", "entry/pulsar_entry", "entry/tubemq_entry", "entry/walk",
-    "broker/hot", "entry/message_set", "gateway/hot", "gateway/kafka/hot", "log/commit", "log/hot",
-    "wire/fields", "wire/frames", "wire/pulsar/hot", "wire/pulsar/singles", "wire/tubemq/hot",
-)  # fmt: skip
+COMPILED = tuple(name.removeprefix("trilogue.").replace(".", "/") for name in COMPILED_MODULES)
 PROBE = """
 import sys
 sys.path.insert(0, sys.argv[1])
 import trilogue
-from trilogue.entry import kafka_batch, walk
-from trilogue.log import commit
+from trilogue.entry import walk
+from trilogue.entry.kafka import record_batch
+from trilogue.entry.entry import Record
+from trilogue.log.journal import commit
 assert trilogue.__file__.startswith(sys.argv[1]), trilogue.__file__
-record = kafka_batch.Record(0, 1, b"k", b"v", (), 0)
-assert list(kafka_batch.iter_records(kafka_batch.build_batch([record]))) == [record]
+record = Record(0, 1, b"k", b"v", (), 0)
+assert list(record_batch.iter_records(record_batch.build_batch([record]))) == [record]
 """
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(600)]
 
 
 def copy(folder: Path) -> Path:
-    """The sources as a checkout has them: a build leaves things behind."""
+    """Copy the sources without the files that builds leave."""
     folder.mkdir()
     ignored = shutil.ignore_patterns("*.so", "*.egg-info", "__pycache__")
     for name in SHIPPED:
@@ -66,10 +65,10 @@ def members(wheel: Path) -> set[str]:
         return set(opened.namelist())
 
 
-def hot(names: set[str]) -> set[str]:
-    """The modules that are there compiled."""
+def compiled(names: set[str]) -> set[str]:
+    """Return the modules of which there is a compiled version."""
     return {
-        module for module in HOT for name in names
+        module for module in COMPILED for name in names
         if name.startswith(f"trilogue/{module}.") and name.endswith(".so")
     }  # fmt: skip
 
@@ -77,8 +76,8 @@ def hot(names: set[str]) -> set[str]:
 def test_a_wheel_without_a_compiler_is_whole_and_plain(tmp_path):
     names = members(build("wheel", copy(tmp_path / "source"), tmp_path / "wheel", "/bin/false"))
 
-    assert hot(names) == set()
-    assert {f"trilogue/{module}.py" for module in HOT} <= names
+    assert compiled(names) == set()
+    assert {f"trilogue/{module}.py" for module in COMPILED} <= names
     assert {"trilogue/py.typed", "pyspark_trilogue/__init__.py"} <= names
 
 
@@ -92,8 +91,9 @@ def test_a_wheel_from_a_source_distribution_is_compiled(tmp_path):
     wheel = build("wheel", source, tmp_path / "wheel", None)
 
     names = members(wheel)
-    assert hot(names) == set(HOT)
-    assert {f"trilogue/{module}.pxd" for module in (*HOT, "entry/memory", "wire/memory")} <= names
+    assert compiled(names) == set(COMPILED)
+    declared = (*COMPILED, "entry/memory", "wire/memory")
+    assert {f"trilogue/{module}.pxd" for module in declared} <= names
     assert not any(name.endswith(".c") for name in names)
 
 

@@ -1,7 +1,7 @@
 """What a test needs from outside, and what happens where it is missing.
 
-A test that wants `strace` says `require_program("strace")`: it is skipped with that reason where
-there is none, and fails where TRILOGUE_REQUIRE names it (or says `all`, as .ci/run does): a check
+A test that needs `strace` calls `require_program("strace")`: it is skipped with that reason where
+there is none, and fails where TRILOGUE_REQUIRE names it (or is `all`, as .ci/run does): a check
 that silently never ran is worse than none.
 """
 

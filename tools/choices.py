@@ -3,8 +3,8 @@
     python -m tools.choices      # prints, and writes benchmarks/results/<date>-...-choices.json
 
 Not a benchmark of the product (that is benchmarks/run.py): each question compares ways to do one
-thing. Ways are asked in turn in every round; the median of the rounds is kept, and for CPU the
-least, since others may use the machine. Files lie beside the repository, so that is the disk asked.
+thing. Ways are measured in turn in every round; the median of the rounds is kept, and for CPU the
+least, since others may use the machine. Files lie beside the repository, on the measured disk.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ from benchmarks.report import RESULTS
 from tests.log.samples import Sample, sealed
 
 from trilogue.entry.compression import compress
-from trilogue.log.commit import NativeCommitter, PythonCommitter, commit_now
 from trilogue.log.files import OsFileSystem
-from trilogue.log.jobs import flush
+from trilogue.log.jobs.flush import flush
+from trilogue.log.journal.commit import NativeCommitter, PythonCommitter, commit_now
 
 PLACE = Path(__file__).resolve().parent.parent / "build" / "choices"
 ROUNDS, COMMITS, BLOCK = 5, 400, 4096

@@ -1,7 +1,7 @@
 """What Pulsar's clients leave in the data that tools/make_fixture.py keeps.
 
 One topic with de-duplication: every compression, batches and singles, keys and properties; a named
-producer; a shared subscription with holes. What is there to read is said by the client alone.
+producer; a shared subscription with holes. What there is to read is reported by the client alone.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ def place(message: pulsar.Message) -> int:
 
 
 def read(server: Server) -> dict[str, Any]:
-    """Say what clients find."""
+    """Return what clients read."""
     messages = []
     with connected(server) as client:
         producer = client.create_producer(TOPIC, PRODUCER)

@@ -1,4 +1,4 @@
-"""Golden vectors of the Kafka protocol: record what real clients and brokers say, and explain it.
+"""Golden vectors of the Kafka protocol: record real clients and brokers, and explain the bytes.
 
 A vector is one request or response as it was on the wire (without the frame's length), one field
 a line, hex first, then its name and value:
@@ -27,7 +27,7 @@ from typing import NamedTuple
 
 from trilogue.wire.frames import Int32Frames
 from trilogue.wire.kafka.api import MESSAGES
-from trilogue.wire.kafka.schema import Field, Wire, table
+from trilogue.wire.kafka.codec.schema import Field, Wire, table
 
 API_VERSIONS = 18
 LIMIT = 1 << 20

@@ -3,11 +3,11 @@
     python -m tools.make_fixture 1      # tests/fixtures/data-v1-{closed,killed}.tar.xz and .json
 
 The number is the next free one; run it again, with the next number, when a version of anything on
-disk changes, before a release. What was kept is never made anew. A real server is written to by
+disk changes, before a release. Kept fixtures are never made again. A real server is written to by
 foreign clients and by raw requests: topics with several partitions, every codec, headers, nulls, an
 idempotent producer, positions, messages that retention took, a deleted topic; what Pulsar's clients
 leave (fixture_pulsar.py); several segments, and journal frames that no segment has. Once it is
-killed, once it ends in order. The JSON says, in words of the protocols, what a reader must find:
+killed, once it ends in order. The JSON has, in terms of the protocols, what a reader must find:
 nothing in it comes from reading our own files but the versions.
 """
 
@@ -31,12 +31,13 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from tests.server import Server, start_server
 
 from tools import fixture_pulsar
-from trilogue.client.kafka.batch_reader import BatchReader
 from trilogue.client.kafka.cluster import KafkaCluster
-from trilogue.client.kafka.shapes import EARLIEST, LATEST
-from trilogue.entry.kafka_batch import iter_records, read_header
+from trilogue.client.kafka.consumer.batch_reader import BatchReader
+from trilogue.client.kafka.model import EARLIEST, LATEST
+from trilogue.entry.kafka.record_batch import iter_records, read_header
 from trilogue.entry.walk import walk_headers
-from trilogue.log import frame, manifest, segment
+from trilogue.log.journal import frame
+from trilogue.log.segments import manifest, segment
 
 PLACE = Path(__file__).resolve().parent.parent / "tests" / "fixtures"
 SIZE_MAX = 200 << 10
@@ -183,7 +184,7 @@ def until(done: Any) -> None:
 
 
 async def read(server: Server) -> dict[str, Any]:
-    """Say what a reader finds; bytes are spelled as latin-1."""
+    """Return what a reader finds; bytes are spelled as latin-1."""
     cluster = KafkaCluster(server.kafka, client_id="fixture")
     consumer = BatchReader(cluster)
     await cluster.refresh([name for name in TOPICS if name != "dropped"])

@@ -52,7 +52,7 @@ class Line(NamedTuple):
 
 
 def explain(frame: bytes) -> Iterator[Line]:
-    """Say what each part of a client's frame is, by a slow walk of its own."""
+    """Explain each part of a client's frame, by a slow walk of its own."""
     (size,) = struct.unpack_from(">I", frame)
     yield Line(frame[:4], f"command size = {size}")
     yield from fields(frame[4 : 4 + size], BaseCommand(), "")

@@ -49,7 +49,7 @@ def run(
 def note(
     results: Results, test: str, result: str, seconds: float, output: str, *, telling: Sequence[str]
 ) -> None:
-    """What became of a test; of what did not pass the line that says most goes along."""
+    """The result of a test; for a failed one with the most informative line."""
     found: dict[str, object] = {"result": result, "seconds": round(seconds, 1)}
     if result != PASSED:
         found["why"] = reason(output, telling)

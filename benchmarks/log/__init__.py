@@ -1,8 +1,9 @@
 """The log without a socket: `python -m benchmarks.log`, `make bench-log`.
 
-A whole node that nobody connects to is driven by plain function calls, so what is measured is
+A whole node without connections is driven by plain function calls, so what is measured is
 journal, tail, flush, merge, recovery and reading, and nothing else. Beside each figure that a disk
-decides stands what this disk can do at best, asked in turn with it in the same run (`limits.py`).
+decides stands what this disk can do at best, measured in turn with it in the same run
+(`limits.py`).
 
     appends.py    durable appends: one in flight, full windows, and with a flush running
     writes.py     bytes written to segments, merges included, and syncs

@@ -27,7 +27,7 @@ from benchmarks.log.starts import starts
 from benchmarks.log.world import say
 from benchmarks.log.writes import writes
 from benchmarks.measure import NOT_A_DISK, file_system, machine
-from trilogue.log import commit
+from trilogue.log.journal import commit
 
 BUILD = Path(__file__).resolve().parent.parent.parent / "build"
 

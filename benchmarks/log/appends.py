@@ -31,7 +31,7 @@ from benchmarks.log.world import (
     say,
 )
 from trilogue.log.partition_log import PartitionLog
-from trilogue.node import collector
+from trilogue.node import garbage_collector as collector
 from trilogue.node.node import Node
 
 SIZES = (100, 1 << 10, 64 << 10)
@@ -92,7 +92,7 @@ async def measure(folder: Path, rounds: int, seconds: float) -> dict[str, object
                 for count in (1, 4, 100, 10_000)
             }
         never_flush(nodes[QUIET])
-        collector.take_over()
+        collector.configure()
         for number in range(rounds):
             for size, kind in product(LIMITS, (limits.plain, limits.best)):
                 figures = kind(folder, size, seconds / 4)

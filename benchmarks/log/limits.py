@@ -1,6 +1,6 @@
 """What this disk can do at best: the same bytes with nothing of ours around them.
 
-Two ways. *Plain*: `pwrite`, then `fdatasync`, into a file that grows, which is how anybody would
+Two ways. *Plain*: `pwrite`, then `fdatasync`, into a file that grows, which is how one would
 begin. *Best*: `pwritev2(RWF_DSYNC)` past the page cache into a file that was filled with zeros
 before, which is the fastest one-at-a-time way known here. The log is judged by the better of the
 two. Both write from one thread, one write at a time, from the same memory again and again.
@@ -20,7 +20,7 @@ FILE_BYTES = 64 << 20
 
 
 def plain(folder: Path, size: int, seconds: float) -> Figures:
-    """pwrite + fdatasync into a growing file; begun anew at 64 MiB, as the journal does."""
+    """pwrite + fdatasync into a growing file; started again at 64 MiB, as the journal does."""
     path = folder / "limit-plain"
     path.unlink(missing_ok=True)
     fd = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
@@ -83,7 +83,7 @@ def _measure(write, size: int, seconds: float) -> Figures:
 
 
 def read(paths: list[Path], size: int, seconds: float, *, cold: bool) -> Figures:
-    """pread from front to back, one after the other; what was read is looked at by nobody."""
+    """pread from front to back, one after the other; the bytes are not processed."""
     got, cpu = 0, time.process_time()
     spent = 0.0
     while spent < seconds:

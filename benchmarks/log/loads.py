@@ -1,8 +1,8 @@
 """Ways to press a log: one entry at a time, many writers, as much as goes in, so much a second.
 
-Every load appends as a door does: several entries in one turn of the loop, one `on_commit` for all
+Every load appends as a gateway does: several entries per loop iteration, one `on_commit` for all
 of them, and nothing while the log is under pressure. Latency runs from the append to the callback,
-so a pause that the log asked for is not in it; it is in the throughput.
+so a pause that the log requested is not in it; it is in the throughput.
 """
 
 from __future__ import annotations
@@ -140,7 +140,7 @@ class Load:
 async def drained(node: Node) -> None:
     """Everything that was sealed is in segments (or let go)."""
     node.storage.log.seal()
-    while node.storage.log.sealed or node.flusher.waiting:  # noqa: ASYNC110 -- nobody tells
+    while node.storage.log.sealed or node.flusher.waiting:  # noqa: ASYNC110 -- no event for it
         await asyncio.sleep(0.02)
 
 

@@ -3,7 +3,7 @@
 10,000 partitions in ten topics, one message of 100 B in each; then 500,000 entries of 100 B in 100
 partitions. Counted is the process's own memory (proportional set size) before and after, with the
 garbage collected, everything included: topic, partition, tail, index, window, meta's rows. A second
-run of the same says by `tracemalloc` which lines of ours hold it.
+run of the same shows by `tracemalloc` which lines of Trilogue hold it.
 
     python -m benchmarks.log.memory partitions|entries FOLDER measure|trace
 """
@@ -28,7 +28,7 @@ from benchmarks.log.world import (
     sample,
     say,
 )
-from trilogue.node import collector
+from trilogue.node import garbage_collector as collector
 
 PARTITIONS, ENTRIES, ENTRY_BYTES = 10_000, 500_000, 100
 WARM = 1_000  # partitions before, so that what exists once is not counted
@@ -90,7 +90,7 @@ async def load_all(node, logs, entry, count: int) -> None:
 
 
 def begin(trace: bool) -> None:
-    collector.take_over()
+    collector.configure()
     if trace:
         tracemalloc.start(1)
 

@@ -3,7 +3,7 @@
 Entries of 10 KB in 4 partitions; requests of 64 KiB and 1 MiB, one after the other, on the loop
 for what is in memory and as a reader thread does it for what is in segments. *Hot* gives out views
 without copying, so it is followed by one copy of what was given, as a socket would make. *Cold*
-drops the segments from the page cache before each pass and opens them anew, so that every block's
+drops the segments from the page cache before each pass and opens them again, so that every block's
 checksum is verified; *warm* does neither. Beside them: one copy, and plain `pread`.
 
     python -m benchmarks.log.reads FOLDER SECONDS
@@ -22,7 +22,7 @@ from pathlib import Path
 from benchmarks.log import limits
 from benchmarks.log.loads import Load, drained
 from benchmarks.log.world import Figures, elsewhere, fresh, make_topic, node_on, run, sample, say
-from trilogue.log.partition_log import Cold, Hot, PartitionLog
+from trilogue.log.partition_log import PartitionLog, SegmentSlice, TailSlice
 from trilogue.node.node import Node
 
 PARTITIONS = 4
@@ -44,12 +44,12 @@ class Reader:
     def read(self, log: PartitionLog, offset: int) -> int:
         """One request; how many entries came (each has one message)."""
         found = log.read(offset, self.request)
-        if isinstance(found, Cold):
+        if isinstance(found, SegmentSlice):
             data = found.run()
             assert len(data) > 0
             size = len(data)
         else:
-            assert isinstance(found, Hot)
+            assert isinstance(found, TailSlice)
             size = 0
             for part in found.slices:
                 self.room[size : size + len(part)] = part

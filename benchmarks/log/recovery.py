@@ -50,7 +50,7 @@ async def fill(folder: Path, mib: int, size: int) -> None:
 
 
 async def open_it(folder: Path) -> None:
-    """Open it cold and say how long that took."""
+    """Open it cold and return the time in seconds."""
     for path in (folder / "journal").iterdir():
         limits.forget(path)
     began, cpu = time.perf_counter(), time.process_time()

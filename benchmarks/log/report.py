@@ -22,7 +22,7 @@ HIDDEN = {"places", "rounds"}
 
 @dataclass(frozen=True)
 class Gate:
-    """What has to hold; `value` raises KeyError when the run did not ask for it."""
+    """What has to hold; `value` raises KeyError when the run did not measure it."""
 
     label: str
     value: Callable[[Result], float]
@@ -88,7 +88,7 @@ GATES = (
 
 
 def judge(result: Result) -> list[dict[str, object]]:
-    """Every gate that was asked for."""
+    """Return every requested gate."""
     return [verdict for gate in GATES if (verdict := gate.judge(result)) is not None]
 
 

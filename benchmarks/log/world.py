@@ -21,13 +21,13 @@ import uvloop
 from benchmarks.measure import cpu_seconds
 from trilogue.broker.names import TopicName
 from trilogue.entry.entry import EntryHeader
-from trilogue.entry.kafka_batch import BatchBuilder
+from trilogue.entry.kafka.record_batch import BatchBuilder
 from trilogue.entry.walk import read_header
 from trilogue.log.partition_log import PartitionLog
-from trilogue.log.segment_info import FlushResult
-from trilogue.node.life import TURN_S
+from trilogue.log.segments.segment_info import FlushResult
 from trilogue.node.node import Node
-from trilogue.node.sources import load_settings
+from trilogue.node.process import SWITCH_INTERVAL_S
+from trilogue.node.settings.sources import load_settings
 
 Figures = dict[str, float]
 TIME = 1_700_000_000_000
@@ -47,7 +47,7 @@ class Sample:
 
 
 def sample(size: int, messages: int = 1) -> Sample:
-    """An entry of just this size, header included; what its records say is random text."""
+    """An entry of just this size, header included; its records are random text."""
     each = max(0, (size - BatchBuilder().size) // messages - 14)
     last = each
     for _ in range(4):  # the length of a length may change with it
@@ -83,7 +83,7 @@ def settings_for(data: Path, **more: object):
 
 @asynccontextmanager
 async def node_on(data: Path, **more: object) -> AsyncIterator[Node]:
-    """A node that nobody calls: it must have a door, and no one knocks."""
+    """A node without clients: it must have a listener, which nothing connects to."""
     node = Node(settings_for(data, **more))
     await node.start()
     try:
@@ -100,7 +100,7 @@ async def make_topic(node: Node, name: str, partitions: int, **settings: str) ->
     new = cluster.check_create(
         TopicName("public", "default", name), partition_count=partitions, settings=settings
     )
-    topic = await node.commits.carry_out(cluster.plan_create(new))
+    topic = await node.metadata_writer.write(cluster.plan_create(new))
     return [each.log for each in topic.partitions]
 
 
@@ -115,7 +115,7 @@ async def make_partitions(node: Node, count: int, name: str = "topic") -> list[P
 def never_flush(node: Node) -> None:
     """Let go of what a sealed file holds without writing it anywhere: the log without flushes.
 
-    The tail is dropped and the file used again, as after a flush. Nobody may flush this node after.
+    The tail is dropped and the file used again, as after a flush. Do not flush this node after.
     """
     log = node.storage.log
 
@@ -146,7 +146,7 @@ class Cost:
 def run(main: Callable[[], Coroutine[object, object, object]]) -> object:
     """Run a coroutine as a server would run it."""
     logging.basicConfig(level=logging.WARNING)
-    sys.setswitchinterval(TURN_S)
+    sys.setswitchinterval(SWITCH_INTERVAL_S)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         return runner.run(main())
 

@@ -2,47 +2,47 @@
 
 from __future__ import annotations
 
-from trilogue.broker.balance import Balances
-from trilogue.broker.balance_events import Answer, BalanceEvent, EventStatus
-from trilogue.broker.balance_group import BalanceSettings
-from trilogue.broker.balance_shares import Part
-from trilogue.broker.balance_terms import Kind, Terms
 from trilogue.broker.names import TopicName
+from trilogue.broker.tubemq.balanced_group import BalanceSettings
+from trilogue.broker.tubemq.even_assignment import TubePartition
+from trilogue.broker.tubemq.group_balancer import GroupBalancer
+from trilogue.broker.tubemq.group_terms import BalanceMode, GroupTerms
+from trilogue.broker.tubemq.rebalance_events import EventResult, EventStatus, RebalanceEvent
 
 T, U = (TopicName("public", "default", name) for name in ("t", "u"))
-TERMS = Terms(frozenset({T}))
+TERMS = GroupTerms(frozenset({T}))
 DONE = EventStatus.DONE
 SMALL = BalanceSettings(
     session_ms=1_000, event_ms=300, groups_max=2, members_max=3, all_members_max=4
 )
 
 
-def some(*numbers: int, topic: TopicName = T) -> tuple[Part, ...]:
-    return tuple(Part(topic, number) for number in numbers)
+def some(*numbers: int, topic: TopicName = T) -> tuple[TubePartition, ...]:
+    return tuple(TubePartition(topic, number) for number in numbers)
 
 
 class Room:
-    """A topic of four partitions and whoever reads it."""
+    """A topic of four partitions and its consumers."""
 
     def __init__(self, count: int = 4, settings: BalanceSettings = SMALL) -> None:
         self.counts = {T: count, U: 2}
         self.now_ms = 0
         self.gone: list[str] = []
-        self.begun: list[dict[Part, int]] = []
-        self.balances = Balances(settings, lambda topic: self.counts[topic])
+        self.begun: list[dict[TubePartition, int]] = []
+        self.balances = GroupBalancer(settings, lambda topic: self.counts[topic])
         self.balances.gone.append(lambda _group, member: self.gone.append(member))
         self.balances.begins.append(lambda _group, starts: self.begun.append(dict(starts)))
 
-    def join(self, *names: str, terms: Terms = TERMS, **more) -> None:
+    def join(self, *names: str, terms: GroupTerms = TERMS, **more) -> None:
         for name in names:
             self.balances.join("g", name, terms, self.now_ms, **more)
 
-    def beat(self, name: str, event=None, status=DONE, report=None) -> BalanceEvent | None:
-        answer = None if event is None else Answer(event.rebalance_id, event.kind, status)
+    def beat(self, name: str, event=None, status=DONE, report=None) -> RebalanceEvent | None:
+        answer = None if event is None else EventResult(event.rebalance_id, event.kind, status)
         return self.balances.heartbeat("g", name, self.now_ms, answer=answer, report=report).event
 
     def settle(self, *names: str) -> None:
-        """All do at once what they are told, until nobody is told anything."""
+        """Let all members follow their events until there are none."""
         told = dict.fromkeys(names)
         for _ in range(20):
             for name in names:
@@ -51,7 +51,7 @@ class Room:
                 return
         raise AssertionError("somebody is always told something")
 
-    def has(self, name: str) -> tuple[Part, ...]:
+    def has(self, name: str) -> tuple[TubePartition, ...]:
         return tuple(sorted(self.balances.member("g", name).owned))
 
     def later(self, ms: int) -> None:
@@ -59,11 +59,11 @@ class Room:
         self.balances.tick(self.now_ms)
 
 
-def bound(count: int = 2, *, big: bool = False, **offsets: int) -> Terms:
-    where = {Part(T, int(number[1:])): offset for number, offset in offsets.items()}
-    return Terms(
+def bound(count: int = 2, *, big: bool = False, **offsets: int) -> GroupTerms:
+    where = {TubePartition(T, int(number[1:])): offset for number, offset in offsets.items()}
+    return GroupTerms(
         frozenset({T}),
-        Kind.BOUND,
+        BalanceMode.BOUND,
         session_key="k",
         select_big=big,
         source_count=count,

@@ -8,16 +8,19 @@ from collections.abc import Collection
 import pytest
 
 from tests.broker.fakes import FakeLog, FakeTimers, new_broker
-from trilogue.broker.broker import BrokerSettings
-from trilogue.broker.consumer_group import Beat, Beaten, ConsumerGroupSettings
-from trilogue.broker.consumer_group_assignors import Parts, Slot
-from trilogue.broker.consumer_group_classic import MixedGroup, Shares
+from trilogue.broker.broker_settings import BrokerSettings
 from trilogue.broker.errors import BrokerError
-from trilogue.broker.group_members import GroupSettings
+from trilogue.broker.groups.classic.members import GroupSettings
+from trilogue.broker.groups.consumer.assignors import PartitionIndexes, TopicIdPartition
+from trilogue.broker.groups.consumer.group import (
+    ConsumerGroupSettings,
+    Heartbeat,
+    HeartbeatResponse,
+)
+from trilogue.broker.groups.consumer.mixed_group import AssignmentCodec, MixedGroup
 from trilogue.broker.names import TopicName, parse_kafka
-from trilogue.broker.topic import Topic
-from trilogue.gateway.kafka.shares import SHARES
-from trilogue.gateway.kafka.wishes import read_wishes
+from trilogue.broker.topics.topic import Topic
+from trilogue.gateway.kafka.groups.member_metadata import CLASSIC_ASSIGNMENTS, read_subscription
 from trilogue.meta.memory import MemoryMeta
 
 SESSION_S, REBALANCE_S = 45, 60
@@ -27,7 +30,13 @@ BEAT_MS = 200  # the shortest there is, so that it is always the same
 class Room:
     """A broker with topics; members go by short names and beat for group g."""
 
-    def __init__(self, *, shares: Shares = SHARES, groups_max: int = 100, **settings) -> None:
+    def __init__(
+        self,
+        *,
+        assignment_codec: AssignmentCodec = CLASSIC_ASSIGNMENTS,
+        groups_max: int = 100,
+        **settings,
+    ) -> None:
         settings.setdefault("heartbeat_interval_ms", BEAT_MS)
         self.timers = FakeTimers()
         self.log = FakeLog()
@@ -35,8 +44,8 @@ class Room:
         self.broker = new_broker(
             self.meta,
             self.timers,
-            read_wishes=read_wishes,
-            shares=shares,
+            decode_subscription=read_subscription,
+            assignment_codec=assignment_codec,
             settings=BrokerSettings(
                 groups=GroupSettings(groups_max=groups_max),
                 consumer_groups=ConsumerGroupSettings(**settings),
@@ -53,40 +62,42 @@ class Room:
         plan = cluster.plan_create(
             cluster.check_create(parse_kafka(name), partition_count=partitions)
         )
-        self.meta.commit_now(plan.ops(), plan.preconditions)
+        self.meta.write_now(plan.ops(), plan.preconditions)
         self.topics[name] = plan.apply()
         return self.topics[name].topic_id
 
     def grow(self, name: str, partitions: int) -> None:
         cluster = self.broker.cluster
-        plan = cluster.plan_grow(parse_kafka(name), partitions)
-        self.meta.commit_now(plan.ops(), plan.preconditions)
+        plan = cluster.plan_add_partitions(parse_kafka(name), partitions)
+        self.meta.write_now(plan.ops(), plan.preconditions)
         plan.apply()
 
     def delete(self, name: str) -> None:
         plan = self.broker.cluster.plan_delete(parse_kafka(name))
-        self.meta.commit_now(plan.ops(), plan.preconditions)
+        self.meta.write_now(plan.ops(), plan.preconditions)
         plan.apply()
 
     # -- members
 
-    def beat(self, member: str, epoch: int | None = None, **said) -> Beaten:
+    def heartbeat(self, member: str, epoch: int | None = None, **said) -> HeartbeatResponse:
         """Beat at the member's epoch, or at this one."""
         at = self.epochs.get(member, 0) if epoch is None else epoch
-        beaten = self.broker.consumer_groups.beat(Beat(said.pop("group", "g"), member, at, **said))
-        self.epochs[member] = beaten.epoch
-        return beaten
+        response = self.broker.consumer_groups.heartbeat(
+            Heartbeat(said.pop("group", "g"), member, at, **said)
+        )
+        self.epochs[member] = response.epoch
+        return response
 
-    def join(self, member: str, *topics: str, **said) -> Beaten:
+    def join(self, member: str, *topics: str, **said) -> HeartbeatResponse:
         said.setdefault("topics", names(*topics))
         said.setdefault("rebalance_timeout_ms", REBALANCE_S * 1_000)
-        return self.beat(member, 0, owned={}, **said)
+        return self.heartbeat(member, 0, owned={}, **said)
 
     def settle(self, *members: str) -> None:
-        """All do at once what they are told, until everyone is where the target wants it."""
+        """Let all members follow their assignments until each has its target."""
         for _ in range(10):
             for member in members:
-                self.beat(member, owned=self.has(member))
+                self.heartbeat(member, owned=self.assigned(member))
             if self.group.state_name == "Stable":
                 return
         raise AssertionError(f"never stable: {self.group.state_name}")
@@ -95,13 +106,13 @@ class Room:
     def group(self) -> MixedGroup:
         return self.broker.consumer_groups.find("g")
 
-    def has(self, member: str) -> Parts:
-        return self.group.known(member).has
+    def assigned(self, member: str) -> PartitionIndexes:
+        return self.group.require_member(member).assigned
 
     def shares(self) -> dict[str, list[int]]:
         """What each member has, of all topics together."""
         return {
-            each.member_id: sorted(index for found in each.has.values() for index in found)
+            each.member_id: sorted(index for found in each.assigned.values() for index in found)
             for each in self.group.members
         }
 
@@ -110,7 +121,7 @@ def names(*spelled: str) -> frozenset[TopicName]:
     return frozenset(map(parse_kafka, spelled))
 
 
-def some(topic_id: bytes, *indexes: int) -> Parts:
+def some(topic_id: bytes, *indexes: int) -> PartitionIndexes:
     return {topic_id: frozenset(indexes)} if indexes else {}
 
 
@@ -121,12 +132,12 @@ def refused(kind: type[BrokerError], ask) -> BrokerError:
     return caught.value
 
 
-def slots_of(parts: Parts) -> list[Slot]:
+def slots_of(parts: PartitionIndexes) -> list[TopicIdPartition]:
     """Every single partition, in order."""
     return [(topic, index) for topic, indexes in parts.items() for index in sorted(indexes)]
 
 
-def parts_of(slots: Collection[Slot]) -> Parts:
+def parts_of(slots: Collection[TopicIdPartition]) -> PartitionIndexes:
     """The partitions, topic by topic."""
     found: defaultdict[bytes, set[int]] = defaultdict(set)
     for topic, index in slots:

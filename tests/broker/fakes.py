@@ -1,4 +1,4 @@
-"""What the broker stands on, for tests: a clock, a log that is durable when told, batches.
+"""Fakes below the broker: a clock, a log whose writes become durable on demand, batches.
 
 `FakeLog` has the face of the real log and its journal and keeps little but offsets;
 tests/broker/test_recovery.py runs the broker on the real one.
@@ -13,9 +13,10 @@ from typing import Any
 
 from trilogue.broker.broker import Broker
 from trilogue.entry.checksum import crc32c
-from trilogue.entry.entry import CHECKED_FROM, HEADER, HEADER_SIZE, LENGTH_PREFIX, EntryHeader
+from trilogue.entry.entry import EntryHeader
+from trilogue.entry.header import CHECKED_FROM, HEADER, HEADER_SIZE, LENGTH_PREFIX
 from trilogue.log.errors import LogError
-from trilogue.log.extents import Extent
+from trilogue.log.segments.extents import Extent
 from trilogue.meta.memory import MemoryMeta
 
 
@@ -66,7 +67,7 @@ class FakePartitionLog:
         self.partition_id = partition_id
         self.owner_epoch = owner_epoch
         self.start_offset = self.end_offset = self.high_watermark = 0
-        self.patient = False
+        self.acks_from_memory = False
         self.tail_bytes = 0
         self.entries: list[bytes] = []
         self.on_extents: Callable[[int], object] = lambda _: None
@@ -107,7 +108,7 @@ class FakeLog:
     def drop_partition(self, partition_id: int) -> None:
         del self.partitions[partition_id]
 
-    def add_fact(self, kind: int, payload: bytes, patient: bool = False) -> None:
+    def add_fact(self, kind: int, payload: bytes, acks_from_memory: bool = False) -> None:
         if self.refusal is not None:
             raise self.refusal
         self.facts.append((kind, payload))

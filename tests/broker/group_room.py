@@ -8,10 +8,10 @@ from itertools import count
 import pytest
 
 from tests.broker.fakes import FakeTimers
-from trilogue.broker.group import Group
-from trilogue.broker.group_first_wait import Newcomers
-from trilogue.broker.group_members import GroupSettings, Joined, JoinRequest
-from trilogue.broker.group_states import Event, State
+from trilogue.broker.groups.classic.group import ClassicGroup
+from trilogue.broker.groups.classic.initial_delay import InitialDelays
+from trilogue.broker.groups.classic.members import GroupSettings, JoinRequest, JoinResult
+from trilogue.broker.groups.classic.states import GroupEvent, GroupState
 from trilogue.broker.promise import Promise
 
 DELAY_S = 0.15
@@ -20,10 +20,10 @@ RANGE = (("range", b"m"),)
 COOPERATIVE = (("cooperative-sticky", b"c"), ("range", b"m"))
 
 
-class WatchedGroup(Group):
+class WatchedGroup(ClassicGroup):
     """Notes which rows of the table it went through."""
 
-    fired: list[tuple[State, Event]]
+    fired: list[tuple[GroupState, GroupEvent]]
 
     def _fire(self, event, member):
         self.fired.append((self.state, event))
@@ -33,10 +33,10 @@ class WatchedGroup(Group):
 class Room:
     """A group and a clock; members are m-1, m-2, ... in the order in which they came."""
 
-    def __init__(self, newcomers: Newcomers | None = None, name="g", **settings) -> None:
+    def __init__(self, initial_delays: InitialDelays | None = None, name="g", **settings) -> None:
         self.timers = FakeTimers()
-        self.newcomers = newcomers or Newcomers()
-        self.emptied: list[Group] = []
+        self.initial_delays = initial_delays or InitialDelays()
+        self.emptied: list[ClassicGroup] = []
         ids = count(1)
         self.group = WatchedGroup(
             name,
@@ -44,15 +44,15 @@ class Room:
             self.timers,
             lambda: str(next(ids)),
             self.emptied.append,
-            newcomers=self.newcomers,
+            initial_delays=self.initial_delays,
         )
         self.group.fired = []
 
     @property
-    def state(self) -> State:
+    def state(self) -> GroupState:
         return self.group.state
 
-    def join(self, member_id: str = "", **fields) -> Promise[Joined]:
+    def join(self, member_id: str = "", **fields) -> Promise[JoinResult]:
         given = {
             "protocol_type": "consumer",
             "protocols": RANGE,
@@ -84,7 +84,7 @@ def preparing(room: Room) -> None:
 
 
 def completing(room: Room, instances: tuple[str | None, ...] = (None, None)) -> None:
-    """m-1 leads m-2; nobody has synced."""
+    """m-1 leads m-2; no member has synced."""
     for instance_id in instances:
         room.join(instance_id=instance_id, client_id="m")
     room.timers.advance(DELAY_S * 2)

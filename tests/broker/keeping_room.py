@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from tests.broker.fakes import FakeLog, FakeTimers, new_broker
-from trilogue.broker.any_group import Wishes
-from trilogue.broker.facts import NOT_SAID, CursorMove, Protocol
-from trilogue.broker.group_members import JoinRequest
+from trilogue.broker.facts import DEFAULT_RETENTION, CursorMove, Protocol
+from trilogue.broker.groups.classic.members import JoinRequest
+from trilogue.broker.groups.group import MemberSubscription
 from trilogue.broker.names import parse_kafka
 from trilogue.log.errors import LogError
 from trilogue.meta.memory import MemoryMeta
@@ -16,15 +16,15 @@ RETENTION_MS = 7 * DAY_MS
 SESSION_MS = 1_800_000
 
 
-def read_names(metadata: bytes) -> Wishes | None:
-    """Members of these tests say the names of their topics, one after the other; `?` is noise."""
+def read_names(metadata: bytes) -> MemberSubscription | None:
+    """Decode a member's metadata: names of topics, one after the other; `?` is malformed."""
     if metadata == b"?":
         return None
-    return Wishes(frozenset(map(parse_kafka, metadata.decode().split())))
+    return MemberSubscription(frozenset(map(parse_kafka, metadata.decode().split())))
 
 
 class Room:
-    """A broker over a meta in memory and a log that is durable when told."""
+    """A broker over a meta in memory and a log whose writes become durable on demand."""
 
     def __init__(self, *topics: str, before: Room | None = None) -> None:
         """`before` is what this one goes on from: a restart, by snapshot and journal."""
@@ -35,7 +35,7 @@ class Room:
         self.broker = new_broker(
             self.meta,
             self.timers,
-            read_wishes=read_names,
+            decode_subscription=read_names,
         )
         for row in self.meta.state.topics.values():
             for partition_id in row.partitions:
@@ -53,7 +53,7 @@ class Room:
     def create(self, name: str) -> None:
         cluster = self.broker.cluster
         commit = cluster.plan_create(cluster.check_create(parse_kafka(name), partition_count=2))
-        self.meta.commit_now(commit.ops(), commit.preconditions)
+        self.meta.write_now(commit.ops(), commit.preconditions)
         commit.apply()
 
     def cut(self) -> None:
@@ -78,7 +78,11 @@ class Room:
         return self.broker.cluster.topic(parse_kafka(topic)).partitions[index].partition_id
 
     def commit(
-        self, group: str, *topics: str, protocol: Protocol = KAFKA, retention_ms: int = NOT_SAID
+        self,
+        group: str,
+        *topics: str,
+        protocol: Protocol = KAFKA,
+        retention_ms: int = DEFAULT_RETENTION,
     ) -> None:
         moves = [CursorMove(self.partition_id(each), 5) for each in topics]
         self.broker.commit(protocol, group, moves, retention_ms=retention_ms)
@@ -86,7 +90,7 @@ class Room:
 
     def topics_of(self, group: str, protocol: Protocol = KAFKA) -> set[str]:
         """The topics that a group has positions of."""
-        there = self.broker.cursors.positions(protocol, group)
+        there = self.broker.committed_offsets.positions(protocol, group)
         return {
             topic.name.name
             for topic in self.broker.cluster

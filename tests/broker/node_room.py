@@ -11,18 +11,18 @@ from tests.fakes import FakeFileSystem, FakeLoop
 from trilogue.broker.broker import Broker
 from trilogue.broker.facts import SnapshotRow
 from trilogue.broker.names import parse_kafka
-from trilogue.broker.partition import Partition
+from trilogue.broker.topics.partition import Partition
 from trilogue.entry.walk import read_header
-from trilogue.log.commit import InlineCommitter
 from trilogue.log.directory import DataDirectory
-from trilogue.log.jobs import flush
-from trilogue.log.journal import JournalLimits
-from trilogue.log.journal_files import SealedFile
-from trilogue.log.log import Log, LogLimits, Surroundings
-from trilogue.log.partition_log import Cold
-from trilogue.log.segment_info import FlushJob
+from trilogue.log.jobs.flush import flush
+from trilogue.log.journal.commit import InlineCommitter
+from trilogue.log.journal.files import SealedFile
+from trilogue.log.journal.journal import JournalLimits
+from trilogue.log.log import Log, LogEnvironment, LogLimits
+from trilogue.log.partition_log import SegmentSlice
+from trilogue.log.segments.segment_info import FlushJob
 from trilogue.meta.memory import MemoryMeta
-from trilogue.meta.port import (
+from trilogue.meta.operations import (
     DeleteSnapshot,
     PutPartitionState,
     PutSegment,
@@ -70,7 +70,7 @@ class Node:
         self.log = Log.open(
             DataDirectory.open(self.fs, DATA),
             self.meta.manifest(),
-            Surroundings(
+            LogEnvironment(
                 fs=self.fs,
                 scheduler=self.loop,
                 background=self.loop.background,
@@ -124,7 +124,7 @@ class Node:
         ]
         if result.segment is not None:
             ops.append(PutSegment(result.segment))
-        self.meta.commit_now(ops)
+        self.meta.write_now(ops)
         self.log.apply_flush(result)
 
     def crash(self) -> None:
@@ -138,7 +138,7 @@ class Node:
         cluster = self.broker.cluster
         new = cluster.check_create(parse_kafka(name), partition_count=partition_count)
         commit = cluster.plan_create(new)
-        self.meta.commit_now(commit.ops(), commit.preconditions)
+        self.meta.write_now(commit.ops(), commit.preconditions)
         commit.apply()
 
     def partition(self, index: int) -> Partition:
@@ -150,7 +150,7 @@ class Node:
         offset = partition.start_offset
         while offset < partition.high_watermark:
             part = partition.read(offset, 1)
-            data = part.run() if isinstance(part, Cold) else b"".join(part.slices)
+            data = part.run() if isinstance(part, SegmentSlice) else b"".join(part.slices)
             header = read_header(memoryview(data))
             assert header.base_offset == offset
             found.append((header.producer_id, header.base_sequence, header.span))
@@ -159,7 +159,7 @@ class Node:
 
 
 class Steps:
-    """What may happen to a node at any moment, whoever its clients are."""
+    """What may happen to a node at any moment, independent of its clients."""
 
     def __init__(self, node: Node) -> None:
         self.node = node

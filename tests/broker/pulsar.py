@@ -1,12 +1,18 @@
-"""Entries as Pulsar's clients send them, for tests of the rooms below the door."""
+"""Entries as Pulsar's clients send them, for tests of the broker."""
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
-from trilogue.broker.partition import Appended, Partition
+from trilogue.broker.topics.partition import AppendResult, Partition
 from trilogue.entry.entry import EntryHeader
-from trilogue.entry.pulsar_batch import PulsarMessage, Stamp, build_batch, build_entry, build_single
+from trilogue.entry.pulsar.pulsar_batch import (
+    PulsarMessage,
+    Stamp,
+    build_batch,
+    build_entry,
+    build_single,
+)
 from trilogue.wire.pulsar.pulsar_pb2 import MessageMetadata
 
 BROKER_MS = 7_000
@@ -49,6 +55,6 @@ def send(
     return Sent(*build_entry(memoryview(section), broker_ms=BROKER_MS))
 
 
-def append(partition: Partition, sent: Sent, now_ms: int = 5_000) -> Appended:
+def append(partition: Partition, sent: Sent, now_ms: int = 5_000) -> AppendResult:
     entry, header, stamp = sent
     return partition.append_entry(entry, header, now_ms=now_ms, sequence=stamp)

@@ -3,8 +3,8 @@ from __future__ import annotations
 import pytest
 
 from tests.broker.fakes import FakeLog, FakeTimers, batch, header, new_broker
-from trilogue.broker.broker import Broker, BrokerSettings, ProducerIdentity
-from trilogue.broker.cluster import ClusterLimits
+from trilogue.broker.broker import Broker, ProducerIdentity
+from trilogue.broker.broker_settings import BrokerSettings
 from trilogue.broker.errors import NotServed, OutOfOrderSequence, ProducerIdsExhausted
 from trilogue.broker.facts import (
     CursorMove,
@@ -18,9 +18,10 @@ from trilogue.broker.facts import (
     encode_moves,
     producer_key,
 )
-from trilogue.broker.group_members import JoinRequest
+from trilogue.broker.groups.classic.members import JoinRequest
 from trilogue.broker.names import parse_kafka
-from trilogue.broker.topic import Topic
+from trilogue.broker.topics.cluster import ClusterLimits
+from trilogue.broker.topics.topic import Topic
 from trilogue.log.errors import CorruptLog
 from trilogue.meta.errors import NoIdsLeft
 from trilogue.meta.memory import MemoryMeta
@@ -50,7 +51,7 @@ class Room:
     def create(self, name: str = "orders") -> Topic:
         cluster = self.broker.cluster
         commit = cluster.plan_create(cluster.check_create(parse_kafka(name)))
-        self.meta.commit_now(commit.ops(), commit.preconditions)
+        self.meta.write_now(commit.ops(), commit.preconditions)
         return commit.apply()
 
 
@@ -74,13 +75,13 @@ def test_a_commit_of_positions_is_durable_before_it_is_seen(room: Room, partitio
     room.timers.advance(7)
 
     promise = room.broker.commit(KAFKA, "g", [CursorMove(partition_id, 5)])
-    before = promise.done, room.broker.cursors.position(KAFKA, "g", partition_id)
+    before = promise.done, room.broker.committed_offsets.position(KAFKA, "g", partition_id)
     room.log.commit()
 
-    position = room.broker.cursors.position(KAFKA, "g", partition_id)
+    position = room.broker.committed_offsets.position(KAFKA, "g", partition_id)
     assert before == (False, None)
     assert position is not None
-    assert (position.offset, position.committed_ms) == (5, 7_000)
+    assert (position.mark, position.committed_ms) == (5, 7_000)
 
 
 def test_producer_ids_are_never_given_twice(room: Room):
@@ -155,7 +156,7 @@ def test_what_was_snapshotted_and_what_was_replayed_is_there_after_a_start(
     assert not restored.append(batch(1, producer=(9, 0, 5)), now_ms=0).duplicate
     with pytest.raises(OutOfOrderSequence):
         restored.append(batch(1, producer=(9, 0, 9)), now_ms=0)
-    assert sorted(back.broker.cursors.names(KAFKA)) == ["g", "h"]
+    assert sorted(back.broker.committed_offsets.names(KAFKA)) == ["g", "h"]
     assert len(back.broker.producers) == 2
 
 
@@ -174,7 +175,7 @@ def test_what_belongs_to_deleted_partitions_is_passed_over_and_its_rows_removed(
     broker.apply_fact(FactKind.PRODUCER_MARK, encode_mark(mark))
     broker.apply_fact(FactKind.CURSOR_MOVE, encode_moves(moves))
 
-    assert (len(broker.cursors), len(broker.producers)) == (0, 0)
+    assert (len(broker.committed_offsets), len(broker.producers)) == (0, 0)
     assert broker.snapshot() == [
         SnapshotRow(cursor_key(KAFKA, "g", gone), None),
         SnapshotRow(producer_key(gone, 8), None),
@@ -188,14 +189,14 @@ def test_deleting_a_topic_takes_its_positions_and_producers_with_it(room: Room, 
     room.broker.snapshot()
 
     commit = room.broker.cluster.plan_delete(topic_of(room).name)
-    room.meta.commit_now(commit.ops(), commit.preconditions)
+    room.meta.write_now(commit.ops(), commit.preconditions)
     commit.apply()
 
     assert {row.value for row in room.broker.snapshot()} == {None}
-    assert (len(room.broker.cursors), len(room.broker.producers)) == (0, 0)
+    assert (len(room.broker.committed_offsets), len(room.broker.producers)) == (0, 0)
 
 
-def test_kinds_that_nobody_knows_stop_the_start():
+def test_config_resources_that_nobody_knows_stop_the_start():
     broker = Room().broker
 
     with pytest.raises(CorruptLog):

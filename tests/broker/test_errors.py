@@ -3,13 +3,13 @@ from __future__ import annotations
 import pytest
 
 from trilogue.broker import errors
-from trilogue.broker.access import CLUSTER, Operation
+from trilogue.broker.access.authorizer import CLUSTER, Operation
 from trilogue.log import errors as log_errors
 
 
 def test_every_reason_is_listed_once():
-    assert len(errors.EVERY) == len(set(errors.EVERY))
-    assert set(errors.EVERY) == {
+    assert len(errors.ALL_ERRORS) == len(set(errors.ALL_ERRORS))
+    assert set(errors.ALL_ERRORS) == {
         each
         for each in vars(errors).values()
         if isinstance(each, type) and issubclass(each, errors.BrokerError)
@@ -36,4 +36,4 @@ def test_a_denial_says_what_was_denied():
 def test_a_refusal_of_the_log_has_its_meaning(
     refusal: log_errors.LogError, meant: type[errors.BrokerError]
 ):
-    assert type(errors.failure(refusal)) is meant
+    assert type(errors.convert_log_error(refusal)) is meant

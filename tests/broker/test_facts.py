@@ -7,18 +7,18 @@ from hypothesis import strategies as st
 from trilogue.broker.facts import (
     CursorMove,
     CursorMoves,
-    CursorsGone,
+    CursorRemoval,
     FactKind,
     ProducerMark,
     Protocol,
     WrittenBatch,
     cursor_key,
-    decode_gone,
     decode_mark,
     decode_moves,
-    encode_gone,
+    decode_removal,
     encode_mark,
     encode_moves,
+    encode_removal,
     producer_key,
 )
 from trilogue.log.errors import CorruptLog
@@ -36,7 +36,7 @@ moves = st.builds(
     retention_ms=int64,
 )
 removals = st.builds(
-    CursorsGone,
+    CursorRemoval,
     protocol=st.sampled_from(Protocol),
     name=text,
     partition_ids=st.none() | st.lists(uint64, max_size=5),
@@ -53,8 +53,8 @@ marks = st.builds(
 
 MOVES = CursorMoves(Protocol.PULSAR, "né", 5, [CursorMove(1, 2, 3, "m"), CursorMove(4, 5)])
 KEPT_MOVES = MOVES._replace(retention_ms=7)
-GONE = CursorsGone(Protocol.KAFKA, "né", [1, 4])
-ALL_GONE = CursorsGone(Protocol.KAFKA, "né", None)
+GONE = CursorRemoval(Protocol.KAFKA, "né", [1, 4])
+ALL_GONE = CursorRemoval(Protocol.KAFKA, "né", None)
 MARK = ProducerMark(1, 2, 3, 4, 5, (WrittenBatch(6, 7, 8, 9),))
 
 
@@ -79,11 +79,11 @@ def test_a_cursor_move_that_says_how_long_has_these_bytes():
 
 
 def test_a_removal_of_positions_has_these_bytes():
-    assert encode_gone(GONE).hex(" ") == (
+    assert encode_removal(GONE).hex(" ") == (
         "01 00 00 03 6e c3 a9 00 00 00 00 02"  # version, protocol, name, some, count
         " 00 00 00 00 00 00 00 01 00 00 00 00 00 00 00 04"
     )
-    assert encode_gone(ALL_GONE).hex(" ") == "01 00 00 03 6e c3 a9 01 00 00 00 00"
+    assert encode_removal(ALL_GONE).hex(" ") == "01 00 00 03 6e c3 a9 01 00 00 00 00"
 
 
 def test_a_producer_mark_has_these_bytes():
@@ -100,14 +100,14 @@ def test_numbers_on_disk_stay():
     assert {kind.name: kind.value for kind in FactKind} == {
         "CURSOR_MOVE": 1,
         "PRODUCER_MARK": 2,
-        "SUBSCRIPTION_MADE": 3,
-        "SUBSCRIPTION_GONE": 4,
+        "SUBSCRIPTION_CREATED": 3,
+        "SUBSCRIPTION_DELETED": 4,
         "SUBSCRIPTION_ACKED": 5,
         "SUBSCRIPTION_MOVED": 6,
         "SUBSCRIPTION_PROPERTIES": 7,
-        "CURSORS_GONE": 8,
-        "GROUP_KEPT": 9,
-        "GROUP_GONE": 10,
+        "CURSORS_REMOVED": 8,
+        "GROUP_SAVED": 9,
+        "GROUP_DELETED": 10,
     }
     assert {each.name: each.value for each in Protocol} == {"KAFKA": 0, "PULSAR": 1, "TUBEMQ": 2}
 
@@ -123,8 +123,8 @@ def test_moves_read_back(batch: CursorMoves):
 
 
 @given(removals)
-def test_removals_read_back(gone: CursorsGone):
-    assert decode_gone(encode_gone(gone)) == gone
+def test_removals_read_back(gone: CursorRemoval):
+    assert decode_removal(encode_removal(gone)) == gone
 
 
 @given(marks)
@@ -135,7 +135,7 @@ def test_marks_read_back(mark: ProducerMark):
 PAYLOADS = [
     pytest.param(decode_moves, encode_moves(MOVES), id="moves"),
     pytest.param(decode_moves, encode_moves(KEPT_MOVES), id="kept-moves"),
-    pytest.param(decode_gone, encode_gone(GONE), id="gone"),
+    pytest.param(decode_removal, encode_removal(GONE), id="gone"),
     pytest.param(decode_mark, encode_mark(MARK), id="mark"),
 ]
 
@@ -174,7 +174,7 @@ def test_an_unknown_protocol_and_a_broken_text_are_corrupt():
 
 @given(st.binary(max_size=80))
 def test_any_bytes_are_read_or_refused(payload: bytes):
-    for decode in (decode_moves, decode_gone, decode_mark):
+    for decode in (decode_moves, decode_removal, decode_mark):
         try:
             decode(payload)
         except CorruptLog:

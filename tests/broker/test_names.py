@@ -9,18 +9,18 @@ from hypothesis import strategies as st
 
 from trilogue.broker.errors import InvalidName
 from trilogue.broker.names import (
-    Defaults,
+    NameDefaults,
     NamespaceName,
     PulsarName,
     TopicName,
-    kafka_can_spell,
+    format_kafka,
+    format_tubemq,
+    is_kafka_name,
+    is_tubemq_name,
     parse_kafka,
     parse_namespace,
     parse_pulsar,
     parse_tubemq,
-    spelled_kafka,
-    spelled_tubemq,
-    tubemq_can_spell,
 )
 
 SPELLINGS = [
@@ -65,7 +65,7 @@ REFUSED = [
 @pytest.mark.parametrize(("text", "name"), SPELLINGS)
 def test_a_name_is_read_and_written_back(text: str, name: TopicName):
     assert parse_kafka(text) == name
-    assert spelled_kafka(name) == text
+    assert format_kafka(name) == text
 
 
 @pytest.mark.parametrize("text", REFUSED)
@@ -77,10 +77,10 @@ def test_a_name_that_no_topic_can_have_is_refused(text: str):
 @pytest.mark.parametrize(("text", "name"), SPELLINGS)
 def test_tubemqs_names_are_kafkas_without_the_marks_of_its_own_texts(text: str, name: TopicName):
     """Wire facts, section 3: `brokerId:topic:partitionId`, `partKey=offset`."""
-    assert tubemq_can_spell(name) is not any(mark in text for mark in ":=")
-    if tubemq_can_spell(name):
+    assert is_tubemq_name(name) is not any(mark in text for mark in ":=")
+    if is_tubemq_name(name):
         assert parse_tubemq(text) == name
-        assert spelled_tubemq(name) == text
+        assert format_tubemq(name) == text
     else:
         with pytest.raises(InvalidName):
             parse_tubemq(text)
@@ -93,17 +93,17 @@ def test_what_no_topic_is_called_is_refused_of_tubemqs_clients_too(text: str):
 
 
 def test_a_topic_that_kafka_cannot_spell_is_none_for_tubemq():
-    assert not tubemq_can_spell(TopicName("public", "default", "größe 1"))
+    assert not is_tubemq_name(TopicName("public", "default", "größe 1"))
 
 
 def test_a_door_has_its_own_defaults():
-    defaults = Defaults("acme", "shop")
+    defaults = NameDefaults("acme", "shop")
 
     name = parse_kafka("orders", defaults)
 
     assert name == TopicName("acme", "shop", "orders")
-    assert spelled_kafka(name, defaults) == "orders"
-    assert spelled_kafka(name) == "acme/shop/orders"
+    assert format_kafka(name, defaults) == "orders"
+    assert format_kafka(name) == "acme/shop/orders"
 
 
 def test_the_default_namespace_may_be_spelled_out():
@@ -117,7 +117,7 @@ def test_whatever_is_accepted_is_spelled_so_that_it_reads_back(text: str):
     except InvalidName:
         return
 
-    assert parse_kafka(spelled_kafka(name)) == name
+    assert parse_kafka(format_kafka(name)) == name
     assert parse_kafka(str(name)) == name
 
 
@@ -138,7 +138,7 @@ PULSAR = [
 
 @pytest.mark.parametrize(("text", "name"), PULSAR)
 def test_pulsars_forms_of_a_name_are_read(text: str, name: PulsarName):
-    """Seed 000, "Topic names"; the computed table of forms."""
+    """The forms of a Pulsar name (docs/reference/wire/pulsar.md)."""
     assert parse_pulsar(text) == name
     assert parse_pulsar(str(name)) == name
 
@@ -181,7 +181,7 @@ def test_whatever_pulsar_may_say_is_spelled_so_that_it_reads_back(text: str, dom
         return
 
     assert parse_pulsar(str(name)) == name
-    if kafka_can_spell(name.topic):
+    if is_kafka_name(name.topic):
         assert parse_kafka(str(name.topic)) == name.topic
 
 

@@ -18,7 +18,7 @@ def test_a_promise_waits_then_holds_its_result():
 def test_a_broken_promise_raises_its_error():
     error = UnknownTopic("gone")
 
-    promise = Promise.broken(error)
+    promise = Promise.rejected(error)
 
     assert promise.error is error
     with pytest.raises(UnknownTopic):
@@ -38,7 +38,7 @@ def test_callbacks_run_once_in_order_and_at_once_when_settled():
 
 
 def test_a_promise_is_settled_only_once():
-    promise = Promise.kept(1)
+    promise = Promise.resolved(1)
 
     with pytest.raises(AssertionError):
         promise.set_result(2)

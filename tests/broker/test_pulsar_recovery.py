@@ -2,7 +2,7 @@
 
 Producers send again what was not acknowledged, readers ack one message here and one there, journal
 files are sealed and flushed, and again and again the process or the power goes. Afterwards every
-message is there once and in its producer's order, and nothing that was acked and told so is handed
+message is there once and in its producer's order, and nothing whose ack was confirmed is handed
 out again.
 """
 
@@ -14,12 +14,12 @@ import pytest
 
 from tests.broker.node_room import Node, Steps
 from tests.broker.pulsar import Sent, append, send
+from trilogue.broker.cursors.position import Cursor
 from trilogue.broker.names import parse_kafka
-from trilogue.broker.partition import Appended
-from trilogue.broker.policies import BROKER_POLICIES
-from trilogue.broker.subscriptions import Cursor
-from trilogue.entry.pulsar_batch import read_stamp
-from trilogue.log.partition_log import Cold
+from trilogue.broker.topics.partition import AppendResult
+from trilogue.broker.topics.policies import DEFAULT_POLICIES
+from trilogue.entry.pulsar.pulsar_batch import read_stamp
+from trilogue.log.partition_log import SegmentSlice
 
 DEDUPLICATED = {"pulsar.deduplication": "true"}
 
@@ -28,7 +28,7 @@ def create(node: Node, settings: dict[str, str]) -> None:
     cluster = node.broker.cluster
     new = replace(cluster.check_create(parse_kafka("orders")), settings=settings)
     commit = cluster.plan_create(new)
-    node.meta.commit_now(commit.ops(), commit.preconditions)
+    node.meta.write_now(commit.ops(), commit.preconditions)
     commit.apply()
 
 
@@ -38,14 +38,14 @@ def stored(node: Node) -> list[tuple[int, int]]:
     offset, found = log.start_offset, []
     while offset < log.high_watermark:
         part = log.read(offset, 1)
-        data = part.run() if isinstance(part, Cold) else b"".join(part.slices)
+        data = part.run() if isinstance(part, SegmentSlice) else b"".join(part.slices)
         stamp = read_stamp(data)
         found.append((stamp.producer_key, stamp.sequence_id))
         offset += int.from_bytes(data[23:27], "big") + 1
     return found
 
 
-def write(node: Node, sent: Sent) -> Appended:
+def write(node: Node, sent: Sent) -> AppendResult:
     return append(node.partition(0), sent, node.loop.now_ms())
 
 
@@ -87,7 +87,7 @@ class Writer:
 
 @dataclass
 class Reader:
-    """A subscription; which offsets it acked, and of which it was told that this is durable."""
+    """A subscription; which offsets it acked, and which of these acks were confirmed."""
 
     name: str
     asked: set[int] = field(default_factory=set)
@@ -127,7 +127,7 @@ class Reader:
             assert not self.told
             return
         high = node.partition(0).log.high_watermark
-        acked = {each for each in range(high) if cursor.acked.contains(each)}
+        acked = {each for each in range(high) if cursor.contains(each)}
         assert self.told <= acked <= self.asked
         assert cursor.mark <= high
         assert cursor.properties == {"of": self.name}
@@ -189,7 +189,7 @@ def test_nothing_is_lost_repeated_or_handed_out_again(seed: int):
 
 
 def test_a_snapshot_does_not_know_of_an_entry_that_came_during_the_cut():
-    """Or its producer, sending again after the power cut, would be told that it is there."""
+    """Otherwise a producer that sends again after the power cut would get a receipt for it."""
     node = Node(1)
     create(node, DEDUPLICATED)
     write(node, send("p", 1))
@@ -215,7 +215,7 @@ def test_without_the_policy_a_restart_remembers_no_producer():
     node.fs.kill()
     node.start()
 
-    assert len(node.broker.producers.sequences) == 0
+    assert len(node.broker.producers.deduplication) == 0
     assert not write(node, send("p", 5)).duplicate
 
 
@@ -224,11 +224,11 @@ def test_what_was_remembered_goes_when_the_policy_ends():
     create(node, DEDUPLICATED)
     write(node, send("p", 5))
     commit = node.broker.cluster.plan_alter(parse_kafka("orders"), {})
-    node.meta.commit_now(commit.ops(), commit.preconditions)
+    node.meta.write_now(commit.ops(), commit.preconditions)
     commit.apply()
 
-    assert node.partition(0).policies == BROKER_POLICIES
-    assert len(node.broker.producers.sequences) == 0
+    assert node.partition(0).policies == DEFAULT_POLICIES
+    assert len(node.broker.producers.deduplication) == 0
 
 
 def test_the_tail_says_which_formats_are_in_it():

@@ -15,7 +15,7 @@ import pytest
 from tests.broker.fakes import batch
 from tests.broker.node_room import Node, Steps
 from trilogue.broker.facts import CursorMove, Protocol
-from trilogue.broker.producers import WINDOW
+from trilogue.broker.producers.idempotence import WINDOW
 from trilogue.broker.promise import Promise
 
 KAFKA = Protocol.KAFKA
@@ -56,7 +56,7 @@ class Producer:
         node.log.journal.on_commit(answered)
 
     def come_back(self, node: Node) -> None:
-        """Ask for the newest acknowledged one again, then send what has no answer."""
+        """Send the newest acknowledged batch again, then those without a response."""
         in_window = len(self.unacknowledged) < WINDOW
         for sequence, span, offset in self.acknowledged[-1:] if in_window else ():
             records = batch(span, producer=(self.producer_id, 0, sequence))
@@ -85,7 +85,7 @@ class Reader:
     def remove(self, node: Node) -> None:
         indexes = node.random.choice([[0], [1], [0, 1]])
         admin = node.broker.group_admin
-        if indexes == [0, 1] and node.broker.cursors.positions(KAFKA, "group"):
+        if indexes == [0, 1] and node.broker.committed_offsets.positions(KAFKA, "group"):
             promise = admin.delete("group")
         else:
             promise = admin.remove("group", [node.partition(i).partition_id for i in indexes])
@@ -106,17 +106,17 @@ class Reader:
     def check(self, node: Node) -> None:
         for index, surely in self.acknowledged.items():
             partition_id = node.partition(index).partition_id
-            position = node.broker.cursors.position(KAFKA, "group", partition_id)
-            found = None if position is None else position.offset
+            position = node.broker.committed_offsets.position(KAFKA, "group", partition_id)
+            found = None if position is None else position.mark
             assert found in self.asked[index][surely:]
 
     def after_crash(self, node: Node) -> None:
-        """What is there now stays; what was asked and lost never comes."""
+        """What is there now stays; what was requested and lost never comes."""
         self.check(node)
         for index in self.asked:
             partition_id = node.partition(index).partition_id
-            position = node.broker.cursors.position(KAFKA, "group", partition_id)
-            self.asked[index] = [None if position is None else position.offset]
+            position = node.broker.committed_offsets.position(KAFKA, "group", partition_id)
+            self.asked[index] = [None if position is None else position.mark]
             self.acknowledged[index] = 0
 
 

@@ -12,10 +12,10 @@ import pytest
 from tests.broker.node_room import Node, Steps
 from tests.broker.pulsar import append, send
 from trilogue.entry.entry import Format
-from trilogue.entry.kafka_batch import check_crc
-from trilogue.entry.tubemq_blob import build_entry, join_data, message_id, pick, verify_entry
+from trilogue.entry.kafka.record_batch import check_crc
+from trilogue.entry.tubemq.tubemq_blob import build_entry, join_data, message_id, pick, verify_entry
 from trilogue.entry.walk import read_header
-from trilogue.log.partition_log import Cold
+from trilogue.log.partition_log import SegmentSlice
 
 
 class World(Steps):
@@ -58,7 +58,7 @@ class World(Steps):
         offset = log.start_offset
         while offset < log.high_watermark:
             part = log.read(offset, 1)
-            data = part.run() if isinstance(part, Cold) else b"".join(part.slices)
+            data = part.run() if isinstance(part, SegmentSlice) else b"".join(part.slices)
             header = read_header(data)
             assert header.base_offset == offset
             check_crc(data)

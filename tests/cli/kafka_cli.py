@@ -15,13 +15,12 @@ from typing import Any
 from unittest import mock
 
 from tests.server import clean_environment
-
 from trilogue.cli.main import main
 
 
 @dataclass(frozen=True)
 class Shell:
-    """Somebody's terminal with TRILOGUE_BOOTSTRAP set."""
+    """A terminal with TRILOGUE_BOOTSTRAP set."""
 
     server: str
     http: str = ""
@@ -41,9 +40,9 @@ class Shell:
             contextlib.redirect_stderr(errors),
         ):
             ended = _exit_code(arguments)
-        told = subprocess.CompletedProcess(arguments, ended, _text(output), _text(errors))
-        assert told.returncode == code, (arguments, told.returncode, told.stdout, told.stderr)
-        return told
+        body = subprocess.CompletedProcess(arguments, ended, _text(output), _text(errors))
+        assert body.returncode == code, (arguments, body.returncode, body.stdout, body.stderr)
+        return body
 
     def lines(self, *arguments: str, stdin: str | bytes = b"") -> list[str]:
         return self.run(*arguments, stdin=stdin).stdout.splitlines()

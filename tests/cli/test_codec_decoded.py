@@ -7,8 +7,8 @@ import json
 from pathlib import Path
 
 import pytest
-from tests.cli.kafka_cli import Shell
 
+from tests.cli.kafka_cli import Shell
 from trilogue.cli.codec_decoded import DecodingError, octets
 
 VECTORS = Path(__file__).parents[1] / "vectors" / "kafka"
@@ -18,21 +18,21 @@ SHELL = Shell("127.0.0.1:1")
 
 
 def test_a_request_says_itself_what_it_is():
-    told = json.loads(SHELL.run("codec", "--frame", stdin=REQUEST.read_bytes()).stdout)
+    body = json.loads(SHELL.run("codec", "--frame", stdin=REQUEST.read_bytes()).stdout)
 
-    assert told["header"]["client_id"] == "adminclient-1"
-    assert told["message"] == "AlterClientQuotasRequest"
-    assert told["fields"]["entries"][0]["ops"][1]["value"] == 1048576.0
-    assert "left_over_bytes" not in told
+    assert body["header"]["client_id"] == "adminclient-1"
+    assert body["message"] == "AlterClientQuotasRequest"
+    assert body["fields"]["entries"][0]["ops"][1]["value"] == 1048576.0
+    assert "left_over_bytes" not in body
 
 
 def test_the_length_before_a_frame_and_base64_do_not_matter():
     frame = octets(REQUEST.read_bytes(), "hex")
     packed = base64.b64encode(len(frame).to_bytes(4, "big") + frame)
 
-    told = json.loads(SHELL.run("codec", "--frame", stdin=packed).stdout)
+    body = json.loads(SHELL.run("codec", "--frame", stdin=packed).stdout)
 
-    assert told["header"]["api_key"] == 49
+    assert body["header"]["api_key"] == 49
 
 
 def test_a_response_is_read_as_what_was_said():
@@ -46,11 +46,11 @@ def test_a_response_is_read_as_what_was_said():
 
 
 def test_a_body_alone_is_read_and_what_is_left_over_is_said():
-    told = json.loads(SHELL.run("codec", "--decode", "heartbeat", "0", "--response",
+    body = json.loads(SHELL.run("codec", "--decode", "heartbeat", "0", "--response",
                                 stdin="0000ff").stdout)  # fmt: skip
 
-    assert told["fields"]["error_code"] == 0
-    assert told["left_over_bytes"] == 1
+    assert body["fields"]["error_code"] == 0
+    assert body["left_over_bytes"] == 1
 
 
 def test_what_is_cut_off_is_refused():

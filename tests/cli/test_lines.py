@@ -6,10 +6,10 @@ import json
 
 import pytest
 
-from trilogue.cli import produce_lines
-from trilogue.cli.consume_format import FormatError, formatter
-from trilogue.cli.produce_lines import Lines, LinesError, Outgoing
-from trilogue.client.kafka.message import Message
+from trilogue.cli.messages import produce_lines
+from trilogue.cli.messages.consume_format import FormatError, formatter
+from trilogue.cli.messages.produce_lines import Lines, LinesError, Outgoing
+from trilogue.client.kafka.consumer.message import Message
 
 MESSAGE = Message("orders", 2, 7, 0, b"k", b"\xff", (("h", b"1"), ("none", None)))
 

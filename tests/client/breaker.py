@@ -55,7 +55,7 @@ class Link:
         try:
             await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            self.reset()  # before anything is awaited: whoever ends us may do so a second time
+            self.reset()  # before anything is awaited: the cancellation may come a second time
             for way in ways:
                 way.cancel()
             await asyncio.gather(*ways, return_exceptions=True)

@@ -25,7 +25,7 @@ Peer = TypeVar("Peer", bound=HangingUp)
 
 
 class ScriptedServer(Generic[Peer]):
-    """Remembers what it was asked in `seen`; `next_up` says what to do otherwise than usual."""
+    """Records requests in `seen`; `next_up` overrides the usual responses."""
 
     def __init__(self) -> None:
         self.next_up: dict[str, deque[Any]] = defaultdict(deque)
@@ -60,7 +60,7 @@ class ScriptedServer(Generic[Peer]):
         raise NotImplementedError
 
     def upset(self, name: str) -> Any:
-        """What the script says of this request, if anything."""
+        """The scripted reaction to this request, if any."""
         return self.next_up[name].popleft() if self.next_up[name] else None
 
     def note(self, name: str, message: Any) -> None:

@@ -9,7 +9,7 @@ Ends = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
 class Proxy:
-    """Listens where the server says that it is to be found."""
+    """Listens at the advertised address of the server."""
 
     def __init__(self, port: int, target: str) -> None:
         self.port = port

@@ -1,4 +1,4 @@
-"""A Kafka server of one node that says what a test wants it to say: for what no real one does on
+"""A scripted Kafka server of one node, for what no real one does on
 demand (offsets that skip, a leader that moves, an answer that never comes)."""
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from typing import Any
 
 from trilogue.entry.walk import walk_headers
 from trilogue.wire.kafka.api import MESSAGES
-from trilogue.wire.kafka.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
-from trilogue.wire.kafka.compile import decoder, encoder
+from trilogue.wire.kafka.codec.compile import decoder, encoder
+from trilogue.wire.kafka.codec.header import decode_request_header, encode_response_header
 from trilogue.wire.kafka.errors import ErrorCode
 from trilogue.wire.kafka.fetch import (
     FetchableTopicResponse,
@@ -22,19 +22,23 @@ from trilogue.wire.kafka.fetch import (
     FetchResponse,
     PartitionData,
 )
-from trilogue.wire.kafka.header import decode_request_header, encode_response_header
-from trilogue.wire.kafka.list_offsets import (
-    ListOffsetsPartitionResponse,
-    ListOffsetsRequest,
-    ListOffsetsResponse,
-    ListOffsetsTopicResponse,
+from trilogue.wire.kafka.metadata.api_versions import (
+    ApiVersion,
+    ApiVersionsRequest,
+    ApiVersionsResponse,
 )
-from trilogue.wire.kafka.metadata import (
+from trilogue.wire.kafka.metadata.metadata import (
     MetadataRequest,
     MetadataResponse,
     MetadataResponseBroker,
     MetadataResponsePartition,
     MetadataResponseTopic,
+)
+from trilogue.wire.kafka.offsets.list_offsets import (
+    ListOffsetsPartitionResponse,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopicResponse,
 )
 from trilogue.wire.kafka.produce import (
     PartitionProduceResponse,
@@ -50,7 +54,7 @@ SERVED = {0: (3, 9), 1: (4, 12), 2: (1, 7), 3: (1, 12), 18: (0, 3)}
 
 @dataclass
 class Part:
-    """One partition: its batches at any offsets, and what it says of its ends."""
+    """One partition: its batches at any offsets, and its end offsets."""
 
     batches: list[bytes] = field(default_factory=list)
     start: int = 0

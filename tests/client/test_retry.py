@@ -18,13 +18,13 @@ class Clock:
 def test_who_fails_again_and_again_is_left_alone_for_longer_and_longer():
     clock = Clock()
     backoff = Backoff(clock, 0.05, 1.0, random.Random(1))
-    assert backoff.left_s("a") == 0.0
+    assert backoff.remaining_s("a") == 0.0
     waits = []
     for _ in range(8):
-        backoff.failed("a")
-        waits.append(backoff.left_s("a"))
+        backoff.record_failure("a")
+        waits.append(backoff.remaining_s("a"))
         clock.now += waits[-1]
-        assert backoff.left_s("a") == 0.0
+        assert backoff.remaining_s("a") == 0.0
 
     assert 0.04 <= waits[0] <= 0.06
     assert waits[:5] == sorted(waits[:5])
@@ -36,9 +36,9 @@ def test_who_worked_once_is_as_new_and_others_are_not_concerned():
     clock = Clock()
     backoff = Backoff(clock, 0.05, 1.0, random.Random(1))
     for _ in range(8):
-        backoff.failed("a")
-    assert backoff.left_s("b") == 0.0
-    backoff.worked("a")
-    assert backoff.left_s("a") == 0.0
-    backoff.failed("a")
-    assert backoff.left_s("a") <= 0.06
+        backoff.record_failure("a")
+    assert backoff.remaining_s("b") == 0.0
+    backoff.record_success("a")
+    assert backoff.remaining_s("a") == 0.0
+    backoff.record_failure("a")
+    assert backoff.remaining_s("a") <= 0.06

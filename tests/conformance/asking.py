@@ -1,7 +1,7 @@
-"""A Kafka client that asks exactly what a test says, in any version, and shows the whole answer.
+"""A Kafka client that sends exactly the requests of a test and returns the decoded responses.
 
-For rules that no client library can be made to show. The messages are those of our own codec, which
-is compared with Kafka's own definitions elsewhere (tests/wire/kafka); `raw.py` goes without it.
+For rules that no client library can be made to show, in any version of a request. It uses our own
+codec, which tests/wire/kafka compares with Kafka's definitions; `raw.py` does not use it.
 """
 
 from __future__ import annotations
@@ -15,9 +15,13 @@ from typing import Any, Self
 from tools.servers.probe import receive
 
 from trilogue.wire.kafka.api import MESSAGES
-from trilogue.wire.kafka.compile import decoder, encoder
-from trilogue.wire.kafka.header import RequestHeader, decode_response_header, encode_request_header
-from trilogue.wire.kafka.schema import table
+from trilogue.wire.kafka.codec.compile import decoder, encoder
+from trilogue.wire.kafka.codec.header import (
+    RequestHeader,
+    decode_response_header,
+    encode_request_header,
+)
+from trilogue.wire.kafka.codec.schema import table
 
 
 class Asker:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+
 from tests import brokers
 from tests.brokers import Broker, PulsarBroker, TubeBroker
 from tests.conformance.clients import tubemq
@@ -19,7 +20,7 @@ from tests.conformance.clients.kafka_tools import TOOLS
 from tests.conformance.clients.pulsar import Connection, Process, PulsarLibrary, connect
 from tests.conformance.clients.pulsar_libraries import ALL as PULSAR_LIBRARIES
 from tests.conformance.members import PARTITIONS, Make, Member, close
-from tests.conformance.pulsar_admin import Admin
+from tests.conformance.pulsar.pulsar_admin import Admin
 
 SETTINGS: dict[str, object] = {}
 TUBE_SETTINGS: dict[str, object] = {"tubemq.hold": "200ms"}  # what waits for nothing waits less
@@ -72,7 +73,7 @@ def own_broker(request: pytest.FixtureRequest, tmp_path: object) -> Iterator[Bro
 
 @pytest.fixture
 def topic(request: pytest.FixtureRequest) -> str:
-    """A topic name nobody used, made from the test's own; the topic itself is not created."""
+    """An unused topic name, made from the test's name; the topic itself is not created."""
     return unique(request.node.name)
 
 
@@ -185,7 +186,7 @@ def tube_client(tube: TubeBroker, tube_drivers: dict[str, Process]) -> Iterator[
     with tube.inside():
         made = tubemq.connect(tube_drivers[tube.name], tube.address)
     yield made
-    made.start("close")  # takes seconds with listeners, and nobody waits for it
+    made.start("close")  # takes seconds with push consumers; no test waits for it
 
 
 @pytest.fixture(scope="session", autouse=True)

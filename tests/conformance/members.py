@@ -16,12 +16,13 @@ import pytest
 from _pytest.mark.structures import ParameterSet
 from aiokafka.coordinator.assignors.range import RangePartitionAssignor as AioRange
 from aiokafka.coordinator.assignors.sticky.sticky_assignor import StickyPartitionAssignor
+
 from tests.conformance.clients.aio import Aiokafka
 from tests.conformance.clients.base import DEADLINE, Deadline, Read
 from tests.conformance.clients.confluent import Confluent
 from tests.conformance.clients.confluent import as_read as confluent_read
 from tests.conformance.clients.kafka_python import KafkaPython, as_read
-from tests.conformance.families import produce
+from tests.conformance.kafka.families.families import produce
 
 POLL, PATIENT_POLL = 0.05, 0.5
 PARTITIONS = 4
@@ -29,7 +30,7 @@ COOPERATIVE = "org.apache.kafka.clients.consumer.CooperativeStickyAssignor"
 
 
 class Member(Protocol):
-    """One consumer in a group: `poll` does a little work, the rest says what it has."""
+    """One consumer in a group: `poll` does a little work, the other methods return its state."""
 
     reads: list[Read]
 
@@ -80,7 +81,7 @@ class PythonMember:
     """kafka-python, in a thread of its own; eager with its defaults, or cooperative.
 
     Where a poll ends before a join does it joins again, and with it all others: polls of 50 ms in
-    turn may go on like that for half a minute. So its own are long, and whoever polls it does not
+    turn may go on like that for half a minute. So its own polls are long, and `poll` does not
     wait for them.
     """
 

@@ -11,8 +11,9 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 from zlib import crc32
 
-from tests.conformance.raw import FETCH, PRODUCE, text
 from tools.servers.probe import call
+
+from tests.conformance.raw import FETCH, PRODUCE, text
 
 GZIP, SNAPPY, LZ4, ZSTD = 1, 2, 3, 4
 APPEND_TIME = 8
@@ -30,7 +31,7 @@ class Message(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """What a Produce or Fetch answer says of its one partition."""
+    """The one partition of a Produce or Fetch response."""
 
     error: int
     offset: int  # base offset, or high watermark

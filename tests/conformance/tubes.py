@@ -9,10 +9,10 @@ from typing import NamedTuple
 
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
+
+from tests.conformance.across.test_across import WAIT_S, Told, World
 from tests.conformance.clients import tubemq as java
 from tests.conformance.clients.pulsar import Process
-from tests.conformance.test_across import WAIT_S, Told, World
-
 from trilogue.client.tubemq import Message, NoMessage
 from trilogue.client.tubemq.sync import TubeClient
 
@@ -80,7 +80,7 @@ class Tubes(World):
         found: list[Seen] = []
         with (
             TubeClient(self.master) as client,
-            client.consumer(group, {topic: types}) as consumer,
+            client.consumer({topic: types}, group=group) as consumer,
         ):
             while len(found) < count:
                 batch = consumer.get(WAIT_S)

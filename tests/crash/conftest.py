@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
 from tests import brokers
 from tests.brokers import Broker
 from tests.crash.faults import CutDisk

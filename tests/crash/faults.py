@@ -1,8 +1,8 @@
 """Faults from outside the process: failing system calls, full disks, power cuts.
 
-strace fails or kills at chosen system calls of a server that knows nothing of it. A loop image with
-ext4 is told to shut down (EXT4_IOC_SHUTDOWN without flushing its log): what was not synced is gone
-at the next mount, which is what a power cut does. Both want root; a test says so and is skipped.
+strace makes chosen system calls of an unmodified server fail, or kills the server at them. A power
+cut is a loop image with ext4 that is shut down (EXT4_IOC_SHUTDOWN without a flush of its log):
+unsynced data is gone at the next mount. Both need root; without it the tests are skipped.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ class CutDisk:
             os.close(handle)
 
     def reboot(self) -> None:
-        """Mount it anew, once the last process of before is gone: until then it is the old one."""
+        """Mount the image again, once the last process that uses the old mount has ended."""
         unmount(self.root)
         deadline = Deadline(f"the end of all that used {self.root}", 30)
         while self.is_used():
@@ -123,7 +123,7 @@ class CutDisk:
         """Cut the power of a server under load.
 
         It stops just before: a machine without power sends nothing. Without that, a write that
-        extends a file while ext4 is told to shut down may come back as a success, and be acked,
+        extends a file during the shutdown of ext4 may come back as a success, and be acked,
         although the shutdown threw its metadata away (seen in about one of ten cuts with small
         journal files; everything that was acked before the cut began was there).
         """

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from trilogue.log.files import BLOCK
-from trilogue.log.frame import Frame, decode_file_header, frame_at
+from trilogue.log.journal.frame import Frame, decode_file_header, frame_at
 
 SEQUENCE_AT = 16
 

@@ -1,14 +1,14 @@
-"""The verdict of a durability run, by counting: what was sent, acked, seen, and is there.
+"""The verdict of a durability run, by counting: messages sent, acked, read, and stored.
 
-Every value says who wrote it and is otherwise derived from that, so a reader can tell a record that
-was changed, moved, repeated or never sent without asking the writer:
+Every value names its writer and is otherwise derived from that, so a reader recognises a record
+that was changed, moved, repeated or never sent without a query to the writer:
 
     +-------+-----+----------+-----------+----------+--------+----------+------------------+
     | magic | run | producer | partition | sequence | length | checksum | body, derived    |
     | 4     | 8   | 2        | 2         | 8        | 4      | 4        | from the header  |
     +-------+-----+----------+-----------+----------+--------+----------+------------------+
 
-The ledger knows nothing of Kafka: loads write into it, readers hand it what they saw.
+The ledger is independent of the protocol: loads and readers report to it.
 """
 
 from __future__ import annotations
@@ -118,7 +118,7 @@ class Ledger:
             self._changed.notify_all()
 
     def fail(self, reason: str) -> None:
-        """A producer gave up on a record: not lost (nobody promised), but it must not happen."""
+        """A producer gave up on a record: not lost (it had no ack), but it must not happen."""
         with self._changed:
             self.failures.append(reason)
             self._changed.notify_all()

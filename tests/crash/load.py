@@ -16,6 +16,7 @@ from contextlib import contextmanager
 from aiokafka import AIOKafkaProducer
 from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
+
 from tests.conformance.clients.base import Deadline
 from tests.crash.ledger import Ledger, Verdict
 from tests.crash.parts import PATIENCE, LoopLoad, Part

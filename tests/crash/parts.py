@@ -1,4 +1,4 @@
-"""What loads are made of: threads that work on a server until they are told to stop."""
+"""The base classes of loads: threads that work on a server until `stop`."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class LoopPart(Part):
 
 
 class LoopLoad(LoopPart):
-    """Writes into a ledger what a producer on the loop was told of each message."""
+    """Records in a ledger the ack or the error of each message of a producer on the loop."""
 
     def __init__(self, ledger: Ledger) -> None:
         super().__init__()
@@ -49,9 +49,9 @@ class LoopLoad(LoopPart):
         self.waiting: set[asyncio.Future[object]] = set()
 
     def sent(self, origin: Origin, future: asyncio.Future[object]) -> None:
-        """The future will say where the message lies."""
+        """Record the ack when the future has the offset of the message."""
         self.waiting.add(future)
-        future.add_done_callback(lambda done: self._told(origin, done))
+        future.add_done_callback(lambda done: self._record_result(origin, done))
 
     async def hear_of_all(self) -> None:
         """Wait until nothing is under way any more."""
@@ -59,10 +59,10 @@ class LoopLoad(LoopPart):
             await asyncio.wait(self.waiting, timeout=PATIENCE)
 
     def refused(self, problem: BaseException) -> None:
-        """What should not happen has: the verdict will say it."""
+        """Record a refused message, which makes the verdict bad."""
         self.ledger.fail(repr(problem))
 
-    def _told(self, origin: Origin, done: asyncio.Future[object]) -> None:
+    def _record_result(self, origin: Origin, done: asyncio.Future[object]) -> None:
         self.waiting.discard(done)
         problem = done.exception()
         if problem is None:

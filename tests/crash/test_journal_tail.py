@@ -1,7 +1,8 @@
-"""The journal after a kill, damaged further: torn, followed by garbage, chopped, flipped.
+"""The journal after a kill, damaged further: torn, followed by garbage, truncated, bits flipped.
 
-What was never acked may go; what was acked stays; what a disk lost although it said it was durable
-is missing at the end of its partitions and nowhere else, and nothing else is served in its place.
+What was never acked may be lost, and what was acked stays. What a disk lost after it had reported
+it durable is missing at the end of its partitions and nowhere else, and no other bytes are served
+in its place.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+
 from tests.brokers import Trilogue
 from tests.conformance.clients import IN_PROCESS, Record
 from tests.crash import journal
@@ -117,7 +119,7 @@ def test_producers_go_on_after_a_chopped_tail(killed: Killed, copy: Trilogue):
 
 
 def test_a_flipped_bit_before_the_durable_end_is_not_passed_over(copy: Trilogue):
-    """Later frames say that this one was durable: the server names the place and does not start."""
+    """Later frames prove that this one was durable: the server names it and does not start."""
     journal.flip_in_the_middle(journal.newest(copy.data))
 
     with pytest.raises(ServerDiedError, match=r"exit code [1-9](.|\n)*(corrupt|journal)"):

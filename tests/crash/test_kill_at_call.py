@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+
 from tests.brokers import Trilogue
 from tests.crash.faults import injected, killing_wrapper, require_strace
 from tests.crash.ledger import Ledger
@@ -42,7 +43,7 @@ def test_killed_at_a_call_of_its_start_it_starts_the_next_time(
     *,
     server: Trilogue,
     chance: random.Random,
-    tell: Callable[[object], None],
+    report: Callable[[object], None],
     tmp_path: Path,
     number: int,
 ):
@@ -61,7 +62,7 @@ def test_killed_at_a_call_of_its_start_it_starts_the_next_time(
     server.start()
 
     verdict = judge(server.address, "ledger", 2, ledger)
-    tell(f"{verdict}; died at its first start: {died_first}, recovering: {died_recovering}")
+    report(f"{verdict}; died at its first start: {died_first}, recovering: {died_recovering}")
     assert verdict.bad == {}, verdict.examples
 
 
@@ -80,7 +81,7 @@ def died(server: Trilogue) -> bool:
 def test_killed_at_a_call_of_its_work_it_loses_nothing(
     server: Trilogue,
     chance: random.Random,
-    tell: Callable[[object], None],
+    report: Callable[[object], None],
     tmp_path: Path,
     number: int,
 ):
@@ -95,5 +96,5 @@ def test_killed_at_a_call_of_its_work_it_loses_nothing(
         ledger.wait_for_acks(300, PATIENCE)
 
     verdict = judge(server.address, "ledger", 2, ledger)
-    tell(verdict)
+    report(verdict)
     assert verdict.bad == {}, verdict.examples

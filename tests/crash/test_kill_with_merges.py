@@ -12,6 +12,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
+
 from tests.brokers import Trilogue
 from tests.conformance.clients.base import Deadline
 from tests.crash.faults import injected, require_strace
@@ -46,7 +47,7 @@ def loads(server: Trilogue, ledger: Ledger) -> list[ConfluentLoad]:
 
 
 def wait_for_merges(server: Trilogue, count: int) -> int:
-    """Until the log tells of so many merges."""
+    """Wait until the log has so many merges."""
     deadline = Deadline(f"{count} merges", PATIENCE)
     while (merges := server.output.count("merge.done")) < count:
         deadline.check(server.output[-2000:])
@@ -63,7 +64,7 @@ def helpers(pid: int) -> list[int]:
 def test_killed_while_it_merges_it_loses_nothing(
     server: Trilogue,
     chance: random.Random,
-    tell: Callable[[object], None],
+    report: Callable[[object], None],
     tmp_path: Path,
     number: int,
 ):
@@ -76,7 +77,7 @@ def test_killed_while_it_merges_it_loses_nothing(
         ledger.wait_for_acks(300, PATIENCE)
 
     verdict = judge(server.address, "ledger", 4, ledger)
-    tell(f"{verdict}; {merges} merges before")
+    report(f"{verdict}; {merges} merges before")
     assert verdict.bad == {}, verdict.examples
     known_files_are_there(server)
 
@@ -85,7 +86,7 @@ def test_killed_while_it_merges_it_loses_nothing(
 def test_a_helper_that_is_killed_costs_nothing(
     server: Trilogue,
     chance: random.Random,
-    tell: Callable[[object], None],
+    report: Callable[[object], None],
     tmp_path: Path,
     number: int,
 ):
@@ -107,7 +108,7 @@ def test_a_helper_that_is_killed_costs_nothing(
     server.start()
 
     verdict = judge(server.address, "ledger", 4, ledger)
-    tell(f"{verdict}; {again} merges")
+    report(f"{verdict}; {again} merges")
     assert verdict.bad == {}, verdict.examples
     known_files_are_there(server)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from tests.crash.ledger import HEADER, Ledger, Origin, decode, encode
 
 RUN = b"a run..."

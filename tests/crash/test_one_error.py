@@ -1,7 +1,7 @@
 """One failed system call of a real server at each kind of file, and a second owner of its data.
 
-What must come of it stands in design promise 9: a failed write or sync that somebody relies on ends
-the server, exit code not 0, and nothing is acked after it. What nobody relies on is done again.
+A failed write or sync of the journal or of meta ends the server with an exit code other than 0, and
+no message is acked after it. A failure in a file that no other state refers to is retried.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
+
 from tests.brokers import Trilogue
 from tests.conformance.clients.base import Deadline
 from tests.crash.faults import first_error_at, injected, require_strace
@@ -24,13 +25,13 @@ from tests.crash.test_kill_with_merges import BUSY, helpers, loads, wait_for_mer
 from tests.server import ServerDiedError, launch_server
 
 CALLS = "pwritev2,pwrite64,fdatasync,fsync"
-ENDS_WITHIN = 10.0
-ON_ITS_WAY = 0.3
+ENDS_WITHIN = 60.0
+ON_ITS_WAY = 2.0
 DELAY_US = 300_000
 SLOW_S = 10.0
 RSS_GROWTH_MAX = 200 << 20
 
-Tell = Callable[[object], None]
+Report = Callable[[object], None]
 pytestmark = [pytest.mark.long, pytest.mark.timeout(240)]
 
 
@@ -59,7 +60,7 @@ def journal_files(server: Trilogue) -> list[Path]:
 def test_an_error_that_somebody_relies_on_ends_the_server(
     server: Trilogue,
     chance: random.Random,
-    tell: Tell,
+    report: Report,
     tmp_path: Path,
     files: Callable[[Trilogue], list[Path]],
 ):
@@ -79,12 +80,12 @@ def test_an_error_that_somebody_relies_on_ends_the_server(
     if files is journal_files:
         assert last_ack <= failed_at + ON_ITS_WAY
     verdict = judge(server.address, "ledger", 4, ledger)
-    tell(f"{verdict}; exit code {code}")
+    report(f"{verdict}; exit code {code}")
     assert verdict.bad == {}, verdict.examples
 
 
 def test_an_error_while_a_segment_is_written_loses_nothing(
-    server: Trilogue, chance: random.Random, tell: Tell, tmp_path: Path
+    server: Trilogue, chance: random.Random, report: Report, tmp_path: Path
 ):
     """A flush's ends the server (the journal has it all); a merge's is done again."""
     ledger = Ledger(chance.randbytes(8))
@@ -106,12 +107,12 @@ def test_an_error_while_a_segment_is_written_loses_nothing(
         ledger.wait_for_acks(300, PATIENCE)
 
     verdict = judge(server.address, "ledger", 4, ledger)
-    tell(f"{verdict}; the server ended {ended} times")
+    report(f"{verdict}; the server ended {ended} times")
     assert verdict.bad == {}, verdict.examples
 
 
 def test_an_error_of_the_manifest_is_mended(
-    server: Trilogue, chance: random.Random, tell: Tell, tmp_path: Path
+    server: Trilogue, chance: random.Random, report: Report, tmp_path: Path
 ):
     ledger = Ledger(chance.randbytes(8))
     draft = server.data / "segments" / "manifest.json.tmp"
@@ -127,12 +128,12 @@ def test_an_error_of_the_manifest_is_mended(
     server.start()
 
     verdict = judge(server.address, "ledger", 4, ledger)
-    tell(verdict)
+    report(verdict)
     assert verdict.bad == {}, verdict.examples
 
 
 def test_a_slow_disk_makes_acks_late_and_nothing_else(
-    server: Trilogue, chance: random.Random, tell: Tell, tmp_path: Path
+    server: Trilogue, chance: random.Random, report: Report, tmp_path: Path
 ):
     """Each write of the journal takes 300 ms more."""
     ledger = Ledger(chance.randbytes(8))
@@ -149,7 +150,7 @@ def test_a_slow_disk_makes_acks_late_and_nothing_else(
         ledger.wait_for_acks(300, PATIENCE)
 
     verdict = judge(server.address, "ledger", 4, ledger)
-    tell(f"{verdict}; memory grew by {growth >> 20} MiB")
+    report(f"{verdict}; memory grew by {growth >> 20} MiB")
     assert verdict.bad == {}, verdict.examples
     assert growth <= RSS_GROWTH_MAX
     assert log.read_text().count("DELAYED") >= SLOW_S
@@ -175,8 +176,8 @@ def test_a_second_process_is_refused_and_does_no_harm(server: Trilogue, chance: 
     assert judge(server.address, "ledger", 4, ledger).bad == {}
 
 
-def test_an_owner_that_slept_is_fenced(server: Trilogue, chance: random.Random, tell: Tell):
-    """Its lock was taken from it (the file was removed, say); what it decides now is too late."""
+def test_an_owner_that_slept_is_fenced(server: Trilogue, chance: random.Random, report: Report):
+    """Its lock file was removed, so another owner could start: its own writes are refused."""
     ledger = Ledger(chance.randbytes(8))
     with running(loads(server, ledger)):
         ledger.wait_for_acks(300, PATIENCE)
@@ -200,7 +201,7 @@ def test_an_owner_that_slept_is_fenced(server: Trilogue, chance: random.Random, 
         topics = AdminClient({"bootstrap.servers": heir.address}).list_topics(timeout=PATIENCE)
     finally:
         heir.kill9()
-    tell(f"{verdict}; the old owner's exit code {code}")
+    report(f"{verdict}; the old owner's exit code {code}")
     assert code > 0
     assert "too-late" not in topics.topics
     assert verdict.bad == {}, verdict.examples

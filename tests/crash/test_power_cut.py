@@ -10,13 +10,14 @@ import random
 from collections.abc import Callable
 
 import pytest
+from tools.servers.kafka import RealKafka
+
 from tests.brokers import Broker, Trilogue
 from tests.crash.faults import CutDisk
 from tests.crash.ledger import Ledger, Verdict
 from tests.crash.load import create_topic, judge, mixed_load, running
 from tests.crash.parts import PATIENCE
 from tests.tools import require_jars
-from tools.servers.kafka import RealKafka
 
 PARTITIONS = 4
 CUTS = 20
@@ -47,7 +48,7 @@ def run(broker: Broker, disk: CutDisk, chance: random.Random, cuts: int) -> Verd
 def test_nothing_acked_is_lost_when_the_power_goes(
     disk: CutDisk,
     chance: random.Random,
-    tell: Callable[[object], None],
+    report: Callable[[object], None],
     settings: dict[str, object],
 ):
     """With the settings as they are, and with background work all the time."""
@@ -58,13 +59,13 @@ def test_nothing_acked_is_lost_when_the_power_goes(
     finally:
         server.kill9()
 
-    tell(f"{CUTS // 2} power cuts: {verdict}; {merges} merges since the last one")
+    report(f"{CUTS // 2} power cuts: {verdict}; {merges} merges since the last one")
     assert verdict.bad == {}, verdict.examples
 
 
 @pytest.mark.java
 def test_the_check_can_fail_a_server_that_does_not_sync_loses_acked_messages(
-    disk: CutDisk, chance: random.Random, tell: Callable[[object], None]
+    disk: CutDisk, chance: random.Random, report: Callable[[object], None]
 ):
     require_jars("3.9.1")
     server = RealKafka(disk.root, version="3.9.1", heap="512m")
@@ -73,7 +74,7 @@ def test_the_check_can_fail_a_server_that_does_not_sync_loses_acked_messages(
     finally:
         server.kill9()
 
-    tell(f"real Kafka, default flush, one power cut: {verdict}")
+    report(f"real Kafka, default flush, one power cut: {verdict}")
     assert verdict.lost > 0
 
 

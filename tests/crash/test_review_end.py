@@ -5,16 +5,16 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+
 from tests.brokers import Trilogue
 from tests.crash.faults import injected, require_strace
 from tests.node.clients import produce
-
 from trilogue.node.errors import STORAGE_FAILED
 
 
 @pytest.mark.timeout(60)
 def test_an_end_that_cannot_be_written_does_not_look_orderly(trilogue: Trilogue, tmp_path: Path):
-    """design.md promise 9: on a failed write exit non-zero, also when it is the last one."""
+    """A failed write makes the exit code non-zero, also when it is the last one."""
     require_strace()
     trilogue.start()
     produce(trilogue.running, "t", [b"acked"])

@@ -10,14 +10,14 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tests.crash.outside import Outside, durable, make_topic, places, records_of
-from tests.crash.world import SMALL_MERGES
 
-from trilogue.log import merge_plan
-from trilogue.log.sealed import SealedLog
-from trilogue.node import merging
+from tests.crash.log_workload import LogWorkload, durable, make_topic, places, records_of
+from tests.crash.world import SMALL_MERGES
+from trilogue.log.jobs import merge_plan
+from trilogue.log.segments.sealed import SealedLog
+from trilogue.node.background import merge as merging
 from trilogue.node.node import Node
-from trilogue.node.sources import load_settings
+from trilogue.node.settings.sources import load_settings
 
 SECONDS, DEADLINE_S = 5, 60  # at least, at most
 OFTEN = 3
@@ -43,20 +43,20 @@ def small_merges(monkeypatch: pytest.MonkeyPatch) -> None:
             monkeypatch.setattr(module, name, value, raising=False)
 
 
-async def write(data: Path, outside: Outside, seen: Callable[[], bool]) -> dict[str, int]:
+async def write(data: Path, workload: LogWorkload, seen: Callable[[], bool]) -> dict[str, int]:
     """Write for a while, and until the node did everything often enough and the reader has seen
-    enough; say what the node did."""
+    enough; return the counts of what the node did."""
     assignments = [f"data={data}", *(f"{key}={value}" for key, value in SETTINGS.items())]
     node = Node(load_settings(environment={}, assignments=assignments))
     await node.start()
     try:
-        for name, (count, settings) in outside.topics.items():
+        for name, (count, settings) in workload.topics.items():
             await make_topic(node, name, count, settings)
         clock = asyncio.get_running_loop().time
         began = clock()
         while clock() < began + SECONDS or min(work(node).values()) < OFTEN or not seen():
             assert clock() < began + DEADLINE_S, work(node)
-            outside.send(node, outside.next_batch(node))
+            workload.send(node, workload.next_batch(node))
             await durable(node)
             await asyncio.sleep(0.002)
         await node.drain(asyncio.Event(), DEADLINE_S)
@@ -77,23 +77,23 @@ def work(node: Node) -> dict[str, int]:
 
 @pytest.mark.timeout(120)
 def test_whoever_reads_by_the_manifest_misses_nothing_and_sees_nothing_wrong(
-    tmp_path: Path, tell: Callable[[object], None]
+    tmp_path: Path, report: Callable[[object], None]
 ) -> None:
     data, seen, stop = (tmp_path / name for name in ("data", "seen", "stop"))
-    outside = Outside(messages=1 << 30)
-    outside.topics = {**outside.topics, "worn": (1, {"retention.ms": "1000"})}
+    workload = LogWorkload(messages=1 << 30)
+    workload.topics = {**workload.topics, "worn": (1, {"retention.ms": "1000"})}
     command = [sys.executable, "-m", "tests.crash.sealed_reader", str(data), str(seen), str(stop)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as reader:
         try:
-            did = asyncio.run(write(data, outside, seen.exists))
+            did = asyncio.run(write(data, workload, seen.exists))
         finally:
             stop.touch()
         said, complaint = reader.communicate(timeout=DEADLINE_S)
 
     assert reader.returncode == 0, complaint.decode()
     counts = json.loads(said)
-    tell(f"{len(outside.ledger.acked)} acked; node: {did}; reader: {counts}")
-    verdict = outside.judge(reads_of(data))
+    report(f"{len(workload.ledger.acked)} acked; node: {did}; reader: {counts}")
+    verdict = workload.judge(reads_of(data))
     assert verdict.bad == {}, verdict.examples
 
 

@@ -22,6 +22,7 @@ import pickle
 import selectors
 import sys
 import time
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import ExitStack, contextmanager
@@ -33,16 +34,15 @@ from typing import Protocol
 from unittest.mock import patch
 
 from tests.fakes import FakeFile, FakeFileSystem, PowerCut
-
-from trilogue.log.commit import InlineCommitter
+from trilogue.log.journal.commit import InlineCommitter
 from trilogue.log.log import LogLimits
 from trilogue.meta.memory import MemoryMeta
-from trilogue.meta.port import CommitResult, Fence, Op, Precondition
+from trilogue.meta.operations import ChangeResult, Fence, Op, Precondition
 from trilogue.node import node as node_module
 from trilogue.node import storage as storage_module
 from trilogue.node.node import Node
-from trilogue.node.settings import Settings
-from trilogue.node.sources import load_settings
+from trilogue.node.settings.sources import load_settings
+from trilogue.node.settings.table import Settings
 from trilogue.node.storage import log_limits
 
 DATA = Path("/data")
@@ -88,7 +88,7 @@ Script = Callable[[Node], Awaitable[None]]
 
 
 class LyingFile(FakeFile):
-    """Says that it synced."""
+    """A file whose sync does nothing and reports success."""
 
     def sync(self) -> None:
         self._enter("sync")
@@ -99,7 +99,7 @@ class LyingFile(FakeFile):
 
 
 class StepFileSystem(FakeFileSystem):
-    """Counts what it is asked to change, and stops for good where it is told to.
+    """Counts the changes made through it, and does nothing more after step `stop_at`.
 
     `lies`: suffixes of files whose syncs do nothing, "/" for those of folders. With a lie the tests
     that use this must fail.
@@ -166,25 +166,25 @@ class StepMeta(MemoryMeta):
             for kind in ("partition", "segment", "producer"):
                 self.allocate(kind)
 
-    def commit_now(
+    def write_now(
         self,
         ops: Sequence[Op],
         preconditions: Sequence[Precondition] = (),
         fence: Fence | None = None,
-    ) -> CommitResult:
+    ) -> ChangeResult:
         self.fs.step("meta before")
-        result = super().commit_now(ops, preconditions, fence)
+        result = super().write_now(ops, preconditions, fence)
         self.fs.step("meta after")
         return result
 
-    async def commit(
+    async def write(
         self,
         ops: Sequence[Op],
         preconditions: Sequence[Precondition] = (),
         fence: Fence | None = None,
-    ) -> CommitResult:
+    ) -> ChangeResult:
         await asyncio.sleep(0.001)
-        return self.commit_now(ops, preconditions, fence)
+        return self.write_now(ops, preconditions, fence)
 
 
 class InlineExecutor:
@@ -243,14 +243,14 @@ class _Selector(selectors.SelectSelector):
         self._loop = loop
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
-        assert timeout is not None, "everybody waits for something that will not come"
+        assert timeout is not None, "every task waits, and no timer is set"
         self._loop.now += max(0.0, timeout)  # small numbers: a float must hold them exactly enough
         assert self._loop.now < self._loop.ends, "it does not come to an end"
         return super().select(0)
 
 
 class World:
-    """What outlives a process: the disk, meta, and the people outside (in the script)."""
+    """What outlives a process: the disk, meta, and the clients (in the script)."""
 
     def __init__(self, *, direct: bool = False, lies: Sequence[str] = (), **settings: str) -> None:
         self.fs = StepFileSystem(direct=direct, lies=lies)
@@ -314,9 +314,9 @@ class World:
 
 
 class SilentNode(Node):
-    """A node whose doors stay shut."""
+    """A node without listeners."""
 
-    async def _open_doors(self, doors: object) -> None: ...
+    async def _open_listeners(self, plans: object) -> None: ...
 
 
 @contextmanager
@@ -358,22 +358,30 @@ def _defaults_of(module: ModuleType) -> Iterator[dict[str, object]]:
             yield getattr(each.__init__, "__kwdefaults__", None) or {}
 
 
-class Outside(Protocol):
-    """What clients do in a life, and what they were promised in those before it."""
+class Workload(Protocol):
+    """What clients do in one life of the node, and what must hold of what they did before."""
 
-    async def script(self, node: Node) -> None: ...
+    async def script(self, node: Node) -> None:
+        """Check the node, then continue the work of the clients to its end."""
+
+    def check_coverage(self, events: Counter[str]) -> None:
+        """Check that one whole life has done everything; `events` counts the log events."""
 
 
 def stop_and_go_on(
-    make: Callable[[], Outside], stop_at: int, how: str, lies: Sequence[str] = ()
+    make: Callable[[], Workload], stop_at: int, how: str, lies: Sequence[str] = ()
 ) -> None:
-    """Cut the first life at a step; the second one must find all, and so must the third."""
-    world, outside = World(direct=bool(stop_at % 2), lies=lies), make()
-    assert not world.live(outside.script, stop_at=stop_at)
+    """Stop the first life at a step, and check that the second and third life recover everything.
+
+    `how` is "kill" or "power". At odd steps the files are opened with O_DIRECT, past the page
+    cache, where all is written in whole blocks.
+    """
+    world, workload = World(direct=bool(stop_at % 2), lies=lies), make()
+    assert not world.live(workload.script, stop_at=stop_at)
     world.crash(Random(stop_at) if how == "power" else None)
-    assert world.live(outside.script)
+    assert world.live(workload.script)
     world.crash(Random(stop_at) if how == "power" else None)
-    assert world.live(outside.script)
+    assert world.live(workload.script)
 
 
 def _small_limits(settings: Settings) -> LogLimits:

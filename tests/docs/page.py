@@ -32,7 +32,7 @@ def prose(page: Path) -> str:
 
 def links(page: Path) -> list[str]:
     """Targets inside the repository, without what stands behind a #."""
-    found = [target.partition("#")[0] for target in LINK.findall(prose(page))]
+    found = [target.partition("#")[0] for target in LINK.findall(CODE.sub("", prose(page)))]
     return [target for target in found if target and "://" not in target]
 
 

@@ -24,7 +24,7 @@ def main() -> None:
         with contextlib.redirect_stdout(printed):
             try:
                 exec(compile(json.loads(line), "<page>", "exec"), namespace)
-            except BaseException:  # noqa: BLE001 - told to who asked, whatever it is
+            except BaseException:  # noqa: BLE001 - reported to the test, whatever it is
                 problem = traceback.format_exc()
         answers.write(json.dumps({"printed": printed.getvalue(), "problem": problem}) + "\n")
         answers.flush()

@@ -1,4 +1,4 @@
-"""What a page tells the reader to type is typed here, in order, in an empty directory.
+"""The commands of each page are run in their order, in an empty directory.
 
     ```sh               run by a shell; `trilogue serve ...` starts the server, or starts it again
     ```python           run in one Python process per page

@@ -1,4 +1,4 @@
-"""Generated parts are those of the present code, and say only what results files say."""
+"""Generated parts are those of the present code, with figures of result files only."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs the tests twice: on the modules as installed, perhaps compiled, and on their twins."""
+"""Runs the tests twice: on the installed modules, perhaps compiled, and uncompiled."""
 
 from __future__ import annotations
 
@@ -9,7 +9,10 @@ import pytest
 from hypothesis import settings
 
 from tests.pure import load_pure
-from trilogue.entry import arrow, columns, kafka_batch, kafka_legacy, message_set, pack, walk
+from trilogue.entry import arrow, columns, pack, walk
+from trilogue.entry.kafka import message_set
+from trilogue.entry.kafka import message_set_conversion as kafka_legacy
+from trilogue.entry.kafka import record_batch as kafka_batch
 
 settings.register_profile("patient", deadline=None)  # other work shares the machine
 settings.load_profile("patient")
@@ -17,7 +20,7 @@ settings.load_profile("patient")
 
 @dataclass(frozen=True)
 class Room:
-    """The modules of the room that are compiled, and those that stand on them."""
+    """The compiled modules of the package, and the modules that import them."""
 
     walk: ModuleType
     columns: ModuleType
@@ -30,12 +33,18 @@ class Room:
 
 def pure_room() -> Room:
     beneath = {
-        f"trilogue__entry__{name}": load_pure(f"trilogue.entry.{name}")
-        for name in ("walk", "columns", "pack", "message_set")
+        f"trilogue__entry__{name.replace('.', '__')}": load_pure(f"trilogue.entry.{name}")
+        for name in ("walk", "columns", "pack", "kafka.message_set")
     }
-    kafka = load_pure("trilogue.entry.kafka_batch", **beneath)
-    arrow_twin = load_pure("trilogue.entry.arrow", **beneath, trilogue__entry__kafka_batch=kafka)
-    legacy = load_pure("trilogue.entry.kafka_legacy", **beneath, trilogue__entry__kafka_batch=kafka)
+    kafka = load_pure("trilogue.entry.kafka.record_batch", **beneath)
+    arrow_twin = load_pure(
+        "trilogue.entry.arrow", **beneath, trilogue__entry__kafka__record_batch=kafka
+    )
+    legacy = load_pure(
+        "trilogue.entry.kafka.message_set_conversion",
+        **beneath,
+        trilogue__entry__kafka__record_batch=kafka,
+    )
     return Room(*beneath.values(), kafka_batch=kafka, arrow=arrow_twin, kafka_legacy=legacy)
 
 

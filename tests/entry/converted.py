@@ -1,4 +1,4 @@
-"""Entries of two protocols, made, stored, converted and read for the tests of conversion."""
+"""Builds, stores, converts and reads entries for the tests of conversion."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from base64 import b64encode
 
 from hypothesis import strategies as st
 
-from trilogue.entry import convert
-from trilogue.entry.convert import Section, Skipped, TubeMessage
+from trilogue.entry.conversion import convert
+from trilogue.entry.conversion.convert import Section, Skipped, TubeMessage
 from trilogue.entry.entry import Codec, EntryHeader, Record
-from trilogue.entry.kafka_batch import build_batch, iter_records, read_header, set_base
-from trilogue.entry.pulsar_batch import PulsarMessage, build_entry, walk_messages
-from trilogue.entry.tubemq_blob import COMPUTE, join_data
-from trilogue.entry.tubemq_blob import build_entry as build_tube_entry
+from trilogue.entry.kafka.record_batch import build_batch, iter_records, read_header, set_base
+from trilogue.entry.pulsar.pulsar_batch import PulsarMessage, build_entry, walk_messages
+from trilogue.entry.tubemq.tubemq_blob import COMPUTE, join_data
+from trilogue.entry.tubemq.tubemq_blob import build_entry as build_tube_entry
 from trilogue.wire.pulsar.pulsar_pb2 import MessageMetadata
 
 NOW_MS = 1_700_000_000_000
@@ -21,7 +21,7 @@ CODECS = list(zip(Codec, (0, 2, 4, 1, 3), strict=True))  # Kafka's, and Pulsar's
 
 
 def stored(section: bytes, base_offset: int = 0, epoch: int = 7) -> tuple[bytes, EntryHeader]:
-    """What the log has of a section that a producer sent."""
+    """Return the stored entry of a section that a producer sent."""
     entry, _, _ = build_entry(memoryview(section), broker_ms=NOW_MS)
     placed = bytearray(entry)
     set_base(placed, base_offset, epoch)
@@ -39,7 +39,7 @@ def one_section(batch: bytes) -> Section:
 
 
 def read_section(section: Section) -> tuple[MessageMetadata, list[PulsarMessage]]:
-    """What a client finds in a section, its metadata by the official runtime."""
+    """Read a section as a client does, its metadata by the protobuf runtime."""
     entry, header = stored(section.data, section.offset)
     size = int.from_bytes(section.data[6:10], "big")
     metadata = MessageMetadata.FromString(section.data[10 : 10 + size])
@@ -73,7 +73,7 @@ def tube_entry(
     message_time: str | None = None,
     base_offset: int = 0,
 ) -> tuple[bytes, EntryHeader]:
-    """What the log has of a message that a TubeMQ producer sent."""
+    """Return the stored entry of a message that a TubeMQ producer sent."""
     data, flag = join_data(attributes, body)
     return tube_stored(data, flag, message_type, message_time, base_offset=base_offset)
 
@@ -93,7 +93,7 @@ def tube_stored(
 
 
 def tubed(entry: bytes) -> list[TubeMessage]:
-    """What a TubeMQ client gets of an entry, all of it."""
+    """Return all results that a TubeMQ client gets for an entry."""
     header = read_header(entry)
     found: list[TubeMessage] = []
     offset = header.base_offset

@@ -1,4 +1,4 @@
-"""Batches made to measure: by strategies, by other clients' libraries, and by hand."""
+"""Sample batches: by strategies, by other clients' libraries, and by hand."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ from aiokafka.record.default_records import DefaultRecordBatchBuilder as AioBuil
 from hypothesis import strategies as st
 
 from trilogue.entry.checksum import crc32c
-from trilogue.entry.entry import CHECKED_FROM, HEADER, EntryHeader, Record
-from trilogue.entry.kafka_batch import seal
+from trilogue.entry.entry import EntryHeader, Record
+from trilogue.entry.header import CHECKED_FROM, HEADER
+from trilogue.entry.kafka.record_batch import seal
 
 with warnings.catch_warnings():  # kafka-python reads its schemas by a deprecated function
     warnings.simplefilter("ignore", DeprecationWarning)
@@ -89,7 +90,7 @@ def read_by_aiokafka(batch: bytes) -> list[Record]:
 
 
 def patched(batch: bytes, *, fix_crc: bool = True, **fields: int) -> bytes:
-    """Overwrite fields of a batch's header; the checksum is made right again."""
+    """Overwrite fields of a batch's header, and set the right checksum."""
     values = dict(zip(HEADER_FIELDS, HEADER.unpack_from(batch), strict=True)) | fields
     changed = bytearray(batch)
     HEADER.pack_into(changed, 0, *values.values())
@@ -99,7 +100,7 @@ def patched(batch: bytes, *, fix_crc: bool = True, **fields: int) -> bytes:
 
 
 def varint(value: int) -> bytes:
-    """Write a zigzag number; of any size, also of ones that no reader should take."""
+    """Write a zigzag number of any size, also of sizes that readers must refuse."""
     raw = value * 2 if value >= 0 else -value * 2 - 1
     out = bytearray()
     while raw >= 128:
@@ -115,7 +116,7 @@ def record_bytes(*parts: bytes | int, size: int | None = None) -> bytes:
 
 
 def sealed(records: bytes, *, count: int = 1, last: int | None = None, **fields: int) -> bytes:
-    """Put a right header and checksum before whatever bytes."""
+    """Return any bytes after a valid header with the right checksum."""
     return seal(
         records,
         record_count=count,

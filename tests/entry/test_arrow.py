@@ -19,7 +19,7 @@ from tests.entry.samples import (
     sealed,
 )
 from trilogue.entry.entry import CorruptEntry, EntryError, EntryTooLarge, InvalidEntry, Record
-from trilogue.entry.kafka_batch import build_batch, iter_records, set_log_append_time
+from trilogue.entry.kafka.record_batch import build_batch, iter_records, set_log_append_time
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 codecs = st.sampled_from(CODECS)
@@ -51,7 +51,7 @@ def expected_row(record: Record, kind: int = 0) -> dict[str, object]:
 
 
 def chain(count: int, each: int = 4) -> tuple[list[Record], bytes]:
-    """Batches that follow each other."""
+    """Return consecutive batches."""
     records = plain_records(count)
     batches = [build_batch(records[at : at + each]) for at in range(0, count, each)]
     return records, b"".join(batches)
@@ -103,7 +103,7 @@ def test_offsets_outside_the_range_are_left_out(
 
 
 def test_fetches_follow_each_other(room: Room):
-    """A fetch begins with the entry that holds the offset and may end in the middle of one."""
+    """A fetch begins with the entry that contains the offset and may end within an entry."""
     records, entries = chain(20)
     starts = [pos for pos, *_ in room.walk.walk_headers(entries)]
     reader = room.arrow.ArrowReader("flights", 3, 2, rows_per_batch=7)

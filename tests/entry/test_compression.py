@@ -119,7 +119,7 @@ def test_every_cut_is_corrupt(codec: Codec):
 
     for size in range(len(packed)):
         if codec is Codec.SNAPPY and size == 16:
-            continue  # a header and no block: nothing, rightly framed
+            continue  # a header without blocks: a valid frame of nothing
         with pytest.raises(CorruptEntry):
             decompress(codec, packed[:size], MIB)
 
@@ -155,8 +155,8 @@ XERIAL = b"\x82SNAPPY\x00" + bytes.fromhex("00000001 00000001")
         XERIAL + bytes.fromhex("7fffffff 00"),
         XERIAL + bytes.fromhex("00000000"),
         XERIAL + bytes.fromhex("00000001 00") * 1000,
-        bytes.fromhex("ffffffff0f 00"),  # says it stands for 4 GiB
-        bytes.fromhex("ffffff7f 00 00"),  # says it stands for 256 MiB
+        bytes.fromhex("ffffffff0f 00"),  # declares 4 GiB
+        bytes.fromhex("ffffff7f 00 00"),  # declares 256 MiB
     ],
     ids=["nothing", "header cut", "size cut", "negative", "huge", "zero", "swarm", "4G", "256M"],
 )

@@ -1,4 +1,4 @@
-"""Markers, byte for byte as real brokers write them.
+"""Transaction markers, byte for byte as real brokers write them.
 
 The vectors are the log files of Kafka 3.9.1 and 4.3.1 after the transactions of one producer.
 """
@@ -15,17 +15,17 @@ from hypothesis import strategies as st
 from trilogue.entry.control import MARKER, Marker, Outcome, build_marker, read_marker
 from trilogue.entry.entry import (
     CONTROL,
-    HEADER_SIZE,
     TRANSACTIONAL,
     CorruptEntry,
     EntryError,
     InvalidEntry,
     Record,
 )
-from trilogue.entry.kafka_batch import build_batch, check_crc, iter_records, read_header
+from trilogue.entry.header import HEADER_SIZE
+from trilogue.entry.kafka.record_batch import build_batch, check_crc, iter_records, read_header
 from trilogue.entry.walk import walk_headers
 
-VECTORS = Path(__file__).parent.parent / "vectors" / "entry"
+VECTORS = Path(__file__).parents[1] / "vectors" / "entry"
 KAFKAS = ("3.9.1", "4.3.1")
 
 

@@ -1,15 +1,8 @@
 import pytest
 
 from tests.entry.samples import header_of, patched, sealed
-from trilogue.entry.entry import (
-    HEADER,
-    HEADER_SIZE,
-    Codec,
-    EntryError,
-    Format,
-    InvalidEntry,
-    UnsupportedCompression,
-)
+from trilogue.entry.entry import Codec, EntryError, Format, InvalidEntry, UnsupportedCompression
+from trilogue.entry.header import HEADER, HEADER_SIZE
 
 
 def test_header_is_61_bytes():

@@ -72,8 +72,8 @@ def test_a_string_outside_its_column_is_refused(room: Room, ends: tuple[int, int
 def test_headers_outside_their_column_are_refused(room: Room):
     rows = room.pack.ArrowRows(1, times(1))
     names = room.pack.ByteInput(1, None, offsets(0, 1), memoryview(b"a"))
-    for room_said in (1, 2):  # the list goes beyond what is there; and beyond what it says is there
-        lists = room.pack.ByteInput(1, None, offsets(0, 2), memoryview(b""), room=room_said)
+    for declared in (1, 2):  # the list ends after the declared rows; and after the existing ones
+        lists = room.pack.ByteInput(1, None, offsets(0, 2), memoryview(b""), room=declared)
         rows.set_headers(lists, names, names)
 
         with pytest.raises(ValueError, match=r"outside|no row"):

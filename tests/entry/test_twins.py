@@ -1,4 +1,4 @@
-"""The compiled modules and their plain twins say the same about any bytes."""
+"""The compiled modules and their uncompiled versions give the same results for any bytes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tests.entry.conftest import INSTALLED, PURE, Room
 from tests.entry.samples import CODECS, patched, plain_records, record_lists
 from trilogue.entry.entry import EntryError
-from trilogue.entry.kafka_batch import build_batch
+from trilogue.entry.kafka.record_batch import build_batch
 
 SEED = build_batch(plain_records(3), producer_id=1, producer_epoch=0, base_sequence=0)
 COLUMNS = ("key", "value", "offset", "timestampType", "headers")

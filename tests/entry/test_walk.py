@@ -49,7 +49,7 @@ def test_batches_of_other_clients_are_taken(room: Room, codec: int):
 
 @pytest.mark.parametrize("size", [*range(7, 24), 983, 984, 985, 5_000])
 def test_the_checksum_of_a_batch_of_any_size_is_computed(room: Room, size: int):
-    sent = bytearray(sealed(b"x" * size))  # small ones by another way than large ones
+    sent = bytearray(sealed(b"x" * size))  # small and large batches have different code
 
     assert room.walk.check_produced(sent).length == len(sent)
     for at in (21, 61, len(sent) - 1):

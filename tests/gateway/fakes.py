@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 
 
 class FakeTransport(asyncio.Transport):
-    """Keeps what is written; `room` bytes fit before it says stop, as a peer that does not read."""
+    """Keeps what is written; `room` bytes fit before it pauses writing."""
 
     def __init__(self, protocol: asyncio.BufferedProtocol) -> None:
         super().__init__()

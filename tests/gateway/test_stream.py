@@ -1,4 +1,4 @@
-"""Streams: fair turns, back-pressure, deadlines, and bad bytes that cost their sender only."""
+"""Streams: fair shares, back-pressure, deadlines; bad bytes end only their own connection."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from tests.gateway.fakes import FakeTransport, Turns, frame
 from trilogue.gateway.stream import STOP_BROKER, STOP_SESSION, Close, Limits, Stream
 from trilogue.wire.frames import Frames, Int32Frames
 from trilogue.wire.tubemq.frame import BlockFrames
-from trilogue.wire.tubemq.frame import frame as blocks
+from trilogue.wire.tubemq.frame import encode_frame as blocks
 
 
 class Recorder:
-    """A session that writes down what it is given."""
+    """A session that records its calls."""
 
     def __init__(self) -> None:
         self.frames: list[bytes] = []
@@ -37,7 +37,7 @@ class Recorder:
         self.on_frame(frame)
         return True
 
-    def turn_over(self):
+    def end_iteration(self):
         self.turns += 1
 
     def writable(self):
@@ -142,7 +142,7 @@ def test_a_frame_larger_than_a_turn_is_taken_whole():
 
 
 def test_who_had_its_share_is_not_read_again_in_the_same_round():
-    """A transport reads up to 32 times in a round as long as more has come."""
+    """A transport reads up to 32 times in an iteration while more bytes arrive."""
     setup = Setup(Limits(turn_bytes=1_000))
 
     for _ in range(3):
@@ -208,7 +208,7 @@ def test_reading_goes_on_only_when_the_last_reason_to_stop_is_over():
 
 @pytest.mark.parametrize("length", [-1, 2**31 - 1, 101 << 20, -(2**31)])
 def test_an_impossible_length_closes_the_connection(length, caplog):
-    """wire/kafka.md section 3: a larger or negative frame closes the connection."""
+    """A frame that is too large, or of negative size, closes the connection."""
     setup = Setup()
 
     setup.transport.receive(length.to_bytes(4, "big", signed=True) + b"body")
@@ -325,7 +325,7 @@ def test_a_peer_that_waits_for_our_answer_is_not_idle():
 
 
 def test_a_connection_that_the_broker_paused_is_never_timed_out():
-    """design.md section 2: a connection that we paused is never timed out by us."""
+    """A connection that the broker paused does not time out."""
     setup = Setup(Limits(idle_s=10.0, incomplete_frame_s=5.0))
     setup.transport.receive(frame(b"x")[:3])
     setup.stream.stop(STOP_BROKER)

@@ -1,7 +1,7 @@
-"""What is true of one partition's transactions and epochs, by looking at all of it every time.
+"""The transactions and epochs of one partition, recomputed from all of its entries at each call.
 
-The log is asked the same questions in tests/log/test_transactions_model.py and has to agree after
-any history. `History.flush` and the like do for a rig what the node does.
+tests/log/test_transactions_model.py compares the log's results with these after any history.
+`History.flush` and its other methods do for a rig what the node does.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from dataclasses import dataclass, field, replace
 from tests.log.rig import CLUSTER, Rig
 from trilogue.entry.control import Outcome, build_marker
 from trilogue.entry.entry import Record
-from trilogue.entry.kafka_batch import build_batch
-from trilogue.log.jobs import flush
-from trilogue.log.manifest import PartitionRange
-from trilogue.log.segment import AbortedTransaction
-from trilogue.log.segment_info import FlushJob, FlushResult, MergeJob, segment_name
+from trilogue.entry.kafka.record_batch import build_batch
+from trilogue.log.jobs.flush import flush
+from trilogue.log.segments.manifest import PartitionRange
+from trilogue.log.segments.segment import AbortedTransaction
+from trilogue.log.segments.segment_info import FlushJob, FlushResult, MergeJob, segment_name
 from trilogue.log.transactions import stable_end_of
 
 
@@ -129,7 +129,7 @@ def marker(producer: int, outcome: Outcome, *, producer_epoch: int = 0) -> bytes
 
 
 def next_id(rig: Rig) -> int:
-    """One that no segment ever had: files stay when nobody needs them any more."""
+    """Return an id that no segment ever had: files stay after their segment is removed."""
     names = rig.fs.listdir(rig.directory.segments)
     return 1 + max((int(name.split(".")[0]) for name in names), default=0)
 

@@ -15,16 +15,16 @@ from typing import Any
 
 from trilogue.broker.facts import Protocol
 from trilogue.broker.names import parse_kafka
-from trilogue.broker.partition import Partition
-from trilogue.entry.kafka_batch import check_crc, iter_records
-from trilogue.entry.pulsar_batch import walk_messages
+from trilogue.broker.topics.partition import Partition
+from trilogue.entry.kafka.record_batch import check_crc, iter_records
+from trilogue.entry.pulsar.pulsar_batch import walk_messages
 from trilogue.entry.walk import walk_headers
-from trilogue.log.partition_log import Cold
+from trilogue.log.partition_log import SegmentSlice
 from trilogue.node.node import Node
-from trilogue.node.settings import DOORS
-from trilogue.node.sources import load_settings
+from trilogue.node.settings.sources import load_settings
+from trilogue.node.settings.table import DOORS
 
-FIXTURES = sorted((Path(__file__).parent.parent / "fixtures").glob("data-v*.tar.xz"))
+FIXTURES = sorted((Path(__file__).parents[1] / "fixtures").glob("data-v*.tar.xz"))
 DEADLINE_S = 60
 MADE_MS = "made_ms"  # beside the data: when that was
 OFF = tuple(f"listen.{door}=off" for door in DOORS if door != "kafka")
@@ -56,7 +56,7 @@ async def in_node(data: Path, work: Callable[[Node], object], *, drain: bool = T
         await node.start()
         try:
             work(node)
-            await node._manifests.write()  # each start makes it anew, some time
+            await node._manifests.write()  # each start rewrites it, after a while
             if drain:
                 await node.drain(asyncio.Event(), DEADLINE_S)
                 assert node.failure is None
@@ -79,7 +79,7 @@ def messages(where: Partition) -> list[list[object]]:
     offset = log.start_offset
     while offset < log.high_watermark:
         read = log.read(offset, 1 << 20)
-        data = read.run() if isinstance(read, Cold) else memoryview(b"".join(read.slices))
+        data = read.run() if isinstance(read, SegmentSlice) else memoryview(b"".join(read.slices))
         found += messages_of(data, offset)
         *_, (_, _, base, delta, *_) = walk_headers(data)
         offset = base + delta + 1
@@ -106,7 +106,7 @@ def check_pulsar(node: Node, expected: dict[str, Any]) -> None:
     offset, found = log.start_offset, []
     while offset < log.high_watermark:
         read = log.read(offset, 1)
-        data = read.run() if isinstance(read, Cold) else memoryview(b"".join(read.slices))
+        data = read.run() if isinstance(read, SegmentSlice) else memoryview(b"".join(read.slices))
         header = check_crc(data)
         for each in walk_messages(data, header):
             row = [
@@ -119,7 +119,7 @@ def check_pulsar(node: Node, expected: dict[str, Any]) -> None:
     assert found == [json.loads(row) for row in expected["messages"]]
     cursor = node.storage.broker.subscriptions.find(where.partition_id, expected["subscription"])
     assert cursor is not None
-    missing = cursor.acked.missing(log.start_offset, log.high_watermark)
+    missing = cursor.missing(log.start_offset, log.high_watermark)
     assert [at for start, end in missing for at in range(start, end)] == expected["unacked"]
     assert where.last_sequence_id(expected["producer"]) == expected["last_sequence_id"]
 
@@ -129,7 +129,7 @@ def spell(data: bytes | None) -> str | None:
 
 
 def check(node: Node, expected: dict[str, Any]) -> None:
-    """Everything the JSON says is so."""
+    """Check that everything in the JSON holds."""
     for row in expected["partitions"]:
         where = partition(node, row["topic"], row["partition"])
         assert where.log.start_offset == row["start_offset"]
@@ -142,8 +142,8 @@ def check(node: Node, expected: dict[str, Any]) -> None:
         check_pulsar(node, expected["pulsar"])
     for group, topic, number, offset, metadata in expected["positions"]:
         partition_id = partition(node, topic, number).partition_id
-        found = node.storage.broker.cursors.position(Protocol.KAFKA, group, partition_id)
-        assert (-1001 if found is None else found.offset) == offset
+        found = node.storage.broker.committed_offsets.position(Protocol.KAFKA, group, partition_id)
+        assert (-1001 if found is None else found.mark) == offset
         said_then = (
             "" if found is None else found.metadata.rstrip("\0")
         )  # the client's own addition

@@ -7,17 +7,18 @@ from random import Random
 
 from tests.fakes import FakeFileSystem, FakeLoop
 from trilogue.entry.checksum import crc32c
-from trilogue.entry.entry import HEADER, HEADER_SIZE, EntryHeader
+from trilogue.entry.entry import EntryHeader
+from trilogue.entry.header import HEADER, HEADER_SIZE
 from trilogue.entry.walk import read_header
-from trilogue.log.commit import InlineCommitter
 from trilogue.log.directory import DataDirectory
 from trilogue.log.errors import StorageFailed
-from trilogue.log.journal import JournalLimits
-from trilogue.log.journal_files import SealedFile
-from trilogue.log.log import Log, LogLimits, Surroundings
-from trilogue.log.manifest import Manifest, PartitionRange
-from trilogue.log.partition_log import Hot
-from trilogue.log.segment_info import SegmentInfo
+from trilogue.log.journal.commit import InlineCommitter
+from trilogue.log.journal.files import SealedFile
+from trilogue.log.journal.journal import JournalLimits
+from trilogue.log.log import Log, LogEnvironment, LogLimits
+from trilogue.log.partition_log import TailSlice
+from trilogue.log.segments.manifest import Manifest, PartitionRange
+from trilogue.log.segments.segment_info import SegmentInfo
 
 DATA = Path("/data")
 CLUSTER = b"a cluster's id 1"
@@ -95,8 +96,8 @@ class Rig:
         self.log.on_failed = self.failures.append
         return self.log
 
-    def surroundings(self) -> Surroundings:
-        return Surroundings(
+    def surroundings(self) -> LogEnvironment:
+        return LogEnvironment(
             fs=self.fs,
             scheduler=self.loop,
             background=self.loop.background,
@@ -132,7 +133,7 @@ class Rig:
         """All that can be read, from memory."""
         partition = self.log.partition(partition_id)
         found = partition.read(partition.start_offset if offset is None else offset, 1 << 30)
-        assert isinstance(found, Hot)
+        assert isinstance(found, TailSlice)
         return b"".join(found.slices)
 
     def journal_files(self) -> list[Path]:

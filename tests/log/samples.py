@@ -9,9 +9,9 @@ from pathlib import Path
 from hypothesis import strategies as st
 
 from trilogue.entry.checksum import crc32c
-from trilogue.entry.entry import HEADER, HEADER_SIZE
+from trilogue.entry.header import HEADER, HEADER_SIZE
 from trilogue.log.files import File, FileSystem, OsFileSystem
-from trilogue.log.frame import (
+from trilogue.log.journal.frame import (
     BLOCK,
     FACT,
     FRAME_HEADER,
@@ -21,8 +21,8 @@ from trilogue.log.frame import (
     encode_frame_header,
     padded,
 )
-from trilogue.log.segment import Block, EpochStart, SegmentHeader, SegmentWriter
-from trilogue.log.segment_info import FlushJob, SegmentInfo, segment_name
+from trilogue.log.segments.segment import Block, EpochStart, SegmentHeader, SegmentWriter
+from trilogue.log.segments.segment_info import FlushJob, SegmentInfo, segment_name
 
 CLUSTER = bytes(range(16))
 INCARNATION = 0xFEEDBEEF

@@ -104,8 +104,8 @@ def test_the_reserve_is_made_once_and_failing_to_is_no_reason_to_stop(
     assert len(fs.read(directory.reserve)) == 3_000_000
 
 
-def test_a_reserve_that_is_too_small_is_made_anew() -> None:
-    """Somebody emptied it, or wants a larger one now."""
+def test_a_reserve_that_is_too_small_is_made_again() -> None:
+    """It was emptied, or a larger one is configured now."""
     fs = FakeFileSystem()
     directory = DataDirectory.open(fs, DATA)
     directory.make_reserve(fs, 5)

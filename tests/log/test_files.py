@@ -73,7 +73,7 @@ def test_what_is_opened_for_reading_is_not_written_to(fs: FileSystem, home: Path
 
 
 def test_a_file_that_only_others_may_write_can_be_opened_for_reading(tmp_path: Path) -> None:
-    """Whoever reads segments without a broker may have no more than that right."""
+    """A brokerless reader of segments may have no more than that right."""
     OsFileSystem().open(tmp_path / "a", create=True).close()
 
     file = OsFileSystem().open_read(tmp_path / "a")

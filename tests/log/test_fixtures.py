@@ -1,7 +1,7 @@
-"""What an older version wrote opens, reads as it did, and goes on; what a newer one wrote is left.
+"""Data of an older version opens, reads as it did, and goes on; data of a newer one is left alone.
 
-tests/fixtures/data-v*.tar.xz are data directories as released formats had them, and beside each
-lies what a reader found in it then (tools/make_fixture.py). They are never made anew.
+tests/fixtures/data-v*.tar.xz are data directories as released formats had them. Next to each is a
+record of its content at that time (tools/make_fixture.py). They are never regenerated.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ from tests.log.old_data import (
     said,
     unpacked,
 )
-from trilogue.broker.partition import Partition
+from trilogue.broker.topics.partition import Partition
 from trilogue.entry.checksum import crc32c
 from trilogue.entry.entry import Record
-from trilogue.entry.kafka_batch import build_batch
+from trilogue.entry.kafka.record_batch import build_batch
 from trilogue.log.errors import NewerFormat
 from trilogue.log.files import OsFileSystem
-from trilogue.log.frame import BLOCK, decode_file_header, iter_frames
-from trilogue.log.sealed import SealedLog
-from trilogue.log.segment import HEADER, HEADER_CHECKED, TRAILER, TRAILER_CHECKED
-from trilogue.log.segment_reader import SegmentReader
+from trilogue.log.journal.frame import BLOCK, decode_file_header, iter_frames
+from trilogue.log.segments.sealed import SealedLog
+from trilogue.log.segments.segment import HEADER, HEADER_CHECKED, TRAILER, TRAILER_CHECKED
+from trilogue.log.segments.segment_reader import SegmentReader
 from trilogue.node.errors import StartError
 from trilogue.node.node import Node
 from trilogue.node.storage import wall_clock_ms

@@ -1,4 +1,4 @@
-"""Entries that nobody waits for: how long they may lie in a window, and who sees them when.
+"""Deferred entries: how long they may stay in a window, and when readers see them.
 
 A topic with `flush=interval` is acknowledged from memory; the journal commits within `interval_s`.
 """
@@ -21,7 +21,7 @@ FACT = 7
 @pytest.fixture
 def rig() -> Rig:
     rig = Rig()
-    rig.open().partition(PATIENT).patient = True
+    rig.open().partition(PATIENT).acks_from_memory = True
     return rig
 
 
@@ -35,7 +35,7 @@ def commits(rig: Rig) -> int:
 
 
 def test_the_promise_names_the_longest_interval() -> None:
-    """design.md promise 1: synced at least every 100 ms."""
+    """With `flush=interval` entries are synced at least every 100 ms."""
     assert 0 < INTERVAL_S <= 0.1
 
 
@@ -53,16 +53,16 @@ def test_patient_entries_share_one_commit_when_their_time_is_over(rig: Rig) -> N
     assert (ends(rig), commits(rig)) == ((2, 2), 1)
 
 
-def test_a_fact_that_nobody_waits_for_goes_with_others_or_when_its_time_is_over(rig: Rig) -> None:
+def test_a_deferred_fact_is_committed_with_others_or_when_its_interval_ends(rig: Rig) -> None:
     for _ in range(2):
-        rig.log.journal.add_fact(FACT, b"", patient=True)
+        rig.log.journal.add_fact(FACT, b"", deferred=True)
         rig.loop.run()
     assert commits(rig) == 0
     rig.loop.pass_time(INTERVAL_S)
     rig.loop.run()
     assert (commits(rig), rig.log.journal.counts.facts) == (1, 2)
 
-    rig.log.journal.add_fact(FACT, b"", patient=True)
+    rig.log.journal.add_fact(FACT, b"", deferred=True)
     rig.commit(DURABLE)
 
     assert (commits(rig), rig.log.journal.counts.facts) == (2, 3)
@@ -96,8 +96,8 @@ def test_what_comes_while_a_commit_is_under_way_waits_its_time_too(rig: Rig) -> 
 
 
 @pytest.mark.parametrize("how", ["entry", "fact", "waiter"])
-def test_a_window_goes_at_once_when_somebody_waits_for_it(rig: Rig, how: str) -> None:
-    told: list[object] = []
+def test_a_window_is_committed_at_once_when_a_caller_waits_for_it(rig: Rig, how: str) -> None:
+    outcomes: list[object] = []
     rig.append(PATIENT)
     rig.loop.run()
 
@@ -106,11 +106,11 @@ def test_a_window_goes_at_once_when_somebody_waits_for_it(rig: Rig, how: str) ->
     elif how == "fact":
         rig.log.journal.add_fact(FACT, b"")
     else:
-        rig.log.journal.on_commit(told.append)
+        rig.log.journal.on_commit(outcomes.append)
     rig.loop.run()
 
     assert (ends(rig), commits(rig)) == ((1, 1), 1)
-    assert told == ([None] if how == "waiter" else [])
+    assert outcomes == ([None] if how == "waiter" else [])
 
 
 def test_a_timer_left_over_does_no_harm(rig: Rig) -> None:
@@ -199,7 +199,7 @@ def test_a_timer_that_comes_after_the_end_finds_nothing_to_do(rig: Rig) -> None:
 
 def test_the_interval_is_a_limit_of_the_journal() -> None:
     rig = Rig(limits=replace(SMALL, journal=replace(SMALL.journal, interval_s=0.1)))
-    rig.open().partition(PATIENT).patient = True
+    rig.open().partition(PATIENT).acks_from_memory = True
     rig.append(PATIENT)
 
     rig.loop.pass_time(0.099)

@@ -9,9 +9,9 @@ from tests.log.rig import SMALL, Rig, make_entry
 from tests.log.test_partition_log import flush_all
 from trilogue.log import log as log_module
 from trilogue.log.errors import AlreadyLocked, StorageFailed, TailFull
-from trilogue.log.manifest import PartitionRange
-from trilogue.log.partition_log import Cold, Hot
-from trilogue.log.segment_info import FlushResult
+from trilogue.log.partition_log import SegmentSlice, TailSlice
+from trilogue.log.segments.manifest import PartitionRange
+from trilogue.log.segments.segment_info import FlushResult
 
 
 @pytest.fixture
@@ -56,7 +56,7 @@ def test_a_flush_frees_memory_and_files(rig: Rig) -> None:
     contents = {
         each: bytes(b"".join(found.slices))
         for each in (1, 2)
-        if isinstance(found := rig.log.partition(each).read(0, 1 << 30), Hot)
+        if isinstance(found := rig.log.partition(each).read(0, 1 << 30), TailSlice)
     }
 
     result = flush_all(rig)
@@ -70,12 +70,12 @@ def test_a_flush_frees_memory_and_files(rig: Rig) -> None:
     assert rig.log.flushed_through == result.last_sequence
     for each, content in contents.items():
         cold = rig.log.partition(each).read(0, 1 << 30)
-        assert isinstance(cold, Cold)
+        assert isinstance(cold, SegmentSlice)
         assert bytes(cold.run()) == content
     rig.restart()
     for each, content in contents.items():
         cold = rig.log.partition(each).read(0, 1 << 30)
-        assert isinstance(cold, Cold)
+        assert isinstance(cold, SegmentSlice)
         assert bytes(cold.run()) == content
 
 
@@ -109,7 +109,7 @@ def test_tails_of_many_partitions_go_a_thousand_in_a_turn(
     assert [rig.log.partition(each).flushed_end for each in range(1, 6)] == [2, 1, 0, 0, 0]
     for each in range(1, 6):
         found = rig.log.partition(each).read(0, 1 << 30)
-        data = found.run() if isinstance(found, Cold) else b"".join(found.slices)
+        data = found.run() if isinstance(found, SegmentSlice) else b"".join(found.slices)
         assert bytes(data) == contents[each]
     rig.log.drop_partition(4)
     rig.loop.work()
@@ -157,7 +157,7 @@ def test_what_is_in_a_segment_and_not_yet_let_go_of_counts_once(
     assert (extent.size, waiting.size_bytes, waiting.tail_bytes) == (size, size, 0)
 
 
-def test_a_flush_of_a_dropped_partition_harms_nobody(rig: Rig) -> None:
+def test_a_flush_of_a_dropped_partition_has_no_effect(rig: Rig) -> None:
     rig.commit(1)
     rig.commit(2)
     rig.log.drop_partition(1)
@@ -169,7 +169,7 @@ def test_a_flush_of_a_dropped_partition_harms_nobody(rig: Rig) -> None:
     assert [extent.partition_id for extent in rig.log.partition(2).extents] == [2]
 
 
-def test_segments_that_nobody_needs_are_named_once_forgotten_gone(rig: Rig) -> None:
+def test_dead_segments_are_named_and_once_forgotten_gone(rig: Rig) -> None:
     rig.commit(1)
     flush_all(rig)
     rig.commit(1)
@@ -314,7 +314,7 @@ def test_a_tail_beyond_its_limit_is_recovered_all_the_same() -> None:
     assert rig.log.under_pressure
 
 
-def test_memory_nobody_needs_goes_back_with_time(rig: Rig) -> None:
+def test_unused_memory_goes_back_with_time(rig: Rig) -> None:
     for _ in range(5):
         rig.commit(1, make_entry(90_000))
     flush_all(rig)
@@ -326,7 +326,7 @@ def test_memory_nobody_needs_goes_back_with_time(rig: Rig) -> None:
     assert rig.log._budget.pooled == 0
 
 
-def test_a_failed_journal_is_told_once(rig: Rig) -> None:
+def test_a_failed_journal_is_reported_once(rig: Rig) -> None:
     rig.append()
     rig.fs.fail("sync")
     rig.loop.run()

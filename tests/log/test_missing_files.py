@@ -1,6 +1,6 @@
-"""Files of a data directory deleted or emptied, one by one: the same again, or a clear refusal.
+"""Files of a data directory deleted or emptied, one by one: the same content, or a clear refusal.
 
-And never less than there was: what is gone with a segment is an error for those who ask for it.
+The content is never less: reads of what a missing segment held are errors.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import pytest
 from tests.log.old_data import FIXTURES, check, messages, partition, run, said, unpacked
 from trilogue.log.errors import CorruptLog
 from trilogue.log.files import OsFileSystem
-from trilogue.log.manifest import read_manifest
+from trilogue.log.segments.manifest import read_manifest
 from trilogue.node.errors import StartError
 from trilogue.node.node import Node
 
@@ -79,7 +79,7 @@ def test_what_nothing_else_says_stops_the_start(tmp_path: Path, name: str, damag
 
 @pytest.mark.parametrize("damage", [empty, fill_with_garbage])
 def test_a_journal_file_without_a_header_stops_the_start(tmp_path: Path, damage: Damage):
-    """It had one before it had its name. (That the last one is missing, nothing says.)"""
+    """Its header was durable before its name. (A missing last file leaves no trace.)"""
     data = unpacked(KILLED, tmp_path)
     for path in sorted((data / "journal").iterdir()):
         kept = path.read_bytes()
@@ -103,7 +103,7 @@ def test_what_was_in_a_segment_is_an_error_and_all_else_is_there(tmp_path: Path,
 
 
 def look(node: Node, *, name: str, hurt: set[int]) -> None:
-    """Whose messages were in that segment are told; all others find everything."""
+    """Reads of partitions with messages in that segment fail; all others are complete."""
     (info,) = [each for each in node.storage.log.segments.values() if each.name == name]
     for row in said(CLOSED)["partitions"]:
         where = partition(node, row["topic"], row["partition"])

@@ -5,10 +5,10 @@ import pytest
 from tests.log.rig import Rig, header_of, make_entry
 from trilogue.entry.walk import walk_headers
 from trilogue.log.errors import OffsetOutOfRange
-from trilogue.log.jobs import flush
-from trilogue.log.manifest import PartitionRange
-from trilogue.log.partition_log import Cold, Hot, PartitionLog
-from trilogue.log.segment_info import FlushJob, FlushResult, segment_name
+from trilogue.log.jobs.flush import flush
+from trilogue.log.partition_log import PartitionLog, SegmentSlice, TailSlice
+from trilogue.log.segments.manifest import PartitionRange
+from trilogue.log.segments.segment_info import FlushJob, FlushResult, segment_name
 
 
 @pytest.fixture
@@ -23,11 +23,11 @@ def partition(rig: Rig) -> PartitionLog:
     return rig.log.partition(1)
 
 
-def bases(found: Hot | Cold | None) -> list[int]:
+def bases(found: TailSlice | SegmentSlice | None) -> list[int]:
     """The base offsets of the entries in an answer."""
     assert found is not None
-    data = found.run() if isinstance(found, Cold) else b"".join(found.slices)
-    if isinstance(found, Hot):
+    data = found.run() if isinstance(found, SegmentSlice) else b"".join(found.slices)
+    if isinstance(found, TailSlice):
         assert len(data) == found.size
     return [each[2] for each in walk_headers(data)]
 
@@ -80,8 +80,8 @@ def test_nothing_is_read_before_it_is_durable(rig: Rig, partition: PartitionLog)
     rig.append()
 
     assert (partition.end_offset, partition.high_watermark) == (1, 0)
-    assert partition.read(0, 1000) == Hot([], 0)
-    assert partition.read(1, 1000) == Hot([], 0), "up to the end it is only early"
+    assert partition.read(0, 1000) == TailSlice([], 0)
+    assert partition.read(1, 1000) == TailSlice([], 0), "up to the end it is only early"
     rig.loop.run()
     assert bases(partition.read(0, 1000)) == [0]
 
@@ -103,7 +103,7 @@ def test_a_read_begins_with_the_entry_that_contains_the_offset(
         assert bases(partition.read(offset, 200)) == [20, 30]
 
 
-def test_a_read_returns_whole_entries_and_at_least_one_if_asked(
+def test_a_read_returns_whole_entries_and_at_least_one_if_requested(
     rig: Rig, partition: PartitionLog
 ) -> None:
     for _ in range(3):
@@ -111,7 +111,7 @@ def test_a_read_returns_whole_entries_and_at_least_one_if_asked(
 
     assert bases(partition.read(0, 299)) == [0, 1]
     assert bases(partition.read(0, 1)) == [0]
-    assert partition.read(0, 99, at_least_one=False) == Hot([], 0)
+    assert partition.read(0, 99, at_least_one=False) == TailSlice([], 0)
     assert bases(partition.read(0, 100, at_least_one=False)) == [0]
 
 
@@ -161,7 +161,7 @@ def test_all_high_watermarks_of_a_window_move_before_anybody_is_called(rig: Rig)
     assert seen == [(1, 1), (1, 1)]
 
 
-def test_a_waiter_that_raises_harms_nobody(
+def test_a_waiter_that_raises_does_not_affect_others(
     rig: Rig, partition: PartitionLog, caplog: pytest.LogCaptureFixture
 ) -> None:
     called: list[int] = []
@@ -202,7 +202,7 @@ def test_after_the_flush_reads_below_go_to_the_segment(rig: Rig, partition: Part
     hot = partition.read(10, 1 << 20)
 
     assert result.ends == {1: 10}
-    assert isinstance(cold, Cold)
+    assert isinstance(cold, SegmentSlice)
     assert bases(cold) == [2, 4, 6, 8]
     assert cold.next_offset == 10
     assert bases(hot) == [10]
@@ -256,7 +256,7 @@ def test_a_time_is_found_in_memory_and_in_segments(rig: Rig, partition: Partitio
     assert bases(partition.offset_for_time(200, from_offset=2)) == [2]
     assert bases(partition.offset_for_time(200, from_offset=3)) == [4]
     empty = partition.offset_for_time(250, from_offset=2)
-    assert isinstance(empty, Cold)
+    assert isinstance(empty, SegmentSlice)
     assert bytes(empty.run()) == b"", "the segment has it, but not from there on"
     assert empty.next_offset == 3
 
@@ -299,7 +299,7 @@ def test_views_that_a_reader_holds_stay_true_after_the_flush(
 ) -> None:
     rig.commit(1, make_entry(9000, fill=1))
     found = partition.read(0, 10_000)
-    assert isinstance(found, Hot)
+    assert isinstance(found, TailSlice)
     before = b"".join(found.slices)
 
     flush_all(rig)

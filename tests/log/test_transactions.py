@@ -13,12 +13,17 @@ from tests.log.ledger import data, flush_all, marker, retain
 from tests.log.rig import CLUSTER, DATA, Rig, header_of
 from trilogue.entry.control import Outcome
 from trilogue.entry.entry import Record
-from trilogue.entry.kafka_batch import build_batch
+from trilogue.entry.kafka.record_batch import build_batch
 from trilogue.entry.walk import read_header, walk_headers
-from trilogue.log.manifest import Manifest, write_manifest
-from trilogue.log.partition_log import Cold, Hot, LaterAborted, PartitionLog
-from trilogue.log.sealed import SealedLog
-from trilogue.log.segment import OPEN, AbortedTransaction
+from trilogue.log.partition_log import (
+    AbortedLookup,
+    PartitionLog,
+    SegmentSlice,
+    TailSlice,
+)
+from trilogue.log.segments.manifest import Manifest, write_manifest
+from trilogue.log.segments.sealed import SealedLog
+from trilogue.log.segments.segment import OPEN, AbortedTransaction
 from trilogue.log.transactions import (
     Transactions,
     event_of,
@@ -27,8 +32,8 @@ from trilogue.log.transactions import (
     stable_end_of,
 )
 
-VECTORS = Path(__file__).parent.parent / "vectors" / "entry"
-KAFKAS_INDEX = ">hqqqq"  # version, and what a row of ours says
+VECTORS = Path(__file__).parents[1] / "vectors" / "entry"
+KAFKAS_INDEX = ">hqqqq"  # version, and the fields of one of our rows
 A, B = 7, 8  # producers
 ABORT, COMMIT = Outcome.ABORT, Outcome.COMMIT
 
@@ -40,13 +45,13 @@ def vector(name: str) -> bytes:
 
 def aborted(partition: PartitionLog, start: int, end: int) -> list[AbortedTransaction]:
     found = partition.aborted(start, end)
-    return found.run(end) if isinstance(found, LaterAborted) else found
+    return found.run(end) if isinstance(found, AbortedLookup) else found
 
 
 def read(partition: PartitionLog, offset: int, until: int, max_bytes: int = 1 << 20) -> list[int]:
     """The base offsets of what a reader of committed data gets."""
     found = partition.read(offset, max_bytes, until=until)
-    entries = found.run() if isinstance(found, Cold) else b"".join(found.slices)
+    entries = found.run() if isinstance(found, SegmentSlice) else b"".join(found.slices)
     return [each[2] for each in walk_headers(entries)]
 
 
@@ -125,12 +130,12 @@ def test_what_is_not_durable_moves_neither_the_stable_end_nor_the_aborted(rig: R
 
 def test_a_partition_without_transactions_remembers_nothing(rig: Rig):
     write(rig, data(None), data(None))
-    assert rig.log.partition(1)._transactions is None
+    assert rig.log.partition(1)._appender.transactions is None
 
     write(rig, data(A), marker(A, COMMIT))
     flush_all(rig)
 
-    assert rig.log.partition(1)._transactions is None
+    assert rig.log.partition(1)._appender.transactions is None
 
 
 def test_a_marker_where_nothing_is_open_is_harmless(rig: Rig):
@@ -173,14 +178,14 @@ def test_a_reader_of_committed_data_stops_at_the_stable_end(rig: Rig):
     assert read(partition, 0, 4, 1) == [0]
 
 
-def test_a_reader_is_told_where_its_entries_end(rig: Rig):
+def test_a_read_returns_where_its_entries_end(rig: Rig):
     write(rig, data(None, 3), data(A, 2), data(None))
     partition = rig.log.partition(1)
 
     ends = []
     for max_bytes, until in ((1, 6), (1 << 20, 3), (1 << 20, 6)):
         found = partition.read(0, max_bytes, until=until)
-        assert isinstance(found, Hot)
+        assert isinstance(found, TailSlice)
         ends.append(found.next_offset)
 
     assert ends == [3, 3, 6]
@@ -210,7 +215,7 @@ def test_a_marker_far_behind_is_found_over_several_segments(rig: Rig):
     assert aborted(rig.log.partition(1), 0, 2) == [(A, 1, 5, 6)]
 
 
-def test_segments_behind_the_last_open_transaction_are_not_asked(rig: Rig):
+def test_segments_behind_the_last_open_transaction_are_not_read(rig: Rig):
     write(rig, data(A), marker(A, ABORT), data(None), data(B))
     flush_all(rig)
     write(rig, marker(B, ABORT))

@@ -1,11 +1,11 @@
-"""What the log says of transactions, epochs and append times, against a look at all of it.
+"""The log's transactions, epochs and append times, against a naive reading of all entries.
 
 Producers write in and outside of transactions, markers end what is open or nothing, clocks jump,
-files are sealed and flushed, segments merged and cut, the process dies and starts anew, retention
+files are sealed and flushed, segments merged and cut, the process dies and restarts, retention
 goes on.
 
-After every step stable end, aborted transactions, ends of epochs and searches by append time are
-what a naive reading of everything that is durable says.
+After every step stable end, aborted transactions, ends of epochs and searches by append time equal
+the result of a naive reading of everything that is durable.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ from tests.log.ledger import (
 from tests.log.rig import Rig, header_of
 from trilogue.entry.control import Outcome
 from trilogue.entry.walk import walk_headers
-from trilogue.log.jobs import flush
-from trilogue.log.lookups import Later
-from trilogue.log.merge import merge
-from trilogue.log.partition_log import Cold, LaterAborted
-from trilogue.log.segment import AbortedTransaction
+from trilogue.log.jobs.flush import flush
+from trilogue.log.jobs.merge import merge
+from trilogue.log.partition_log import AbortedLookup, SegmentSlice
+from trilogue.log.partition_lookups import SegmentLookup
+from trilogue.log.segments.segment import AbortedTransaction
 
 PARTITIONS = (1, 2)
 where = st.sampled_from([1, 1, 1, 2])
@@ -166,7 +166,7 @@ class TransactionMachine(RuleBasedStateMachine):
             self.committed_readers_agree(each, ledger)
             for epoch in range(-1, self.rig.epoch + 2):
                 found = partition.epoch_end(epoch)
-                found = found.run() if isinstance(found, Later) else found
+                found = found.run() if isinstance(found, SegmentLookup) else found
                 assert found == ledger.epoch_end(epoch), f"epoch {epoch}"
             times = {written.append_ms for written in ledger.durable}
             for time_ms in {*times, *(time_ms + 1 for time_ms in times)}:
@@ -179,11 +179,11 @@ class TransactionMachine(RuleBasedStateMachine):
         seen: list[int] = []
         while offset < until:
             found = partition.read(offset, 1, until=until)
-            entries = found.run() if isinstance(found, Cold) else b"".join(found.slices)
+            entries = found.run() if isinstance(found, SegmentSlice) else b"".join(found.slices)
             walked = walk_headers(entries)
             assert walked, "nothing below the stable end"
             end = walked[-1][2] + walked[-1][3] + 1
-            assert isinstance(found, Cold) or found.next_offset == end
+            assert isinstance(found, SegmentSlice) or found.next_offset == end
             assert end <= until
             seen += [base for _, _, base, *_ in walked]
             assert self.aborted(partition_id, offset, end) == ledger.aborted(offset, end)
@@ -193,18 +193,18 @@ class TransactionMachine(RuleBasedStateMachine):
         start = partition.start_offset
         assert self.aborted(partition_id, start, until) == ledger.aborted(start, until)
         whole = partition.read(start, 1 << 30, until=until)
-        entries = whole.run() if isinstance(whole, Cold) else b"".join(whole.slices)
+        entries = whole.run() if isinstance(whole, SegmentSlice) else b"".join(whole.slices)
         assert [each[2] for each in walk_headers(entries)] == wanted[: len(walk_headers(entries))]
 
     def aborted(self, partition_id: int, start: int, end: int) -> list[AbortedTransaction]:
         found = self.rig.log.partition(partition_id).aborted(start, end)
-        return found.run(end) if isinstance(found, LaterAborted) else found
+        return found.run(end) if isinstance(found, AbortedLookup) else found
 
     def misses_nothing(self, partition_id: int, ledger: Ledger, time_ms: int) -> None:
         partition = self.rig.log.partition(partition_id)
         for from_offset in (None, (ledger.start + ledger.end) // 2):
             found = partition.offset_for_append_time(time_ms, from_offset)
-            found = found.run() if isinstance(found, Later) else found
+            found = found.run() if isinstance(found, SegmentLookup) else found
             first = ledger.first_appended(time_ms, from_offset or 0)
             if first is not None:
                 assert found is not None

@@ -1,4 +1,4 @@
-"""A process that commits until it is killed and says on its output what was acknowledged.
+"""A process that changes meta until it is killed, and prints what was acknowledged.
 
 Commit n puts a setting and a snapshot and moves flushed_through to n: all three or none.
 """
@@ -9,7 +9,7 @@ import asyncio
 import sys
 from pathlib import Path
 
-from trilogue.meta.port import PutSetting, PutSnapshot, SetFlushedThrough
+from trilogue.meta.operations import PutSetting, PutSnapshot, SetFlushedThrough
 from trilogue.meta.sqlite import SqliteMeta
 
 AT_ONCE = 4
@@ -18,7 +18,7 @@ AT_ONCE = 4
 async def main(meta: SqliteMeta) -> None:
     async def one(number: int) -> None:
         value = str(number) * 50
-        await meta.commit(
+        await meta.write(
             [
                 PutSetting("last", str(number)),
                 PutSnapshot(number.to_bytes(8, "big"), value.encode()),

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from trilogue.log.extents import Extent, Extents
-from trilogue.log.segment_info import SegmentInfo, segment_name
-from trilogue.meta.port import TopicRow
+from trilogue.log.segments.extents import Extent, Extents
+from trilogue.log.segments.segment_info import SegmentInfo, segment_name
+from trilogue.meta.operations import TopicRow
 
 
 def topic(name: str, *partitions: int, epoch: int = 0, **changes: object) -> TopicRow:

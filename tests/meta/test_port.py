@@ -13,16 +13,16 @@ from hypothesis import strategies as st
 
 from tests.meta.samples import segment, topic
 from trilogue.log.errors import StorageFailed
-from trilogue.log.manifest import ManifestTopic, PartitionRange
-from trilogue.log.segment_info import without
-from trilogue.meta.errors import Fenced, InvalidCommit, NoIdsLeft, PreconditionFailed
+from trilogue.log.segments.manifest import ManifestTopic, PartitionRange
+from trilogue.log.segments.segment_info import without
+from trilogue.meta.errors import Fenced, InvalidChange, NoIdsLeft, PreconditionFailed
 from trilogue.meta.memory import MemoryMeta
-from trilogue.meta.port import (
+from trilogue.meta.operations import (
     INT_MAX,
     OPS_MAX,
     VALUE_SIZE_MAX,
     AllocateIds,
-    CommitResult,
+    ChangeResult,
     DeleteSegment,
     DeleteSetting,
     DeleteSnapshot,
@@ -30,7 +30,6 @@ from trilogue.meta.port import (
     Fence,
     FlushedThroughIs,
     IdBlock,
-    Meta,
     Op,
     PartitionExists,
     PartitionState,
@@ -46,6 +45,7 @@ from trilogue.meta.port import (
     TopicAbsent,
     TopicIs,
 )
+from trilogue.meta.port import Meta
 from trilogue.meta.sqlite import SqliteMeta
 from trilogue.meta.state import RULES
 
@@ -75,9 +75,9 @@ def commit(
     *ops: Op,
     preconditions: Sequence[Precondition] = (),
     fence: Fence | None = None,
-) -> CommitResult:
-    async def once() -> CommitResult:
-        return await meta.commit(ops, preconditions, fence)
+) -> ChangeResult:
+    async def once() -> ChangeResult:
+        return await meta.write(ops, preconditions, fence)
 
     return asyncio.run(once())
 
@@ -110,7 +110,7 @@ def test_starts_and_ends_move_apart_and_never_back(meta: Meta):
     commit(meta, PutPartitionState(1, start_offset=4))
 
     for wrong in (PutPartitionState(1, flushed_end=8), PutPartitionState(1, start_offset=-1)):
-        with pytest.raises(InvalidCommit):
+        with pytest.raises(InvalidChange):
             commit(meta, wrong)
     commit(meta, PutPartitionState(1, start_offset=3))  # decided before the other was applied
     assert meta.state.partitions[1] == PartitionState(topic("orders").topic_id, 4, 9)
@@ -145,7 +145,7 @@ def test_a_segment_may_count_for_less_and_move_to_a_store(meta: Meta):
     commit(meta, PutSegment(moved))
     assert meta.state.segments == {1: moved}
 
-    with pytest.raises(InvalidCommit, match="segment 1 exists"):
+    with pytest.raises(InvalidChange, match="segment 1 exists"):
         commit(meta, PutSegment(segment(1, 7, 8, 9)))
     assert meta.state.segments == {1: moved}
 
@@ -161,7 +161,7 @@ def test_compaction_and_open_transactions_are_states_of_a_partition(meta: Meta):
     assert state.open_transactions == ((77, 3), (78, 4))
     commit(meta, PutPartitionState(1, open_transactions=()))
     assert meta.state.partitions[1].open_transactions == ()
-    with pytest.raises(InvalidCommit, match="go back"):
+    with pytest.raises(InvalidChange, match="go back"):
         commit(meta, PutPartitionState(1, compacted_end=4))
 
 
@@ -182,7 +182,7 @@ def test_snapshots_are_read_from_the_store(meta: Meta):
 def test_a_commit_is_all_or_nothing(meta: Meta):
     before = commit(meta, PutSetting("a", "1")).version
 
-    with pytest.raises(InvalidCommit):
+    with pytest.raises(InvalidChange):
         commit(
             meta,
             PutTopic(topic("orders", 1)),
@@ -194,7 +194,7 @@ def test_a_commit_is_all_or_nothing(meta: Meta):
 
     assert meta.state.settings == {"a": "1"}
     assert (meta.state.topics, meta.state.partitions, list(meta.snapshots())) == ({}, {}, [])
-    assert commit(meta, AllocateIds("x", 1)) == CommitResult(before + 1, (IdBlock("x", 1, 1),))
+    assert commit(meta, AllocateIds("x", 1)) == ChangeResult(before + 1, (IdBlock("x", 1, 1),))
 
 
 def test_operations_see_those_before_them(meta: Meta):
@@ -254,11 +254,11 @@ def test_a_fence_lets_only_the_present_epoch_commit(meta: Meta):
 
 
 def test_commits_that_wait_together_have_their_own_fates(meta: Meta):
-    async def together() -> list[CommitResult | BaseException]:
-        good = [meta.commit([PutSetting("n", str(n))]) for n in range(5)]
+    async def together() -> list[ChangeResult | BaseException]:
+        good = [meta.write([PutSetting("n", str(n))]) for n in range(5)]
         bad = [
-            meta.commit([PutSetting("n", "x")], [TopicIs("a", "b", "c", bytes(16), 1)]),
-            meta.commit([DeleteSegment(99)]),
+            meta.write([PutSetting("n", "x")], [TopicIs("a", "b", "c", bytes(16), 1)]),
+            meta.write([DeleteSegment(99)]),
         ]
         first, *rest = good
         return await asyncio.gather(first, *bad, *rest, return_exceptions=True)
@@ -266,8 +266,8 @@ def test_commits_that_wait_together_have_their_own_fates(meta: Meta):
     results = asyncio.run(together())
 
     assert isinstance(results[1], PreconditionFailed)
-    assert isinstance(results[2], InvalidCommit)
-    versions = [each.version for each in results if isinstance(each, CommitResult)]
+    assert isinstance(results[2], InvalidChange)
+    versions = [each.version for each in results if isinstance(each, ChangeResult)]
     assert versions == list(range(versions[0], versions[0] + 5))
     assert meta.state.settings == {"n": "4"}
 
@@ -276,7 +276,7 @@ def test_the_state_has_moved_when_a_commit_returns(meta: Meta):
     async def follow() -> list[str]:
         seen = []
         for n in range(10):
-            result = await meta.commit([PutSetting("n", str(n))])
+            result = await meta.write([PutSetting("n", str(n))])
             assert meta.state.version == result.version
             seen.append(meta.state.settings["n"])
         return seen
@@ -286,11 +286,11 @@ def test_the_state_has_moved_when_a_commit_returns(meta: Meta):
 
 def test_a_cancelled_caller_does_not_stop_the_commit(meta: Meta):
     async def cancel() -> None:
-        task = asyncio.ensure_future(meta.commit([PutSetting("a", "1")]))
+        task = asyncio.ensure_future(meta.write([PutSetting("a", "1")]))
         await asyncio.sleep(0)
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
-        await meta.commit([PutSetting("b", "2")])
+        await meta.write([PutSetting("b", "2")])
 
     asyncio.run(cancel())
 
@@ -353,25 +353,25 @@ def test_what_cannot_be_is_refused_and_costs_nothing_else(meta: Meta, op: Op):
     commit(meta, PutTopic(topic("taken", 3)), PutSegment(segment(1, 3)), SetFlushedThrough(5))
 
     async def both() -> list[object]:
-        good = [meta.commit([PutSetting("good", str(n))]) for n in range(2)]
-        bad = meta.commit([PutSetting("bad", "1"), op])
+        good = [meta.write([PutSetting("good", str(n))]) for n in range(2)]
+        bad = meta.write([PutSetting("bad", "1"), op])
         return await asyncio.gather(good[0], bad, good[1], return_exceptions=True)
 
     first, refused, second = asyncio.run(both())
 
-    assert isinstance(refused, InvalidCommit)
-    assert isinstance(first, CommitResult)
-    assert isinstance(second, CommitResult)
+    assert isinstance(refused, InvalidChange)
+    assert isinstance(first, ChangeResult)
+    assert isinstance(second, ChangeResult)
     assert meta.state.settings == {"good": "1"}
 
 
 def test_unknown_preconditions_are_refused(meta: Meta):
-    with pytest.raises(InvalidCommit, match="unknown precondition"):
+    with pytest.raises(InvalidChange, match="unknown precondition"):
         commit(meta, PutSetting("a", "1"), preconditions=["a > 0"])  # type: ignore[list-item]
 
 
 def test_a_commit_has_a_limit(meta: Meta):
-    with pytest.raises(InvalidCommit, match="operations"):
+    with pytest.raises(InvalidChange, match="operations"):
         commit(meta, *[DeleteSetting("x")] * (OPS_MAX + 1))
 
 
@@ -480,7 +480,7 @@ def test_sqlite_does_what_memory_does(tmp_path_factory: pytest.TempPathFactory, 
     stores = [memory(directory), sqlite(directory)]
 
     async def run(meta: Meta) -> list[object]:
-        waiting = [meta.commit(ops, checks) for ops, checks in commits]
+        waiting = [meta.write(ops, checks) for ops, checks in commits]
         found = await asyncio.gather(*waiting, return_exceptions=True)
         return [repr(each) for each in found]
 

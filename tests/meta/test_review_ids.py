@@ -1,4 +1,4 @@
-"""Ids come back after a full disk: what failed once is asked for again."""
+"""Ids come back after a full disk: a block that failed is requested again."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ import pytest
 
 from trilogue.log.errors import DiskFull
 from trilogue.meta.errors import NoIdsLeft
-from trilogue.meta.port import ID_BLOCKS, PutSetting, PutSnapshot
+from trilogue.meta.operations import ID_BLOCKS, PutSetting, PutSnapshot
 from trilogue.meta.sqlite import SqliteMeta
 
 
 def test_ids_that_ran_out_on_a_full_disk_come_back_when_there_is_room(tmp_path):
-    """The block asked for shares its transaction with a commit that finds no room."""
+    """The requested block shares its transaction with a change that finds no room."""
     path = tmp_path / "meta.sqlite"
     meta = SqliteMeta.open(path, create=True, size_max=400_000)
 
     async def scenario():
         with sqlite3.connect(path, isolation_level=None) as other:
             other.execute("BEGIN IMMEDIATE")
-            first = asyncio.ensure_future(meta.commit([PutSetting("a", "b")]))
+            first = asyncio.ensure_future(meta.write([PutSetting("a", "b")]))
             while meta._loop is None or not meta._queue.empty():  # noqa: ASYNC110 -- a thread
                 await asyncio.sleep(0.001)
-            large = asyncio.ensure_future(meta.commit([PutSnapshot(b"k", bytes(500_000))]))
+            large = asyncio.ensure_future(meta.write([PutSnapshot(b"k", bytes(500_000))]))
             await asyncio.sleep(0)
             for _ in range(ID_BLOCKS["producer"]):
                 meta.allocate("producer")
@@ -36,7 +36,7 @@ def test_ids_that_ran_out_on_a_full_disk_come_back_when_there_is_room(tmp_path):
 
         with pytest.raises(NoIdsLeft):
             meta.allocate("producer")
-        await meta.commit([PutSetting("a", "c")])
+        await meta.write([PutSetting("a", "c")])
 
         assert meta.allocate("producer") > ID_BLOCKS["producer"]
 

@@ -19,11 +19,11 @@ import pytest
 
 from tests.meta.samples import segment, topic
 from trilogue.log.errors import CorruptLog, DiskFull, NewerFormat, StorageFailed
-from trilogue.meta.errors import Fenced, NoIdsLeft, TooManyCommits
-from trilogue.meta.port import (
+from trilogue.meta.errors import Fenced, NoIdsLeft, TooManyChanges
+from trilogue.meta.operations import (
     ID_BLOCKS,
     AllocateIds,
-    CommitResult,
+    ChangeResult,
     DeleteSnapshot,
     Op,
     PartitionState,
@@ -38,9 +38,9 @@ from trilogue.meta.sqlite import WAITING_MAX, SqliteMeta
 ROOT = Path(__file__).parent.parent.parent
 
 
-def commit(meta: SqliteMeta, *ops: Op) -> CommitResult:
-    async def once() -> CommitResult:
-        return await meta.commit(ops)
+def commit(meta: SqliteMeta, *ops: Op) -> ChangeResult:
+    async def once() -> ChangeResult:
+        return await meta.write(ops)
 
     return asyncio.run(once())
 
@@ -111,7 +111,7 @@ def test_the_next_block_is_fetched_before_the_last_id_is_gone(path: Path):
     async def take() -> int:
         for _ in range(ID_BLOCKS["segment"] // 2 + 1):
             meta.allocate("segment")
-        await meta.commit([PutSetting("a", "2")])  # later in the queue than the refill
+        await meta.write([PutSetting("a", "2")])  # later in the queue than the refill
         taken = 0
         while True:
             try:
@@ -262,7 +262,7 @@ def test_a_failed_transaction_acknowledges_nothing_and_ends_meta(path: Path):
             [PutSetting("a", "2")],
             [PutPartitionState(1, 3, 5)],
         ]
-        return await asyncio.gather(*map(meta.commit, ops), return_exceptions=True)
+        return await asyncio.gather(*map(meta.write, ops), return_exceptions=True)
 
     results = asyncio.run(together())
 
@@ -303,7 +303,7 @@ def test_a_full_disk_refuses_only_what_does_not_fit(tmp_path: Path):
         for number in range(1000):
             try:
                 ops = [PutSnapshot(bytes([number]), bytes(20_000)), PutSetting("n", str(number))]
-                await meta.commit(ops)
+                await meta.write(ops)
             except DiskFull:
                 return number
         return -1
@@ -345,7 +345,7 @@ def test_too_many_waiting_commits_are_refused(path: Path):
         with closing(sqlite3.connect(path, isolation_level=None)) as blocker:
             blocker.execute("BEGIN IMMEDIATE")
             tasks = [
-                asyncio.ensure_future(meta.commit([PutSetting("n", str(n))]))
+                asyncio.ensure_future(meta.write([PutSetting("n", str(n))]))
                 for n in range(WAITING_MAX + 1000)
             ]
             await asyncio.sleep(0)
@@ -354,16 +354,16 @@ def test_too_many_waiting_commits_are_refused(path: Path):
 
     refused = [each for each in asyncio.run(flood()) if isinstance(each, Exception)]
 
-    assert {str(each) for each in refused} == {"too many commits are waiting"}
-    assert {type(each) for each in refused} == {TooManyCommits}
+    assert {str(each) for each in refused} == {"too many changes are waiting"}
+    assert {type(each) for each in refused} == {TooManyChanges}
     meta.close()
 
 
 def test_closing_finishes_what_was_asked_for(path: Path):
     meta = SqliteMeta.open(path)
 
-    async def leave() -> list[CommitResult]:
-        tasks = [asyncio.ensure_future(meta.commit([PutSetting("n", str(n))])) for n in range(100)]
+    async def leave() -> list[ChangeResult]:
+        tasks = [asyncio.ensure_future(meta.write([PutSetting("n", str(n))])) for n in range(100)]
         await asyncio.sleep(0)
         closer = Thread(target=meta.close)
         closer.start()

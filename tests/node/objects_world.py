@@ -10,14 +10,14 @@ from pathlib import Path
 
 from tests.node.test_background import append, started
 from tests.s3 import Hands
-
-from trilogue.log import merge, uploads
 from trilogue.log.files import OsFileSystem
-from trilogue.log.partition_log import Cold
-from trilogue.log.segment_info import MergeJob, Swap
-from trilogue.node.maintenance import Maintenance
-from trilogue.node.objects import ObjectKeeper
-from trilogue.node.retired import EVERYTHING, RetiredFiles
+from trilogue.log.jobs import merge
+from trilogue.log.objects import uploads
+from trilogue.log.partition_log import SegmentSlice
+from trilogue.log.segments.segment_info import MergeJob, Swap
+from trilogue.node.background.maintenance import Maintenance
+from trilogue.node.background.objects import ObjectMover
+from trilogue.node.background.retired import EVERYTHING, RetiredFiles
 
 GRACE_S = 60.0
 MOVE_AFTER_S = 3_600.0  # made at 0 by the clock of these tests, which begins above that
@@ -48,7 +48,7 @@ class World:
         objects.breaker._monotonic = self.hands.monotonic
         self.retired = RetiredFiles(self.storage, monotonic=lambda: self.seconds, grace_s=GRACE_S)
         self.maintenance = Maintenance(self.storage, self.retired, node._manifests)
-        self.keeper = ObjectKeeper(
+        self.keeper = ObjectMover(
             self.storage,
             self.maintenance,
             reach=self.storage.reach,
@@ -117,7 +117,7 @@ class World:
     async def read(self, topic, offset=0):
         """Read as a gateway does: what is in a segment, in a thread."""
         found = topic.partitions[0].log.read(offset, 1 << 20)
-        assert isinstance(found, Cold)
+        assert isinstance(found, SegmentSlice)
         return bytes(await asyncio.get_running_loop().run_in_executor(None, found.run))
 
     def info(self, segment):

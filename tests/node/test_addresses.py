@@ -7,6 +7,7 @@ import pytest
 from trilogue.node.addresses import (
     Address,
     AddressError,
+    choose_advertised,
     is_loopback,
     is_wildcard,
     parse_address,
@@ -73,3 +74,33 @@ def test_localhost_stands_for_loopback_literals():
 def test_a_host_that_does_not_resolve_is_refused():
     with pytest.raises(AddressError, match="does not resolve"):
         resolve(Address("no-such-host.invalid", 1))
+
+
+@pytest.mark.parametrize(
+    ("setting", "listens", "bound", "expected"),
+    [
+        ("", "127.0.0.1:0", "127.0.0.1:4711", "127.0.0.1:4711"),
+        ("", "localhost:9092", "127.0.0.1:9092", "localhost:9092"),
+        ("", "0.0.0.0:9092", "0.0.0.0:9092", "machine:9092"),
+        ("", "[::]:9092", "[::]:9092", "machine:9092"),
+        ("broker.example:9092", "0.0.0.0:9092", "0.0.0.0:9092", "broker.example:9092"),
+        ("broker.example:0", "0.0.0.0:0", "0.0.0.0:4711", "broker.example:4711"),
+    ],
+)
+def test_clients_come_back_to_an_address_that_exists(setting, listens, bound, expected):
+    address = choose_advertised(
+        setting,
+        listens=parse_address(listens),
+        bound=parse_address(bound),
+        machine_name=lambda: "machine",
+    )
+
+    assert expected == str(address)
+
+
+def test_ipv6_literals_are_told_without_brackets():
+    address = choose_advertised(
+        "", listens=Address("::1", 0), bound=Address("::1", 9), machine_name=lambda: "machine"
+    )
+
+    assert address == Address("::1", 9)

@@ -11,13 +11,13 @@ import pytest
 from trilogue.broker.errors import TopicExists
 from trilogue.broker.names import parse_kafka
 from trilogue.entry.entry import Record
-from trilogue.entry.kafka_batch import build_batch
+from trilogue.entry.kafka.record_batch import build_batch
 from trilogue.log.files import OsFileSystem
-from trilogue.log.manifest import read_manifest, seal_manifest
-from trilogue.log.partition_log import Hot
+from trilogue.log.partition_log import TailSlice
+from trilogue.log.segments.manifest import read_manifest, seal_manifest
 from trilogue.node.node import Node
-from trilogue.node.settings import DOORS
-from trilogue.node.sources import load_settings
+from trilogue.node.settings.sources import load_settings
+from trilogue.node.settings.table import DOORS
 from trilogue.node.storage import new_topic_id, wall_clock_ms
 
 DEADLINE_S = 20
@@ -56,7 +56,7 @@ def planned(node, name="t"):
 
 
 async def make_topic(node, name="t"):
-    return await node.commits.carry_out(planned(node, name))
+    return await node.metadata_writer.write(planned(node, name))
 
 
 async def append(node, topic, value):
@@ -69,7 +69,7 @@ async def append(node, topic, value):
 
 
 async def until(condition):
-    while not condition():  # noqa: ASYNC110 -- the node tells nobody
+    while not condition():  # noqa: ASYNC110 -- the node has no event
         await asyncio.sleep(0.01)
 
 
@@ -81,7 +81,7 @@ def test_a_decision_is_true_when_it_is_durable(tmp_path):
     async def _(node):
         topic = await make_topic(node)
 
-        assert node.storage.broker.cluster.find(topic.name) is topic
+        assert node.storage.broker.cluster.find_topic(topic.name) is topic
         assert topic.row.key in node.storage.meta.state.topics
 
 
@@ -94,9 +94,9 @@ def test_a_decision_goes_on_when_whoever_asked_goes_away(tmp_path):
         with pytest.raises(asyncio.CancelledError):
             await asked
 
-        await node.commits.finish()
+        await node.metadata_writer.finish()
 
-        assert node.storage.broker.cluster.find(parse_kafka("t")) is not None
+        assert node.storage.broker.cluster.find_topic(parse_kafka("t")) is not None
 
 
 def test_a_decision_that_meta_refuses_is_taken_back(tmp_path):
@@ -105,14 +105,14 @@ def test_a_decision_that_meta_refuses_is_taken_back(tmp_path):
         commit = planned(node)
         row = commit.ops()[0].topic
         other = planned(node, "other")
-        await node.storage.meta.commit(commit.ops(), (), node.storage.fence)
+        await node.storage.meta.write(commit.ops(), (), node.storage.fence)
         assert row.name == "t"
 
         with pytest.raises(TopicExists):
-            await node.commits.carry_out(commit)
+            await node.metadata_writer.write(commit)
 
-        await node.commits.carry_out(other)
-        assert node.storage.broker.cluster.find(parse_kafka("t")) is None
+        await node.metadata_writer.write(other)
+        assert node.storage.broker.cluster.find_topic(parse_kafka("t")) is None
 
 
 def test_topic_ids_never_look_like_an_option_of_a_command():
@@ -133,7 +133,7 @@ def test_a_flush_whose_helper_does_not_start_is_tried_again(tmp_path, monkeypatc
         monkeypatch.setattr(sys, "executable", "/no/such/python")
         node.storage.log.seal()
         await until(lambda: node.flusher.counts.failures)
-        assert isinstance(topic.partitions[0].log.read(0, 1_000), Hot)
+        assert isinstance(topic.partitions[0].log.read(0, 1_000), TailSlice)
 
         monkeypatch.undo()
         await until(lambda: node.flusher.counts.flushes)
@@ -206,7 +206,7 @@ def test_no_reserve_is_made_where_none_is_wanted(tmp_path):
 
 
 def test_a_node_may_acknowledge_from_memory_where_topics_do_not_say(tmp_path):
-    """On a real disk: what nobody waited for is durable, and shown, after the interval."""
+    """On a real disk: unawaited entries are durable and readable after the interval."""
 
     @scenario(tmp_path, "topics.flush=interval", "journal.interval=20ms")
     async def run(node):
@@ -215,7 +215,7 @@ def test_a_node_may_acknowledge_from_memory_where_topics_do_not_say(tmp_path):
         plan = cluster.plan_create(
             cluster.check_create(parse_kafka("safe"), settings={"flush": "commit"})
         )
-        safe = await node.commits.carry_out(plan)
+        safe = await node.metadata_writer.write(plan)
         shown = asyncio.Event()
         plog = topic.partitions[0].log
         plog.wait(shown.set)
@@ -227,4 +227,7 @@ def test_a_node_may_acknowledge_from_memory_where_topics_do_not_say(tmp_path):
 
         assert asyncio.get_running_loop().time() - began >= 0.019
         assert plog.high_watermark == 1
-        assert (topic.partitions[0].patient, safe.partitions[0].patient) == (True, False)
+        assert (topic.partitions[0].acks_from_memory, safe.partitions[0].acks_from_memory) == (
+            True,
+            False,
+        )

@@ -1,6 +1,6 @@
 """Real clients with read_committed at a node whose log has transactions.
 
-No door can write transactions yet, so the log is filled as a coordinator will do it.
+No gateway writes transactions yet, so the log is filled as a coordinator will do it.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from aiokafka import AIOKafkaConsumer, TopicPartition
 from confluent_kafka import OFFSET_BEGINNING, Consumer
 from confluent_kafka import TopicPartition as Place
 from confluent_kafka.admin import AdminClient, NewTopic
+
 from tests.conformance.clients.java import CONSOLE_CONSUMER, Java, as_read
 from tests.log.ledger import marker
 from tests.node.test_node import started
-
 from trilogue.entry.control import Outcome
 from trilogue.entry.entry import Record
-from trilogue.entry.kafka_batch import build_batch
+from trilogue.entry.kafka.record_batch import build_batch
 from trilogue.entry.walk import read_header
 from trilogue.node.node import Node
 

@@ -14,8 +14,8 @@ import trilogue
 from trilogue.log.errors import StorageFailed
 from trilogue.node.errors import StartError
 from trilogue.node.node import Node
-from trilogue.node.settings import DOORS, TABLE
-from trilogue.node.sources import load_settings
+from trilogue.node.settings.sources import load_settings
+from trilogue.node.settings.table import DOORS, TABLE
 
 SOURCE = Path(trilogue.__file__).parent
 
@@ -50,6 +50,17 @@ def test_health_follows_the_node(tmp_path):
             await node.drain(asyncio.Event(), 5)
 
             assert await health(node) == (503, "draining")
+
+    asyncio.run(scenario())
+
+
+def test_an_empty_data_directory_takes_at_most_80_mb(tmp_path):
+    async def scenario():
+        for _ in range(2):
+            async with started(tmp_path / "data") as node:
+                await node.drain(asyncio.Event(), 5)
+            files = [path for path in (tmp_path / "data").rglob("*") if path.is_file()]
+            assert sum(path.stat().st_blocks * 512 for path in files) <= 80_000_000
 
     asyncio.run(scenario())
 
@@ -138,16 +149,18 @@ def test_a_drain_ends_when_its_time_is_over(tmp_path):
 def test_every_setting_is_obeyed_somewhere(row):
     """A setting that nothing reads would be a promise that nothing keeps."""
     rooms = [SOURCE / "node", SOURCE / "cli"]
+    names = "setting sources table groups kafka pulsar tubemq tubemq_access"
+    tables = {f"{name}.py" for name in names.split()}
     texts = [
         path.read_text()
         for room in rooms
-        for path in room.glob("*.py")
-        if path.name != "sources.py" and not path.name.startswith("settings")
+        for path in room.rglob("*.py")
+        if path.parent.name != "settings" or path.name not in tables
     ]
     wanted = {f'"{row.key}"'}
     if row.key.startswith("listen."):
-        wanted.add('f"listen.{door}"')
+        wanted.add('f"listen.{name}"')
     if row.key.startswith("advertise."):
-        wanted.add('f"advertise.{planned.name}"')
+        wanted.add('f"advertise.{plan.name}"')
 
     assert any(name in text for text in texts for name in wanted)

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from tests.node.test_background import append, make_topic, scenario, until
-
-from trilogue.broker.cluster import ClusterLimits
 from trilogue.broker.facts import CursorMove, Protocol
-from trilogue.meta.port import OPS_MAX
+from trilogue.broker.topics.cluster import ClusterLimits
+from trilogue.meta.operations import OPS_MAX
 
 PAGES = "PRAGMA max_page_count = {}"
 

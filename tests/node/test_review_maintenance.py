@@ -8,19 +8,19 @@ from threading import current_thread, main_thread
 from types import SimpleNamespace
 
 import pytest
+
+from tests.node.background.test_compaction import scenario as compacting
+from tests.node.background.test_maintenance import Planner, maintenance_of
+from tests.node.background.test_merge import files, flush_many, merges, messages, read
 from tests.node.objects_world import in_world
 from tests.node.test_background import append, make_topic, scenario, until
-from tests.node.test_compacting import scenario as compacting
-from tests.node.test_maintenance import Planner, maintenance_of
-from tests.node.test_merging import files, flush_many, merges, messages, read
-
-from trilogue.log.merge_plan import FIRST_LEVEL_DUE, FIRST_LEVEL_MAX
-from trilogue.log.objects import STORE
-from trilogue.log.segment_info import segment_name
+from trilogue.log.jobs.merge_plan import FIRST_LEVEL_DUE, FIRST_LEVEL_MAX
+from trilogue.log.objects.objects import STORE
+from trilogue.log.segments.segment_info import segment_name
 from trilogue.meta import sqlite
-from trilogue.node.jobs import HelperDiedError
-from trilogue.node.maintenance import Job
-from trilogue.node.retired import RetiredFiles
+from trilogue.node.background.helper import HelperDiedError
+from trilogue.node.background.maintenance import Job
+from trilogue.node.background.retired import RetiredFiles
 
 
 class Dying:
@@ -177,7 +177,7 @@ def test_a_flood_of_commits_ends_neither_flushes_nor_retention(tmp_path, monkeyp
         await flush_many(node, topic, 1)
         settings = {"retention.ms": "1"}
         cluster = node.storage.broker.cluster
-        await node.commits.carry_out(cluster.plan_alter(topic.name, settings))
+        await node.metadata_writer.write(cluster.plan_alter(topic.name, settings))
         with monkeypatch.context() as patch:
             patch.setattr(sqlite, "WAITING_MAX", 0)
             await append(node, topic, b"message 1;")

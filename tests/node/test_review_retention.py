@@ -1,4 +1,4 @@
-"""Segments that nobody needs any more go wholly, whatever came in between."""
+"""Unused segments are removed completely, whatever happens in between."""
 
 from __future__ import annotations
 
@@ -7,9 +7,8 @@ import time
 from pathlib import Path
 
 from tests.node.test_background import append, make_topic, scenario, until
-
-from trilogue.log.partition_log import Cold
-from trilogue.meta.port import DeleteSegment
+from trilogue.log.partition_log import SegmentSlice
+from trilogue.meta.operations import DeleteSegment
 
 
 async def flushed_and_deleted(node):
@@ -19,8 +18,8 @@ async def flushed_and_deleted(node):
     node.storage.log.seal()
     await until(lambda: node.flusher.counts.flushes)
     found = topic.partitions[0].log.read(0, 1_000)
-    assert isinstance(found, Cold)
-    await node.commits.carry_out(node.storage.broker.cluster.plan_delete(topic.name))
+    assert isinstance(found, SegmentSlice)
+    await node.metadata_writer.write(node.storage.broker.cluster.plan_delete(topic.name))
     (segment_id,) = node.storage.log.dead_segments()
     return segment_id, found
 
@@ -40,7 +39,7 @@ def test_retention_goes_on_where_a_full_disk_stopped_it(tmp_path):
     @scenario(tmp_path / "data")
     async def _(node):
         segment_id, _ = await flushed_and_deleted(node)
-        await node.storage.meta.commit([DeleteSegment(segment_id)], (), node.storage.fence)
+        await node.storage.meta.write([DeleteSegment(segment_id)], (), node.storage.fence)
 
         await node.retention.look()
 

@@ -10,10 +10,10 @@ import stat
 import httpx
 import pytest
 from confluent_kafka import Consumer
+
 from tests.node.clients import consume, produce
 from tests.server import DOORS, launch_server, start_server
-
-from trilogue.wire.tubemq.frame import BlockFrames, parse_answer, request
+from trilogue.wire.tubemq.frame import BlockFrames, encode_request, parse_response
 from trilogue.wire.tubemq.master_pb2 import RegisterRequestP2M
 
 
@@ -72,12 +72,12 @@ def test_a_standby_is_a_master_that_sends_its_clients_on(tmp_path):
         asked = RegisterRequestP2M(clientId="p", hostName="h", brokerCheckSum=-1)
         host, port = server.tubemq.split(":")
         with socket.create_connection((host, int(port)), 10) as master:
-            master.sendall(request(7, 1, 1, asked.SerializeToString(), timeout_ms=10_000))
+            master.sendall(encode_request(7, 1, 1, asked.SerializeToString(), timeout_ms=10_000))
             frames, said = BlockFrames(), None
             while said is None:
                 frames.received(master.recv_into(frames.get_buffer()))
                 said = frames.next()
-            answer = parse_answer(said)
+            answer = parse_response(said)
 
         assert answer.exception == "org.apache.inlong.tubemq.corerpc.exception.StandbyException"
 
@@ -105,14 +105,14 @@ def test_insecure_lets_others_in_and_is_said_aloud(tmp_path):
         listen={"kafka": "0.0.0.0:0", "http": "off"},
         arguments=["--insecure", "--advertise", "kafka=127.0.0.1:0"],
     ) as server:
-        assert "door.insecure" in server.output
+        assert "listener.insecure" in server.output
 
 
 @pytest.mark.parametrize(
     ("listen", "message"),
     [
         ({"tubemq-master": "127.0.0.1:0"}, "listen.tubemq-master must be off too"),
-        ({"tubemq-broker": "[::1]:0"}, "with a name or an IPv4 address"),
+        ({"tubemq-broker": "[::1]:0"}, "to a name or an IPv4 address"),
         ({"kafak": "127.0.0.1:0"}, "did you mean kafka"),
         ({"kafka": "127.0.0.1"}, "is not HOST:PORT"),
         ({"kafka": "no-such-host.invalid:1"}, "does not resolve"),
@@ -181,7 +181,7 @@ def test_a_ready_file_that_cannot_be_written_is_named(tmp_path):
 # -- ending ----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_a_signal_drains_and_loses_nothing(tmp_path, number):
     server = start_server(tmp_path / "data")
     values = [b"%d" % index for index in range(100)]

@@ -17,6 +17,7 @@ from confluent_kafka.admin import (
     ConfigResource,
     NewTopic,
 )
+
 from tests.node.clients import consume, produce
 from tests.server import start_server
 
@@ -38,7 +39,7 @@ def metrics(server):
 
 
 def wait_for(condition, what):
-    """Look again and again; a server tells nobody that it has flushed."""
+    """Poll: a server does not signal a flush."""
     ends = time.monotonic() + DEADLINE_S
     while not (found := condition()):
         assert time.monotonic() < ends, what

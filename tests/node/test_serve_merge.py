@@ -1,8 +1,9 @@
-"""Merges of a running server, seen through the Kafka door: nothing is lost, whoever is killed."""
+"""Merges of a running server, read by a Kafka client: a kill of any process loses nothing."""
 
 from __future__ import annotations
 
 import pytest
+
 from tests.node.clients import consume, produce
 from tests.node.test_serve_flush import metrics, segments, values, wait_for
 from tests.server import start_server

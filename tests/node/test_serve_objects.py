@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient
+
 from tests.node.clients import consume, produce
 from tests.node.test_serve_flush import make_topic, metrics, segments, values, wait_for
 from tests.s3 import BUCKET, KEYS, S3, Proxy, s3_server
 from tests.server import Server, start_server
-
-from trilogue.log.obstore_store import StoreOptions, open_store
+from trilogue.log.objects.obstore_store import StoreOptions, open_store
 
 SETTINGS = {
     "journal.file-size": "64KiB",

@@ -1,14 +1,14 @@
-"""Settings of who may do what at the TubeMQ doors: what cannot hold is refused at the start."""
+"""Settings of access control at the TubeMQ listeners: those that cannot work are refused."""
 
 from __future__ import annotations
 
 import json
 
 import pytest
-from tests.server import launch_server, run_trilogue
 
-from trilogue.node.settings import SettingsError
-from trilogue.node.sources import load_settings
+from tests.server import launch_server, run_trilogue
+from trilogue.node.settings.sources import load_settings
+from trilogue.node.settings.table import SettingsError
 
 
 @pytest.mark.parametrize(

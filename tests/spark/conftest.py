@@ -53,7 +53,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 @pytest.fixture
 def scripted_kafka() -> Iterator[ScriptedKafka]:
-    """A server that says what a test tells it to; this process's link to it is closed after."""
+    """A server with scripted responses; this process's link to it is closed afterwards."""
     from trilogue.spark import link as links
 
     with scripted({}) as running:

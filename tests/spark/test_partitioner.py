@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from trilogue.client.kafka.hashes import murmur2
+from trilogue.client.kafka.producer.hashes import murmur2
 from trilogue.spark.partitioner import Partitioner
 
 

@@ -7,7 +7,7 @@ import pytest
 from tests.client.scripted import FETCH, HANG_UP, METADATA, Part, ScriptedKafka
 from trilogue.client.errors import ServerRefused
 from trilogue.entry.entry import EntryTooLarge
-from trilogue.entry.kafka_batch import Record, build_batch
+from trilogue.entry.kafka.record_batch import Record, build_batch
 from trilogue.spark.offsets import Range
 from trilogue.spark.options import ReadOptions
 from trilogue.spark.plan import DataLost

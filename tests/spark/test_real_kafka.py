@@ -12,9 +12,9 @@ from tools.servers.kafka import RealKafka
 
 from tests.tools import require_jars
 from trilogue.client.kafka.admin import Admin
-from trilogue.client.kafka.batch_writer import BatchWriter
 from trilogue.client.kafka.cluster import KafkaCluster
-from trilogue.entry.kafka_batch import Record, build_batch
+from trilogue.client.kafka.producer.batch_writer import BatchWriter
+from trilogue.entry.kafka.record_batch import Record, build_batch
 from trilogue.spark import link as links
 from trilogue.spark.offsets import Range
 from trilogue.spark.options import ReadOptions

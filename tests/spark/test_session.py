@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.tools import require
-from trilogue.spark.session import VECTOR, ask_java, find_java
+from trilogue.spark.session import VECTOR, find_java, probe_java
 
 OPENS = "--add-opens=java.base/sun.security.action=ALL-UNNAMED"
 
@@ -93,8 +93,8 @@ def test_the_java_of_pypi_starts_with_spark_s_arguments(nowhere, monkeypatch):
 
 
 def test_a_program_that_is_no_java_says_nothing(tmp_path):
-    assert ask_java(Path("/bin/true")) is None
-    assert ask_java(tmp_path / "missing") is None
+    assert probe_java(Path("/bin/true")) is None
+    assert probe_java(tmp_path / "missing") is None
 
 
 def test_the_session_is_its_own_whatever_the_environment_says(spark):

@@ -91,7 +91,7 @@ def test_a_checkpoint_without_topic_ids_is_gone_on_with(kafka):
 
 @pytest.mark.parametrize("ends", [(5, 100), (500, 500)], ids=["shorter", "longer"])
 def test_a_topic_that_was_made_again_is_noticed_by_its_id(kafka, ends):
-    """Its offsets alone do not tell: it may have more by now than was read of the old one."""
+    """Offsets alone do not show it: it may have more by now than was read of the old one."""
     kafka.topic_ids["t"] = OTHER
     for number, end in enumerate(ends):
         kafka.parts["t", number] = Part(end=end)

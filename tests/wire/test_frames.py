@@ -91,6 +91,21 @@ def test_a_negative_or_too_large_length_is_refused_at_once_and_for_ever(length: 
             feed(frames, length.to_bytes(4, "big", signed=True) + b"x")
 
 
+@pytest.mark.parametrize(
+    ("data", "name"),
+    [
+        (b"GET / HTTP/1.1\r\n", "an HTTP request"),
+        (b"POST /x HTTP/1.1\r\n", "an HTTP request"),
+        (b"\x16\x03\x01\x02\x00\x01", "a TLS handshake"),
+    ],
+)
+def test_a_request_of_another_protocol_is_named(data: bytes, name: str):
+    frames = Int32Frames(LIMIT)
+
+    with pytest.raises(WireError, match=f"this is {name}"):
+        feed(frames, data)
+
+
 def test_the_limit_itself_is_accepted():
     frames = Int32Frames(10)
 

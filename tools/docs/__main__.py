@@ -1,4 +1,4 @@
-"""Refresh every generated part of the documentation, or say what is out of date.
+"""Refresh every generated part of the documentation, or list what is out of date.
 
 python -m tools.docs             write
 python -m tools.docs --check     only look; exit code 1 when something would change
@@ -11,7 +11,8 @@ import sys
 from tools.docs import administration, kafka, limits, pulsar, spark, tubemq, tubemq_web
 from tools.docs.blocks import ROOT, Maker, fill, pages
 from tools.docs.decisions import decisions
-from tools.docs.numbers import numbers
+from tools.docs.numbers import figures, numbers
+from tools.docs.picture import PICTURE, draw
 
 MAKERS: dict[str, Maker] = {
     "kafka-apis": kafka.apis,
@@ -31,12 +32,13 @@ MAKERS: dict[str, Maker] = {
     "tubemq-web-not-served": tubemq_web.not_served,
     "spark-read-options": spark.read_options,
     "spark-write-options": spark.write_options,
-    "limits-doors": limits.doors,
+    "limits-connections": limits.connections,
     "limits-pulsar": pulsar.bounds,
     "limits-tubemq": tubemq.bounds,
     "limits-topics": limits.topics,
     "limits-storage": limits.storage,
     "decisions": decisions,
+    "figures": figures,
     "numbers": numbers,
 }
 
@@ -44,9 +46,9 @@ MAKERS: dict[str, Maker] = {
 def main(arguments: list[str]) -> int:
     """Fill all pages; 1 when --check finds an old one."""
     old = []
-    for page in pages():
-        before = page.read_text()
-        after = fill(before, MAKERS)
+    texts = {page: fill(page.read_text(), MAKERS) for page in pages()}
+    for page, after in {**texts, PICTURE: draw()}.items():
+        before = page.read_text() if page.exists() else ""
         if before != after:
             old.append(str(page.relative_to(ROOT)))
             if "--check" not in arguments:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tools.docs.blocks import table
-from trilogue.broker.policies import POLICIES, Policy
-from trilogue.gateway.http.pulsar_admin import OLD_PLACE, every_row
-from trilogue.gateway.http.pulsar_policies import NAMESPACE_PATHS, TOPIC_PATHS
+from trilogue.broker.topics.policies import POLICIES, Policy
+from trilogue.gateway.http.pulsar.policies import NAMESPACE_PATHS, TOPIC_PATHS
+from trilogue.gateway.http.pulsar.routes import OLD_PLACE, all_routes
 
 
 def policies() -> str:
@@ -40,7 +40,7 @@ def _paths() -> Iterator[tuple[object, ...]]:
     policies = {f"/{path.segment}" for path in (*NAMESPACE_PATHS, *TOPIC_PATHS)}
     policies |= {"/backlogQuota"}
     found: dict[tuple[str, str], list[str]] = {}
-    for row in every_row():
+    for row in all_routes():
         end = row.path[row.path.rfind("/") :]
         is_policy = end in policies and row.operation.value.endswith("settings")
         if OLD_PLACE in row.path and not row.path.startswith("/lookup"):

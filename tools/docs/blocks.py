@@ -21,7 +21,7 @@ Maker = Callable[[], str]
 
 
 class MarkError(Exception):
-    """Marks that do not fit each other, or a name that nobody makes."""
+    """Marks that do not match, or an unknown name."""
 
 
 def pages() -> list[Path]:

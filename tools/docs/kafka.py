@@ -1,4 +1,4 @@
-"""What the Kafka door serves, the topic settings it takes, the errors it tells: from the code."""
+"""The Kafka gateway's APIs, topic settings and error codes: from the code."""
 
 from __future__ import annotations
 
@@ -6,69 +6,69 @@ import inspect
 from collections.abc import Iterable
 
 from tools.docs.blocks import ROOT, table
-from trilogue.broker.kafka_settings import BROKER, GROUPS
-from trilogue.broker.setting import Setting, Standing
-from trilogue.broker.settings_table import TABLE as SETTINGS
+from trilogue.broker.settings.broker_table import BROKER, GROUPS
+from trilogue.broker.settings.setting import Effect, Setting
+from trilogue.broker.settings.topic_table import TABLE as SETTINGS
 from trilogue.gateway.kafka.apis import TABLE as APIS
-from trilogue.gateway.kafka.apis import Row
-from trilogue.gateway.kafka.errors import CODES, DENIED
+from trilogue.gateway.kafka.apis import ApiSpec
+from trilogue.gateway.kafka.errors import CODES, DENIED_CODES
 
 TESTS = "tests/gateway/kafka"
-CLIENTS = "tests/conformance"
-# Where clients that are not ours use each request; a test looks whether the files are there.
+CLIENTS = "tests/conformance/kafka"
+# The test in which clients of other projects send each request.
 FOREIGN = {
-    0: "test_kafka_produce.py",
-    1: "test_kafka_matrix.py",
-    2: "test_kafka_offsets.py",
-    3: "test_kafka_admin.py",
-    8: "test_kafka_groups.py",
-    9: "test_kafka_groups.py",
-    10: "test_kafka_groups.py",
-    11: "test_kafka_groups.py",
-    12: "test_kafka_groups.py",
-    13: "test_kafka_groups.py",
-    14: "test_kafka_groups.py",
-    15: "test_kafka_family_group_admin.py",
-    16: "test_kafka_family_group_admin.py",
-    18: "test_kafka_matrix.py",
-    19: "test_kafka_admin.py",
-    20: "test_kafka_admin.py",
-    21: "test_kafka_delete_records.py",
-    22: "test_kafka_restart.py",
-    23: "test_kafka_leader_epochs.py",
-    29: "test_kafka_tools.py",
-    30: "test_kafka_tools.py",
-    31: "test_kafka_tools.py",
-    32: "test_kafka_configs.py",
-    33: "test_kafka_configs.py",
-    34: "test_kafka_cluster.py",
-    35: "test_kafka_cluster.py",
-    37: "test_kafka_admin.py",
-    42: "test_kafka_family_group_admin.py",
-    43: "test_kafka_cluster.py",
-    44: "test_kafka_configs.py",
-    45: "test_kafka_cluster.py",
-    46: "test_kafka_cluster.py",
-    47: "test_kafka_family_group_admin.py",
-    48: "test_kafka_quotas.py",
-    49: "test_kafka_quotas.py",
-    50: "test_kafka_tools.py",
-    51: "test_kafka_tools.py",
-    55: "test_kafka_tools.py",
-    57: "test_kafka_tools.py",
-    60: "test_kafka_cluster.py",
-    61: "test_kafka_cluster.py",
-    64: "test_kafka_tools.py",
-    65: "test_kafka_cluster.py",
-    66: "test_kafka_cluster.py",
-    68: "test_kafka_consumer_groups.py",
-    69: "test_kafka_consumer_groups.py",
-    71: "test_kafka_cluster.py",
-    72: "test_kafka_cluster.py",
-    74: "test_kafka_settings.py",
-    75: "test_kafka_cluster.py",
+    0: "test_produce.py",
+    1: "test_matrix.py",
+    2: "test_offsets.py",
+    3: "test_admin.py",
+    8: "test_groups.py",
+    9: "test_groups.py",
+    10: "test_groups.py",
+    11: "test_groups.py",
+    12: "test_groups.py",
+    13: "test_groups.py",
+    14: "test_groups.py",
+    15: "families/test_group_admin.py",
+    16: "families/test_group_admin.py",
+    18: "test_matrix.py",
+    19: "test_admin.py",
+    20: "test_admin.py",
+    21: "test_delete_records.py",
+    22: "test_restart.py",
+    23: "test_leader_epochs.py",
+    29: "programs/test_tools.py",
+    30: "programs/test_tools.py",
+    31: "programs/test_tools.py",
+    32: "test_configs.py",
+    33: "test_configs.py",
+    34: "test_cluster.py",
+    35: "test_cluster.py",
+    37: "test_admin.py",
+    42: "families/test_group_admin.py",
+    43: "test_cluster.py",
+    44: "test_configs.py",
+    45: "test_cluster.py",
+    46: "test_cluster.py",
+    47: "families/test_group_admin.py",
+    48: "test_quotas.py",
+    49: "test_quotas.py",
+    50: "programs/test_tools.py",
+    51: "programs/test_tools.py",
+    55: "programs/test_tools.py",
+    57: "programs/test_tools.py",
+    60: "test_cluster.py",
+    61: "test_cluster.py",
+    64: "programs/test_tools.py",
+    65: "test_cluster.py",
+    66: "test_cluster.py",
+    68: "test_consumer_groups.py",
+    69: "test_consumer_groups.py",
+    71: "test_cluster.py",
+    72: "test_cluster.py",
+    74: "test_settings.py",
+    75: "test_cluster.py",
 }
-UNDER_ANOTHER_NAME = {"api_versions": "connection"}  # handler file -> file of its tests
+TESTED_BY = {"api_versions": "test_connection.py"}  # a handler's module whose tests lie elsewhere
 
 
 def apis() -> str:
@@ -77,11 +77,13 @@ def apis() -> str:
     return table(head, (_api(row) for row in APIS))
 
 
-def _api(row: Row) -> tuple[object, ...]:
-    room = inspect.getmodule(row.handler)
-    assert room is not None
-    stem = room.__name__.rpartition(".")[2]
-    tests = f"{TESTS}/test_{UNDER_ANOTHER_NAME.get(stem, stem)}.py"
+def _api(row: ApiSpec) -> tuple[object, ...]:
+    module = inspect.getmodule(row.handler)
+    assert module is not None
+    room, _, stem = module.__name__.partition("gateway.kafka.")[2].rpartition(".")
+    tests = f"{TESTS}/{room}/test_{stem}.py"
+    if stem in TESTED_BY:
+        tests = f"{TESTS}/{TESTED_BY[stem]}"
     foreign = f"{CLIENTS}/{FOREIGN[row.key]}"
     low, high = row.served
     return (
@@ -100,12 +102,12 @@ def _link(path: str) -> str:
 
 
 def topic_settings() -> str:
-    """One row for each name in the table of broker/settings_table.py."""
+    """One row for each name in the table of broker/settings/topic_table.py."""
     return _settings(SETTINGS.values())
 
 
 def broker_settings() -> str:
-    """One row for each name in the table of broker/kafka_settings.py."""
+    """One row for each name in the table of broker/settings/broker_table.py."""
     return _settings(BROKER.values())
 
 
@@ -115,23 +117,23 @@ def group_settings() -> str:
 
 
 def _settings(rows: Iterable[Setting]) -> str:
-    order = list(Standing)
+    order = list(Effect)
     return table(
         ("setting", "default", "", "meaning"),
         (
             (
                 f"`{row.key}`",
-                "none" if row.null else f"`{row.default}`" if row.default else "empty",
-                row.standing.value,
+                "none" if row.nullable else f"`{row.default}`" if row.default else "empty",
+                row.effect.value,
                 row.doc[0].upper() + row.doc[1:].removesuffix(".") + ".",
             )
-            for row in sorted(rows, key=lambda row: order.index(row.standing))
+            for row in sorted(rows, key=lambda row: order.index(row.effect))
         ),
     )
 
 
 def errors() -> str:
-    """One row for each reason that a room below the door may have to say no."""
+    """One row for each exception of the rooms below the gateway."""
     rows = [
         (_room(kind), f"`{kind.__name__}`", f"`{code.name}`", int(code), _first_line(kind))
         for kind, code in CODES.items()
@@ -139,10 +141,12 @@ def errors() -> str:
     ]
     rows += [
         ("broker", f"`AccessDenied` ({kind.value})", f"`{code.name}`", int(code), "Not allowed.")
-        for kind, code in DENIED.items()
+        for kind, code in DENIED_CODES.items()
     ]
     late = CODES[TimeoutError]
-    rows.append(("", "time is over", f"`{late.name}`", int(late), "It goes on without the client."))
+    rows.append(
+        ("", "timeout", f"`{late.name}`", int(late), "The operation continues after the response.")
+    )
     return table(("room", "reason", "Kafka's error", "code", "meaning"), rows)
 
 

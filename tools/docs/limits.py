@@ -1,4 +1,4 @@
-"""Every named bound, with the value that the code has."""
+"""Every named limit, with the value that the code has."""
 
 from __future__ import annotations
 
@@ -7,49 +7,49 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from tools.docs.blocks import table
-from trilogue.broker.cluster import ClusterLimits
-from trilogue.broker.consumer_group import ConsumerGroupSettings
-from trilogue.broker.consumer_group_patterns import PATTERNS_ALL_MAX
-from trilogue.broker.consumer_group_topics import PATTERNS_MAX
-from trilogue.broker.cursor import NAME_SIZE_MAX, CursorLimits
+from trilogue.broker.cursors.committed_offsets import NAME_SIZE_MAX, OffsetLimits
 from trilogue.broker.facts import BATCHES_MAX
-from trilogue.broker.group_members import GroupSettings
+from trilogue.broker.groups.classic.members import GroupSettings
+from trilogue.broker.groups.consumer.group import ConsumerGroupSettings
+from trilogue.broker.groups.consumer.patterns import PATTERNS_ALL_MAX
+from trilogue.broker.groups.consumer.subscribed_topics import PATTERNS_MAX
 from trilogue.broker.names import LENGTH_MAX
-from trilogue.broker.producers import PENDING_MAX, ProducerLimits
-from trilogue.broker.settings import TopicSettings
-from trilogue.broker.settings_table import ENTRY_SIZE_MAX
-from trilogue.entry.convert import CONVERTED_MAX
-from trilogue.entry.convert_sections import PAYLOAD_MAX
-from trilogue.entry.kafka_batch import DECOMPRESSED_LIMIT
-from trilogue.gateway.http.door import HEAD_SIZE_LIMIT, HttpLimits
+from trilogue.broker.producers.idempotence import PENDING_MAX, ProducerLimits
+from trilogue.broker.settings.topic_settings import TopicSettings
+from trilogue.broker.settings.topic_table import ENTRY_SIZE_MAX
+from trilogue.broker.settings.values import Kind, format_value
+from trilogue.broker.topics.cluster import ClusterLimits
+from trilogue.entry.conversion.convert import CONVERTED_MAX
+from trilogue.entry.conversion.pulsar_sections import PAYLOAD_MAX
+from trilogue.entry.kafka.record_batch import DECOMPRESSED_LIMIT
+from trilogue.gateway.http.server import HEAD_SIZE_LIMIT, HttpLimits
 from trilogue.gateway.kafka.apis import TABLE as APIS
-from trilogue.gateway.kafka.configs import ANSWER_BYTES_MAX
-from trilogue.gateway.kafka.fetch import ROOM_BYTES_MIN
-from trilogue.gateway.kafka.shared import KafkaSettings
+from trilogue.gateway.kafka.configs.configs import ANSWER_BYTES_MAX
+from trilogue.gateway.kafka.context import KafkaSettings
+from trilogue.gateway.kafka.fetch.fetch import ROOM_BYTES_MIN
 from trilogue.gateway.read_ahead import AHEAD_BYTES_MAX, KEPT_S
-from trilogue.gateway.session import BYTES_A_WORK, TURN_WORK
+from trilogue.gateway.reply_queue import BYTES_A_WORK, ITERATION_WORK
 from trilogue.gateway.stream import Limits
-from trilogue.log.chunks import POOL_BYTES
-from trilogue.log.compaction import UNDECIDED_MAX
-from trilogue.log.frame import MAX_FACT, MAX_FRAME
+from trilogue.log.jobs.compaction import UNDECIDED_MAX
+from trilogue.log.jobs.merge_plan import FIRST_LEVEL_LAST, FIRST_LEVEL_MAX, INPUTS_MAX, TARGET_BYTES
+from trilogue.log.journal.frame import MAX_FACT, MAX_FRAME
 from trilogue.log.log import LogLimits
-from trilogue.log.merge_plan import FIRST_LEVEL_LAST, FIRST_LEVEL_MAX, INPUTS_MAX, TARGET_BYTES
-from trilogue.log.object_cache import CACHE_BYTES, CHUNK, RUN_MAX
-from trilogue.log.objects import OBJECT_BYTES_MAX, READING
-from trilogue.log.obstore_store import PUT_BYTES_A_SECOND, REQUEST_S
-from trilogue.log.segment import BLOCK_TARGET
-from trilogue.log.segment_reader import HANDLES_MAX
-from trilogue.meta.port import OPS_MAX
+from trilogue.log.objects.cache import CACHE_BYTES, CHUNK, RUN_MAX
+from trilogue.log.objects.objects import OBJECT_BYTES_MAX, READING
+from trilogue.log.objects.obstore_store import PUT_BYTES_A_SECOND, REQUEST_S
+from trilogue.log.segments.segment import BLOCK_TARGET
+from trilogue.log.segments.segment_reader import HANDLES_MAX
+from trilogue.log.tail.chunks import POOL_BYTES
+from trilogue.meta.operations import OPS_MAX
 from trilogue.meta.sqlite import SIZE_MAX, WAITING_MAX
-from trilogue.node.settings import BY_KEY
-from trilogue.node.sources import CONFIG_SIZE_LIMIT
-from trilogue.node.values import Kind, spell
+from trilogue.node.settings.sources import CONFIG_SIZE_LIMIT
+from trilogue.node.settings.table import BY_KEY
 
-HEAD = ("what", "bound", "set by", "who meets it")
+HEAD = ("what", "limit", "set by", "at the limit")
 
 
 class Bound(NamedTuple):
-    """One bound; `setting` is empty where the code alone decides."""
+    """One limit; `setting` is empty if no setting changes it."""
 
     what: str
     value: str
@@ -59,16 +59,16 @@ class Bound(NamedTuple):
 
 def size(number: int) -> str:
     """Bytes as people read them."""
-    return spell(Kind.SIZE, number)
+    return format_value(Kind.SIZE, number)
 
 
 def ms(number: int) -> str:
     """Milliseconds as people read them."""
-    return spell(Kind.DURATION, number)
+    return format_value(Kind.DURATION, number)
 
 
 def render(bounds: Iterator[Bound]) -> str:
-    """The table of some bounds."""
+    """Return the table of these limits."""
     rows = []
     for bound in bounds:
         assert not bound.setting or bound.setting in BY_KEY, bound
@@ -77,15 +77,15 @@ def render(bounds: Iterator[Bound]) -> str:
     return table(HEAD, rows)
 
 
-def doors() -> str:
+def connections() -> str:
     """Connections and requests."""
-    return render(_doors())
+    return render(_connections())
 
 
-def _doors() -> Iterator[Bound]:
+def _connections() -> Iterator[Bound]:
     limits, kafka, http = Limits(), KafkaSettings(), HttpLimits()
     closed, waits = "is closed at once", "is not read until"
-    yield Bound("connections of the Kafka door", f"{limits.connections:,}", closed,
+    yield Bound("connections of the Kafka listener", f"{limits.connections:,}", closed,
                 "connections.limit")  # fmt: skip
     yield Bound("of them from one address", f"{limits.connections_per_address:,}", closed,
                 "connections.per-address")  # fmt: skip
@@ -103,47 +103,49 @@ def _doors() -> Iterator[Bound]:
     for most in sorted(named.keys() - {usual}):
         kinds = ", ".join(row.name for row in APIS if row.elements_max == most)
         yield Bound(f"the same of {kinds}", f"{most:,}", cut)
-    yield Bound("topics that one request makes, grows, changes or deletes",
+    yield Bound("topics that one request creates, extends, alters or deletes",
                 f"{kafka.topics_per_request_max:,}",
                 "`INVALID_REQUEST` for the rest")  # fmt: skip
-    yield Bound("topics whose settings or pages one request asks for",
+    yield Bound("topics whose settings or partitions one request describes",
                 f"{kafka.described_per_request_max:,}", "`INVALID_REQUEST`")  # fmt: skip
-    yield Bound("settings in one answer", f"about {size(ANSWER_BYTES_MAX)}",
+    yield Bound("settings in one response", f"about {size(ANSWER_BYTES_MAX)}",
                 "`INVALID_REQUEST` for the rest")  # fmt: skip
-    yield Bound("requests of one connection in one turn of the loop",
+    yield Bound("requests of one connection in one loop iteration",
                 f"{limits.turn_frames} or {size(limits.turn_bytes)}",
-                "the rest waits for the next turn")  # fmt: skip
-    yield Bound("requests of one connection without an answer",
+                "the rest waits for the next iteration")  # fmt: skip
+    yield Bound("unanswered requests of one connection",
                 f"{limits.in_flight_requests:,}", f"{waits} half of them are answered")  # fmt: skip
-    yield Bound("finished replies behind an unfinished one",
+    yield Bound("finished responses behind an unfinished one",
                 size(limits.waiting_reply_bytes), f"{waits} half of it has left")  # fmt: skip
-    yield Bound("bytes sent that the peer does not take", size(limits.write_high_bytes),
+    yield Bound("bytes sent that the peer does not read", size(limits.write_high_bytes),
                 f"{waits} the peer reads")  # fmt: skip
     yield Bound("a request that stays incomplete",
                 f"{limits.incomplete_frame_s:.0f} s, and 1 s more for each "
                 f"{size(limits.incomplete_frame_bytes_per_s)} that came",
                 cut)  # fmt: skip
-    yield Bound("a connection without a sign of life", f"{limits.idle_s:.0f} s", "is closed")
-    yield Bound("one fetch answer", size(kafka.fetch_bytes_max),
+    yield Bound("an idle connection", f"{limits.idle_s:.0f} s", "is closed")
+    yield Bound("one Fetch response", size(kafka.fetch_bytes_max),
                 "the rest comes with the next fetch; one batch is always sent whole")  # fmt: skip
-    yield Bound("work of one connection's answers in one turn of the loop",
-                f"{TURN_WORK:,} partitions or {size(TURN_WORK << BYTES_A_WORK)}",
-                "the rest waits for another turn")  # fmt: skip
-    yield Bound("what is read ahead of quick readers, of all connections",
+    yield Bound("work for one connection's responses in one loop iteration",
+                f"{ITERATION_WORK:,} partitions or {size(ITERATION_WORK << BYTES_A_WORK)}",
+                "the rest waits for another iteration")  # fmt: skip
+    yield Bound("data read ahead of fast consumers, of all connections",
                 f"{size(AHEAD_BYTES_MAX)}, kept for {KEPT_S} s", "nothing is read ahead"
                 )  # fmt: skip
     yield Bound("fetch sessions", f"{kafka.fetch_sessions_max:,}",
-                "one that nobody uses goes, or none is opened", "kafka.fetch-sessions")  # fmt: skip
-    yield Bound("all fetch sessions", size(kafka.fetch_sessions_bytes_max),
+                "an unused one is evicted, or no new one is opened",
+                "kafka.fetch-sessions")  # fmt: skip
+    yield Bound("memory of all fetch sessions", size(kafka.fetch_sessions_bytes_max),
                 "the same; one that grows is closed",
                 "kafka.fetch-sessions-memory")  # fmt: skip
-    yield Bound("answers that nobody reads, of all connections", size(kafka.unsent_bytes_max),
-                f"fetches bring {size(ROOM_BYTES_MIN)} or one batch",
+    yield Bound("responses that clients have not read, of all connections",
+                size(kafka.unsent_bytes_max),
+                f"fetches return {size(ROOM_BYTES_MIN)} or one batch",
                 "kafka.unsent-memory")  # fmt: skip
     yield Bound("a long poll", ms(kafka.fetch_wait_max_ms), "is answered, empty if need be")
-    yield Bound("making or deleting topics", ms(kafka.topics_timeout_max_ms),
-                "is answered with a timeout, and done all the same")  # fmt: skip
-    yield Bound("connections of the HTTP door", f"{http.connections:,}", closed)
+    yield Bound("creating or deleting topics", ms(kafka.topics_timeout_max_ms),
+                "is answered with a timeout, and is completed all the same")  # fmt: skip
+    yield Bound("connections of the HTTP listener", f"{http.connections:,}", closed)
     yield Bound("head of an HTTP request", f"{size(HEAD_SIZE_LIMIT)} in {http.head_s:.0f} s",
                 "its connection is closed")  # fmt: skip
 
@@ -154,7 +156,7 @@ def topics() -> str:
 
 
 def _topics() -> Iterator[Bound]:
-    cluster, groups, cursors = ClusterLimits(), GroupSettings(), CursorLimits()
+    cluster, groups, cursors = ClusterLimits(), GroupSettings(), OffsetLimits()
     producers = ProducerLimits()
     yield Bound("name of a topic", f"{LENGTH_MAX} characters", "`INVALID_TOPIC_EXCEPTION`")
     yield Bound("partitions of one topic", f"{cluster.topic_partitions_max:,}",
@@ -166,7 +168,7 @@ def _topics() -> Iterator[Bound]:
                 "`MESSAGE_TOO_LARGE`", "topics.max-entry")  # fmt: skip
     yield Bound("a batch that is decompressed (search by time, Spark)",
                 size(DECOMPRESSED_LIMIT), "an error of its partition")  # fmt: skip
-    skipped = "readers of another protocol pass it, and it is counted"
+    skipped = "readers of another protocol skip it, and it is counted"
     yield Bound("an entry that is converted, decompressed", size(DECOMPRESSED_LIMIT), skipped)
     yield Bound("the same, as a Kafka batch", size(CONVERTED_MAX), skipped)
     yield Bound("the same, as messages of a Pulsar batch, before it is cut and compressed",
@@ -182,12 +184,12 @@ def _topics() -> Iterator[Bound]:
                 f"{producers.count_max:,}, for {ms(producers.expiration_ms)}",
                 "the longest idle one is forgotten")  # fmt: skip
     yield Bound("groups", f"{groups.groups_max:,}",
-                "the one empty longest is forgotten; with members in all: "
+                "the one that was empty longest is forgotten; if all have members: "
                 "`COORDINATOR_NOT_AVAILABLE`")  # fmt: skip
     yield Bound("members of a group", f"{groups.size_max:,}", "`GROUP_MAX_SIZE_REACHED`")
-    yield Bound("what one member says of itself", size(groups.member_bytes_max),
+    yield Bound("metadata of one member", size(groups.member_bytes_max),
                 "`GROUP_MAX_SIZE_REACHED`")  # fmt: skip
-    yield Bound("what all members of a group say, and its assignment", size(groups.bytes_max),
+    yield Bound("metadata of all members of a group, and its assignment", size(groups.bytes_max),
                 "`GROUP_MAX_SIZE_REACHED`")  # fmt: skip
     yield Bound("shortest session timeout", ms(groups.session_timeout_min_ms),
                 "`INVALID_SESSION_TIMEOUT`", "groups.session-timeout-min")  # fmt: skip
@@ -219,7 +221,7 @@ def _storage() -> Iterator[Bound]:
     yield Bound("full windows that wait for the disk", str(journal.queued_windows),
                 f"from {log.queued_windows} on producers wait, at the bound they are refused"
                 )  # fmt: skip
-    yield Bound("one frame", size(MAX_FRAME), "nothing larger is taken by any door")
+    yield Bound("one frame", size(MAX_FRAME), "no listener accepts more")
     yield Bound("one fact", size(MAX_FACT), "a long commit is cut into several")
     yield Bound("a journal file", size(journal.file_bytes), "is sealed and flushed",
                 "journal.file-size")  # fmt: skip
@@ -227,7 +229,7 @@ def _storage() -> Iterator[Bound]:
                 "journal.file-entries")  # fmt: skip
     yield Bound("its age, once it holds something", ms(journal.file_age_ms),
                 "is sealed and flushed", "journal.file-age")  # fmt: skip
-    yield Bound("memory for what is in no segment yet", size(log.tail_bytes), share,
+    yield Bound("memory of the tail (entries in no segment yet)", size(log.tail_bytes), share,
                 "tail.limit")  # fmt: skip
     yield Bound("entries in it", f"{log.tail_entries:,}",
                 f"at {log.watermark:.0%} of it producers wait", "tail.entries")  # fmt: skip
@@ -248,11 +250,11 @@ def _storage() -> Iterator[Bound]:
                 "ends with the partition, or the block of a large one, that reaches it"
                 )  # fmt: skip
     yield Bound("segments that are open at a time", str(HANDLES_MAX),
-                "the one unused longest is closed")  # fmt: skip
-    yield Bound("operations in one commit to meta", f"{OPS_MAX:,}",
-                "more snapshot rows go ahead in commits of their own")  # fmt: skip
-    yield Bound("commits that wait for meta", f"{WAITING_MAX:,}", "further ones are refused")
-    yield Bound("meta's database", size(SIZE_MAX), "commits that do not fit are refused")
+                "the least recently used one is closed")  # fmt: skip
+    yield Bound("operations in one change of meta", f"{OPS_MAX:,}",
+                "more snapshot rows go ahead in changes of their own")  # fmt: skip
+    yield Bound("changes that wait for meta", f"{WAITING_MAX:,}", "further ones are refused")
+    yield Bound("meta's database", size(SIZE_MAX), "changes that do not fit are refused")
     yield Bound("keys of a partition that is compacted", BY_KEY["compaction.memory"].default,
                 "the rest is done in the next round", "compaction.memory")  # fmt: skip
     yield Bound("messages of transactions whose end compaction has not met yet",
@@ -263,8 +265,8 @@ def _storage() -> Iterator[Bound]:
 
 def _objects() -> Iterator[Bound]:
     yield Bound("an object", size(OBJECT_BYTES_MAX), "a larger segment stays a file")
-    yield Bound("memory for what was read of objects", size(CACHE_BYTES),
-                "what was used longest ago goes", "objects.cache-size")  # fmt: skip
+    yield Bound("cache of objects", size(CACHE_BYTES),
+                "the least recently used chunk is evicted", "objects.cache-size")  # fmt: skip
     yield Bound("one read of object storage", f"{RUN_MAX} chunks of {size(CHUNK)}",
                 "the next request has the rest")  # fmt: skip
     yield Bound("its answer", f"{REQUEST_S:g} s", "tried again")

@@ -78,7 +78,7 @@ Result = dict
 
 
 def numbers(results: Path = RESULTS) -> str:
-    """The newest runs of benchmarks/run.py that asked a real server as well, one table each."""
+    """The newest runs of benchmarks/run.py that measured a real server as well, one table each."""
     tables = [
         _beside(peer, *found) for peer in PEERS if (found := newest(results, peer)) is not None
     ]
@@ -96,9 +96,46 @@ def _beside(peer: str, path: Path, result: Result, rows: list[Result]) -> str:
             table(("load", "figure", *head, "Trilogue"), lines),
             _gates(rows),
             _conditions(result, peer)
-            + f" File: [{path.name}]({shown}). Measured by `{RUN} --only {peer}`.",
+            + f" File: [{path.name}](../../{shown}). Measured by `{RUN} --only {peer}`.",
         ]
     )
+
+
+FIGURES = (
+    ("pipelined-singles", "single messages, pipelined", "requests_per_s", "requests/s"),
+    ("fifty-connections", "50 connections", "requests_per_s", "requests/s"),
+    ("sustained-1KiB", "sustained load of 1 KiB", "messages_per_s", "messages/s"),
+    ("consume-1KiB", "consume 1 KiB from the start", "messages_per_s", "messages/s"),
+    ("restart", "first answer after kill -9", "restart_s", "s"),
+    ("start-and-idle", "idle memory", "idle_mb", "MB"),
+)
+"""Rows of the README: load, label, figure, unit."""
+
+
+def figures(results: Path = RESULTS) -> str:
+    """The few rows of the README, from the newest run beside Kafka."""
+    found = newest(results, KAFKA)
+    if found is None:
+        return NONE
+    result, rows = found[1:]
+    by_name = {row["name"]: row["median"] for row in rows}
+    columns = (KAFKA, KAFKA_DEFAULT, TRILOGUE)
+    lines = [
+        (
+            f"{label}, {unit}",
+            *(_number(by_name[name].get(each, {}).get(key)) for each in columns),
+        )
+        for name, label, key, unit in FIGURES
+        if name in by_name
+    ]
+    head = ("", "Kafka with fsync", "Kafka default", "Trilogue (fsync)")
+    return f"{table(head, lines)}\n\n{_conditions(result, KAFKA)}"
+
+
+def _number(value: float | None) -> str:
+    if value is None:
+        return ""
+    return f"{value:,.0f}" if value >= 100 else f"{value:.2f}"
 
 
 def newest(results: Path, peer: str) -> tuple[Path, Result, list[Result]] | None:

@@ -1,4 +1,4 @@
-"""What the Pulsar door serves, its bounds, and the errors that it tells: from the code."""
+"""The Pulsar gateway's commands, limits and error codes: from the code."""
 
 from __future__ import annotations
 
@@ -7,23 +7,26 @@ from collections.abc import Callable, Iterator
 
 from tools.docs.blocks import ROOT, table
 from tools.docs.limits import Bound, render, size
-from trilogue.broker import schema_check, schemas
-from trilogue.broker.sequences import SequenceLimits
-from trilogue.broker.subscriptions import NAME_SIZE_MAX, SubscriptionLimits
-from trilogue.entry.pulsar_batch import MESSAGE_COUNT_LIMIT
-from trilogue.gateway.pulsar import patterns
+from trilogue.broker.cursors.position_store import NAME_SIZE_MAX
+from trilogue.broker.cursors.subscription_cursors import SubscriptionLimits
+from trilogue.broker.producers.deduplication import DeduplicationLimits
+from trilogue.broker.schemas import compatibility as schema_check
+from trilogue.broker.schemas import topic_schemas as schemas
+from trilogue.entry.pulsar.pulsar_batch import MESSAGE_COUNT_LIMIT
+from trilogue.gateway.pulsar import topic_patterns
 from trilogue.gateway.pulsar.acks import IDS_MAX
-from trilogue.gateway.pulsar.commands import SINCE, TABLE, Row
+from trilogue.gateway.pulsar.commands import TABLE
+from trilogue.gateway.pulsar.connection import SINCE, CommandRow
 from trilogue.gateway.pulsar.errors import CODES
 from trilogue.gateway.pulsar.producers import METADATA_MAX
-from trilogue.gateway.pulsar.shared import PulsarSettings
+from trilogue.gateway.pulsar.settings import PulsarSettings
 from trilogue.gateway.stream import Limits
 from trilogue.wire.pulsar.commands import BY_TYPE
 from trilogue.wire.pulsar.frame import SLACK
-from trilogue.wire.pulsar.hot import MAX_ACK_PARTS, MAX_PROPERTIES
+from trilogue.wire.pulsar.message_codec import MAX_ACK_PARTS, MAX_PROPERTIES
 
 TESTS = "tests/gateway/pulsar"
-UNDER_ANOTHER_NAME = {"handshake": "connection", "transactions": "connection"}
+UNDER_ANOTHER_NAME = {"handshake": "connection", "commands": "connection"}
 
 
 def commands() -> str:
@@ -31,7 +34,7 @@ def commands() -> str:
     return table(("no.", "command", "access", "tests"), (_command(row) for row in TABLE))
 
 
-def _command(row: Row) -> tuple[object, ...]:
+def _command(row: CommandRow) -> tuple[object, ...]:
     module = inspect.getmodule(row.handler)
     assert module is not None
     stem = module.__name__.rpartition(".")[2]
@@ -47,13 +50,13 @@ def link(path: str) -> str:
 
 
 def sent() -> str:
-    """What is kept from clients that are too old to know it."""
+    """One row for each command that older clients do not get, with its first version."""
     rows = sorted((version, BY_TYPE[kind].name) for kind, version in SINCE.items() if version)
     return table(("since version", "command"), rows)
 
 
 def errors() -> str:
-    """One row for each reason that a room below the door may have to say no."""
+    """One row for each exception of the rooms below the gateway."""
     rows = [
         (room(kind), f"`{kind.__name__}`", f"`{code.name}`", int(code), first_line(kind))
         for kind, code in CODES.items()
@@ -63,23 +66,23 @@ def errors() -> str:
 
 
 def room(kind: type) -> str:
-    """Which floor a class is of."""
+    """Return the name of the room (top-level package) of a class."""
     return kind.__module__.split(".")[1]
 
 
 def first_line(kind: type) -> str:
-    """What a class says it is."""
+    """Return the first line of a class's docstring."""
     return (inspect.getdoc(kind) or "").partition("\n\n")[0]
 
 
 def bounds() -> str:
-    """Every bound of a connection of Pulsar's."""
+    """Every limit of a Pulsar connection, and of the state that clients keep in the broker."""
     return render([*_bounds(), *_kept()])
 
 
 def _kept() -> Iterator[Bound]:
-    """What clients leave with the broker."""
-    kept, names = SubscriptionLimits(), SequenceLimits()
+    """Limits of the state that clients keep in the broker."""
+    kept, names = SubscriptionLimits(), DeduplicationLimits()
     yield Bound("durable subscriptions of all topics", f"{kept.count_max:,}", "is refused")
     yield Bound("name of a subscription; its properties",
                 f"{NAME_SIZE_MAX:,} bytes; {size(kept.properties_size_max)}",
@@ -103,27 +106,27 @@ def _bounds() -> Iterator[Bound]:
                 size(limits.unauthenticated_frame_bytes), cut)  # fmt: skip
     yield Bound("a frame of a Pulsar client without a message", size(pulsar.command_bytes_max),
                 cut)  # fmt: skip
-    yield Bound("a Pulsar client that says no CONNECT", f"{pulsar.connect_s:.0f} s", cut)
+    yield Bound("a Pulsar client that sends no CONNECT", f"{pulsar.connect_s:.0f} s", cut)
     yield Bound("a Pulsar client that is silent", f"{2 * pulsar.keep_alive_s:.0f} s", cut,
                 "pulsar.keep-alive")  # fmt: skip
     yield Bound("messages of a Pulsar connection that are not durable yet",
                 count(pulsar.sends_in_flight_max), "is not read until half are")  # fmt: skip
-    yield Bound("requests of a Pulsar connection at work",
+    yield Bound("unfinished requests of a Pulsar connection",
                 f"{pulsar.requests_in_flight_max:,}, {size(pulsar.requests_bytes_max)}",
                 "is not read until half are done")  # fmt: skip
-    yield Bound("what a producer may say about itself", f"{METADATA_MAX:,} characters", refused)
-    yield Bound("the same of all producers and consumers of one connection, key ranges with it",
-                size(pulsar.said_bytes_max), refused)  # fmt: skip
+    yield Bound("metadata of one producer or consumer", f"{METADATA_MAX:,} characters", refused)
+    yield Bound("metadata and key ranges of all producers and consumers of one connection",
+                size(pulsar.metadata_bytes_max), refused)  # fmt: skip
     yield Bound("producers of one connection", count(pulsar.producers_max), refused)
     yield Bound("consumers of one connection", count(pulsar.consumers_max), refused)
     yield Bound("watches of one connection", count(pulsar.watchers_max), refused)
     yield Bound("a pattern of topics that is evaluated here",
-                f"{patterns.LENGTH_MAX} characters", "its client evaluates it")  # fmt: skip
+                f"{topic_patterns.LENGTH_MAX} characters", "its client evaluates it")  # fmt: skip
     yield Bound("messages in one batch", count(MESSAGE_COUNT_LIMIT), "`MetadataError`")
-    yield Bound("ids in one ACK; with words of sets",
+    yield Bound("ids in one ACK; with words of ack sets",
                 f"{count(IDS_MAX)}; {count(MAX_ACK_PARTS)}", cut)  # fmt: skip
     yield Bound("properties of one message, where it is converted", count(MAX_PROPERTIES),
-                "is skipped by the other protocols' readers")  # fmt: skip
+                "readers of another protocol skip it")  # fmt: skip
     yield Bound("a definition of a schema", f"{size(schema_check.SIZE_MAX)}, "
                 f"{schema_check.TYPES_MAX:,} types", "`IncompatibleSchema`")  # fmt: skip
     yield Bound("schemas of one topic",

@@ -1,1 +1,1 @@
-"""Asks Trilogue and real Kafkas the same and shows where the answers differ (`python -m`)."""
+"""Sends the same requests to Trilogue and real Kafkas and lists the differences (`python -m`)."""

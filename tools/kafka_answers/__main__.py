@@ -1,7 +1,7 @@
-"""`python -m tools.kafka_answers 3.9.1 4.3.1`: ask Trilogue and real Kafkas, and show differences.
+"""`python -m tools.kafka_answers 3.9.1 4.3.1`: query Trilogue and real Kafkas, list differences.
 
 `version=host:port` names a real one that runs already, `ours=host:port` a Trilogue. A line of the
-output is a question, its versions, the place in the answer, and what each said there.
+output is a question, its versions, the field of the response, and the value of each server.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ FAMILIES = questions.FAMILIES | group_questions.FAMILIES | admin_questions.FAMIL
 
 
 def ask_all(address: str, families: list[str]) -> Asked:
-    """Ask one server everything."""
+    """Send all requests to one server."""
     asked = Asked(address, secrets.token_hex(3))
     questions.prepare(asked)
     for family in families:
@@ -50,7 +50,7 @@ def differences(ours: Asked, real: Asked) -> Iterator[str]:
 
 
 def _apart(mine: Answer, theirs: Answer) -> dict[str, tuple[str, str]]:
-    """Where two answers differ; what only one of them has in a list is told once."""
+    """Where two answers differ; an element that only one of them has is listed once."""
     found: dict[str, tuple[str, str]] = {}
     for path in {**theirs, **mine}:
         said = tuple(repr(each[path]) if path in each else "-" for each in (mine, theirs))

@@ -1,4 +1,4 @@
-"""What is asked of those who keep topics, settings, nodes and quotas; and broken requests."""
+"""Requests about topics, settings, nodes and quotas; and malformed requests."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tools.kafka_answers.asking import SERVED, Asked, raw
 from tools.kafka_answers.questions import BAD_NAMES, BIG, HUGE, LONG, T0, UNKNOWN, produce, topic
 from tools.servers.probe import receive
 from trilogue.entry.entry import Record
-from trilogue.entry.kafka_batch import build_batch
+from trilogue.entry.kafka.record_batch import build_batch
 
 Spec = dict[str, Any]
 
@@ -193,7 +193,7 @@ def settings(a: Asked) -> None:
 
 
 def _changed(a: Asked) -> None:
-    """One topic's settings, really changed, and what cannot be asked twice."""
+    """One topic's settings, really changed, and requests that cannot be repeated."""
     name = a.named("b")
     for setting, value in (
         ("retention.ms", "5000"),

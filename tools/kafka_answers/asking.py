@@ -20,9 +20,9 @@ from tests.conformance.asking import Asker
 from trilogue.gateway.kafka.apis import TABLE
 from trilogue.wire.errors import EncodeError, WireError
 from trilogue.wire.kafka.api import MESSAGES
-from trilogue.wire.kafka.api_versions import ApiVersionsRequest
-from trilogue.wire.kafka.compile import encoder
-from trilogue.wire.kafka.schema import ZERO_UUID, table
+from trilogue.wire.kafka.codec.compile import encoder
+from trilogue.wire.kafka.codec.schema import ZERO_UUID, table
+from trilogue.wire.kafka.metadata.api_versions import ApiVersionsRequest
 
 Answer = dict[str, object]
 Spec = Mapping[str, Any]
@@ -54,11 +54,11 @@ def _value(item: Any, value: Any) -> Any:
 
 
 class Asked:
-    """One server: what it was asked and what it said, by question and version."""
+    """One server: its requests and responses, by question and version."""
 
     def __init__(self, address: str, run: str, *, timeout: float = 3.0) -> None:
         self.address = address
-        self.run = run  # what tells this run's topics and groups from those of another one
+        self.run = run  # distinguishes this run's topics and groups from those of other runs
         self.answers: dict[tuple[str, int], Answer] = {}
         self.ids: dict[str, bytes] = {}  # of topics
         self.epoch = 0  # of the leader of its partitions
@@ -72,7 +72,7 @@ class Asked:
         return f"{word}-{self.run}"
 
     def ask(self, key: int, version: int, spec: Spec) -> Any:
-        """Ask once, unrecorded; a closed connection or silence is None."""
+        """Send one request, unrecorded; a closed connection or a timeout is None."""
         request = build(MESSAGES[key][0], spec)
         try:
             return self._asker.ask(request, version)
@@ -82,7 +82,7 @@ class Asked:
             return None if not isinstance(problem, TimeoutError) else problem
 
     def at_once(self, requests: list[tuple[int, int, Spec]]) -> list[str]:
-        """Send all, then say which were answered, in their order, until one is not."""
+        """Send all, then return which were answered, in their order, until one is not."""
         for key, version, spec in requests:
             self._asker.send(build(MESSAGES[key][0], spec), version)
         said: list[str] = []
@@ -101,7 +101,7 @@ class Asked:
     def every(
         self, key: int, title: str, spec: Spec | Callable[[int], Spec], *, first: int = 0
     ) -> None:
-        """Ask in every version that Trilogue and this server have and that can say it."""
+        """Send in every version that Trilogue and this server have and that has the fields."""
         low, high = SERVED[key]
         real_low, real_high = self.range.get(key, (low, high))
         for version in range(max(low, real_low, first), min(high, real_high) + 1):

@@ -1,4 +1,4 @@
-"""What is asked about groups: members of both kinds, positions, coordinators, administration."""
+"""Requests about groups: members of both kinds, positions, coordinators, administration."""
 
 from __future__ import annotations
 
@@ -166,7 +166,7 @@ def members(a: Asked) -> None:
 
 
 def _life(a: Asked, version: int, base: Spec) -> None:
-    """One member from its first word to its last, with what it may say wrongly between."""
+    """One member from its first request to its last, with invalid requests between."""
     group = {"group_id": a.named(f"life{version}")}
     first = a.ask(11, version, group | base)
     member = {"member_id": first.member_id}

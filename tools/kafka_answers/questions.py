@@ -1,4 +1,4 @@
-"""What is asked of those who write and read. A function asks one server all of its family."""
+"""Requests of producers and consumers. A function sends one family of them to a server."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 from tools.kafka_answers.asking import Asked
 from trilogue.entry.entry import Record
-from trilogue.entry.kafka_batch import build_batch
+from trilogue.entry.kafka.record_batch import build_batch
 
 BIG = (1 << 31) - 1
 HUGE = (1 << 63) - 1

@@ -1,4 +1,4 @@
-"""What the servers of the suites are told beside the port: as in the clusters that they start."""
+"""Settings of the suites' servers beside the port: as in the clusters that they start."""
 
 from __future__ import annotations
 

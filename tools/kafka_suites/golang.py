@@ -18,10 +18,10 @@ from tools.servers.probe import wait_for_answer
 from tools.suites import FAILED, PASSED, SKIPPED, run
 
 PROXIED = "127.0.0.1:29091"
-"""What sarama's suite has a server say of itself: the first of five proxies."""
+"""The address that sarama's suite expects of a server: the first of five proxies."""
 PROXIES, PROXY_PORT = 5, 8474
 ONE_NODE = ((r"ReplicationFactor: 3", "ReplicationFactor: 1"), (r"Isr\) != 3", "Isr) != 1"))
-"""What sarama's suite says of its five nodes, and what is said of one."""
+"""sarama's settings of its five nodes, and those of one."""
 
 
 def franz_go(job: Run) -> None:

@@ -28,10 +28,10 @@ APPEND = "--import-mode=append"  # the client that is installed, not the sources
 
 @dataclass
 class Run:
-    """What was asked for.
+    """The options of a run.
 
-    `wanted` is a regular expression of names, `version` the Kafka that the suite is told of,
-    `tools` holds Kafka's own scripts, `consumer` says that groups are KIP-848's, `auto_create`
+    `wanted` is a regular expression of names, `version` the Kafka version that the suite assumes,
+    `tools` holds Kafka's own scripts, `consumer` selects KIP-848 groups, `auto_create`
     whether the server makes topics by itself, `quick` that librdkafka may do less in some tests.
     """
 
@@ -71,7 +71,7 @@ def left_out(test: str) -> str:
 
 def aiokafka(job: Run) -> None:
     image = f"aiokafka:2.13_{job.version}"
-    folders = ("coordinator", "record")  # talk to nobody, and have names that differ each time
+    folders = ("coordinator", "record")  # use no server, and have names that differ each time
     files = ["tests", *(f"--ignore=tests/{each}" for each in folders)]
     pytest(job, files, {"SUITE_IMAGE": image}, [f"--docker-image={image}", "--no-pull", APPEND])
 
@@ -116,7 +116,7 @@ def pytest(job: Run, where: list[str], more: dict[str, str], options: list[str])
 
 
 def gather(job: Run, outcomes: Path, output: str) -> set[str]:
-    """Note what a process said of its tests; the last one has hung if it only started."""
+    """Record the output of a process about its tests; the last one has hung if it only started."""
     last: dict[str, dict[str, object]] = {}
     for line in outcomes.read_text().splitlines():
         found = json.loads(line)

@@ -1,12 +1,12 @@
-"""A network of its own for servers that listen on all addresses: loopback and nothing else.
+"""A network namespace with loopback only, for servers that listen on all addresses.
 
     network = OwnNetwork()
     with network.inside():
         process = subprocess.Popen([...])             # listens in there, whatever it binds
         socket.create_connection(("127.0.0.1", 8123))  # reaches it; so do threads made in here
 
-Linux, and root (CAP_SYS_ADMIN): `may_have_one` says whether. A socket belongs to the network it was
-made in and may be used from anywhere. The network ends with the last process that has it open.
+Linux, and root (CAP_SYS_ADMIN): `may_have_one` checks this. A socket belongs to the network it was
+created in and may be used from anywhere. The network ends with the last process that has it open.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class OwnNetwork:
     def __init__(self) -> None:
         self.descriptor = -1
         self.error: OSError | None = None
-        # a thread leaves the machine's network for good; nobody else does
+        # a thread leaves the machine's network for good; no other thread does
         making = threading.Thread(target=self._make)
         making.start()
         making.join()

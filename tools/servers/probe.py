@@ -1,4 +1,4 @@
-"""Ask a Kafka address two questions over a plain socket: is it there, and does it know itself?
+"""Probe a Kafka address over a plain socket: is it up, and does it advertise itself?
 
 ApiVersions v0 and Metadata v1 (with at least one broker) are what a client needs before it can do
 anything, so the moment both answer is "the first answer" of a start. Standard library only.
@@ -63,13 +63,13 @@ def process_state(pid: int) -> str:
 
 
 def own_time(pid: int) -> float:
-    """A monotonic clock that stands while the process's first thread, or the one that asks, was
-    ready to run and another process had the core: what lies between the two is theirs."""
+    """Monotonic seconds without the time in which the first thread of the process, or the calling
+    thread, was ready to run while another process had the core."""
     return time.monotonic() - made_to_wait(str(pid)) - made_to_wait("thread-self")
 
 
 def made_to_wait(task: str) -> float:
-    """Seconds for which a thread would have run but for others on its core; 0 where none tells."""
+    """Seconds that a thread waited for its core, ready to run; 0 if the kernel does not count."""
     try:
         return int(Path(f"/proc/{task}/schedstat").read_text().split()[1]) / 1e9
     except OSError:  # the process ended, or a kernel without

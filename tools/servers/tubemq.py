@@ -8,8 +8,8 @@
     tubemq.kill9(); tubemq.start()            # the same data, the same ports
     tubemq.stop()
 
-It listens on all addresses and knows no setting against that: so it gets a network of its own, and
-where that cannot be had (not root, not Linux) it does not start, unless `exposed` says that it may.
+It listens on all addresses and has no setting against that: so it gets a network namespace of its
+own; where that is not possible (not root, not Linux) it does not start, unless `exposed` is set.
 The jars come from `make jars`: the server 2.4.0, core and client 1.13.0. By default periods are
 short, for tests: the master looks every second and a half for consumers without partitions.
 
@@ -146,7 +146,7 @@ class RealTubeMQ:
 
     @property
     def address(self) -> str:
-        """Of the master, which is what clients are told."""
+        """The address of the master, as clients use it."""
         return f"127.0.0.1:{self.master_port}"
 
     @property
@@ -180,10 +180,10 @@ class RealTubeMQ:
         return self.master.output + self.broker.output
 
     def start(self, topics: Mapping[str, int] | None = None) -> RealTubeMQ:
-        """Both processes; comes back when a client could register at both.
+        """Start both processes; return when a client could register at both.
 
-        `topics` are made before the broker asks for them, which is the quickest way: comes back
-        when they are usable."""
+        `topics` are created before the broker requests its topics, which is the fastest way, and
+        are usable at the return."""
         began = time.monotonic()
         self._write_files()
         with self.inside():
@@ -246,7 +246,7 @@ class RealTubeMQ:
             )  # fmt: skip
 
     def reload(self) -> None:
-        """Tell the broker of what was changed; refused while it is still told of something."""
+        """Reload the broker's configuration; rejected while a reload is in progress."""
         end = time.monotonic() + TOPIC_TIMEOUT
         while True:
             try:
@@ -268,7 +268,7 @@ class RealTubeMQ:
             time.sleep(LOOK_EVERY)
 
     def usable_topics(self) -> set[str]:
-        """What the broker has said that it serves, for writing and reading."""
+        """The topics that the broker has reported as served, for writing and reading."""
         with self.inside():
             answer = self.ask("op_query", "admin_query_topic_info", token=False)
         found = set()

@@ -1,97 +1,81 @@
-"""The broker: everything that is true on this node, behind one facade. It never waits.
+"""The broker: topics, groups, positions, producers and settings of this node. It never waits.
 
-How a node brings one to life (each step needs the one before):
+A node starts it in this order (each step needs the one before):
 
     broker = Broker(meta.state, allocate=meta.allocate, timers=..., now_ms=..., ...)
-    broker.restore_snapshot(meta.snapshots())       # what fast facts amounted to at the last cut
+    broker.restore_snapshot(meta.snapshots())       # the state of fast facts at the last cut
     log = Log.open(...)                             # its recovery calls broker.restore_entry,
                                                     # broker.restore_foreign and broker.apply_fact
                                                     # for what came after the cut
     broker.attach(log, log.journal)                 # topics are served from here on
 
-and at every flush cut, in the callback of the journal, `broker.snapshot()` gives the rows that
-changed since the cut before. They are handed out once: whoever takes them must bring them to meta.
+At every flush cut, in the callback of the journal, `broker.snapshot()` returns the rows that
+changed since the previous cut. Each change is returned once, so the caller must bring it to meta.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import partial
 from typing import NamedTuple
 
-from trilogue.broker.any_group import ReadWishes, unread
-from trilogue.broker.cluster import Cluster, ClusterLimits, Event
-from trilogue.broker.coming import AT_ONCE, PartitionLogs
-from trilogue.broker.consumer_group import ConsumerGroupSettings
-from trilogue.broker.consumer_group_classic import UNREAD, Shares
-from trilogue.broker.consumer_groups import ConsumerGroups
-from trilogue.broker.cursor import CursorLimits, Cursors, FactJournal
+from trilogue.broker.broker_settings import BrokerSettings
+from trilogue.broker.cursors.committed_offsets import CommittedOffsets
+from trilogue.broker.cursors.subscription_cursors import Bounds, SubscriptionCursors
 from trilogue.broker.errors import NotServed, ProducerIdsExhausted, UnknownTopic
 from trilogue.broker.facts import (
     CURSOR_KEY,
+    DEFAULT_RETENTION,
     GROUP_KEY,
     GROUP_KINDS,
-    NOT_SAID,
     PRODUCER_KEY,
     SEQUENCE_KEY,
     SUBSCRIPTION_KEY,
     SUBSCRIPTION_KINDS,
     CursorMove,
+    FactJournal,
     FactKind,
     Protocol,
     SnapshotRow,
     decode_mark,
 )
-from trilogue.broker.group_admin import GroupAdmin
-from trilogue.broker.group_expiry import GroupExpiry
-from trilogue.broker.group_members import GroupSettings, Timers
-from trilogue.broker.group_rules import GroupRules
-from trilogue.broker.groups import Groups
-from trilogue.broker.kafka_live import live_values
-from trilogue.broker.kafka_values import BrokerValues, GroupValues
+from trilogue.broker.groups.admin import GroupAdmin
+from trilogue.broker.groups.classic.members import Timers
+from trilogue.broker.groups.consumer.mixed_group import NO_CODEC, AssignmentCodec
+from trilogue.broker.groups.consumer.registry import ConsumerGroupRegistry
+from trilogue.broker.groups.expiry import GroupExpiry
+from trilogue.broker.groups.group import DecodeSubscription, no_subscription
+from trilogue.broker.groups.registry import GroupRegistry
 from trilogue.broker.names import TopicName
-from trilogue.broker.namespaces import Namespaces
-from trilogue.broker.policies import Policies
-from trilogue.broker.producers import ProducerLimits, Producers
+from trilogue.broker.producers.access_modes import Writers
+from trilogue.broker.producers.idempotence import Producers
 from trilogue.broker.promise import Promise
-from trilogue.broker.quotas import Quotas
-from trilogue.broker.readings import ReadingLimits, Readings
-from trilogue.broker.schemas import Schemas
-from trilogue.broker.subscriptions import Bounds, SubscriptionLimits, Subscriptions
-from trilogue.broker.subscriptions import Journal as SubscriptionJournal
-from trilogue.broker.topic import Topic
-from trilogue.broker.writers import Writers
+from trilogue.broker.quotas.quotas import Quotas
+from trilogue.broker.schemas.topic_schemas import SchemaRegistry
+from trilogue.broker.settings.broker_values import BrokerValues, GroupValues
+from trilogue.broker.topics.cluster import Cluster, TopicEvent
+from trilogue.broker.topics.creation import PARTITIONS_PER_STEP, PartitionLogs
+from trilogue.broker.topics.namespaces import Namespaces
+from trilogue.broker.topics.policies import Policies
+from trilogue.broker.topics.topic import Topic
+from trilogue.broker.tubemq.group_rules import GroupRules
+from trilogue.broker.tubemq.registrations import Registrations
 from trilogue.entry.entry import EntryHeader, Format
-from trilogue.entry.pulsar_batch import read_stamp
+from trilogue.entry.pulsar.pulsar_batch import read_stamp
 from trilogue.log.errors import CorruptLog
 from trilogue.meta.errors import NoIdsLeft
 from trilogue.meta.state import MetaState
 
 
-@dataclass(frozen=True, slots=True)
-class BrokerSettings:
-    """Bounds and habits of the broker's parts."""
-
-    cluster: ClusterLimits = field(default_factory=ClusterLimits)
-    groups: GroupSettings = field(default_factory=GroupSettings)
-    consumer_groups: ConsumerGroupSettings = field(default_factory=ConsumerGroupSettings)
-    producers: ProducerLimits = field(default_factory=ProducerLimits)
-    cursors: CursorLimits = field(default_factory=CursorLimits)
-    subscriptions: SubscriptionLimits = field(default_factory=SubscriptionLimits)
-    readings: ReadingLimits = field(default_factory=ReadingLimits)
-    quota_burst_s: float = 1.0  # what a quota allows at once after a pause, in seconds of its rate
-
-
 class ProducerIdentity(NamedTuple):
-    """What an idempotent producer signs its batches with."""
+    """The id and epoch of an idempotent producer."""
 
     producer_id: int
     epoch: int
 
 
 class Broker:
-    """Topics (`cluster`, `namespaces`), readers (`groups`, `cursors`), writers (`producers`)."""
+    """Topics and their partitions, groups and positions, producers, settings, quotas."""
 
     def __init__(
         self,
@@ -102,14 +86,13 @@ class Broker:
         now_ms: Callable[[], int],
         new_topic_id: Callable[[], bytes],
         new_member_suffix: Callable[[], str],
-        read_wishes: ReadWishes = unread,
-        shares: Shares = UNREAD,
+        decode_subscription: DecodeSubscription = no_subscription,
+        assignment_codec: AssignmentCodec = NO_CODEC,
         settings: BrokerSettings | None = None,
     ) -> None:
         settings = settings or BrokerSettings()
         self._allocate = allocate
         self._now_ms = now_ms
-        self._journal: FactJournal | None = None
         self.producers = Producers(settings.producers)
         self.cluster = Cluster(
             state,
@@ -121,59 +104,60 @@ class Broker:
             limits=settings.cluster,
             policies=self._policies,
         )
-        node_id = self.cluster.node_id
-        self.values = BrokerValues(state.settings, node_id, topics_obey=self.cluster.obey)
-        self.values.live.update(live_values(settings, node_id))
+        self.values = BrokerValues(
+            state.settings, state.node_id, apply_to_topics=self.cluster.apply_topic_defaults
+        )
+        self.values.live.update(settings.live_values(state.node_id))
         self.group_values = GroupValues(state.settings)
         self.namespaces = Namespaces(
             state.settings,
-            topics=self.cluster.count_in,
-            homes=self.cluster.homes,
-            changed=self.cluster.refresh,
+            topics=self.cluster.topic_count,
+            namespaces_with_topics=self.cluster.namespaces_with_topics,
+            changed=self.cluster.refresh_policies,
         )
-        self.cursors = Cursors(self.cluster.has_partition, settings.cursors)
-        self.subscriptions = Subscriptions(
-            self.cluster.has_partition, self._bounds, now_ms, settings.subscriptions
+        exists = self.cluster.has_partition
+        offsets = self.committed_offsets = CommittedOffsets(exists, settings.committed_offsets)
+        self.subscriptions = SubscriptionCursors(
+            exists, self._bounds, now_ms, settings.subscriptions
         )
-        self.readings = Readings(
+        self.registrations = Registrations(
             partial(self.commit, Protocol.TUBEMQ),
-            partial(self.cursors.position, Protocol.TUBEMQ),
-            settings.readings,
+            partial(offsets.position, Protocol.TUBEMQ),
+            settings.registrations,
         )
         self.rules = GroupRules(state.settings)  # of TubeMQ's administration
         self.quotas = Quotas(state.settings, burst_s=settings.quota_burst_s)
         self.writers = Writers(state.settings)
-        self.schemas = Schemas(state.settings, now_ms)
-        self.cluster.leaves.append(self.schemas.left)
-        self.cluster.leaves.append(self.writers.leaves)
-        self.groups = Groups(
+        self.schemas = SchemaRegistry(state.settings, now_ms)
+        self.cluster.deletion_ops += (self.schemas.deletion_ops, self.writers.deletion_ops)
+        self.groups = GroupRegistry(
             settings.groups,
             timers,
             new_member_suffix,
             now_ms=now_ms,
-            read_wishes=read_wishes,
-            has_positions=lambda name: bool(self.cursors.positions(Protocol.KAFKA, name)),
+            decode_subscription=decode_subscription,
+            has_positions=lambda name: bool(offsets.positions(Protocol.KAFKA, name)),
         )
-        self.consumer_groups = ConsumerGroups(
+        self.consumer_groups = ConsumerGroupRegistry(
             settings.consumer_groups,
             self.groups,
             self.cluster,
-            shares=shares,
-            said=self.group_values.number,
+            assignment_codec=assignment_codec,
+            get_override=self.group_values.number,
         )
-        self.group_admin = GroupAdmin(self.groups, self.cursors, self._remove)
-        self.group_expiry = GroupExpiry(self.groups, self.cursors, self.cluster, self._remove)
+        self.group_admin = GroupAdmin(self.groups, offsets, self._remove)
+        self.group_expiry = GroupExpiry(self.groups, offsets, self.cluster, self._remove)
 
-    def attach(self, logs: PartitionLogs, journal: SubscriptionJournal) -> None:
+    def attach(self, logs: PartitionLogs, journal: FactJournal) -> None:
         """Begin to serve, from a log that has recovered."""
-        self._journal = journal
         self.cluster.attach(logs)
+        self.committed_offsets.attach(journal)
         self.subscriptions.attach(journal)
         self.groups.records.attach(journal)
-        self.producers.sequences.keep(self._deduplicates)
+        self.producers.deduplication.retain_only(self._deduplicates)
         self.cluster.listeners.append(self._policies_changed)
 
-    # -- what doors ask
+    # -- requests of gateways
 
     def commit(
         self,
@@ -182,23 +166,22 @@ class Broker:
         moves: Sequence[CursorMove],
         *,
         at_ms: int | None = None,
-        retention_ms: int = NOT_SAID,
+        retention_ms: int = DEFAULT_RETENTION,
     ) -> Promise[None]:
-        """Move a reader's positions; the promise is kept when they are durable and visible.
+        """Move a reader's positions; the promise is resolved when they are durable and visible.
 
-        Membership is the group's affair: ask `groups.check_commit` first. The client may say when
-        it was (`at_ms`) and for how long they are to be kept.
+        Membership is checked by `groups.check_commit`, which the caller calls first. `at_ms` is the
+        time of the commit, now by default; `retention_ms` is how long the positions are kept.
         """
-        assert self._journal is not None, "no log yet"
         at_ms = self._now_ms() if at_ms is None else at_ms
-        return self.cursors.commit(
-            self._journal, protocol, name, moves, at_ms, retention_ms=retention_ms
+        return self.committed_offsets.commit(
+            protocol, name, moves, at_ms, retention_ms=retention_ms
         )
 
     def init_producer_id(self, transactional_id: str | None = None) -> ProducerIdentity:
-        """Give a producer an id that nobody had before."""
+        """Return a new producer id; NotServed for a transactional one."""
         if transactional_id is not None:
-            raise NotServed("transactions are not served")
+            raise NotServed("transactions are not served: produce without a transactional id")
         try:
             return ProducerIdentity(self._allocate("producer"), 0)
         except NoIdsLeft as error:
@@ -207,21 +190,21 @@ class Broker:
     # -- the flush cut and the start
 
     def snapshot(self) -> list[SnapshotRow]:
-        """Return what changed since the last call and is durable, for meta."""
+        """Return what changed since the previous call and is durable, for meta."""
         return [
-            *self.cursors.snapshot(),
+            *self.committed_offsets.snapshot(),
             *self.groups.records.snapshot(),
             *self.subscriptions.snapshot(),
             *self.producers.snapshot(self._now_ms(), self.cluster.durable_end),
-            *self.producers.sequences.snapshot(self._now_ms(), self.cluster.durable_end),
+            *self.producers.deduplication.snapshot(self._now_ms(), self.cluster.durable_end),
         ]
 
     def restore_snapshot(self, rows: Iterable[tuple[bytes, bytes]]) -> None:
-        """Take over what meta kept of the last cut."""
+        """Restore the state of the last flush cut; CorruptLog."""
         for key, value in rows:
             kind = key[:1]
             if kind == CURSOR_KEY:
-                self.cursors.load(value)
+                self.committed_offsets.load(value)
             elif kind == GROUP_KEY:
                 self.groups.records.load(value)
             elif kind == PRODUCER_KEY:
@@ -233,17 +216,15 @@ class Broker:
             elif kind == SUBSCRIPTION_KEY:
                 self.subscriptions.load(value)
             elif kind == SEQUENCE_KEY:
-                self.producers.sequences.load(key, value, self.cluster.has_partition)
+                self.producers.deduplication.load(key, value, self.cluster.has_partition)
             else:
                 raise CorruptLog(f"a snapshot of unknown kind {kind!r}")
-        self.producers.sequences.loaded()
+        self.producers.deduplication.finish_loading()
 
     def apply_fact(self, kind: int, payload: bytes) -> None:
-        """Take over a fact of a frame that is replayed."""
-        if kind == FactKind.CURSOR_MOVE:
-            self.cursors.replay(payload)
-        elif kind == FactKind.CURSORS_GONE:
-            self.cursors.replay_gone(payload)
+        """Apply a fact of a replayed frame; CorruptLog."""
+        if kind in {FactKind.CURSOR_MOVE, FactKind.CURSORS_REMOVED}:
+            self.committed_offsets.replay(kind, payload)
         elif kind in GROUP_KINDS:
             self.groups.records.replay(kind, payload)
         elif kind == FactKind.PRODUCER_MARK:
@@ -256,49 +237,48 @@ class Broker:
             raise CorruptLog(f"a fact of unknown kind {kind}")
 
     def restore_entry(self, partition_id: int, header: EntryHeader) -> None:
-        """Take over what the header of a replayed entry says of its producer."""
+        """Restore the producer state that the header of a replayed entry implies."""
         if header.producer_id >= 0 and self.cluster.has_partition(partition_id):
-            self.producers.of(partition_id).restore(header, self._now_ms())
+            self.producers.partition(partition_id).restore(header, self._now_ms())
 
     def restore_foreign(self, partition_id: int, header: EntryHeader, entry: memoryview) -> None:
-        """Take over what a replayed entry of another format says of its producer."""
+        """Restore the producer state that a replayed entry of another format implies."""
         if header.format is not Format.PULSAR or not header.record_count:
             return
         if self.cluster.has_partition(partition_id):
             stamp, end = read_stamp(entry), header.last_offset + 1
-            self.producers.sequences.restore(partition_id, stamp, end, self._now_ms())
+            self.producers.deduplication.restore(partition_id, stamp, end, self._now_ms())
 
     def _remove(self, name: str, partition_ids: Collection[int] | None) -> Promise[None]:
-        assert self._journal is not None, "no log yet"
-        return self.cursors.remove(self._journal, Protocol.KAFKA, name, partition_ids)
+        return self.committed_offsets.remove(Protocol.KAFKA, name, partition_ids)
 
     def _deduplicates(self, partition_id: int) -> bool:
         partition = self.cluster.find_partition(partition_id)
         return partition is not None and partition.policies.deduplication
 
-    def _policies_changed(self, event: Event, topic: Topic) -> None:
-        """What was remembered under a policy is forgotten with it: meanwhile it gets old."""
-        if event is Event.DELETED:
+    def _policies_changed(self, event: TopicEvent, topic: Topic) -> None:
+        """Drop the sequence ids of a topic whose policy is no longer to deduplicate."""
+        if event is TopicEvent.DELETED:
             self.schemas.forget(topic)
-        if event is Event.ALTERED:
+        if event is TopicEvent.ALTERED:
             for partition in topic.partitions:
                 if not partition.policies.deduplication:
-                    self.producers.sequences.drop(partition.partition_id)
+                    self.producers.deduplication.drop(partition.partition_id)
 
     def _bounds(self, partition_id: int) -> Bounds | None:
         partition = self.cluster.find_partition(partition_id)
         return None if partition is None else partition.log
 
     def _policies(self, name: TopicName, settings: Mapping[str, str]) -> Policies:
-        return self.namespaces.policies(name, settings)
+        return self.namespaces.topic_policies(name, settings)
 
     def _forget(self, partition_ids: Sequence[int]) -> Iterator[None]:
-        """What is known of partitions that are gone, some in a step."""
-        self.cursors.drop(partition_ids)
+        """Forget what is known of deleted partitions, in steps."""
+        self.committed_offsets.drop(partition_ids)
         self.subscriptions.drop(partition_ids)
-        self.readings.drop(partition_ids)
+        self.registrations.drop(partition_ids)
         for count, partition_id in enumerate(partition_ids, 1):
             self.producers.drop(partition_id)
             self.writers.drop(partition_id, UnknownTopic("the topic was deleted"))
-            if count % AT_ONCE == 0:
+            if count % PARTITIONS_PER_STEP == 0:
                 yield

@@ -1,13 +1,13 @@
-"""Why the broker said no: one class per reason, each gateway turns it into its protocol's own code.
+"""The reasons for which the broker refuses a request, one class each.
 
-These are expected outcomes of a request, so they travel inside promises and, in a batch, beside the
-results of its neighbours. `EVERY` lists them; the tests of each gateway walk it, so a new reason
-without a code in some door does not get far.
+A gateway maps each class to its protocol's own error code. These are expected outcomes of a
+request, so they travel inside promises and, in a batch, beside the results of its neighbours.
+`ALL_ERRORS` lists them; each gateway's tests check that it has a code for every class.
 """
 
 from __future__ import annotations
 
-from trilogue.broker.access import Operation, Resource
+from trilogue.broker.access.authorizer import Operation, Resource
 from trilogue.log import errors as log_errors
 from trilogue.log.errors import LogError
 
@@ -20,35 +20,35 @@ class BrokerError(Exception):
 
 
 class UnknownTopic(BrokerError):
-    """No such topic, or no such partition of it."""
+    """The topic, or this partition of it, does not exist."""
 
 
 class UnknownTopicId(BrokerError):
-    """No topic has this id: it was deleted, or made again under another id."""
+    """No topic has this id: it was deleted, or created again under another id."""
 
 
 class TopicExists(BrokerError):
-    """The name is taken, by a topic or by one that is just being made."""
+    """The name belongs to a topic, or to one that is being created."""
 
 
-class NeedsPartition(UnknownTopic):
-    """The topic has numbered partitions, and the bare name was used for one."""
+class PartitionRequired(UnknownTopic):
+    """The topic has numbered partitions, and the request names the topic without one."""
 
 
 class UnknownNamespace(BrokerError):
-    """No such tenant or namespace."""
+    """The tenant or namespace does not exist."""
 
 
 class NamespaceExists(BrokerError):
-    """There is a tenant or a namespace of this name."""
+    """A tenant or a namespace of this name exists."""
 
 
 class InUse(BrokerError):
-    """It cannot go, or there can be no more, while others are there."""
+    """It cannot be removed while others depend on it, or a limit on their number is reached."""
 
 
-class Outrun(BrokerError):
-    """Somebody changed the same thing first: decide again on what is there now."""
+class ConcurrentChange(BrokerError):
+    """Another change of the same thing came first: decide again on the present state."""
 
 
 class InvalidName(BrokerError):
@@ -60,15 +60,15 @@ class InvalidPartitions(BrokerError):
 
 
 class ReplicationFactor(BrokerError):
-    """More copies were asked for than there are nodes."""
+    """The request wants more copies than there are nodes."""
 
 
 class InvalidAssignment(BrokerError):
-    """A placement of partitions that names nodes we do not have, or leaves gaps."""
+    """An assignment of partitions that names unknown nodes, or has gaps."""
 
 
 class InvalidSetting(BrokerError):
-    """A topic setting that is unknown, malformed, or that we would not enforce."""
+    """A setting that is unknown or malformed, or that the broker would not enforce."""
 
 
 class InvalidRequest(BrokerError):
@@ -76,7 +76,7 @@ class InvalidRequest(BrokerError):
 
 
 class NotServed(BrokerError):
-    """Something the protocol knows and we do not do (yet)."""
+    """A part of the protocol that is not implemented."""
 
 
 class NotOwner(BrokerError):
@@ -84,15 +84,15 @@ class NotOwner(BrokerError):
 
 
 class StaleEpoch(BrokerError):
-    """The client knows an older owner than we are: it must look again."""
+    """The client's leader epoch is older than the partition's: it must refresh its metadata."""
 
 
 class UnknownEpoch(BrokerError):
-    """The client knows a newer owner than we do."""
+    """The client's leader epoch is newer than the partition's."""
 
 
 class PolicyViolation(BrokerError):
-    """Something that the topic's own settings forbid."""
+    """The topic's own settings forbid it."""
 
 
 class OffsetOutOfRange(BrokerError):
@@ -100,23 +100,23 @@ class OffsetOutOfRange(BrokerError):
 
 
 class TopicTerminated(BrokerError):
-    """The topic was ended for good: it is read, and takes no more messages."""
+    """The topic was terminated: it is read, and accepts no more messages."""
 
 
 class BacklogExceeded(BrokerError):
-    """Too much waits for the topic's subscriptions, and its policy says: nobody begins to write."""
+    """The backlog of the topic's subscriptions is over its quota: no new producers."""
 
 
 class BacklogHold(BacklogExceeded):
-    """The same, where the policy says that writers wait: asking again may help."""
+    """As BacklogExceeded, under the policy that producers wait: a retry may succeed."""
 
 
 class AuthenticationFailed(BrokerError):
-    """Who asks has not shown who it is: no proof, a wrong one, or one that is over."""
+    """The client is not authenticated: no credentials, wrong ones, or expired ones."""
 
 
 class AccessDenied(BrokerError):
-    """The authorizer said no."""
+    """The authorizer denied the operation."""
 
     def __init__(self, operation: Operation, resource: Resource) -> None:
         super().__init__(f"{operation.value} on {resource.kind.value} {resource.name!r} is denied")
@@ -128,23 +128,23 @@ class AccessDenied(BrokerError):
 
 
 class InvalidRecord(BrokerError):
-    """A batch that breaks the rules of its format, or has messages that its topic does not take."""
+    """A batch that breaks the rules of its format, or has messages the topic refuses."""
 
-    messages: tuple[tuple[int, str], ...] = ()  # which ones, and why; not always told
+    messages: tuple[tuple[int, str], ...] = ()  # index and reason of each; may be empty
 
 
 class CorruptRecord(BrokerError):
-    """A batch whose checksum is wrong: it was damaged on the way."""
+    """A batch whose checksum is wrong: it was damaged in transit."""
 
 
 class InvalidTimestamp(BrokerError):
     """A timestamp, or kind of timestamp, that a producer may not set."""
 
-    messages: tuple[tuple[int, str], ...] = ()  # which ones, and why; not always told
+    messages: tuple[tuple[int, str], ...] = ()  # index and reason of each; may be empty
 
 
 class UnsupportedCompression(BrokerError):
-    """A codec that does not exist."""
+    """An unknown compression codec."""
 
 
 class TooLarge(BrokerError):
@@ -156,11 +156,11 @@ class StorageFailed(BrokerError):
 
 
 class DiskFull(BrokerError):
-    """There is no room: reading goes on, writing waits for deletes or retention."""
+    """The disk is full: reading goes on, writing waits for deletes or retention."""
 
 
-def failure(error: LogError) -> BrokerError:
-    """Say what a refusal of the log means here."""
+def convert_log_error(error: LogError) -> BrokerError:
+    """Return the broker's error for an error of the log."""
     if isinstance(error, log_errors.DiskFull):
         return DiskFull(str(error))
     if isinstance(error, log_errors.FrameTooLarge):
@@ -176,31 +176,31 @@ class OutOfOrderSequence(BrokerError):
 
 
 class DuplicateSequence(BrokerError):
-    """A batch that was written, too long ago to know its offset."""
+    """A batch that was written already, too long ago to know its offset."""
 
 
 class StaleProducerEpoch(BrokerError):
-    """A newer incarnation of the same producer is at work."""
+    """A newer incarnation of the same producer is active."""
 
 
 class ProducerIdsExhausted(BrokerError):
-    """No producer id is at hand this moment; the next block is being allocated."""
+    """No producer id is available at this moment; the next block is being allocated."""
 
 
 class ProducerBusy(BrokerError):
-    """Another producer has this name, or the topic to itself; it may go away."""
+    """Another producer has this name, or the topic exclusively; it may disconnect."""
 
 
 class ProducerFenced(BrokerError):
-    """Another producer took the topic for itself: this one is out for good."""
+    """Another producer took the topic exclusively: this one is fenced for good."""
 
 
 class NotReady(BrokerError):
-    """Something is being made or let go of this moment: asking again will help."""
+    """Something is being created or released at this moment: a retry will succeed."""
 
 
 class QuotaExceeded(NotReady):
-    """The client has used more than its share: asking again later will help."""
+    """The client is over its quota: a later retry will succeed."""
 
 
 # -- groups
@@ -215,31 +215,31 @@ class UnknownMember(BrokerError):
 
 
 class UnknownGroup(UnknownMember):
-    """There is no such group, or none of the kind that was meant."""
+    """The group does not exist, or is of another type."""
 
 
 class IllegalGeneration(BrokerError):
-    """The member speaks of another generation of the group than the present one."""
+    """The member's generation is not the group's present one."""
 
 
 class FencedMemberEpoch(IllegalGeneration):
-    """The member's epoch is not the one we know: it gives up all it has and joins again."""
+    """The member's epoch is wrong: it gives up its partitions and joins again."""
 
 
 class StaleMemberEpoch(IllegalGeneration):
-    """The member speaks of an epoch that it has left, or will be in."""
+    """The member sent an epoch that is not its present one."""
 
 
 class RebalanceInProgress(BrokerError):
-    """The group is finding a new assignment: join again."""
+    """The group is computing a new assignment: join again."""
 
 
 class InconsistentProtocol(BrokerError):
-    """The group works by another kind of protocol, or has no protocol in common with the member."""
+    """The group uses another protocol, or has none in common with the member."""
 
 
 class InconsistentMember(InconsistentProtocol):
-    """A member wants to read in another way than the others of its group; `what` is other."""
+    """The member's subscription differs from that of its group in `what`."""
 
     def __init__(self, what: str, message: str) -> None:
         super().__init__(message)
@@ -251,7 +251,7 @@ class InvalidSessionTimeout(BrokerError):
 
 
 class MemberIdRequired(BrokerError):
-    """Join again under this member id: an answer that got lost leaves no member behind."""
+    """Join again with this member id, so that a lost response leaves no member behind."""
 
     def __init__(self, member_id: str) -> None:
         super().__init__("join again with the member id given")
@@ -259,19 +259,19 @@ class MemberIdRequired(BrokerError):
 
 
 class FencedInstance(BrokerError):
-    """Another process has taken over this static member."""
+    """Another process took over this static member."""
 
 
 class UnreleasedInstance(FencedInstance):
-    """A living member stands for this instance, and has not said that it goes."""
+    """An active member has this instance id and has not left."""
 
 
 class UnsupportedAssignor(InconsistentProtocol):
-    """An assignor that we do not have."""
+    """An unknown assignor."""
 
 
 class InvalidPattern(InvalidRequest):
-    """A pattern of topic names that is none."""
+    """A malformed pattern of topic names."""
 
 
 class GroupMaxSize(BrokerError):
@@ -279,15 +279,15 @@ class GroupMaxSize(BrokerError):
 
 
 class GroupUnavailable(BrokerError):
-    """The group is being forgotten, or there is no room for another: look for it again."""
+    """The group is being removed, or there are too many groups: look it up again."""
 
 
 class GroupNotEmpty(InUse):
-    """The group has members, so it cannot go, nor can what they may need."""
+    """The group has members, so neither it nor what they need can be removed."""
 
 
 class GroupReadsTopic(InUse):
-    """The group reads the topic, so its positions there stay."""
+    """The group is subscribed to the topic, so its positions there stay."""
 
 
 # -- positions
@@ -298,37 +298,37 @@ class MetadataTooLarge(BrokerError):
 
 
 class TooManyPositions(BrokerError):
-    """The broker keeps as many positions as it may."""
+    """The limit on stored positions is reached."""
 
 
 # -- subscriptions
 
 
 class SubscriptionBusy(BrokerError):
-    """Whoever is connected leaves no room for this member: it may try again when they go."""
+    """The connected consumers leave no room for this one; it may retry when they leave."""
 
 
 class KeyRangesTaken(BrokerError):
-    """The ranges of keys that a member asks for are no ranges, or somebody else's."""
+    """The key ranges of a consumer are malformed, or belong to another consumer."""
 
 
 class UnknownSubscription(BrokerError):
-    """There is no such subscription of this partition."""
+    """The partition has no such subscription."""
 
 
 class NotAllowed(BrokerError):
-    """A request that this kind of topic or subscription, or its policies, does not allow."""
+    """This type of topic or subscription, or its policies, do not allow the request."""
 
 
 # -- schemas
 
 
 class InvalidSchema(BrokerError):
-    """A definition that is none, or a type of schema that is not kept."""
+    """A malformed definition, or a type of schema that is not supported."""
 
 
 class IncompatibleSchema(BrokerError):
-    """A schema that does not go with those of the topic, or none where there must be one."""
+    """A schema that is incompatible with the topic's, or a missing one."""
 
 
 class UnknownSchema(BrokerError):
@@ -345,4 +345,4 @@ def _every() -> tuple[type[BrokerError], ...]:
     return tuple(found)
 
 
-EVERY = _every()
+ALL_ERRORS = _every()

@@ -1,57 +1,57 @@
 """Fact records: small fast facts that travel in the journal's frames, and their snapshots in meta.
 
-A fact has a kind (in the frame) and a payload that starts with a version byte; big-endian. Facts of
-a kind or version that we do not know stop the start: to skip one would be to forget an
-acknowledged position.
+A fact has a kind (in the frame) and a payload that starts with a version byte; big-endian. An
+unknown kind or version stops the start, because skipping it could lose an acknowledged position.
 
     CURSOR_MOVE     u8 version 1 | u8 protocol | i64 committed_ms | u16 length, name | u32 count |
                     count x (u64 partition id | i64 offset | i32 owner epoch | u16 length, metadata)
                     u8 version 2 has i64 retention_ms after committed_ms: how long the positions
-                    are to be kept, whatever the broker's habit
-    CURSORS_GONE    u8 version 1 | u8 protocol | u16 length, name | u8 all | u32 count |
-                    count x u64 partition id; with `all` 1 every position of the name goes
-    GROUP_KEPT, GROUP_GONE    what is remembered of a group besides positions: group_records.py
+                    are kept instead of the broker's retention
+    CURSORS_REMOVED u8 version 1 | u8 protocol | u16 length, name | u8 all | u32 count |
+                    count x u64 partition id; with `all` 1 every position of the name is removed
     PRODUCER_MARK   u8 version 1 | u64 partition id | i64 producer id | i16 epoch | i64 active_ms |
                     u64 written | u8 count |
                     count x (i32 base sequence | i32 last offset delta | i64 base offset |
                              i64 append time)
 
-What durable subscriptions did (subscription_facts.py reads and writes these); all begin with
-u8 version 1 | u64 partition id | u16 length, name:
+GROUP_SAVED and GROUP_DELETED, what is stored of a group besides positions, are in
+broker/groups/records.py. Facts of durable subscriptions are in broker/cursors/cursor_facts.py; all
+begin with u8 version 1 | u64 partition id | u16 length, name:
 
-    SUBSCRIPTION_MADE        ... i64 mark | i64 made_ms | properties
-    SUBSCRIPTION_GONE        ...
+    SUBSCRIPTION_CREATED     ... i64 mark | i64 made_ms | properties
+    SUBSCRIPTION_DELETED     ...
     SUBSCRIPTION_ACKED       ... i64 acked until, or -1 | u32 count | count x (i64 start | i64 end)
     SUBSCRIPTION_MOVED       ... i64 mark; everything above is not acked
     SUBSCRIPTION_PROPERTIES  ... properties
     properties =             u32 count | count x (u32 length, key | u32 length, value)
 
-At the flush cut the state that facts and entries have made is written to meta, one row for each
-position and producer that changed since the cut before:
+At the flush cut the state that results from facts and entries is written to meta, one row for each
+position and producer that changed since the previous cut:
 
     key  "c" | u8 protocol | u64 partition id | name       value  CURSOR_MOVE of that one position
     key  "p" | u64 partition id | i64 producer id          value  PRODUCER_MARK
-    key  "s" | u64 partition id | name                     value  SUBSCRIPTION_MADE, then
+    key  "s" | u64 partition id | name                     value  SUBSCRIPTION_CREATED, then
                                                            u32 count | count x i64 start |
                                                            count x i64 end
-    key  "q" | u64 partition id | u64 producer key         value  sequences.py
-    key  "g" | name                                        value  GROUP_KEPT
+    key  "q" | u64 partition id | u64 producer key         value  broker/producers/deduplication.py
+    key  "g" | name                                        value  GROUP_SAVED
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from enum import IntEnum, unique
 from itertools import chain
 from struct import Struct
 from struct import error as struct_error
 from typing import NamedTuple, Self
+from typing import Protocol as Port
 
 from trilogue.log.errors import CorruptLog
 
 VERSION = 1
-RETENTION_VERSION = 2  # of a CURSOR_MOVE that says how long
-NOT_SAID = -1  # how long positions are to be kept: the broker decides
+RETENTION_VERSION = 2  # of a CURSOR_MOVE with a retention of its own
+DEFAULT_RETENTION = -1  # of positions: the broker's setting
 BATCHES_MAX = 5  # of one producer in a mark
 
 CURSOR_KEY = b"c"
@@ -63,40 +63,50 @@ GROUP_KEY = b"g"
 
 @unique
 class FactKind(IntEnum):
-    """What a fact record tells. Numbers are on disk: never reused."""
+    """The kind of a fact. Numbers are on disk and never reused."""
 
     CURSOR_MOVE = 1
     PRODUCER_MARK = 2
-    SUBSCRIPTION_MADE = 3
-    SUBSCRIPTION_GONE = 4
+    SUBSCRIPTION_CREATED = 3
+    SUBSCRIPTION_DELETED = 4
     SUBSCRIPTION_ACKED = 5
     SUBSCRIPTION_MOVED = 6
     SUBSCRIPTION_PROPERTIES = 7
-    CURSORS_GONE = 8
-    GROUP_KEPT = 9
-    GROUP_GONE = 10
+    CURSORS_REMOVED = 8
+    GROUP_SAVED = 9
+    GROUP_DELETED = 10
 
 
 SUBSCRIPTION_KINDS = frozenset(
-    range(FactKind.SUBSCRIPTION_MADE, FactKind.SUBSCRIPTION_PROPERTIES + 1)
+    range(FactKind.SUBSCRIPTION_CREATED, FactKind.SUBSCRIPTION_PROPERTIES + 1)
 )
-GROUP_KINDS = frozenset({FactKind.GROUP_KEPT, FactKind.GROUP_GONE})
+GROUP_KINDS = frozenset({FactKind.GROUP_SAVED, FactKind.GROUP_DELETED})
 
 
 @unique
 class Protocol(IntEnum):
-    """Whose position it is. Numbers are on disk."""
+    """The protocol whose position it is. Numbers are on disk."""
 
     KAFKA = 0
     PULSAR = 1
     TUBEMQ = 2
 
 
-class CursorMove(NamedTuple):
-    """The new mark of one partition: everything below `offset` is acked.
+class FactJournal(Port):
+    """What the broker needs of the journal to write facts."""
 
-    A negative offset says that there is no mark, and is told again as it was said: kafkajs commits
-    -2 or -1 to start over from the first or the last message.
+    def add_fact(self, kind: int, payload: bytes, acks_from_memory: bool = False, /) -> None:
+        """Put a fact into the window that is being filled."""
+
+    def on_commit(self, callback: Callable[[BaseException | None], None], /) -> None:
+        """Call back when everything added so far is durable, or never will be."""
+
+
+class CursorMove(NamedTuple):
+    """The new position of one partition: everything below `offset` is acked.
+
+    A negative offset means that there is no position, and is returned as it was committed: kafkajs
+    commits -2 or -1 to start over from the first or the last message.
     """
 
     partition_id: int
@@ -106,17 +116,17 @@ class CursorMove(NamedTuple):
 
 
 class CursorMoves(NamedTuple):
-    """What one commit moved."""
+    """The positions that one commit moved."""
 
     protocol: Protocol
     name: str
     committed_ms: int
     moves: Sequence[CursorMove]
-    retention_ms: int = NOT_SAID  # for how long they are to be kept
+    retention_ms: int = DEFAULT_RETENTION  # how long the positions are kept
 
 
-class CursorsGone(NamedTuple):
-    """Positions of one name that were removed: on these partitions, or all (None)."""
+class CursorRemoval(NamedTuple):
+    """Positions of one name that were removed: on these partitions, or on all (None)."""
 
     protocol: Protocol
     name: str
@@ -133,7 +143,7 @@ class WrittenBatch(NamedTuple):
 
 
 class ProducerMark(NamedTuple):
-    """What is known of one producer in one partition."""
+    """The state of one producer in one partition."""
 
     partition_id: int
     producer_id: int
@@ -168,10 +178,10 @@ _PRODUCER_KEY = Struct(">cQq")
 
 
 def encode_moves(moves: CursorMoves) -> bytes:
-    """Write a CURSOR_MOVE."""
+    """Encode a CURSOR_MOVE."""
     name = moves.name.encode()
     protocol, committed_ms, retention_ms = moves.protocol, moves.committed_ms, moves.retention_ms
-    if retention_ms == NOT_SAID:
+    if retention_ms == DEFAULT_RETENTION:
         head = _MOVES.pack(VERSION, protocol, committed_ms, len(name))
     else:
         kept = protocol, committed_ms, retention_ms
@@ -187,44 +197,44 @@ def encode_moves(moves: CursorMoves) -> bytes:
 
 
 def decode_moves(payload: bytes) -> CursorMoves:
-    """Read a CURSOR_MOVE."""
-    with Reading("CURSOR_MOVE", payload) as reading:
-        (version, protocol), retention_ms = reading.take(_HEAD), NOT_SAID
+    """Decode a CURSOR_MOVE; CorruptLog."""
+    with ByteReader("CURSOR_MOVE", payload) as reader:
+        (version, protocol), retention_ms = reader.read_struct(_HEAD), DEFAULT_RETENTION
         if version != RETENTION_VERSION:
-            reading.known(version)
-            committed_ms, name_size = reading.take(_MOVED)
+            reader.check_version(version)
+            committed_ms, name_size = reader.read_struct(_MOVED)
         else:
-            committed_ms, retention_ms, name_size = reading.take(_KEPT_MOVED)
-        name = reading.text(name_size)
-        (count,) = reading.take(_COUNT)
+            committed_ms, retention_ms, name_size = reader.read_struct(_KEPT_MOVED)
+        name = reader.read_text(name_size)
+        (count,) = reader.read_struct(_COUNT)
         moves: list[CursorMove] = []
         for _ in range(count):
-            partition_id, offset, owner_epoch, metadata_size = reading.take(_MOVE)
-            metadata = reading.text(metadata_size)
+            partition_id, offset, owner_epoch, metadata_size = reader.read_struct(_MOVE)
+            metadata = reader.read_text(metadata_size)
             moves.append(CursorMove(partition_id, offset, owner_epoch, metadata))
         return CursorMoves(Protocol(protocol), name, committed_ms, moves, retention_ms)
 
 
-def encode_gone(gone: CursorsGone) -> bytes:
-    """Write a CURSORS_GONE."""
+def encode_removal(gone: CursorRemoval) -> bytes:
+    """Encode a CURSORS_REMOVED."""
     name, ids = gone.name.encode(), gone.partition_ids
     head = _GONE.pack(VERSION, gone.protocol, len(name)) + name
     return head + _ALL.pack(ids is None, len(ids or ())) + b"".join(map(_ID.pack, ids or ()))
 
 
-def decode_gone(payload: bytes) -> CursorsGone:
-    """Read a CURSORS_GONE."""
-    with Reading("CURSORS_GONE", payload) as reading:
-        version, protocol, name_size = reading.take(_GONE)
-        reading.known(version)
-        name = reading.text(name_size)
-        everything, count = reading.take(_ALL)
-        ids = [reading.take(_ID)[0] for _ in range(count)]
-        return CursorsGone(Protocol(protocol), name, None if everything else ids)
+def decode_removal(payload: bytes) -> CursorRemoval:
+    """Decode a CURSORS_REMOVED; CorruptLog."""
+    with ByteReader("CURSORS_REMOVED", payload) as reader:
+        version, protocol, name_size = reader.read_struct(_GONE)
+        reader.check_version(version)
+        name = reader.read_text(name_size)
+        everything, count = reader.read_struct(_ALL)
+        ids = [reader.read_struct(_ID)[0] for _ in range(count)]
+        return CursorRemoval(Protocol(protocol), name, None if everything else ids)
 
 
 def encode_mark(mark: ProducerMark) -> bytes:
-    """Write a PRODUCER_MARK."""
+    """Encode a PRODUCER_MARK."""
     count = len(mark.batches)
     head = _MARK.pack(
         VERSION,
@@ -239,28 +249,33 @@ def encode_mark(mark: ProducerMark) -> bytes:
 
 
 def decode_mark(payload: bytes) -> ProducerMark:
-    """Read a PRODUCER_MARK."""
-    with Reading("PRODUCER_MARK", payload) as reading:
-        version, partition_id, producer_id, epoch, active_ms, written, count = reading.take(_MARK)
-        reading.known(version)
+    """Decode a PRODUCER_MARK; CorruptLog."""
+    with ByteReader("PRODUCER_MARK", payload) as reader:
+        version, partition_id, producer_id, epoch, active_ms, written, count = reader.read_struct(
+            _MARK
+        )
+        reader.check_version(version)
         if count > BATCHES_MAX:
             raise ValueError(f"{count} batches")
-        batches = tuple(WrittenBatch(*reading.take(_BATCH)) for _ in range(count))
+        batches = tuple(WrittenBatch(*reader.read_struct(_BATCH)) for _ in range(count))
         return ProducerMark(partition_id, producer_id, epoch, active_ms, written, batches)
 
 
 def cursor_key(protocol: Protocol, name: str, partition_id: int) -> bytes:
-    """Name the snapshot row of a position."""
+    """Return the key of the snapshot row of a position."""
     return _CURSOR_KEY.pack(CURSOR_KEY, protocol, partition_id) + name.encode()
 
 
 def producer_key(partition_id: int, producer_id: int) -> bytes:
-    """Name the snapshot row of a producer."""
+    """Return the key of the snapshot row of a producer."""
     return _PRODUCER_KEY.pack(PRODUCER_KEY, partition_id, producer_id)
 
 
-class Reading:
-    """A payload being read; whatever does not fit is CorruptLog, also bytes left over."""
+class ByteReader:
+    """Reads a payload field by field.
+
+    As a context manager it turns whatever does not fit, and bytes left over, into CorruptLog.
+    """
 
     def __init__(self, kind: str, payload: bytes) -> None:
         self._kind = kind
@@ -276,18 +291,18 @@ class Reading:
         if error is None and self._position != len(self._payload):
             raise CorruptLog(f"a {self._kind} fact has bytes left over")
 
-    def take(self, fields: Struct) -> tuple[int, ...]:
-        """Read the next numbers."""
+    def read_struct(self, fields: Struct) -> tuple[int, ...]:
+        """Return the next numbers."""
         values = fields.unpack_from(self._payload, self._position)
         self._position += fields.size
         return values
 
-    def text(self, size: int) -> str:
-        """Read a text of so many bytes."""
-        return self.data(size).decode()
+    def read_text(self, size: int) -> str:
+        """Return the next `size` bytes as text."""
+        return self.read_bytes(size).decode()
 
-    def data(self, size: int) -> bytes:
-        """Read so many bytes."""
+    def read_bytes(self, size: int) -> bytes:
+        """Return the next `size` bytes."""
         end = self._position + size
         if end > len(self._payload):
             raise ValueError("cut inside a text")
@@ -295,7 +310,7 @@ class Reading:
         self._position = end
         return data
 
-    def known(self, version: int) -> None:
-        """Refuse a version that is not ours."""
+    def check_version(self, version: int) -> None:
+        """Refuse an unknown version: CorruptLog."""
         if version != VERSION:
             raise CorruptLog(f"a {self._kind} fact has version {version}; this program knows 1")

@@ -1,10 +1,10 @@
-"""One topic name and how each door spells it.
+"""Topic names and how each protocol spells them.
 
-The canonical name has three parts, tenant / namespace / topic. A door has a default tenant and
-namespace, so that a client which allows no slash says just `orders`:
+The canonical name has three parts, tenant / namespace / topic. A gateway has a default tenant and
+namespace, so that a client whose protocol allows no slash names just `orders`:
 
-    door says                   canonical                      note
-    orders                      public/default/orders          the door's defaults
+    client's spelling           canonical                      note
+    orders                      public/default/orders          the gateway's defaults
     acme/shop/orders            acme/shop/orders
     acme/eu/shop/orders         acme / eu/shop / orders         four parts, as old Pulsar names: the
                                                                cluster is part of the namespace
@@ -14,28 +14,28 @@ namespace, so that a client which allows no slash says just `orders`:
     orders-partition-3          refused                        it is how Pulsar spells partition 3
                                                                of `orders`, so no topic may be it
 
-Pulsar's doors spell the same names with a domain, and may use more characters:
+Pulsar spells the same names with a domain, and allows more characters:
 
     orders                                          public/default/orders
     acme/shop/orders                                acme/shop/orders
     persistent://acme/shop/orders                   acme/shop/orders
     persistent://acme/eu/shop/orders                acme / eu/shop / orders, as above
     persistent://acme/shop/orders-partition-3       partition 3 of acme/shop/orders
-    non-persistent://acme/shop/orders               the same name, told apart by `persistent`
+    non-persistent://acme/shop/orders               the same name; `persistent` is False
     acme/eu/shop/orders, acme/orders                refused: short names have one or three parts
     persistent://acme/eu/shop/a/b                   refused: a topic's own name has no slash
     persistent://acme/shop/a%2Fb                    the topic `a%2Fb`: nothing is decoded
     persistent://acme/shop/größe 1                  a topic that Kafka cannot spell: it is not
                                                     shown to Kafka clients
 
-TubeMQ's doors spell names as Kafka's do:
+TubeMQ spells names as Kafka does:
 
     orders, acme/shop/orders                        as above
-    acme/a:b/orders, acme/a=b/orders                refused, and not shown: their own texts have
-                                                    these marks between names
+    acme/a:b/orders, acme/a=b/orders                refused, and not shown: TubeMQ's own texts have
+                                                    these characters between names
 
-Names are for people and doors. They never become names of files, and nothing on disk but meta and
-snapshots of group positions holds them: everything else goes by ids.
+Only clients use names. They are no file names, and on disk only meta and the snapshots of group
+positions have them: everything else uses ids.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ PERSISTENT, NON_PERSISTENT = "persistent", "non-persistent"
 
 
 class TopicName(NamedTuple):
-    """A topic's canonical name. Made by the parsers below, which check it.
+    """A topic's canonical name, made by the parsers below, which check it.
 
     A tuple, because names are keys everywhere: it is hashed and compared four times as fast as a
     dataclass.
@@ -76,13 +76,13 @@ class TopicName(NamedTuple):
         return f"{self.tenant}/{self.namespace}/{self.name}"
 
     @property
-    def home(self) -> NamespaceName:
-        """The namespace that it is in."""
+    def namespace_name(self) -> NamespaceName:
+        """The namespace of the topic."""
         return NamespaceName(self.tenant, self.namespace)
 
 
 class NamespaceName(NamedTuple):
-    """A tenant and one of its namespaces; with old names the cluster is part of the latter."""
+    """A tenant and one of its namespaces; the cluster of an old name is part of the latter."""
 
     tenant: str
     namespace: str
@@ -92,29 +92,29 @@ class NamespaceName(NamedTuple):
 
 
 class PulsarName(NamedTuple):
-    """What a Pulsar client means: a topic, perhaps one partition of it, kept or not."""
+    """A topic, or one partition of it, as a Pulsar client names it."""
 
     topic: TopicName
     partition: int | None = None  # None: the bare name
     persistent: bool = True
 
     def __str__(self) -> str:
-        return spelled_pulsar(self.topic, self.partition, persistent=self.persistent)
+        return format_pulsar(self.topic, self.partition, persistent=self.persistent)
 
 
 @dataclass(frozen=True, slots=True)
-class Defaults:
-    """What a door puts before a bare name."""
+class NameDefaults:
+    """The tenant and namespace of a bare name."""
 
     tenant: str = DEFAULT_TENANT
     namespace: str = DEFAULT_NAMESPACE
 
 
-DEFAULTS = Defaults()
+DEFAULT_NAMES = NameDefaults()
 
 
-def parse_kafka(text: str, defaults: Defaults = DEFAULTS) -> TopicName:
-    """Read a topic name as Kafka clients send it, or refuse it."""
+def parse_kafka(text: str, defaults: NameDefaults = DEFAULT_NAMES) -> TopicName:
+    """Parse a topic name of a Kafka client; InvalidName."""
     parts = text.split("/")
     if len(parts) == 1:
         return TopicName(defaults.tenant, defaults.namespace, _topic(text))
@@ -126,17 +126,17 @@ def parse_kafka(text: str, defaults: Defaults = DEFAULTS) -> TopicName:
     return TopicName(tenant, "/".join(namespace), _topic(name))
 
 
-def spelled_kafka(name: TopicName, defaults: Defaults = DEFAULTS) -> str:
-    """Write a name as a Kafka client of this door knows it; `parse_kafka` reads it back."""
+def format_kafka(name: TopicName, defaults: NameDefaults = DEFAULT_NAMES) -> str:
+    """Return a name as Kafka clients of this gateway spell it; inverse of `parse_kafka`."""
     if name.tenant == defaults.tenant and name.namespace == defaults.namespace:
         return name.name
     return str(name)
 
 
-def parse_tubemq(text: str, defaults: Defaults = DEFAULTS) -> TopicName:
-    """Read a topic name as TubeMQ clients send it, or refuse it.
+def parse_tubemq(text: str, defaults: NameDefaults = DEFAULT_NAMES) -> TopicName:
+    """Parse a topic name of a TubeMQ client; InvalidName.
 
-    The rules are Kafka's, and no part has a `:` or a `=`: those mean something in the texts that
+    The rules are Kafka's, and no part has a `:` or a `=`: those are separators in the texts that
     TubeMQ's messages hold (`brokerId:topic:partitionId`).
     """
     if _TUBEMQ_MARKS.search(text):
@@ -144,25 +144,25 @@ def parse_tubemq(text: str, defaults: Defaults = DEFAULTS) -> TopicName:
     return parse_kafka(text, defaults)
 
 
-def spelled_tubemq(name: TopicName, defaults: Defaults = DEFAULTS) -> str:
-    """Write a name as a TubeMQ client knows it; `parse_tubemq` reads it back."""
-    return spelled_kafka(name, defaults)
+def format_tubemq(name: TopicName, defaults: NameDefaults = DEFAULT_NAMES) -> str:
+    """Return a name as TubeMQ clients spell it; inverse of `parse_tubemq`."""
+    return format_kafka(name, defaults)
 
 
-def tubemq_can_spell(name: TopicName) -> bool:
-    """Whether TubeMQ clients can know this topic."""
-    return kafka_can_spell(name) and not _TUBEMQ_MARKS.search(str(name))
+def is_tubemq_name(name: TopicName) -> bool:
+    """Whether TubeMQ clients can name this topic."""
+    return is_kafka_name(name) and not _TUBEMQ_MARKS.search(str(name))
 
 
-def kafka_can_spell(name: TopicName) -> bool:
-    """Whether Kafka clients can know this topic; Pulsar clients may use more characters."""
+def is_kafka_name(name: TopicName) -> bool:
+    """Whether Kafka clients can name this topic; Pulsar allows more characters."""
     return len(name.name) <= LENGTH_MAX and _TOPIC.fullmatch(name.name) is not None
 
 
-def parse_pulsar(text: str, defaults: Defaults = DEFAULTS) -> PulsarName:
-    """Read a topic name as Pulsar clients send it, in any of its forms, or refuse it.
+def parse_pulsar(text: str, defaults: NameDefaults = DEFAULT_NAMES) -> PulsarName:
+    """Parse a topic name of a Pulsar client, in any of its forms; InvalidName.
 
-    Seed 000, "Topic names"; seeds 001 and 004 for names with a cluster. Nothing is URL-decoded.
+    Nothing is URL-decoded (docs/reference/wire/pulsar.md).
     """
     domain, separator, rest = text.partition("://")
     if not separator:
@@ -186,7 +186,7 @@ def parse_pulsar(text: str, defaults: Defaults = DEFAULTS) -> PulsarName:
 
 
 def split_partition(text: str) -> tuple[str, int | None]:
-    """Take `-partition-<number>` off a topic's own name, where it has one."""
+    """Split `-partition-<number>` off a topic's own name, if it has one."""
     found = _PARTITION.search(text)
     if found is None:
         return text, None
@@ -197,7 +197,7 @@ def split_partition(text: str) -> tuple[str, int | None]:
 
 
 def check_pulsar_topic(text: str) -> None:
-    """Refuse what cannot be the last part of a name that Pulsar clients use."""
+    """Refuse what cannot be a topic's own name in Pulsar: InvalidName."""
     if not text:
         raise InvalidName("a name may not be empty")
     if len(text) > PULSAR_BYTES_MAX or len(text.encode(errors="replace")) > PULSAR_BYTES_MAX:
@@ -210,17 +210,15 @@ def check_pulsar_topic(text: str) -> None:
         raise InvalidName("names ending in -partition-<number> mean a partition of another topic")
 
 
-def spelled_pulsar(
-    name: TopicName, partition: int | None = None, *, persistent: bool = True
-) -> str:
-    """Write a name as Pulsar clients are told it; `parse_pulsar` reads it back."""
+def format_pulsar(name: TopicName, partition: int | None = None, *, persistent: bool = True) -> str:
+    """Return a name as Pulsar clients spell it; inverse of `parse_pulsar`."""
     domain = PERSISTENT if persistent else NON_PERSISTENT
     suffix = "" if partition is None else f"-partition-{partition}"
     return f"{domain}://{name}{suffix}"
 
 
 def parse_namespace(text: str) -> NamespaceName:
-    """Read `tenant/namespace`, or `tenant/cluster/namespace` as old Pulsar clients say it."""
+    """Parse `tenant/namespace`, or the old `tenant/cluster/namespace`; InvalidName."""
     tenant, *namespace = text.split("/")
     if len(namespace) not in {1, 2}:
         raise InvalidName("a namespace is `tenant/namespace`")
@@ -230,7 +228,7 @@ def parse_namespace(text: str) -> NamespaceName:
 
 
 def check_tenant(text: str) -> str:
-    """Return a tenant's name, or refuse it; clusters and roles of tenants follow the same rule."""
+    """Return a tenant's name, or refuse it; clusters and roles follow the same rule."""
     _check(text, _SPACE)
     return text
 

@@ -1,8 +1,8 @@
-"""A value that will be there later, without a loop: how synchronous rooms let others wait.
+"""A result that is available later, without an event loop.
 
-A gateway turns a promise into a reply that leaves in its turn; a test just looks at it. It is
-settled exactly once. Callbacks run at once, in the order they were added, inside the call that
-settles; who adds one to a settled promise is called at once.
+A gateway turns a promise into a response; a test reads it. It is settled exactly once. Callbacks
+run at once, in the order they were added, inside the call that settles; a callback that is added
+to a settled promise runs at once.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _WAITING, _RESULT, _ERROR = range(3)
 
 
 class Promise(Generic[T]):
-    """Waiting, then either a result or an error, for ever."""
+    """Waiting, then settled with either a result or an error."""
 
     __slots__ = ("_callbacks", "_state", "_value")
 
@@ -26,14 +26,14 @@ class Promise(Generic[T]):
         self._callbacks: list[Callable[[Promise[T]], None]] = []
 
     @classmethod
-    def kept(cls, result: T) -> Promise[T]:
-        """Return a promise that is kept already."""
+    def resolved(cls, result: T) -> Promise[T]:
+        """Return a promise that has this result already."""
         promise = cls()
         promise.set_result(result)
         return promise
 
     @classmethod
-    def broken(cls, error: BaseException) -> Promise[T]:
+    def rejected(cls, error: BaseException) -> Promise[T]:
         """Return a promise that has failed already."""
         promise = cls()
         promise.set_error(error)
@@ -41,7 +41,7 @@ class Promise(Generic[T]):
 
     @property
     def done(self) -> bool:
-        """Whether it has been settled, either way."""
+        """Whether it is settled, either way."""
         return self._state != _WAITING
 
     @property
@@ -50,22 +50,22 @@ class Promise(Generic[T]):
         return self._value if self._state == _ERROR else None  # type: ignore[return-value]
 
     def result(self) -> T:
-        """Return the result or raise the error; asking while it waits is a mistake of ours."""
+        """Return the result or raise the error; the promise must be settled."""
         assert self._state != _WAITING, "not settled yet"
         if self._state == _ERROR:
             raise self._value  # type: ignore[misc]
         return self._value  # type: ignore[return-value]
 
     def set_result(self, result: T) -> None:
-        """Keep the promise."""
+        """Settle the promise with a result."""
         self._settle(_RESULT, result)
 
     def set_error(self, error: BaseException) -> None:
-        """Break the promise."""
+        """Settle the promise with an error."""
         self._settle(_ERROR, error)
 
     def then(self, callback: Callable[[Promise[T]], None]) -> None:
-        """Call back with this promise when it is settled, at once if it is."""
+        """Call back with this promise when it is settled."""
         if self._state == _WAITING:
             self._callbacks.append(callback)
         else:

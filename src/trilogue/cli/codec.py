@@ -1,6 +1,6 @@
-"""`trilogue codec fetch 11`: the Python that reads and writes one Kafka message in one version.
+"""`trilogue codec fetch 11`: the generated Python that codes one Kafka message in one version.
 
-With --decode or --frame it reads one, and prints it as JSON (codec_decoded.py).
+With --decode or --frame it decodes a message and prints it as JSON (codec_decoded.py).
 """
 
 from __future__ import annotations
@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from trilogue.cli.options import USAGE_ERROR, leave
+from trilogue.cli.options import USAGE_ERROR, exit_with_error
 
 if TYPE_CHECKING:
-    from trilogue.wire.kafka.compile import Way
+    from trilogue.wire.kafka.codec.compile import Way
 
 FAILED = 1
 KINDS = ("auto", "hex", "base64", "raw")
@@ -37,21 +37,24 @@ def codec(
     ] = False,
     frame: Annotated[
         bool,
-        typer.Option("--frame", help="The same with its header: a request says itself what it is."),
+        typer.Option(
+            "--frame",
+            help="Decode a message with its header; that of a request has API and version.",
+        ),
     ] = False,
     kind: Annotated[
         str, typer.Option("--input", help="What stdin has: hex, base64, raw, or auto.")
     ] = "auto",
 ) -> None:
-    """Print the code generated for a Kafka message, or read one; alone, list the messages."""
+    """Print the code generated for a Kafka message, or decode one; without arguments list them."""
     if kind not in KINDS:
-        leave(f"--input {kind}: one of {', '.join(KINDS)}", USAGE_ERROR)
+        exit_with_error(f"--input {kind}: one of {', '.join(KINDS)}", USAGE_ERROR)
     if frame or decode:
         _decode(api, version, kind, response=response, frame=frame)
         return
     from trilogue.wire.kafka.api import MESSAGES
-    from trilogue.wire.kafka.compile import source
-    from trilogue.wire.kafka.schema import table
+    from trilogue.wire.kafka.codec.compile import source
+    from trilogue.wire.kafka.codec.schema import table
 
     if api is None:
         for key, (request, _) in sorted(MESSAGES.items()):
@@ -62,12 +65,12 @@ def codec(
     declared = table(message)
     version = declared.last if version is None else version
     if version not in declared:
-        leave(
+        exit_with_error(
             f"{message.__name__} has the versions {declared.first} to {declared.last}", USAGE_ERROR
         )
     asked: Way | None = next((one for one in WAYS if one == way), None)
     if way and asked is None:
-        leave(f"--way {way}: one of {', '.join(WAYS)}", USAGE_ERROR)
+        exit_with_error(f"--way {way}: one of {', '.join(WAYS)}", USAGE_ERROR)
     typer.echo(source(message, version, asked or ("encode" if response else "decode")))
 
 
@@ -77,29 +80,29 @@ def _decode(
     import json
 
     from trilogue.cli import codec_decoded as decoded
-    from trilogue.wire.kafka.schema import table
+    from trilogue.wire.kafka.codec.schema import table
 
     if (api is None or version is None) and (response or not frame):
-        leave("say which message it is: an API and its version", USAGE_ERROR)
+        exit_with_error("name the message: an API and its version", USAGE_ERROR)
     given = sys.stdin.buffer.read(decoded.SIZE_MAX)
     try:
         data = decoded.octets(given, kind)
         if api is None or version is None or (frame and not response):
-            told = decoded.request_frame(data)
+            body = decoded.request_frame(data)
         else:
             pair = _find(api)
             message = pair[1 if response else 0]
             if version not in table(message):
-                leave(f"{message.__name__} has no version {version}", USAGE_ERROR)
+                exit_with_error(f"{message.__name__} has no version {version}", USAGE_ERROR)
             key = table(pair[0]).key
             assert key is not None
             if frame:
-                told = decoded.response_frame(data, message, key, version)
+                body = decoded.response_frame(data, message, key, version)
             else:
-                told = decoded.body(data, message, version)
-    except decoded.DecodingError as problem:
-        leave(str(problem), FAILED)
-    typer.echo(json.dumps(told, indent=2, ensure_ascii=False))
+                body = decoded.body(data, message, version)
+    except decoded.DecodingError as error:
+        exit_with_error(str(error), FAILED)
+    typer.echo(json.dumps(body, indent=2, ensure_ascii=False))
 
 
 def _find(api: str) -> tuple[type, type]:
@@ -111,7 +114,7 @@ def _find(api: str) -> tuple[type, type]:
         name = _spoken(pair[0])
         found |= {str(key): pair, name: pair, name.replace("_", ""): pair}
     if wanted not in found:
-        leave(f"no message {api!r}; `trilogue codec` lists them", USAGE_ERROR)
+        exit_with_error(f"no message {api!r}; `trilogue codec` lists them", USAGE_ERROR)
     return found[wanted]
 
 

@@ -1,4 +1,4 @@
-"""Reads bytes of the wire for `trilogue codec`: hex, base64 or as they are."""
+"""Decodes bytes of the wire protocol for `trilogue codec`: hex, base64 or raw."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from typing import Any, Final
 
 from trilogue.wire.errors import WireError
 from trilogue.wire.kafka.api import MESSAGES
-from trilogue.wire.kafka.compile import Decoder, decoder
-from trilogue.wire.kafka.header import decode_request_header, decode_response_header
-from trilogue.wire.kafka.schema import table
+from trilogue.wire.kafka.codec.compile import Decoder, decoder
+from trilogue.wire.kafka.codec.header import decode_request_header, decode_response_header
+from trilogue.wire.kafka.codec.schema import table
 
 SIZE_MAX: Final = 256 << 20
 PREFIX: Final = 4
@@ -24,11 +24,11 @@ _BASE64: Final = re.compile(rb"[A-Za-z0-9+/]+={0,2}")
 
 
 class DecodingError(Exception):
-    """Bytes that are not what they were said to be."""
+    """The bytes are not of the given encoding or message."""
 
 
 def octets(given: bytes, kind: str) -> bytes:
-    """The bytes meant: `hex` (with spaces, behind `#` comments), `base64`, `raw`, `auto`."""
+    """Decode `hex` (spaces and `#` comments allowed), `base64`, `raw`, or the first that fits."""
     packed = b"".join(_COMMENT.sub(b"", given).split())
     try:
         if kind == "raw":
@@ -39,26 +39,26 @@ def octets(given: bytes, kind: str) -> bytes:
             kind == "auto" and _BASE64.fullmatch(packed) and len(packed) % 4 == 0
         ):
             return base64.b64decode(packed, validate=True)
-    except (binascii.Error, ValueError) as problem:
-        raise DecodingError(f"no {kind}: {problem}") from problem
+    except (binascii.Error, ValueError) as error:
+        raise DecodingError(f"no {kind}: {error}") from error
     return given
 
 
 def body(data: bytes, message: type, version: int) -> dict[str, Any]:
-    """A message alone, without length and header."""
+    """Decode a message without length and header."""
     return _told(memoryview(data), 0, message, version)
 
 
 def request_frame(data: bytes) -> dict[str, Any]:
-    """A request with its header, and with its length where that is there."""
+    """Decode a request with its header, and with its length if present."""
     view = _without_length(data)
     try:
         header, position = decode_request_header(view)
         if header.api_key not in MESSAGES:
             raise DecodingError(f"no API {header.api_key}: is this a request?")
         message = MESSAGES[header.api_key][0]
-    except WireError as problem:
-        raise DecodingError(str(problem)) from problem
+    except WireError as error:
+        raise DecodingError(str(error)) from error
     if header.api_version not in table(message):
         raise DecodingError(f"{message.__name__} has no version {header.api_version}")
     return {
@@ -73,12 +73,12 @@ def request_frame(data: bytes) -> dict[str, Any]:
 
 
 def response_frame(data: bytes, message: type, key: int, version: int) -> dict[str, Any]:
-    """A response with its header; which one it is has to be said, since it does not say it."""
+    """Decode a response with its header; API and version come from the caller."""
     view = _without_length(data)
     try:
         correlation_id, position = decode_response_header(view, key, version)
-    except WireError as problem:
-        raise DecodingError(str(problem)) from problem
+    except WireError as error:
+        raise DecodingError(str(error)) from error
     return {
         "header": {"correlation_id": correlation_id},
         **_told(view, position, message, version),
@@ -96,16 +96,16 @@ def _told(view: memoryview, position: int, message: type, version: int) -> dict[
     try:
         read: Decoder[object] = decoder(message, version)
         found, end = read(view, position)
-    except WireError as problem:
-        raise DecodingError(str(problem)) from problem
-    told = {"message": message.__name__, "version": version, "fields": plain(found)}
+    except WireError as error:
+        raise DecodingError(str(error)) from error
+    body = {"message": message.__name__, "version": version, "fields": plain(found)}
     if end < len(view):
-        told["left_over_bytes"] = len(view) - end
-    return told
+        body["left_over_bytes"] = len(view) - end
+    return body
 
 
 def plain(value: object) -> Any:
-    """What JSON can say; bytes in hex, with how many there are."""
+    """Return a value that JSON can hold; bytes become hex with their length."""
     if is_dataclass(value) and not isinstance(value, type):
         return {one.name: plain(getattr(value, one.name)) for one in fields(value)}
     if isinstance(value, memoryview | bytes | bytearray):

@@ -1,11 +1,11 @@
-"""Completes what somebody types: the shells' scripts (completion.py) ask it.
+"""Completions of a command line, for the scripts of shells (completion.py).
 
-    trilogue complete --line "trilogue topics desc"       as bash has it: one text
-    trilogue complete --words topics describe ord         as zsh and fish have it
+    trilogue complete --line "trilogue topics desc"       from bash: one text
+    trilogue complete --words topics describe ord         from zsh and fish
 
-Each answer is a line, a word and after a tab what it is; `:files` stands for names of files. Verbs
-and options come from themselves, topics and groups from the cluster, if it answers at once.
-Whatever fails completes nothing and says nothing.
+Each completion is a line: a word, a tab and its description; `:files` stands for file names. Verbs
+and options come from their definitions, topics and groups from the cluster if it responds within a
+second. After an error nothing is completed or printed.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 ANSWER_S: Final = 1.0
 FILES: Final = ":files"
 BREAKS: Final = ":="
-"""Marks at which bash begins a new word, whatever is quoted."""
+"""Characters at which bash begins a new word, also inside quotes."""
 PLACES: Final = ("beginning", "end", "-1h", "-1d")
 VALUES: Final[dict[str, tuple[str, ...]]] = {
     "--codec": ("none", "gzip", "snappy", "lz4", "zstd"),
@@ -39,7 +39,7 @@ Found = Iterator[tuple[str, str]]
 
 
 def complete(arguments: Sequence[str]) -> None:
-    """Print what the last word may become."""
+    """Print the completions of the last word."""
     how, *words = [*arguments, ""]
     broken = ""
     if how == "--line":
@@ -57,7 +57,7 @@ def complete(arguments: Sequence[str]) -> None:
 
 
 def _split(line: str) -> list[str]:
-    """The words of a line behind the first; the last is the one that is typed."""
+    """Return the words of a line after the first; the last is the one to complete."""
     import shlex
 
     try:
@@ -68,14 +68,14 @@ def _split(line: str) -> list[str]:
 
 
 def _found(before: Sequence[str], partial: str) -> Found:
-    from trilogue.cli.main import VERBS, build
+    from trilogue.cli.verbs import VERBS, build_command
 
     if not before:
         yield from VERBS.items()
         return
     if before[0] not in VERBS:
         return
-    root: Any = build(before[:2])
+    root: Any = build_command(before[:2])
     command, rest = root.commands[before[0]], list(before[1:])
     if hasattr(command, "commands"):
         if not rest:
@@ -149,7 +149,7 @@ def _values(one: Any, rest: Sequence[str]) -> Found:
 def _asked(rest: Sequence[str], what: Callable[[KafkaCluster], Any]) -> Found:
     import asyncio
 
-    from trilogue.cli.asking import DEFAULT_SERVER, SERVER_VARIABLE
+    from trilogue.cli.cluster import DEFAULT_SERVER, SERVER_VARIABLE
     from trilogue.client.kafka.cluster import KafkaCluster
 
     server = os.environ.get(SERVER_VARIABLE) or DEFAULT_SERVER
@@ -174,10 +174,10 @@ def _asked(rest: Sequence[str], what: Callable[[KafkaCluster], Any]) -> Found:
 
 
 async def _topics(cluster: KafkaCluster) -> list[str]:
-    return await cluster.names()
+    return await cluster.topic_names()
 
 
 async def _groups(cluster: KafkaCluster) -> list[str]:
-    from trilogue.cli.groups_told import admin
+    from trilogue.cli.groups.report import admin
 
     return [one.name for one in await admin(cluster).list_groups()]

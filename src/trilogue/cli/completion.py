@@ -1,4 +1,4 @@
-"""`trilogue completion SHELL`: what a shell needs to complete verbs, options and names."""
+"""`trilogue completion SHELL`: a shell's script that completes verbs, options and names."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from trilogue.cli.options import USAGE_ERROR, leave
+from trilogue.cli.options import USAGE_ERROR, exit_with_error
 
 BASH = """\
 # trilogue completion bash > ~/.local/share/bash-completion/completions/trilogue
@@ -64,7 +64,7 @@ SCRIPTS = {"bash": BASH, "zsh": ZSH, "fish": FISH}
 def completion(
     shell: Annotated[str, typer.Argument(help="bash, zsh or fish.", show_default=False)],
 ) -> None:
-    """Print what a shell runs to complete verbs, options, and names of topics and groups."""
+    """Print a shell's script that completes verbs, options, topics and groups."""
     if shell not in SCRIPTS:
-        leave(f"no completion for {shell}: {', '.join(SCRIPTS)}", USAGE_ERROR)
+        exit_with_error(f"no completion for {shell}: {', '.join(SCRIPTS)}", USAGE_ERROR)
     typer.echo(SCRIPTS[shell], nl=False)

@@ -1,4 +1,4 @@
-"""`trilogue config`: every setting, the value a server would run with, and where it is from."""
+"""`trilogue config`: every setting with the value that a server would use, and its origin."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from trilogue.cli.options import (
 )
 
 if TYPE_CHECKING:
-    from trilogue.node.settings import Settings
+    from trilogue.node.settings.table import Settings
 
 
 HIDDEN = "(secret)"
@@ -40,7 +40,7 @@ def config(
         bool, typer.Option("--markdown", help="Print the reference of all settings.")
     ] = False,
 ) -> None:
-    """Print every setting with its value and where that came from."""
+    """Print every setting with its value and origin."""
     if markdown:
         typer.echo(reference(), nl=False)
         return
@@ -57,7 +57,7 @@ def config(
 
 
 def reference() -> str:
-    """Write docs/reference/settings.md."""
+    """Return the text of docs/reference/settings.md."""
     return "\n".join(_reference_lines())
 
 
@@ -73,12 +73,12 @@ def _json(settings: Settings) -> str:
 
 
 def _table(settings: Settings) -> Iterator[str]:
-    from trilogue.node.values import spell
+    from trilogue.broker.settings.values import format_value
 
     rows = [
         (
             row.key,
-            HIDDEN if row.secret and given.value else spell(row.kind, given.value),
+            HIDDEN if row.secret and given.value else format_value(row.kind, given.value),
             given.origin,
         )
         for row, given in settings
@@ -90,7 +90,7 @@ def _table(settings: Settings) -> Iterator[str]:
 
 
 def _reference_lines() -> Iterator[str]:
-    from trilogue.node.settings import TABLE
+    from trilogue.node.settings.table import TABLE
 
     yield "# Settings"
     yield ""
@@ -98,8 +98,8 @@ def _reference_lines() -> Iterator[str]:
     yield ""
     yield "A value comes from the strongest source that names it:"
     yield ""
-    yield "1. a flag: `--data DIR`, `--listen DOOR=HOST:PORT`, `--advertise DOOR=HOST:PORT`,"
-    yield "   `--ready-file PATH`, `--insecure`, `--salvage`"
+    yield "1. a flag: `--data DIR`, `--listen LISTENER=HOST:PORT`,"
+    yield "   `--advertise LISTENER=HOST:PORT`, `--ready-file PATH`, `--insecure`, `--salvage`"
     yield "2. `--set KEY=VALUE`"
     yield "3. the environment: `TRILOGUE_` and the key in capitals, `.` and `-` as `_`"
     yield "   (`TRILOGUE_TOPICS_RETENTION=1d`)"
@@ -115,6 +115,6 @@ def _reference_lines() -> Iterator[str]:
     yield "|---|---|---|---|---|"
     for row in TABLE:
         default = f"`{row.default}`" if row.default else ""
-        cells = (f"`{row.key}`", row.kind.value, default, row.bounds, row.doc)
+        cells = (f"`{row.key}`", row.kind.value, default, row.accepted, row.doc)
         yield f"| {' | '.join(cells)} |"
     yield ""

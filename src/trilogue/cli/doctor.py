@@ -1,6 +1,6 @@
-"""`trilogue doctor`: what this installation is made of, and whether it can serve this data.
+"""`trilogue doctor`: versions, compiled modules and the data directory of this installation.
 
-With --server: what a running server says of itself (doctor_server.py).
+With --server it checks a running server instead (doctor_server.py).
 """
 
 from __future__ import annotations
@@ -18,24 +18,19 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from trilogue import __version__
-from trilogue.cli.asking import DEFAULT_TIMEOUT, HTTP_VARIABLE, TimeoutOption, talk
-from trilogue.cli.options import USAGE_ERROR, ConfigOption, DataOption, leave, settings_from
+from trilogue.cli.cluster import DEFAULT_TIMEOUT, HTTP_VARIABLE, TimeoutOption, run_with_client
+from trilogue.cli.compiled_modules import COMPILED_MODULES
+from trilogue.cli.options import (
+    USAGE_ERROR,
+    ConfigOption,
+    DataOption,
+    exit_with_error,
+    settings_from,
+)
 
 if TYPE_CHECKING:
     from trilogue.client.kafka.client import KafkaClient
 
-COMPILED = (
-    "trilogue.entry.columns",
-    "trilogue.entry.pack",
-    "trilogue.entry.pulsar_entry",
-    "trilogue.entry.tubemq_entry",
-    "trilogue.entry.walk",
-    "trilogue.log.commit",
-    "trilogue.wire.fields",
-    "trilogue.wire.pulsar.hot",
-    "trilogue.wire.pulsar.singles",
-    "trilogue.wire.tubemq.hot",
-)
 LIBRARIES = (
     "uvloop", "crc32c", "cramjam", "msgspec", "cython", "protobuf", "avro", "starlette", "uvicorn",
 )  # fmt: skip
@@ -51,25 +46,28 @@ def doctor(
     server: Annotated[
         str,
         typer.Option(
-            "--server", "-s", metavar="HOST:PORT", help="Look at this running server instead."
+            "--server", "-s", metavar="HOST:PORT", help="Check this running server instead."
         ),
     ] = "",
     http: Annotated[
         str,
         typer.Option(
-            "--http", metavar="HOST:PORT", envvar=HTTP_VARIABLE, help="Its HTTP door; off for none."
+            "--http",
+            metavar="HOST:PORT",
+            envvar=HTTP_VARIABLE,
+            help="Its HTTP listener; off for none.",
         ),
     ] = "",
     write: Annotated[
-        bool, typer.Option("--write", help="Also write and read, in a topic made for that.")
+        bool, typer.Option("--write", help="Also write and read, in a new topic.")
     ] = False,
     timeout: TimeoutOption = DEFAULT_TIMEOUT,
 ) -> None:
-    """Print versions, compiled modules, the state of the data; or look at a running server."""
+    """Print versions, compiled modules and the state of the data; or check a running server."""
     if server:
         raise typer.Exit(_look_at(server, http, timeout, write=write, as_json=as_json))
     if write:
-        leave("--write is for --server HOST:PORT", USAGE_ERROR)
+        exit_with_error("--write is for --server HOST:PORT", USAGE_ERROR)
     settings = settings_from(
         data=data,
         config=config,
@@ -89,31 +87,31 @@ def doctor(
 
 
 def _look_at(server: str, http: str, timeout: float, *, write: bool, as_json: bool) -> int:
-    """Each look is a line as soon as it is done; the exit code says whether one failed."""
-    from trilogue.cli.doctor_server import FAIL, OK, Seen, looks
+    """Print the result of each check as soon as it is done; return 1 if one failed."""
+    from trilogue.cli.doctor_server import FAIL, OK, CheckResult, run_checks
 
-    found: list[Seen] = []
+    found: list[CheckResult] = []
 
     async def work(client: KafkaClient) -> None:
-        async for seen in looks(client, (http, server, timeout), write=write):
+        async for seen in run_checks(client, (http, server, timeout), write=write):
             found.append(seen)
             if not as_json:
                 mark = "" if seen.verdict == OK else f"{seen.verdict}: "
                 advice = f"; {seen.advice}" if seen.advice else ""
                 typer.echo(f"{seen.look:<18}  {mark}{seen.seen}{advice}")
 
-    talk(server, timeout, work)
+    run_with_client(server, timeout, work)
     if as_json:
         typer.echo(json.dumps([one._asdict() for one in found], indent=2))
     return int(any(one.verdict == FAIL for one in found))
 
 
 def findings(data: Path) -> Iterator[tuple[str, str]]:
-    """Everything worth knowing in a report of a problem; nothing secret."""
+    """Yield names and values for a bug report, without secrets."""
     yield "trilogue", __version__
     yield "python", f"{platform.python_version()} ({sys.executable})"
     yield "system", f"{platform.system()} {platform.release()}, {os.cpu_count()} cores"
-    for name in COMPILED:
+    for name in COMPILED_MODULES:
         yield name, _compiled(name)
     for name in (*LIBRARIES, *OPTIONAL):
         yield name, _version(name)

@@ -1,7 +1,7 @@
-"""`trilogue doctor --server`: what a running server says of itself, and what looks dangerous.
+"""`trilogue doctor --server`: checks of a running server, among them of dangerous settings.
 
-Each look is one row: what was looked at, what was seen, and whether that is well. Nothing is
-changed; with `write` a topic is made, written to, read and deleted again.
+Each check gives one row: its subject, its finding and a verdict. The server is not changed; with
+`write`, a check creates a topic, writes to it, reads it and deletes it.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from urllib.parse import urlsplit
 
 from trilogue import __version__
-from trilogue.cli.http_door import OFF, HttpDoor, HttpError
+from trilogue.cli.http_client import OFF, HttpConnection, HttpError
 from trilogue.cli.tables import spell_size
 from trilogue.client.errors import ClientError
-from trilogue.client.kafka.admin.shapes import LogDir, Resource, ResourceType, Setting
+from trilogue.client.kafka.admin.model import LogDir, Resource, ResourceType, Setting
 from trilogue.client.kafka.errors import KafkaError
 
 if TYPE_CHECKING:
@@ -28,13 +28,13 @@ if TYPE_CHECKING:
 OK, WARN, FAIL = "ok", "warn", "fail"
 USED_WARN, USED_FAIL = 0.85, 0.95
 SYNCED: Final = "each append is synced"
-"""Begins what Trilogue says of a setting that another server would lose messages by."""
+"""The beginning of a note on a setting by which another server would lose messages."""
 MESSAGES: Final = 100
 READ_S: Final = 10.0
 
 
-class Seen(NamedTuple):
-    """One look."""
+class CheckResult(NamedTuple):
+    """The result of one check."""
 
     look: str
     seen: str
@@ -42,10 +42,10 @@ class Seen(NamedTuple):
     advice: str = ""
 
 
-async def looks(
+async def run_checks(
     client: KafkaClient, http: tuple[str, str, float], *, write: bool
-) -> AsyncIterator[Seen]:
-    """All looks, as they are done."""
+) -> AsyncIterator[CheckResult]:
+    """Run all checks and yield each result at once."""
     yield await _versions(client)
     nodes = 1
     for look in (_nodes, _topics, _groups, _disks):
@@ -63,113 +63,119 @@ async def looks(
 
 
 async def _guarded(
-    look: Callable[[KafkaClient], Awaitable[list[Seen]]], client: KafkaClient
-) -> AsyncIterator[Seen]:
-    """What one look saw; that it failed is what it saw then."""
+    look: Callable[[KafkaClient], Awaitable[list[CheckResult]]], client: KafkaClient
+) -> AsyncIterator[CheckResult]:
+    """Run one check; an error is its finding."""
     try:
         for seen in await look(client):
             yield seen
-    except ClientError as problem:
-        yield Seen(getattr(look, "__name__", "settings").strip("_"), str(problem), FAIL)
+    except ClientError as error:
+        yield CheckResult(getattr(look, "__name__", "settings").strip("_"), str(error), FAIL)
 
 
-async def _versions(client: KafkaClient) -> Seen:
+async def _versions(client: KafkaClient) -> CheckResult:
     began = time.perf_counter()
     served = await client.admin.api_versions()
     took_ms = (time.perf_counter() - began) * 1000
     fetch = served.get(1, (0, -1))[1]
-    return Seen("kafka door", f"answers in {took_ms:.0f} ms, {len(served)} APIs, Fetch v{fetch}")
+    return CheckResult(
+        "kafka listener", f"responds in {took_ms:.0f} ms, {len(served)} APIs, Fetch v{fetch}"
+    )
 
 
-async def _nodes(client: KafkaClient) -> list[Seen]:
+async def _nodes(client: KafkaClient) -> list[CheckResult]:
     cluster = await client.admin.describe_cluster()
     found = [
-        Seen("cluster", f"id {cluster.cluster_id}, controller {cluster.controller_id}"),
-        Seen("nodes", f"{len(cluster.nodes)} ({', '.join(str(one.id) for one in cluster.nodes)})"),
+        CheckResult("cluster", f"id {cluster.cluster_id}, controller {cluster.controller_id}"),
+        CheckResult(
+            "nodes", f"{len(cluster.nodes)} ({', '.join(str(one.id) for one in cluster.nodes)})"
+        ),
     ]
     for node in cluster.nodes:
         where = f"{node.host}:{node.port}"
         try:
             await client.cluster.connect((node.host, node.port))
-        except ClientError as problem:
-            advice = "clients are told this address: mend it (`serve --advertise kafka=HOST:PORT`)"
-            found.append(Seen(f"node {node.id}", f"{where}: {problem}", FAIL, advice))
+        except ClientError as error:
+            advice = (
+                "clients are given this address: change it (`serve --advertise kafka=HOST:PORT`)"
+            )
+            found.append(CheckResult(f"node {node.id}", f"{where}: {error}", FAIL, advice))
         else:
-            found.append(Seen(f"node {node.id}", f"{where} answers"))
+            found.append(CheckResult(f"node {node.id}", f"{where} answers"))
     return found
 
 
-async def _topics(client: KafkaClient) -> list[Seen]:
+async def _topics(client: KafkaClient) -> list[CheckResult]:
     topics = await client.admin.describe_topics()
     good = [one for one in topics.values() if not isinstance(one, KafkaError)]
     partitions = [(one.name, part) for one in good for part in one.partitions]
-    found = [Seen("topics", f"{len(topics)}, {len(partitions)} partitions")]
+    found = [CheckResult("topics", f"{len(topics)}, {len(partitions)} partitions")]
     orphans = [f"{name}-{one.number}" for name, one in partitions if one.leader < 0]
     if orphans:
-        said = f"{len(orphans)} without a leader: {', '.join(orphans[:5])}"
-        found.append(Seen("leaders", said, FAIL, "start the servers that hold them"))
+        detail = f"{len(orphans)} without a leader: {', '.join(orphans[:5])}"
+        found.append(CheckResult("leaders", detail, FAIL, "start the servers that hold them"))
     behind = [f"{name}-{p.number}" for name, p in partitions if len(p.in_sync) < len(p.replicas)]
     if behind:
-        said = f"{len(behind)} with copies behind: {', '.join(behind[:5])}"
-        found.append(Seen("copies", said, WARN, "look at the servers that hold them"))
+        detail = f"{len(behind)} with copies behind: {', '.join(behind[:5])}"
+        found.append(CheckResult("copies", detail, WARN, "check the servers that hold them"))
     return found
 
 
-async def _groups(client: KafkaClient) -> list[Seen]:
+async def _groups(client: KafkaClient) -> list[CheckResult]:
     groups = await client.admin.list_groups()
     states: dict[str, int] = {}
     for one in groups:
         states[one.state or "unknown"] = states.get(one.state or "unknown", 0) + 1
     detail = ", ".join(f"{count} {state}" for state, count in sorted(states.items()))
-    return [Seen("groups", f"{len(groups)}" + (f" ({detail})" if detail else ""))]
+    return [CheckResult("groups", f"{len(groups)}" + (f" ({detail})" if detail else ""))]
 
 
-async def _disks(client: KafkaClient) -> list[Seen]:
+async def _disks(client: KafkaClient) -> list[CheckResult]:
     found = []
     for node, dirs in (await client.admin.log_dirs()).items():
         for one in dirs:
             if isinstance(one, LogDir):
                 found.append(_disk(node, one))
             else:
-                found.append(Seen(f"disk of node {node}", str(one), FAIL))
+                found.append(CheckResult(f"disk of node {node}", str(one), FAIL))
     return found
 
 
-def _disk(node: int, one: LogDir) -> Seen:
+def _disk(node: int, one: LogDir) -> CheckResult:
     used = spell_size(sum(size.size_bytes for size in one.partitions.values()))
     look = f"disk of node {node}"
     if one.total_bytes <= 0:
-        return Seen(look, f"{one.path}: {used} of messages; how much is free it does not tell")
+        return CheckResult(look, f"{one.path}: {used} of messages; free space unknown")
     full = 1 - one.usable_bytes / one.total_bytes
-    said = (
+    detail = (
         f"{one.path}: {used} of messages, {spell_size(one.usable_bytes)} of "
         f"{spell_size(one.total_bytes)} free"
     )
     if full < USED_WARN:
-        return Seen(look, said)
+        return CheckResult(look, detail)
     advice = "`trilogue topics list --long` shows what is large; shorten retention or add disk"
-    return Seen(look, said, FAIL if full >= USED_FAIL else WARN, advice)
+    return CheckResult(look, detail, FAIL if full >= USED_FAIL else WARN, advice)
 
 
-async def _settings(client: KafkaClient, nodes: int) -> list[Seen]:
+async def _settings(client: KafkaClient, nodes: int) -> list[CheckResult]:
     cluster = await client.admin.describe_cluster()
     found = []
     for node in cluster.nodes:
         resource = Resource(ResourceType.BROKER, str(node.id))
-        told = (await client.admin.describe_configs([resource], documentation=True))[resource]
-        if isinstance(told, KafkaError):
-            found.append(Seen(f"settings of node {node.id}", str(told), WARN))
+        body = (await client.admin.describe_configs([resource], documentation=True))[resource]
+        if isinstance(body, KafkaError):
+            found.append(CheckResult(f"settings of node {node.id}", str(body), WARN))
             continue
-        seen = [Seen(f"settings of node {node.id}", *one) for one in dangers(told, nodes)]
-        found += seen or [Seen(f"settings of node {node.id}", "nothing looks dangerous")]
+        seen = [CheckResult(f"settings of node {node.id}", *one) for one in dangers(body, nodes)]
+        found += seen or [CheckResult(f"settings of node {node.id}", "nothing looks dangerous")]
     return found
 
 
-def dangers(told: Mapping[str, Setting], nodes: int) -> list[tuple[str, str, str]]:
-    """Settings that may lose messages or let in strangers: what, the verdict, and why."""
-    values = {name: one.value or "" for name, one in told.items()}
+def dangers(body: Mapping[str, Setting], nodes: int) -> list[tuple[str, str, str]]:
+    """Yield settings that may lose messages or admit unknown clients: name, verdict and reason."""
+    values = {name: one.value or "" for name, one in body.items()}
 
-    flushing = told.get("log.flush.interval.messages")
+    flushing = body.get("log.flush.interval.messages")
     is_synced = flushing is not None and SYNCED in (flushing.documentation or "")
 
     def number(name: str, default: int) -> int:
@@ -214,14 +220,14 @@ def dangers(told: Mapping[str, Setting], nodes: int) -> list[tuple[str, str, str
         (
             any(_is_open(one) for one in values.get("listeners", "").split(",")),
             "listeners",
-            "whoever reaches this address reads and writes everything",
+            "any client that reaches this address reads and writes everything",
         ),
     )
     return [(f"{name}={values.get(name, '')}", WARN, why) for holds, name, why in rules if holds]
 
 
 def _is_open(listener: str) -> bool:
-    """Whether others than this machine reach it without TLS or a password."""
+    """Return whether other machines reach it without TLS and without a password."""
     name, found, _ = listener.partition("://")
     if not found or not name.upper().startswith("PLAINTEXT"):
         return False
@@ -229,67 +235,77 @@ def _is_open(listener: str) -> bool:
     return not (host == "localhost" or host.startswith("127.") or host == "::1")
 
 
-def _http(http: tuple[str, str, float]) -> list[Seen]:
+def _http(http: tuple[str, str, float]) -> list[CheckResult]:
     where, server, timeout_s = http
     if where == OFF:
         return []
-    with HttpDoor(where, server, timeout_s) as door:
+    with HttpConnection(where, server, timeout_s) as door:
         try:
-            status, told = door.get("/healthz")
-            if not isinstance(told, dict) or "state" not in told:
-                return [Seen("http door", f"{door.where} is not Trilogue's")]
-            found = [_health(door.where, status, told)]
-            if told["version"] != __version__:
-                found.append(Seen("versions", f"here {__version__}, there {told['version']}", WARN))
+            status, body = door.get("/healthz")
+            if not isinstance(body, dict) or "state" not in body:
+                return [CheckResult("http listener", f"{door.where} is not Trilogue's")]
+            found = [_health(door.where, status, body)]
+            if body["version"] != __version__:
+                found.append(
+                    CheckResult("versions", f"here {__version__}, there {body['version']}", WARN)
+                )
             return found + _pulsar(door, timeout_s) + _tubemq(door, timeout_s)
-        except HttpError as problem:
+        except HttpError as error:
             if door.is_guess:
-                return [Seen("http door", f"none found ({problem}); --http HOST:PORT names it")]
-            return [Seen("http door", str(problem), FAIL, "`serve --listen http=HOST:PORT`")]
+                return [
+                    CheckResult("http listener", f"none found ({error}); --http HOST:PORT names it")
+                ]
+            return [
+                CheckResult("http listener", str(error), FAIL, "`serve --listen http=HOST:PORT`")
+            ]
 
 
-def _health(where: str, status: int, told: Mapping[str, Any]) -> Seen:
-    said = f"{where}: {told['state']}, version {told['version']}, up {told['uptime_s']:.0f} s"
-    return Seen("http door", said, OK if status == 200 else FAIL)
+def _health(where: str, status: int, body: Mapping[str, Any]) -> CheckResult:
+    detail = f"{where}: {body['state']}, version {body['version']}, up {body['uptime_s']:.0f} s"
+    return CheckResult("http listener", detail, OK if status == 200 else FAIL)
 
 
-def _pulsar(door: HttpDoor, timeout_s: float) -> list[Seen]:
-    """Where Pulsar's clients are sent, and whether somebody is there."""
-    _, told = door.get("/lookup/v2/topic/persistent/public/default/trilogue-doctor")
-    url = told.get("brokerUrl") if isinstance(told, dict) else None
+def _pulsar(door: HttpConnection, timeout_s: float) -> list[CheckResult]:
+    """Check that the address that Pulsar clients are given accepts connections."""
+    _, body = door.get("/lookup/v2/topic/persistent/public/default/trilogue-doctor")
+    url = body.get("brokerUrl") if isinstance(body, dict) else None
     if not url:
-        return [Seen("pulsar door", "closed")]
+        return [CheckResult("pulsar listener", "closed")]
     place = urlsplit(url)
-    advice = "Pulsar's clients are told this address: `serve --advertise pulsar=HOST:PORT`"
+    advice = "Pulsar clients are given this address: `serve --advertise pulsar=HOST:PORT`"
     return [
-        _knock("pulsar door", url, (place.hostname or "", place.port or 6650), timeout_s, advice)
+        _knock(
+            "pulsar listener", url, (place.hostname or "", place.port or 6650), timeout_s, advice
+        )
     ]
 
 
-def _tubemq(door: HttpDoor, timeout_s: float) -> list[Seen]:
-    """Where TubeMQ's master sends clients, and whether somebody is there."""
-    _, told = door.get("/webapi.htm?type=op_query&method=admin_query_broker_run_status")
-    rows = told.get("data") if isinstance(told, dict) else None
+def _tubemq(door: HttpConnection, timeout_s: float) -> list[CheckResult]:
+    """Check that the address that TubeMQ's master gives to clients accepts connections."""
+    _, body = door.get("/webapi.htm?type=op_query&method=admin_query_broker_run_status")
+    rows = body.get("data") if isinstance(body, dict) else None
     if not rows or not rows[0].get("brokerPort"):
-        return [Seen("tubemq door", "closed")]
+        return [CheckResult("tubemq listener", "closed")]
     host, port = rows[0]["brokerIp"], int(rows[0]["brokerPort"])
-    advice = "TubeMQ's clients are told this address: `serve --advertise tubemq-broker=HOST:PORT`"
-    return [_knock("tubemq door", f"{host}:{port}", (host, port), timeout_s, advice)]
+    advice = "TubeMQ clients are given this address: `serve --advertise tubemq-broker=HOST:PORT`"
+    return [_knock("tubemq listener", f"{host}:{port}", (host, port), timeout_s, advice)]
 
 
-def _knock(look: str, where: str, place: tuple[str, int], timeout_s: float, advice: str) -> Seen:
-    """Whether somebody listens at an address that clients are sent to."""
+def _knock(
+    look: str, where: str, place: tuple[str, int], timeout_s: float, advice: str
+) -> CheckResult:
+    """Return whether an address accepts connections."""
     import socket
 
     try:
         socket.create_connection(place, timeout_s).close()
-    except OSError as problem:
-        return Seen(look, f"{where}: {problem}", FAIL, advice)
-    return Seen(look, f"{where} answers")
+    except OSError as error:
+        return CheckResult(look, f"{where}: {error}", FAIL, advice)
+    return CheckResult(look, f"{where} answers")
 
 
-async def _round_trip(client: KafkaClient) -> list[Seen]:
-    """Make a topic, write, read, compare, and delete it whatever happens."""
+async def _round_trip(client: KafkaClient) -> list[CheckResult]:
+    """Create a topic, write, read and compare; delete it also after an error."""
     topic = f"trilogue-doctor-{secrets.token_hex(4)}"
     sent = [b"%d %s" % (number, os.urandom(100)) for number in range(MESSAGES)]
     began = time.perf_counter()
@@ -313,8 +329,8 @@ async def _round_trip(client: KafkaClient) -> list[Seen]:
         with suppress(ClientError):
             await client.admin.delete_topic(topic)
     if got != sent:
-        said = f"{len(got)} of {MESSAGES} messages came back, or others"
-        return [Seen("round trip", said, FAIL, "something is wrong with this server")]
+        detail = f"{len(got)} of {MESSAGES} messages came back, or others"
+        return [CheckResult("round trip", detail, FAIL, "the server does not work as it should")]
     took = [1000 * one for one in (made - began, written - made, read - written)]
-    said = "{} messages: topic made in {:.0f} ms, acknowledged in {:.0f} ms, read in {:.0f} ms"
-    return [Seen("round trip", said.format(MESSAGES, *took))]
+    detail = "{} messages: topic made in {:.0f} ms, acknowledged in {:.0f} ms, read in {:.0f} ms"
+    return [CheckResult("round trip", detail.format(MESSAGES, *took))]

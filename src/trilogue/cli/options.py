@@ -1,4 +1,4 @@
-"""The options by which `serve` and `config` take settings, and how both turn them into values."""
+"""The options of `serve` and `config` that give settings, and their conversion into values."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 import typer
 
 if TYPE_CHECKING:
-    from trilogue.node.settings import Settings
+    from trilogue.node.settings.table import Settings
 
 USAGE_ERROR = 2
 
 DataOption = Annotated[
     Path | None,
-    typer.Option("--data", metavar="DIR", help="The directory that holds everything."),
+    typer.Option("--data", metavar="DIR", help="The data directory."),
 ]
 ConfigOption = Annotated[
     Path | None,
@@ -26,15 +26,17 @@ ListenOption = Annotated[
     list[str] | None,
     typer.Option(
         "--listen",
-        metavar="DOOR=HOST:PORT",
-        help="Where a door (kafka, pulsar, tubemq-master, tubemq-broker, http) listens; port 0 "
-        "takes a free one; DOOR=off closes it.",
+        metavar="LISTENER=HOST:PORT",
+        help="Address of a listener (kafka, pulsar, tubemq-master, tubemq-broker, http); port 0 "
+        "takes a free one; LISTENER=off closes it.",
     ),
 ]
 AdvertiseOption = Annotated[
     list[str] | None,
     typer.Option(
-        "--advertise", metavar="DOOR=HOST:PORT", help="What clients of a door are told to use."
+        "--advertise",
+        metavar="LISTENER=HOST:PORT",
+        help="The address that clients of a listener are given.",
     ),
 ]
 SetOption = Annotated[
@@ -44,19 +46,21 @@ SetOption = Annotated[
 ReadyFileOption = Annotated[
     Path | None,
     typer.Option(
-        "--ready-file", metavar="PATH", help="Write process id and addresses when doors answer."
+        "--ready-file",
+        metavar="PATH",
+        help="Write process id and addresses when all listeners are open.",
     ),
 ]
 InsecureOption = Annotated[
     bool,
     typer.Option(
-        "--insecure", help="Let doors without TLS and authentication be reached from outside."
+        "--insecure", help="Allow other machines to reach listeners without TLS and authentication."
     ),
 ]
 SalvageOption = Annotated[
     bool,
     typer.Option(
-        "--salvage", help="Start although acknowledged data is damaged; says what is lost."
+        "--salvage", help="Start although acknowledged data is damaged; logs what is lost."
     ),
 ]
 
@@ -72,13 +76,13 @@ def settings_from(
     insecure: bool,
     salvage: bool = False,
 ) -> Settings:
-    """Read all sources, or leave with exit code 2 and one line that says what is wrong."""
-    from trilogue.node.settings import SettingsError
-    from trilogue.node.sources import door_flag, load_settings
+    """Read all sources of settings; after an error exit with code 2 and one line."""
+    from trilogue.node.settings.sources import listener_flag, load_settings
+    from trilogue.node.settings.table import SettingsError
 
     try:
-        flags = [door_flag("listen", text) for text in listen or ()]
-        flags += [door_flag("advertise", text) for text in advertise or ()]
+        flags = [listener_flag("listen", text) for text in listen or ()]
+        flags += [listener_flag("advertise", text) for text in advertise or ()]
         if data is not None:
             flags.append(("data", str(data), "--data"))
         if ready_file is not None:
@@ -94,10 +98,10 @@ def settings_from(
             flags=flags,
         )
     except SettingsError as error:
-        leave(str(error), USAGE_ERROR)
+        exit_with_error(str(error), USAGE_ERROR)
 
 
-def leave(message: str, code: int) -> NoReturn:
-    """Say on stderr why the command ends, in one line, and end it."""
+def exit_with_error(message: str, code: int) -> NoReturn:
+    """Print one line on stderr and end the command."""
     print(f"trilogue: {message}", file=sys.stderr)
     raise typer.Exit(code)

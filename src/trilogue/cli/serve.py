@@ -1,4 +1,4 @@
-"""`trilogue serve`: run a server until it is told to stop."""
+"""`trilogue serve`: run a server until a signal stops it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from trilogue.cli.options import (
     ReadyFileOption,
     SalvageOption,
     SetOption,
-    leave,
+    exit_with_error,
     settings_from,
 )
 
@@ -31,8 +31,8 @@ def serve(
     insecure: InsecureOption = False,
     salvage: SalvageOption = False,
 ) -> None:
-    """Run a server. SIGTERM or Ctrl-C drains it; a second one makes that faster."""
-    gc.disable()  # nothing that is made during the start is garbage; `life` turns it on again
+    """Run a server. SIGTERM, SIGHUP or Ctrl-C drains it; a second one skips the last flush."""
+    gc.disable()  # a start makes no garbage; garbage_collector.configure enables it
     settings = settings_from(
         data=data,
         config=config,
@@ -44,10 +44,10 @@ def serve(
         salvage=salvage,
     )
     from trilogue.node.errors import StartError
-    from trilogue.node.life import run
+    from trilogue.node.process import run
 
     try:
-        code = run(settings, say=typer.echo)
+        code = run(settings, write_line=typer.echo)
     except StartError as error:
-        leave(str(error), error.code)
+        exit_with_error(str(error), error.code)
     raise typer.Exit(code)

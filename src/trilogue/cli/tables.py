@@ -1,6 +1,6 @@
-"""What verbs print: tables in columns for people, JSON for programs; sizes and times as people say.
+"""Output of verbs: tables in columns, JSON, and sizes and times in readable units.
 
-Nothing is loaded for that: a library that draws tables takes longer than most answers.
+No table library is loaded: its import takes longer than most verbs.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ Row = Mapping[str, Any]
 
 
 def print_json(value: object) -> None:
-    """Print as JSON, readable where it is short."""
+    """Print as JSON."""
     print(json.dumps(value, indent=2, ensure_ascii=False))
 
 
 def print_table(rows: Iterable[Row], columns: Sequence[str], *, indent: str = "") -> None:
-    """Print rows below the names of columns; numbers stand to the right, what is missing is `-`."""
+    """Print rows below the column names; numbers are right-aligned, None is `-`."""
     kept = [[_cell(row.get(column)) for column in columns] for row in rows]
     right = [all(cell.is_number for cell in cells) for cells in zip(*kept, strict=True)]
     right += [False] * (len(columns) - len(right))
@@ -70,14 +70,14 @@ def _cell(value: object) -> _Cell:
 
 
 class Size(int):
-    """A number of bytes that people read in units."""
+    """A number of bytes, printed with a unit."""
 
     def __str__(self) -> str:
         return spell_size(self)
 
 
 def spell_size(size_bytes: float) -> str:
-    """`1.5 KiB`; three digits are enough."""
+    """Return a size as `1.5 KiB`, with three digits."""
     at = 0
     while size_bytes >= STEP and at < len(UNITS) - 1:
         size_bytes /= STEP
@@ -87,7 +87,7 @@ def spell_size(size_bytes: float) -> str:
 
 
 def spell_time(time_ms: int) -> str:
-    """A moment in ISO 8601, UTC; "" where there is none."""
+    """Return a time in ISO 8601, UTC; "" for none."""
     if time_ms < 0:
         return ""
     try:
@@ -98,12 +98,12 @@ def spell_time(time_ms: int) -> str:
 
 
 def printable(text: str) -> str:
-    """What others called things must not steer a terminal."""
+    """Return a name without control characters, which could steer a terminal."""
     if text.isprintable():
         return text
     return "".join(one if one.isprintable() else repr(one)[1:-1] for one in text)
 
 
 def is_coloured() -> bool:
-    """Whether marks for a terminal may be printed."""
+    """Return whether stdout is a terminal that takes colours."""
     return sys.stdout.isatty() and not os.environ.get("NO_COLOR")

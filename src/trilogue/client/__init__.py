@@ -1,1 +1,1 @@
-"""How to ask: small asyncio clients."""
+"""Clients of the three protocols: asyncio first, with synchronous facades."""

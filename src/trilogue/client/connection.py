@@ -1,13 +1,14 @@
 """One TCP connection of a client: frames in, buffers out. The client side's only asyncio transport.
 
 Knows nothing of any protocol: a framer cuts the bytes, by default one for frames that start with a
-32-bit length. Whoever owns it gets whole frames by callback; a frame is a view that is valid only
-during that callback.
+32-bit length. The owner gets whole frames by callback; a frame is a view that is valid only during
+that callback.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import socket
 from collections.abc import Callable, Iterable
 from typing import cast
@@ -16,6 +17,7 @@ from trilogue.client.errors import ConnectionLost
 from trilogue.wire.errors import WireError
 from trilogue.wire.frames import Frames, Int32Frames
 
+log = logging.getLogger("trilogue.client")
 FRAME_LIMIT = 256 << 20
 KEEPALIVE = ("TCP_KEEPIDLE", 60), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT", 6)
 """A server that vanished without a word is missed after two minutes, also by who waits for long."""
@@ -63,13 +65,14 @@ class FrameConnection(asyncio.BufferedProtocol):
         self._frames.limit = limit
 
     async def open(self, host: str, port: int, timeout_s: float) -> None:
-        """Connect; ConnectionLost when nobody answers in time."""
+        """Connect within `timeout_s`; raises ConnectionLost."""
         loop = asyncio.get_running_loop()
         try:
             async with asyncio.timeout(timeout_s):
                 await loop.create_connection(lambda: self, host, port)
-        except (OSError, TimeoutError) as problem:
-            raise ConnectionLost(f"{host}:{port}: {str(problem) or 'timed out'}") from problem
+        except OSError as problem:  # TimeoutError is one, too
+            reason = str(problem) or f"no connection within {timeout_s:g} s"
+            raise ConnectionLost(f"{host}:{port}: {reason}") from problem
 
     def send(self, buffers: Iterable[bytes | bytearray | memoryview]) -> None:
         """Write whole frames; ConnectionLost when the connection is gone."""
@@ -110,7 +113,7 @@ class FrameConnection(asyncio.BufferedProtocol):
             room.set_result(None)
 
     def connection_lost(self, problem: Exception | None) -> None:
-        """Tell the owner once."""
+        """Report the end of the connection to the owner."""
         self.resume_writing()
         self._on_lost(self._reason or problem or ConnectionLost("the server closed the connection"))
 
@@ -126,4 +129,9 @@ class FrameConnection(asyncio.BufferedProtocol):
                 self._on_frame(frame)
         except WireError as problem:
             self._reason = problem
+            self.abort()
+        except Exception as problem:
+            # The owner cannot know which frames it has seen: every waiting request has to fail.
+            log.exception("client.frame_failed")
+            self._reason = ConnectionLost(f"a frame could not be processed: {problem!r}")
             self.abort()

@@ -1,4 +1,4 @@
-"""Packages whose names are loaded when they are first asked for.
+"""Exports of a package whose modules are loaded on first use.
 
 A tool that lists topics needs little of a client, and reading all of it takes longer than the
 answer of the server.
@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable, Iterable, Mapping
 
 
-def late(package: str, modules: Mapping[str, Iterable[str]]) -> Callable[[str], object]:
+def lazy_exports(package: str, modules: Mapping[str, Iterable[str]]) -> Callable[[str], object]:
     """Make the `__getattr__` of a package: module to the names that come from it."""
     where = {name: module for module, names in modules.items() for name in names}
 

@@ -1,4 +1,4 @@
-"""Connections by key: made when they are wanted, shared, made again when they broke."""
+"""Connections by key: opened on demand, shared, and opened again after a loss."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Address = tuple[str, int]
 Key = TypeVar("Key", bound=Hashable)
 
 
-class Pooled(Protocol):
+class PooledConnection(Protocol):
     """A connection as the pool sees it."""
 
     @property
@@ -23,7 +23,7 @@ class Pooled(Protocol):
         """Close at once."""
 
 
-Made = TypeVar("Made", bound=Pooled)
+Made = TypeVar("Made", bound=PooledConnection)
 
 
 def address(text: str, default_port: int) -> Address:
@@ -36,10 +36,10 @@ def address(text: str, default_port: int) -> Address:
     return host.strip("[]"), int(port)
 
 
-class SharedPool(Generic[Key, Made]):
+class ConnectionPool(Generic[Key, Made]):
     """At most one connection for each key.
 
-    `connect` opens one; `closed` makes the error of whoever asks after the end.
+    `connect` opens a connection; `closed` makes the error of calls after the end.
     """
 
     def __init__(
@@ -58,6 +58,11 @@ class SharedPool(Generic[Key, Made]):
         known = self._open.get(key)
         return known if known is not None and known.is_open else None
 
+    @property
+    def has_open(self) -> bool:
+        """Whether any connection is open now."""
+        return any(one.is_open for one in self._open.values())
+
     async def get(self, key: Key) -> Made:
         """The open connection, made now if there is none; what `connect` raises."""
         if self._closed:
@@ -70,12 +75,12 @@ class SharedPool(Generic[Key, Made]):
             opening = asyncio.get_running_loop().create_task(self._make(key))
             self._opening[key] = opening
             opening.add_done_callback(lambda task: self._opened(key, task))
-        return await asyncio.shield(opening)  # whoever gives up does not take it from the others
+        return await asyncio.shield(opening)  # a cancelled caller cancels only itself
 
     def _opened(self, key: Key, task: asyncio.Task[Made]) -> None:
         self._opening.pop(key, None)
         if not task.cancelled():
-            task.exception()  # everybody who waited may have given up
+            task.exception()  # every caller may be cancelled
 
     async def _make(self, key: Key) -> Made:
         made = await self._connect(key)

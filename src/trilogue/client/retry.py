@@ -1,13 +1,20 @@
-"""How often and how long a client asks again: growing pauses with jitter until a deadline."""
+"""Retries: growing pauses with jitter, until an attempt succeeds or the time-out is over."""
 
 from __future__ import annotations
 
+import asyncio
 import random
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Awaitable, Callable, Hashable, Iterator
+from typing import TypeVar
+
+from trilogue.client.errors import ClientError, ConnectionLost, ServerUnreachable
+
+Result = TypeVar("Result")
+FOREVER_S = float("inf")
 
 
 class Backoff:
-    """Who failed is not tried again at once; each failure in a row makes the pause longer."""
+    """A pause after each failure of a key, longer after each failure in a row."""
 
     def __init__(
         self,
@@ -21,21 +28,21 @@ class Backoff:
         self._jitter = jitter
         self._failed: dict[Hashable, tuple[Iterator[float], float]] = {}
 
-    def failed(self, who: Hashable) -> None:
+    def record_failure(self, key: Hashable) -> None:
         """It failed now."""
-        known = self._failed.get(who)
+        known = self._failed.get(key)
         growing = known[0] if known else pauses(
             self._first_s, self._longest_s, float("inf"), self._jitter
         )  # fmt: skip
-        self._failed[who] = growing, self._clock() + next(growing)
+        self._failed[key] = growing, self._clock() + next(growing)
 
-    def worked(self, who: Hashable) -> None:
+    def record_success(self, key: Hashable) -> None:
         """It did not fail."""
-        self._failed.pop(who, None)
+        self._failed.pop(key, None)
 
-    def left_s(self, who: Hashable) -> float:
-        """How long it is still to be left alone; 0 for whoever has not failed."""
-        known = self._failed.get(who)
+    def remaining_s(self, key: Hashable) -> float:
+        """The seconds until another attempt may be made; 0 without a failure."""
+        known = self._failed.get(key)
         return max(0.0, known[1] - self._clock()) if known else 0.0
 
 
@@ -53,3 +60,39 @@ def pauses(
         yield taken
         spent += taken
         pause = min(pause * 2, longest_s)
+
+
+async def retry(
+    attempt: Callable[[], Awaitable[Result]],
+    *,
+    about: str,
+    total_s: float,
+    may_pass: Callable[[ClientError], bool],
+    growing: Iterator[float] | None = None,
+) -> Result:
+    """Return the result of the first attempt that succeeds, within `total_s` seconds.
+
+    `may_pass` returns whether another attempt may not meet the same error. Any other error is
+    raised at once. When the time is over, the error of the last attempt is raised:
+    ServerUnreachable for a lost connection, or where no attempt came to an end.
+    """
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + total_s
+    problem: ClientError | None = None
+    for pause in growing or pauses(total_s=FOREVER_S):
+        try:
+            async with asyncio.timeout_at(deadline):
+                return await attempt()
+        except ClientError as failed:
+            if not may_pass(failed):
+                raise
+            problem = failed
+        except TimeoutError:
+            problem = problem or ServerUnreachable(f"{about}: no answer within {total_s:g} s")
+        if loop.time() + pause >= deadline:
+            break
+        await asyncio.sleep(pause)
+    assert problem is not None
+    if isinstance(problem, ConnectionLost) and not isinstance(problem, ServerUnreachable):
+        raise ServerUnreachable(f"{about}: {problem}, retried for {total_s:g} s") from problem
+    raise problem

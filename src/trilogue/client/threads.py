@@ -1,6 +1,6 @@
-"""A client for code without asyncio: its loop runs in a thread of its own, calls wait for it.
+"""Clients for code without asyncio: a loop in a thread of its own, and calls that wait for it.
 
-What the synchronous faces of all our clients are made of. Every call may be made from any thread,
+The base of the synchronous facades of all clients. Every call may be made from any thread,
 but from no callback of a future: those run in the loop's thread, which cannot wait for itself.
 """
 
@@ -13,17 +13,17 @@ from collections.abc import Callable, Coroutine
 from types import TracebackType
 from typing import Any, Generic, Self, TypeVar
 
-from trilogue.client.closing import Closing
 from trilogue.client.errors import ClientError
+from trilogue.client.lifecycle import AsyncCloseable
 
 Result = TypeVar("Result")
-Inner = TypeVar("Inner", bound=Closing)
-LAST_WORDS_S = 1.0
+Inner = TypeVar("Inner", bound=AsyncCloseable)
+GRACE_S = 1.0
 """How long calls of other threads have to end by themselves when the client was closed."""
 
 
 class LoopThread:
-    """A loop in a thread; `closed` makes the error of whoever comes after its end."""
+    """A loop in a thread; `closed` makes the error of calls after its end."""
 
     def __init__(self, name: str, closed: Callable[[str], ClientError]) -> None:
         self._loop = asyncio.new_event_loop()
@@ -34,15 +34,15 @@ class LoopThread:
         self._thread.start()
 
     def submit(self, work: Coroutine[Any, Any, Result]) -> concurrent.futures.Future[Result]:
-        """Start something there."""
-        with self._lock:  # after it there is nobody who would do it
+        """Start a coroutine in the loop."""
+        with self._lock:  # a stopped loop would never run the task
             if not self._stopped:
                 return asyncio.run_coroutine_threadsafe(work, self._loop)
         work.close()
         raise self._closed("the client is closed")
 
     def run(self, work: Coroutine[Any, Any, Result]) -> Result:
-        """Do something there and wait for it; an interrupt here cancels it there."""
+        """Run a coroutine in the loop and wait for it; an interrupt cancels it."""
         if threading.current_thread() is self._thread:
             work.close()
             raise ClientError("a callback may not wait: it runs in the thread that it waits for")
@@ -55,7 +55,7 @@ class LoopThread:
             future.cancel()
 
     def stop(self) -> None:
-        """End what still runs there, and the thread; ClientError in that thread itself."""
+        """End all tasks and the thread; ClientError in the loop's own thread."""
         if threading.current_thread() is self._thread:
             raise ClientError("a callback may not close: it runs in the thread that would end")
         with self._lock:
@@ -70,17 +70,17 @@ class LoopThread:
 
 
 async def _end_others() -> None:
-    """Let everybody else have its answer, or be cancelled: nobody may wait in another thread."""
+    """Let other tasks finish or cancel them: no other thread may be left waiting."""
     others = asyncio.all_tasks() - {asyncio.current_task()}
     if others:
-        _, late = await asyncio.wait(others, timeout=LAST_WORDS_S)
+        _, late = await asyncio.wait(others, timeout=GRACE_S)
         for task in late:
             task.cancel()
         await asyncio.gather(*late, return_exceptions=True)
 
 
-class Face(Generic[Inner]):
-    """The synchronous face of something in a client's loop, to be used in a `with`."""
+class SyncFacade(Generic[Inner]):
+    """The synchronous facade of a producer or consumer, to be used in a `with`."""
 
     def __init__(self, loop: LoopThread, inner: Inner) -> None:
         self._loop = loop
@@ -102,8 +102,8 @@ class Face(Generic[Inner]):
         self.close()
 
 
-class ClientFace(Face[Inner]):
-    """The synchronous face of a client, whose thread begins and ends with it."""
+class SyncClientFacade(SyncFacade[Inner]):
+    """The synchronous facade of a client, whose thread begins and ends with it."""
 
     def __init__(self, name: str, inner: Inner, closed: type[ClientError]) -> None:
         super().__init__(LoopThread(name, closed), inner)
@@ -112,7 +112,7 @@ class ClientFace(Face[Inner]):
 
     def close(self) -> None:
         """Close what was made, the connections, and the thread."""
-        with self._closing:  # who comes second waits for the first
+        with self._closing:  # a second caller waits for the first
             try:
                 super().close()
             except self._closed:
@@ -121,10 +121,10 @@ class ClientFace(Face[Inner]):
                 self._loop.stop()
 
 
-def outside(inside: asyncio.Future[Result]) -> concurrent.futures.Future[Result]:
+def to_concurrent_future(inside: asyncio.Future[Result]) -> concurrent.futures.Future[Result]:
     """A future of the loop as one for other threads; it cannot be cancelled."""
     made: concurrent.futures.Future[Result] = concurrent.futures.Future()
-    made.set_running_or_notify_cancel()  # what was handed over is not taken back
+    made.set_running_or_notify_cancel()  # a submitted message cannot be recalled
 
     def copy(done: asyncio.Future[Result]) -> None:
         problem = done.exception()
@@ -137,6 +137,6 @@ def outside(inside: asyncio.Future[Result]) -> concurrent.futures.Future[Result]
     return made
 
 
-async def called(function: Callable[..., Result], *arguments: Any, **named: Any) -> Result:
-    """Call what must be called in the loop's thread."""
+async def call_in_loop(function: Callable[..., Result], *arguments: Any, **named: Any) -> Result:
+    """Call a function in the loop's thread."""
     return function(*arguments, **named)

@@ -2,7 +2,7 @@
 
 The columns are those of Spark's own Kafka source, in name, type and meaning, so that a query moves
 between the two unchanged. Their buffers are filled by compiled code and wrapped here without a
-copy. Arrow is imported only when something is decoded: the broker itself never needs it.
+copy. Arrow is imported only when something is decoded: the broker does not need it.
 """
 
 from __future__ import annotations
@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Final
 
 from trilogue.entry.columns import ByteColumn, Columns
 from trilogue.entry.compression import Buffer
-from trilogue.entry.entry import HEADER_SIZE, LENGTH_PREFIX, NO_PRODUCER, NO_TIMESTAMP, EntryHeader
-from trilogue.entry.kafka_batch import DECOMPRESSED_LIMIT, check_crc, seal, walk_records
+from trilogue.entry.entry import NO_PRODUCER, NO_TIMESTAMP, EntryHeader
+from trilogue.entry.header import HEADER_SIZE, LENGTH_PREFIX
+from trilogue.entry.kafka.record_batch import DECOMPRESSED_LIMIT, check_crc, seal, walk_records
 from trilogue.entry.pack import ArrowRows, ByteInput, RecordPacker
 from trilogue.entry.walk import read_header
 
@@ -60,9 +61,10 @@ def arrow_schema(columns: Sequence[str] = COLUMNS) -> pa.Schema:
 class ArrowReader:
     """Turns what fetches return for one partition into record batches of [start, end).
 
-    `feed` takes consecutive entries, the last of several may be cut, and yields the batches that
-    got full; `flush` yields the rest. `next_offset` is where the next fetch goes on, whether or not
-    the offsets before it held records that anybody may see.
+    `feed` takes consecutive entries, of which the last may be truncated unless it is the only one,
+    and yields each batch that is full; `flush` yields the rest. `next_offset` is the offset of the
+    next fetch. It also moves over offsets without visible records: holes, transaction markers,
+    records of aborted transactions.
     """
 
     def __init__(
@@ -100,7 +102,7 @@ class ArrowReader:
     def feed(
         self, entries: Buffer, aborted: Iterable[tuple[int, int]] = ()
     ) -> Iterator[pa.RecordBatch]:
-        """Take entries; yields full batches. `aborted`: (producer id, first offset) as fetched."""
+        """Yield the full batches. `aborted`: (producer id, first offset), as in the response."""
         view = memoryview(entries)
         transactions = _Aborted(aborted)
         pos = 0
@@ -117,7 +119,7 @@ class ArrowReader:
             pos += header.length
 
     def flush(self) -> Iterator[pa.RecordBatch]:
-        """Yield what is left over."""
+        """Yield the last batch, if it has rows."""
         if self._columns is not None and self._columns.count:
             yield self._finish(self._columns)
 
@@ -184,7 +186,7 @@ def _is_cut(view: memoryview, pos: int) -> bool:
 
 
 class _Aborted:
-    """Which entries of a fetch belong to aborted transactions, or to nobody but the broker."""
+    """Finds the entries of a fetch that readers skip: transaction markers, aborted transactions."""
 
     def __init__(self, aborted: Iterable[tuple[int, int]]) -> None:
         self._to_come = sorted(aborted, key=lambda pair: pair[1], reverse=True)
@@ -215,7 +217,7 @@ def _header_array(columns: Columns, kind: pa.ListType) -> pa.Array:
     keys = _byte_array(columns.header_keys, pa.string())
     try:
         keys.validate(full=True)
-    except pa.ArrowInvalid:  # as everywhere, what is not UTF-8 gets replacement characters
+    except pa.ArrowInvalid:  # not UTF-8: replacement characters, as in read_headers
         raw = _byte_array(columns.header_keys, pa.binary()).to_pylist()
         keys = pa.array([key.decode("utf-8", "replace") for key in raw], pa.string())
     values = _byte_array(columns.header_values, pa.binary())
@@ -237,9 +239,10 @@ def build_from_arrow(
 ) -> list[bytes]:
     """Build the entries that hold the rows of a batch with the columns of `COLUMNS` it has.
 
-    Key, value, headers and timestamp are taken; `timestamp_ms` stands in where there is none. An
-    entry has at most `max_bytes` before compression, unless one row alone is larger. Sequences go
-    on from `base_sequence` from entry to entry.
+    The columns key, value, headers and timestamp are written; a row without a timestamp gets
+    `timestamp_ms`. An entry has at most `max_bytes` before compression, unless one row alone is
+    larger. Sequence numbers start at `base_sequence` and continue from entry to entry. Raises
+    `ValueError` for a timestamp before 1970.
     """
     rows = _arrow_rows(batch, timestamp_ms)
     packer = RecordPacker()

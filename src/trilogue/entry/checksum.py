@@ -1,9 +1,9 @@
 """CRC-32C (Castagnoli), the checksum of entries, journal frames and segment blocks.
 
-A checksum of checksums: what an entry's own checksum covers need not be walked again for that of
-the frame or block around it. With A's and B's checksums known, that of A+B is A's, moved over as
-many zero bytes as B has, XOR B's. Moving is linear, so tables for 1, 2, 4, 8, ... bytes do it in a
-few look-ups, whatever the size.
+Checksums can be combined: the bytes that an entry's checksum covers need not be read again for the
+checksum of the frame or block around it. With the checksums of A and B known, that of A+B is A's,
+shifted over as many zero bytes as B has, XOR B's. The shift is linear, so tables for 1, 2, 4, ...
+bytes do it in a few look-ups, for any size.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from functools import cache
 from crc32c import crc32c as _crc32c
 
 WORTH_COMBINING = 32 << 10
-"""Bytes from which combining is cheaper than walking, also uncompiled."""
+"""Bytes from which combining is cheaper than computing, also uncompiled."""
 
 _POLYNOMIAL = 0x82F63B78
 _Tables = tuple[list[int], list[int], list[int], list[int]]
 
 
 def crc32c(data: bytes | bytearray | memoryview, value: int = 0) -> int:
-    """Return the checksum of the data; given a value, go on from there."""
+    """Return the checksum of the data, continued from `value`, the checksum of the bytes before."""
     return int(_crc32c(data, value))
 
 

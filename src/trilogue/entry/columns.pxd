@@ -1,4 +1,4 @@
-# Types for columns.py when it is compiled; the .py alone says what happens.
+# Types for columns.py when it is compiled; the .py alone defines what happens.
 cimport cython
 from libc.stdint cimport int32_t, int64_t, uint8_t
 

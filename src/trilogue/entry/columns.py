@@ -12,7 +12,7 @@ import cython
 
 from trilogue.entry.entry import EntryTooLarge
 
-if not cython.compiled:  # columns.pxd takes the compiled twins
+if not cython.compiled:  # columns.pxd imports the compiled version
     from trilogue.entry.memory import copy, int32_of, int64_of, new_bytes, writable_bytes_of
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ _MAX_MILLISECONDS = (2**63 - 1) // 1000
 
 
 def microseconds(milliseconds: Int) -> Int:
-    """Convert a time; what lies beyond the 292 thousand years that fit stays at the border."""
+    """Convert ms to us; a time beyond the range of int64 (292 thousand years) is clamped to it."""
     if milliseconds > _MAX_MILLISECONDS:
         return _MAX_MILLISECONDS * 1000
     if milliseconds < -_MAX_MILLISECONDS:
@@ -120,20 +120,20 @@ class Columns:
         self.header_values = ByteColumn(0)
 
     def expect(self, size: Int) -> None:
-        """Make room for so many bytes of records, which are there, rather than grow to them."""
+        """Allocate once for `size` bytes of records to come, instead of growing to them."""
         size = min(size, self.limit)
         if self.want_values and self.values.used + size > self.values.room:
             self.values.grow_data(self.values.used + size)
 
     def is_full(self) -> Int:
-        """Tell whether the batch should be handed over."""
+        """Whether the batch has all its rows or its limit of bytes."""
         if self.count == self.rows:
             return 1
         size = self.keys.used + self.values.used + self.header_keys.used + self.header_values.used
         return size >= self.limit
 
     def fill(self, walker: Walker, start: Int, end: Int) -> Int:
-        """Take the records in [start, end) of a walker; 0 when full before the walker is done."""
+        """Append the records in [start, end) of a walker; 0 when full before the walker is done."""
         while not self.is_full():
             if not walker.advance() or walker.offset >= end:
                 return 1

@@ -1,14 +1,14 @@
-"""The codecs of Kafka's record batches, each with a hard limit on what may come out.
+"""The codecs of Kafka's record batches, each with a hard limit on the decompressed size.
 
-A bomb costs its reader no more than the limit: output goes into buffers of our own size, which
-start from the bytes that are really there and grow at most to the limit, and a size that the bytes
-only declare is never allocated before it is found possible.
+A decompression bomb costs its reader at most the limit: the output buffer starts at a multiple of
+the compressed size and grows at most to the limit, and a declared size is allocated only after a
+check that the compressed bytes can expand to it.
 
-What others must be able to read decides how we write: Java reads snappy only in xerial's framing
+The broker writes what every client can read: Java reads snappy only in xerial's framing
 
     82 'SNAPPY' 00 | version i32 | lowest readable version i32 | (size i32, raw snappy block)*
 
-(other clients send one raw block; both are read here), and LZ4 frames only with independent blocks.
+(other clients send one raw block; the broker reads both), and LZ4 only with independent blocks.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _ZSTD_LEVEL: Final = 3
 _XERIAL_MAGIC: Final = b"\x82SNAPPY\x00"
 _XERIAL_HEADER: Final = _XERIAL_MAGIC + bytes((0, 0, 0, 1, 0, 0, 0, 1))
 _XERIAL_BLOCK: Final = 32 * 1024
-_SNAPPY_MAX_RATIO: Final = 32  # three bytes can stand for 64: nothing expands more than 22 times
+_SNAPPY_MAX_RATIO: Final = 32  # three bytes expand to at most 64: 22 times
 _LZ4_HEADER: Final = bytes.fromhex("04224d18 60 40 82")  # version 1, independent blocks, of 64 KiB
 _LZ4_BLOCK: Final = 64 * 1024
 _LZ4_RAW: Final = 0x80000000
@@ -62,7 +62,7 @@ def compress(codec: int, data: Buffer, level: int | None = None) -> bytes:
 
 
 def decompress(codec: int, data: Buffer, limit: int) -> Buffer:
-    """Decompress at most `limit` bytes: more are an EntryTooLarge, damaged ones a CorruptEntry."""
+    """Decompress to at most `limit` bytes. Raises `EntryTooLarge`, or `CorruptEntry` if damaged."""
     match codec:
         case Codec.NONE:
             if len(data) > limit:
@@ -144,7 +144,7 @@ def _compress_snappy(data: Buffer) -> bytes:
 
 
 def _decompress_snappy(data: memoryview, limit: int) -> memoryview:
-    """Two passes: what the blocks say they hold is added up before any of it is allocated."""
+    """Decompress in two passes: the first adds up the declared sizes before the allocation."""
     total = 0
     for block in _snappy_blocks(data):
         total += _snappy_size(block)
@@ -159,7 +159,7 @@ def _decompress_snappy(data: memoryview, limit: int) -> memoryview:
         except cramjam.DecompressionError as error:
             raise CorruptEntry(f"snappy: {error}") from error
         if written != size:
-            raise CorruptEntry(f"snappy: a block of {written} bytes says it has {size}")
+            raise CorruptEntry(f"snappy: a block of {written} bytes declares {size}")
         pos += size
     return out
 
@@ -180,7 +180,7 @@ def _snappy_blocks(data: memoryview) -> Iterator[memoryview]:
         return
     if len(data) < len(_XERIAL_HEADER):
         raise CorruptEntry("snappy: the xerial header is cut")
-    blocks_left = 64 + len(data) // 32  # honest blocks hold kilobytes; a swarm of empty ones is not
+    blocks_left = 64 + len(data) // 32  # real blocks hold kilobytes; stops empty ones
     pos = len(_XERIAL_HEADER)
     while pos < len(data):
         if len(data) - pos < _SIZE.size:

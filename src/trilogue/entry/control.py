@@ -1,15 +1,15 @@
-"""Markers: the control batches that end a transaction on a partition, as Kafka writes them.
+"""Transaction markers: the control batches that end a transaction on a partition, as in Kafka.
 
-A marker is a record batch v2 with the attributes transactional and control, in the name of the
-producer whose transaction it ends, with one record. It takes one offset; no application sees it.
+A marker is a record batch v2 with the attributes transactional and control, the id and epoch of the
+producer whose transaction it ends, and one record. It takes one offset; applications do not see it.
 
     key     +---------+---------+        value   +---------+-------------------+
             | version | type    |                | version | coordinator epoch |
             | int16 0 | int16   |                | int16 0 | int32             |
             +---------+---------+                +---------+-------------------+
 
-Type 0 aborts, 1 commits. Others exist (Kafka's controllers write them) or may come; they end no
-transaction and are passed over, as Kafka's clients do. Later versions only add to what is here.
+Type 0 aborts, 1 commits. Other types end no transaction (Kafka's controllers write some) and are
+skipped, as in Kafka's clients. Later versions only append fields.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from typing import Final, NamedTuple
 
 from trilogue.entry.compression import Buffer
 from trilogue.entry.entry import CONTROL, TRANSACTIONAL, CorruptEntry, EntryHeader, InvalidEntry
-from trilogue.entry.kafka_batch import BatchBuilder, iter_records
+from trilogue.entry.kafka.record_batch import BatchBuilder, iter_records
 from trilogue.entry.walk import read_header
 
 _KEY: Final = Struct(">hh")  # version, type
 _VALUE: Final = Struct(">hi")  # version, coordinator epoch
 _VERSION: Final = 0
-_LIMIT: Final = 1 << 20  # decompressed; nobody compresses a marker, but a reader must not care
+_LIMIT: Final = 1 << 20  # bytes decompressed; markers are not compressed, but the format allows it
 MARKER: Final = TRANSACTIONAL | CONTROL
 
 
@@ -38,7 +38,7 @@ class Outcome(IntEnum):
 
 
 class Marker(NamedTuple):
-    """What a marker says beyond its header, which has the producer, its epoch and the time."""
+    """The record of a marker; its header has the producer, the producer epoch and the time."""
 
     outcome: Outcome
     coordinator_epoch: int
@@ -54,7 +54,7 @@ def build_marker(
     base_offset: int = 0,
     leader_epoch: int = -1,
 ) -> bytes:
-    """Build the batch that ends a producer's transaction on a partition; the log places it."""
+    """Build the batch that ends a producer's transaction; the log assigns its offset."""
     builder = BatchBuilder(
         base_offset=base_offset, leader_epoch=leader_epoch, transactional=True, control=True
     )
@@ -67,10 +67,10 @@ def build_marker(
 
 
 def read_marker(entry: Buffer, header: EntryHeader | None = None) -> Marker | None:
-    """Say what a control batch ends, and how; None when it is of a type that ends nothing.
+    """Return the record of a transaction marker; None for a type that ends no transaction.
 
-    Raises `InvalidEntry` for what is no control batch of a transaction, `CorruptEntry` where key
-    or value are not whole. The checksum is not looked at.
+    Raises `InvalidEntry` for an entry that is not a transaction marker, `CorruptEntry` for a
+    truncated key or value. The checksum is not verified.
     """
     if header is None:
         header = read_header(entry)

@@ -1,33 +1,18 @@
-"""What the log stores: an entry, which is one batch in its producer's own format.
+"""An entry is what the log stores: one batch in the format of its producer's protocol.
 
-Whatever the format, an entry starts with the 61 bytes of Kafka's record batch v2, so that there is
-one way to walk, verify, find an offset or a time, and spot a repeated sequence:
-
-     0        8      12     16 17    21   23     27       35       43       51   53     57     61
-    +--------+------+------+--+-----+----+------+--------+--------+--------+----+------+------+---
-    | base   | bytes| owner|2 | crc | at | last | base   | max    | pro-   | ep | base | rec- | ...
-    | offset | after| epoch|  | 32c | tr | delta| time   | time   | ducer  | och| seq. | ords |
-    +--------+------+------+--+-----+----+------+--------+--------+--------+----+------+------+---
-                                    |<------------- covered by the checksum ------------------ ...
+Whatever the format, an entry starts with the 61 bytes of Kafka's record batch v2 (header.py has the
+layout), so that there is one way to walk, verify, find an offset or a time, and detect a repeated
+sequence.
 
 Base offset and epoch lie outside the checksum: the broker sets them without touching the rest.
 Attributes: bits 0-2 codec, 3 log append time, 4 transactional, 5 control, 6 delete horizon,
-8-9 format (ours; no producer may set them).
+8-9 format (set by the broker; a batch of a producer that sets them is refused).
 """
 
 from __future__ import annotations
 
 from enum import IntEnum
-from struct import Struct
 from typing import Final, NamedTuple
-
-HEADER_SIZE: Final = 61
-LENGTH_PREFIX: Final = 12  # base offset and length: what the length field does not count
-CHECKSUM_AT: Final = 17  # where the checksum stands, 32 bits
-CHECKED_FROM: Final = 21  # the checksum covers the entry from here to its end
-MAGIC_AT: Final = 16
-MAGIC: Final = 2
-SMALLEST_RECORD: Final = 7  # bytes of a record that has neither key, value nor headers
 
 CODEC_MASK: Final = 0x07
 LOG_APPEND_TIME: Final = 0x08
@@ -40,11 +25,9 @@ FORMAT_MASK: Final = 0x300
 NO_PRODUCER: Final = -1
 NO_TIMESTAMP: Final = -1
 
-HEADER: Final = Struct(">qiibIhiqqqhii")
-
 
 class EntryError(Exception):
-    """The bytes of an entry are not what they should be; the only exception this floor raises."""
+    """The bytes of an entry are wrong; the base class of every exception of this room."""
 
 
 class CorruptEntry(EntryError):
@@ -52,7 +35,7 @@ class CorruptEntry(EntryError):
 
 
 class InvalidEntry(EntryError):
-    """The bytes are whole, but say something that nobody may say here."""
+    """The bytes are undamaged, but hold a value that the format does not allow."""
 
 
 class EntryTooLarge(InvalidEntry):
@@ -64,7 +47,7 @@ class UnsupportedCompression(EntryError):
 
 
 class Format(IntEnum):
-    """Whose batch it is; decides how the bytes behind the header are read."""
+    """The protocol of the producer, which decides how the bytes after the header are read."""
 
     KAFKA = 0
     PULSAR = 1
@@ -72,7 +55,7 @@ class Format(IntEnum):
 
 
 class Codec(IntEnum):
-    """How the records behind the header are compressed; the header never is."""
+    """How the records after the header are compressed; the header never is."""
 
     NONE = 0
     GZIP = 1
@@ -82,7 +65,7 @@ class Codec(IntEnum):
 
 
 class Record(NamedTuple):
-    """One message of a batch, as Kafka shapes it. `timestamp` is in ms, -1 when it has none."""
+    """One record of a Kafka batch. `timestamp` is in ms, -1 when it has none."""
 
     offset: int
     timestamp: int
@@ -120,7 +103,7 @@ class EntryHeader(NamedTuple):
 
     @property
     def format(self) -> Format:
-        """Whose batch it is."""
+        """The protocol of the producer."""
         number = (self.attributes & FORMAT_MASK) >> FORMAT_SHIFT
         if number > Format.TUBEMQ:
             raise InvalidEntry(f"entry format {number} does not exist")
@@ -136,12 +119,12 @@ class EntryHeader(NamedTuple):
 
     @property
     def is_control(self) -> bool:
-        """True for a transaction's marker, which no application ever sees."""
+        """True for a transaction marker, which applications do not see."""
         return bool(self.attributes & CONTROL)
 
     @property
     def is_transactional(self) -> bool:
-        """True when the entry counts only if its transaction is committed."""
+        """True when readers of committed data see the entry only if its transaction commits."""
         return bool(self.attributes & TRANSACTIONAL)
 
     @property

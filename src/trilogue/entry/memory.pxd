@@ -1,11 +1,17 @@
-# The compiled twins of memory.py. They trust their arguments: the build turns Cython's own bounds
-# checks off, so who calls them has checked.
+# The compiled version of memory.py. It does not check bounds, and the build turns Cython's
+# bounds checks off: the callers check.
 from cpython.buffer cimport Py_buffer, PyBuffer_IsContiguous
 from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_FromStringAndSize
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from cpython.memoryview cimport PyMemoryView_GET_BUFFER
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcpy
+
+from trilogue.entry.header cimport (
+    ATTRIBUTES_AT, BASE_OFFSET_AT, BASE_SEQUENCE_AT, BASE_TIMESTAMP_AT, CHECKSUM_AT,
+    LAST_OFFSET_DELTA_AT, LENGTH_AT, LENGTH_PREFIX, MAGIC_AT, MAX_TIMESTAMP_AT, OWNER_EPOCH_AT,
+    PRODUCER_EPOCH_AT, PRODUCER_ID_AT, RECORD_COUNT_AT, STAMP_SIZE
+)
 
 
 cdef extern from *:
@@ -89,18 +95,23 @@ cdef inline uint8_t *writable_bytes_of(object view) except NULL:
 cdef inline tuple header_fields(object view, Py_ssize_t pos):
     cdef const uint8_t *data = bytes_of(view) + pos
     return (
-        load64(data, 0), 12 + <int64_t><int32_t>load32(data, 8), <int32_t>load32(data, 12), <int><signed char>data[16],
-        load32(data, 17), load16(data, 21), <int32_t>load32(data, 23), load64(data, 27),
-        load64(data, 35), load64(data, 43), load16(data, 51), <int32_t>load32(data, 53),
-        <int32_t>load32(data, 57),
+        load64(data, BASE_OFFSET_AT), LENGTH_PREFIX + <int64_t><int32_t>load32(data, LENGTH_AT),
+        <int32_t>load32(data, OWNER_EPOCH_AT), <int><signed char>data[MAGIC_AT],
+        load32(data, CHECKSUM_AT), load16(data, ATTRIBUTES_AT),
+        <int32_t>load32(data, LAST_OFFSET_DELTA_AT), load64(data, BASE_TIMESTAMP_AT),
+        load64(data, MAX_TIMESTAMP_AT), load64(data, PRODUCER_ID_AT),
+        load16(data, PRODUCER_EPOCH_AT), <int32_t>load32(data, BASE_SEQUENCE_AT),
+        <int32_t>load32(data, RECORD_COUNT_AT),
     )
 
 
 cdef inline tuple walked_fields(object view, Py_ssize_t pos):
     cdef const uint8_t *data = bytes_of(view) + pos
     return (
-        pos, 12 + <int64_t><int32_t>load32(data, 8), load64(data, 0), <int32_t>load32(data, 23),
-        load64(data, 35), load64(data, 43), load16(data, 51), <int32_t>load32(data, 53),
+        pos, LENGTH_PREFIX + <int64_t><int32_t>load32(data, LENGTH_AT),
+        load64(data, BASE_OFFSET_AT), <int32_t>load32(data, LAST_OFFSET_DELTA_AT),
+        load64(data, MAX_TIMESTAMP_AT), load64(data, PRODUCER_ID_AT),
+        load16(data, PRODUCER_EPOCH_AT), <int32_t>load32(data, BASE_SEQUENCE_AT),
     )
 
 
@@ -113,6 +124,27 @@ cdef inline object bytes_at(const uint8_t *data, Py_ssize_t pos, Py_ssize_t size
 cdef inline void copy(uint8_t *target, Py_ssize_t at, const uint8_t *data, Py_ssize_t pos,
                       Py_ssize_t size) noexcept nogil:
     memcpy(target + at, data + pos, <size_t>size)
+
+
+cdef inline int copy_view(object target, Py_ssize_t at, object data) except -1:
+    cdef const uint8_t *source = bytes_of(data)
+    cdef uint8_t *room = writable_bytes_of(target)
+    cdef Py_ssize_t size = PyMemoryView_GET_BUFFER(data).len
+    if at < 0 or size > PyMemoryView_GET_BUFFER(target).len - at:
+        raise ValueError("no room for the bytes to copy")
+    memcpy(room + at, source, <size_t>size)
+    return 0
+
+
+cdef inline int stamp_header(object entry, int64_t base_offset, Py_ssize_t size,
+                             int64_t owner_epoch) except -1:
+    cdef uint8_t *data = writable_bytes_of(entry)
+    if PyMemoryView_GET_BUFFER(entry).len < STAMP_SIZE:
+        raise ValueError("no room for an entry's header")
+    store64(data, BASE_OFFSET_AT, base_offset)
+    store32(data, LENGTH_AT, <int32_t>(size - LENGTH_PREFIX))
+    store32(data, OWNER_EPOCH_AT, <int32_t>owner_epoch)
+    return 0
 
 
 cdef inline bytearray new_bytes(Py_ssize_t size):

@@ -1,14 +1,14 @@
-"""The few functions that touch memory: plain Python here, their compiled twins in memory.pxd.
+"""The few functions that access memory: plain Python here, the compiled version in memory.pxd.
 
-What is compiled takes the twins instead of this module. They trust their arguments: the caller has
-checked that what is read or written is there.
+Compiled modules import memory.pxd instead of this module. Its functions do not check bounds: the
+caller has checked that the bytes to be read or written exist.
 """
 
 from __future__ import annotations
 
 from typing import TypeAlias
 
-from trilogue.entry.entry import HEADER
+from trilogue.entry.header import HEADER, LENGTH_PREFIX, STAMP
 
 Fields: TypeAlias = tuple[int, ...]
 Walked: TypeAlias = tuple[int, int, int, int, int, int, int, int]
@@ -31,7 +31,7 @@ def writable_bytes_of(view: memoryview) -> memoryview:
 def header_fields(view: memoryview, pos: int) -> Fields:
     """Read the 13 fields of a header, the magic among them, the length as the whole entry's."""
     fields = HEADER.unpack_from(view, pos)
-    return (fields[0], fields[1] + 12, *fields[2:])
+    return (fields[0], fields[1] + LENGTH_PREFIX, *fields[2:])
 
 
 def quick_crc32c(view: memoryview, pos: int) -> int:
@@ -43,7 +43,7 @@ def quick_crc32c(view: memoryview, pos: int) -> int:
 def walked_fields(view: memoryview, pos: int) -> Walked:
     """Read what a walk over entries keeps of each."""
     fields = HEADER.unpack_from(view, pos)
-    return (pos, fields[1] + 12, fields[0], fields[6], *fields[8:12])
+    return (pos, fields[1] + LENGTH_PREFIX, fields[0], fields[6], *fields[8:12])
 
 
 def load32(data: memoryview, pos: int) -> int:
@@ -56,12 +56,12 @@ def load64(data: memoryview, pos: int) -> int:
     return int.from_bytes(data[pos : pos + 8], "big", signed=True)
 
 
-def store32(data: memoryview, pos: int, value: int) -> None:
+def store32(data: memoryview | bytearray, pos: int, value: int) -> None:
     """Write a big-endian number."""
     data[pos : pos + 4] = value.to_bytes(4, "big", signed=True)
 
 
-def store64(data: memoryview, pos: int, value: int) -> None:
+def store64(data: memoryview | bytearray, pos: int, value: int) -> None:
     """Write a big-endian number."""
     data[pos : pos + 8] = value.to_bytes(8, "big", signed=True)
 
@@ -74,6 +74,18 @@ def bytes_at(data: memoryview, pos: int, size: int) -> bytes | None:
 def copy(target: memoryview, at: int, data: memoryview, pos: int, size: int) -> None:
     """Copy bytes over."""
     target[at : at + size] = data[pos : pos + size]
+
+
+def copy_view(target: memoryview, at: int, data: memoryview) -> None:
+    """Copy a whole view into another one; raises `ValueError` where it has no room."""
+    target[at : at + len(data)] = data
+
+
+def stamp_header(entry: memoryview, base_offset: int, size: int, owner_epoch: int) -> None:
+    """Write base offset, length and epoch into the header of an entry of `size` bytes."""
+    if len(entry) < STAMP.size:
+        raise ValueError("no room for an entry's header")
+    STAMP.pack_into(entry, 0, base_offset, size - LENGTH_PREFIX, owner_epoch)
 
 
 def new_bytes(size: int) -> bytearray:

@@ -1,8 +1,8 @@
-"""The neutral message: what a message is when no protocol is looking.
+"""The neutral message: the common form of the messages of all protocols.
 
-Entries are kept as their producers sent them; only a reader that speaks another protocol gets them
-converted, and every conversion passes through this (docs/reference/conversion.md: what maps to
-what). A tuple, since a conversion makes one per message.
+Entries are stored as their producers sent them; only a reader of another protocol gets them
+converted, and every conversion makes neutral messages first (docs/reference/conversion.md has the
+mapping). A tuple, since a conversion makes one per message.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ class Message(NamedTuple):
     key: bytes | None = None
     ordering_key: bytes | None = None
     headers: tuple[tuple[str, bytes | None], ...] = ()
-    type: str | None = None  # what a stream filter selects by
+    type: str | None = None  # TubeMQ's stream filters select by it
     event_time_ms: int | None = None
     publish_time_ms: int | None = None
 
     @property
     def time_ms(self) -> int | None:
-        """When it happened, or else when it was published."""
+        """The event time, or the publish time where there is no event time, in ms since 1970."""
         return self.publish_time_ms if self.event_time_ms is None else self.event_time_ms

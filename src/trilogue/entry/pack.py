@@ -1,8 +1,8 @@
 """Writes the records of a batch: from Python objects, from rows of Arrow columns, or from a batch.
 
-Compiled together with pack.pxd, as walk.py is. What comes in is our own caller's, so what is wrong
-with it is a ValueError, never an EntryError. Nothing of Arrow is imported here: arrow.py hands in
-the columns' buffers.
+Compiled together with pack.pxd, as walk.py is. The input is the caller's, not a client's bytes, so
+wrong input raises `ValueError`, not `EntryError`. Arrow is not imported here: arrow.py passes the
+buffers of the columns.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import cython
 
-if not cython.compiled:  # pack.pxd takes the compiled twins
+if not cython.compiled:  # pack.pxd imports the compiled version
     from trilogue.entry.memory import (
         bytes_of,
         copy,
@@ -51,9 +51,10 @@ def _sized(size: Int) -> Int:
 
 
 class ByteInput:
-    """A column of byte strings as Arrow lays it out: validity bits (or none), offsets, data.
+    """A column of byte strings in Arrow's layout: validity bits (or none), offsets, data.
 
-    A column of lists is one too, whose strings are ranges of `room` rows of another column.
+    A column of lists has the same layout: its strings are ranges of the `room` rows of another
+    column.
     """
 
     def __init__(
@@ -80,7 +81,7 @@ class ByteInput:
         self.room = len(values) if room < 0 else room
 
     def start_at(self, row: Int) -> Int:
-        """Return where the string of a row lies."""
+        """Return the position of a row's string in the data."""
         return self.ends[row + self.offset]
 
     def size_at(self, row: Int) -> Int:
@@ -98,7 +99,7 @@ class ByteInput:
 
 
 class ArrowRows:
-    """The columns of a batch to be written; a missing one stands for nulls, or no headers."""
+    """The columns of a batch to be written; a missing column means nulls, or no headers."""
 
     def __init__(self, count: int, times: View) -> None:
         if len(times) < 8 * count:
@@ -111,17 +112,17 @@ class ArrowRows:
         self.has_keys = self.has_values = self.has_headers = False
 
     def set_keys(self, column: ByteInput) -> None:
-        """Say what the keys are."""
+        """Set the column of the keys."""
         self.keys = column
         self.has_keys = True
 
     def set_values(self, column: ByteInput) -> None:
-        """Say what the values are."""
+        """Set the column of the values."""
         self.values = column
         self.has_values = True
 
     def set_headers(self, lists: ByteInput, keys: ByteInput, values: ByteInput) -> None:
-        """Say what the headers are: the strings of `lists` are ranges of rows of the other two."""
+        """Set the headers: each string of `lists` is a range of rows of `keys` and `values`."""
         self.lists = lists
         self.header_keys = keys
         self.header_values = values
@@ -129,7 +130,7 @@ class ArrowRows:
 
 
 class RecordPacker:
-    """Room that records are written into, one after the other."""
+    """A growing buffer of consecutive records."""
 
     def __init__(self) -> None:
         self.used = self.room = self.base_timestamp = self.max_timestamp = 0
@@ -137,15 +138,15 @@ class RecordPacker:
         self.data = writable_bytes_of(memoryview(self.buffer))
 
     def packed(self) -> View:
-        """Return what was written, valid until more is."""
+        """Return a view of the written records; it is valid until the next write."""
         return memoryview(self.buffer)[: self.used]
 
     def clear(self) -> None:
-        """Start anew in the same room."""
+        """Discard the records; the memory is kept."""
         self.used = 0
 
     def reserve(self, size: Int) -> Int:
-        """Make room for so many more bytes."""
+        """Grow the buffer so that `size` more bytes fit."""
         if size <= self.room - self.used:
             return 0
         room = max(2 * self.room, self.used + size, 1024)

@@ -1,9 +1,13 @@
-# Types for walk.py when it is compiled; the .py alone says what happens.
+# Types for walk.py when it is compiled; the .py alone defines what happens.
 cimport cython
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 
+from trilogue.entry.header cimport (
+    BASE_OFFSET_AT, CHECKED_FROM, FORMAT_AT, HEADER_SIZE, LENGTH_AT, LENGTH_PREFIX, MAGIC, MAGIC_AT,
+    OWNER_EPOCH_AT, SMALLEST_RECORD
+)
 from trilogue.entry.memory cimport (
-    bytes_at, bytes_of, header_fields, quick_crc32c, store32, store64, walked_fields, writable_bytes_of
+    bytes_at, bytes_of, header_fields, load32, quick_crc32c, store32, store64, walked_fields, writable_bytes_of
 )
 
 

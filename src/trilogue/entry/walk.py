@@ -1,9 +1,9 @@
-"""Walks bytes: entry headers here, the records inside them in `RecordWalker`.
+"""Parses entry headers and, in `RecordWalker`, the records of an entry.
 
-The one place that runs per entry or per record, so it is compiled: Cython reads this file together
-with walk.pxd, which only adds types. Without a compiler the same file runs as plain Python; what
-touches memory itself has twins in memory.py and memory.pxd. Nothing is believed before it is
-checked against the bytes that are there, and every doubt ends as an EntryError.
+Compiled, since it runs for each entry and each record: Cython reads this file together with
+walk.pxd, which only adds types. Without a compiler the same file runs as plain Python; functions
+that access memory are in memory.py and memory.pxd. Every length is checked against the bytes of the
+buffer before it is used, and damage raises `EntryError`.
 """
 
 from __future__ import annotations
@@ -36,11 +36,24 @@ Keys: TypeAlias = list[tuple[int, int, bytes | None, bool]]
 _tuple_new = tuple.__new__
 _MAX_INT64 = 2**63 - 1
 
-if not cython.compiled:  # walk.pxd takes the compiled twins
+if not cython.compiled:  # walk.pxd imports the compiled version
+    from trilogue.entry.header import (
+        BASE_OFFSET_AT,
+        CHECKED_FROM,
+        FORMAT_AT,
+        HEADER_SIZE,
+        LENGTH_AT,
+        LENGTH_PREFIX,
+        MAGIC,
+        MAGIC_AT,
+        OWNER_EPOCH_AT,
+        SMALLEST_RECORD,
+    )
     from trilogue.entry.memory import (
         bytes_at,
         bytes_of,
         header_fields,
+        load32,
         quick_crc32c,
         store32,
         store64,
@@ -58,14 +71,14 @@ def read_header(buffer: Buffer, pos: Int = 0) -> EntryHeader:
 
 def _header_at(view: View, pos: Int) -> Fields:
     size = len(view)
-    if pos < 0 or size - pos < 61:
+    if pos < 0 or size - pos < HEADER_SIZE:
         raise CorruptEntry(f"no whole header in the {size - pos} bytes at {pos}")
     fields = header_fields(view, pos)
     length = fields[1]
-    if fields[3] != 2:
+    if fields[3] != MAGIC:
         raise InvalidEntry(f"magic {fields[3]} is not that of a record batch v2")
-    if length < 61 or length > size - pos:
-        raise CorruptEntry(f"the entry at {pos} says it has {length} bytes, of {size - pos}")
+    if length < HEADER_SIZE or length > size - pos:
+        raise CorruptEntry(f"the entry at {pos} declares {length} bytes, of {size - pos}")
     if fields[6] < 0 or fields[12] < 0:
         raise InvalidEntry(f"{fields[12]} records up to offset delta {fields[6]}")
     return fields[:3] + fields[4:]
@@ -74,25 +87,28 @@ def _header_at(view: View, pos: Int) -> Fields:
 def check_produced(records: Buffer) -> EntryHeader:
     """Check what a Kafka producer sent for one partition; return the header of its one batch.
 
-    Looks at the header and the checksum only: the price does not grow with the number of records.
+    Only the header and the checksum are read: the cost does not grow with the number of records.
+    Raises `CorruptEntry` for a wrong checksum or length, other `EntryError`s for wrong values.
     """
     header: EntryHeader = _tuple_new(EntryHeader, checked_fields(records))
     return header
 
 
 def checked_fields(records: Buffer) -> Fields:
-    """Do the same and return the header's fields as a plain tuple, which costs less."""
+    """Check as `check_produced` does; return a plain tuple of the fields, which costs less."""
     view = records if type(records) is memoryview else memoryview(records)
     fields = _header_at(view, 0)
     length = fields[1]
     crc = fields[3]
     if length != len(view):
         raise InvalidEntry(f"{len(view) - length} bytes follow the one batch allowed")
-    computed = quick_crc32c(view, 21)  # for a small batch the call is most of what it costs
+    computed = quick_crc32c(
+        view, CHECKED_FROM
+    )  # for a small batch most of the cost would be the call
     if computed < 0:
-        computed = crc32c(view[21:])
+        computed = crc32c(view[CHECKED_FROM:])
     if crc != computed:
-        raise CorruptEntry(f"checksum {computed:08x}, the batch says {crc:08x}")
+        raise CorruptEntry(f"checksum {computed:08x}, the batch has {crc:08x}")
     _check_contents(fields)
     _check_producer(fields)
     return fields
@@ -111,8 +127,8 @@ def _check_contents(fields: Fields) -> Int:
         raise UnsupportedCompression(f"codec {attributes & 0x07} does not exist")
     if record_count != last_offset_delta + 1:
         raise InvalidEntry(f"{record_count} records with last offset delta {last_offset_delta}")
-    if attributes & 0x07 == 0 and record_count * 7 > length - 61:
-        raise InvalidEntry(f"{record_count} records do not fit into {length - 61} bytes")
+    if attributes & 0x07 == 0 and record_count * SMALLEST_RECORD > length - HEADER_SIZE:
+        raise InvalidEntry(f"{record_count} records do not fit into {length - HEADER_SIZE} bytes")
     if base_timestamp < -1 or max_timestamp < -1:
         raise InvalidEntry(f"timestamps {base_timestamp} to {max_timestamp}")
     if max_timestamp < base_timestamp and max_timestamp != -1:
@@ -136,23 +152,23 @@ def _check_producer(fields: Fields) -> Int:
 
 
 def set_base(entry: bytearray | memoryview, base_offset: Int, leader_epoch: Int) -> None:
-    """Write what is the broker's into an entry; neither field is covered by the checksum."""
+    """Set base offset and epoch of an entry, two fields that the checksum does not cover."""
     view = entry if type(entry) is memoryview else memoryview(entry)
-    if len(view) < 61:
+    if len(view) < HEADER_SIZE:
         raise CorruptEntry(f"no whole header in {len(view)} bytes")
     data = writable_bytes_of(view)
-    store64(data, 0, base_offset)
-    store32(data, 12, leader_epoch)
+    store64(data, BASE_OFFSET_AT, base_offset)
+    store32(data, OWNER_EPOCH_AT, leader_epoch)
 
 
 def walk_headers(
     buffer: Buffer, pos: Int = 0, end: MaybeInt = None, *, cut_is_end: Bool = False
 ) -> list[Walked]:
-    """Walk the entries that follow each other in buffer[pos:end].
+    """Parse the headers of the consecutive entries in buffer[pos:end].
 
-    Gives (pos, length, base_offset, last_offset_delta, max_timestamp, producer_id, producer_epoch,
-    base_sequence) of each. What does not fit is an error; with `cut_is_end` a last entry that is
-    cut, as a fetch response may have one, ends the walk.
+    Returns for each (pos, length, base_offset, last_offset_delta, max_timestamp, producer_id,
+    producer_epoch, base_sequence). Raises `EntryError` where they do not fit; with `cut_is_end` a
+    truncated last entry, as a fetch response may have one, ends the list.
     """
     view = memoryview(buffer)
     data = bytes_of(view)
@@ -162,50 +178,50 @@ def walk_headers(
     found = []
     while pos < stop:
         room = stop - pos
-        if room < 61:
+        if room < HEADER_SIZE:
             if cut_is_end:
                 break
             raise CorruptEntry(f"no whole header in the {room} bytes at {pos}")
         entry = walked_fields(view, pos)
         length = entry[1]
         last_offset_delta = entry[3]
-        if data[pos + 16] != 2:
-            raise InvalidEntry(f"magic {data[pos + 16]} at {pos} is not that of a record batch v2")
-        if length < 61 or last_offset_delta < 0:
+        if data[pos + MAGIC_AT] != MAGIC:
+            raise InvalidEntry(
+                f"magic {data[pos + MAGIC_AT]} at {pos} is not that of a record batch v2"
+            )
+        if length < HEADER_SIZE or last_offset_delta < 0:
             raise CorruptEntry(f"{length} bytes, last offset delta {last_offset_delta} at {pos}")
         if length > room:
             if cut_is_end:
                 break
-            raise CorruptEntry(f"the entry at {pos} says it has {length} bytes, of {room}")
+            raise CorruptEntry(f"the entry at {pos} declares {length} bytes, of {room}")
         found.append(entry)
         pos += length
     return found
 
 
 def formats_in(buffer: Buffer) -> int:
-    """Say which formats the entries that follow each other in a buffer have: bit n for format n."""
+    """Return the formats of the consecutive entries in a buffer as bits: 1 << Format for each."""
     view = buffer if type(buffer) is memoryview else memoryview(buffer)
     data = bytes_of(view)
     pos = found = 0
     stop = len(view)
     while pos < stop:
-        if stop - pos < 61:
+        if stop - pos < HEADER_SIZE:
             raise CorruptEntry(f"no whole header in the {stop - pos} bytes at {pos}")
-        length = 12 + (
-            data[pos + 8] << 24 | data[pos + 9] << 16 | data[pos + 10] << 8 | data[pos + 11]
-        )
-        if length < 61 or length > stop - pos:
-            raise CorruptEntry(f"the entry at {pos} says it has {length} bytes, of {stop - pos}")
-        found |= 1 << (data[pos + 21] & 3)
+        length = LENGTH_PREFIX + load32(data, pos + LENGTH_AT)
+        if length < HEADER_SIZE or length > stop - pos:
+            raise CorruptEntry(f"the entry at {pos} declares {length} bytes, of {stop - pos}")
+        found |= 1 << (data[pos + FORMAT_AT] & 3)
         pos += length
     return found
 
 
 class RecordWalker:
-    """Steps through the records of one entry; `records` are they, decompressed.
+    """Iterates over the records of one entry; `records` are their decompressed bytes.
 
-    After `advance` the fields describe one whole record that was checked to its last byte: where
-    key and value lie in the bytes (size -1 is null), its absolute offset and time.
+    After `advance` the fields describe one complete, checked record: positions and sizes of key and
+    value in the bytes (size -1 is null), its absolute offset and its timestamp.
     """
 
     def __init__(self, header: EntryHeader, records: Buffer) -> None:

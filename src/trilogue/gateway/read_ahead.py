@@ -1,11 +1,11 @@
-"""Reading on behind a reader that goes on: its next bytes are read while it takes those it has.
+"""Read-ahead for consumers that read segments in sequence.
 
-A client asks for what comes next when it has taken in what it got, and would then wait for the
-disk and for checksums. So where an answer ends is remembered, and who comes back to just that place
-soon gets its next piece read while this one is sent. Who is slow does not: what is read for it
-would lie in memory, and be read again when it had to give way.
+A client requests the next bytes when it has processed those it got, and would then wait for the
+disk and for checksums. So the end of each answer is remembered, and for a client that soon goes on
+from just there the next part is read while the current one is sent. For a slow client it is not:
+its bytes would occupy memory, and be read again if they had to be dropped.
 
-Lives on the loop. What is kept has a bound in bytes, and a time after which it goes.
+Used on the loop only. What is kept is bounded in bytes, and dropped after `KEPT_S`.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from dataclasses import replace
 from typing import Final
 
 from trilogue.log.errors import LogError
-from trilogue.log.partition_log import Cold, PartitionLog
+from trilogue.log.partition_log import PartitionLog, SegmentSlice
 
-KEPT_S: Final = 0.5  # from an answer to the request that goes on; who is later is slow
+KEPT_S: Final = 0.5  # from an answer to the request that goes on; a later client is slow
 AHEAD_BYTES_MAX: Final = 64 << 20
-PLACES_MAX: Final = 1_000  # remembered; 200 bytes each
+POSITIONS_MAX: Final = 1_000  # remembered; 200 bytes each
 
-Key = tuple[int, int, bool]  # partition id, offset, whether only what is committed is read
+Key = tuple[int, int, bool]  # partition id, offset, whether only committed messages are read
 Bytes = Future[memoryview]
 
 
-class _Place:
+class _ExpectedRead:
     __slots__ = ("future", "room", "since_s")
 
     def __init__(self, since_s: float) -> None:
@@ -38,86 +38,88 @@ class _Place:
 
 
 class ReadAhead:
-    """Places where readers are expected, and what was read for them."""
+    """Positions at which clients are expected, and what was read for them."""
 
     def __init__(self, executor: Executor) -> None:
-        self.bytes = 0  # that are kept, or on their way
+        self.bytes = 0  # kept, or being read
         self.hits = 0
         self._executor = executor
-        self._places: OrderedDict[Key, _Place] = OrderedDict()
+        self._expected: OrderedDict[Key, _ExpectedRead] = OrderedDict()
         self._timer: asyncio.TimerHandle | None = None
 
     @property
-    def places(self) -> int:
-        """How many readers are expected."""
-        return len(self._places)
+    def expected(self) -> int:
+        """How many reads are expected."""
+        return len(self._expected)
 
-    def find(self, key: Key, cold: Cold, room: int) -> Cold | None:
-        """Say how to read `cold` for a reader that was expected here; None: it was not."""
-        place = self._places.pop(key, None)
-        if place is None:
+    def find(self, key: Key, cold: SegmentSlice, room: int) -> SegmentSlice | None:
+        """Return how to read `cold` for a client that was expected here; None if it was not."""
+        read = self._expected.pop(key, None)
+        if read is None:
             return None
-        if place.since_s < asyncio.get_running_loop().time() - KEPT_S:
-            self._forget(place)
+        if read.since_s < asyncio.get_running_loop().time() - KEPT_S:
+            self._forget(read)
             return None
-        self._let_go(place)
-        if place.future is None:
+        self._release(read)
+        if read.future is None:
             return cold
         self.hits += 1
-        return replace(cold, run=_taken(place.future, cold.run, room))
+        return replace(cold, run=_get_or_read(read.future, cold.run, room))
 
     def expect(
         self, plog: PartitionLog, key: Key, room: int, until: int | None, *, ahead: bool
     ) -> None:
-        """Remember where a reader will go on; `ahead` reads on for it."""
+        """Remember where a client will go on; with `ahead` read on for it."""
         now_s = asyncio.get_running_loop().time()
-        old = self._places.pop(key, None)
+        old = self._expected.pop(key, None)
         if old is not None:
             self._forget(old)
-        elif len(self._places) >= PLACES_MAX:
-            self._forget(self._places.popitem(last=False)[1])
-        self._places[key] = place = _Place(now_s)
+        elif len(self._expected) >= POSITIONS_MAX:
+            self._forget(self._expected.popitem(last=False)[1])
+        self._expected[key] = read = _ExpectedRead(now_s)
         if not ahead or self.bytes + room > AHEAD_BYTES_MAX:
             return
         try:
             found = plog.read(key[1], room, at_least_one=False, until=until)
-        except LogError:  # it has just gone; who asks is told
+        except LogError:  # it was just deleted; the request for it will fail
             return
-        if not isinstance(found, Cold):
+        if not isinstance(found, SegmentSlice):
             return
-        place.room = room
+        read.room = room
         self.bytes += room
-        place.future = self._executor.submit(found.run)
+        read.future = self._executor.submit(found.run)
         if self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(KEPT_S, self._sweep)
 
-    def _let_go(self, place: _Place) -> None:
-        self.bytes -= place.room
-        place.room = 0
+    def _release(self, read: _ExpectedRead) -> None:
+        self.bytes -= read.room
+        read.room = 0
 
-    def _forget(self, place: _Place) -> None:
-        """Nobody will come for it: what was not read yet need not be."""
-        self._let_go(place)
-        if place.future is not None:
-            place.future.cancel()
+    def _forget(self, read: _ExpectedRead) -> None:
+        """Drop an expected read; one that has not begun is cancelled."""
+        self._release(read)
+        if read.future is not None:
+            read.future.cancel()
 
     def _sweep(self) -> None:
-        """Forget what nobody came for."""
+        """Drop what no client came for in time."""
         self._timer = None
         late_s = asyncio.get_running_loop().time() - KEPT_S
-        for key, place in list(self._places.items()):
-            if place.since_s > late_s:
+        for key, read in list(self._expected.items()):
+            if read.since_s > late_s:
                 self._timer = asyncio.get_running_loop().call_later(KEPT_S, self._sweep)
                 return
-            del self._places[key]
-            self._forget(place)
+            del self._expected[key]
+            self._forget(read)
 
 
-def _taken(future: Bytes, run: Callable[[], memoryview], room: int) -> Callable[[], memoryview]:
-    """What was read ahead; what it cannot give is read as if nothing had been."""
+def _get_or_read(
+    future: Bytes, run: Callable[[], memoryview], room: int
+) -> Callable[[], memoryview]:
+    """Return a function for what was read ahead, or for a read in the usual way if that failed."""
 
-    def take() -> memoryview:
-        if future.cancel():  # its turn had not come
+    def get() -> memoryview:
+        if future.cancel():  # the executor had not begun it
             return run()
         try:
             data = future.result()
@@ -125,4 +127,4 @@ def _taken(future: Bytes, run: Callable[[], memoryview], room: int) -> Callable[
             return run()
         return data if 0 < len(data) <= room else run()
 
-    return take
+    return get

@@ -1,19 +1,20 @@
-"""One connection's bytes: a buffer cut into frames, fair turns, back-pressure both ways.
+"""One connection's bytes: a buffer cut into frames, fair shares, back-pressure in both directions.
 
-    socket ──get_buffer, buffer_updated──► Frames ──one frame at a time──► Taker (a session)
+    socket ──get_buffer, buffer_updated──► Frames ──one frame at a time──► session
     socket ◄──write, writelines── send() ◄── replies
 
-Nobody may take the loop for long: a connection gets at most `turn_bytes` or `turn_frames` in one
-turn, the rest of what it has sent waits for the next round of the loop. Nobody may fill memory
-either: a connection is not read while its peer does not read our answers (the transport's buffer is
-full), while the session behind it has too much in flight, or while the broker asks for a pause. TCP
-then tells the peer.
+No connection may keep the event loop for long: it gets at most `turn_bytes` or `turn_frames` in one
+loop iteration, the rest of what it has sent waits for a later one. Nor may it fill memory: a
+connection is not read while its peer does not read the replies (the transport's buffer is full),
+while its session has too much in flight, or while the broker requests a pause. TCP then slows the
+peer down.
 
-Frames are views into the receive buffer. They stay valid until the next `get_buffer`, which does
-not come while reading is paused: that is why a frame may be left untaken and offered again later.
+Frames are views into the receive buffer. They stay valid until the next `get_buffer`, which is not
+called while reading is paused: so a session may leave a frame, and is offered it again later.
 
-Deadlines are kept by one sweep over all connections (listen.py), not by a timer per connection: the
-hot path only counts. What runs for each request stands in hot.py.
+Deadlines are checked by one sweep over all connections (listener.py), not by a timer per
+connection. What runs for each request is in frame_dispatcher.py and transport_writer.py, which are
+compiled.
 """
 
 from __future__ import annotations
@@ -25,7 +26,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol, cast
 
-from trilogue.gateway.hot import Flow
+from trilogue.gateway.frame_dispatcher import FrameDispatcher
+from trilogue.gateway.transport_writer import TransportWriter
 from trilogue.wire.errors import EncodeError, WireError
 from trilogue.wire.frames import Frames, Int32Frames
 
@@ -37,20 +39,20 @@ KIB, MIB = 1 << 10, 1 << 20
 
 # Why a connection is not read now; bits, since several can hold at once. Plain numbers: this is
 # a hot path.
-STOP_WRITING = 1  # the peer does not read our answers
-STOP_SESSION = 2  # the session has enough in flight
-STOP_BROKER = 4  # the broker wants producers to pause
-STOP_WORK = 8  # a long request of this connection is being worked on
-STOP_DRAIN = 16  # no more requests: this connection is being closed in order
-STOP_QUOTA = 32  # its client has used more than its share
+STOP_WRITING = 1  # the peer does not read the replies
+STOP_SESSION = 2  # the session has too many requests in flight
+STOP_BROKER = 4  # the broker pauses producers
+STOP_WORK = 8  # a long request of this connection is running
+STOP_DRAIN = 16  # no more requests: this connection drains and closes
+STOP_QUOTA = 32  # its client exceeded a quota
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Every bound a connection meets, for one door."""
+    """The limits of the connections of one listener."""
 
     frame_bytes: int = 100 * MIB
-    unauthenticated_frame_bytes: int = 512 * KIB  # waits for authentication: all are let in now
+    unauthenticated_frame_bytes: int = 512 * KIB  # reserved for authentication: unused now
     turn_bytes: int = 64 * KIB
     turn_frames: int = 100
     write_high_bytes: int = 256 * KIB
@@ -77,38 +79,56 @@ class Close(Exception):
         self.fields = fields
 
 
-class Taker(Protocol):
-    """What stands behind a stream: a session of some protocol."""
+class StreamSession(Protocol):
+    """The session of a protocol that a stream serves."""
 
     def opened(self, stream: Stream) -> None:
-        """The connection is there."""
+        """The connection is established."""
 
     def frame(self, frame: memoryview) -> bool:
-        """Take one frame; False leaves it to be offered again once the stream goes on."""
+        """Process one frame; False leaves it to be offered again when the stream continues."""
 
-    def turn_over(self) -> None:
-        """The frames of this turn have been given: the time to send what is ready."""
+    def end_iteration(self) -> None:
+        """All frames of this loop iteration were given: send the replies that are ready."""
 
     def writable(self) -> None:
         """The peer reads again."""
 
     @property
     def busy(self) -> bool:
-        """Whether the peer waits for us, so that its silence is no idleness."""
+        """Whether the peer waits for a reply, so that it is not idle."""
 
     def closed(self) -> None:
         """The connection is gone: release everything."""
 
     def drain(self) -> None:
-        """Take no more frames, answer what is in flight, then close."""
+        """Accept no more frames, answer the requests in flight, then close."""
 
 
-class Stream(Flow, asyncio.BufferedProtocol):
+class GetBuffer(Protocol):
+    """The method of a protocol that returns memory to receive into."""
+
+    def __call__(self, sizehint: int) -> memoryview:
+        """Return memory to receive into."""
+
+
+class BufferUpdated(Protocol):
+    """The method of a protocol that is called after bytes were received."""
+
+    def __call__(self, nbytes: int) -> None:
+        """Process `nbytes` received bytes."""
+
+
+class Stream(asyncio.BufferedProtocol):
     """A connection of the server: frames in, buffers out, fair and bounded."""
+
+    # Compiled methods, bound in each instance: the transport calls them for every request.
+    get_buffer: GetBuffer
+    buffer_updated: BufferUpdated
 
     def __init__(
         self,
-        taker: Taker,
+        session: StreamSession,
         limits: Limits,
         *,
         call_soon: Callable[[Callable[[], None]], object],
@@ -116,31 +136,52 @@ class Stream(Flow, asyncio.BufferedProtocol):
         framer: Callable[[int], Frames] = Int32Frames,
     ) -> None:
         self.limits = limits
-        self.write_paused = False
-        self.stops = 0
         self.peer: tuple[str, int] = ("", 0)
-        self._taker = taker
+        self._session = session
         self._frames = framer(limits.frame_bytes)
         self._on_gone = on_gone
         self._call_soon = call_soon
-        self._transport = None
-        self._held = None
-        self._turn_waits = False
-        self._reading = True
-        self.receives = 0
-        self._frames_taken = 0
-        self._marks = Marks()
-        # Looked up once: these are asked for at every receive.
-        self._next_frame = self._frames.next
-        self._take = taker.frame
-        self._turn_frames = limits.turn_frames
-        self._turn_bytes = limits.turn_bytes
+        self._marks = SweepMarks()
+        self._writer = TransportWriter()
+        self._dispatcher = FrameDispatcher(
+            self,
+            self._writer,
+            self._frames,
+            take_frame=session.frame,
+            end_iteration=session.end_iteration,
+            iteration_frames=limits.turn_frames,
+            iteration_bytes=limits.turn_bytes,
+        )
+        self.get_buffer = self._dispatcher.get_buffer
+        self.buffer_updated = self._dispatcher.buffer_updated
+        self.send = self._writer.send
+        self.send_one = self._writer.send_one
 
-    # ---- what the transport calls
+    @property
+    def writer(self) -> TransportWriter:
+        """Where replies are written."""
+        return self._writer
+
+    @property
+    def write_paused(self) -> bool:
+        """Whether the peer does not read what was written."""
+        return self._writer.is_paused
+
+    @property
+    def stops(self) -> int:
+        """Why no frames are taken: bits, 0 = they are."""
+        return self._dispatcher.stops
+
+    @property
+    def receives(self) -> int:
+        """How often bytes were received."""
+        return self._dispatcher.receives
+
+    # ---- called by the transport
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Take the transport; small answers must not wait for Nagle."""
-        self._transport = transport = cast(
+        """Keep the transport, without Nagle's delay of small replies."""
+        self._writer.transport = transport = cast(
             "asyncio.Transport", transport
         )  # uvloop's is no subclass
         transport.set_write_buffer_limits(high=self.limits.write_high_bytes)
@@ -150,50 +191,50 @@ class Stream(Flow, asyncio.BufferedProtocol):
         peer = transport.get_extra_info("peername")
         if isinstance(peer, tuple):
             self.peer = (str(peer[0]), int(peer[1]))
-        self._taker.opened(self)
+        self._session.opened(self)
 
     def connection_lost(self, _problem: Exception | None) -> None:
-        """Release the session; what it still promises goes nowhere."""
-        self._transport = None
-        self._held = None
+        """Release the session; later replies are dropped."""
+        self._writer.transport = None
+        self._dispatcher.held = None
         try:
-            self._taker.closed()
+            self._session.closed()
         finally:
             self._on_gone(self)
 
     def eof_received(self) -> bool:
-        """The peer sends no more: nothing can be answered in order after that, so close."""
+        """Close: the peer has shut down its side."""
         return False
 
     def pause_writing(self) -> None:
-        """The peer does not read: take no more requests until it does."""
-        self.write_paused = True
+        """The peer does not read: accept no more requests until it does."""
+        self._writer.is_paused = True
         self.stop(STOP_WRITING)
 
     def resume_writing(self) -> None:
-        """The peer reads again: first what waits to be sent, then new requests."""
-        self.write_paused = False
-        self.guarded(self._taker.writable)
+        """The peer reads again: send the waiting replies, then accept requests."""
+        self._writer.is_paused = False
+        self.guarded(self._session.writable)
         if not self.write_paused:
             self.go_on(STOP_WRITING)
 
-    # ---- what the session calls
+    # ---- called by the session
 
     @property
     def is_open(self) -> bool:
         """Whether something written now can still arrive."""
-        return self._transport is not None and not self._transport.is_closing()
+        return self._writer.transport is not None and not self._writer.transport.is_closing()
 
     def call_soon(self, call: Callable[[], None]) -> None:
-        """Do something in another turn of the loop."""
+        """Call in another loop iteration."""
         self._call_soon(call)
 
     def limit_frames(self, size: int) -> None:
-        """Take frames up to this size from here on: something is known of the peer now."""
+        """Set the limit of bytes of a frame, when the session knows more of the peer."""
         self._frames.limit = size
 
     def guarded(self, call: Callable[[], None]) -> None:
-        """Run a callback that comes from elsewhere: its failure ends this connection only."""
+        """Run a callback of another part; its failure ends this connection only."""
         try:
             call()
         except Close as order:
@@ -203,45 +244,47 @@ class Stream(Flow, asyncio.BufferedProtocol):
             self.abort("connection.cut")
 
     def stop(self, reason: int) -> None:
-        """Take no more frames for this reason."""
-        self.stops |= reason
+        """Pause the frames for a reason, one of the STOP bits."""
+        self._dispatcher.stops |= reason
         self._pause_reading()
 
     def go_on(self, reason: int) -> None:
-        """This reason is over; take frames again, in a turn of their own, when it was the last."""
+        """End a reason; after the last one frames continue, in a loop iteration of their own."""
         if not self.stops & reason:
             return
-        self.stops &= ~reason
+        self._dispatcher.stops &= ~reason
         if not self.stops:
-            self._later()
+            self._schedule_dispatch()
 
     def abort(self, reason: str, **fields: object) -> None:
-        """Cut the connection and say why, once."""
-        if self._transport is None:
+        """Abort the connection and log the reason, once."""
+        if self._writer.transport is None:
             return
         fields["address"] = self.peer[0]
         fields["port"] = self.peer[1]
         log.warning(reason, extra=fields)
-        self.stops |= STOP_DRAIN
-        self._transport.abort()
+        self._dispatcher.stops |= STOP_DRAIN
+        self._writer.transport.abort()
 
     def close(self) -> None:
-        """Close when everything written has left."""
+        """Close after all written bytes are sent."""
         self.stop(STOP_DRAIN)
-        if self._transport is not None:
-            self._transport.close()
+        if self._writer.transport is not None:
+            self._writer.transport.close()
 
-    # ---- turns
+    # ---- dispatch
 
-    def _turned(self, rest: bool) -> None:
-        if rest:
+    def after_dispatch(self, has_rest: bool) -> None:
+        """Stop reading while a rest waits for its iteration; read again when none is left."""
+        if has_rest:
             self._pause_reading()
             if not self.stops:
-                self._later()
-        elif not self.stops and not self._reading:
+                self._schedule_dispatch()
+        elif not self.stops and not self._dispatcher.is_reading:
             self._resume_reading()
 
-    def _failed(self, problem: Exception) -> None:
+    def fail(self, problem: Exception) -> None:
+        """End the connection: the session raised this, and it is being handled."""
         if isinstance(problem, Close):
             self.abort(problem.reason, **problem.fields)
         elif isinstance(problem, WireError) and not isinstance(problem, EncodeError):
@@ -250,41 +293,41 @@ class Stream(Flow, asyncio.BufferedProtocol):
             log.exception("connection.failed", extra={"address": self.peer[0]})  # noqa: LOG004
             self.abort("connection.cut")
 
-    def _later(self) -> None:
-        if not self._turn_waits and self._transport is not None:
-            self._turn_waits = True
-            self._call_soon(self._turn)
+    def _schedule_dispatch(self) -> None:
+        if not self._dispatcher.is_scheduled and self._writer.transport is not None:
+            self._dispatcher.is_scheduled = True
+            self._call_soon(self._dispatcher.dispatch)
 
     def _pause_reading(self) -> None:
-        if self._reading and self.is_open:
-            assert self._transport is not None
-            self._reading = False
-            self._transport.pause_reading()
+        if self._dispatcher.is_reading and self.is_open:
+            assert self._writer.transport is not None
+            self._dispatcher.is_reading = False
+            self._writer.transport.pause_reading()
 
     def _resume_reading(self) -> None:
         if self.is_open:
-            assert self._transport is not None
-            self._reading = True
-            self._transport.resume_reading()
+            assert self._writer.transport is not None
+            self._dispatcher.is_reading = True
+            self._writer.transport.resume_reading()
 
     # ---- deadlines
 
     def sweep(self, now_s: float) -> None:
         """Cut this connection if its peer is too slow; called about once a second."""
-        if self._transport is None:
+        if self._writer.transport is None:
             return
         marks, limits = self._marks, self.limits
         self._frames.rest()
         incomplete = self._frames.pending
-        if incomplete == 0 or self._frames_taken != marks.frames or self.stops:
-            marks.frames, marks.frame_since_s = self._frames_taken, now_s
+        if incomplete == 0 or self._dispatcher.frames_taken != marks.frames or self.stops:
+            marks.frames, marks.frame_since_s = self._dispatcher.frames_taken, now_s
         elif now_s - marks.frame_since_s > limits.incomplete_frame_s + (
             incomplete / limits.incomplete_frame_bytes_per_s
         ):
             self.abort("connection.incomplete_frame", received_bytes=incomplete)
             return
-        unsent = self._transport.get_write_buffer_size()
-        waits_for_us = not self.write_paused and (self._taker.busy or self.stops)
+        unsent = self._writer.transport.get_write_buffer_size()
+        waits_for_us = not self.write_paused and (self._session.busy or self.stops)
         if waits_for_us or self.receives != marks.receives or unsent < marks.unsent:
             marks.idle_since_s = now_s
         elif now_s - marks.idle_since_s > limits.idle_s:
@@ -294,8 +337,8 @@ class Stream(Flow, asyncio.BufferedProtocol):
 
 
 @dataclass(slots=True)
-class Marks:
-    """What the last sweep saw, and since when it has not changed."""
+class SweepMarks:
+    """The values of the last sweep, and since when they are unchanged."""
 
     receives: int = -1
     frames: int = -1

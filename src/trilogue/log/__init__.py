@@ -1,1 +1,1 @@
-"""Bytes that survive: journal, tail, segments. Moves opaque entries; built without a socket."""
+"""The storage engine: journal, tail and segments. It stores opaque entries and opens no socket."""

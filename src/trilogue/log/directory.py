@@ -1,10 +1,10 @@
-"""The data directory: who may work on it, in which format it is, what lies where.
+"""The data directory: its layout, its format and its lock.
 
-DIR/format       text, written before anything else: which program can read the rest
+DIR/format       text, written before anything else: which program version can read the rest
 DIR/lock         held while a process works here
-DIR/meta.sqlite  topics, settings, segments: meta's
-DIR/reserve      room to let go of when the disk is full
-DIR/journal/     see journal_files.py
+DIR/meta.sqlite  topics, settings, segments; owned by meta
+DIR/reserve      space that is freed when the disk is full
+DIR/journal/     see log/journal/files.py
 DIR/segments/    segments and their manifest
 """
 
@@ -27,7 +27,7 @@ FILL_BYTES: Final = 1 << 20
 
 
 class DataDirectory:
-    """An open data directory. Others are kept out until `close`."""
+    """An open data directory. It is locked against other processes until `close`."""
 
     def __init__(self, path: Path, lock: Lock) -> None:
         self.path = path
@@ -39,13 +39,13 @@ class DataDirectory:
 
     @classmethod
     def open(cls, fs: FileSystem, path: Path) -> DataDirectory:
-        """Lock it, make it if it is new, check its format.
+        """Create the directory if it is new, lock it and check its format.
 
         Raises `AlreadyLocked`, `NewerFormat`, `CorruptLog`, `OSError`.
         """
         made = [each for each in (path, *path.parents) if not fs.exists(each)]
         fs.make_directory(path)
-        for each in made:  # or a power cut takes it away with all that was acknowledged in it
+        for each in made:  # otherwise a power cut could remove it with all acknowledged data in it
             fs.sync_directory(each.parent)
         directory = cls(path, fs.lock(path / "lock"))
         try:
@@ -59,7 +59,7 @@ class DataDirectory:
         return directory
 
     def close(self) -> None:
-        """Let others have it."""
+        """Release the lock."""
         self._lock.release()
 
     def _check_format(self, fs: FileSystem) -> None:
@@ -80,7 +80,10 @@ class DataDirectory:
             )
 
     def make_reserve(self, fs: FileSystem, size: int) -> None:
-        """Fill the reserve, durable, unless it is there. Slow: for a thread. Never raises."""
+        """Create and fill the reserve file durably if it does not exist.
+
+        Slow, so it belongs in a thread. Errors are ignored.
+        """
         temporary = self.reserve.with_suffix(".tmp")
         try:
             if fs.exists(self.reserve) and size_of(fs, self.reserve) >= size:
@@ -104,7 +107,7 @@ class DataDirectory:
 
 
 def size_of(fs: FileSystem, path: Path) -> int:
-    """Bytes of a file."""
+    """Return the size of a file in bytes."""
     file = fs.open_read(path)
     try:
         return file.size()
@@ -113,7 +116,7 @@ def size_of(fs: FileSystem, path: Path) -> int:
 
 
 def write_small(fs: FileSystem, path: Path, content: bytes) -> None:
-    """Write a whole small file so that it is there durably, or not at all."""
+    """Write a small file so that after a crash it is either complete and durable or absent."""
     temporary = path.with_name(path.name + ".tmp")
     if fs.exists(temporary):
         fs.unlink(temporary)

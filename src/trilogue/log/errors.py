@@ -1,4 +1,4 @@
-"""Everything the log may refuse or fail with. Whoever catches `LogError` has caught all of it."""
+"""The errors of the log. `LogError` is the base class of all of them."""
 
 from __future__ import annotations
 
@@ -6,19 +6,19 @@ from pathlib import Path
 
 
 class LogError(Exception):
-    """The log cannot do what was asked."""
+    """The log cannot carry out the request."""
 
 
 class StorageFailed(LogError):
-    """A write or a sync failed: nothing is acknowledged any more, the process has to end.
+    """A write or a sync failed: nothing more is acknowledged, and the process has to end.
 
-    Never retried: after a failed fsync the kernel calls the lost pages clean, and a second fsync
-    that succeeds says nothing about them.
+    Never retried: after a failed fsync the kernel marks the lost pages clean, so a second fsync
+    that succeeds proves nothing about them.
     """
 
 
 class CorruptLog(LogError):
-    """Bytes that were durable once are not what was written. Says where."""
+    """Durable bytes differ from what was written; the message names the file and the position."""
 
     def __init__(self, reason: str, path: Path | None = None, position: int | None = None) -> None:
         where = "" if path is None else f" in {path}"
@@ -30,7 +30,10 @@ class CorruptLog(LogError):
 
 
 class SegmentMissing(CorruptLog):
-    """There is no such file. For who planned from an older manifest it may just have retired."""
+    """The segment's file does not exist.
+
+    A reader that planned from an older manifest gets this when the segment has been retired since.
+    """
 
 
 class NewerFormat(LogError):
@@ -42,7 +45,7 @@ class AlreadyLocked(LogError):
 
 
 class OffsetOutOfRange(LogError):
-    """No such offset: below the first one kept, or beyond the last one given."""
+    """The offset is below the partition's start offset or beyond its end."""
 
     def __init__(self, offset: int, start_offset: int, end_offset: int) -> None:
         super().__init__(f"offset {offset} is outside [{start_offset}, {end_offset}]")
@@ -52,32 +55,32 @@ class OffsetOutOfRange(LogError):
 
 
 class UnknownPartition(LogError):
-    """The manifest knows no such topic or partition: never made, not flushed yet, or deleted."""
+    """The manifest has no such topic or partition: never created, not flushed yet, or deleted."""
 
 
 class FrameTooLarge(LogError):
-    """An entry or a fact that no frame can hold: whoever accepted it should have looked."""
+    """An entry or a fact larger than a frame: the caller should have checked its size."""
 
 
 class DiskFull(LogError):
-    """Too little room for another entry; reading goes on, and appending resumes by itself."""
+    """The disk has too little free space to append; reads go on; appends resume by themselves."""
 
 
 class TailFull(DiskFull):
-    """The room that is missing is memory: what is not yet in a segment has met its hard limit."""
+    """Memory for entries that are not yet in a segment has reached its hard limit."""
 
 
 class StorageUnavailable(LogError):
-    """Bytes that lie in object storage cannot be had now; asking again later may help."""
+    """Bytes in object storage cannot be read now; a retry may succeed."""
 
 
 class ObjectMissing(StorageUnavailable):
-    """The store answers that there is no such object (or bucket)."""
+    """The object (or its bucket) does not exist."""
 
 
 class ObjectDenied(StorageUnavailable):
-    """The store does not let us: its credentials or its policy have to be changed."""
+    """The store denies access: its credentials or its policy have to be changed."""
 
 
 class ObjectExists(StorageUnavailable):
-    """Something else has this name already, and nothing is ever overwritten."""
+    """An object of this name exists already; objects are never overwritten."""

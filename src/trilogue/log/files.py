@@ -1,10 +1,10 @@
 """The only place of the log that touches a file system.
 
-Everything else is handed a `FileSystem`, so that the tests can hand in one that cuts, tears,
-reorders, flips and fails. The ports are as narrow as the log's needs: whole-buffer positioned
-reads and writes, one call that writes *and* makes durable, and the directory operations whose
-durability has to be asked for separately (a created or renamed file survives a power cut only once
-its directory has been synced).
+All other modules receive a `FileSystem`, so that tests can pass one that cuts, tears, reorders,
+flips and fails. The ports are as narrow as the log's needs: whole-buffer positioned reads and
+writes, one call that writes *and* makes durable, and the directory operations whose durability
+needs a call of its own (a created or renamed file survives a power cut only once its directory
+has been synced).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer
 
 BLOCK = 4096
-"""Alignment of everything the journal writes; O_DIRECT takes whole blocks only."""
+"""Alignment in bytes of everything the journal writes; O_DIRECT accepts whole blocks only."""
 
 FILE_MODE = 0o600
 DIRECTORY_MODE = 0o700
@@ -49,9 +49,9 @@ class File(Protocol):
         """Read up to `size` bytes; fewer only at the end of the file."""
 
     def read_into(self, room: memoryview, offset: int) -> int:
-        """Fill `room`; less only at the end of the file. Returns how much was read.
+        """Fill `room`; returns the number of bytes read, less than its length only at the end.
 
-        A `direct` file wants whole blocks of it, the memory included, and a view of a mapping.
+        For a `direct` file, `room` must be whole blocks of page-aligned memory (of a mapping).
         """
 
     def sync(self) -> None:
@@ -64,35 +64,35 @@ class File(Protocol):
         """Make the file `size` bytes long."""
 
     def map(self) -> memoryview:
-        """The whole file, read-only, as of now; views of it stay good after `close`."""
+        """Map the whole file at its present size, read-only; views stay valid after `close`."""
 
     def fileno(self) -> int:
         """The descriptor, for the commit thread."""
 
     def close(self) -> None:
-        """Give the descriptor back. Makes nothing durable."""
+        """Close the descriptor. Makes nothing durable."""
 
 
 class Lock(Protocol):
     """An exclusive hold on a file; it ends with the process at the latest."""
 
     def release(self) -> None:
-        """Let others have it."""
+        """Release the lock."""
 
 
 class FileSystem(Protocol):
-    """What the log needs of a disk."""
+    """The file-system operations that the log needs."""
 
     def open(self, path: Path, *, create: bool = False, direct: bool = False) -> File:
         """Open for reading and writing; `create` makes an empty file and refuses an existing one.
 
-        `direct` asks to go past the page cache and is granted where the file system can.
+        `direct` requests I/O that bypasses the page cache; it is used where the file system has it.
         """
 
     def open_read(self, path: Path, *, direct: bool = False) -> File:
-        """Open for reading only: the way for files that may belong to somebody else.
+        """Open for reading only. Use it for files that may belong to another user.
 
-        `direct` asks to leave the page cache alone, as in `open`.
+        `direct` requests I/O that bypasses the page cache, as in `open`.
         """
 
     def read(self, path: Path) -> bytes:
@@ -108,7 +108,7 @@ class FileSystem(Protocol):
         """The names in a directory, sorted."""
 
     def exists(self, path: Path) -> bool:
-        """Whether there is something of that name."""
+        """Whether the path exists."""
 
     def make_directory(self, path: Path) -> None:
         """Make a private directory (and its parents) unless it is there."""
@@ -117,13 +117,13 @@ class FileSystem(Protocol):
         """Return once names created, renamed and removed in it survive a power cut."""
 
     def free_bytes(self, path: Path) -> int:
-        """Room left for an ordinary user on the file system that holds `path`."""
+        """Free space in bytes, for an ordinary user, on the file system that holds `path`."""
 
     def total_bytes(self, path: Path) -> int:
-        """Room of the whole file system that holds `path`, used or not."""
+        """Size in bytes of the whole file system that holds `path`."""
 
     def takes_direct(self, directory: Path) -> bool:
-        """Whether files in there can be written past the page cache, in blocks of 4 KiB."""
+        """Whether files in the directory can be written past the page cache, in blocks of 4 KiB."""
 
     def lock(self, path: Path) -> Lock:
         """Hold `path` exclusively or raise `AlreadyLocked`."""
@@ -165,7 +165,7 @@ class OsFile:
 
     def pread(self, size: int, offset: int) -> bytes:
         """Read up to `size` bytes."""
-        if self.direct:  # needs an aligned buffer; nothing hot reads this way
+        if self.direct:  # needs an aligned buffer; no hot path reads this way
             return bytes(self.map()[offset : offset + size])
         return os.pread(self._fd, size, offset)
 
@@ -206,7 +206,7 @@ class OsFile:
         return self._fd
 
     def close(self) -> None:
-        """Give the descriptor back; once."""
+        """Close the descriptor; further calls do nothing."""
         fd, self._fd = self._fd, -1
         if fd >= 0:
             os.close(fd)
@@ -221,7 +221,7 @@ class OsLock:
         self._fd = fd
 
     def release(self) -> None:
-        """Let others have it; the file stays, its lock is what counts."""
+        """Release the lock. The file stays: the flock is what counts."""
         fd, self._fd = self._fd, -1
         if fd >= 0:
             os.close(fd)
@@ -230,7 +230,7 @@ class OsLock:
 class OsFileSystem:
     """The operating system's files, private to their owner and never through a symbolic link.
 
-    It holds nothing, so that it can be sent to the helper process.
+    It has no state, so it can be sent to the helper process.
     """
 
     __slots__ = ()
@@ -297,7 +297,7 @@ class OsFileSystem:
         try:
             if file.direct:
                 file.pwrite(mmap.mmap(-1, BLOCK), 0)
-        except OSError:  # EINVAL, or a full disk: then it is not worth finding out
+        except OSError:  # EINVAL, or a full disk: then direct I/O is not worth a retry
             return False
         finally:
             file.close()
@@ -316,7 +316,7 @@ class OsFileSystem:
 
 
 def _opened(path: Path, fd: int, *, direct: bool) -> OsFile:
-    """Take a descriptor over; past the page cache where that is asked for and can be."""
+    """Wrap an open descriptor; with `direct`, turn on direct I/O where the file system has it."""
     if not direct:
         return OsFile(path, fd, direct=False)
     try:

@@ -1,9 +1,9 @@
-"""Which formats a data directory is in, looked at before anything in it is touched.
+"""Checks the formats of a data directory before anything in it is changed.
 
-A program that meets data of a newer one must leave it as it is, byte for byte: the newer program
+A program that finds data of a newer one must leave it as it is, byte for byte: the newer program
 will be started again. Opening changes things in an order (meta gets a new epoch before the journal
-is read), so every part that says its format is asked first. Segments are not: there may be many,
-nothing writes to them, and one in a newer format is refused when it is read.
+is read), so every part that records its format is checked first. Segments are not: there may be
+many, nothing writes to them, and one in a newer format is refused when it is read.
 """
 
 from __future__ import annotations
@@ -14,19 +14,19 @@ from typing import Final
 from trilogue.log.directory import DataDirectory
 from trilogue.log.errors import NewerFormat
 from trilogue.log.files import BLOCK, FileSystem
-from trilogue.log.frame import decode_file_header, file_number, frame_at
-from trilogue.log.manifest import FORMAT_VERSION as MANIFEST_VERSION
-from trilogue.log.manifest import MANIFEST_NAME
+from trilogue.log.journal.frame import decode_file_header, file_number, frame_at
+from trilogue.log.segments.manifest import FORMAT_VERSION as MANIFEST_VERSION
+from trilogue.log.segments.manifest import MANIFEST_NAME
 
 _MANIFEST: Final = re.compile(rb'\s*{\s*"format"\s*:\s*(\d{1,9})\s*,')
 _MANIFEST_HEAD: Final = 100
 
 
 def check_formats(fs: FileSystem, directory: DataDirectory) -> None:
-    """Raise `NewerFormat` where journal or manifest are newer than this program.
+    """Raise `NewerFormat` if the journal or the manifest is newer than this program.
 
-    A journal file's first frame speaks for the others: a program writes to no file of another.
-    What is damaged is passed over; whoever opens it for good says so.
+    One journal file's first frame is enough: a program never writes to a file of another version.
+    Damage is ignored here; it is reported when the file is opened for use.
     """
     for name in fs.listdir(directory.journal):
         if file_number(name) is None:

@@ -2,12 +2,12 @@
 
     log = Log.open(...)              recovers, synchronously; nothing is served before it returns
     log.partition(7).append(...)     see partition_log.py
-    log.journal.on_commit(...)       durable, or never will be
-    log.on_sealed = ...              a file is full: flush it, record that in meta, then
-    log.apply_flush(result)          the tail part gives way to extents in one step
+    log.journal.on_commit(...)       called when entries are durable, or never will be
+    log.on_sealed = ...              a journal file is full: flush it, record that in meta, then
+    log.apply_flush(result)          replaces the tail part by extents in one step
 
-It runs on a loop that it knows as a `Scheduler`, makes no threads (the committer and the background
-are handed in) and knows nothing of topics.
+It runs on an event loop, which it knows as a `Scheduler`. It starts no threads (the committer and
+the background executor are passed in) and knows nothing of topics.
 """
 
 from __future__ import annotations
@@ -19,44 +19,44 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
 
-from trilogue.log.catalog import Catalog
-from trilogue.log.chunks import Budget
 from trilogue.log.directory import DataDirectory
 from trilogue.log.errors import StorageFailed
 from trilogue.log.files import FileSystem
-from trilogue.log.journal import Journal, JournalLimits
-from trilogue.log.journal_files import JournalFiles, SealedFile
-from trilogue.log.manifest import Manifest, PartitionRange
-from trilogue.log.object_cache import ObjectCache
+from trilogue.log.journal.files import JournalFiles, SealedFile
+from trilogue.log.journal.journal import Journal, JournalLimits
+from trilogue.log.journal.recovery import Recovered, recover, salvage
+from trilogue.log.journal.replay import FrameReplay, OnEntry, OnFact, OnForeign
+from trilogue.log.objects.cache import ObjectCache
 from trilogue.log.partition_log import PartitionLog
 from trilogue.log.ports import Background, Committer, Scheduler
-from trilogue.log.recovery import Recovered, recover, salvage
-from trilogue.log.replay import FrameReplay, OnEntry, OnFact, OnForeign
-from trilogue.log.segment_info import FlushResult, SegmentInfo, Swap
-from trilogue.log.segment_reader import SegmentReaders
+from trilogue.log.segments.catalog import Catalog
+from trilogue.log.segments.manifest import Manifest, PartitionRange
+from trilogue.log.segments.segment_info import FlushResult, SegmentInfo, Swap
+from trilogue.log.segments.segment_reader import SegmentReaders
+from trilogue.log.tail.chunks import Budget
 
 log = logging.getLogger(__name__)
 
 UNLIMITED: Final = 1 << 62
-LET_GO_IN_A_TURN: Final = 100  # partitions, of which each may give memory back: 1 ms
-LET_GO_BYTES: Final = 64 << 10  # to give these back takes as long as one partition
+LET_GO_IN_A_TURN: Final = 100  # partitions whose memory is freed in one loop iteration: 1 ms
+LET_GO_BYTES: Final = 64 << 10  # freeing this much takes as long as one partition
 
 
 @dataclass(frozen=True, slots=True)
 class LogLimits:
-    """How much may wait in memory. Clients should be paused at the watermark."""
+    """Limits on memory. Clients should be paused at the watermark."""
 
     tail_bytes: int = 256 << 20
     tail_entries: int = 500_000
     watermark: float = 0.8
     queued_windows: int = 2
-    reserve_bytes: int = 64 << 20  # 0: none
+    reserve_bytes: int = 64 << 20  # 0: no reserve file
     journal: JournalLimits = field(default_factory=JournalLimits)
 
 
 @dataclass(frozen=True, slots=True)
-class Surroundings:
-    """What a process lends the log: its disk, loop, threads, clocks and chance."""
+class LogEnvironment:
+    """What a process provides to the log: its disk, loop, threads, clocks and random numbers."""
 
     fs: FileSystem
     scheduler: Scheduler
@@ -65,8 +65,8 @@ class Surroundings:
     now_ms: Callable[[], int]
     monotonic: Callable[[], float]
     random_bytes: Callable[[int], bytes]
-    free_bytes: Callable[[], int] | None = None  # None: ask the file system
-    objects: ObjectCache | None = None  # where merged segments may lie
+    free_bytes: Callable[[], int] | None = None  # None: query the file system
+    objects: ObjectCache | None = None  # reads merged segments that lie in object storage
 
 
 class Log:
@@ -75,7 +75,7 @@ class Log:
     def __init__(
         self,
         directory: DataDirectory,
-        around: Surroundings,
+        around: LogEnvironment,
         *,
         journal: Journal,
         files: JournalFiles,
@@ -87,7 +87,7 @@ class Log:
         self.journal = journal
         self.limits = limits
         self.flushed_through = flushed_through
-        self.sealed: deque[SealedFile] = deque()  # wait to be flushed, oldest first
+        self.sealed: deque[SealedFile] = deque()  # files that wait for a flush, oldest first
         self.on_sealed: Callable[[SealedFile], None] = _ignore
         self.on_failed: Callable[[StorageFailed], None] = _ignore
         self.recovered: Recovered | None = None
@@ -99,7 +99,7 @@ class Log:
         self._partitions: dict[int, PartitionLog] = {}
         self._catalog = Catalog()
         self._sealed_entries = 0
-        self._letting_go = 0  # flushes whose tail parts are not all gone yet
+        self._letting_go = 0  # flushes whose tail parts are not all dropped yet
         self._relief: list[Callable[[], None]] = []
         self._relief_due = False
         self._is_stuck = False
@@ -115,7 +115,7 @@ class Log:
         cls,
         directory: DataDirectory,
         manifest: Manifest,
-        around: Surroundings,
+        around: LogEnvironment,
         *,
         node_id: int,
         node_epoch: int,
@@ -125,14 +125,13 @@ class Log:
         limits: LogLimits | None = None,
         salvage_damage: bool = False,
     ) -> Log:
-        """Recover what the journal holds beyond the manifest, and begin to write.
+        """Recover what the journal holds beyond the manifest, and start to write.
 
-        `on_entry` is told of replayed entries that have a producer id (also below their partition's
-        start: a retry must not bring deleted records back), `on_foreign` likewise of entries that
-        are not Kafka's, `on_fact` of replayed facts; in the order they were written. Facts may be
-        known already from a snapshot that is newer than they are (docs/decisions/0005): replaying
-        them all must end in the same state.
-        Raises `CorruptLog`, `NewerFormat`, `OSError`.
+        During replay, in the order of writing: `on_entry` is called for entries that have a
+        producer id (also below their partition's start offset, since a retry must not bring deleted
+        records back), `on_foreign` for entries in another format than Kafka's, `on_fact` for facts.
+        A snapshot may be newer than the facts (docs/decisions/0005), so replaying a fact that is
+        already known must not change the state. Raises `CorruptLog`, `NewerFormat`, `OSError`.
         """
         limits = limits or LogLimits()
         fs, through = around.fs, manifest.flushed_through
@@ -210,20 +209,20 @@ class Log:
         )
 
     def disk_space(self) -> tuple[int, int]:
-        """Bytes of the disk in all, and those that are left. Asks the file system."""
+        """Return the total and the free bytes of the disk. Queries the file system."""
         path = self.directory.path
         return self._fs.total_bytes(path), self._fs.free_bytes(path)
 
     # -- partitions ------------------------------------------------------------------------
 
     def partition(self, partition_id: int) -> PartitionLog:
-        """The log of a partition that exists; `KeyError` otherwise."""
+        """Return the log of a partition. Raises `KeyError` if it does not exist."""
         return self._partitions[partition_id]
 
     def create_partition(
         self, partition_id: int, owner_epoch: int, start_offset: int = 0
     ) -> PartitionLog:
-        """Begin a partition; meta has to know of it before its first entry is appended."""
+        """Create the log of a new partition, which meta must record before its first append."""
         if partition_id in self._partitions:
             raise ValueError(f"partition {partition_id} exists")
         whole = PartitionRange(start_offset, start_offset, start_offset)
@@ -246,7 +245,7 @@ class Log:
         return made
 
     def drop_partition(self, partition_id: int) -> None:
-        """Forget a partition; who waits for it is called. What is in files goes with those."""
+        """Remove a partition and call its waiters; its entries go with the files they are in."""
         dropped = self._partitions.pop(partition_id, None)
         if dropped is not None:
             dropped.drop()
@@ -255,9 +254,9 @@ class Log:
     # -- flush and retention ---------------------------------------------------------------
 
     def seal(self, now_ms: int | None = None) -> None:
-        """End the current journal file; with a time, only if it has had entries for too long.
+        """Seal the current journal file; given a time, only if its first entry is too old.
 
-        The node calls it with the time about once a second; memory nobody needs goes then too.
+        The node calls it with the time about once a second; unused pooled memory is freed then too.
         """
         self.journal.seal(now_ms)
         if now_ms is not None:
@@ -265,9 +264,9 @@ class Log:
             self.readers.trim()
 
     def apply_flush(self, result: FlushResult) -> None:
-        """Put the segment in the place of the tail part it was made from, in one step.
+        """Replace the tail part by the segment that was made from it, in one step.
 
-        Meta has recorded it durably. The journal files it was made from are used again.
+        Meta must have recorded the segment durably. The journal files become reusable.
         """
         if result.segment is not None:
             self._catalog.add(result.segment)
@@ -282,10 +281,10 @@ class Log:
         self._released()
 
     def _let_go(self, ends: Iterator[tuple[int, int]]) -> None:
-        """Drop tail parts that are in a segment now, some in a turn: they may be ten thousand.
+        """Drop tail parts that are in a segment now, a bounded number per loop iteration.
 
-        Or a few large ones. Until its turn comes a partition reads from memory, which is right as
-        well.
+        They may be ten thousand, or a few large ones. Until it is dropped, a partition still reads
+        that part from memory, which is correct as well.
         """
         left = LET_GO_IN_A_TURN
         for partition_id, end in ends:
@@ -303,12 +302,15 @@ class Log:
         self._released()
 
     def flush_stuck(self) -> None:
-        """Flushes fail and may go on to: nobody waits for them, the hard limit refuses instead."""
+        """Note that flushes keep failing: appends are then refused at the hard limit.
+
+        Without it callers would be paused until a flush, which may never come.
+        """
         self._is_stuck = True
         self._released()
 
     def apply_retention(self, start_offsets: Mapping[int, int]) -> list[int]:
-        """Show nothing below these offsets any more; return the segments that nobody needs."""
+        """Raise start offsets; return the ids of segments that no partition needs any more."""
         for partition_id, start_offset in start_offsets.items():
             partition = self._partitions.get(partition_id)
             if partition is not None:
@@ -317,7 +319,7 @@ class Log:
         return self.dead_segments()
 
     def dead_segments(self) -> list[int]:
-        """The ids of segments in which no partition has anything any more, in order."""
+        """Return in order the ids of segments in which no partition has readable entries."""
         return self._catalog.dead(self._start_of)
 
     def _start_of(self, partition_id: int) -> int | None:
@@ -325,15 +327,18 @@ class Log:
         return None if partition is None else partition.start_offset
 
     def forget_segment(self, segment_id: int) -> SegmentInfo | None:
-        """Let go of a dead segment; meta has forgotten it, and its file may go after a while."""
+        """Remove a dead segment, which meta has removed before; return it, if it was known.
+
+        Its file may be deleted after the grace period.
+        """
         self.readers.forget(segment_id)
         return self._catalog.remove(segment_id)
 
     def apply_swap(self, swap: Swap) -> None:
-        """Read from other segments from here on, in one step; meta has recorded it durably.
+        """Replace segments by others in one step; meta must have recorded the swap durably.
 
-        Who reads a segment that goes keeps it open until that is done; its file has to stay for a
-        grace period, since plans that were made before may still open it.
+        Readers of a removed segment keep it open until they are done. Its file has to stay for a
+        grace period, since read plans made before the swap may still open it.
         """
         self._catalog.swap(swap)
         for segment_id in swap.removed:
@@ -341,7 +346,7 @@ class Log:
 
     @property
     def segments(self) -> Mapping[int, SegmentInfo]:
-        """All segments by id, those that hold nothing alive included."""
+        """All segments by id, including those with nothing readable."""
         return self._catalog.segments
 
     def _file_sealed(self, file: SealedFile) -> None:
@@ -358,23 +363,23 @@ class Log:
 
     @property
     def tail_bytes(self) -> int:
-        """Memory that the tails take, what readers still hold of dropped ones included."""
+        """Memory of all tails in bytes, including dropped parts that readers still hold."""
         return self._budget.used
 
     @property
     def tail_limit(self) -> int:
-        """Beyond it appending is refused."""
+        """Bytes of tail memory beyond which appends are refused."""
         return self.limits.tail_bytes
 
     @property
     def tail_entries(self) -> int:
-        """Entries that are not yet in a segment, as far as they are durable."""
+        """Number of durable entries that are not yet in a segment."""
         return self._sealed_entries + self.journal.unsealed_entries
 
     @property
     def under_pressure(self) -> bool:
         """Whether producers should be paused until `on_relief` calls."""
-        journal = self.journal  # asked for each request of a producer: few further calls
+        journal = self.journal  # read once per produce request: few further calls
         if journal.queued >= self._queued_max:
             return True
         return not self._is_stuck and (
@@ -388,20 +393,21 @@ class Log:
 
     @property
     def _must_seal(self) -> bool:
-        """Whether only the end of the current file, so that it is flushed, can make room."""
+        """Whether only sealing and flushing the current file can free memory."""
         if self.sealed or self._letting_go:
             return False
         return self._is_tail_full and self.journal.unsealed_since_ms is not None
 
     def on_relief(self, callback: Callable[[], None]) -> None:
-        """Call once, on the loop, when there is no pressure (any more)."""
+        """Call `callback` once, on the loop, as soon as there is no pressure."""
         self._relief.append(callback)
         self._released()
 
     def _released(self) -> None:
-        """Something went away; it may have been the pressure.
+        """Check for relief after tail memory was freed.
 
-        Runs anywhere, in any thread: the collector frees a reader's views wherever it finds them.
+        May run in any thread: the garbage collector frees a reader's views in whichever thread it
+        happens to run.
         """
         if not self._relief or self._relief_due:
             return
@@ -419,7 +425,7 @@ class Log:
         for callback in waiting:
             try:
                 callback()
-            except Exception:  # one caller's mistake must not keep the others waiting
+            except Exception:  # an error in one callback must not keep the others waiting
                 log.exception("log.relief_failed")
 
     # -- ends ------------------------------------------------------------------------------
@@ -428,10 +434,10 @@ class Log:
         self.on_failed(failure)
 
     def close(self) -> None:
-        """Make what was added durable and let go of everything but the directory's lock."""
+        """Make all added entries durable and release everything but the directory's lock."""
         self.journal.close()
         self.readers.close()
-        self._relief.clear()  # readers may let go of tail memory when the loop is no more
+        self._relief.clear()  # readers may free tail memory after the loop is closed
 
 
 def _ignore(_: object) -> None:

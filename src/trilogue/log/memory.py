@@ -1,10 +1,10 @@
-"""Large memory straight from the system: private to this process, and not copied by a fork.
+"""Large memory from the system: private to this process, and not copied by a fork.
 
-The kernel clears a page when it is first touched, and asks for each of them. Measured here, for
-8 MiB: 5.1 ms in shared memory (Python's default for a mapping without a file), 3.2 ms in private
-memory, 0.5 ms in huge pages; to fill them once they are there takes 0.3 ms. But where the host of a
-virtual machine takes free huge pages back, one that it has to bring again costs 4.4 ms at a time.
-So they are for what is used again and again; disks also like them: a request takes some 250 pages.
+The kernel clears each page when it is first touched. Measured here, for 8 MiB: 5.1 ms in shared
+memory (Python's default for a mapping without a file), 3.2 ms in private memory, 0.5 ms in huge
+pages; filling pages that exist already takes 0.3 ms. But where the host of a virtual machine
+reclaims free huge pages, each one that it has to provide again costs 4.4 ms. So huge pages are for
+memory that is used again and again. Disks like them too: one request takes some 250 pages.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ _HUGE: Final = getattr(mmap, "MADV_HUGEPAGE", None)
 
 
 def mapped(size: int, *, huge: bool = False) -> mmap.mmap:
-    """Zeroed, page-aligned memory of our own; it goes back with the last view of it.
+    """Return zeroed, page-aligned private memory; it is freed with the last view of it.
 
-    `huge` asks for huge pages, if it is large enough for one.
+    `huge` requests huge pages if `size` is large enough for one.
     """
     memory = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     if size >= HUGE_PAGE:
@@ -32,11 +32,11 @@ def mapped(size: int, *, huge: bool = False) -> mmap.mmap:
 
 
 def aligned(size: int) -> memoryview:
-    """Zeroed memory that direct I/O takes, to be used again and again; large: in huge pages."""
+    """Return zeroed memory for direct I/O that is used repeatedly; in huge pages if it is large."""
     return memoryview(mapped(size, huge=True))
 
 
 def _advise(memory: mmap.mmap, advice: int | None) -> None:
     if advice is not None:
-        with suppress(OSError):  # a kernel without it
+        with suppress(OSError):  # a kernel without huge pages
             memory.madvise(advice)

@@ -3,10 +3,10 @@
     start_offset          flushed_end              high_watermark     end_offset
          |  extents in segments |   tail: durable        |  tail: being written |
 
-Only what lies between `start_offset` and `high_watermark` is ever shown. A read returns whole
-entries, from the one that contains the wanted offset: `Hot` when they are in memory, `Cold` when a
-file has to be read, which is for a thread to do and not for the loop. Readers of committed data go
-up to `stable_end` and pass over what `aborted` names: transactions.py.
+Only entries between `start_offset` and `high_watermark` can be read. A read returns whole entries,
+from the one that contains the requested offset: a `TailSlice` of memory, or a `SegmentSlice` where
+a file has to be read, in a thread and not on the event loop. Readers of committed data read up to
+`stable_end` and skip the transactions that `aborted` lists: transactions.py.
 """
 
 from __future__ import annotations
@@ -17,28 +17,27 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
-from trilogue.entry.entry import EntryHeader, Format
+from trilogue.entry.entry import Format
 from trilogue.entry.walk import read_header
-from trilogue.log.catalog import Catalog, Runs
-from trilogue.log.chunks import Budget
 from trilogue.log.errors import OffsetOutOfRange
-from trilogue.log.extents import Extent
-from trilogue.log.hot import NOBODY, HotPartition
-from trilogue.log.journal import Journal
-from trilogue.log.lookups import (
+from trilogue.log.journal.journal import Journal
+from trilogue.log.partition_appender import NO_WATCHERS, PartitionAppender
+from trilogue.log.partition_lookups import (
     UNKNOWN_EPOCH,
-    AppendTimes,
     EpochEnd,
-    Later,
+    SegmentLookup,
     end_of_epoch,
     epoch_of,
     first_found,
 )
-from trilogue.log.segment import AbortedTransaction, EpochStart
-from trilogue.log.segment_info import SegmentInfo
-from trilogue.log.segment_reader import SegmentReaders
-from trilogue.log.tail import Tail
-from trilogue.log.transactions import Event, Transactions, event_of, overlapping
+from trilogue.log.segments.catalog import Catalog, Runs
+from trilogue.log.segments.extents import Extent
+from trilogue.log.segments.segment import AbortedTransaction, EpochStart
+from trilogue.log.segments.segment_info import SegmentInfo
+from trilogue.log.segments.segment_reader import SegmentReaders
+from trilogue.log.tail.chunks import Budget
+from trilogue.log.tail.tail import Tail
+from trilogue.log.transactions import event_of, overlapping
 
 log = logging.getLogger(__name__)
 
@@ -46,16 +45,16 @@ NO_TIMESTAMP: Final = -1
 
 
 @dataclass(frozen=True, slots=True)
-class Hot:
-    """Entries in memory. The slices may be sent as they are; who writes into them is wrong."""
+class TailSlice:
+    """Entries in memory. The slices may be sent as they are and must not be written to."""
 
     slices: list[memoryview | bytes]
     size: int
-    next_offset: int = -1  # where they end; only told to who reads `until` an offset
+    next_offset: int = -1  # where they end; only set for reads with `until`
 
 
 @dataclass(frozen=True, slots=True)
-class Cold:
+class SegmentSlice:
     """Entries in a segment: `run` reads them, in a thread, and may raise `LogError` or `OSError`.
 
     A search that finds nothing there goes on at `next_offset`.
@@ -67,43 +66,49 @@ class Cold:
 
 
 @dataclass(frozen=True, slots=True)
-class LaterAborted:
-    """Aborted transactions of which some may stand in segments: `run` looks, in a thread."""
+class AbortedLookup:
+    """A lookup of aborted transactions that may need segments: `run` reads them, in a thread."""
 
     readers: SegmentReaders
     segments: Sequence[SegmentInfo]
     partition_id: int
     from_offset: int
-    hot: list[AbortedTransaction]  # from memory, at the time of the question
+    hot: list[AbortedTransaction]  # from memory, when the lookup was created
 
     def run(self, to_offset: int) -> list[AbortedTransaction]:
-        """Name those with entries from `from_offset` on to here; raises `LogError`, `OSError`."""
+        """Return the aborted transactions with entries in [`from_offset`, `to_offset`).
+
+        Raises `LogError`, `OSError`.
+        """
         found, goes_on = self.readers.aborted(
             self.segments, self.partition_id, self.from_offset, to_offset
         )
         if goes_on:
             found += overlapping(self.hot, self.from_offset, to_offset)[0]
-        return list(dict.fromkeys(found))  # between a flush and its end some are in both
+        return list(dict.fromkeys(found))  # during a flush some are in both
 
 
-NOTHING: Final = Hot([], 0)
+NOTHING: Final = TailSlice([], 0)
 
 
-class PartitionLog(HotPartition):
-    """Appends to the journal, reads from wherever the entries are. Lives on the loop."""
+class PartitionLog:
+    """Appends to the journal and reads from tail and segments. Used on the loop only.
+
+    The state that changes with each append is in its compiled `PartitionAppender`.
+    """
 
     __slots__ = (
+        "_appender",
         "_epoch_start",
         "_epochs",
         "_readers",
         "_runs",
+        "_tail",
+        "append",
         "flushed_end",
+        "partition_id",
         "start_offset",
     )
-
-    _append_times: AppendTimes
-    _journal: Journal
-    _tail: Tail
 
     def __init__(
         self,
@@ -120,37 +125,53 @@ class PartitionLog(HotPartition):
     ) -> None:
         end = max(start_offset, flushed_end)
         self.partition_id = partition_id
-        self.owner_epoch = owner_epoch
-        self.patient = False
         self.start_offset = start_offset  # the first offset that may be read
         self.flushed_end = end  # below it entries are in segments
-        self.high_watermark = end
-        self.end_offset = end
-        self.tail_formats = 0
-        self._journal = journal
         self._readers = readers
-        self._runs = Runs(catalog, partition_id)  # what is in segments
+        self._runs = Runs(catalog, partition_id)  # of entries in segments
         self._tail = Tail(budget)
-        self._end_position = 0
-        self._visible = 0
-        self._previous = (end, 0)
-        self._append_times = AppendTimes()
+        self._appender = PartitionAppender(
+            partition_id,
+            owner_epoch,
+            end_offset=end,
+            buffer=journal.buffer,
+            tail=self._tail,
+            open_transactions=open_transactions,
+        )
+        self.append = self._appender.append
         self._epoch_start = end  # where the owner's epoch begins
-        self._epochs: list[EpochStart] | None = None  # earlier ones that the tail began with
-        self._transactions = Transactions(open_transactions) if open_transactions else None
-        self._window = None
-        self._waiting = NOBODY
+        self._epochs: list[EpochStart] | None = None  # earlier epochs at the start of the tail
 
-    # -- appending -------------------------------------------------------------------------
+    @property
+    def owner_epoch(self) -> int:
+        """The epoch of the owner that appends to this partition."""
+        return self._appender.owner_epoch
 
-    def _appended(self, entry: memoryview, header: EntryHeader, base_offset: int) -> None:
-        self._note(event_of(entry, header, base_offset))
+    @property
+    def high_watermark(self) -> int:
+        """The end of the durable entries: entries below it may be read."""
+        return self._appender.high_watermark
 
-    def _note(self, event: Event | None) -> None:
-        if event is not None:
-            if self._transactions is None:
-                self._transactions = Transactions()
-            self._transactions.appended(event)
+    @property
+    def end_offset(self) -> int:
+        """The offset of the next entry."""
+        return self._appender.end_offset
+
+    @property
+    def tail_formats(self) -> int:
+        """Bit 1 << Format for each format of which entries may be in the tail."""
+        return self._appender.tail_formats
+
+    @property
+    def acks_from_memory(self) -> bool:
+        """Whether appends are acknowledged before they are durable, so that commits may wait."""
+        return self._appender.acks_from_memory
+
+    @acks_from_memory.setter
+    def acks_from_memory(self, acks_from_memory: bool) -> None:
+        self._appender.acks_from_memory = acks_from_memory
+
+    # -- recovery --------------------------------------------------------------------------
 
     def restore(
         self,
@@ -163,56 +184,64 @@ class PartitionLog(HotPartition):
         append_ms: int,
         formats: int = 1 << Format.KAFKA,
     ) -> None:
-        """Put an entry that is durable in the journal back into the tail; for recovery.
+        """Put an entry that is durable in the journal back into the tail.
 
         `formats` has the bit of the entry's format.
         """
-        self.tail_formats |= formats
-        tail = self._tail
-        tail.append(entry, len(entry), base_offset, epoch, max_time)
-        self.end_offset = self.high_watermark = self._epoch_start = end_offset
-        self._end_position = self._visible = tail.end
-        self._append_times.note(tail.end, append_ms)
+        appender = self._appender
+        appender.restore(
+            entry,
+            base_offset,
+            end_offset,
+            epoch,
+            max_timestamp=max_time,
+            append_time_ms=append_ms,
+            formats=formats,
+        )
+        self._epoch_start = end_offset
         if self._epochs is None:
             self._epochs = [EpochStart(epoch, base_offset)]
         elif self._epochs[-1].owner_epoch != epoch:
             self._epochs.append(EpochStart(epoch, base_offset))
 
     def restore_transaction(self, entry: memoryview) -> None:
-        """Take over what a durable entry did to transactions, also one that is not restored.
+        """Apply what a durable entry did to transactions, also of an entry that is not restored.
 
-        For recovery: each one behind those that `open_transactions` knew, in order.
+        For recovery: call it in order for each entry after those that `open_transactions` covers.
         """
         header = read_header(entry)
-        self._note(event_of(entry, header, header.base_offset))
-        if self._transactions is not None:
-            self._transactions.advance(header.base_offset + 1)
+        appender = self._appender
+        appender.note_transaction(event_of(entry, header, header.base_offset))
+        if appender.transactions is not None:
+            appender.transactions.advance(header.base_offset + 1)
 
     # -- reading ---------------------------------------------------------------------------
 
     def read(
         self, offset: int, max_bytes: int, *, at_least_one: bool = True, until: int | None = None
-    ) -> Hot | Cold:
+    ) -> TailSlice | SegmentSlice:
         """Return whole entries from the one that contains the offset, up to `max_bytes` of them.
 
-        With `at_least_one` the first comes even if it is larger. `until` is where an entry begins
-        behind which none is wanted, as `stable_end`. Above the high watermark there is nothing
-        yet; beyond the end or below the start is `OffsetOutOfRange`.
+        With `at_least_one` the first is returned even if it is larger. `until` is the start of an
+        entry, as `stable_end` is: no entry from there on is returned. At or above the high
+        watermark the slice is empty. Raises `OffsetOutOfRange` beyond the end or below the start.
         """
-        if not self.start_offset <= offset <= self.end_offset:
-            raise OffsetOutOfRange(offset, self.start_offset, self.end_offset)
-        if offset >= self.high_watermark or (until is not None and offset >= until):
+        appender = self._appender
+        high_watermark = appender.high_watermark
+        if not self.start_offset <= offset <= appender.end_offset:
+            raise OffsetOutOfRange(offset, self.start_offset, appender.end_offset)
+        if offset >= high_watermark or (until is not None and offset >= until):
             return NOTHING
         if offset < self.flushed_end:
             cold = self._read_cold(offset, max_bytes, at_least_one=at_least_one, until=until)
             if cold is not None:
                 return cold
-        known, position = self._previous
+        known, position = appender.previous_watermark
         tail = self._tail
         if offset != known or position < tail.start:
             position = tail.locate(offset)
-        end = self._visible
-        if until is not None and until < self.high_watermark:
+        end = appender.durable_position
+        if until is not None and until < high_watermark:
             end = max(position, tail.locate(until))
         if end - position > max_bytes:
             end = tail.boundary(position, position + max_bytes)
@@ -220,18 +249,19 @@ class PartitionLog(HotPartition):
                 end = tail.entry_end(position)
         slices = tail.slices(position, end)
         if until is None:
-            return Hot(slices, end - position)
-        next_offset = self.high_watermark if end == self._visible else tail.offset_at(end)
-        return Hot(slices, end - position, next_offset)
+            return TailSlice(slices, end - position)
+        is_all = end == appender.durable_position
+        next_offset = high_watermark if is_all else tail.offset_at(end)
+        return TailSlice(slices, end - position, next_offset)
 
     def _read_cold(
         self, offset: int, max_bytes: int, *, at_least_one: bool, until: int | None
-    ) -> Cold | None:
+    ) -> SegmentSlice | None:
         found = next(self._runs.since(offset), None)
         if found is None:
             return None  # a hole before the tail
         extent, segment = found
-        return Cold(
+        return SegmentSlice(
             run=lambda: self._readers.read(
                 segment,
                 self.partition_id,
@@ -245,67 +275,71 @@ class PartitionLog(HotPartition):
         )
 
     def wait(self, callback: Callable[[], None]) -> Callable[[], None]:
-        """Call once when the high watermark moves; return what takes the wish back."""
+        """Call `callback` once when the high watermark moves; return a function that cancels it."""
         self.call(token := object(), callback)
         return lambda: self.call_not(token)
 
     def call(self, who: object, callback: Callable[[], None]) -> None:
-        """Call once for `who` when the high watermark or the start moves."""
-        if self._waiting is NOBODY:
-            self._waiting = {}
-        self._waiting[who] = callback
+        """Call `callback` once, under the key `who`, when the high watermark or the start moves."""
+        if self._appender.watchers is NO_WATCHERS:
+            self._appender.watchers = {}
+        self._appender.watchers[who] = callback
 
     def call_not(self, who: object) -> None:
-        """Do not call any more."""
-        self._waiting.pop(who, None)
+        """Cancel the callback registered under this key."""
+        self._appender.watchers.pop(who, None)
 
     def offset_for_time(
         self, timestamp_ms: int, from_offset: int | None = None
-    ) -> Hot | Cold | None:
+    ) -> TailSlice | SegmentSlice | None:
         """Return the first entry that may hold a message of this time or later, or None.
 
-        What is in it is for the caller to see. If it is not there (the header promised too much, or
-        a `Cold` search came back empty) ask again from the offset after.
+        The caller searches the entry's messages. If none matches (the header's maximum was too
+        high, or a `SegmentSlice` search returned nothing), it calls again with the offset after the
+        entry.
         """
         offset = self.start_offset if from_offset is None else max(from_offset, self.start_offset)
         for extent, segment in self._runs.since(offset):
             if extent.max_event_ms >= timestamp_ms:
                 return self._search_cold(segment, extent, timestamp_ms, offset)
         tail = self._tail
-        found = tail.find_time(timestamp_ms, tail.locate(offset), self._visible)
+        found = tail.find_time(timestamp_ms, tail.locate(offset), self._appender.durable_position)
         if found is None:
             return None
         position, end = found
-        return Hot(tail.slices(position, end), end - position)
+        return TailSlice(tail.slices(position, end), end - position)
 
     def _search_cold(
         self, segment: SegmentInfo, extent: Extent, timestamp_ms: int, offset: int
-    ) -> Cold:
+    ) -> SegmentSlice:
         def search() -> memoryview:
             with self._readers.lease(segment) as reader:
                 found = reader.entry_for_time(self.partition_id, timestamp_ms, offset)
             return memoryview(b"") if found is None else found
 
-        return Cold(run=search, size_hint=extent.size, next_offset=extent.end_offset)
+        return SegmentSlice(run=search, size_hint=extent.size, next_offset=extent.end_offset)
 
     def offset_for_append_time(
         self, timestamp_ms: int, from_offset: int | None = None
-    ) -> int | Later[int | None] | None:
-        """Return an offset from which on nothing is missed that became durable at a time or later.
+    ) -> int | SegmentLookup[int | None] | None:
+        """Return an offset at or before all entries that became durable at `timestamp_ms` or later.
 
-        None when there is nothing. Up to a block of a segment (256 KiB), or some kilobytes of the
-        tail, may be older: entries do not say when they were appended, frames and blocks do.
+        None when there are no such entries. Up to a block of a segment (256 KiB), or some kilobytes
+        of the tail, may be older: frames and blocks record append times, entries do not.
         """
         offset = self.start_offset if from_offset is None else max(from_offset, self.start_offset)
         tail = self._tail
-        position = self._append_times.find(timestamp_ms, tail.locate(offset), self._visible)
+        appender = self._appender
+        position = appender.append_times.find_position(
+            timestamp_ms, tail.locate(offset), appender.durable_position
+        )
         hot = None if position is None else max(offset, tail.offset_at(position))
         searches = [
             partial(self._search_append_time, segment, timestamp_ms, offset)
             for extent, segment in self._runs.since(offset)
             if extent.max_append_ms >= timestamp_ms
         ]
-        return Later(partial(first_found, searches, hot)) if searches else hot
+        return SegmentLookup(partial(first_found, searches, hot)) if searches else hot
 
     def _search_append_time(
         self, segment: SegmentInfo, timestamp_ms: int, offset: int
@@ -317,25 +351,26 @@ class PartitionLog(HotPartition):
 
     @property
     def stable_end(self) -> int:
-        """Below it no transaction is open: how far readers of committed data may read."""
-        transactions = self._transactions
+        """The end for readers of committed data: no transaction is open below it."""
+        transactions = self._appender.transactions
         first = None if transactions is None else transactions.first_open
         if first is None:
             return self.high_watermark
         return min(self.high_watermark, max(first, self.start_offset))
 
-    def aborted(self, from_offset: int, to_offset: int) -> list[AbortedTransaction] | LaterAborted:
-        """Name the aborted transactions with entries in [from, to), for who read just these.
+    def aborted(self, from_offset: int, to_offset: int) -> list[AbortedTransaction] | AbortedLookup:
+        """Return the aborted transactions with entries in [from_offset, to_offset).
 
-        `to_offset` is at most what `stable_end` was at the time of the read. In segments the end of
-        what is read is known only when it was read: `LaterAborted.run` takes it.
+        `to_offset` is at most the `stable_end` of the time of the read. For a read from segments
+        its end is known only after the read: pass it to `AbortedLookup.run`.
         """
-        rows = [] if self._transactions is None else self._transactions.aborted
+        transactions = self._appender.transactions
+        rows = [] if transactions is None else transactions.aborted
         hot, _ = overlapping(rows, from_offset, to_offset)
         segments = self._runs.holders(from_offset) if from_offset < self.flushed_end else []
         if not segments:
             return hot
-        return LaterAborted(self._readers, segments, self.partition_id, from_offset, hot)
+        return AbortedLookup(self._readers, segments, self.partition_id, from_offset, hot)
 
     @property
     def start_epoch(self) -> int:
@@ -345,7 +380,7 @@ class PartitionLog(HotPartition):
         earlier = (self._epochs or ()) if self.start_offset < self._epoch_start else ()
         return epoch_of(self.start_offset, earlier, self.owner_epoch)
 
-    def epoch_end(self, epoch: int) -> EpochEnd | Later[EpochEnd]:
+    def epoch_end(self, epoch: int) -> EpochEnd | SegmentLookup[EpochEnd]:
         """Return the largest epoch up to this one that gave out offsets here, and where it ended.
 
         As Kafka's OffsetForLeaderEpoch: the owner's epoch ends at the high watermark, later ones
@@ -358,7 +393,7 @@ class PartitionLog(HotPartition):
         start, below = self.start_offset, -1
         for extent, segment in self._runs.since(start):
             if extent.owner_epoch > epoch:
-                return Later(partial(self._search_epoch, segment, epoch, start, below))
+                return SegmentLookup(partial(self._search_epoch, segment, epoch, start, below))
             below = extent.owner_epoch
         owners = EpochStart(self.owner_epoch, self._epoch_start)
         found = end_of_epoch(epoch, (*(self._epochs or ()), owners), start, below)
@@ -377,9 +412,9 @@ class PartitionLog(HotPartition):
 
     @property
     def max_timestamp(self) -> int:
-        """The largest timestamp of a message that may be read; -1 when there is none."""
+        """The largest timestamp in ms of a readable message; -1 when there is none."""
         newest = max((extent.max_event_ms for extent in self.extents), default=NO_TIMESTAMP)
-        return max(newest, self._tail.max_timestamp(self._visible))
+        return max(newest, self._tail.max_timestamp(self._appender.durable_position))
 
     @property
     def size_bytes(self) -> int:
@@ -393,7 +428,7 @@ class PartitionLog(HotPartition):
 
     @property
     def extents(self) -> list[Extent]:
-        """The runs of entries in segments, by offset; none that is still in memory."""
+        """The extents in segments, by offset; entries in memory are not included."""
         end = self.flushed_end
         runs = self._runs.since(self.start_offset)
         return [extent for extent, _ in runs if extent.base_offset < end]
@@ -401,36 +436,40 @@ class PartitionLog(HotPartition):
     # -- flush and retention ---------------------------------------------------------------
 
     def flushed(self, end_offset: int) -> None:
-        """Everything below is in segments (or not worth keeping): drop it from memory."""
+        """Drop entries below `end_offset` from memory: they are in segments or expired."""
         if end_offset <= self.flushed_end:
             return
         assert end_offset <= self.high_watermark, "flushed what is not durable"
         self.flushed_end = end_offset
-        tail = self._tail
-        position = self._visible if end_offset == self.high_watermark else tail.locate(end_offset)
+        tail, appender = self._tail, self._appender
+        durable = appender.durable_position
+        is_all = end_offset == appender.high_watermark
+        position = durable if is_all else tail.locate(end_offset)
         tail.drop_before(position)
-        self._append_times.drop_before(position, self._visible)
-        if end_offset == self.end_offset:
-            self.tail_formats = 0
+        appender.append_times.drop_before(position, durable)
+        if end_offset == appender.end_offset:
+            appender.tail_formats = 0
         if self._epoch_start <= end_offset:
             self._epochs = None
-        if self._transactions is not None:
-            self._transactions.forget_below(end_offset)
-            if self._transactions.is_idle:
-                self._transactions = None
+        transactions = appender.transactions
+        if transactions is not None:
+            transactions.forget_below(end_offset)
+            if transactions.is_idle:
+                appender.transactions = None
 
     def retain_from(self, start_offset: int) -> None:
-        """Show nothing below; never more than what is durable goes."""
+        """Raise the start offset, at most to the end of the durable entries."""
         start_offset = min(start_offset, self.high_watermark)
         if start_offset <= self.start_offset:
             return
         self.start_offset = start_offset
         if start_offset > self.flushed_end:
             self.flushed(start_offset)
-        self.wake()
+        self._appender.wake()
 
     def drop(self) -> None:
-        """The partition was deleted: whoever still holds this finds nothing, and holds nothing."""
-        self.start_offset = self.flushed_end = self.high_watermark = self.end_offset
+        """Empty the partition after its deletion: it returns nothing and holds no memory."""
+        appender = self._appender
+        self.start_offset = self.flushed_end = appender.high_watermark = appender.end_offset
         self._tail.drop_before(self._tail.end)
-        self.wake()
+        self._appender.wake()

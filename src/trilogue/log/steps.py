@@ -1,8 +1,7 @@
-"""Long work in steps: a generator that yields where others may have a turn, and returns its result.
+"""Long work in steps: a generator that yields between steps, and returns its result.
 
-Whoever goes through it decides what happens between two steps: nothing (`to_the_end`), a turn of
-the loop (gateway/turns.py), the work of others (broker/consumer_group_steps.py). A step is a
-millisecond or so.
+The caller decides what happens between two steps: nothing (`to_the_end`), a loop iteration
+(gateway/steps.py), other work (broker/groups/consumer/steps.py). A step takes about a millisecond.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ Steps = Generator[None, None, T]
 
 
 def to_the_end(steps: Steps[T]) -> T:
-    """Do all of it now and return what comes of it."""
+    """Run all steps without a pause and return the result."""
     while True:
         try:
             next(steps)

@@ -1,29 +1,29 @@
-"""What can go wrong with a commit: whose fault it is stands in the type.
+"""Errors of changes of metadata; one class for each cause.
 
-The store's own failures are the log's: StorageFailed, DiskFull, NewerFormat, CorruptLog.
+Failures of the store itself are the log's: StorageFailed, DiskFull, NewerFormat, CorruptLog.
 """
 
 from __future__ import annotations
 
 
 class MetaError(Exception):
-    """A commit that did not happen; nothing of it did."""
+    """A change that did not happen; none of its operations did."""
 
 
 class PreconditionFailed(MetaError):
-    """The world is not as the one who decided saw it; decide again."""
+    """The state is not the one that the decision was based on: decide again."""
 
 
-class InvalidCommit(MetaError):
-    """An operation that cannot be: unknown, malformed, or against a rule of the rows."""
+class InvalidChange(MetaError):
+    """An operation that is unknown, malformed, or against a rule of the rows."""
 
 
 class NoIdsLeft(MetaError):
-    """The block of ids in memory is used up and the next is not durable yet; ask `reserve`."""
+    """The blocks of ids in memory are used up; `reserve` waits for the next one."""
 
 
-class TooManyCommits(MetaError):
-    """The queue of commits is full, of clients' mostly; later there is room."""
+class TooManyChanges(MetaError):
+    """The queue of changes is full, mostly of those of clients; a retry may succeed."""
 
 
 class Fenced(MetaError):

@@ -1,7 +1,7 @@
-"""Ids at hand: blocks that are durable already, given out one by one without waiting.
+"""Ids from durable blocks, allocated one by one without waiting.
 
 A block counts as used up the moment it is allocated; what is left of it when the process ends is
-never given to anyone. So no id can come twice, and none is made from a clock.
+never used. So no id comes twice, and none is made from a clock.
 """
 
 from __future__ import annotations
@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections import deque
 
 from trilogue.meta.errors import NoIdsLeft
-from trilogue.meta.port import IdBlock
+from trilogue.meta.operations import IdBlock
 
 
-class Ids:
+class IdPool:
     """The blocks in memory, by kind."""
 
     __slots__ = ("_ranges",)
@@ -21,16 +21,16 @@ class Ids:
         self._ranges: dict[str, deque[range]] = {}
 
     def add(self, block: IdBlock) -> None:
-        """Hold a block, which must be durable."""
+        """Add a block, which must be durable."""
         ranges = self._ranges.setdefault(block.kind, deque())
         ranges.append(range(block.first, block.first + block.count))
 
-    def left(self, kind: str) -> int:
-        """Count what can be taken without waiting."""
+    def available(self, kind: str) -> int:
+        """Return how many ids can be taken without waiting."""
         return sum(map(len, self._ranges.get(kind, ())))
 
     def take(self, kind: str) -> int:
-        """Give the next id."""
+        """Return the next id; NoIdsLeft."""
         ranges = self._ranges.get(kind)
         if not ranges:
             raise NoIdsLeft(f"no {kind} ids at hand")

@@ -1,19 +1,19 @@
-"""Meta on SQLite: one machine, the standard library, one thread that writes.
+"""Metadata on SQLite: one machine, the standard library, one writer thread.
 
 ```
- loop ──commit()──► queue ──► writer thread: BEGIN; rules and rows of every commit waiting; COMMIT
-   ▲                                                                                       │
-   └──── state moves, waiters wake, in order ◄──────── call_soon_threadsafe ◄── fsync ─────┘
+ loop ──write()──► queue ──► writer thread: BEGIN; rules and rows of every waiting change; COMMIT
+   ▲                                                                                      │
+   └──── state moves, waiters wake, in order ◄──────── call_soon_threadsafe ◄── fsync ────┘
 ```
 
-Commits that wait together share one transaction and one fsync, but not their fate: one whose
-precondition fails, or whose rows the rules refuse, leaves the others alone. The rules are checked
-on the writer's own copy of the state, which is ahead of the one that the loop reads by exactly what
-is not durable yet.
+Changes that wait together share one transaction and one fsync, but not their outcome: one whose
+precondition fails, or whose rows break a rule, does not affect the others. The rules are checked on
+the writer's own copy of the state, which is ahead of the loop's copy by exactly what is not durable
+yet.
 
-A disk that is full refuses a transaction cleanly, so that only its commits fail (`DiskFull`). After
-any other failure of the store nothing is known: this meta is failed for good and says so once.
-A second process that opens the data takes the next node epoch; the first is then fenced.
+A full disk refuses a transaction cleanly, so that only its changes fail (`DiskFull`). After any
+other failure of the store its contents are unknown: the store has failed for good. A second process
+that opens the data takes the next node epoch; the first is then fenced.
 """
 
 from __future__ import annotations
@@ -32,30 +32,30 @@ from pathlib import Path
 import msgspec
 
 from trilogue.log.errors import CorruptLog, DiskFull, LogError, NewerFormat, StorageFailed
-from trilogue.log.manifest import Manifest
-from trilogue.meta.errors import Fenced, InvalidCommit, MetaError, TooManyCommits
-from trilogue.meta.ids import Ids
-from trilogue.meta.port import (
+from trilogue.log.segments.manifest import Manifest
+from trilogue.meta.errors import Fenced, InvalidChange, MetaError, TooManyChanges
+from trilogue.meta.ids import IdPool
+from trilogue.meta.operations import (
     FORMAT_VERSION,
     ID_BLOCKS,
     AllocateIds,
-    CommitResult,
+    ChangeResult,
     Fence,
     Op,
     Precondition,
 )
-from trilogue.meta.state import Change, MetaState, change, follow
+from trilogue.meta.state import MetaState, StateChange, apply_change, apply_writes
 from trilogue.meta.tables import APPLICATION_ID, SCHEMA, UPGRADES, load_state, write_rows
 
 log = logging.getLogger(__name__)
 
-BATCH_MAX = 256  # commits in one transaction
-WAITING_MAX = 10_000  # commits in the queue
+BATCH_MAX = 256  # changes in one transaction
+WAITING_MAX = 10_000  # changes in the queue
 BUSY_SECONDS = 5.0  # another process may look into the file for a moment
 SIZE_MAX = 16 << 30  # of the database
 PAGE_SIZE = 4096
 
-# What SQLite's binding raises for values it cannot store: the commit is at fault, not the disk.
+# What SQLite's binding raises for values it cannot store: the change is at fault, not the disk.
 BAD_VALUES = (
     OverflowError,
     UnicodeEncodeError,
@@ -68,18 +68,18 @@ BAD_VALUES = (
 )
 
 DAMAGED = frozenset(
-    {  # primary codes that say the file is not what it was; 1 = a table is missing
+    {  # primary codes of a damaged file; 1 = a table is missing
         sqlite3.SQLITE_CORRUPT,
         sqlite3.SQLITE_NOTADB,
         sqlite3.SQLITE_ERROR,
     }
 )
 
-Done = Callable[[CommitResult | None, Exception | None], None]
+Done = Callable[[ChangeResult | None, Exception | None], None]
 
 
-class _Commit:
-    """One commit on its way through the queue and back."""
+class _QueuedChange:
+    """One change on its way through the queue and back."""
 
     __slots__ = ("done", "error", "fence", "made", "ops", "preconditions")
 
@@ -94,7 +94,7 @@ class _Commit:
         self.preconditions = tuple(preconditions)
         self.fence = fence
         self.done = done
-        self.made: Change | None = None
+        self.made: StateChange | None = None
         self.error: Exception | None = None
 
 
@@ -114,12 +114,12 @@ class SqliteMeta:
         self._path = path
         self._connection = connection
         self._on_failed = on_failed
-        self._ahead = state.copy()  # the writer's: moves before the commit is durable
-        self._ids = Ids()
+        self._ahead = state.copy()  # the writer's: moves before the change is durable
+        self._ids = IdPool()
         self._refilling: set[str] = set()
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._queue: queue.SimpleQueue[_Commit | None] = queue.SimpleQueue()
-        self._finished: deque[_Commit] = deque()
+        self._queue: queue.SimpleQueue[_QueuedChange | None] = queue.SimpleQueue()
+        self._finished: deque[_QueuedChange] = deque()
         self._thread = threading.Thread(target=self._write, name="meta", daemon=True)
 
     @classmethod
@@ -164,17 +164,17 @@ class SqliteMeta:
 
     # ── the loop's side ───────────────────────────────────────────────────────────────────────
 
-    async def commit(
+    async def write(
         self,
         ops: Sequence[Op],
         preconditions: Sequence[Precondition] = (),
         fence: Fence | None = None,
-    ) -> CommitResult:
-        """Make all of it durable or raise; see the port."""
+    ) -> ChangeResult:
+        """Make a change durable or raise, as `Meta.write`."""
         loop = asyncio.get_running_loop()
-        future: asyncio.Future[CommitResult] = loop.create_future()
+        future: asyncio.Future[ChangeResult] = loop.create_future()
 
-        def done(result: CommitResult | None, error: Exception | None) -> None:
+        def done(result: ChangeResult | None, error: Exception | None) -> None:
             if future.done():  # the caller was cancelled
                 return
             if result is not None:
@@ -182,20 +182,20 @@ class SqliteMeta:
             else:
                 future.set_exception(error or StorageFailed("no result"))
 
-        self._submit(_Commit(ops, preconditions, fence, done), loop)
+        self._submit(_QueuedChange(ops, preconditions, fence, done), loop)
         return await future
 
     def allocate(self, kind: str) -> int:
-        """Give one id; when half of a block is used the next one is asked for."""
+        """Return one id; the next block is requested when half of one is used."""
         block = ID_BLOCKS.get(kind, 0)
-        if self._ids.left(kind) <= block // 2 and block and kind not in self._refilling:
+        if self._ids.available(kind) <= block // 2 and block and kind not in self._refilling:
             self._refill(kind, block)
         return self._ids.take(kind)
 
     async def reserve(self, kind: str, count: int) -> None:
-        """Return when `count` ids are at hand."""
-        while (missing := count - self._ids.left(kind)) > 0:
-            result = await self.commit([AllocateIds(kind, missing)])
+        """Wait until `count` ids can be allocated."""
+        while (missing := count - self._ids.available(kind)) > 0:
+            result = await self.write([AllocateIds(kind, missing)])
             for block in result.blocks:
                 self._ids.add(block)
 
@@ -208,26 +208,26 @@ class SqliteMeta:
             raise StorageFailed(f"snapshots cannot be read ({error})") from error
 
     def manifest(self) -> Manifest:
-        """Say what exists now."""
+        """Return the present topics, partitions and segments."""
         return self.state.manifest()
 
     def close(self) -> None:
-        """Write what is waiting, then let go of the file."""
+        """Write the changes in the queue, then close the file."""
         if self._thread.is_alive():
             self._queue.put(None)
             self._thread.join()
         self.failed = self.failed or StorageFailed("meta is closed")
 
-    def _submit(self, commit: _Commit, loop: asyncio.AbstractEventLoop) -> None:
+    def _submit(self, change: _QueuedChange, loop: asyncio.AbstractEventLoop) -> None:
         if self.failed is not None:
             raise self._refusal()
         if self._queue.qsize() >= WAITING_MAX:
-            raise TooManyCommits("too many commits are waiting")
+            raise TooManyChanges("too many changes are waiting")
         self._loop = loop
-        self._queue.put(commit)
+        self._queue.put(change)
 
     def _refill(self, kind: str, count: int) -> None:
-        def done(result: CommitResult | None, error: Exception | None) -> None:
+        def done(result: ChangeResult | None, error: Exception | None) -> None:
             self._refilling.discard(kind)
             for block in result.blocks if result else ():
                 self._ids.add(block)
@@ -240,19 +240,19 @@ class SqliteMeta:
             return
         self._refilling.add(kind)
         try:
-            self._submit(_Commit([AllocateIds(kind, count)], (), None, done), loop)
+            self._submit(_QueuedChange([AllocateIds(kind, count)], (), None, done), loop)
         except (MetaError, LogError) as error:
             done(None, error)
 
     def _deliver(self) -> None:
-        """Move the state and wake the waiters, in the order in which commits became durable."""
+        """Move the state and wake the waiters, in the order in which changes became durable."""
         while self._finished:
-            commit = self._finished.popleft()
-            if commit.made is None:
-                commit.done(None, commit.error)
+            change = self._finished.popleft()
+            if change.made is None:
+                change.done(None, change.error)
                 continue
-            follow(self.state, commit.made.writes)
-            commit.done(CommitResult(commit.made.version, tuple(commit.made.blocks)), None)
+            apply_writes(self.state, change.made.writes)
+            change.done(ChangeResult(change.made.version, tuple(change.made.blocks)), None)
         if self.failed is not None and self._on_failed is not None:
             on_failed, self._on_failed = self._on_failed, None
             on_failed(self.failed)
@@ -272,40 +272,40 @@ class SqliteMeta:
                 while len(batch) < BATCH_MAX:
                     batch.append(self._queue.get_nowait())
             more = None not in batch
-            commits = [commit for commit in batch if commit is not None]
-            if commits:
-                self._write_batch(commits)
-                self._hand_back(commits)
+            changes = [change for change in batch if change is not None]
+            if changes:
+                self._write_batch(changes)
+                self._hand_back(changes)
         with contextlib.suppress(sqlite3.Error):  # all that counts is durable already
             self._connection.close()
 
-    def _write_batch(self, commits: list[_Commit]) -> None:
-        """One transaction. After it every commit has either `made` or `error`."""
+    def _write_batch(self, changes: list[_QueuedChange]) -> None:
+        """Write one transaction. After it every change has either `made` or `error`."""
         try:
             if self.failed is not None:
                 raise self._refusal()
             self._connection.execute("BEGIN IMMEDIATE")
             self._check_epoch()
-            for commit in commits:
-                self._write_commit(commit)
+            for change in changes:
+                self._write_change(change)
             self._connection.execute("COMMIT")
         except Exception as error:  # noqa: BLE001 - whatever it was, nothing of this may be acked
-            self._take_back(commits, self._verdict(error))
+            self._take_back(changes, self._verdict(error))
 
-    def _write_commit(self, commit: _Commit) -> None:
-        """Apply one commit to the writer's state and the open transaction; or neither."""
+    def _write_change(self, change: _QueuedChange) -> None:
+        """Apply one change to the writer's state and the open transaction, or to neither."""
         try:
-            commit.made = change(self._ahead, commit.ops, commit.preconditions, commit.fence)
+            change.made = apply_change(self._ahead, change.ops, change.preconditions, change.fence)
         except MetaError as error:
-            commit.error = error
+            change.error = error
             return
         self._connection.execute("SAVEPOINT one")
         try:
-            write_rows(self._connection, commit.made.writes)
+            write_rows(self._connection, change.made.writes)
         except BAD_VALUES as error:
             self._connection.execute("ROLLBACK TO one")
-            commit.made.undo()
-            commit.made, commit.error = None, InvalidCommit(f"rows cannot be stored: {error}")
+            change.made.undo()
+            change.made, change.error = None, InvalidChange(f"rows cannot be stored: {error}")
         self._connection.execute("RELEASE one")
 
     def _check_epoch(self) -> None:
@@ -315,7 +315,7 @@ class SqliteMeta:
             raise Fenced(f"epoch {epoch} began, this is {self._ahead.node_epoch}")
 
     def _verdict(self, error: Exception) -> Exception:
-        """Say what a failed transaction means, and whether it is the end."""
+        """Return the error of a failed transaction; the store fails for good unless it is full."""
         if isinstance(error, sqlite3.Error) and _code(error) == sqlite3.SQLITE_FULL:
             return DiskFull(f"no room for meta: {error}")
         if self.failed is None:
@@ -325,26 +325,26 @@ class SqliteMeta:
             log.error("meta.failed", extra={"error": repr(error)})
         return self._refusal()
 
-    def _take_back(self, commits: list[_Commit], error: Exception) -> None:
+    def _take_back(self, changes: list[_QueuedChange], error: Exception) -> None:
         if self._connection.in_transaction:
             with contextlib.suppress(sqlite3.Error):
                 self._connection.execute("ROLLBACK")
-        for commit in reversed(commits):
-            if commit.made is not None:
-                commit.made.undo()
-                commit.made = None
-            if commit.error is None:
-                commit.error = error
+        for change in reversed(changes):
+            if change.made is not None:
+                change.made.undo()
+                change.made = None
+            if change.error is None:
+                change.error = error
 
-    def _hand_back(self, commits: list[_Commit]) -> None:
-        self._finished.extend(commits)
+    def _hand_back(self, changes: list[_QueuedChange]) -> None:
+        self._finished.extend(changes)
         if self._loop is not None:
-            with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
+            with contextlib.suppress(RuntimeError):  # the loop is closed: no caller waits
                 self._loop.call_soon_threadsafe(self._deliver)
 
 
 def _code(error: sqlite3.Error) -> int:
-    """Give SQLite's primary error code; 0 when the error is the binding's own."""
+    """Return SQLite's primary error code; 0 for an error of the binding."""
     return int(getattr(error, "sqlite_errorcode", 0)) & 0xFF
 
 
@@ -379,7 +379,7 @@ def _refuse_newer(path: Path) -> None:
 
 
 def _prepare(path: Path, connection: sqlite3.Connection, *, create: bool, size_max: int) -> bool:
-    """Look at whose file it is before touching it; say whether it is new."""
+    """Check the application id before any write; return whether the file is new."""
     (application,) = connection.execute("PRAGMA application_id").fetchone()
     (version,) = connection.execute("PRAGMA user_version").fetchone()
     (tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
@@ -422,8 +422,8 @@ def _upgrade(connection: sqlite3.Connection) -> None:
     log.info("meta.upgraded", extra={"from_format": version, "to_format": FORMAT_VERSION})
 
 
-def _begin_epoch(connection: sqlite3.Connection) -> Change:
-    """Fence off whoever had the data before and take the first blocks of ids, durably."""
+def _begin_epoch(connection: sqlite3.Connection) -> StateChange:
+    """Fence the former process and allocate the first blocks of ids, durably."""
     connection.execute("BEGIN IMMEDIATE")
     _upgrade(connection)
     state = load_state(connection)
@@ -431,7 +431,7 @@ def _begin_epoch(connection: sqlite3.Connection) -> Change:
     connection.execute(
         "UPDATE identity SET value = ? WHERE key = 'node_epoch'", (state.node_epoch,)
     )
-    made = change(state, [AllocateIds(kind, count) for kind, count in ID_BLOCKS.items()])
+    made = apply_change(state, [AllocateIds(kind, count) for kind, count in ID_BLOCKS.items()])
     write_rows(connection, made.writes)
     connection.execute("COMMIT")
     return made

@@ -1,8 +1,8 @@
-"""What is true according to meta, in plain dicts, and the rules every change of it obeys.
+"""The state of metadata in plain dicts, and the rules of every change of it.
 
-Each store holds a `MetaState`; the rules stand here once, so that memory and SQLite cannot differ
-in them. `change` does all of a commit or nothing: every write to a dict notes what was there
-before, so a change can be taken back when a later operation, or the disk, refuses.
+Each store holds a `MetaState`; the rules are here once, so that memory and SQLite cannot differ.
+`apply_change` does all operations or none: every write to a dict records the former value, so a
+change can be undone when a later operation, or the disk, refuses.
 """
 
 from __future__ import annotations
@@ -12,24 +12,24 @@ from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import Any, Final, TypeAlias
 
-from trilogue.log.extents import Extents
-from trilogue.log.manifest import Manifest, ManifestTopic, PartitionRange
-from trilogue.log.segment_info import SegmentInfo, without
+from trilogue.log.segments.extents import Extents
+from trilogue.log.segments.manifest import Manifest, ManifestTopic, PartitionRange
+from trilogue.log.segments.segment_info import SegmentInfo, without
 from trilogue.log.transactions import stable_end_of
-from trilogue.meta import port
-from trilogue.meta.errors import Fenced, InvalidCommit, PreconditionFailed
-from trilogue.meta.port import INT_MAX, IdBlock, PartitionState, TopicKey, TopicRow
+from trilogue.meta import operations
+from trilogue.meta.errors import Fenced, InvalidChange, PreconditionFailed
+from trilogue.meta.operations import INT_MAX, IdBlock, PartitionState, TopicKey, TopicRow
 
 VERSION, FLUSHED_THROUGH = "version", "flushed_through"
 SNAPSHOTS = "snapshots"  # a table that is not kept in memory
-GONE: Final = object()  # in place of a row's value: the row is removed
+REMOVED: Final = object()  # in place of a row's value: the row is removed
 
-Write: TypeAlias = tuple[str, Any, Any]  # table, key, value or GONE
+Write: TypeAlias = tuple[str, Any, Any]  # table, key, value or REMOVED
 
 
 @dataclass(slots=True)
 class MetaState:
-    """Rows by their keys. Nobody but a store changes them."""
+    """Rows by their keys. Only a store changes them."""
 
     cluster_id: bytes
     node_id: int
@@ -44,7 +44,7 @@ class MetaState:
 
     @property
     def version(self) -> int:
-        """How many commits there were."""
+        """The number of changes so far."""
         return self.counters[VERSION]
 
     @property
@@ -53,7 +53,7 @@ class MetaState:
         return self.counters[FLUSHED_THROUGH]
 
     def copy(self) -> MetaState:
-        """Make a second state that moves on its own; the rows themselves never change."""
+        """Return a second state that moves on its own; the rows themselves are immutable."""
         return MetaState(
             self.cluster_id,
             self.node_id,
@@ -68,7 +68,7 @@ class MetaState:
         )
 
     def manifest(self) -> Manifest:
-        """Say what exists, for the log's start and for readers without a broker."""
+        """Return what exists, for the log's start and for readers without a broker."""
         return Manifest(
             self.cluster_id,
             self.version,
@@ -88,10 +88,10 @@ def _range_of(state: PartitionState) -> PartitionRange:
     return PartitionRange(start, end, stable_end, open_transactions=transactions)
 
 
-class Change:
-    """One commit's effect on a state: which rows it wrote, and the way back.
+class StateChange:
+    """The effect of one change on a state: the rows it wrote, and how to undo it.
 
-    The rows written are all that a store has to make durable, so a store knows tables, not rules.
+    The rows written are all that a store has to make durable, so a store needs no rules.
     """
 
     __slots__ = ("_undo", "blocks", "state", "version", "writes")
@@ -104,9 +104,9 @@ class Change:
         self._undo: list[tuple[dict[Any, Any], Any, Any]] = []
 
     def put(self, table: str, key: object, value: object) -> None:
-        """Write one row; GONE removes it."""
+        """Write one row; REMOVED removes it."""
         rows: dict[Any, Any] = getattr(self.state, table)
-        self._undo.append((rows, key, rows.get(key, GONE)))
+        self._undo.append((rows, key, rows.get(key, REMOVED)))
         _set(rows, key, value)
         self.writes.append((table, key, value))
 
@@ -115,40 +115,40 @@ class Change:
         self.writes.append((table, key, value))
 
     def undo(self) -> None:
-        """Leave the state as it was found; only for the newest change of a state."""
+        """Restore the former state; only for the newest change of a state."""
         while self._undo:
             _set(*self._undo.pop())
 
 
 def _set(rows: dict[Any, Any], key: object, value: object) -> None:
-    if value is GONE:
+    if value is REMOVED:
         rows.pop(key, None)
     else:
         rows[key] = value
 
 
-def follow(state: MetaState, writes: Iterable[Write]) -> None:
-    """Bring a second state to where the first one went."""
+def apply_writes(state: MetaState, writes: Iterable[Write]) -> None:
+    """Apply the writes of a change to a second state."""
     for table, key, value in writes:
         if table != SNAPSHOTS:
             _set(getattr(state, table), key, value)
 
 
-def change(
+def apply_change(
     state: MetaState,
-    ops: Sequence[port.Op],
-    preconditions: Sequence[port.Precondition] = (),
-    fence: port.Fence | None = None,
-) -> Change:
-    """Do all of a commit to a state, or raise and leave it as it was."""
-    if len(ops) > port.OPS_MAX:
-        raise InvalidCommit(f"{len(ops)} operations in one commit, at most {port.OPS_MAX}")
-    if fence is not None and fence != port.Fence(state.node_id, state.node_epoch):
-        raise Fenced(f"{fence} commits, but epoch {state.node_epoch} began")
+    ops: Sequence[operations.Op],
+    preconditions: Sequence[operations.Precondition] = (),
+    fence: operations.Fence | None = None,
+) -> StateChange:
+    """Apply all operations to a state, or raise and leave it as it was."""
+    if len(ops) > operations.OPS_MAX:
+        raise InvalidChange(f"{len(ops)} operations in one change, at most {operations.OPS_MAX}")
+    if fence is not None and fence != operations.Fence(state.node_id, state.node_epoch):
+        raise Fenced(f"{fence} writes, but epoch {state.node_epoch} began")
     for precondition in preconditions:
         if not _holds(state, precondition):
             raise PreconditionFailed(repr(precondition))
-    made = Change(state)
+    made = StateChange(state)
     try:
         for op in ops:
             _apply(made, op)
@@ -160,33 +160,33 @@ def change(
     return made
 
 
-def _apply(made: Change, op: port.Op) -> None:
+def _apply(made: StateChange, op: operations.Op) -> None:
     rule = RULES.get(type(op))
     if rule is None:
-        raise InvalidCommit(f"unknown operation {type(op).__name__}")
+        raise InvalidChange(f"unknown operation {type(op).__name__}")
     try:
         rule(made, op)
     except (TypeError, AttributeError, ValueError) as error:
-        raise InvalidCommit(f"malformed {type(op).__name__}: {error}") from error
+        raise InvalidChange(f"malformed {type(op).__name__}: {error}") from error
 
 
-def _holds(state: MetaState, precondition: port.Precondition) -> bool:
+def _holds(state: MetaState, precondition: operations.Precondition) -> bool:
     match precondition:
-        case port.TopicAbsent(tenant, namespace, name):
+        case operations.TopicAbsent(tenant, namespace, name):
             return (tenant, namespace, name) not in state.topics
-        case port.TopicIs(tenant, namespace, name, topic_id, epoch):
+        case operations.TopicIs(tenant, namespace, name, topic_id, epoch):
             row = state.topics.get((tenant, namespace, name))
             return row is not None and row.topic_id == topic_id and row.epoch == epoch
-        case port.PartitionExists(partition_id):
+        case operations.PartitionExists(partition_id):
             return partition_id in state.partitions
-        case port.SegmentExists(segment_id):
+        case operations.SegmentExists(segment_id):
             return segment_id in state.segments
-        case port.SettingIs(key, value):
+        case operations.SettingIs(key, value):
             return state.settings.get(key) == value
-        case port.FlushedThroughIs(sequence):
+        case operations.FlushedThroughIs(sequence):
             return state.flushed_through == sequence
         case unknown:  # not assert_never: what is not enforced is refused, also at run time
-            raise InvalidCommit(f"unknown precondition {type(unknown).__name__}")
+            raise InvalidChange(f"unknown precondition {type(unknown).__name__}")
 
 
 # ── the rules, one per operation ──────────────────────────────────────────────────────────────
@@ -194,13 +194,13 @@ def _holds(state: MetaState, precondition: port.Precondition) -> bool:
 
 def _rule(holds: bool, message: str) -> None:
     if not holds:
-        raise InvalidCommit(message)
+        raise InvalidChange(message)
 
 
 def _counts(*numbers: int) -> None:
     for number in numbers:
         if type(number) is not int or not 0 <= number <= INT_MAX:
-            raise InvalidCommit(f"{number!r} is not a number from 0 to 2^63 - 1")
+            raise InvalidChange(f"{number!r} is not a number from 0 to 2^63 - 1")
 
 
 def _texts(texts: Iterable[str]) -> None:
@@ -208,10 +208,10 @@ def _texts(texts: Iterable[str]) -> None:
         try:
             text.encode()
         except (AttributeError, UnicodeEncodeError) as error:
-            raise InvalidCommit(f"{text!r} is not a text") from error
+            raise InvalidChange(f"{text!r} is not a text") from error
 
 
-def _put_topic(made: Change, op: port.PutTopic) -> None:
+def _put_topic(made: StateChange, op: operations.PutTopic) -> None:
     row, state = op.topic, made.state
     _texts(row.key)
     _texts(row.settings)
@@ -238,7 +238,7 @@ def _put_topic(made: Change, op: port.PutTopic) -> None:
     )
     for partition_id in before.partitions if before else ():
         if partition_id not in row.partitions:
-            made.put("partitions", partition_id, GONE)
+            made.put("partitions", partition_id, REMOVED)
     for partition_id in row.partitions:
         if partition_id not in state.partitions:
             made.put("partitions", partition_id, PartitionState(row.topic_id, 0, 0))
@@ -246,18 +246,18 @@ def _put_topic(made: Change, op: port.PutTopic) -> None:
     made.put("topic_keys", row.topic_id, row.key)
 
 
-def _delete_topic(made: Change, op: port.DeleteTopic) -> None:
+def _delete_topic(made: StateChange, op: operations.DeleteTopic) -> None:
     key = (op.tenant, op.namespace, op.name)
     row = made.state.topics.get(key)
     if row is None:
-        raise InvalidCommit(f"there is no topic {key}")
+        raise InvalidChange(f"there is no topic {key}")
     for partition_id in row.partitions:
-        made.put("partitions", partition_id, GONE)
-    made.put("topic_keys", row.topic_id, GONE)
-    made.put("topics", key, GONE)
+        made.put("partitions", partition_id, REMOVED)
+    made.put("topic_keys", row.topic_id, REMOVED)
+    made.put("topics", key, REMOVED)
 
 
-def _put_segment(made: Change, op: port.PutSegment) -> None:
+def _put_segment(made: StateChange, op: operations.PutSegment) -> None:
     segment, state = op.segment, made.state
     numbers = (segment.level, segment.size, segment.node_id, segment.node_epoch)
     _counts(segment.segment_id, *numbers, segment.created_ms, segment.footer_position)
@@ -279,12 +279,12 @@ def _is_less(before: SegmentInfo, after: SegmentInfo) -> bool:
     return after == replace(expected, store=after.store)
 
 
-def _delete_segment(made: Change, op: port.DeleteSegment) -> None:
+def _delete_segment(made: StateChange, op: operations.DeleteSegment) -> None:
     _rule(op.segment_id in made.state.segments, f"there is no segment {op.segment_id}")
-    made.put("segments", op.segment_id, GONE)
+    made.put("segments", op.segment_id, REMOVED)
 
 
-def _put_partition_state(made: Change, op: port.PutPartitionState) -> None:
+def _put_partition_state(made: StateChange, op: operations.PutPartitionState) -> None:
     before = made.state.partitions.get(op.partition_id)
     if before is None:
         return
@@ -298,29 +298,29 @@ def _put_partition_state(made: Change, op: port.PutPartitionState) -> None:
         _counts(*chain.from_iterable(transactions))
     _counts(op.start_offset or 0, flushed, compacted)
     if flushed < before.flushed_end or compacted < before.compacted_end:
-        raise InvalidCommit(f"partition {op.partition_id} would go back from {before}")
+        raise InvalidChange(f"partition {op.partition_id} would go back from {before}")
     after = PartitionState(before.topic_id, start, flushed, compacted, transactions)
     made.put("partitions", op.partition_id, after)
 
 
-def _put_snapshot(made: Change, op: port.PutSnapshot) -> None:
+def _put_snapshot(made: StateChange, op: operations.PutSnapshot) -> None:
     _rule(type(op.key) is bytes and type(op.value) is bytes, "snapshots are bytes")
-    _rule(len(op.key) + len(op.value) <= port.VALUE_SIZE_MAX, "the snapshot is too large")
+    _rule(len(op.key) + len(op.value) <= operations.VALUE_SIZE_MAX, "the snapshot is too large")
     made.pass_on(SNAPSHOTS, op.key, op.value)
 
 
-def _delete_snapshot(made: Change, op: port.DeleteSnapshot) -> None:
+def _delete_snapshot(made: StateChange, op: operations.DeleteSnapshot) -> None:
     _rule(type(op.key) is bytes, "snapshots are bytes")
-    made.pass_on(SNAPSHOTS, op.key, GONE)
+    made.pass_on(SNAPSHOTS, op.key, REMOVED)
 
 
-def _set_flushed_through(made: Change, op: port.SetFlushedThrough) -> None:
+def _set_flushed_through(made: StateChange, op: operations.SetFlushedThrough) -> None:
     _counts(op.sequence)
     _rule(op.sequence >= made.state.flushed_through, "flushed_through would go back")
     made.put("counters", FLUSHED_THROUGH, op.sequence)
 
 
-def _allocate_ids(made: Change, op: port.AllocateIds) -> None:
+def _allocate_ids(made: StateChange, op: operations.AllocateIds) -> None:
     first = made.state.next_ids.get(op.kind, 1)
     _texts([op.kind])
     _counts(op.count, first + op.count)
@@ -329,26 +329,26 @@ def _allocate_ids(made: Change, op: port.AllocateIds) -> None:
     made.blocks.append(IdBlock(op.kind, first, op.count))
 
 
-def _put_setting(made: Change, op: port.PutSetting) -> None:
+def _put_setting(made: StateChange, op: operations.PutSetting) -> None:
     _texts([op.key, op.value])
     made.put("settings", op.key, op.value)
 
 
-def _delete_setting(made: Change, op: port.DeleteSetting) -> None:
+def _delete_setting(made: StateChange, op: operations.DeleteSetting) -> None:
     _texts([op.key])
-    made.put("settings", op.key, GONE)
+    made.put("settings", op.key, REMOVED)
 
 
-RULES: dict[type, Callable[[Change, Any], None]] = {
-    port.PutTopic: _put_topic,
-    port.DeleteTopic: _delete_topic,
-    port.PutSegment: _put_segment,
-    port.DeleteSegment: _delete_segment,
-    port.PutPartitionState: _put_partition_state,
-    port.PutSnapshot: _put_snapshot,
-    port.DeleteSnapshot: _delete_snapshot,
-    port.SetFlushedThrough: _set_flushed_through,
-    port.AllocateIds: _allocate_ids,
-    port.PutSetting: _put_setting,
-    port.DeleteSetting: _delete_setting,
+RULES: dict[type, Callable[[StateChange, Any], None]] = {
+    operations.PutTopic: _put_topic,
+    operations.DeleteTopic: _delete_topic,
+    operations.PutSegment: _put_segment,
+    operations.DeleteSegment: _delete_segment,
+    operations.PutPartitionState: _put_partition_state,
+    operations.PutSnapshot: _put_snapshot,
+    operations.DeleteSnapshot: _delete_snapshot,
+    operations.SetFlushedThrough: _set_flushed_through,
+    operations.AllocateIds: _allocate_ids,
+    operations.PutSetting: _put_setting,
+    operations.DeleteSetting: _delete_setting,
 }

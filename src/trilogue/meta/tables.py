@@ -3,17 +3,18 @@
 ```
  identity    cluster_id, node_id, node_epoch        fixed, but for the epoch: +1 at each opening
  counters    version, flushed_through
- next_ids    kind -> the first id nobody has
+ next_ids    kind -> the first id that is not allocated
  topics      (tenant, namespace, name) -> topic id, partition ids and settings as JSON, …
  partitions  partition id -> topic id, start offset, flushed end, compacted end, open transactions
              as MessagePack
- segments    segment id -> …, the extents as one blob (log/extents.py; in format 1 MessagePack: a
-             list of lists of numbers), the store, the hidden partitions as MessagePack
+ segments    segment id -> …, the extents as one blob (log/segments/extents.py; in format 1
+             MessagePack: a list of lists of numbers), the store, the hidden partitions as
+             MessagePack
  settings    key -> value
  snapshots   key -> value, both the broker's bytes
 ```
 
-`PRAGMA user_version` is the format version, `PRAGMA application_id` says whose file it is.
+`PRAGMA user_version` is the format version, `PRAGMA application_id` marks it as ours.
 """
 
 from __future__ import annotations
@@ -26,10 +27,10 @@ from typing import Any
 
 import msgspec
 
-from trilogue.log.extents import MAGIC, Extent, Extents
-from trilogue.log.segment_info import SegmentInfo
-from trilogue.meta.port import OpenTransactions, PartitionState, TopicRow
-from trilogue.meta.state import GONE, MetaState, Write
+from trilogue.log.segments.extents import MAGIC, Extent, Extents
+from trilogue.log.segments.segment_info import SegmentInfo
+from trilogue.meta.operations import OpenTransactions, PartitionState, TopicRow
+from trilogue.meta.state import REMOVED, MetaState, Write
 
 APPLICATION_ID = 0x5452494C  # "TRIL"
 
@@ -162,7 +163,7 @@ DERIVED = frozenset({"topic_keys"})  # made from other tables when loading
 
 def write_rows(connection: sqlite3.Connection, writes: Iterable[Write]) -> None:
     """Write and remove rows in the order given; runs of one kind go in one call."""
-    for (name, gone), run in groupby(writes, key=lambda write: (write[0], write[2] is GONE)):
+    for (name, gone), run in groupby(writes, key=lambda write: (write[0], write[2] is REMOVED)):
         if name in DERIVED:
             continue
         table = TABLES[name]

@@ -1,1 +1,1 @@
-"""One process: settings, doors, jobs, life and death; joins everything below."""
+"""One server process: settings, listeners, background work, start and stop."""

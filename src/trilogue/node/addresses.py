@@ -1,13 +1,14 @@
-"""`HOST:PORT` as people write it, and what it means on this machine.
+"""Addresses as `HOST:PORT`: parsing, resolving, and the one that clients are given.
 
-A name is resolved once, before anything is bound, and what was checked is what gets bound: a
-door never listens on an address that was not judged to be loopback.
+A name is resolved once, before anything is bound: a listener binds exactly the literal addresses
+that were checked to be loopback.
 """
 
 from __future__ import annotations
 
 import ipaddress
 import socket
+from collections.abc import Callable
 from dataclasses import dataclass
 
 
@@ -44,7 +45,7 @@ def parse_address(text: str) -> Address:
 
 
 def resolve(address: Address) -> list[Address]:
-    """Every literal address a host stands for, in the resolver's order."""
+    """Return every literal address of a host, in the resolver's order; AddressError if none."""
     try:
         found = socket.getaddrinfo(
             address.host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
@@ -56,7 +57,7 @@ def resolve(address: Address) -> list[Address]:
 
 
 def is_loopback(literal: Address) -> bool:
-    """True when only this machine can reach it; the unspecified address (0.0.0.0, ::) is public."""
+    """Return whether only this machine can reach it; 0.0.0.0 and :: count as public."""
     ip = ipaddress.ip_address(literal.host.partition("%")[0])
     if isinstance(ip, ipaddress.IPv6Address) and ip.ipv4_mapped is not None:
         ip = ip.ipv4_mapped
@@ -64,8 +65,24 @@ def is_loopback(literal: Address) -> bool:
 
 
 def is_wildcard(literal: Address) -> bool:
-    """True for 0.0.0.0 and ::, which a server can listen on and no client can connect to."""
+    """Return whether it is 0.0.0.0 or ::, which a server binds and no client connects to."""
     return ipaddress.ip_address(literal.host.partition("%")[0]).is_unspecified
+
+
+def choose_advertised(
+    setting: str, *, listens: Address, bound: Address, machine_name: Callable[[], str]
+) -> Address:
+    """Return the address that clients are given to connect to.
+
+    That is `setting` (`advertise.*`); else `listens`, as it was written; else, if the listener is
+    bound to every address (0.0.0.0, ::), the name of this machine. `bound` has the real port.
+    """
+    if setting:
+        chosen = parse_address(setting)
+        return chosen if chosen.port else Address(chosen.host, bound.port)
+    if is_wildcard(bound) or any(is_wildcard(literal) for literal in resolve(listens)):
+        return Address(machine_name(), bound.port)
+    return Address(listens.host, bound.port)
 
 
 def _check_ipv6(host: str, text: str) -> None:

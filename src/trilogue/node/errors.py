@@ -1,4 +1,4 @@
-"""Why a server does not start, and by which exit code that is told."""
+"""Errors of a start, with their exit codes."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ STORAGE_FAILED = 3
 
 
 class StartError(Exception):
-    """The server cannot start; the text says why in one line, `code` is the exit code."""
+    """The server cannot start; the text is the reason in one line, `code` the exit code."""
 
     def __init__(self, message: str, code: int = START_FAILED) -> None:
         super().__init__(message)

@@ -1,13 +1,13 @@
-"""How a log line looks; the only place that decides it.
+"""Formats log records, as text or JSON.
 
-Rooms log an event and its fields: `log.info("segment.written", extra={"segment": 7})`. Here that
-becomes one line, for people
+Modules log an event and its fields: `log.info("segment.written", extra={"segment": 7})`. That
+becomes one line of text
 
     2026-11-21T13:44:00.123Z INFO    segment.written segment=7 size_bytes=65536
 
-or, by `log.format=json`, one object for machines. A line is one line: whatever a peer sent (a
-client id, a topic name) is quoted when it holds anything but plain characters, so that nobody can
-write a second line into our log. Fields whose name says that they are secret are never written.
+or, with `log.format=json`, one JSON object. Values with other than plain characters are quoted, so
+that no client can write a second line by a client id or a topic name. Fields with a secret's name
+(password, token, ...) are left out.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ _SECRET = re.compile(
 
 
 def start_logging(*, level: str, form: str, stream: TextIO | None = None) -> None:
-    """Send everything of `level` and above to one stream (stderr), in one form."""
+    """Log everything of `level` and above to one stream (stderr), as text or JSON."""
     handler = logging.StreamHandler(stream or sys.stderr)
     handler.setFormatter(JsonLines() if form == "json" else TextLines())
-    logging.raiseExceptions = False  # a full disk or closed pipe below stderr stops no broker
+    logging.raiseExceptions = False  # a full disk or closed pipe of stderr does not stop a broker
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(level.upper())
@@ -43,10 +43,10 @@ def start_logging(*, level: str, form: str, stream: TextIO | None = None) -> Non
 
 
 class TextLines(logging.Formatter):
-    """One line `time level event key=value ...`; a traceback follows on lines of its own."""
+    """A line `time level event key=value ...`; a traceback follows on further lines."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """Write one record."""
+        """Return the text of one record."""
         words = [_time(record), f"{record.levelname:7}", _one_line(record.getMessage())]
         words += [f"{key}={_spell(value)}" for key, value in _fields(record)]
         line = " ".join(words)
@@ -56,10 +56,10 @@ class TextLines(logging.Formatter):
 
 
 class JsonLines(logging.Formatter):
-    """One JSON object a line: time, level, event, logger, the fields, and `exception`."""
+    """A JSON object per line: time, level, event, logger, the fields, and `exception`."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """Write one record."""
+        """Return the text of one record."""
         content: dict[str, object] = {
             "time": _time(record),
             "level": record.levelname.lower(),

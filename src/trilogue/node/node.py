@@ -1,10 +1,10 @@
-"""One node: storage, doors and the work in the background, joined.
+"""A node: storage, background work and listeners, started and stopped in order.
 
-    Node.start ── storage (recovery) ── helpers, flusher, retention, merges, manifests ── doors
-    Node.drain ── doors take nothing new ── everything into segments
-    Node.close ── doors, background, storage: in the opposite order of the start
+    Node.start ── storage (recovery) ── helpers, flusher, retention, merges, manifests ── listeners
+    Node.drain ── listeners accept nothing new ── everything is flushed to segments
+    Node.close ── listeners, background work, storage: the opposite order of the start
 
-Nothing here knows of signals or exit codes (life.py) or of how a command line looks.
+Signals and exit codes are process.py's, options the command line's.
 """
 
 from __future__ import annotations
@@ -20,60 +20,60 @@ from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING
 
 from trilogue import __version__
-from trilogue.gateway.conversions import Conversions
-from trilogue.gateway.doorway import Behind
-from trilogue.gateway.kafka.connection import KafkaDoor
-from trilogue.gateway.kafka.shared import KafkaSettings
-from trilogue.gateway.listen import Door, Listener
-from trilogue.gateway.pulsar.door import PulsarDoor
-from trilogue.gateway.pulsar.shared import PulsarSettings
+from trilogue.gateway.conversion_cache import ConversionCache
+from trilogue.gateway.dependencies import GatewayDependencies
+from trilogue.gateway.kafka.connection import KafkaGateway
+from trilogue.gateway.kafka.context import KafkaSettings
+from trilogue.gateway.listener import ConnectionFactory, Listener
+from trilogue.gateway.pulsar.gateway import PulsarGateway
+from trilogue.gateway.pulsar.settings import PulsarSettings
 from trilogue.gateway.stream import Limits
-from trilogue.gateway.tubemq.door import TubeDoor
-from trilogue.node.addresses import Address
-from trilogue.node.advertise import advertised
-from trilogue.node.commits import Commits
-from trilogue.node.compacting import Compacting
-from trilogue.node.doors import PlannedDoor, bind_door, plan_doors
-from trilogue.node.expiry import Expiry
-from trilogue.node.flush import Flusher
-from trilogue.node.group_expiry import GroupExpiry
-from trilogue.node.jobs import Helper
-from trilogue.node.kafka_values import obey_values, tell_addresses, tell_values
-from trilogue.node.lag import Lag
-from trilogue.node.maintenance import Maintenance
-from trilogue.node.manifests import Manifests
-from trilogue.node.merging import Merging
-from trilogue.node.message_count import MessageCount
-from trilogue.node.object_settings import is_in_the_clear
-from trilogue.node.objects import ObjectKeeper, leave_object
-from trilogue.node.retention import Retention
-from trilogue.node.retired import RetiredFiles
-from trilogue.node.settings import BY_KEY, TUBEMQ_DOORS, Settings
+from trilogue.gateway.tubemq.gateway import TubeGateway
+from trilogue.node.addresses import Address, choose_advertised
+from trilogue.node.background.backlog_expiry import BacklogExpiry
+from trilogue.node.background.compaction import CompactionPlanner
+from trilogue.node.background.flush import Flusher
+from trilogue.node.background.helper import Helper
+from trilogue.node.background.maintenance import Maintenance
+from trilogue.node.background.manifests import ManifestWriter
+from trilogue.node.background.merge import MergePlanner
+from trilogue.node.background.objects import ObjectMover, leave_object
+from trilogue.node.background.offset_expiry import OffsetExpiry
+from trilogue.node.background.retention import Retention
+from trilogue.node.background.retired import RetiredFiles
+from trilogue.node.listeners import ListenerPlan, bind_listener, plan_listeners
+from trilogue.node.measurements import LoopLag, MessageCount
+from trilogue.node.metadata_writer import MetadataWriter
+from trilogue.node.settings.kafka_values import follow_values, set_addresses, set_node_values
+from trilogue.node.settings.objects import is_in_the_clear
+from trilogue.node.settings.table import BY_KEY, TUBEMQ_DOORS, Settings
+from trilogue.node.settings.tubemq_values import tube_settings
 from trilogue.node.storage import Storage, open_storage, wall_clock_ms
-from trilogue.node.tubemq import tube_settings
 from trilogue.node.tubemq_access import make_authentication, make_authorizer, web_token
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp
 
-    from trilogue.broker.access import Authorizer
+    from trilogue.broker.access.authorizer import Authorizer
     from trilogue.gateway.http.app import Health, State
-    from trilogue.gateway.http.door import HttpDoor
     from trilogue.gateway.http.metrics import Exposition
+    from trilogue.gateway.http.server import HttpListener
 
 log = logging.getLogger(__name__)
 
 READER_THREADS = 4
-OBJECT_READER_THREADS = 12  # more, where reads may wait for a line: those of files must not
+OBJECT_READER_THREADS = (
+    12  # more: they wait for the network, and reads of files must not wait for them
+)
 SLOW_NICENESS = 10
-MEASURES = "trilogue.node.measures"
+METRICS_MODULE = "trilogue.node.metrics"
 WEB_API_PATHS = ("/webapi.htm", "/broker.htm")  # of TubeMQ's master and its broker
-HTTP_CONNECTIONS_MAX = 1_000  # it must not take the descriptors that clients need
-DOOR_DRAIN_SHARE = 0.5  # of the time there is; the rest is for the flush
+HTTP_CONNECTIONS_MAX = 1_000  # below the limit of descriptors, which clients need
+LISTENER_DRAIN_SHARE = 0.5  # of the limit; the rest is for the flush
 
 
 class Node:
-    """A server without its process. Use: start, wait for `failed` or an order, drain, close."""
+    """A server without its process. Use: start, wait for `failed` or a signal, drain, close."""
 
     def __init__(self, settings: Settings, now_ms: Callable[[], int] = wall_clock_ms) -> None:
         self.settings, self.now_ms = settings, now_ms
@@ -81,7 +81,7 @@ class Node:
         self.failed = asyncio.Event()
         self.failure: BaseException | None = None
         self.addresses: dict[str, str] = {}
-        self.lag = Lag(time.monotonic)
+        self.lag = LoopLag(time.monotonic)
         self.began = time.monotonic()
         self.storage: Storage
         self.helper: Helper
@@ -91,25 +91,25 @@ class Node:
         self.retention: Retention
         self.retired: RetiredFiles
         self.maintenance: Maintenance
-        self.merging: Merging
-        self.compacting: Compacting
-        self.objects: ObjectKeeper | None = None
-        self.commits: Commits
-        self.conversions = Conversions(cache_bytes=settings.number("conversion.cache"))
+        self.merging: MergePlanner
+        self.compacting: CompactionPlanner
+        self.objects: ObjectMover | None = None
+        self.metadata_writer: MetadataWriter
+        self.conversions = ConversionCache(cache_bytes=settings.number("conversion.cache"))
         self.authorizer: Authorizer
-        self.kafka: KafkaDoor | None = None
-        self.pulsar: PulsarDoor | None = None
-        self.tubemq: TubeDoor | None = None
-        self.listeners: dict[str, Listener] = {}  # by the name of their door
-        self.http: HttpDoor | None = None
-        self._manifests: Manifests
+        self.kafka: KafkaGateway | None = None
+        self.pulsar: PulsarGateway | None = None
+        self.tubemq: TubeGateway | None = None
+        self.listeners: dict[str, Listener] = {}  # by name
+        self.http: HttpListener | None = None
+        self._manifests: ManifestWriter
         self._exposition: Exposition | None = None
         self._stack = AsyncExitStack()
         self._tasks: list[asyncio.Task[None]] = []
         self._maintaining: asyncio.Task[None] | None = None
 
     def fail(self, error: BaseException) -> None:
-        """Something that no retry helps: nothing is acknowledged any more, the process must end."""
+        """Record an error that no retry helps: nothing is acknowledged from now on."""
         if self.failure is None:
             self.failure = error
             self.state = "failed"
@@ -119,19 +119,19 @@ class Node:
     # -- start -----------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Open everything; StartError, and nothing is left open, when that cannot be."""
-        doors = plan_doors(self.settings)
+        """Open everything; after an error close what was opened and raise it (often StartError)."""
+        plans = plan_listeners(self.settings)
         try:
             self._open_storage()
             self._start_background()
-            await self._open_doors(doors)
+            await self._open_listeners(plans)
         except BaseException:
             await self.close()
             raise
         self.lag.start()
         self._stack.callback(self.lag.stop)
         self.state = "serving"
-        self._background.submit(importlib.import_module, MEASURES)  # for the first scrape
+        self._background.submit(importlib.import_module, METRICS_MODULE)  # for the first scrape
         log.info(
             "node.serving",
             extra={
@@ -145,7 +145,7 @@ class Node:
     def _open_storage(self) -> None:
         self._background = ThreadPoolExecutor(1, "background")
         self._stack.callback(self._background.shutdown, wait=False, cancel_futures=True)
-        # Of its own: removals wait for a manifest, and that must not wait for journal files.
+        # A thread of its own: removals wait for a manifest, which must not wait for journal files.
         self._publisher = ThreadPoolExecutor(1, "manifest")
         self._stack.callback(self._publisher.shutdown, wait=False, cancel_futures=True)
         more = OBJECT_READER_THREADS if self.settings.text("objects.url") else 0
@@ -166,8 +166,8 @@ class Node:
         settings = self.settings
         self.helper = Helper()
         self._stack.push_async_callback(self.helper.close)
-        self._manifests = Manifests(self.storage, self._publisher)
-        self.commits = Commits(self.storage, self._manifests)
+        self._manifests = ManifestWriter(self.storage, self._publisher)
+        self.metadata_writer = MetadataWriter(self.storage, self._manifests)
         grace_s = settings.seconds("segments.grace")
         self.retired = RetiredFiles(self.storage, monotonic=time.monotonic, grace_s=grace_s)
         self.retired.published = lambda: self._manifests.generation
@@ -183,10 +183,10 @@ class Node:
             on_moved=self.maintenance.wake,
         )
         every_s = settings.seconds("subscriptions.check-every")
-        self.expiry = Expiry(self.storage, self.now_ms, every_s=every_s)
+        self.expiry = BacklogExpiry(self.storage, self.now_ms, every_s=every_s)
         broker = self.storage.broker
         every_s = broker.groups.settings.offset_check_ms / 1_000
-        self.group_expiry = GroupExpiry(broker, self.now_ms, every_s=every_s)
+        self.group_expiry = OffsetExpiry(broker, self.now_ms, every_s=every_s)
         self.flusher = Flusher(
             self.storage,
             self.helper,
@@ -213,18 +213,18 @@ class Node:
         self._tasks.append(self._maintaining)
 
     def _plan_maintenance(self) -> None:
-        """Work on segments that nobody waits for, in a process of its own."""
+        """Set up merges and compaction, in a helper process of low priority."""
         self.maintenance = Maintenance(self.storage, self.retired, self._manifests)
         self.slow_helper = Helper(niceness=SLOW_NICENESS)
         self._stack.push_async_callback(self.slow_helper.close)
-        self.merging = Merging(
+        self.merging = MergePlanner(
             self.storage,
             self.maintenance,
             self.slow_helper,
             now_ms=self.now_ms,
             bytes_per_second=self.settings.number("merge.rate"),
         )
-        self.compacting = Compacting(
+        self.compacting = CompactionPlanner(
             self.storage,
             self.maintenance,
             self.slow_helper,
@@ -236,7 +236,7 @@ class Node:
         self.maintenance.planners += [self.merging, self.compacting]
 
     def _keep_objects(self) -> None:
-        """Move merged segments to object storage, where settings name one."""
+        """Set up the move of merged segments to object storage, if one is configured."""
         storage, settings = self.storage, self.settings
         self.retired.remove_object = leave_object
         if storage.reach is None or storage.objects is None:
@@ -252,7 +252,7 @@ class Node:
         helper = Helper(niceness=SLOW_NICENESS)
         self._stack.push_async_callback(helper.close)
         keep_local = settings.number("objects.keep-local")
-        self.objects = ObjectKeeper(
+        self.objects = ObjectMover(
             storage,
             self.maintenance,
             reach=storage.reach,
@@ -267,7 +267,7 @@ class Node:
             published=lambda: self._manifests.generation,
         )
         self.retired.remove_object = self.objects.remove_object
-        self.maintenance.planners.insert(0, self.objects)  # its jobs are done in a moment
+        self.maintenance.planners.insert(0, self.objects)  # its jobs are short
 
     async def _guarded(self, work: Coroutine[object, object, None]) -> None:
         try:
@@ -281,95 +281,107 @@ class Node:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    # -- doors -----------------------------------------------------------------------------
+    # -- listeners -----------------------------------------------------------------------------
 
-    async def _open_doors(self, doors: dict[str, PlannedDoor]) -> None:
-        if "kafka" in doors:
-            await self._open_kafka(doors["kafka"])
-        if "pulsar" in doors:
-            await self._open_pulsar(doors["pulsar"])
-        if doors.keys() & set(TUBEMQ_DOORS):
-            await self._open_tubemq(doors)
-        if "http" in doors:
-            await self._open_http(doors["http"])
+    async def _open_listeners(self, plans: dict[str, ListenerPlan]) -> None:
+        if "kafka" in plans:
+            await self._open_kafka(plans["kafka"])
+        if "pulsar" in plans:
+            await self._open_pulsar(plans["pulsar"])
+        if plans.keys() & set(TUBEMQ_DOORS):
+            await self._open_tubemq(plans)
+        if "http" in plans:
+            await self._open_http(plans["http"])
 
-    def _behind(self, told: list[Address]) -> Behind:
-        """What every door stands in front of; `told` will hold where its clients come back to."""
+    def _dependencies(self, advertised: list[Address]) -> GatewayDependencies:
+        """Return the parameters common to all gateways.
+
+        `advertised` gets the address for clients once the listener is bound.
+        """
         return {
             "broker": self.storage.broker,
             "log": self.storage.log,
-            "commit": self.commits.carry_out,
-            "advertised": lambda: (told[0].host, told[0].port),
+            "commit": self.metadata_writer.write,
+            "advertised": lambda: (advertised[0].host, advertised[0].port),
             "authorizer": self.authorizer,
             "now_ms": self.now_ms,
             "executor": self._readers,
             "conversions": self.conversions,
         }
 
-    async def _open_kafka(self, door: PlannedDoor) -> None:
-        told: list[Address] = []
+    async def _open_kafka(self, plan: ListenerPlan) -> None:
+        advertised: list[Address] = []
         settings = KafkaSettings(
             auto_create_topics=self.settings.switch("topics.auto-create"),
+            accept_replication=self.settings.switch("kafka.accept-replication"),
             fetch_sessions_max=self.settings.number("kafka.fetch-sessions"),
             fetch_sessions_bytes_max=self.settings.number("kafka.fetch-sessions-memory"),
             unsent_bytes_max=self.settings.number("kafka.unsent-memory"),
         )
-        self.kafka = KafkaDoor(settings=settings, **self._behind(told))
+        self.kafka = KafkaGateway(settings=settings, **self._dependencies(advertised))
         await self._stack.enter_async_context(self.kafka)
-        told.append(await self._listen(door, self.kafka, self.settings.number("frames.limit")))
-        self.listeners[door.name].early_s = self.kafka.early_s
-        values, listener = self.storage.broker.values, self.listeners[door.name]
-        tell_values(values, self.settings, settings.fetch_bytes_max)
-        tell_addresses(values, self.addresses[door.name], lambda: told[0])
-        obey_values(values, listener, self.compacting)
-
-    async def _open_pulsar(self, door: PlannedDoor) -> None:
-        told: list[Address] = []
-        self.pulsar = PulsarDoor(settings=pulsar_settings(self.settings), **self._behind(told))
-        await self._stack.enter_async_context(self.pulsar)
-        told.append(await self._listen(door, self.pulsar, self.pulsar.frame_bytes_max))
-
-    async def _open_tubemq(self, doors: dict[str, PlannedDoor]) -> None:
-        """Open the broker first: the master tells where it is."""
-        told: list[Address] = []
-        self.tubemq = door = TubeDoor(
-            settings=tube_settings(self.settings),
-            authentication=await make_authentication(self.settings, self.storage, self.commits),
-            **self._behind(told),
+        advertised.append(
+            await self._listen(plan, self.kafka, self.settings.number("frames.limit"))
         )
-        await self._stack.enter_async_context(door)
-        for side in (door.broker_side, door.master_side):
-            planned = doors.get(side.name)
-            if planned is not None:
-                address = await self._listen(planned, side, side.frame_bytes_max)
-                if side is door.broker_side:
-                    told.append(address)
-        if not told:  # a standby, which tells nobody
-            told.append(doors[door.master_side.name].listens)
+        self.listeners[plan.name].early_s = self.kafka.early_s
+        values, listener = self.storage.broker.values, self.listeners[plan.name]
+        set_node_values(values, self.settings, settings.fetch_bytes_max)
+        set_addresses(values, self.addresses[plan.name], lambda: advertised[0])
+        follow_values(values, listener, self.compacting)
 
-    async def _listen(self, planned: PlannedDoor, door: Door, frame_bytes: int) -> Address:
-        """Let clients in; say where they are told to come back to."""
+    async def _open_pulsar(self, plan: ListenerPlan) -> None:
+        advertised: list[Address] = []
+        self.pulsar = PulsarGateway(
+            settings=pulsar_settings(self.settings), **self._dependencies(advertised)
+        )
+        await self._stack.enter_async_context(self.pulsar)
+        advertised.append(await self._listen(plan, self.pulsar, self.pulsar.frame_bytes_max))
+
+    async def _open_tubemq(self, plans: dict[str, ListenerPlan]) -> None:
+        """Open the broker's listener first: the master sends its address to clients."""
+        advertised: list[Address] = []
+        self.tubemq = gateway = TubeGateway(
+            settings=tube_settings(self.settings),
+            authentication=await make_authentication(
+                self.settings, self.storage, self.metadata_writer
+            ),
+            **self._dependencies(advertised),
+        )
+        await self._stack.enter_async_context(gateway)
+        for side in (gateway.broker_endpoint, gateway.master_endpoint):
+            plan = plans.get(side.name)
+            if plan is not None:
+                address = await self._listen(plan, side, side.frame_bytes_max)
+                if side is gateway.broker_endpoint:
+                    advertised.append(address)
+        if not advertised:  # a standby has no broker to advertise
+            advertised.append(plans[gateway.master_endpoint.name].listens)
+
+    async def _listen(
+        self, plan: ListenerPlan, gateway: ConnectionFactory, frame_bytes: int
+    ) -> Address:
+        """Open a listener; return the address that clients are given for it."""
         settings = self.settings
         limits = Limits(
             frame_bytes=frame_bytes,
             connections=settings.number("connections.limit"),
             connections_per_address=settings.number("connections.per-address"),
         )
-        listener = Listener(door, limits, monotonic=time.monotonic)
-        self.listeners[planned.name] = await self._stack.enter_async_context(listener)
-        bound = await bind_door(planned, listener.open)
-        self.addresses[planned.name] = str(bound)
-        key = f"advertise.{planned.name}"
-        return advertised(
+        listener = Listener(gateway, limits, monotonic=time.monotonic)
+        self.listeners[plan.name] = await self._stack.enter_async_context(listener)
+        bound = await bind_listener(plan, listener.open)
+        self.addresses[plan.name] = str(bound)
+        key = f"advertise.{plan.name}"
+        return choose_advertised(
             settings.text(key) if key in BY_KEY else "",
-            listens=planned.listens,
+            listens=plan.listens,
             bound=bound,
             machine_name=socket.gethostname,
         )
 
-    async def _open_http(self, door: PlannedDoor) -> None:
+    async def _open_http(self, plan: ListenerPlan) -> None:
         from trilogue.gateway.http.app import build_app
-        from trilogue.gateway.http.door import HttpDoor, HttpLimits
+        from trilogue.gateway.http.server import HttpLimits, HttpListener
 
         app = build_app(
             self.health,
@@ -378,43 +390,43 @@ class Node:
             {} if self.tubemq is None else await self._web_api(self.tubemq),
         )
         most = min(HTTP_CONNECTIONS_MAX, self.settings.number("connections.limit"))
-        http = HttpDoor(app, HttpLimits(connections=most))
+        http = HttpListener(app, HttpLimits(connections=most))
         self._stack.push_async_callback(http.close)
 
         async def bind(host: str, port: int) -> tuple[str, int]:
             return http.bind(host, port)
 
-        bound = await bind_door(door, bind)
+        bound = await bind_listener(plan, bind)
         await http.serve()
         self.http = http
         self.addresses["http"] = str(bound)
 
     def _administration(self) -> ASGIApp:
-        """What Pulsar's administrators and clients ask over HTTP."""
-        from trilogue.gateway.http.pulsar_admin import build_pulsar_app
+        """Return the app of Pulsar's admin API and HTTP lookup."""
+        from trilogue.gateway.http.pulsar.routes import build_pulsar_app
 
         assert self.pulsar is not None
         return build_pulsar_app(self.pulsar)
 
-    async def _web_api(self, door: TubeDoor) -> dict[str, Callable[[], ASGIApp]]:
-        """What TubeMQ's administrators ask over HTTP, and where."""
-        token = await web_token(self.settings, self.storage, self.commits)
+    async def _web_api(self, gateway: TubeGateway) -> dict[str, Callable[[], ASGIApp]]:
+        """Return TubeMQ's admin API, by path."""
+        token = await web_token(self.settings, self.storage, self.metadata_writer)
 
         def make() -> ASGIApp:
-            from trilogue.gateway.http.tubemq_webapi import build_tubemq_app
+            from trilogue.gateway.http.tubemq.routes import build_tubemq_app
 
-            return build_tubemq_app(door, token)
+            return build_tubemq_app(gateway, token)
 
         return dict.fromkeys(WEB_API_PATHS, make)
 
     def metrics_page(self) -> bytes:
-        """What /metrics shows now."""
+        """Return the current content of /metrics."""
         if self._exposition is None:
             self._exposition = make_exposition(self)
         return self._exposition.page()
 
     def health(self) -> Health:
-        """How this node is, for /healthz."""
+        """Return the state of this node, for /healthz."""
         from trilogue.gateway.http.app import Health
 
         return Health(
@@ -427,9 +439,9 @@ class Node:
     # -- end -------------------------------------------------------------------------------
 
     async def drain(self, hurry: asyncio.Event, limit_s: float) -> None:
-        """Take nothing new, answer what is in flight, bring everything into segments.
+        """Accept nothing new, answer requests in flight, and flush everything to segments.
 
-        What is not done within the time, or when `hurry` is set, is left to the next start.
+        Whatever is unfinished after `limit_s`, or when `hurry` is set, is left to the next start.
         """
         self.state = "draining"
         log.info("node.draining", extra={"limit_s": limit_s})
@@ -440,29 +452,29 @@ class Node:
             return await _within(work, left_s, (hurry, self.failed))
 
         if self._maintaining is not None:
-            self._maintaining.cancel()  # what a merge wrote so far is an orphan
+            self._maintaining.cancel()  # what a running merge wrote is an orphan
         drains = (listener.drain(limit_s) for listener in self.listeners.values())
-        await within(_all(drains), DOOR_DRAIN_SHARE)
-        await within(self.commits.finish())
+        await within(_all(drains), LISTENER_DRAIN_SHARE)
+        await within(self.metadata_writer.finish())
         flushed = await within(self.flusher.finish())
         await within(self._manifests.write())
         log.info("node.drained", extra={"flushed": flushed})
 
     async def close(self) -> None:
-        """Let go of everything, in order; what was acknowledged is durable before and after."""
+        """Close everything in order; what was acknowledged is durable already."""
         await self._stack.aclose()
 
 
 def pulsar_settings(settings: Settings) -> PulsarSettings:
-    """What the settings of a process mean for its Pulsar door."""
-    tells = settings.text("pulsar.broker-entry-metadata")
+    """Return the Pulsar gateway's settings."""
+    metadata = settings.text("pulsar.broker-entry-metadata")
     return PulsarSettings(
         cluster=settings.text("pulsar.cluster"),
         protocol_min=settings.number("pulsar.min-protocol"),
         keep_alive_s=settings.seconds("pulsar.keep-alive"),
         message_bytes_max=settings.number("pulsar.max-message"),
-        tells_timestamp=tells in {"timestamp", "both"},
-        tells_index=tells in {"index", "both"},
+        adds_broker_timestamp=metadata in {"timestamp", "both"},
+        adds_entry_index=metadata in {"index", "both"},
         auto_create_topics=settings.switch("topics.auto-create"),
         key_shared_ring=settings.text("pulsar.key-shared") == "ring",
     )
@@ -473,17 +485,17 @@ async def _all(works: Iterable[Coroutine[object, object, object]]) -> None:
 
 
 def make_exposition(node: Node) -> Exposition:
-    """Load what writes metrics: nobody waits for that at the start."""
+    """Return the exposition of a node's metrics; its modules are loaded at the first scrape."""
     from trilogue.gateway.http.metrics import Exposition
-    from trilogue.node.measures import Measures
+    from trilogue.node.metrics import NodeMetrics
 
-    return Exposition(Measures(node).gather)
+    return Exposition(NodeMetrics(node).gather)
 
 
 async def _within(
     work: Coroutine[object, object, object], limit_s: float, ends: tuple[asyncio.Event, ...]
 ) -> bool:
-    """Do work until it is done, the time is over, or one of `ends` comes; whether it was done."""
+    """Run work until it is done, the limit is over, or one of `ends` is set; return if done."""
     task = asyncio.ensure_future(work)
     others = [asyncio.ensure_future(end.wait()) for end in ends]
     everything = [task, *others]

@@ -1,11 +1,11 @@
-"""Opens what a node keeps: the data directory, meta, broker and log, in the order they need.
+"""Opens the storage of a node: data directory, meta, broker and log.
 
-    lock, format ──► meta (a new epoch: whoever had the data before is fenced)
+    lock, format ──► meta (a new epoch: an earlier process is fenced)
                        └──► broker, with the snapshots of the last flush
-                              └──► log: recovery tells the broker what came after them
+                              └──► log: recovery replays later entries to the broker
                                      └──► the broker serves
 
-All of it is synchronous; nothing is served before it returns. It is closed in the opposite order.
+All of it is synchronous; nothing is served before it returns. Closing has the opposite order.
 """
 
 from __future__ import annotations
@@ -20,30 +20,30 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
-from trilogue.broker.broker import Broker, BrokerSettings
-from trilogue.broker.cluster import ClusterLimits
-from trilogue.broker.consumer_group import ConsumerGroupSettings
-from trilogue.broker.group_members import GroupSettings
-from trilogue.broker.settings import TopicSettings
-from trilogue.broker.settings_table import FLUSH_INTERVAL
-from trilogue.gateway.kafka.shares import SHARES
-from trilogue.gateway.kafka.wishes import read_wishes
-from trilogue.log.commit import thread_committer
+from trilogue.broker.broker import Broker
+from trilogue.broker.broker_settings import BrokerSettings
+from trilogue.broker.groups.classic.members import GroupSettings
+from trilogue.broker.groups.consumer.group import ConsumerGroupSettings
+from trilogue.broker.settings.topic_settings import TopicSettings
+from trilogue.broker.settings.topic_table import FLUSH_INTERVAL
+from trilogue.broker.topics.cluster import ClusterLimits
+from trilogue.gateway.kafka.groups.member_metadata import CLASSIC_ASSIGNMENTS, read_subscription
 from trilogue.log.directory import DataDirectory
 from trilogue.log.errors import AlreadyLocked, LogError
 from trilogue.log.files import File, OsFileSystem
 from trilogue.log.formats import check_formats
-from trilogue.log.journal import JournalLimits
-from trilogue.log.log import Log, LogLimits, Surroundings
-from trilogue.log.object_cache import ObjectCache
-from trilogue.log.obstore_store import Reach
+from trilogue.log.journal.commit import thread_committer
+from trilogue.log.journal.journal import JournalLimits
+from trilogue.log.log import Log, LogEnvironment, LogLimits
+from trilogue.log.objects.cache import ObjectCache
+from trilogue.log.objects.obstore_store import Reach
 from trilogue.log.ports import Background, Committer
-from trilogue.meta.port import Fence
+from trilogue.meta.operations import Fence
 from trilogue.meta.sqlite import SqliteMeta
 from trilogue.node.errors import StartError
-from trilogue.node.histogram import Buckets
-from trilogue.node.object_settings import reach_of
-from trilogue.node.settings import Settings
+from trilogue.node.measurements import Histogram
+from trilogue.node.settings.objects import reach_of
+from trilogue.node.settings.table import Settings
 
 log = logging.getLogger(__name__)
 
@@ -57,36 +57,36 @@ OnFailed = Callable[[Exception], None]
 
 
 def wall_clock_ms() -> int:
-    """Milliseconds since 1970."""
+    """Return milliseconds since 1970."""
     return time.time_ns() // 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
 class Storage:
-    """Everything that is true, and where it is kept."""
+    """The open storage of a node."""
 
     fs: OsFileSystem
     directory: DataDirectory
     meta: SqliteMeta
     broker: Broker
     log: Log
-    commit_seconds: Buckets
+    commit_seconds: Histogram
     background: Background
     stack: ExitStack
-    reach: Reach | None = None  # how jobs reach object storage, where there is one
-    objects: ObjectCache | None = None  # what this process reads of it
+    reach: Reach | None = None  # how jobs reach object storage, if configured
+    objects: ObjectCache | None = None  # this process's cache of it
 
     @property
     def fence(self) -> Fence:
-        """What our commits to meta are signed with."""
+        """The fence of this process's transactions in meta."""
         return Fence(self.meta.state.node_id, self.meta.state.node_epoch)
 
     def give_up_reserve(self) -> None:
-        """Let go of the room that is kept for a full disk: flushes and deletions need it now."""
+        """Remove the reserve file: flushes and deletions need its space on a full disk."""
         give_up_reserve(self.fs, self.directory)
 
     def restore_reserve(self) -> None:
-        """Have it made again where there is plenty of room."""
+        """Create the reserve file again if four times its size is free."""
         size = self.log.limits.reserve_bytes
         if not size or self.fs.exists(self.directory.reserve):
             return
@@ -94,7 +94,7 @@ class Storage:
             self.background(lambda: self.directory.make_reserve(self.fs, size))
 
     def close(self) -> None:
-        """Make everything durable, then let others have the directory."""
+        """Make everything durable, and unlock the directory."""
         self.stack.close()
 
 
@@ -106,7 +106,7 @@ def open_storage(
     on_failed: OnFailed,
     now_ms: Callable[[], int] = wall_clock_ms,
 ) -> Storage:
-    """Open or make the data directory and recover; StartError says why it cannot be."""
+    """Open or create the data directory and recover; StartError with the reason if that fails."""
     path = Path(settings.text("data"))
     with ExitStack() as stack:
         try:
@@ -159,7 +159,7 @@ def _open(
     engine = Log.open(
         directory,
         meta.manifest(),
-        Surroundings(
+        LogEnvironment(
             fs=fs,
             scheduler=loop,
             background=background.submit,
@@ -207,14 +207,14 @@ def _broker(
         now_ms=now_ms,
         new_topic_id=new_topic_id,
         new_member_suffix=new_member_suffix,
-        read_wishes=read_wishes,
-        shares=SHARES,
+        decode_subscription=read_subscription,
+        assignment_codec=CLASSIC_ASSIGNMENTS,
         settings=broker_settings(settings),
     )
 
 
 def give_up_reserve(fs: OsFileSystem, directory: DataDirectory) -> None:
-    """Remove the file that keeps the reserve, if it is there."""
+    """Remove the reserve file, if it exists."""
     try:
         fs.unlink(directory.reserve)
     except FileNotFoundError:
@@ -226,7 +226,7 @@ def give_up_reserve(fs: OsFileSystem, directory: DataDirectory) -> None:
 
 
 def broker_settings(settings: Settings) -> BrokerSettings:
-    """What the broker's parts are told."""
+    """Return the broker's settings."""
     migration = settings.text("groups.consumer-migration")
     return BrokerSettings(
         quota_burst_s=settings.seconds("quotas.burst"),
@@ -235,7 +235,7 @@ def broker_settings(settings: Settings) -> BrokerSettings:
             topic=TopicSettings(
                 retention_ms=settings.number("topics.retention"),
                 message_size_max=settings.number("topics.max-entry"),
-                patient=settings.text("topics.flush") == FLUSH_INTERVAL,
+                acks_from_memory=settings.text("topics.flush") == FLUSH_INTERVAL,
             ),
         ),
         groups=GroupSettings(
@@ -258,7 +258,7 @@ def broker_settings(settings: Settings) -> BrokerSettings:
 
 
 def log_limits(settings: Settings) -> LogLimits:
-    """What the log is told."""
+    """Return the log's limits."""
     return LogLimits(
         tail_bytes=settings.number("tail.limit"),
         tail_entries=settings.number("tail.entries"),
@@ -274,9 +274,9 @@ def log_limits(settings: Settings) -> LogLimits:
 
 
 def new_topic_id() -> bytes:
-    """A random UUID (version 4) whose base64 form does not begin with a dash.
+    """Return a random UUID (version 4) whose base64 form does not begin with a dash.
 
-    Command line tools take an id that begins with one for an option; Kafka avoids it too.
+    Command line tools take such an id for an option; Kafka avoids it too.
     """
     while True:
         drawn = bytearray(os.urandom(16))
@@ -287,21 +287,21 @@ def new_topic_id() -> bytes:
 
 
 def new_member_suffix() -> str:
-    """What makes a group member's id unique and not to be guessed."""
+    """Return a random suffix that makes a group member's id unique and unguessable."""
     return os.urandom(16).hex()
 
 
 class MeasuredCommitter:
-    """A committer that says how long commits take; all else is the committer's it stands for."""
+    """A committer that measures the commits of another one."""
 
     def __init__(self, inner: Committer, monotonic: Callable[[], float]) -> None:
-        self.seconds = Buckets(COMMIT_BOUNDS_S)
+        self.seconds = Histogram(COMMIT_BOUNDS_S)
         self._inner = inner
         self._monotonic = monotonic
         self._began = 0.0
 
     def start(self, on_done: Callable[[int], None]) -> None:
-        """Begin, and stand between the committer and who is told."""
+        """Start the committer, with a callback that measures."""
         monotonic, seconds = self._monotonic, self.seconds
 
         def measured(result: int) -> None:
@@ -311,10 +311,10 @@ class MeasuredCommitter:
         self._inner.start(measured)
 
     def submit(self, file: File, data: memoryview, offset: int) -> None:
-        """Pass a window on."""
+        """Submit a window."""
         self._began = self._monotonic()
         self._inner.submit(file, data, offset)
 
     def close(self) -> int | None:
-        """End it."""
+        """Close the committer."""
         return self._inner.close()

@@ -1,4 +1,4 @@
-"""Who may do what at the TubeMQ doors: users, the node's secrets, the authorizer."""
+"""Access control of the TubeMQ listeners: users, the node's secrets, the authorizer."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ import secrets
 import time
 from pathlib import Path
 
-from trilogue.broker.access import AllowAll, Authorizer, Operation
+from trilogue.broker.access.authorizer import AllowAll, Authorizer, Operation
+from trilogue.broker.access.credentials import Credentials, CredentialsError, UserFile, Users
+from trilogue.broker.access.permissions import Permissions
 from trilogue.broker.broker import Broker
-from trilogue.broker.commit import Commit
-from trilogue.broker.credentials import Credentials, CredentialsError, UserFile, Users
-from trilogue.broker.errors import Outrun
-from trilogue.broker.permissions import Permissions
+from trilogue.broker.errors import ConcurrentChange
+from trilogue.broker.metadata_change import MetadataChange
 from trilogue.gateway.tubemq.authentication import Authentication, AuthenticationSettings, Role
-from trilogue.meta.port import PutSetting, SettingIs
-from trilogue.node.access_settings import roles
-from trilogue.node.commits import Commits
+from trilogue.meta.operations import PutSetting, SettingIs
 from trilogue.node.errors import WRONG_SETTING, StartError
-from trilogue.node.settings import Settings
+from trilogue.node.metadata_writer import MetadataWriter
+from trilogue.node.settings.access import roles
+from trilogue.node.settings.table import Settings
 from trilogue.node.storage import Storage, wall_clock_ms
 
 SECRET_KEY, WEB_TOKEN_KEY = "tubemq/secret", "tubemq/web-token"
@@ -28,16 +28,16 @@ OPERATIONS = {Role.PRODUCER: Operation.WRITE, Role.CONSUMER: Operation.READ}
 
 
 def make_authorizer(settings: Settings, broker: Broker) -> Authorizer:
-    """The authorizer below all doors."""
+    """Return the authorizer for all gateways."""
     guarded = {OPERATIONS[Role(role)] for role in roles(settings, "tubemq.authorize")}
     return Permissions(broker.namespaces, broker.cluster, guarded) if guarded else AllowAll()
 
 
 async def make_authentication(
-    settings: Settings, storage: Storage, commits: Commits
+    settings: Settings, storage: Storage, metadata: MetadataWriter
 ) -> Authentication:
-    """Who TubeMQ's clients are; StartError where the users cannot be read."""
-    key = await _kept(storage, commits, SECRET_KEY, secrets.token_hex(SECRET_BYTES))
+    """Return the authentication of TubeMQ clients; StartError if the users cannot be read."""
+    key = await _kept(storage, metadata, SECRET_KEY, secrets.token_hex(SECRET_BYTES))
     said = AuthenticationSettings(
         frozenset(map(Role, roles(settings, "tubemq.authenticate"))),
         settings.switch("tubemq.check-visit-tokens"),
@@ -57,35 +57,35 @@ def _users(settings: Settings) -> Credentials:
         raise StartError(f"tubemq.users ({origin}): {error}", WRONG_SETTING) from error
 
 
-async def web_token(settings: Settings, storage: Storage, commits: Commits) -> str:
-    """The token of the web API; one that was made here stands in a file for the administrator."""
+async def web_token(settings: Settings, storage: Storage, metadata: MetadataWriter) -> str:
+    """Return the token of the web API; a generated one is also written to a file."""
     said = settings.text("tubemq.web-token")
     path = storage.directory.path / WEB_TOKEN_FILE
     if said:
         path.unlink(missing_ok=True)  # it would be wrong
         return said
-    token = await _kept(storage, commits, WEB_TOKEN_KEY, secrets.token_hex(WEB_TOKEN_BYTES))
+    token = await _kept(storage, metadata, WEB_TOKEN_KEY, secrets.token_hex(WEB_TOKEN_BYTES))
     _write(path, token)
     return token
 
 
-async def _kept(storage: Storage, commits: Commits, key: str, new: str) -> str:
-    """What meta keeps under a key; `new` from the first start on."""
+async def _kept(storage: Storage, metadata: MetadataWriter, key: str, new: str) -> str:
+    """Return the value of a key in meta, which the first start sets to `new`."""
     found = storage.meta.state.settings.get(key)
     if found is not None:
         return found
-    made: Commit[None] = Commit(
+    made: MetadataChange[None] = MetadataChange(
         lambda: [PutSetting(key, new)],
         (SettingIs(key, None),),
         lambda: None,
-        outrun=Outrun("somebody else made it"),
+        on_conflict=ConcurrentChange("somebody else made it"),
     )
-    await commits.carry_out(made)
+    await metadata.write(made)
     return new
 
 
 def _write(path: Path, token: str) -> None:
-    """Write it where nobody else may read it, if it is not there; StartError."""
+    """Write a file that only its owner can read, if it does not exist. Raises StartError."""
     content = f"{token}\n".encode()
     try:
         if path.exists() and path.read_bytes() == content and not path.stat().st_mode & 0o077:

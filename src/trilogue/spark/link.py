@@ -1,4 +1,4 @@
-"""One cluster connection a process and server list, with a plain blocking face for Spark's threads.
+"""A blocking interface to a cluster for Spark's threads: one per process and server list.
 
 Spark reuses its Python workers, so connections outlive a task. A forked worker must not use its
 parent's sockets: the cache is keyed by process id.
@@ -13,10 +13,10 @@ from collections.abc import Coroutine, Iterable, Mapping
 from typing import Any, TypeVar
 
 from trilogue.client.kafka.admin import Admin
-from trilogue.client.kafka.batch_reader import BatchReader
-from trilogue.client.kafka.batch_writer import BatchWriter
 from trilogue.client.kafka.cluster import KafkaCluster
-from trilogue.client.kafka.shapes import EARLIEST, LATEST
+from trilogue.client.kafka.consumer.batch_reader import BatchReader
+from trilogue.client.kafka.model import EARLIEST, LATEST
+from trilogue.client.kafka.producer.batch_writer import BatchWriter
 from trilogue.spark.offsets import Ids, Offsets, Partition
 from trilogue.spark.options import OptionError, ReadOptions
 
@@ -24,7 +24,7 @@ T = TypeVar("T")
 
 
 class Link:
-    """A cluster, its readers and writers, and the event loop they live on."""
+    """A cluster, its readers and writers, and the event loop that runs them."""
 
     def __init__(self, servers: str) -> None:
         self.loop = asyncio.new_event_loop()
@@ -34,60 +34,62 @@ class Link:
         self.admin = Admin(self.cluster)
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """Wait for a coroutine."""
+        """Run a coroutine and return its result."""
         return self.loop.run_until_complete(work)
 
     def start(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
-        """Begin a coroutine far enough that its request is on the way, and do not wait."""
+        """Start a coroutine, so that its request is sent, and return its task."""
         task = self.loop.create_task(work)
         self.loop.run_until_complete(asyncio.sleep(0))
         return task
 
     def wait(self, task: asyncio.Task[T]) -> T:
-        """Wait for what `start` began."""
+        """Wait for a task of `start` and return its result."""
         return self.loop.run_until_complete(task)
 
     def drop(self, task: asyncio.Task[T]) -> None:
-        """Give up what `start` began: a task that is read no further leaves nothing behind."""
+        """Cancel a task of `start`."""
         task.cancel()
         self.loop.run_until_complete(asyncio.wait([task]))
         if not task.cancelled():
-            task.exception()  # looked at, so that nobody complains that it never was
+            task.exception()  # retrieved, so that asyncio does not warn about it
 
     def partitions(self, options: ReadOptions) -> list[Partition]:
-        """Every partition that the options subscribe to, as of now."""
+        """Return every partition that the options subscribe to now."""
         return self.run(self._partitions(options))
 
     async def _partitions(self, options: ReadOptions) -> list[Partition]:
         if options.assign is not None:
-            await self.cluster.refresh(options.assign, led=())
+            await self.cluster.refresh(options.assign, needed_leaders=())
             assigned = {
                 (topic, one) for topic, numbers in options.assign.items() for one in numbers
             }
             for topic, number in sorted(assigned):
                 if number not in self.cluster.topics[topic].epochs:
-                    raise OptionError(f"option 'assign' names {topic}-{number}, which is not there")
+                    raise OptionError(
+                        f"option 'assign' names {topic}-{number}, which does not exist"
+                    )
             return sorted(assigned)
         topics = list(options.topics)
         if options.pattern is not None:
-            names = await self.cluster.names()
+            names = await self.cluster.topic_names()
             topics = [name for name in names if re.fullmatch(options.pattern, name)]
-        await self.cluster.refresh(topics, led=())
+        await self.cluster.refresh(topics, needed_leaders=())
         return sorted(
             (topic, number) for topic in topics for number in self.cluster.topics[topic].epochs
         )
 
     def ids(self, partitions: Iterable[Partition]) -> Ids:
-        """Ids of the topics of `partitions`, as far as the server told any."""
+        """Return the ids of the topics of `partitions`, if the server sends ids."""
         found = {topic: self.cluster.topics[topic].topic_id for topic, _ in partitions}
         return {topic: one.hex() for topic, one in found.items() if any(one)}
 
     def at_times(self, times: Mapping[Partition, int]) -> Offsets:
-        """The first offset at or after a time (ms) in each partition, -1 where there is none."""
+        """Return the first offset at or after a time (ms) in each partition; -1 if none."""
         return self.run(self.consumer.offsets(times)) if times else {}
 
     def resolve(self, wanted: Mapping[Partition, int]) -> Offsets:
-        """Turn -1 (latest) and -2 (earliest) into offsets; others stay as they are."""
+        """Replace -1 (latest) and -2 (earliest) by offsets; others are unchanged."""
         asked = {key: offset for key, offset in wanted.items() if offset in {EARLIEST, LATEST}}
         found = self.run(self.consumer.offsets(asked)) if asked else {}
         return {key: found.get(key, offset) for key, offset in wanted.items()}
@@ -97,7 +99,7 @@ _links: dict[tuple[int, str], Link] = {}
 
 
 def link(servers: str) -> Link:
-    """This process's link to these servers."""
+    """Return this process's link to these servers."""
     key = (os.getpid(), servers)
     if key not in _links:
         _links[key] = Link(servers)

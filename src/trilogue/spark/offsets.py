@@ -1,9 +1,9 @@
-"""Planning: which offsets a batch or micro-batch covers, and how they are shared among tasks.
+"""Plans the offsets of a batch or micro-batch, and splits them into tasks.
 
-Plain functions of plain dicts. An offset map is `{(topic, partition): offset}`; Spark keeps it as
-JSON `{"topic": {"0": 23}}` in checkpoints, the form that its Kafka connector writes, which is read
-here too. We add the topic's id, `{"topic": {"0": 23, "id": "…"}}`: offset 23 of a topic that was
-deleted and made again is another record.
+Pure functions of dicts. An offset map is `{(topic, partition): offset}`; in Spark's checkpoints it
+is the JSON `{"topic": {"0": 23}}` of its Kafka connector, whose checkpoints can be read. The
+topic's id is added, `{"topic": {"0": 23, "id": "…"}}`: offset 23 of a topic that was deleted and
+created again is another record.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Range(NamedTuple):
 
 
 def to_json(offsets: Mapping[Partition, int], ids: Mapping[str, str]) -> dict[str, dict[str, Any]]:
-    """The checkpoint form."""
+    """Return the JSON of a checkpoint."""
     nested: dict[str, dict[str, Any]] = {}
     for (topic, partition), offset in sorted(offsets.items()):
         nested.setdefault(topic, {})[str(partition)] = int(offset)
@@ -41,7 +41,7 @@ def to_json(offsets: Mapping[Partition, int], ids: Mapping[str, str]) -> dict[st
 
 
 def from_json(nested: Mapping[str, Mapping[str, Any]]) -> tuple[Offsets, Ids]:
-    """Back from the checkpoint form."""
+    """Parse the JSON of a checkpoint."""
     offsets = {
         (topic, int(partition)): int(offset)
         for topic, partitions in nested.items()
@@ -53,10 +53,10 @@ def from_json(nested: Mapping[str, Mapping[str, Any]]) -> tuple[Offsets, Ids]:
 
 
 def wanted(name: str, bounds: Bounds, partitions: Iterable[Partition]) -> Offsets:
-    """What option `name` says for each partition. One that names some must name them all.
+    """Return the offset of each partition that option `name` gives; it must name all or none.
 
-    A partition left out would start somewhere that nobody chose, and a topic misspelt would be
-    silently ignored: Spark's own source refuses both as well.
+    A missing partition would start at an arbitrary offset, and a misspelt topic would be ignored:
+    Spark's Kafka source refuses both as well.
     """
     if isinstance(bounds, int):
         return dict.fromkeys(partitions, bounds)
@@ -75,10 +75,10 @@ def wanted(name: str, bounds: Bounds, partitions: Iterable[Partition]) -> Offset
 
 
 def admit(start: Offsets, latest: Offsets, rows: int) -> Offsets:
-    """Move from `start` towards `latest` by up to `rows` offsets, shared in proportion to lag.
+    """Advance from `start` towards `latest` by up to `rows` offsets, in proportion to the lag.
 
-    Every partition with lag moves by at least one offset, so that none starves, also where that is
-    more than `rows`; none moves beyond its end.
+    Every partition with lag advances by at least one offset, so that none starves, even if that is
+    more than `rows`; none advances beyond its end.
     """
     lags = {key: max(0, end - start.get(key, 0)) for key, end in latest.items()}
     total = sum(lags.values())
@@ -86,7 +86,7 @@ def admit(start: Offsets, latest: Offsets, rows: int) -> Offsets:
         return dict(latest)
     steps = {key: min(lag, 1) for key, lag in lags.items()}
     many = {key: lag for key, lag in lags.items() if lag > 1}
-    while many:  # those whose share would be less than one get one, and the others share the rest
+    while many:  # shares below one become one; the others share the rest
         rest = max(0, rows - sum(1 for key, step in steps.items() if step and key not in many))
         total = sum(many.values())
         few = [key for key, lag in many.items() if rest * lag < total]
@@ -104,7 +104,7 @@ def ranges(
     min_partitions: int | None = None,
     max_records: int | None = None,
 ) -> list[Range]:
-    """Non-empty ranges, split evenly: at least `min_partitions`, none above `max_records`."""
+    """Return non-empty ranges: at least `min_partitions`, none above `max_records` offsets."""
     whole = [
         Range(topic, partition, start.get((topic, partition), 0), last)
         for (topic, partition), last in sorted(end.items())

@@ -1,7 +1,7 @@
-"""Options of the Spark source and sink: one table, checked before anything is asked of a server.
+"""Options of the Spark source and sink: one table, checked before any request.
 
-The names are those of Spark's own Kafka connector wherever it has one, so that a job moves by
-changing its format. An option that we do not know or do not honour is refused, never ignored.
+Names are those of Spark's Kafka connector where it has one, so that a job moves by changing its
+format. An option that is unknown or has no effect here is refused.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ READ_OPTIONS = {
     "endingOffsetsByTimestamp": "batch only: the same",
     "startingOffsetsByTimestampStrategy": "error (default) or latest: where no record is that late",
     "includeHeaders": "true adds the column headers",
-    "columns": "only these columns, comma separated: what is not asked for is never decoded",
+    "columns": "only these columns, comma separated: the others are never decoded",
     "maxOffsetsPerTrigger": "stream: at most so many offsets a micro-batch, shared by lag",
     "minOffsetsPerTrigger": "stream: wait for so many offsets, or for maxTriggerDelay",
     "maxTriggerDelay": "stream: the longest wait for minOffsetsPerTrigger (default 15m)",
     "minPartitions": "split partitions so that at least so many tasks run",
     "maxRecordsPerPartition": "split partitions so that no task reads more offsets than this",
     "failOnDataLoss": "true (default) fails when wanted offsets are gone, false goes on after them",
-    "fetchBytes": "bytes asked for in one fetch (default 4 MiB)",
+    "fetchBytes": "bytes requested in one fetch (default 4 MiB)",
     "maxDecompressedBytes": "what one compressed record batch may grow to (default 256 MiB)",
     "kafkaConsumer.pollTimeoutMs": "how long a task waits for offsets that are there (120000)",
 }
@@ -56,7 +56,7 @@ SPARKS_OWN = frozenset({"checkpointlocation", "queryname", "outputmode"})
 
 
 class OptionError(ValueError):
-    """An option is missing, unknown or has a value that cannot be."""
+    """An option is missing, unknown or has an invalid value."""
 
 
 def _checked(given: Mapping[str, str], known: Mapping[str, str]) -> dict[str, str]:
@@ -83,7 +83,7 @@ _UNITS = {"us": 1e-6, "ms": 1e-3, "s": 1, "m": 60, "min": 60, "h": 3600, "d": 86
 
 
 def _seconds(options: Mapping[str, str], name: str, default: float) -> float:
-    """A duration as Spark spells them: 90s, 15m, 1h; a bare number is milliseconds."""
+    """Return seconds of a duration in Spark's form: 90s, 15m, 1h; a bare number is milliseconds."""
     text = options.get(name)
     if text is None:
         return default
@@ -130,7 +130,7 @@ def _by_partition(name: str, text: str, lowest: int) -> dict[str, dict[int, int]
 
 
 def _times(options: Mapping[str, str], which: str) -> Bounds | None:
-    """Times win over offsets, and one time for all over a time for each, as in Spark's source."""
+    """Return times, which win over offsets; one time for all wins, as in Spark's source."""
     one = options.get(f"{which}Timestamp")
     if one is not None:
         if not one.strip().isdigit():
@@ -160,7 +160,7 @@ def _json(name: str, text: str) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadOptions:
-    """What to read, checked. Exactly one of `topics`, `pattern` and `assign` is set."""
+    """The checked options of a reader. Exactly one of `topics`, `pattern` and `assign` is set."""
 
     servers: str
     topics: tuple[str, ...] = ()
@@ -184,7 +184,7 @@ class ReadOptions:
 
     @classmethod
     def parse(cls, given: Mapping[str, str]) -> ReadOptions:
-        """Check the options of a reader; OptionError says what is wrong."""
+        """Check the options of a reader; OptionError if one is invalid."""
         options = _checked(given, READ_OPTIONS)
         ways = [
             name for name in ("subscribe", "subscribePattern", "assign", "path") if name in options
@@ -216,7 +216,7 @@ class ReadOptions:
         )
 
     def for_batch(self) -> ReadOptions:
-        """The same, unless something is asked that only a stream has."""
+        """Return self; OptionError for an option of streams only."""
         if self.max_offsets_per_trigger or self.min_offsets_per_trigger:
             raise OptionError("maxOffsetsPerTrigger and minOffsetsPerTrigger are for streams only")
         if self.starting == LATEST and self.starting_ms is None:
@@ -224,7 +224,7 @@ class ReadOptions:
         return self
 
     def for_stream(self) -> ReadOptions:
-        """The same, unless something is asked that only a batch has."""
+        """Return self; OptionError for an option of batches only."""
         if self.ending != LATEST or self.ending_ms is not None:
             raise OptionError("endingOffsets and endingTimestamp are for batch reads only")
         low, high = self.min_offsets_per_trigger, self.max_offsets_per_trigger
@@ -271,7 +271,7 @@ def _columns(options: Mapping[str, str]) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WriteOptions:
-    """Where and how to write, checked."""
+    """The checked options of a writer."""
 
     servers: str
     topic: str | None = None
@@ -280,7 +280,7 @@ class WriteOptions:
 
     @classmethod
     def parse(cls, given: Mapping[str, str]) -> WriteOptions:
-        """Check the options of a writer; OptionError says what is wrong."""
+        """Check the options of a writer; OptionError if one is invalid."""
         options = _checked(given, WRITE_OPTIONS)
         compression = options.get("compression", "lz4").strip().lower()
         if compression not in CODECS:

@@ -1,14 +1,14 @@
-"""Which partition a row goes to: by column, by key as Kafka's Java clients do, or by turns.
+"""Assigns rows to partitions: by column, by key as Kafka's Java client does, or sticky.
 
-Java's default partitioner is murmur2(key) & 0x7fffffff mod n; the same key goes to the same
-partition whether Spark or a Java producer wrote it.
+The default partitioner of Java is murmur2(key) & 0x7fffffff mod n: a key has the same partition
+whether Spark or a Java producer wrote it.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from trilogue.client.kafka.hashes import murmur2
+from trilogue.client.kafka.producer.hashes import murmur2
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -17,7 +17,7 @@ _REMEMBERED = 100_000
 
 
 class Partitioner:
-    """Partition numbers for the rows of one topic."""
+    """Assigns partitions to the rows of one topic."""
 
     def __init__(self, partitions: int, turn: int = 0) -> None:
         self._partitions = partitions
@@ -25,7 +25,7 @@ class Partitioner:
         self._known: dict[bytes, int] = {}
 
     def assign(self, batch: pa.RecordBatch) -> pa.Array:
-        """One int32 per row. Rows without a key stay together and change partition every batch."""
+        """Return an int32 per row. Rows without a key share a partition, another one each batch."""
         import pyarrow as pa
         import pyarrow.compute as pc
 

@@ -1,21 +1,21 @@
-"""What a read covers: options become offsets that are there, or an error that says what is not."""
+"""Resolves the options of a read into existing offsets."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
-from trilogue.client.kafka.shapes import EARLIEST, LATEST
+from trilogue.client.kafka.model import EARLIEST, LATEST
 from trilogue.spark.link import Link
 from trilogue.spark.offsets import Offsets, Partition, wanted
 from trilogue.spark.options import OptionError, ReadOptions
 
 
 class DataLost(RuntimeError):
-    """Offsets that were asked for are no longer (or not yet) in the log."""
+    """Requested offsets are no longer, or not yet, in the log."""
 
 
 def starting(at: Link, options: ReadOptions, partitions: list[Partition], default: int) -> Offsets:
-    """Where a new read starts in each partition."""
+    """Return where a new read starts in each partition."""
     if options.starting_ms is not None:
         times = wanted("startingOffsetsByTimestamp", options.starting_ms, partitions)
         found = at.at_times(times)
@@ -26,13 +26,13 @@ def starting(at: Link, options: ReadOptions, partitions: list[Partition], defaul
                 f"no record of {topic}-{number} is as late as {times[late[0]]} ms; "
                 "startingOffsetsByTimestampStrategy=latest starts at the end there"
             )
-        return at.resolve(found)  # -1, not found, is also what stands for the latest
+        return at.resolve(found)  # -1, not found, also means latest
     bounds = default if options.starting is None else options.starting
     return _there(at, options, wanted("startingOffsets", bounds, partitions))
 
 
 def ending(at: Link, options: ReadOptions, partitions: list[Partition]) -> Offsets:
-    """Where a batch ends in each partition."""
+    """Return where a batch ends in each partition."""
     if options.ending_ms is not None:
         times = wanted("endingOffsetsByTimestamp", options.ending_ms, partitions)
         return at.resolve(at.at_times(times))
@@ -40,7 +40,7 @@ def ending(at: Link, options: ReadOptions, partitions: list[Partition]) -> Offse
 
 
 def _there(at: Link, options: ReadOptions, asked: Offsets) -> Offsets:
-    """Resolve earliest and latest, and hold explicit offsets against what the log has."""
+    """Resolve earliest and latest, and check explicit offsets against the log."""
     explicit = [key for key, offset in asked.items() if offset >= 0]
     found = at.resolve(asked)
     first = at.resolve(dict.fromkeys(explicit, EARLIEST))
@@ -54,7 +54,7 @@ def _there(at: Link, options: ReadOptions, asked: Offsets) -> Offsets:
 
 
 def lost(partitions: Iterable[Partition], what: str, first: int, last: int) -> DataLost:
-    """Build the error for offsets that are not there."""
+    """Return the error for offsets that are not in the log."""
     names = ", ".join(f"{topic}-{number}" for topic, number in partitions)
     return DataLost(
         f"{names}: {what}, the log holds [{first}, {last}). Old data was removed, or the topic was "

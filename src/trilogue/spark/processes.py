@@ -1,8 +1,7 @@
-"""The processes beneath a session: Java, which starts Python workers and planners of its own.
+"""The child processes of a Spark session: Java, which starts Python workers and planners.
 
-Some of them notice only seconds later that nobody needs them any more. Whoever says that it has
-stopped waits for them here, and ends those that do not go by themselves. Where there is no /proc
-nothing is known of them, and nothing done.
+Some of them end seconds after the session. A session that stops waits for them here, and ends
+those that stay. Without /proc they cannot be found, and nothing is done.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ LOOK_EVERY_S = 0.02
 
 
 def _stat(pid: int) -> tuple[int, str] | None:
-    """Parent and state; None when it is gone. Both stand behind its name, which may be anything."""
+    """Return parent and state, which follow the name in /proc; None if it has ended."""
     try:
         fields = (PROC / str(pid) / "stat").read_text().rpartition(")")[2].split()
     except OSError:
@@ -33,7 +32,7 @@ def _running(pid: int) -> bool:
 
 
 def descendants(pid: int) -> set[int]:
-    """Children of a process, their children and so on."""
+    """Return all descendants of a process."""
     with suppress(OSError):
         pids = [int(path.name) for path in PROC.iterdir() if path.name.isdigit()]
         parents = {one: found[0] for one in pids if (found := _stat(one)) is not None}
@@ -46,7 +45,7 @@ def descendants(pid: int) -> set[int]:
 
 
 def end(pids: Iterable[int], patience_s: float = 3.0) -> None:
-    """Come back when none of them runs: first they may go, then they are asked, then made to."""
+    """Return when none of them runs: wait, then send SIGTERM, then SIGKILL."""
     left = set(pids)
     for number in (0, signal.SIGTERM, signal.SIGKILL):
         for pid in left:

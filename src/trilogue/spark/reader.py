@@ -1,7 +1,7 @@
-"""Batch reads, and the one loop that turns a range of offsets into Arrow batches.
+"""Batch reads, and the loop that turns a range of offsets into Arrow batches.
 
-While Spark takes what came, the next fetch is already on its way. Memory holds one fetch, the next
-one as far as it has come, and the batch that is being filled.
+The next fetch is under way while Spark processes the present one. Memory holds one fetch, the
+received part of the next one, and the batch that is being filled.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from trilogue.client.errors import ServerRefused
-from trilogue.client.kafka.batch_reader import Fetched
-from trilogue.client.kafka.shapes import EARLIEST, LATEST
+from trilogue.client.kafka.consumer.batch_reader import FetchedRecords
+from trilogue.client.kafka.model import EARLIEST, LATEST
 from trilogue.entry.arrow import ArrowReader
 from trilogue.entry.walk import walk_headers
 from trilogue.spark.link import Link, link
@@ -30,20 +30,20 @@ WAIT_MS = 500
 
 
 class RangePartition(InputPartition):
-    """One task's range."""
+    """The range of one task."""
 
     def __init__(self, value: Range) -> None:
         super().__init__(value)
 
 
 class BatchReader(DataSourceReader):
-    """Reads from start to end of every partition, both fixed at planning."""
+    """Reads every partition from start to end, both fixed at planning."""
 
     def __init__(self, options: ReadOptions) -> None:
         self._options = options.for_batch()
 
     def partitions(self) -> list[InputPartition]:
-        """Plan the tasks."""
+        """Return the tasks."""
         options = self._options
         at = link(options.servers)
         partitions = at.partitions(options)
@@ -57,13 +57,13 @@ class BatchReader(DataSourceReader):
 
 
 def planned(options: ReadOptions, start: Offsets, end: Offsets) -> list[Range]:
-    """Split what is read into tasks as the options say."""
+    """Split ranges into tasks according to the options."""
     return ranges(start, end, options.min_partitions, options.max_records_per_partition)
 
 
 def read_range(options: ReadOptions, wanted_range: Range | None) -> Iterator[pa.RecordBatch]:
-    """Fetch and decode one range; DataLost when it is not there and failOnDataLoss holds."""
-    if wanted_range is None:  # Spark's one task of a plan without partitions
+    """Fetch and decode one range; DataLost if it is missing and failOnDataLoss is set."""
+    if wanted_range is None:  # Spark's single task of a plan without partitions
         return
     at = link(options.servers)
     arrow = ArrowReader(*wanted_range, columns=options.columns, limit=options.decompressed_limit)
@@ -85,20 +85,20 @@ def read_range(options: ReadOptions, wanted_range: Range | None) -> Iterator[pa.
 
 
 class _Fetches:
-    """The fetch of one range that is under way; the next one is, while Spark takes this one."""
+    """The fetches of one range, one ahead of what Spark processes."""
 
     def __init__(self, at: Link, options: ReadOptions, where: Range) -> None:
         self._at, self._options, self._where = at, options, where
         self._offset = -1
-        self._task: asyncio.Task[Fetched] | None = None
+        self._task: asyncio.Task[FetchedRecords] | None = None
 
     def go_on(self, offset: int) -> None:
-        """Ask for what is at `offset`, unless that is beyond the range."""
+        """Start the fetch at `offset`, unless it is beyond the range."""
         self._offset = offset
         self._task = None if offset >= self._where.end else self._at.start(self._fetch(offset))
 
-    def take(self, offset: int) -> Fetched | None:
-        """What is at `offset`; None when the log has no such offset."""
+    def take(self, offset: int) -> FetchedRecords | None:
+        """Return the fetch at `offset`; None if the log has no such offset."""
         if self._task is None or self._offset != offset:
             self.drop()
             self.go_on(offset)
@@ -112,12 +112,12 @@ class _Fetches:
             return None
 
     def drop(self) -> None:
-        """Leave nothing behind."""
+        """Cancel the fetch under way."""
         if self._task is not None:
             self._at.drop(self._task)
             self._task = None
 
-    async def _fetch(self, offset: int) -> Fetched:
+    async def _fetch(self, offset: int) -> FetchedRecords:
         topic, partition, _, _ = self._where
         size = self._options.fetch_bytes
         consumer = self._at.consumer
@@ -125,13 +125,13 @@ class _Fetches:
 
 
 def _end(records: memoryview, offset: int) -> int:
-    """Where the next fetch begins when this one is read."""
+    """Return where the next fetch begins after this one."""
     entries = walk_headers(records, cut_is_end=True)
     return max(offset, entries[-1][2] + entries[-1][3] + 1) if entries else offset
 
 
 def _after_gap(at: Link, where: Range, options: ReadOptions, offset: int, waits: int) -> int:
-    """Decide what to do about an offset that does not come: fail, or go on where the log does."""
+    """Handle a missing offset: raise DataLost, or return the next offset of the log."""
     key = (where.topic, where.partition)
     first = at.resolve({key: EARLIEST})[key]
     last = at.resolve({key: LATEST})[key]

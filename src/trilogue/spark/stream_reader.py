@@ -15,7 +15,7 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
-from trilogue.client.kafka.shapes import EARLIEST, LATEST
+from trilogue.client.kafka.model import EARLIEST, LATEST
 from trilogue.spark.link import Link, link
 from trilogue.spark.offsets import Ids, Offsets, Partition, admit, from_json, to_json
 from trilogue.spark.options import ReadOptions
@@ -27,10 +27,10 @@ if TYPE_CHECKING:
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Plans micro-batches. Lives in the planner process; `read` runs in workers, without state.
+    """Plans micro-batches in the planner process; `read` runs in workers, without state.
 
-    A query goes on at the offsets of its checkpoint. A partition that is new since then is read
-    from its beginning; so is a topic that was made again, when failOnDataLoss=false lets that pass.
+    A query continues at the offsets of its checkpoint. A new partition is read from its beginning;
+    so is a topic that was created again, if failOnDataLoss=false.
     """
 
     def __init__(
@@ -42,7 +42,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._last_trigger = -math.inf
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802
-        """Where a new query starts: startingOffsets, or the latest."""
+        """Return where a new query starts: startingOffsets, or the latest."""
         at = self._at()
         partitions = at.partitions(self._options)
         return to_json(starting(at, self._options, partitions, LATEST), at.ids(partitions))
@@ -53,7 +53,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadAllAvailable() if rows is None else ReadMaxRows(rows)
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
-        """How far the next micro-batch goes; `start` itself when it is not worth one yet."""
+        """Return the end of the next micro-batch; `start` if there is not enough for one yet."""
         latest, ids = self._now() if self._until is None else self._until
         begin = self._continued(start, latest, ids)
         latest = begin | latest  # a partition that went away keeps its position
@@ -64,11 +64,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return to_json(latest, from_json(start)[1] | ids)
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
-        """Fix what is there now: the query stops when it has read up to here."""
+        """Fix the present ends, at which the query stops."""
         self._until = self._now()
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
-        """Show the backlog in the query's progress."""
+        """Return the ends, for the backlog in the query's progress."""
         return to_json(*self._now())
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[RangePartition]:
@@ -82,10 +82,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return read_range(self._options, partition.value)
 
     def commit(self, end: dict[str, Any]) -> None:
-        """Nothing: Spark's checkpoint is the position."""
+        """Do nothing: Spark's checkpoint is the position."""
 
     def stop(self) -> None:
-        """Nothing to free: connections belong to the process."""
+        """Do nothing: connections belong to the process."""
 
     def _at(self) -> Link:
         return link(self._options.servers)
@@ -96,7 +96,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return at.resolve(dict.fromkeys(partitions, LATEST)), at.ids(partitions)
 
     def _should_wait(self, lag: int) -> bool:
-        """Tell whether minOffsetsPerTrigger holds a micro-batch back; AvailableNow reads all."""
+        """Return whether minOffsetsPerTrigger delays a micro-batch; AvailableNow reads all."""
         least, now = self._options.min_offsets_per_trigger, self._monotonic()
         few = least is not None and lag < least and self._until is None
         if few and now - self._last_trigger < self._options.max_trigger_delay_s:
@@ -105,7 +105,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return False
 
     def _continued(self, start: dict[str, Any], latest: Offsets, ids: Ids) -> Offsets:
-        """Where to go on; DataLost where that is no longer there."""
+        """Return where to continue; DataLost if that is no longer in the log."""
         begin, again = self._known(start, latest, ids)
         gone = sorted(begin.keys() - latest.keys())
         if self._options.fail_on_data_loss and (gone or again):
@@ -121,7 +121,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _known(
         self, start: dict[str, Any], last: Offsets, ids: Ids
     ) -> tuple[Offsets, list[Partition]]:
-        """Where `start` stands in what is there, and the partitions that were made again."""
+        """Return `start` for the present partitions, and the partitions that were created again."""
         begin, old_ids = from_json(start)
         again = sorted(
             (topic, number)

@@ -1,7 +1,7 @@
-"""The sink: Arrow batches become record batches, acknowledged when they are durable.
+"""The sink: writes Arrow batches as record batches, acknowledged when durable.
 
-At least once, as Spark retries tasks: a task that failed after its batches were stored writes them
-again. Columns: value (required), key, topic, partition, headers, timestamp.
+At least once: Spark retries a failed task, which writes stored batches again. Columns: value
+(required), key, topic, partition, headers, timestamp.
 """
 
 from __future__ import annotations
@@ -40,19 +40,19 @@ TYPES = {
 
 
 class NotStored(RuntimeError):
-    """The server does not take these rows, and will not when asked again."""
+    """The server refuses these rows, also in a retry."""
 
 
 @dataclass
-class Written(WriterCommitMessage):
-    """How much one task stored."""
+class TaskCommit(WriterCommitMessage):
+    """The counts of what one task stored."""
 
     rows: int
     batches: int
 
 
 def check_schema(schema: StructType, options: WriteOptions) -> None:
-    """OptionError unless the rows can be written as they are."""
+    """Raise OptionError if the rows cannot be written."""
     names = {field.name: field.dataType.simpleString() for field in schema.fields}
     if "value" not in names:
         raise OptionError("a column 'value' is needed")
@@ -66,7 +66,7 @@ def check_schema(schema: StructType, options: WriteOptions) -> None:
 
 
 class _Sink:
-    """One task's writing: per topic a partitioner, per partition one batch at a time."""
+    """The writer of one task: per topic a partitioner, per partition one batch at a time."""
 
     def __init__(self, options: WriteOptions, at: Link) -> None:
         self._options = options
@@ -130,7 +130,7 @@ _ADDRESS = {"topic", "partition"}
 
 
 async def _together(work: Iterable[Coroutine[None, None, None]]) -> None:
-    """Wait for all; what the first failure says is raised as it is, the others are given up."""
+    """Wait for all; raise the first error unchanged and cancel the others."""
     try:
         async with asyncio.TaskGroup() as group:
             for one in work:
@@ -140,21 +140,21 @@ async def _together(work: Iterable[Coroutine[None, None, None]]) -> None:
 
 
 def _split(batch: pa.RecordBatch, numbers: pa.Array) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """Rows by partition, their order kept."""
+    """Return the rows by partition, in order."""
     import pyarrow.compute as pc
 
     for number in pc.unique(numbers).to_pylist():
         yield number, batch.filter(pc.equal(numbers, number))
 
 
-def write_all(options: WriteOptions, batches: Iterator[pa.RecordBatch]) -> Written:
-    """Store everything that Spark hands to one task."""
+def write_all(options: WriteOptions, batches: Iterator[pa.RecordBatch]) -> TaskCommit:
+    """Store all rows of one task."""
     sink = _Sink(options, link(options.servers))
     rows = 0
     for batch in batches:
         sink.write(batch)
         rows += batch.num_rows
-    return Written(rows, sink.batches)
+    return TaskCommit(rows, sink.batches)
 
 
 class BatchWriter(DataSourceArrowWriter):
@@ -183,7 +183,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
         return write_all(self._options, iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
-        """Nothing: what was written is durable already."""
+        """Do nothing: the rows are durable already."""
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
-        """Nothing can be taken back: Spark runs the micro-batch again."""
+        """Do nothing: stored rows stay, and Spark runs the micro-batch again."""

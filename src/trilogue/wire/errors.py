@@ -1,11 +1,11 @@
-"""What the wire may raise: one error, and a kind of it that tells whose fault it was."""
+"""The errors of codecs: WireError is the peer's fault, EncodeError the caller's."""
 
 from __future__ import annotations
 
 
 class WireError(Exception):
-    """The peer sent bytes that are not a message: they cost their sender the connection."""
+    """The peer sent bytes that are not a message; its connection is closed."""
 
 
 class EncodeError(WireError):
-    """We asked for a message that this version cannot express: our fault, never the peer's."""
+    """The message to encode has a value that this version cannot express."""

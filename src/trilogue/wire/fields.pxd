@@ -1,8 +1,13 @@
-# Types for fields.py when it is compiled; the .py alone says what happens.
+# Types for fields.py when it is compiled; the behaviour is in the .py alone.
 cimport cython
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 
 from trilogue.wire.memory cimport bytes_at, bytes_of, new_bytes, room_of
+
+
+cdef uint32_t FIELD_LIMIT, _VARINT, _FIXED64, _BYTES, _FIXED32, _WIRE_TYPE_MASK, _NUMBER_SHIFT
+cdef uint64_t _MORE, _LOW_BITS
+cdef int _VARINT_BITS_MAX, _SHORT_SIZE_MAX
 
 
 @cython.final

@@ -1,8 +1,8 @@
-"""The fields of a protobuf message, read and written by hand: what the hot.py of protocols is of.
+"""The fields of a protobuf message, parsed and encoded by hand: for Pulsar and TubeMQ.
 
-Compiled where there is a compiler, with fields.pxd, which only adds types; what touches memory
-itself has twins in memory.py and memory.pxd. Every size is checked against the bytes that are
-there, and every doubt ends as a WireError.
+Compiled where there is a compiler, together with fields.pxd, which only adds types; the functions
+that access memory have a compiled version in memory.pxd. Every size is checked against the bytes
+that follow, and any other malformed field raises WireError, too.
 """
 
 from __future__ import annotations
@@ -16,10 +16,23 @@ from trilogue.wire.errors import WireError
 Int: TypeAlias = int  # the compiler would take a bare `int` for a Python object, and so on
 View: TypeAlias = memoryview
 
-KEPT = 34
-"""Field numbers below this are kept by `Fields.scan`: all that Pulsar's MessageMetadata has."""
+# fields.pxd declares these as C variables, and the sizes of its arrays by FIELD_LIMIT.
+FIELD_LIMIT = 34
+"""`Fields.scan` keeps field numbers below this: all that Pulsar's MessageMetadata has."""
 
-if not cython.compiled:  # fields.pxd takes the compiled twins
+# Wire types, the low three bits of a tag.
+_VARINT = 0
+_FIXED64 = 1
+_BYTES = 2
+_FIXED32 = 5
+_WIRE_TYPE_MASK = 7
+_NUMBER_SHIFT = 3  # a tag is field number << 3 | wire type
+_MORE = 128  # the bit of a varint's byte that says another one follows
+_LOW_BITS = 127
+_VARINT_BITS_MAX = 70  # ten bytes of seven bits
+_SHORT_SIZE_MAX = 5  # bytes of a varint below 2**32
+
+if not cython.compiled:  # fields.pxd takes the compiled versions
     from trilogue.wire.memory import bytes_at, bytes_of, new_bytes, room_of
 
 
@@ -34,9 +47,9 @@ class Fields:
         self.at = self.size = 0
         self.numbers = self.spans = self.twice = 0  # bit n: field n is there
         if not cython.compiled:
-            self.values = [0] * KEPT
-            self.ats = [0] * KEPT
-            self.sizes = [0] * KEPT
+            self.values = [0] * FIELD_LIMIT
+            self.ats = [0] * FIELD_LIMIT
+            self.sizes = [0] * FIELD_LIMIT
 
     def varint(self) -> Int:
         """Read a number of up to ten bytes; like the runtime, drop what is beyond 64 bits."""
@@ -44,11 +57,11 @@ class Fields:
         end = self.end
         shift = 0
         raw = 0
-        while pos < end and shift < 70:
+        while pos < end and shift < _VARINT_BITS_MAX:
             byte = self.data[pos]
             pos += 1
-            raw |= (byte & 127) << shift
-            if byte < 128:
+            raw |= (byte & _LOW_BITS) << shift
+            if byte < _MORE:
                 self.pos = pos
                 return raw if cython.compiled else raw & 0xFFFFFFFFFFFFFFFF
             shift += 7
@@ -57,42 +70,43 @@ class Fields:
     def short(self) -> Int:
         """Read a tag or a size: at most five bytes, below 2**32."""
         pos = self.pos
-        if pos < self.end and self.data[pos] < 128:
+        if pos < self.end and self.data[pos] < _MORE:
             self.pos = pos + 1
             return self.data[pos]
         raw = self.varint()
-        if self.pos - pos > 5 or raw > 0xFFFFFFFF:
+        if self.pos - pos > _SHORT_SIZE_MAX or raw > 0xFFFFFFFF:
             raise WireError("a tag or size of more than 32 bits")
         return raw
 
     def advance(self) -> Int:
-        """Step to the next field and return its tag, number << 3 | wire type; 0 after the last."""
+        """Step to the next field and return its tag; 0 after the last."""
         if self.pos >= self.end:
             return 0
         tag = self.short()
-        kind = tag & 7
-        if tag < 8:
+        kind = tag & _WIRE_TYPE_MASK
+        if tag >> _NUMBER_SHIFT == 0:
             raise WireError("field number 0")
-        if kind == 0:
+        if kind == _VARINT:
             self.value = self.varint()
             return tag
-        if kind == 2:
+        if kind == _BYTES:
             size = self.short()
-        elif kind == 1:
+        elif kind == _FIXED64:
             size = 8
-        elif kind == 5:
+        elif kind == _FIXED32:
             size = 4
         else:
-            raise WireError(f"wire type {kind} of field {tag >> 3}")
+            raise WireError(f"wire type {kind} of field {tag >> _NUMBER_SHIFT}")
         if size > self.end - self.pos:
-            raise WireError(f"field {tag >> 3} of {size} bytes, {self.end - self.pos} are there")
+            left = self.end - self.pos
+            raise WireError(f"field {tag >> _NUMBER_SHIFT} of {size} bytes, {left} follow")
         self.at = self.pos
         self.size = size
         self.pos += size
         return tag
 
     def scan(self, pos: Int, end: Int) -> Int:
-        """Read all the fields between two places that lie within the bytes."""
+        """Read all fields between two positions, which the caller has checked."""
         self.pos = self.begin = pos
         self.end = end
         self.numbers = self.spans = self.twice = 0
@@ -100,27 +114,27 @@ class Fields:
             tag = self.advance()
             if tag == 0:
                 return 0
-            number = tag >> 3
-            if number >= 34:
+            number = tag >> _NUMBER_SHIFT
+            if number >= FIELD_LIMIT:
                 continue
             bit = 1
             bit <<= number
-            kind = tag & 7
-            if kind == 0:
+            kind = tag & _WIRE_TYPE_MASK
+            if kind == _VARINT:
                 self.numbers |= bit
                 self.values[number] = self.value
-            elif kind == 2:
+            elif kind == _BYTES:
                 self.twice |= self.spans & bit
                 self.spans |= bit
                 self.ats[number] = self.at
                 self.sizes[number] = self.size
 
     def has_number(self, number: Int) -> Int:
-        """Whether a varint field is there."""
+        """Whether the message has a varint field."""
         return (self.numbers >> number) & 1
 
     def has_span(self, number: Int) -> Int:
-        """Whether a field of bytes is there."""
+        """Whether the message has a field of bytes."""
         return (self.spans >> number) & 1
 
     def number(self, number: Int, default: Int) -> Int:
@@ -164,16 +178,16 @@ def text_of(octets: bytes) -> str:
 
 
 def size_of(value: Int) -> Int:
-    """How many bytes a varint takes."""
+    """Return how many bytes a varint takes."""
     size = 1
-    while value >= 128:
+    while value >= _MORE:
         value >>= 7
         size += 1
     return size
 
 
 class Room:
-    """Bytes to write into, of a size that is known to suffice."""
+    """A buffer to encode into; the caller has checked that its size suffices."""
 
     def __init__(self, size: Int) -> None:
         self.room = new_bytes(size)
@@ -182,8 +196,8 @@ class Room:
 
     def varint(self, value: Int) -> None:
         """Write a varint."""
-        while value >= 128:
-            self.data[self.pos] = (value & 127) | 128
+        while value >= _MORE:
+            self.data[self.pos] = (value & _LOW_BITS) | _MORE
             self.pos += 1
             value >>= 7
         self.data[self.pos] = value

@@ -20,13 +20,13 @@ views of it:
 Goals: a frame that lies in the buffer is handed out as a view of it; a frame is moved at most
 once before it is complete (to the front, when the room behind it runs out), beyond that only
 when the buffer grows; the buffer doubles when it is *full of received bytes*, so a peer that
-declares 100 MiB and sends ten bytes costs ten bytes; a buffer that grew is given back, at once if
-it is very large and empty, else as far as it was not needed for a while: who sends a mebibyte at a
-time would have it grow anew for each.  So at a rest a grown buffer is laid aside, and a small one
-receives; when that is full the same memory is taken up again, a doubling at a time; what of it was
-not by the next rest is given back.  Nothing is counted for that while bytes come.
+declares 100 MiB and sends ten bytes costs ten bytes; a buffer that grew is released, at once if it
+is very large and empty, else as far as it was not needed for a while: a client that sends a
+mebibyte at a time would make it grow again for each. So at `rest` a grown buffer is set aside, and
+a small one receives; when that is full the same memory is used again, a doubling at a time; what
+was not used by the next `rest` is released. Nothing is counted for that while bytes come.
 
-Compiled (frames.pxd), since it runs for every request; uncompiled it says the same.
+Compiled (frames.pxd), since it runs for every request.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ import cython
 
 from trilogue.wire.errors import WireError
 
-if not cython.compiled:  # frames.pxd takes the compiled twins
+if not cython.compiled:  # frames.pxd takes the compiled version
     from trilogue.wire.memory import bytes_of, signed32, uint32_at
 
 PREFIX = 4
@@ -46,15 +46,32 @@ _PREFIX = PREFIX
 _LENGTH = Struct(">i").unpack_from
 INITIAL_CAPACITY = 64 * 1024
 RETAINED_CAPACITY = 256 * 1024
-"""A buffer larger than this is given back when it is not needed: most connections stay cheap."""
+"""Bytes: a larger buffer is released when it is not needed, so most connections stay small."""
 BUSY_CAPACITY = 4 * 1024 * 1024
-"""An empty one larger than this is given back at once."""
+"""Bytes: a larger buffer is released as soon as it is empty."""
 ROOM = 4 * 1024
-"""The least free room worth a receive call."""
+"""Bytes: the least free room that is worth a receive call."""
+
+
+HTTP_METHODS = (
+    b"GET ", b"HEAD", b"POST", b"PUT ", b"DELE", b"OPTI", b"PATC", b"CONN", b"TRAC", b"PRI ",
+)  # fmt: skip
+TLS_HANDSHAKE = b"\x16\x03"
+
+
+def describe_bad_length(length: int, limit: int) -> str:
+    """Say what a peer of another protocol sent where a frame's length was expected."""
+    prefix = length.to_bytes(PREFIX, "big", signed=True)
+    text = f"frame of {length} bytes, the limit is {limit}"
+    if prefix in HTTP_METHODS:
+        return f"{text}: this is an HTTP request, sent to a port that does not serve HTTP"
+    if prefix.startswith(TLS_HANDSHAKE):
+        return f"{text}: this is a TLS handshake, sent to a port without TLS"
+    return text
 
 
 class Frames(Protocol):
-    """What cuts a stream into frames, of whatever protocol."""
+    """Splits a stream into the frames of a protocol."""
 
     limit: int
     """The longest frame that is accepted; may be raised once the peer is known."""
@@ -71,17 +88,17 @@ class Frames(Protocol):
         """Free room to receive into; frames handed out before are no longer valid."""
 
     def received(self, count: int) -> None:
-        """Tell that the first `count` bytes of the room given last are filled."""
+        """The first `count` bytes of the buffer that was handed out last are filled."""
 
     def rest(self) -> None:
-        """Tell that a while went by: memory that was not needed since the last time may go."""
+        """Release memory that was not needed since the last call; called about once a second."""
 
     def next(self) -> memoryview | None:
         """The next whole frame, valid until `get_buffer`; None: more is needed."""
 
 
 class ReceiveBuffer:
-    """The buffer behind a framer, which says what of it is a frame and how much it waits for."""
+    """The buffer of a framer; a derived class finds the frames in it."""
 
     __slots__ = ("_aside", "_buffer", "_capacity", "_end", "_start", "limit")
 
@@ -118,12 +135,12 @@ class ReceiveBuffer:
         return self._buffer[self._end :]
 
     def received(self, count: int) -> None:
-        """Tell that the first `count` bytes of the room given last are filled."""
+        """The first `count` bytes of the buffer that was handed out last are filled."""
         assert 0 <= count <= self._capacity - self._end, "more received than there was room for"
         self._end += count
 
     def rest(self) -> None:
-        """Tell that a while went by: memory that was not needed since the last time may go."""
+        """Release memory that was not needed since the last call; called about once a second."""
         aside = self._aside
         if aside is not None:
             self._aside = None
@@ -135,11 +152,11 @@ class ReceiveBuffer:
             self._aside = grown
 
     def _missing(self) -> int:
-        """How many bytes the frame that has begun still needs, as far as that is known."""
+        """Return how many bytes the current frame still needs, as far as that is known."""
         raise NotImplementedError
 
     def _move(self, start: int) -> None:
-        """Know that what is pending begins elsewhere from now on."""
+        """Set where the pending bytes begin."""
         self._end += start - self._start
         self._start = start
 
@@ -155,7 +172,7 @@ class ReceiveBuffer:
         self._move(0)
 
     def _grow(self) -> None:
-        """Double the room; what is pending is still to be brought."""
+        """Double the capacity; the caller copies the pending bytes."""
         aside = self._aside
         if aside is None:
             self._renew(2 * self._capacity)
@@ -166,7 +183,7 @@ class ReceiveBuffer:
             self._aside = None
 
     def _replace(self, capacity: int) -> None:
-        """Have another buffer with what is pending; views of the old one stay what they were."""
+        """Use a new buffer with the pending bytes; views of the old one stay valid."""
         pending = self.pending
         kept = self._buffer[self._start : self._end]
         self._renew(capacity)
@@ -192,7 +209,7 @@ class Int32Frames(ReceiveBuffer):
         data = bytes_of(self._buffer)
         length = signed32(uint32_at(data, self._start))
         if not 0 <= length <= self.limit:
-            raise WireError(f"frame of {length} bytes, the limit is {self.limit}")
+            raise WireError(describe_bad_length(length, self.limit))
         stop = start + length
         if stop > self._end:
             return None

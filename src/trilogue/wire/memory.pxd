@@ -1,5 +1,5 @@
-# The compiled twins of memory.py. They trust their arguments: the build turns Cython's own bounds
-# checks off, so who calls them has checked.
+# The compiled version of memory.py. It trusts its arguments: the build turns Cython's own bounds
+# checks off, so the caller has checked.
 from cpython.buffer cimport Py_buffer, PyBuffer_IsContiguous
 from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_FromStringAndSize
 from cpython.bytes cimport PyBytes_FromStringAndSize

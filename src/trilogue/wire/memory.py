@@ -1,7 +1,7 @@
-"""The few functions that touch memory: plain Python here, their compiled twins in memory.pxd.
+"""The functions that access memory: plain Python here, their compiled version in memory.pxd.
 
-What is compiled takes the twins instead of this module. They trust their arguments: the caller has
-checked that what is read or written is there.
+Compiled modules take memory.pxd instead of this module. It trusts its arguments: the caller has
+checked that what is read or written lies within the buffer.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ _UINT32 = Struct(">I").unpack_from
 
 
 def bytes_of(view: memoryview) -> memoryview:
-    """Make bytes addressable by index."""
+    """Return a view whose bytes are addressable by index."""
     if not view.c_contiguous or view.itemsize != 1:
         raise BufferError("a contiguous view of bytes is needed")
     return view if view.format == "B" else view.cast("B")
@@ -30,12 +30,12 @@ def uint32_at(data: memoryview, pos: int) -> int:
 
 
 def new_bytes(size: int) -> bytearray:
-    """Make room whose content does not matter."""
+    """Return a buffer whose content is undefined."""
     return bytearray(size)
 
 
 def room_of(room: bytearray) -> bytearray:
-    """Make room addressable by index for writing."""
+    """Return a buffer that is addressable by index for writing."""
     return room
 
 

@@ -7,6 +7,7 @@ console tools instead, which cost a start each time they are run.
 from __future__ import annotations
 
 import pytest
+
 from tests.conformance.clients.aio import Aiokafka
 from tests.conformance.clients.base import CODECS, DEADLINE, Client, Deadline, Read, Record
 from tests.conformance.clients.confluent import Confluent

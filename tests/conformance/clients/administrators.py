@@ -17,7 +17,7 @@
 | delete_records | topic, before: partition -> offset | partition -> first offset left |
 | cluster | | {id, controller, nodes: [[id, host, port]]} |
 | log_dirs | node | path -> {topic-partition -> bytes} |
-| groups | | name -> state, None where the client does not tell |
+| groups | | name -> state, None where the client does not report it |
 | describe_group | group | {state, protocol, members: [{id, client, partitions}]} |
 | group_offsets | group | topic -> {partition -> offset} |
 | alter_group_offsets | group, topic, offsets: partition -> offset | |
@@ -36,6 +36,7 @@ import re
 from typing import Protocol
 
 import pytest
+
 from tests.conformance.clients.aio_admin import AiokafkaAdmin
 from tests.conformance.clients.confluent_admin import ConfluentAdmin
 from tests.conformance.clients.in_python import InPython

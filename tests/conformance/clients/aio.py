@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from aiokafka.structs import TopicPartition
+
 from tests.conformance.clients.base import DEADLINE, Deadline, Read, Record
 from tests.conformance.clients.kafka_python import as_read, reading
 

@@ -11,11 +11,12 @@ from aiokafka.admin.new_partitions import NewPartitions as AioPartitions
 from aiokafka.admin.new_topic import NewTopic as AioTopic
 from aiokafka.errors import for_code
 from aiokafka.structs import TopicPartition as AioPlace
+
 from tests.conformance.clients.in_python import InPython, Numbers, by_topic
 
 
 class AiokafkaAdmin(InPython):
-    """aiokafka's: it asks one thing after another and hands out the answers as they came."""
+    """aiokafka's: it sends one request after another and returns the responses as they are."""
 
     name = "aiokafka"
 
@@ -64,7 +65,7 @@ class AiokafkaAdmin(InPython):
         return {key: {"value": value} for key, value, *_ in entries}
 
     def alter(self, address: str, resource: str, name: str, values: Mapping[str, str]) -> None:
-        """The whole set at once, and it cannot be asked what the set was."""
+        """Replace all settings at once: the client cannot describe the present ones."""
         answers = self._ask(address, "alter_configs", [AioResource(resource, name, dict(values))])
         for answer in answers:
             self._check([(resource[3], resource[0]) for resource in answer.resources])

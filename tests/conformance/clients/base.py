@@ -1,4 +1,4 @@
-"""What every foreign client is asked to do, whatever its own words for it are."""
+"""The operations that the tests use of every foreign client."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Headers = tuple[tuple[str, bytes | None], ...]
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """A record to be written; what a client cannot say (see `cannot`) is left out by the tests."""
+    """A record to write; the tests leave out what a client does not support (see `cannot`)."""
 
     key: bytes | None = None
     value: bytes | None = None
@@ -42,7 +42,7 @@ class Read:
 class Client(Protocol):
     """A foreign client: `write` comes back when everything is acked, `read` reads from the start.
 
-    `cannot` names what the client has no way to say: "timestamps", "binary", "null headers",
+    `cannot` names what the client does not support: "timestamps", "binary", "null headers",
     "nothing at all" (neither key nor value).
     """
 

@@ -1,7 +1,7 @@
-"""How the foreign clients are built: once, by whoever wants one first; what is newer stays.
+"""Builds each foreign client once, by the first test that needs it; an up-to-date one stays.
 
 Tests run side by side in several processes, which may want the same client at the same time:
-whoever comes second waits, and finds it built.
+the second one waits, and finds it built.
 """
 
 from __future__ import annotations
@@ -13,8 +13,9 @@ import subprocess
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from tests.tools import require
 from tools.servers.java import CLIENT_LOGGING, ROOT
+
+from tests.tools import require
 
 HERE = Path(__file__).parent
 JAVA_LINES = HERE / "java-lines" / "Lines.java"

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Message, Producer
 from confluent_kafka import TopicPartition as Place
+
 from tests.conformance.clients.base import DEADLINE, Deadline, Read, Record
 
 
@@ -75,7 +76,7 @@ class Confluent:
             "check.crcs": True,
         }
         given = {**own, **(more or {})}
-        if given.get("group.protocol") == "consumer":  # the broker says these
+        if given.get("group.protocol") == "consumer":  # the broker's response sets these
             del given["session.timeout.ms"], given["heartbeat.interval.ms"]
         return Consumer(given)
 

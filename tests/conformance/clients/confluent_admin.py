@@ -16,6 +16,7 @@ from confluent_kafka.admin import (
     NewTopic,
     OffsetSpec,
 )
+
 from tests.conformance.clients.base import DEADLINE
 from tests.conformance.clients.in_python import InPython, Numbers, by_topic
 
@@ -29,8 +30,8 @@ class ConfluentAdmin(InPython):
         return AdminClient({"bootstrap.servers": address, "log_level": 2})
 
     def _ask(self, address: str, method: str, *arguments: object) -> object:
-        """What came of it: by what was asked about, where the library answers so. It goes on
-        only as long as there is somebody who holds the client."""
+        """The result, by resource where the library returns futures by resource. The call goes on
+        only while a reference to the client exists."""
         admin = self._admin(address)
         told = getattr(admin, method)(*arguments)
         if isinstance(told, Mapping):

@@ -2,7 +2,7 @@
 
 Java (java-kafka/), Go (go-kafka/) and Node (node-kafka/) run as programs of their own, started
 with the first verb and stopped with the session: {"id": 7, "do": "write", ...} is answered by
-{"id": 7, "got": ...} or {"id": 7, "error": "..."}. Whoever tests writes
+{"id": 7, "got": ...} or {"id": 7, "error": "..."}. A test writes
 
     client = FRANZ_GO
     client.write(address, topic, [Record(b"key", b"value")], codec="zstd", idempotent=True)

@@ -5,9 +5,10 @@ from __future__ import annotations
 import subprocess
 from collections.abc import Sequence
 
+from tools.servers.java import jars
+
 from tests.conformance.clients.base import DEADLINE, Headers, Read, Record
 from tests.tools import require_jars
-from tools.servers.java import jars
 
 QUICK_START = ["-Xshare:auto", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx192m"]
 QUIET = ["-Dorg.slf4j.simpleLogger.defaultLogLevel=error"]

@@ -15,9 +15,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self, TypeVar
 
+from tools.servers.java import jars
+
 from tests.conformance.clients.building import BUILD, HERE, classes
 from tests.tools import require, require_program
-from tools.servers.java import jars
 
 START = ["-Xshare:auto", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx384m"]
 LOGGING = ["-Dorg.slf4j.simpleLogger.log.org.reflections=off"]
@@ -133,7 +134,7 @@ class WordCount(App):
         return {line[1]: int(line[2]) for line in lines if line and line[0] == "count"}
 
     def close(self) -> None:
-        """As an application ends that is told to."""
+        """End the application in an orderly way."""
         assert self.process.stdin is not None
         self.process.stdin.close()
         assert self.process.wait(PATIENCE) == 0

@@ -6,12 +6,13 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from kafka import KafkaConsumer, KafkaProducer, TopicPartition
+from tools.servers.java import jars
+
 from tests.conformance.clients.base import DEADLINE, Deadline, Read, Record
 from tests.conformance.clients.building import BUILD, HERE, QUICK_START, QUIET, classes
 from tests.conformance.clients.confluent import Confluent
 from tests.conformance.clients.driven import Driven
 from tests.tools import require_jars, require_program
-from tools.servers.java import jars
 
 
 class OldJava(Driven):
@@ -36,7 +37,7 @@ class OldJava(Driven):
 
 
 class OldKafkaPython:
-    """kafka-python told which broker it speaks to: Produce v0-v3, Fetch v0-v4."""
+    """kafka-python configured for an old broker: Produce v0-v3, Fetch v0-v4."""
 
     cannot = frozenset({"timestamps", "headers", "zstd"})
 
@@ -91,7 +92,7 @@ class OldKafkaPython:
 
 
 class OldLibrdkafka(Confluent):
-    """librdkafka that is told which broker it speaks to, and asks for no versions."""
+    """librdkafka configured for an old broker, without ApiVersions requests."""
 
     cannot = frozenset({"timestamps", "headers", "zstd"})
 

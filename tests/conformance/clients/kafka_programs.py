@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from tools.servers.java import jars
+
 from tests.conformance.clients.building import (
     BUILD,
     HERE,
@@ -17,7 +19,6 @@ from tests.conformance.clients.building import (
 )
 from tests.conformance.clients.driven import Driven
 from tests.tools import require_jars, require_program
-from tools.servers.java import jars
 
 GO_NEEDS = (1, 26)  # franz-go's own go.mod; sarama's is content with 1.25
 

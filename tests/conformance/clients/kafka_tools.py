@@ -1,7 +1,7 @@
 """Kafka's command-line tools of one version, all in one process (java-tools/Tools.java).
 
-told = TOOLS_3.run("org.apache.kafka.tools.TopicCommand", "--bootstrap-server", address, "--list")
-assert told.status == 0 and "topic" in told.text
+output = TOOLS_3.run("org.apache.kafka.tools.TopicCommand", "--bootstrap-server", address, "--list")
+assert output.status == 0 and "topic" in output.text
 """
 
 from __future__ import annotations
@@ -9,10 +9,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from tools.servers.java import jars
+
 from tests.conformance.clients.building import BUILD, HERE, QUICK_START, QUIET, classes
 from tests.conformance.clients.driven import Driven
 from tests.tools import require_jars, require_program
-from tools.servers.java import jars
 
 
 @dataclass(frozen=True)

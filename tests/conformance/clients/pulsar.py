@@ -1,7 +1,7 @@
 """The foreign Pulsar clients behind one small language: verbs with words, the same for each.
 
-Java and Go run as programs of their own, told in lines of JSON (java-pulsar/, go-pulsar/); PyPI's
-client runs in this process (pulsar_python.py). Whoever tests writes
+Java and Go run as programs of their own, driven by lines of JSON (java-pulsar/, go-pulsar/); PyPI's
+client runs in this process (pulsar_python.py). A test writes
 
     connection = client.connect(url)
     producer = connection.producer(topic, batching=True, compression="lz4")
@@ -82,7 +82,7 @@ class In:
 
     @property
     def content(self) -> tuple[object, ...]:
-        """What its producer said of it."""
+        """The fields that its producer set."""
         return self.value, self.key, dict(self.properties), self.event_time
 
     @property
@@ -113,7 +113,7 @@ def as_in(words: Mapping[str, object]) -> In:
 
 
 class Driver(Protocol):
-    """Whoever can be told a verb with its words; the answer comes in its own time."""
+    """Runs a verb with its arguments; the future has the response."""
 
     def start(self, verb: str, **words: object) -> Future[object]: ...
 

@@ -6,6 +6,9 @@ from functools import cached_property
 from pathlib import Path
 
 import pytest
+from tools.servers.java import OPENED, jars
+from tools.servers.pulsar import VERSION
+
 from tests.conformance.clients.building import (
     BUILD,
     HERE,
@@ -18,8 +21,6 @@ from tests.conformance.clients.building import (
 from tests.conformance.clients.pulsar import Driver, Process, PulsarLibrary
 from tests.conformance.clients.pulsar_python import InProcess
 from tests.tools import require_program, require_pulsar_jars
-from tools.servers.java import OPENED, jars
-from tools.servers.pulsar import VERSION
 
 GO_NEEDED = (1, 25)  # the client's own go.mod
 
@@ -30,7 +31,7 @@ class PulsarPython:
     name = "python"
     cannot = frozenset(
         {"retry", "receipts", "avro", "auto", "null", "events", "ended", "later topics"}
-    )  # its patterns look again after half a minute, whatever period is asked for
+    )  # its patterns look again after half a minute, whatever period is configured
 
     def require(self) -> None:
         pass

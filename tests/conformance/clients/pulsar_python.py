@@ -13,6 +13,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 import _pulsar
 import pulsar
 from pulsar.schema import Integer, JsonSchema, Record, String, StringSchema
+
 from tests.conformance.clients.pulsar import ClientError
 
 COMPRESSIONS = {

@@ -18,13 +18,14 @@ from dataclasses import dataclass, field
 
 import pytest
 from _pytest.mark.structures import ParameterSet
+from tools.servers.java import jars
+from tools.servers.tubemq import VERSION
+
 from tests import brokers
 from tests.conformance.clients.base import DEADLINE, Deadline
 from tests.conformance.clients.building import BUILD, HERE, QUICK_START, classes
 from tests.conformance.clients.pulsar import CALL_S, ClientError, Process, Thing
 from tests.tools import require_program, require_tubemq_jars
-from tools.servers.java import jars
-from tools.servers.tubemq import VERSION
 
 __all__ = ["Client", "ClientError", "Got", "Out", "Read", "Sent", "connect", "driver_process"]
 
@@ -44,7 +45,7 @@ def servers() -> list[ParameterSet]:
 
 
 def driver_process() -> Process:
-    """The driver, compiled if need be, not started: whoever starts it says in which network."""
+    """The driver, compiled if need be, not started: the caller starts it in a network namespace."""
     require_tubemq_jars()
     require_program("javac")
     path = f"{jars(f'tubemq-{VERSION}')}/*"
@@ -74,7 +75,7 @@ class Out:
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """What became of it: `code` is TubeMQ's, -1 where the client raised (`text` says what)."""
+    """What became of it: `code` is TubeMQ's, -1 where the client raised (`text` has the error)."""
 
     ok: bool
     code: int
@@ -162,7 +163,7 @@ class Producer(Thing):
         return bool(self.call("accepts", topic=topic))
 
     def wait_for(self, topic: str) -> None:
-        """Until a heartbeat has told it of the topic: what is sent before has nowhere to go."""
+        """Wait until a heartbeat has brought the topic's brokers: earlier messages are refused."""
         deadline = Deadline(f"{topic} may be published")
         while not self.accepts(topic):
             deadline.check()
@@ -199,7 +200,7 @@ class Consumer(Thing):
         return reads
 
     def nothing_comes(self, gets: int = 3) -> bool:
-        """Every partition was asked and had nothing."""
+        """Whether every partition was polled and had no message."""
         for _ in range(gets):
             got = self.get()
             assert not got.messages, got
@@ -256,7 +257,7 @@ class Balancing(Consumer):
         return dict(self.call("meta"))  # type: ignore[call-overload]
 
     def wait_for_meta(self) -> dict[str, bool]:
-        """Until it is told: one that has to prove who it is does so when it is asked to."""
+        """Wait for the partitions; the client authenticates when the server demands it."""
         deadline = Deadline("the partitions")
         while True:
             with contextlib.suppress(ClientError):

@@ -1,1 +1,1 @@
-"""Tests of the Kafka door."""
+"""Tests of the Kafka gateway."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from tests.gateway.kafka.produce.test_produce import request as produce
 from tests.gateway.kafka.rig import Rig, batch, versions
-from tests.gateway.kafka.test_produce import request as produce
 from trilogue.wire.kafka.fetch import (
     FetchPartition,
     FetchRequest,
@@ -26,7 +26,7 @@ class Reader:
         self.rig, self.topic, self.version = rig, topic, version
         self.peer = rig.peer()
         self.session_id, self.epoch = 0, 0
-        self.topic_id = rig.door.topic(topic).topic_id
+        self.topic_id = rig.gateway.topic(topic).topic_id
 
     def request(
         self,
@@ -36,7 +36,7 @@ class Reader:
         partition_max_bytes: int = 1 << 20,
         **how: int,
     ) -> FetchRequest:
-        """Name these partitions, and forget those."""
+        """Request these partitions, and forget those."""
         named = {"topic": self.topic, "topic_id": self.topic_id}
         partitions = [
             FetchPartition(
@@ -55,29 +55,29 @@ class Reader:
         )
 
     async def full(self, *offsets: int, **how: int) -> list[PartitionData]:
-        """Ask for partitions 0, 1, ... and open a session."""
-        asked = self.request(dict(enumerate(offsets)), session_epoch=0, **how)
-        answer = await self.peer.ask(asked, self.version)
+        """Fetch partitions 0, 1, ... and open a session."""
+        requested = self.request(dict(enumerate(offsets)), session_epoch=0, **how)
+        answer = await self.peer.ask(requested, self.version)
         assert answer.error_code == 0
         self.session_id, self.epoch = answer.session_id, 1
-        return told(answer)
+        return reported(answer)
 
     async def ask(
         self, offsets: dict[int, int] | None = None, forget: Iterable[int] = (), **how: int
     ) -> list[PartitionData]:
-        """Ask what is new."""
+        """Fetch what is new."""
         answer = await self.peer.ask(self.request(offsets, forget, **how), self.version)
         assert (answer.error_code, answer.session_id) == (0, self.session_id)
         self.epoch += 1
-        return told(answer)
+        return reported(answer)
 
     async def code(self, **how: int) -> tuple[int, int]:
-        """The error of a whole answer, and the session it names."""
+        """Return the error of a whole response, and its session id."""
         answer = await self.peer.ask(self.request(**how), self.version)
         return answer.error_code, answer.session_id
 
 
-def told(answer) -> list[PartitionData]:
+def reported(answer) -> list[PartitionData]:
     return [each for topic in answer.responses for each in topic.partitions]
 
 
@@ -93,4 +93,4 @@ async def fill(rig: Rig, *values: str, index: int = 0, topic: str = "t") -> None
 
 
 def waiting(rig: Rig, topic: str = "t") -> int:
-    return sum(len(each.log._waiting) for each in rig.door.topic(topic).partitions)
+    return sum(len(each.log._appender.watchers) for each in rig.gateway.topic(topic).partitions)

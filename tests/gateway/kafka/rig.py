@@ -1,4 +1,4 @@
-"""A whole Kafka door over a real broker and a real log, on a fake disk and a loop that jumps."""
+"""A whole Kafka gateway over a real broker and log, on a fake disk and a virtual clock."""
 
 from __future__ import annotations
 
@@ -16,34 +16,33 @@ from crc32c import crc32c
 from tests.fakes import FakeFileSystem
 from tests.gateway.fakes import FakeTransport
 from tests.gateway.loop import InlineExecutor
-from trilogue.broker.access import Operation, Principal, Resource, ResourceKind
+from trilogue.broker.access.authorizer import Operation, Principal, Resource, ResourceKind
 from trilogue.broker.broker import Broker
-from trilogue.broker.commit import Commit
+from trilogue.broker.metadata_change import MetadataChange
 from trilogue.broker.names import parse_kafka
-from trilogue.broker.topic import Topic
+from trilogue.broker.topics.topic import Topic
 from trilogue.entry.entry import Record
-from trilogue.entry.kafka_batch import build_batch
+from trilogue.entry.kafka.record_batch import build_batch
 from trilogue.gateway.kafka import apis
-from trilogue.gateway.kafka.connection import KafkaConnection, KafkaDoor
-from trilogue.gateway.kafka.shared import KafkaSettings
-from trilogue.gateway.kafka.shares import SHARES
-from trilogue.gateway.kafka.wishes import read_wishes
+from trilogue.gateway.kafka.connection import KafkaConnection, KafkaGateway
+from trilogue.gateway.kafka.context import KafkaSettings
+from trilogue.gateway.kafka.groups.member_metadata import CLASSIC_ASSIGNMENTS, read_subscription
 from trilogue.gateway.stream import Limits, Stream
-from trilogue.log import jobs
-from trilogue.log.commit import InlineCommitter
 from trilogue.log.directory import DataDirectory
-from trilogue.log.journal import JournalLimits
-from trilogue.log.log import Log, LogLimits, Surroundings
-from trilogue.log.segment_info import FlushJob
+from trilogue.log.jobs import flush as jobs
+from trilogue.log.journal.commit import InlineCommitter
+from trilogue.log.journal.journal import JournalLimits
+from trilogue.log.log import Log, LogEnvironment, LogLimits
+from trilogue.log.segments.segment_info import FlushJob
 from trilogue.meta.memory import MemoryMeta
 from trilogue.wire.kafka.api import MESSAGES
-from trilogue.wire.kafka.compile import decoder, encoder
-from trilogue.wire.kafka.header import (
+from trilogue.wire.kafka.codec.compile import decoder, encoder
+from trilogue.wire.kafka.codec.header import (
     RequestHeader,
     decode_response_header,
     encode_request_header,
 )
-from trilogue.wire.kafka.schema import table
+from trilogue.wire.kafka.codec.schema import table
 
 CLUSTER_ID = b"a cluster's id 1"
 LIMITS = Limits()
@@ -58,7 +57,7 @@ NOW_MS = 1_700_000_000_000
 
 
 class Rules:
-    """An authorizer that says no to what a test wrote down."""
+    """An authorizer that denies what a test names."""
 
     def __init__(self) -> None:
         self.denied: set[tuple[Operation, ResourceKind, str]] = set()
@@ -68,13 +67,13 @@ class Rules:
         self.denied.add((operation, kind, name))
 
     def allowed(self, principal: Principal, operation: Operation, resource: Resource) -> bool:
-        asked = (operation, resource.kind, resource.name)
-        self.asked.append(asked)
-        return asked not in self.denied
+        requested = (operation, resource.kind, resource.name)
+        self.asked.append(requested)
+        return requested not in self.denied
 
 
 class Rig:
-    """What a node is to a door."""
+    """What a node gives to a gateway."""
 
     def __init__(
         self,
@@ -89,7 +88,7 @@ class Rig:
         self.rules = Rules()
         self.executor = InlineExecutor()
         self.meta = MemoryMeta(CLUSTER_ID, node_id=1, node_epoch=3)
-        self.commits: list[Commit[Any]] = []
+        self.commits: list[MetadataChange[Any]] = []
         self.hold_commits = False
         self._log_limits = log_limits
         self._settings = settings or KafkaSettings()
@@ -108,11 +107,11 @@ class Rig:
             now_ms=lambda: self.now_ms,
             new_topic_id=lambda: self._random.randbytes(16),
             new_member_suffix=lambda: f"member-{next(self._names)}",
-            read_wishes=read_wishes,
-            shares=SHARES,
+            decode_subscription=read_subscription,
+            assignment_codec=CLASSIC_ASSIGNMENTS,
         )
         self.directory = DataDirectory.open(self.fs, Path("/data"))
-        around = Surroundings(
+        around = LogEnvironment(
             fs=self.fs,
             scheduler=loop,
             background=lambda work: work(),
@@ -130,12 +129,12 @@ class Rig:
             limits=self._log_limits,
         )
         self.broker.attach(self.log, self.log.journal)
-        self.door = self.make_door()
-        await self._stack.enter_async_context(self.door)
+        self.gateway = self.make_gateway()
+        await self._stack.enter_async_context(self.gateway)
         return self
 
-    def make_door(self) -> KafkaDoor:
-        return KafkaDoor(
+    def make_gateway(self) -> KafkaGateway:
+        return KafkaGateway(
             broker=self.broker,
             log=self.log,
             commit=self.commit,
@@ -151,7 +150,7 @@ class Rig:
         self.log.close()
         self.directory.close()
 
-    async def commit(self, commit: Commit[Any]) -> None:
+    async def commit(self, commit: MetadataChange[Any]) -> None:
         if self.hold_commits:
             self.commits.append(commit)
             held = self.loop.create_future()
@@ -160,23 +159,28 @@ class Rig:
             return
         try:
             await self.meta.reserve("partition", commit.partition_ids)
-            await self.meta.commit(commit.ops(), commit.preconditions)
+            await self.meta.write(commit.ops(), commit.preconditions)
         except Exception as error:
             raise commit.abandon(error) from error
         commit.apply()
 
     def topic(self, name: str, partitions: int = 1, **settings: str) -> Topic:
-        """Make a topic without a client."""
+        """Create a topic without a client."""
         cluster = self.broker.cluster
         given = {key.replace("_", "."): value for key, value in settings.items()}
         plan = cluster.plan_create(
             cluster.check_create(parse_kafka(name), partition_count=partitions, settings=given)
         )
-        self.meta.commit_now(plan.ops(), plan.preconditions)
+        self.meta.write_now(plan.ops(), plan.preconditions)
         return plan.apply()
 
     def peer(self, client_id: str | None = "rig") -> Peer:
         return Peer(self, client_id)
+
+    def fail_disk(self, operation: str) -> None:
+        """Let the next operation of the journal fail; its spare file is prepared before that."""
+        self.log.journal._files.prepare_spare()
+        self.fs.fail(operation)
 
     async def flush(self) -> None:
         """Seal the journal and turn it into a segment, as the node does."""
@@ -209,12 +213,12 @@ class Rig:
 
 
 class Peer:
-    """A client of the door, by hand: bytes in, frames out."""
+    """A client of the gateway, by hand: bytes in, frames out."""
 
     def __init__(self, rig: Rig, client_id: str | None) -> None:
         self.rig = rig
         self.client_id = client_id
-        self.session: KafkaConnection = rig.door.session()
+        self.session: KafkaConnection = rig.gateway.make_connection()
         self.gone: list[Stream] = []
         self.stream = Stream(
             self.session, rig.limits, call_soon=rig.loop.call_soon, on_gone=self.gone.append
@@ -226,7 +230,7 @@ class Peer:
         self._read = 0
 
     def send(self, request: object, version: int, *, piece: int | None = None) -> None:
-        """Send a request and remember how its answer has to be read."""
+        """Send a request and remember how to decode its response."""
         key = table(type(request)).key
         correlation_id = next(self._numbers)
         body = bytearray()
@@ -236,16 +240,16 @@ class Peer:
         self.transport.receive(struct.pack(">i", len(body)) + bytes(body), piece)
 
     def sends_nothing_back(self) -> None:
-        """The last request has no answer (acks 0)."""
+        """The last request has no response (acks 0)."""
         self._asked.pop()
 
     @property
     def answered(self) -> int:
-        """How many answers there are that were not looked at."""
+        """How many responses were not read yet."""
         return len(self.transport.frames()) - self._read
 
     def answer(self) -> Any:
-        """The next answer, decoded to its last byte; in the order of the requests."""
+        """Return the next response, decoded to its last byte, in the order of the requests."""
         frame = self.transport.frames()[self._read]
         key, version, correlation_id = self._asked[self._read]
         found, position = decode_response_header(frame, key, version)
@@ -256,7 +260,7 @@ class Peer:
         return response
 
     async def ask(self, request: object, version: int) -> Any:
-        """Send a request and wait for its answer, for a virtual minute at most."""
+        """Send a request and wait for its response, for a virtual minute at most."""
         self.send(request, version)
         await self.wait()
         return self.answer()
@@ -274,13 +278,13 @@ class Peer:
 
 
 async def settle() -> None:
-    """Let everything happen that can happen without time going by."""
+    """Run everything that can run without time passing."""
     for _ in range(20):
         await asyncio.sleep(0)
 
 
 def batch(*values: bytes | str, timestamp: int = NOW_MS, **how: Any) -> bytes:
-    """A record batch as a producer sends it, one record a value."""
+    """Return a record batch as a producer sends it, one record per value."""
     records = [
         Record(at, timestamp, None, value.encode() if isinstance(value, str) else value)
         for at, value in enumerate(values)
@@ -293,16 +297,16 @@ quick_or_not = pytest.mark.parametrize(
     [
         (batch("a", "b", "c"), False),
         (batch(*["v"] * 2_000), True),  # small, and many
-        (batch("a", "b", codec=4), True),  # who knows how much that will be
+        (batch("a", "b", codec=4), True),  # its decompressed size is unknown
         (batch("x" * 70_000), True),
     ],
     ids=["small", "many", "compressed", "large"],
 )
-"""What a Kafka client wrote, and whether converting it for others leaves the loop."""
+"""Batches of a Kafka client, and whether their conversion runs in the executor."""
 
 
 def patched(records: bytes, at: int, code: str, value: int) -> bytes:
-    """A batch with one field of its header changed, and a checksum that fits again."""
+    """Return a batch with one field of its header changed, and a matching checksum."""
     changed = bytearray(records)
     struct.pack_into(code, changed, at, value)
     struct.pack_into(">I", changed, 17, crc32c(bytes(changed[21:])))
@@ -310,6 +314,6 @@ def patched(records: bytes, at: int, code: str, value: int) -> bytes:
 
 
 def versions(key: int) -> list[int]:
-    """Every version of an API that is served."""
+    """Return every served version of an API."""
     (row,) = [row for row in apis.TABLE if row.key == key]
     return list(range(row.served[0], row.served[1] + 1))

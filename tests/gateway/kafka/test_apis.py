@@ -1,17 +1,17 @@
-"""THE TABLE: complete, consistent with the messages that are declared, and with ApiVersions."""
+"""THE TABLE: complete, consistent with the declared messages and with ApiVersions."""
 
 from __future__ import annotations
 
 import pytest
 
-from trilogue.broker.access import Operation, ResourceKind
+from trilogue.broker.access.authorizer import Operation, ResourceKind
 from trilogue.gateway.kafka import apis
 from trilogue.wire.kafka.api import MESSAGES
-from trilogue.wire.kafka.schema import table
+from trilogue.wire.kafka.codec.schema import table
 
 ROWS = pytest.mark.parametrize("row", apis.TABLE, ids=lambda row: row.name)
 
-# wire/kafka.md section 2: what a client may do; the rest is between brokers (design.md section 7).
+# APIs between brokers, which clients may not use (docs/reference/wire/kafka.md).
 INTERNAL = {4, 5, 6, 7, 27, 52, 53, 54, 56, 58, 59, 62, 63, 67, 70, 73, 82, 83, 84, 85, 86, 87}
 
 
@@ -32,21 +32,21 @@ def test_what_is_served_is_declared(row):
 @ROWS
 def test_every_served_version_has_a_codec(row):
     for version in range(row.served[0], row.served[1] + 1):
-        api = apis.find(row.key << 16 | version)
+        api = apis.find_api(row.key << 16 | version)
         assert api is not None
-        assert (api.row, api.version) == (row, version)
+        assert (api.spec, api.version) == (row, version)
 
 
 @ROWS
 def test_what_is_outside_the_range_is_not_served(row):
-    assert apis.find(row.key << 16 | row.served[1] + 1) is None
-    assert apis.find(row.key << 16 | 0xFFFF) is None
+    assert apis.find_api(row.key << 16 | row.served[1] + 1) is None
+    assert apis.find_api(row.key << 16 | 0xFFFF) is None
     if row.served[0]:
-        assert apis.find(row.key << 16 | row.served[0] - 1) is None
+        assert apis.find_api(row.key << 16 | row.served[0] - 1) is None
 
 
 def test_keys_are_unique_and_no_request_of_brokers_is_served():
-    """checks.md 45: forged internals are refused."""
+    """Forged internals are refused."""
     keys = [row.key for row in apis.TABLE]
 
     assert len(keys) == len(set(keys))
@@ -54,18 +54,20 @@ def test_keys_are_unique_and_no_request_of_brokers_is_served():
 
 
 def test_api_versions_tells_the_table():
-    told = {each.api_key: (each.min_version, each.max_version) for each in apis.advertised()}
+    listed = {
+        each.api_key: (each.min_version, each.max_version) for each in apis.advertised_versions()
+    }
 
-    assert told == {row.key: row.served for row in apis.TABLE if row.told}
+    assert listed == {row.key: row.served for row in apis.TABLE if row.advertised}
 
 
 def test_the_ranges_begin_with_the_first_versions():
-    """Issue: all versions from v0 to today's."""
+    """All versions from v0 to the newest."""
     assert {row.served[0] for row in apis.TABLE} == {0}
 
 
 def test_the_ranges_reach_what_todays_clients_send():
-    """wire/kafka.md section 1: the highest version that each client chose."""
+    """The highest version that each client chose."""
     sent = {0: 13, 1: 18, 2: 11, 3: 13, 8: 10, 9: 10, 10: 6, 11: 9, 12: 4, 13: 5, 14: 5, 18: 4}
     sent |= {19: 7, 20: 6, 21: 2, 22: 5, 23: 4, 32: 4, 33: 2, 37: 3, 44: 1}
     sent |= {15: 6, 16: 5, 42: 2, 47: 0}
@@ -78,8 +80,8 @@ def test_the_ranges_reach_what_todays_clients_send():
 
 @ROWS
 def test_only_api_versions_is_answered_with_the_old_header_in_flexible_versions(row):
-    """wire/kafka.md section 3: response header v1 for flexible versions, except ApiVersions."""
+    """Response header v1 for flexible versions, except ApiVersions."""
     for version in range(row.served[0], row.served[1] + 1):
-        api = apis.find(row.key << 16 | version)
+        api = apis.find_api(row.key << 16 | version)
         flexible = version >= table(row.response).flexible
         assert api.flexible_reply == (flexible and row.key != 18)

@@ -1,4 +1,4 @@
-"""One connection: any pieces, any garbage, the order of answers, pressure, and an orderly end."""
+"""One connection: bytes in any pieces, garbage, the order of responses, overload, and closing."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as some
 
 from tests.gateway.fakes import frame
+from tests.gateway.kafka.fetch.test_fetch import fetch
+from tests.gateway.kafka.groups.test_classic import join
+from tests.gateway.kafka.groups.test_committed_offsets import commit
+from tests.gateway.kafka.produce.test_produce import only
+from tests.gateway.kafka.produce.test_produce import request as produce
 from tests.gateway.kafka.rig import Rig, batch, settle
-from tests.gateway.kafka.test_fetch import fetch
-from tests.gateway.kafka.test_groups import join
-from tests.gateway.kafka.test_offsets import commit
-from tests.gateway.kafka.test_produce import only
-from tests.gateway.kafka.test_produce import request as produce
 from tests.gateway.loop import on_loop
 from trilogue.gateway.kafka import apis
 from trilogue.gateway.stream import Limits
-from trilogue.log.journal import JournalLimits
+from trilogue.log.journal.journal import JournalLimits
 from trilogue.log.log import LogLimits
-from trilogue.wire.kafka.api_versions import ApiVersionsRequest
-from trilogue.wire.kafka.groups import HeartbeatRequest
-from trilogue.wire.kafka.metadata import MetadataRequest
+from trilogue.wire.kafka.groups.classic import HeartbeatRequest
+from trilogue.wire.kafka.metadata.api_versions import ApiVersionsRequest
+from trilogue.wire.kafka.metadata.metadata import MetadataRequest
 
 
 def head(key: int, version: int, correlation_id: int = 7, client: bytes = b"\xff\xff") -> bytes:
@@ -44,14 +44,14 @@ async def test_requests_are_understood_in_whatever_pieces_they_come(piece):
         await peer.wait()
         await settle()
 
-        assert len(peer.answer().api_keys) == len(apis.advertised())
+        assert len(peer.answer().api_keys) == len(apis.advertised_versions())
         assert [only(peer.answer()).base_offset for _ in range(3)] == [0, 1, 2]
         assert [topic.name for topic in peer.answer().topics] == ["t"]
 
 
 @on_loop
 async def test_answers_leave_in_the_order_of_the_requests_whatever_each_waits_for():
-    """wire/kafka.md section 3: answers on a connection in request order."""
+    """Responses of a connection are in request order."""
     async with Rig() as rig:
         rig.topic("t")
         peer = rig.peer()
@@ -65,13 +65,13 @@ async def test_answers_leave_in_the_order_of_the_requests_whatever_each_waits_fo
             (fetch("t", 2, max_wait_ms=3_000), 11),
             (HeartbeatRequest(group_id="g"), 0),
         ]
-        for asked, version in kinds:
-            peer.send(asked, version)
+        for requested, version in kinds:
+            peer.send(requested, version)
 
         await asyncio.sleep(10)
 
         names = [type(peer.answer()).__name__.removesuffix("Response") for _ in kinds]
-        expected = [type(asked).__name__.removesuffix("Request") for asked, _ in kinds]
+        expected = [type(requested).__name__.removesuffix("Request") for requested, _ in kinds]
         assert names == expected  # `answer` has checked the correlation ids too
 
 
@@ -81,7 +81,7 @@ async def test_answers_leave_in_the_order_of_the_requests_whatever_each_waits_fo
 @pytest.mark.parametrize("version", [5, 100, -1, 32767])
 @on_loop
 async def test_an_unknown_version_of_api_versions_is_answered_in_v0(version):
-    """wire/kafka.md section 3, KIP-511: error 35, key 18's range; the connection stays open."""
+    """KIP-511: error 35 with the range of ApiVersions; the connection stays open."""
     async with Rig() as rig:
         peer = rig.peer()
 
@@ -100,10 +100,10 @@ async def test_an_unknown_version_of_api_versions_is_answered_in_v0(version):
 @on_loop
 async def test_the_clients_software_name_is_checked(name, version, code):
     async with Rig() as rig:
-        asked = ApiVersionsRequest(client_software_name=name, client_software_version=version)
+        requested = ApiVersionsRequest(client_software_name=name, client_software_version=version)
 
-        assert (await rig.peer().ask(asked, 3)).error_code == code
-        assert (await rig.peer().ask(asked, 0)).error_code == 0
+        assert (await rig.peer().ask(requested, 3)).error_code == code
+        assert (await rig.peer().ask(requested, 0)).error_code == 0
 
 
 OUTSIDE = [
@@ -157,7 +157,7 @@ HOSTILE = {
 async def test_hostile_bytes_cost_their_sender_the_connection_and_nobody_else_anything(
     kind, caplog
 ):
-    """checks.md 30: one closed connection, one log line, a healthy client goes on."""
+    """One closed connection, one log line, a healthy client goes on."""
     async with Rig() as rig:
         rig.topic("t")
         healthy, hostile = rig.peer(), rig.peer()
@@ -173,7 +173,7 @@ async def test_hostile_bytes_cost_their_sender_the_connection_and_nobody_else_an
 
 @on_loop
 async def test_a_declared_length_alone_takes_no_memory():
-    """checks.md 30: 99 MiB frames without a body."""
+    """99 MiB frames without a body."""
     async with Rig() as rig:
         peers = [rig.peer() for _ in range(20)]
 
@@ -186,7 +186,7 @@ async def test_a_declared_length_alone_takes_no_memory():
 @pytest.mark.parametrize("row", apis.TABLE, ids=lambda row: row.name)
 @on_loop
 async def test_only_requests_that_carry_much_may_be_large(row, caplog):
-    """Decoding millions of small things would keep the loop from everybody else."""
+    """Decoding millions of small elements would hold the loop."""
     async with Rig() as rig:
         peer = rig.peer()
 
@@ -204,7 +204,7 @@ async def test_only_requests_that_carry_much_may_be_large(row, caplog):
     body=some.binary(max_size=120),
 )
 def test_no_bytes_at_all_may_do_more_than_close_their_connection(key, version, body):
-    """checks.md 34: only the connection may end, never the door."""
+    """Any bytes close their own connection at most, never the gateway."""
 
     @on_loop
     async def run():
@@ -232,7 +232,7 @@ SMALL_TAIL = LogLimits(
 
 @on_loop
 async def test_producers_pause_while_the_tail_is_full_and_go_on_when_it_was_flushed():
-    """design.md section 2: at 80 % client produce pauses; readers go on."""
+    """At 80 % of the tail Produce pauses; fetches go on."""
     async with Rig(log_limits=SMALL_TAIL) as rig:
         topic = rig.topic("t")
         writer, reader = rig.peer(), rig.peer()
@@ -269,7 +269,8 @@ async def test_requests_in_flight_are_bounded():
                 body += b"."
 
         assert len(body) == 10
-        assert len(topic.partitions[0].log._waiting) == 1  # only the first of them is looked at
+        watchers = topic.partitions[0].log._appender.watchers
+        assert len(watchers) == 1  # only the first of them is scanned
 
 
 @on_loop
@@ -294,12 +295,12 @@ async def test_a_mistake_in_a_task_ends_one_connection_and_not_the_door(monkeypa
         async def fail(_commit):
             raise ZeroDivisionError
 
-        monkeypatch.setattr(rig.door, "commit", fail)
+        monkeypatch.setattr(rig.gateway, "commit", fail)
         peer = rig.peer()
         peer.send(MetadataRequest(topics=None), 1)
         peer.answer()
 
-        from tests.gateway.kafka.test_topics import create, topic
+        from tests.gateway.kafka.topics.test_topics import create, topic
 
         answer = await peer.ask(create(topic("u"), timeout_ms=50), 5)
 
@@ -317,7 +318,7 @@ async def test_requests_are_counted_by_their_key():
             await peer.ask(produce("t", batch("a")), 7)
         await peer.ask(MetadataRequest(topics=None), 1)
 
-        assert dict(rig.door.requests) == {0: 3, 3: 1}
+        assert dict(rig.gateway.requests) == {0: 3, 3: 1}
 
 
 @on_loop

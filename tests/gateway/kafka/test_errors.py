@@ -1,13 +1,13 @@
-"""Every reason to say no has a Kafka code: no class of any room may fall through the table."""
+"""Every exception has a Kafka code: no class of any layer is missing in the table."""
 
 from __future__ import annotations
 
 import pytest
 
 from trilogue.broker import errors as broker
-from trilogue.broker.access import CLUSTER, Operation, Resource, ResourceKind
+from trilogue.broker.access.authorizer import CLUSTER, Operation, Resource, ResourceKind
 from trilogue.entry.entry import EntryError
-from trilogue.gateway.kafka.errors import CODES, EXPECTED, code_of
+from trilogue.gateway.kafka.errors import CODES, EXPECTED, to_error_code
 from trilogue.log.errors import LogError
 from trilogue.meta.errors import MetaError
 from trilogue.wire.kafka.errors import ErrorCode
@@ -33,7 +33,7 @@ def in_our_rooms(kind: type) -> bool:
 @pytest.mark.parametrize("kind", [k for k in EVERY if in_our_rooms(k)], ids=lambda k: k.__name__)
 def test_every_error_has_a_code_of_its_own_or_of_a_base_that_says_something(kind):
     if kind is broker.AccessDenied:
-        return  # by the kind of thing that is denied: see below
+        return  # the resource decides: see below
     known = next(base for base in kind.__mro__ if base in CODES)
 
     assert known not in ROOTS or kind in CODES
@@ -41,18 +41,20 @@ def test_every_error_has_a_code_of_its_own_or_of_a_base_that_says_something(kind
 
 
 def test_the_broker_lists_every_error_that_it_has():
-    assert set(broker.EVERY) == {kind for kind in below(broker.BrokerError) if in_our_rooms(kind)}
+    assert set(broker.ALL_ERRORS) == {
+        kind for kind in below(broker.BrokerError) if in_our_rooms(kind)
+    }
 
 
 @pytest.mark.parametrize("kind", list(ResourceKind))
 def test_a_denial_is_told_in_the_words_of_its_resource(kind):
     problem = broker.AccessDenied(Operation.READ, Resource(kind, "it"))
 
-    assert "AUTHORIZATION_FAILED" in code_of(problem).name
+    assert "AUTHORIZATION_FAILED" in to_error_code(problem).name
 
 
 def test_a_denied_cluster_is_31():
-    assert code_of(broker.AccessDenied(Operation.CREATE, CLUSTER)) == 31
+    assert to_error_code(broker.AccessDenied(Operation.CREATE, CLUSTER)) == 31
 
 
 def test_what_handlers_catch_is_what_the_table_knows():
@@ -60,7 +62,7 @@ def test_what_handlers_catch_is_what_the_table_knows():
 
 
 def test_a_stranger_is_an_unknown_server_error():
-    assert code_of(ZeroDivisionError()) == ErrorCode.UNKNOWN_SERVER_ERROR
+    assert to_error_code(ZeroDivisionError()) == ErrorCode.UNKNOWN_SERVER_ERROR
 
 
 @pytest.mark.parametrize(
@@ -78,5 +80,5 @@ def test_a_stranger_is_an_unknown_server_error():
     ],
 )
 def test_the_codes_of_the_specification(problem, code):
-    """wire/kafka.md sections 5, 6 and 8."""
-    assert code_of(problem) == code
+    """docs/reference/wire/kafka.md"""
+    assert to_error_code(problem) == code

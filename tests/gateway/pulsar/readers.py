@@ -106,7 +106,7 @@ def ids(rig: Rig, *entries: int, topic: str = "t", **fields: Any) -> list[dict[s
 
 
 def ack(peer: Peer, message_ids: list[dict[str, Any]], consumer_id: int = 1, **fields: Any) -> None:
-    """ACK, individual unless told."""
+    """ACK, individual by default."""
     fields.setdefault("ack_type", 0)
     peer.say("ack", consumer_id=consumer_id, message_id=message_ids, **fields)
 

@@ -1,4 +1,4 @@
-"""A whole Pulsar door over a real broker and a real log, on a fake disk and a loop that jumps."""
+"""A Pulsar gateway over a real broker and a real log, on a fake disk and a simulated loop."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from tests.gateway.fakes import FakeTransport
 from tests.gateway.kafka.rig import LIMITS, LOG_LIMITS, NOW_MS, settle
 from tests.gateway.kafka.rig import Rig as KafkaRig
 from trilogue.broker.names import TopicName, parse_namespace, parse_pulsar
-from trilogue.broker.namespaces import Namespace
-from trilogue.broker.topic import Topic
-from trilogue.entry.pulsar_batch import build_section
+from trilogue.broker.topics.namespaces import Namespace
+from trilogue.broker.topics.topic import Topic
+from trilogue.entry.pulsar.pulsar_batch import build_section
 from trilogue.gateway.pulsar.connection import PulsarConnection
-from trilogue.gateway.pulsar.door import PulsarDoor
-from trilogue.gateway.pulsar.shared import PulsarSettings
+from trilogue.gateway.pulsar.gateway import PulsarGateway
+from trilogue.gateway.pulsar.settings import PulsarSettings
 from trilogue.gateway.stream import Stream
 from trilogue.wire.pulsar.commands import BY_TYPE, COMMANDS
-from trilogue.wire.pulsar.frame import simple
+from trilogue.wire.pulsar.frame import encode_command
 from trilogue.wire.pulsar.pulsar_pb2 import BaseCommand, MessageMetadata
 
 __all__ = [
@@ -38,7 +38,7 @@ TYPES = {row.field: row.type for row in COMMANDS}
 
 
 class Answer(NamedTuple):
-    """One frame of the door: the name of its command's field, the command, what follows it."""
+    """One frame of the gateway: the field name of its command, the command, the section."""
 
     field: str
     command: Any
@@ -46,14 +46,14 @@ class Answer(NamedTuple):
 
 
 class Rig(KafkaRig):
-    """What a node is to the door; `topic` makes unpartitioned topics unless partitions are said."""
+    """A node without sockets; `topic` makes a topic without numbered partitions by default."""
 
     def __init__(self, *, pulsar: PulsarSettings | None = None, **how: Any) -> None:
         super().__init__(**how)
         self._pulsar = pulsar or PulsarSettings()
 
-    def make_door(self) -> PulsarDoor:
-        return PulsarDoor(
+    def make_gateway(self) -> PulsarGateway:
+        return PulsarGateway(
             broker=self.broker,
             log=self.log,
             commit=self.commit,
@@ -77,11 +77,11 @@ class Rig(KafkaRig):
                 partitioned=partitions > 0,
             )
         )
-        self.meta.commit_now(plan.ops(), plan.preconditions)
+        self.meta.write_now(plan.ops(), plan.preconditions)
         topic = plan.apply()
         if own:
             plan = cluster.plan_alter(topic.name, {**topic.settings, **own})
-            self.meta.commit_now(plan.ops(), plan.preconditions)
+            self.meta.write_now(plan.ops(), plan.preconditions)
             topic = plan.apply()
         return topic
 
@@ -96,7 +96,7 @@ class Rig(KafkaRig):
         return parse_pulsar(text).topic
 
     async def policies(self, namespace: str, **policies: Any) -> None:
-        """Say what holds for a namespace."""
+        """Set policies of a namespace."""
         plan = self.broker.namespaces.plan_alter(
             parse_namespace(namespace), Namespace(policies=policies)
         )
@@ -106,18 +106,18 @@ class Rig(KafkaRig):
         return Peer(self)
 
     async def connected(self, version: int = 21, **fields: Any) -> Peer:
-        """A client that has said CONNECT and read the answer."""
+        """A client that has sent CONNECT and read CONNECTED."""
         peer = Peer(self)
         await peer.connect(version, **fields)
         return peer
 
 
 class Peer:
-    """A client of the door, by hand: bytes in, frames out."""
+    """A scripted client: bytes in, frames out."""
 
     def __init__(self, rig: Rig) -> None:
         self.rig = rig
-        self.connection: PulsarConnection = rig.door.session()
+        self.connection: PulsarConnection = rig.gateway.make_connection()
         self.gone: list[Stream] = []
         self.stream = Stream(
             self.connection, rig.limits, call_soon=rig.loop.call_soon, on_gone=self.gone.append
@@ -203,7 +203,7 @@ class Peer:
 def frame_of(field: str, **fields: Any) -> bytes:
     """A whole frame of a simple command."""
     made: dict[str, Any] = {"type": TYPES[field], field: fields}
-    return simple(BaseCommand(**made))
+    return encode_command(BaseCommand(**made))
 
 
 def section(payload: bytes = b"hello", **metadata: Any) -> bytes:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from tests.gateway.loop import on_loop
 from tests.gateway.pulsar.rig import Peer, Rig
-from trilogue.broker.writers import Writers
-from trilogue.gateway.pulsar.shared import NO_REQUEST
+from trilogue.broker.producers.access_modes import Writers
+from trilogue.gateway.pulsar.settings import NO_REQUEST
 from trilogue.wire.pulsar.errors import ServerError
 from trilogue.wire.pulsar.pulsar_pb2 import CommandProducer
 
@@ -102,7 +102,8 @@ async def test_the_epoch_of_a_topic_survives_a_restart():
         first = await peer.producer("t", producer_access_mode=EXCLUSIVE)
         partition_id = topic.partitions[0].partition_id
 
-        assert Writers(rig.meta.state.settings).of(partition_id).epoch == first.topic_epoch
+        writers = Writers(rig.meta.state.settings).get_or_create(partition_id)
+        assert writers.epoch == first.topic_epoch
 
 
 @on_loop

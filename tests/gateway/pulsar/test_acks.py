@@ -25,7 +25,7 @@ from tests.gateway.pulsar.readers import (
     subscribe,
 )
 from tests.gateway.pulsar.rig import Peer, Rig, settle
-from trilogue.broker.subscriptions import Cursor
+from trilogue.broker.cursors.position import Cursor
 from trilogue.wire.pulsar.errors import ServerError
 from trilogue.wire.pulsar.pulsar_pb2 import CommandAck
 
@@ -59,7 +59,7 @@ async def test_messages_are_acked_one_by_one_or_many_at_once(kind):
         ack(peer, ids(rig, 0, 3, 4))
 
         assert mark(rig) == 2
-        assert cursor(rig).acked.ranges() == [(3, 5)]
+        assert cursor(rig).ranges() == [(3, 5)]
         if kind in {SHARED, KEY_SHARED}:
             assert peer.connection.consumers[1].unacked == 2
 
@@ -84,14 +84,14 @@ async def test_a_cumulative_ack_acks_through_the_end_of_the_entry(kind):
 
 @on_loop
 async def test_a_set_of_acks_says_what_is_left_of_a_batch():
-    """pulsar-messages: bit i = batch index i, 1 = not acked; 10 messages, index 3 acked = 1015."""
+    """Bit i = batch index i, 1 = not acked; 10 messages, index 3 acked = 1015."""
     async with Rig() as rig:
         rig.topic("t")
         await fill_batch(rig, *[b"x"] * 10)
         peer = await reader(rig, SHARED)
 
         ack(peer, ids(rig, 0, ack_set=[1023 & ~8], batch_size=10))
-        assert cursor(rig).acked.ranges() == [(3, 4)]
+        assert cursor(rig).ranges() == [(3, 4)]
         ack(peer, ids(rig, 0, ack_set=[1023 & ~3], batch_size=10))
         assert mark(rig) == 2
         assert peer.connection.consumers[1].unacked == 7
@@ -105,7 +105,7 @@ async def test_a_set_of_acks_says_what_is_left_of_a_batch():
 
 @on_loop
 async def test_a_cumulative_ack_may_end_inside_of_a_batch():
-    """pulsar-messages: cumulative ack at index i: bits 0..i cleared."""
+    """docs/reference/wire/pulsar.md: cumulative ack at index i: bits 0..i cleared."""
     async with Rig() as rig:
         rig.topic("t")
         await fill_batch(rig, *[b"x"] * 70)
@@ -151,14 +151,14 @@ async def test_what_nobody_has_may_be_acked_also_where_it_is_in_a_segment():
 
         assert not answer.HasField("error")
         assert mark(rig) == 3
-        assert cursor(rig).acked.ranges() == [(4, 5)]
+        assert cursor(rig).ranges() == [(4, 5)]
         peer.say("flow", consumer_id=1, messagePermits=100)
         assert await offsets(peer) == [3]
 
 
 @on_loop
 async def test_an_ack_is_answered_when_it_is_durable_and_only_if_asked():
-    """Seed 000, AckResponse: for request_id; the client completes that request."""
+    """Protocol, AckResponse: for request_id; the client completes that request."""
     async with Rig() as rig:
         rig.topic("t")
         await fill(rig, b"0", b"1")
@@ -279,7 +279,7 @@ async def test_an_ack_of_nobody_is_an_error_where_an_answer_is_wanted():
 @pytest.mark.parametrize("number", range(5))
 @on_loop
 async def test_a_message_that_could_not_be_read_is_counted_logged_and_acked(number, caplog):
-    """Seed 000, Ack: validation_error says that the consumer dropped the message."""
+    """Protocol, Ack: validation_error means that the consumer dropped the message."""
     async with Rig() as rig:
         rig.topic("t")
         await fill(rig, b"0")
@@ -291,7 +291,7 @@ async def test_a_message_that_could_not_be_read_is_counted_logged_and_acked(numb
 
         name = CommandAck.ValidationError.Name(number)
         assert mark(rig) == 1
-        assert {name: 1} == rig.door.bad_messages
+        assert {name: 1} == rig.gateway.bad_messages
         assert [name] == [record.problem for record in caplog.records]
 
 
@@ -333,4 +333,4 @@ async def test_an_old_clients_acks_are_of_messages():
         ack(peer, ids(rig, 1))
 
         await settle()
-        assert cursor(rig).acked.ranges() == [(1, 2)]
+        assert cursor(rig).ranges() == [(1, 2)]

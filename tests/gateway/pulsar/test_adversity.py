@@ -23,8 +23,8 @@ from tests.gateway.pulsar.readers import (
     subscribe,
 )
 from tests.gateway.pulsar.rig import Answer, Peer, Rig, frame_of, settle
-from trilogue.gateway.pulsar.readers import HELD_S
-from trilogue.gateway.pulsar.shared import PulsarSettings
+from trilogue.gateway.pulsar.settings import PulsarSettings
+from trilogue.gateway.pulsar.subscriptions import HELD_S
 from trilogue.wire.pulsar.errors import ServerError
 
 
@@ -123,7 +123,7 @@ async def test_of_a_batch_whose_head_was_deleted_the_rest_comes_again(kind, flus
         assert list(found[0].command.ack_set) == [0b11000]
         ack(peer, ids(rig, 1, 6))
         assert mark(rig) == 7
-        dispatcher = rig.door.readers.find(topic.partitions[0].partition_id, "s")
+        dispatcher = rig.gateway.subscriptions.find(topic.partitions[0].partition_id, "s")
         assert dispatcher.subscription.unacked == 0
 
 
@@ -147,7 +147,7 @@ async def test_of_a_batch_whose_head_was_deleted_the_rest_is_acked(flushed):
         await messages(peer)
 
         topic.partitions[0].log.retain_from(4)
-        ack(peer, ids(rig, 0, 1, 6, -1))  # of those that it does not have the log is asked
+        ack(peer, ids(rig, 0, 1, 6, -1))  # ids that were not sent to it are looked up in the log
         await settle()
 
         assert mark(rig) == 7
@@ -155,7 +155,7 @@ async def test_of_a_batch_whose_head_was_deleted_the_rest_is_acked(flushed):
 
 @on_loop
 async def test_who_does_not_read_is_not_asked_for_more_within_a_turn_either():
-    """A list of topics may be large, and a hundred may be asked for at once."""
+    """A list of topics may be large, and a hundred requests for it may come at once."""
     async with Rig() as rig:
         for number in range(100):
             rig.topic(f"{number}-{'x' * 200}")
@@ -242,7 +242,7 @@ async def test_who_acks_what_was_deleted_meanwhile_has_it_no_more(durable):
         peer = await rig.connected()
         await subscribe(peer, kind=SHARED, durable=durable)
         await messages(peer)
-        dispatcher = rig.door.readers.find(topic.partitions[0].partition_id, "s")
+        dispatcher = rig.gateway.subscriptions.find(topic.partitions[0].partition_id, "s")
 
         topic.partitions[0].log.retain_from(5)
         ack(peer, ids(rig, 0, 1, 2, 3, 4, -1))

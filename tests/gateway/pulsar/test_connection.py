@@ -11,17 +11,17 @@ from google.protobuf.descriptor import FieldDescriptor
 from tests.gateway.loop import on_loop
 from tests.gateway.pulsar.rig import Rig, frame_of, send_frame, settle
 from trilogue.gateway.pulsar.commands import TABLE
-from trilogue.gateway.pulsar.shared import PulsarSettings
+from trilogue.gateway.pulsar.settings import PulsarSettings
 from trilogue.gateway.stream import STOP_BROKER, STOP_SESSION
 from trilogue.wire.pulsar.commands import COMMANDS, Sender
 from trilogue.wire.pulsar.errors import ServerError
-from trilogue.wire.pulsar.frame import simple
+from trilogue.wire.pulsar.frame import encode_command
 from trilogue.wire.pulsar.pulsar_pb2 import BaseCommand
 
 
 @pytest.mark.parametrize("kind", [row.field for row in COMMANDS if row.field != "connect"])
 def test_anything_before_connect_ends_the_connection(kind, caplog):
-    """Seed 000, Connection: "the client is responsible to initiate the session"."""
+    """Protocol, Connection: "the client is responsible to initiate the session"."""
 
     @on_loop
     async def scenario():
@@ -122,7 +122,7 @@ async def test_frames_are_small_before_connect_and_as_large_as_messages_after():
 
 @on_loop
 async def test_a_ping_is_answered_at_once():
-    """Seed 001, Keep Alive: "required to promptly reply"."""
+    """Protocol, Keep Alive: "required to promptly reply"."""
     async with Rig() as rig:
         peer = await rig.connected()
         peer.say("ping")
@@ -132,7 +132,7 @@ async def test_a_ping_is_answered_at_once():
 
 @on_loop
 async def test_a_client_is_pinged_and_cut_after_a_minute_of_silence():
-    """Seed 001, Keep Alive: "they will close the socket if a Pong response is not received"."""
+    """Protocol, Keep Alive: "they will close the socket if a Pong response is not received"."""
     async with Rig() as rig:
         peer = await rig.connected()
 
@@ -183,7 +183,7 @@ async def test_a_connection_that_we_do_not_read_from_is_not_cut_for_its_silence(
 
 @on_loop
 async def test_receipts_leave_only_when_the_messages_are_durable():
-    """Seed 000, SendReceipt: after the message "has been persisted"."""
+    """Protocol, SendReceipt: after the message "has been persisted"."""
     async with Rig() as rig:
         rig.topic("t")
         peer = await rig.connected()
@@ -220,7 +220,7 @@ async def test_after_a_failed_write_nothing_is_confirmed():
         rig.topic("t")
         peer = await rig.connected()
         await peer.producer("t")
-        rig.fs.fail("write")
+        rig.fail_disk("write")
 
         peer.send(1, 7)
         error = await peer.answer("send_error")
@@ -253,7 +253,7 @@ async def test_producers_wait_while_the_log_is_under_pressure():
         peer = await rig.connected()
         await peer.producer("t")
         peer.stream.stop(STOP_BROKER)
-        rig.door.wait_for_relief(peer.connection)
+        rig.gateway.wait_for_relief(peer.connection)
         assert peer.stream.stops & STOP_BROKER
 
         await settle()
@@ -271,7 +271,7 @@ async def test_a_peer_that_does_not_read_gets_no_more_and_is_not_read():
         connection.flush()
         written = len(peer.transport.written)
 
-        connection.say("ping")
+        connection.send_command("ping")
         connection.flush()
         assert connection.write_paused
         assert not peer.transport.reading
@@ -302,8 +302,8 @@ async def test_consumers_are_told_when_there_is_room_again(waiting):
         peer.transport.stuck = True
         peer.connection.write(b"\0\0\0\1x" * 100_000)
         peer.connection.flush()
-        if waiting:  # a receipt, say
-            peer.connection.say("ping")
+        if waiting:  # for example a receipt
+            peer.connection.send_command("ping")
         peer.transport.unstick()
         peer.transport.close()
 
@@ -312,7 +312,7 @@ async def test_consumers_are_told_when_there_is_room_again(waiting):
 
 @on_loop
 async def test_a_drain_confirms_what_is_in_flight_and_sends_clients_elsewhere():
-    """Seed 001, CloseProducer: sent by a broker that "is being restarted"."""
+    """Protocol, CloseProducer: sent by a broker that "is being restarted"."""
     async with Rig() as rig:
         rig.topic("t")
         peer = await rig.connected()
@@ -337,7 +337,7 @@ async def test_any_method_of_authentication_is_accepted_while_there_is_none():
 
 @on_loop
 async def test_fields_of_a_proxy_are_for_anybody_while_there_is_no_authentication():
-    """Seed 000, Connect: `proxy_version` is for proxyRoles only "when authentication and
+    """Protocol, Connect: `proxy_version` is for proxyRoles only "when authentication and
     authorization are enabled in the broker"; `original_principal` likewise."""
     async with Rig() as rig:
         await rig.connected(proxy_version="4", original_principal="someone")
@@ -407,4 +407,4 @@ def anything(kind: str) -> bytes:
 
     getattr(command, kind).SetInParent()
     fill(getattr(command, kind))
-    return simple(command)
+    return encode_command(command)

@@ -23,8 +23,8 @@ from tests.gateway.pulsar.readers import (
     subscribe,
 )
 from tests.gateway.pulsar.rig import Rig, settle
-from trilogue.broker.policies import TERMINATED
-from trilogue.broker.subscriptions import Cursor
+from trilogue.broker.cursors.position import Cursor
+from trilogue.broker.topics.policies import TERMINATED
 from trilogue.wire.pulsar.errors import ServerError
 from trilogue.wire.pulsar.pulsar_pb2 import KeySharedMode
 
@@ -42,7 +42,7 @@ def cursor(rig: Rig, topic: str = "t", name: str = "s") -> Cursor | None:
 
 @on_loop
 async def test_messages_come_as_far_as_they_were_asked_for():
-    """Seed 000, flow control: "the client needs to give permission to the broker"."""
+    """Protocol, flow control: "the client needs to give permission to the broker"."""
     async with Rig() as rig:
         rig.topic("t")
         await fill(rig, *[b"x"] * 5)
@@ -50,7 +50,7 @@ async def test_messages_come_as_far_as_they_were_asked_for():
         await subscribe(peer, asks=0)
 
         assert await offsets(peer) == []
-        for entry in (0, 1):  # a queue of size 0 asks for each
+        for entry in (0, 1):  # a client with a queue of size 0 sends a permit per message
             peer.say("flow", consumer_id=1, messagePermits=1)
             assert [entry] == await offsets(peer)
         peer.say("flow", consumer_id=1, messagePermits=2)
@@ -124,7 +124,7 @@ async def test_messages_given_back_come_again_and_say_how_often():
 
 @on_loop
 async def test_an_epoch_is_echoed_and_raised():
-    """pulsar-messages, MESSAGE field 5: only to consumers that said an epoch."""
+    """docs/reference/wire/pulsar.md, MESSAGE field 5: only for consumers that sent an epoch."""
     async with Rig() as rig:
         rig.topic("t")
         await fill(rig, b"0")
@@ -258,7 +258,7 @@ async def test_a_topic_that_is_deleted_sends_its_consumers_off():
 
 @on_loop
 async def test_the_end_of_a_terminated_topic_is_told_when_all_is_acked():
-    """Seed 000, ReachedEndOfTopic: the topic was terminated and everything was acked."""
+    """Protocol, ReachedEndOfTopic: the topic was terminated and everything was acked."""
     async with Rig() as rig:
         topic = rig.topic("t")
         await fill(rig, b"0", b"1")
@@ -283,7 +283,7 @@ async def test_the_end_of_a_terminated_topic_is_told_when_all_is_acked():
 
 @on_loop
 async def test_clients_to_whom_the_end_is_nonsense_are_not_told_of_it():
-    """Apache's Go client cuts the connection, comes again, and would be told again."""
+    """Apache's Go client cuts the connection, connects again, and would get the command again."""
     async with Rig() as rig:
         topic = rig.topic("t")
         await fill(rig, b"0")
@@ -303,7 +303,7 @@ async def test_clients_to_whom_the_end_is_nonsense_are_not_told_of_it():
 
 @on_loop
 async def test_stats_tell_what_a_consumer_is_doing():
-    """Seed 000, ConsumerStats."""
+    """Protocol, ConsumerStats."""
     async with Rig() as rig:
         rig.topic("t")
         await fill(rig, *[b"x"] * 5)
@@ -323,7 +323,7 @@ async def test_stats_tell_what_a_consumer_is_doing():
 
 @on_loop
 async def test_stats_of_nobody_are_an_error_in_their_own_answer():
-    """Seed 000, ConsumerStatsResponse: error_code and error_message."""
+    """Protocol, ConsumerStatsResponse: error_code and error_message."""
     async with Rig() as rig:
         peer = await rig.connected()
 
@@ -345,7 +345,7 @@ async def test_administration_sees_subscriptions_and_consumers():
         await settle()
         peer.say("close_consumer", request_id=7, consumer_id=2)
 
-        a, b = rig.door.readers.stats(topic.partitions[0])
+        a, b = rig.gateway.subscriptions.stats(topic.partitions[0])
 
         assert a[:5] == ("a", "Shared", True, 2, 2)
         assert [each.name for each in a.consumers] == ["one"]

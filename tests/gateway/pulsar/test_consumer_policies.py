@@ -1,4 +1,4 @@
-"""What policies say of consumers and subscriptions is obeyed."""
+"""Policies of consumers and subscriptions hold."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.gateway.pulsar.readers import (
     subscribe,
 )
 from tests.gateway.pulsar.rig import Rig
-from trilogue.broker.subscriptions import Cursor
+from trilogue.broker.cursors.position import Cursor
 from trilogue.wire.pulsar.errors import ServerError
 from trilogue.wire.pulsar.pulsar_pb2 import KeySharedMode
 

@@ -25,9 +25,9 @@ from tests.gateway.pulsar.readers import (
     subscribe,
 )
 from tests.gateway.pulsar.rig import Rig, settle
-from trilogue.broker.access import Operation, ResourceKind
-from trilogue.broker.subscriptions import Cursor
-from trilogue.gateway.pulsar.shared import PulsarSettings
+from trilogue.broker.access.authorizer import Operation, ResourceKind
+from trilogue.broker.cursors.position import Cursor
+from trilogue.gateway.pulsar.settings import PulsarSettings
 from trilogue.wire.pulsar.errors import ServerError
 from trilogue.wire.pulsar.pulsar_pb2 import KeySharedMode, MessageMetadata
 
@@ -51,7 +51,7 @@ def cursor(rig: Rig, topic: str = "t", name: str = "s") -> Cursor | None:
 @pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
 @on_loop
 async def test_every_type_gets_all_messages_in_order(kind):
-    """Seed 000, Subscribe: subType Exclusive, Shared, Failover, Key_Shared."""
+    """Protocol, Subscribe: subType Exclusive, Shared, Failover, Key_Shared."""
     async with Rig() as rig:
         rig.topic("t")
         await fill(rig, *(b"%d" % number for number in range(5)))
@@ -80,7 +80,7 @@ async def test_messages_say_which_partition_they_are_of():
 
 @on_loop
 async def test_a_topic_is_made_by_subscribing_unless_the_client_forbids_it():
-    """pulsar-messages: force_topic_creation (field 15)."""
+    """docs/reference/wire/pulsar.md: force_topic_creation (field 15)."""
     async with Rig() as rig:
         peer = await rig.connected()
 
@@ -88,7 +88,7 @@ async def test_a_topic_is_made_by_subscribing_unless_the_client_forbids_it():
         assert refused.error == ServerError.TopicNotFound
         await subscribe(peer, "new")
 
-        assert rig.broker.cluster.find(rig.name("new")) is not None
+        assert rig.broker.cluster.find_topic(rig.name("new")) is not None
 
 
 @on_loop
@@ -163,7 +163,7 @@ async def test_the_same_consumer_id_while_it_is_being_made_is_not_ready():
 
 @on_loop
 async def test_a_close_followed_at_once_by_a_subscribe_is_served_in_order():
-    """Seed 000, CloseConsumer: "the client doesn't need to wait for a response"."""
+    """Protocol, CloseConsumer: "the client doesn't need to wait for a response"."""
     async with Rig() as rig:
         rig.topic("t")
         await fill(rig, b"a")
@@ -183,7 +183,7 @@ async def test_a_close_followed_at_once_by_a_subscribe_is_served_in_order():
 @pytest.mark.parametrize(("position", "expected"), [(EARLIEST, [0, 1, 2]), (LATEST, [2])])
 @on_loop
 async def test_a_new_subscription_begins_where_it_is_told_to(position, expected):
-    """pulsar-messages: initialPosition (field 13)."""
+    """docs/reference/wire/pulsar.md: initialPosition (field 13)."""
     async with Rig() as rig:
         rig.topic("t")
         await fill(rig, b"0", b"1")
@@ -236,7 +236,7 @@ async def test_a_subscription_that_is_not_durable_leaves_nothing():
 
         partition_id = rig.broker.cluster.topic(rig.name("t")).partitions[0].partition_id
         assert cursor(rig) is None
-        assert not rig.door.readers.of(partition_id)
+        assert not rig.gateway.subscriptions.of(partition_id)
 
 
 @on_loop
@@ -302,7 +302,7 @@ async def test_ids_of_no_partition_are_before_all_or_behind_all(ledger, expected
 
 @on_loop
 async def test_a_reader_may_begin_some_time_ago():
-    """pulsar-messages: start_message_rollback_duration_sec (field 16)."""
+    """docs/reference/wire/pulsar.md: start_message_rollback_duration_sec (field 16)."""
     async with Rig() as rig:
         rig.topic("t")
         await fill(rig, b"0", publish_time=rig.now_ms - 60_000)
@@ -378,7 +378,7 @@ async def test_sticky_ranges_that_overlap_are_refused():
 
 @on_loop
 async def test_sticky_ranges_get_the_keys_that_clients_expect():
-    """pulsar-messages, keys: slot of "a" 27058, of "key-1" 5536."""
+    """docs/reference/wire/pulsar.md, keys: slot of "a" 27058, of "key-1" 5536."""
     async with Rig() as rig:
         rig.topic("t")
         first, second = await rig.connected(), await rig.connected()
@@ -397,7 +397,7 @@ async def test_sticky_ranges_get_the_keys_that_clients_expect():
 
 @on_loop
 async def test_failover_consumers_are_told_who_is_active():
-    """Seed 000, Subscribe: consumers are sorted by name, and the first is the master."""
+    """Protocol, Subscribe: consumers are sorted by name, and the first is the master."""
     async with Rig() as rig:
         rig.topic("t")
         b, a, old = await rig.connected(), await rig.connected(), await rig.connected(11)

@@ -1,4 +1,4 @@
-"""Every reason to say no has a Pulsar code: no class of any room may fall through the table."""
+"""Every error of a lower room has a Pulsar code: the table is total."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import pytest
 
 from trilogue.broker import errors as broker
 from trilogue.entry.entry import CorruptEntry, EntryError
-from trilogue.gateway.pulsar.errors import CODES, EXPECTED, Refusal, code_of
+from trilogue.gateway.pulsar.errors import CODES, EXPECTED, PulsarProtocolError, code_of
 from trilogue.log.errors import DiskFull, LogError
 from trilogue.meta.errors import MetaError
 from trilogue.wire.pulsar.errors import ServerError
@@ -43,7 +43,7 @@ def test_every_error_has_a_code_of_its_own_or_of_a_base_that_says_something(kind
         (broker.UnknownTopic(), ServerError.TopicNotFound),
         (broker.TopicTerminated(), ServerError.TopicTerminatedError),
         (broker.NotServed(), ServerError.NotAllowedError),
-        (Refusal(ServerError.ConsumerBusy, "no"), ServerError.ConsumerBusy),
+        (PulsarProtocolError(ServerError.ConsumerBusy, "no"), ServerError.ConsumerBusy),
     ],
 )
 def test_clients_are_told_what_they_act_upon(problem, code):

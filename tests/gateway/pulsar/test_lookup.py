@@ -6,8 +6,8 @@ import pytest
 
 from tests.gateway.loop import on_loop
 from tests.gateway.pulsar.rig import Rig, settle
-from trilogue.broker.access import Operation, ResourceKind
-from trilogue.gateway.pulsar.shared import PulsarSettings
+from trilogue.broker.access.authorizer import Operation, ResourceKind
+from trilogue.gateway.pulsar.settings import PulsarSettings
 from trilogue.wire.pulsar.errors import ServerError
 from trilogue.wire.pulsar.pulsar_pb2 import (
     CommandLookupTopicResponse as Found,
@@ -40,7 +40,7 @@ async def counted(peer, topic: str, **fields):
 )
 @pytest.mark.parametrize("authoritative", [False, True])
 def test_every_topic_is_here(topic, authoritative):
-    """Seed 000, LookupTopicResponse: "response": "Connect", "authoritative": true."""
+    """Protocol, LookupTopicResponse: "response": "Connect", "authoritative": true."""
 
     @on_loop
     async def scenario():
@@ -108,7 +108,7 @@ async def test_who_may_not_know_of_a_topic_is_told_so():
 
 @on_loop
 async def test_partitions_are_counted_and_a_bare_topic_has_none():
-    """Seed 000, PartitionedTopicMetadata: "response": "Success", "partitions": 32."""
+    """Protocol, PartitionedTopicMetadata: "response": "Success", "partitions": 32."""
     async with Rig() as rig:
         rig.topic("t")
         rig.topic("p", 32)
@@ -130,7 +130,7 @@ async def test_a_topic_that_kafka_made_with_one_partition_has_one():
 
 @on_loop
 async def test_asking_for_a_topic_makes_none_that_has_no_numbered_partitions():
-    """As real brokers do: whoever asks may still make it with partitions."""
+    """As with Apache Pulsar: the client may still create it with partitions."""
     async with Rig() as rig:
         peer = await rig.connected()
 
@@ -139,7 +139,7 @@ async def test_asking_for_a_topic_makes_none_that_has_no_numbered_partitions():
         answer = await counted(peer, "new")
 
         assert (answer.response, answer.partitions) == (Counted.Success, 0)
-        assert rig.broker.cluster.find(rig.name("new")) is None
+        assert rig.broker.cluster.find_topic(rig.name("new")) is None
 
 
 @on_loop
@@ -166,7 +166,7 @@ async def test_nothing_is_made_where_the_node_does_not_allow_it():
 
 @on_loop
 async def test_lookups_are_answered_while_others_wait_for_a_topic():
-    """Answers carry request ids: nobody waits behind another's slow request."""
+    """Answers carry request ids: no request waits behind a slow one."""
     async with Rig() as rig:
         await rig.policies("public/default", autoTopicCreation=FOUR)
         peer = await rig.connected()
@@ -183,7 +183,7 @@ async def test_lookups_are_answered_while_others_wait_for_a_topic():
 @on_loop
 async def test_an_address_of_ipv6_is_written_in_brackets():
     async with Rig() as rig:
-        rig.door.advertised = lambda: ("::1", 6650)
+        rig.gateway.advertised = lambda: ("::1", 6650)
         peer = await rig.connected()
 
         assert (await found(peer, "t")).brokerServiceUrl == "pulsar://[::1]:6650"

@@ -8,9 +8,9 @@ import pytest
 
 from tests.gateway.loop import on_loop
 from tests.gateway.pulsar.rig import Peer, Rig, frame_of, send_frame, settle
-from trilogue.broker.access import Operation, ResourceKind
+from trilogue.broker.access.authorizer import Operation, ResourceKind
 from trilogue.broker.errors import UnknownTopic
-from trilogue.gateway.pulsar.shared import NO_REQUEST, PulsarSettings
+from trilogue.gateway.pulsar.settings import NO_REQUEST, PulsarSettings
 from trilogue.wire.pulsar.errors import ServerError
 
 SHARED, EXCLUSIVE, WAITING, FENCING = range(4)
@@ -24,7 +24,7 @@ async def refused(peer: Peer, topic: str = "t", producer_id: int = 1, **fields) 
 
 @on_loop
 async def test_a_producer_without_a_name_gets_one_that_nobody_had():
-    """Seed 000, Producer: "Generated producer name is guaranteed to be globally unique"."""
+    """Protocol, Producer: "Generated producer name is guaranteed to be globally unique"."""
     async with Rig() as rig:
         rig.topic("t")
         peer = await rig.connected()
@@ -47,7 +47,7 @@ async def test_a_generated_name_is_none_that_an_application_has_chosen():
 
 @on_loop
 async def test_the_success_has_every_field_that_clients_read():
-    """pulsar-messages.md §9: Java 4.0 reads schema_version unconditionally."""
+    """docs/reference/wire/pulsar.md: Java 4.0 reads schema_version unconditionally."""
     async with Rig() as rig:
         rig.topic("t")
         peer = await rig.connected()
@@ -62,7 +62,7 @@ async def test_the_success_has_every_field_that_clients_read():
 
 @on_loop
 async def test_a_name_is_for_one_producer_of_a_topic():
-    """Seed 000, Producer: producer_name "needs to be unique"."""
+    """Protocol, Producer: producer_name "needs to be unique"."""
     async with Rig() as rig:
         rig.topic("t"), rig.topic("u")
         peer, other = await rig.connected(), await rig.connected()
@@ -134,14 +134,14 @@ async def test_a_holder_that_is_alive_keeps_its_name_however_often_it_is_asked()
 
 @on_loop
 async def test_the_same_id_again_is_the_same_producer():
-    """pulsar-messages.md §10: the same one already there -> success again."""
+    """docs/reference/wire/pulsar.md: the same one already there -> success again."""
     async with Rig() as rig:
         rig.topic("t")
         peer = await rig.connected()
         first = await peer.producer("t")
 
         assert (await peer.producer("t")).producer_name == first.producer_name
-        assert len(rig.broker.writers.of(1)) <= 1
+        assert len(rig.broker.writers.get_or_create(1)) <= 1
 
 
 @on_loop
@@ -159,7 +159,7 @@ async def test_the_same_id_while_it_is_being_made_is_for_later():
 
 @on_loop
 async def test_close_is_answered_when_all_is_durable_and_takes_no_more():
-    """Seed 000, CloseProducer: "stop accepting any more messages for the producer, wait until all
+    """Protocol, CloseProducer: "stop accepting any more messages for the producer, wait until all
     pending messages are persisted and then reply Success"."""
     async with Rig() as rig:
         rig.topic("t")
@@ -178,7 +178,7 @@ async def test_close_is_answered_when_all_is_durable_and_takes_no_more():
 
 @on_loop
 async def test_close_and_producer_right_behind_it_are_served_in_order():
-    """Seed 000, CloseProducer: "The client does not need to wait for a response to the
+    """Protocol, CloseProducer: "The client does not need to wait for a response to the
     CloseProducer command before sending the next Producer command"."""
     async with Rig() as rig:
         rig.topic("t")
@@ -230,7 +230,7 @@ async def test_closing_what_is_not_there_is_an_error_unless_it_was_a_moment_ago(
 
 @on_loop
 async def test_a_send_without_a_producer_ends_the_connection():
-    """Seed 000, Send: "If a producer has not yet been created for this connection, the broker will
+    """Protocol, Send: "If a producer has not yet been created for this connection, the broker will
     terminate the connection"."""
     async with Rig() as rig:
         peer = await rig.connected()
@@ -312,7 +312,7 @@ async def test_nothing_is_made_where_the_node_does_not_allow_it():
 
 @on_loop
 async def test_who_may_not_write_is_told_so():
-    """Seed 000, Producer: "the broker will first verify that this particular client is authorized
+    """Protocol, Producer: "the broker will first verify that this particular client is authorized
     to publish on the topic"."""
     async with Rig() as rig:
         rig.topic("t")
@@ -400,7 +400,7 @@ async def test_an_initial_subscription_holds_messages_from_the_first_on():
 
         found = rig.broker.subscriptions.find(topic.partitions[0].partition_id, "first")
         assert found is not None
-        assert found.acked.mark == 0
+        assert found.mark == 0
 
 
 @on_loop
@@ -457,7 +457,9 @@ async def test_what_was_sent_before_the_broker_closes_is_confirmed_first():
         await peer.producer("t")
 
         peer.send(1, 0)
-        rig.broker.writers.of(topic.partitions[0].partition_id).expel(UnknownTopic("unloaded"))
+        rig.broker.writers.get_or_create(topic.partitions[0].partition_id).fence_all(
+            UnknownTopic("unloaded")
+        )
         await settle()
 
         assert [peer.next().field for _ in range(2)] == ["send_receipt", "close_producer"]

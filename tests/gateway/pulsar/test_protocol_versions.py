@@ -6,8 +6,8 @@ import pytest
 
 from tests.gateway.loop import on_loop
 from tests.gateway.pulsar.rig import Rig, settle
-from trilogue.gateway.pulsar.commands import SINCE, TYPES
-from trilogue.gateway.pulsar.shared import NO_REQUEST, PulsarSettings
+from trilogue.gateway.pulsar.connection import SINCE, TYPES
+from trilogue.gateway.pulsar.settings import NO_REQUEST, PulsarSettings
 from trilogue.wire.pulsar.errors import ServerError
 
 VERSIONS = list(range(22))
@@ -15,7 +15,7 @@ VERSIONS = list(range(22))
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_the_session_speaks_the_smaller_version(version):
-    """Seed 000, Connected: "protocol_version: protocol version supported by the broker"."""
+    """Protocol, Connected: "protocol_version: protocol version supported by the broker"."""
 
     @on_loop
     async def scenario():
@@ -41,7 +41,7 @@ async def test_a_newer_client_is_answered_with_what_we_know():
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_a_client_below_the_minimum_is_told_and_cut(version):
-    """Seed 001, Connect: "Broker might be enforcing a minimum version"."""
+    """Protocol, Connect: "Broker might be enforcing a minimum version"."""
 
     @on_loop
     async def scenario():
@@ -64,7 +64,7 @@ def test_a_client_below_the_minimum_is_told_and_cut(version):
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_commands_that_a_client_does_not_know_are_not_sent_to_it(version):
-    """Seed 001, Connect: "Broker will not send commands introduced in newer revisions"."""
+    """Protocol, Connect: "Broker will not send commands introduced in newer revisions"."""
 
     @on_loop
     async def scenario():
@@ -73,9 +73,9 @@ def test_commands_that_a_client_does_not_know_are_not_sent_to_it(version):
             connection = peer.connection
 
             sent = {
-                "ping": connection.say("ping"),
-                "reachedEndOfTopic": connection.say("reachedEndOfTopic", consumer_id=1),
-                "active_consumer_change": connection.say(
+                "ping": connection.send_command("ping"),
+                "reachedEndOfTopic": connection.send_command("reachedEndOfTopic", consumer_id=1),
+                "active_consumer_change": connection.send_command(
                     "active_consumer_change", consumer_id=1, is_active=True
                 ),
             }
@@ -93,7 +93,7 @@ def test_commands_that_a_client_does_not_know_are_not_sent_to_it(version):
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_a_producer_that_the_broker_closes_is_told_so_or_loses_the_connection(version):
-    """Seed 001, CloseProducer: clients since protocol version 5 keep the TCP connection."""
+    """Protocol, CloseProducer: clients since protocol version 5 keep the TCP connection."""
 
     @on_loop
     async def scenario():

@@ -10,7 +10,7 @@ import pytest
 
 from tests.gateway.loop import on_loop
 from tests.gateway.pulsar.rig import Peer, Rig, settle
-from trilogue.broker.errors import Outrun
+from trilogue.broker.errors import ConcurrentChange
 from trilogue.gateway.pulsar.schemas import KINDS, NUMBERS
 from trilogue.wire.pulsar.errors import ServerError
 from trilogue.wire.pulsar.pulsar_pb2 import Schema
@@ -43,7 +43,7 @@ async def refused(peer: Peer, **fields: Any) -> ServerError:
 
 @on_loop
 async def test_a_schema_is_given_back_as_it_came():
-    """pulsar-messages.md §9: a version is 8 bytes, big-endian, 0 first."""
+    """docs/reference/wire/pulsar.md: a version is 8 bytes, big-endian, 0 first."""
     async with Rig() as rig:
         rig.topic("t")
         peer = await rig.connected()
@@ -107,7 +107,7 @@ async def test_many_who_create_at_once_get_versions_of_their_own():
 
         rig.hold_commits = False
         for commit in rig.commits:
-            with suppress(Outrun):
+            with suppress(ConcurrentChange):
                 await rig.commit(commit)
 
         answers = [await peer.answer("getOrCreateSchemaResponse") for peer in peers]
@@ -147,7 +147,7 @@ async def test_who_names_no_schema_makes_none():
 
 @on_loop
 async def test_a_producer_that_names_bytes_gets_a_version_of_them():
-    """Go's NewBytesSchema: its consumers ask for the version that its messages name."""
+    """Go's NewBytesSchema: its consumers request the version that its messages name."""
     async with Rig() as rig:
         rig.topic("t")
         rig.topic("other")

@@ -26,7 +26,12 @@ from tests.gateway.pulsar.readers import (
     subscribe,
 )
 from tests.gateway.pulsar.rig import Peer, Rig, settle
-from trilogue.gateway.pulsar.positions import ack_set_of, acked_ranges, first_kept, signed
+from trilogue.gateway.pulsar.message_ids import (
+    decode_acked_ranges,
+    encode_ack_set,
+    first_unacked,
+    signed,
+)
 from trilogue.wire.pulsar.errors import ServerError
 
 LATEST_ID = {"ledgerId": (1 << 63) - 1, "entryId": (1 << 63) - 1}
@@ -168,7 +173,7 @@ async def test_acks_and_demand_that_cross_a_seek_do_nothing():
         peer.say("seek", consumer_id=1, request_id=9, message_id=EARLIEST_ID)
         for _ in range(2):
             await asyncio.sleep(0)
-        assert rig.door.readers.of(ids(rig, 0)[0]["ledgerId"])["s"].closing
+        assert rig.gateway.subscriptions.of(ids(rig, 0)[0]["ledgerId"])["s"].closing
         ack(peer, ids(rig, 7), ack_type=1)
         peer.say("flow", consumer_id=1, messagePermits=100)
         found = [each.field for each in await received(peer)]
@@ -212,7 +217,7 @@ async def test_a_reader_that_is_not_durable_seeks_as_well():
         peer.transport.close()
         await settle()
         partition_id = rig.broker.cluster.topic(rig.name("t")).partitions[0].partition_id
-        assert not rig.door.readers.of(partition_id)
+        assert not rig.gateway.subscriptions.of(partition_id)
 
 
 @pytest.mark.parametrize("field", ["seek", "getLastMessageId"])
@@ -302,7 +307,7 @@ async def test_the_mark_delete_position_is_before_the_entry_with_the_mark():
 
 @on_loop
 async def test_where_all_is_acked_the_mark_delete_position_is_that_of_the_last_message():
-    """Readers of the latest message, inclusive, ask for that before they go back to it."""
+    """Readers of the latest message, inclusive, request its id before they seek to it."""
     async with Rig() as rig:
         rig.topic("t")
         await fill_batch(rig, b"1", b"2", b"3")
@@ -351,14 +356,14 @@ async def test_what_retention_took_is_no_last_message():
     ],
 )
 def test_sets_of_acks_are_words_with_ones_for_what_is_left(count, acked, words):
-    """pulsar-messages: little word first, zeros at the end are left out."""
+    """docs/reference/wire/pulsar.md: little word first, zeros at the end are left out."""
     missing, at = [], 0
     for start, end in [*acked, (count, count)]:
         if at < start:
             missing.append((at, start))
         at = end
 
-    assert words == ack_set_of(0, count, missing)
+    assert words == encode_ack_set(0, count, missing)
 
 
 @given(st.integers(1, 300), st.sets(st.integers(0, 299)), st.integers(0, 1 << 40))
@@ -366,19 +371,19 @@ def test_sets_of_acks_come_back(count, left, base):
     kept = sorted(each for each in left if each < count)
     if not kept or len(kept) == count:
         return
-    words = ack_set_of(base, base + count, [(base + each, base + each + 1) for each in kept])
+    words = encode_ack_set(base, base + count, [(base + each, base + each + 1) for each in kept])
 
-    acked = acked_ranges(base, base + count, words)
+    acked = decode_acked_ranges(base, base + count, words)
 
     offsets = [base + each for each in range(count) if each not in left]
     assert offsets == [each for start, end in acked for each in range(start, end)]
     assert all(end < start for (_, end), (start, _) in pairwise(acked))
-    assert base + kept[0] == first_kept(base, base + count, words)
+    assert base + kept[0] == first_unacked(base, base + count, words)
 
 
 @given(st.integers(1, 200), st.lists(st.integers(-(1 << 63), (1 << 63) - 1), max_size=8))
 def test_any_words_say_something_about_the_entry_alone(count, words):
-    acked = acked_ranges(5, 5 + count, words)
+    acked = decode_acked_ranges(5, 5 + count, words)
 
     assert all(5 <= start < end <= 5 + count for start, end in acked)
-    assert 5 <= first_kept(5, 5 + count, words) <= 5 + count
+    assert 5 <= first_unacked(5, 5 + count, words) <= 5 + count

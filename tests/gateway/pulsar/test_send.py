@@ -12,8 +12,8 @@ import pytest
 from tests.gateway.loop import on_loop
 from tests.gateway.pulsar.rig import LOG_LIMITS, Rig, section, send_frame, settle
 from trilogue.entry.entry import Format
-from trilogue.entry.kafka_batch import read_header
-from trilogue.entry.pulsar_batch import PULSAR_SECTION_AT, broker_time
+from trilogue.entry.kafka.record_batch import read_header
+from trilogue.entry.pulsar.pulsar_batch import PULSAR_SECTION_AT, broker_time
 from trilogue.gateway.stream import STOP_WRITING
 from trilogue.wire.pulsar.errors import ServerError
 from trilogue.wire.pulsar.pulsar_pb2 import SingleMessageMetadata
@@ -38,7 +38,7 @@ def batch(count: int) -> bytes:
 
 @on_loop
 async def test_a_receipt_names_the_partition_and_the_offset():
-    """Seed 000, SendReceipt: message_id "assigned by the system to the published message"."""
+    """Protocol, SendReceipt: message_id "assigned by the system to the published message"."""
     async with Rig() as rig:
         topic = rig.topic("t")
         peer = await rig.connected()
@@ -73,7 +73,7 @@ async def test_a_message_is_stored_as_it_came():
 
 @on_loop
 async def test_a_message_without_a_checksum_is_taken():
-    """Seed 001, payload commands: magic and checksum are optional."""
+    """Protocol, payload commands: magic and checksum are optional."""
     async with Rig() as rig:
         rig.topic("t")
         peer = await rig.connected(5)
@@ -103,7 +103,7 @@ async def test_a_batch_takes_an_offset_for_each_message():
 
 @on_loop
 async def test_a_damaged_message_is_an_error_and_the_connection_stays():
-    """pulsar-messages.md §3: SEND_ERROR ChecksumError."""
+    """docs/reference/wire/pulsar.md: SEND_ERROR ChecksumError."""
     async with Rig() as rig:
         rig.topic("t")
         peer = await rig.connected()
@@ -156,7 +156,7 @@ def test_what_cannot_be_stored_is_told(fields, code):
 
 @on_loop
 async def test_errors_wait_for_the_receipts_before_them():
-    """pulsar-messages.md §4: receipts in send order per producer; clients look at the first."""
+    """Receipts in send order per producer; clients look at the first."""
     async with Rig() as rig:
         rig.topic("t")
         peer = await rig.connected()
@@ -235,13 +235,16 @@ async def test_a_failed_disk_takes_all_receipts_of_the_turn_back():
         rig.topic("t")
         peer = await rig.connected()
         await peer.producer("t")
+        peer.give(send_frame(1, 0))  # the first frame: the journal makes its second file after it
+        await peer.answer("send_receipt")
+        await settle()
         rig.fs.fail("write", errno.EIO)
 
-        peer.give(send_frame(1, 0) + send_frame(1, 1, body=b"") + send_frame(1, 2))
+        peer.give(send_frame(1, 1) + send_frame(1, 2, body=b"") + send_frame(1, 3))
         await settle()
 
         found = [peer.next() for _ in range(3)]
-        assert [each.command.sequence_id for each in found] == [0, 1, 2]
+        assert [each.command.sequence_id for each in found] == [1, 2, 3]
         assert [each.command.error for each in found] == [
             ServerError.PersistenceError,
             found[1].command.error,

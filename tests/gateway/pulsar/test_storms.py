@@ -1,13 +1,13 @@
-"""Everything that consumers may do, in any order, over a real log: nothing is lost or had by two.
+"""Everything that consumers may do, in any order, over a real log: nothing is lost or sent twice.
 
-Consumers of one subscription of each kind come, ask, ack whole entries and parts of them, give
-back, seek, go and are cut, while messages are written, deleted and flushed. After each step:
+Consumers of one subscription of each type subscribe, send permits, ack entries and parts of them,
+redeliver, seek, close and are cut, while messages are written, deleted and flushed. After each:
 
-    shared kinds    no entry is with two consumers
-    all kinds       what was acked does not come again, until somebody seeks
-    not SHARED      what comes for the first time comes in order (of its key)
+    shared types    no entry is with two consumers
+    all types       what was acked is not sent again, until a seek
+    not SHARED      what is sent for the first time is in order (of its key)
 
-In the end all who are there take and ack everything, and then nothing is left to anybody.
+In the end the consumers that are connected take and ack everything, and no backlog is left.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from tests.gateway.kafka.rig import batch as kafka_batch
 from tests.gateway.loop import on_loop
 from tests.gateway.pulsar.readers import EXCLUSIVE, FAILOVER, KEY_SHARED, SHARED, ack, ids
 from tests.gateway.pulsar.rig import Answer, Peer, Rig, section, send_frame, settle
-from trilogue.gateway.pulsar.shared import PulsarSettings
+from trilogue.gateway.pulsar.settings import PulsarSettings
 from trilogue.wire.pulsar.pulsar_pb2 import MessageMetadata, SingleMessageMetadata
 
 LIMITS: list[dict[str, str]] = [
@@ -236,7 +236,7 @@ class Storm:
         if self.random.random() < 0.5:
             self.partition.log.retain_from(self._anywhere())
         if self.random.random() < 0.5:
-            self.rig.broker.subscriptions.started_later([self.partition.partition_id])
+            self.rig.broker.subscriptions.on_starts_moved([self.partition.partition_id])
 
     async def get_stuck(self, one: One) -> None:
         one.peer.transport.stuck = True
@@ -275,15 +275,15 @@ class Storm:
     def _check_empty(self, group: Group) -> None:
         partition_id, log = self.partition.partition_id, self.partition.log
         cursor = self.rig.broker.subscriptions.find(partition_id, group.name)
-        dispatcher = self.rig.door.readers.find(partition_id, group.name)
+        dispatcher = self.rig.gateway.subscriptions.find(partition_id, group.name)
         assert cursor is not None
         assert dispatcher is not None
-        assert cursor.mark == log.high_watermark, cursor.acked
+        assert cursor.mark == log.high_watermark, cursor
         assert dispatcher.subscription.unacked == 0
-        spread = dispatcher.subscription._spread
-        if spread is not None:
-            left = [spread._again, spread._owners, spread._holders, spread._keys_again]
-            assert not any([*left, spread._redelivered, spread._delayed])
+        shared = dispatcher.subscription._shared_dispatch
+        if shared is not None:
+            left = [shared._again, shared._owners, shared._holders, shared._keys_again]
+            assert not any([*left, shared._redelivered, shared._delayed])
 
 
 @on_loop

@@ -1,10 +1,10 @@
-"""Both TubeMQ doors over a real broker and a real log, on a fake disk and a loop that jumps.
+"""Both TubeMQ endpoints over a real broker and a real log, on a fake disk and a virtual clock.
 
 async with Rig() as rig:
     rig.topic("demo", 3)
-    master, broker = rig.master(), rig.broker()
-    said = await master.ask("producerRegisterP2M", clientId="p-1", brokerCheckSum=-1, hostName="h")
-    assert said.success
+    master, broker = rig.master(), rig.broker_peer()
+    response = await master.ask("producerHeartbeatP2M", clientId="p-1", ...)
+    assert response.success
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from google.protobuf.message import Message
 from tests.gateway.fakes import FakeTransport
 from tests.gateway.kafka.rig import LIMITS, LOG_LIMITS, NOW_MS, settle
 from tests.gateway.kafka.rig import Rig as KafkaRig
-from trilogue.broker.credentials import Users
+from trilogue.broker.access.credentials import Users
 from trilogue.broker.names import TopicName, parse_tubemq
 from trilogue.gateway.stream import Stream
 from trilogue.gateway.tubemq.authentication import Authentication, AuthenticationSettings
-from trilogue.gateway.tubemq.connection import TubeConnection
-from trilogue.gateway.tubemq.door import Side, TubeDoor
+from trilogue.gateway.tubemq.connection import TubeConnection, TubeEndpoint
+from trilogue.gateway.tubemq.gateway import TubeGateway
 from trilogue.gateway.tubemq.settings import TubeSettings
-from trilogue.wire.tubemq.frame import BlockFrames, parse_answer, request
+from trilogue.wire.tubemq.frame import BlockFrames, encode_request, parse_response
 from trilogue.wire.tubemq.methods import BY_NAME
 
 __all__ = [
@@ -43,11 +43,11 @@ __all__ = [
 KEY = b"k" * 32
 ADDRESS = ("broker.example", 8123)
 TIMEOUT_MS = 10_000
-FULL = "1:broker.example:8123"  # the broker as clients are told it
+FULL = "1:broker.example:8123"  # the broker as clients are result it
 
 
 class Failure(NamedTuple):
-    """An answer that is none: status 1 (ERROR) or 2 (FATAL), a class name and a text."""
+    """A response without a message: status 1 (ERROR) or 2 (FATAL), a class name and a text."""
 
     status: int
     exception: str
@@ -55,9 +55,9 @@ class Failure(NamedTuple):
 
 
 class Rig(KafkaRig):
-    """What a node is to both doors. `topic` makes numbered partitions, one if none are said."""
+    """A node with both endpoints. `topic` creates numbered partitions, by default one."""
 
-    door: TubeDoor
+    gateway: TubeGateway
 
     def __init__(
         self,
@@ -72,11 +72,11 @@ class Rig(KafkaRig):
         self.users = Users(users)
         self._demands = demands or AuthenticationSettings()
 
-    def make_door(self) -> TubeDoor:
+    def make_gateway(self) -> TubeGateway:
         authentication = Authentication(
             self._demands, self.users, key=KEY, now_ms=lambda: self.now_ms
         )
-        return TubeDoor(
+        return TubeGateway(
             broker=self.broker,
             log=self.log,
             commit=self.commit,
@@ -89,25 +89,25 @@ class Rig(KafkaRig):
         )
 
     def name(self, text: str) -> TopicName:
-        """A topic's canonical name."""
+        """Return a topic's canonical name."""
         return parse_tubemq(text)
 
     def master(self) -> Peer:
-        """A connection to the master."""
-        return Peer(self, self.door.master_side)
+        """Return a connection to the master."""
+        return Peer(self, self.gateway.master_endpoint)
 
     def broker_peer(self) -> Peer:
-        """A connection to the broker."""
-        return Peer(self, self.door.broker_side)
+        """Return a connection to the broker."""
+        return Peer(self, self.gateway.broker_endpoint)
 
 
 class Peer:
-    """A client of a door, by hand: requests in, answers out, in whatever order they come."""
+    """A scripted client: requests in, responses out, in any order."""
 
-    def __init__(self, rig: Rig, side: Side) -> None:
+    def __init__(self, rig: Rig, side: TubeEndpoint) -> None:
         self.rig = rig
         self.side = side
-        self.connection: TubeConnection = side.session()
+        self.connection: TubeConnection = side.make_connection()
         self.gone: list[Stream] = []
         self.stream = Stream(
             self.connection,
@@ -128,15 +128,15 @@ class Peer:
     # ---- what it sends
 
     def give(self, data: bytes, piece: int | None = None) -> None:
-        """Bytes as they are."""
+        """Send bytes as they are."""
         self.transport.receive(data, piece)
 
     def number(self) -> int:
-        """A serial number that was not used yet."""
+        """Return an unused serial number."""
         return next(self._numbers)
 
-    def say(self, name: str, *, piece: int | None = None, **fields: Any) -> int:
-        """Send a request by the name of its method and do not wait; its serial number.
+    def send_request(self, name: str, *, piece: int | None = None, **fields: Any) -> int:
+        """Send a request by the name of its method without waiting; return its serial number.
 
         `service`, `version` and `timeout_ms` are of the envelope, all others of the message.
         """
@@ -147,8 +147,8 @@ class Peer:
 
     # ---- what it gets
 
-    def look(self) -> None:
-        """Read what was answered so far."""
+    def read_responses(self) -> None:
+        """Read the responses so far."""
         written = self.transport.written
         while self._read < len(written):
             room = self._frames.get_buffer()
@@ -161,7 +161,7 @@ class Peer:
         assert not self._frames.pending, "half a frame was written"
 
     def _keep(self, frame: memoryview) -> None:
-        found = parse_answer(frame)
+        found = parse_response(frame)
         assert found.serial not in self._answers, "answered twice"
         self.order.append(found.serial)
         if found.status:
@@ -173,33 +173,33 @@ class Peer:
         assert message.IsInitialized(), message
         self._answers[found.serial] = message
 
-    def answered(self, serial: int) -> bool:
-        """Whether an answer to this request is there."""
-        self.look()
+    def is_answered(self, serial: int) -> bool:
+        """Return whether this request is answered."""
+        self.read_responses()
         return serial in self._answers
 
-    def answer(self, serial: int) -> Any:
-        """The answer to a request, which must be there."""
-        assert self.answered(serial), "no answer yet"
+    def response(self, serial: int) -> Any:
+        """Return the response to a request, which must be there."""
+        assert self.is_answered(serial), "no answer yet"
         return self._answers[serial]
 
     async def wait(self, serial: int) -> Any:
-        """The answer to a request, waiting for a virtual minute at most."""
+        """Return the response to a request, after at most a virtual minute."""
         for _ in range(60_000):
-            if self.answered(serial):
+            if self.is_answered(serial):
                 return self._answers[serial]
             assert not self.is_cut, "cut"
             await asyncio.sleep(0.001)
         raise AssertionError("no answer within a minute")
 
     async def ask(self, name: str, **fields: Any) -> Any:
-        """Send a request and wait for its answer: a message of its class, or a Failure."""
-        return await self.wait(self.say(name, **fields))
+        """Send a request and return its response: a message of its class, or a Failure."""
+        return await self.wait(self.send_request(name, **fields))
 
     async def send(
         self, topic: str = "demo", partition: int = 0, data: bytes = b"x", **more: Any
     ) -> Any:
-        """sendMessageP2B as the Java client sends it."""
+        """Send sendMessageP2B as the Java client does."""
         return await self.ask("sendMessageP2B", **send_fields(topic, partition, data, **more))
 
     def drop(self) -> None:
@@ -212,7 +212,7 @@ class Peer:
 
 
 def send_fields(topic: str, partition: int, data: bytes, **more: Any) -> dict[str, Any]:
-    """The fields of a send; checkSum -1 leaves it to the broker."""
+    """Return the fields of a send; with checkSum -1 the broker computes it."""
     return {
         "clientId": "192.0.2.2-1-1-1-1.13.0",
         "topicName": topic,
@@ -234,13 +234,15 @@ def frame_of(
     timeout_ms: int = TIMEOUT_MS,
     **fields: Any,
 ) -> bytes:
-    """A whole frame that asks something."""
+    """Return a whole frame with a request."""
     method = BY_NAME[name]
     body = method.request(**fields).SerializePartialToString()
     number = method.service if service is None else service
-    return request(serial, number, method.number, body, version=version, timeout_ms=timeout_ms)
+    return encode_request(
+        serial, number, method.number, body, version=version, timeout_ms=timeout_ms
+    )
 
 
 def send_frame(serial: int, topic: str, partition: int, data: bytes, **more: Any) -> bytes:
-    """A whole frame of a send."""
+    """Return a whole frame with a send."""
     return frame_of(serial, "sendMessageP2B", **send_fields(topic, partition, data, **more))

@@ -1,4 +1,4 @@
-"""The doors where clients have to prove who they are: every method, every wrong token, by hand."""
+"""Endpoints where clients have to authenticate: every method, every wrong token, by hand."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from tests.gateway.loop import on_loop
-from tests.gateway.tubemq.reader import ME as ME_TOO
-from tests.gateway.tubemq.reader import Reader
+from tests.gateway.tubemq.partition_consumer import ME as ME_TOO
+from tests.gateway.tubemq.partition_consumer import PartitionConsumer
 from tests.gateway.tubemq.rig import Peer, Rig, send_fields
-from trilogue.gateway.tubemq.authentication import BOTH, AuthenticationSettings, signature
+from trilogue.gateway.tubemq.authentication import ALL_ROLES, AuthenticationSettings, signature
 from trilogue.gateway.tubemq.methods import BROKER, MASTER
 
 SECRET = b"wonder"
@@ -45,11 +45,11 @@ OF_BROKERS = {"brokerRegisterB2M", "brokerHeartbeatB2M", "brokerCloseClientB2M"}
 
 
 def rig(**how: Any) -> Rig:
-    return Rig(users={"alice": SECRET}, demands=AuthenticationSettings(BOTH, **how))
+    return Rig(users={"alice": SECRET}, demands=AuthenticationSettings(ALL_ROLES, **how))
 
 
 def signed(rig: Rig, nonce: int = 1) -> dict[str, Any]:
-    """The proof, for a master."""
+    """Return the proof, for a master."""
     text = signature("alice", SECRET, rig.now_ms, nonce)
     words = {"userName": "alice", "timestamp": rig.now_ms, "nonce": nonce, "othParams": ""}
     return {"authInfo": {**words, "signature": text}}
@@ -61,12 +61,12 @@ def side(rig: Rig, name: str) -> Peer:
 
 
 async def known(rig: Rig) -> Any:
-    """What the master gives to a consumer that has signed."""
-    said = await rig.master().ask(
+    """Return the tokens that the master gives to a consumer that has signed."""
+    response = await rig.master().ask(
         "consumerRegisterC2M", **FIELDS["consumerRegisterC2M"], authInfo=signed(rig)
     )
-    assert said.success
-    return said.authorizedInfo
+    assert response.success
+    return response.authorizedInfo
 
 
 def test_every_method_of_clients_is_walked():
@@ -81,12 +81,12 @@ async def test_who_shows_nothing_is_refused_by_every_method(name):
     async with rig() as server:
         server.topic("demo")
 
-        said = await side(server, name).ask(name, **FIELDS[name])
+        response = await side(server, name).ask(name, **FIELDS[name])
 
-        assert said.errCode == 415
-        assert server.door.master.balances.names() == []
-        assert not server.door.producers.sessions.all()
-        assert not server.broker.readings.readers()
+        assert response.errCode == 415
+        assert server.gateway.master.balances.names() == []
+        assert not server.gateway.producers.sessions.items()
+        assert not server.broker.registrations.readers()
 
 
 @pytest.mark.parametrize("name", sorted(set(FIELDS) - WITHOUT_PROOF))
@@ -96,14 +96,14 @@ async def test_a_wrong_token_is_refused_by_every_method(name, token):
     async with rig() as server:
         server.topic("demo")
         peer = side(server, name)
-        at_master = peer.side is server.door.master_side
+        at_master = peer.side is server.gateway.master_endpoint
         shown: dict[str, Any] = {"authorizedToken": token}
         if not at_master:
             shown = {"visitAuthorizedToken": 7, "authAuthorizedToken": token}
 
-        said = await peer.ask(name, **FIELDS[name], authInfo=shown)
+        response = await peer.ask(name, **FIELDS[name], authInfo=shown)
 
-        assert said.errCode == 415
+        assert response.errCode == 415
 
 
 @on_loop
@@ -141,9 +141,9 @@ async def test_the_token_of_one_client_is_none_for_another():
         }
         other = {**FIELDS["consumerRegisterC2B"], "clientId": ME + "2"}
 
-        said = await server.broker_peer().ask("consumerRegisterC2B", **other, authInfo=shown)
+        response = await server.broker_peer().ask("consumerRegisterC2B", **other, authInfo=shown)
 
-        assert said.errCode == 415
+        assert response.errCode == 415
 
 
 @on_loop
@@ -167,7 +167,7 @@ async def test_visit_tokens_are_asked_for_beside_the_other_where_they_are_checke
 
 
 def at_broker(rig: Rig, user: str, secret: bytes, nonce: int) -> dict[str, Any]:
-    """The proof of a consumer, for a broker."""
+    """Return the proof of a consumer, for a broker."""
     text = signature(user, secret, rig.now_ms, nonce)
     return {
         "visitAuthorizedToken": 0,
@@ -177,19 +177,19 @@ def at_broker(rig: Rig, user: str, secret: bytes, nonce: int) -> dict[str, Any]:
 
 @on_loop
 async def test_nobody_speaks_for_the_consumer_of_another_user():
-    """Who knows only its name could move its group, or take its partitions from it."""
+    """A user who knows the id could move the group, or take partitions from the consumer."""
     users = {"alice": SECRET, "bob": b"builder"}
-    async with Rig(users=users, demands=AuthenticationSettings(BOTH)) as server:
+    async with Rig(users=users, demands=AuthenticationSettings(ALL_ROLES)) as server:
         server.topic("demo", 2)
-        hers, his = Reader(server.broker_peer()), Reader(server.broker_peer())
+        hers, his = PartitionConsumer(server.broker_peer()), PartitionConsumer(server.broker_peer())
         assert (await hers.register(authInfo=at_broker(server, "alice", SECRET, 1))).success
 
         registered = await his.register(1, authInfo=at_broker(server, "bob", b"builder", 2))
         refused = [registered, await his.heartbeat(0), await his.get(), await his.commit()]
         refused.append(await his.unregister())
 
-        assert {said.errCode for said in refused} == {415}
-        assert [reader.client_id for reader in server.broker.readings.readers()] == [ME_TOO]
+        assert {response.errCode for response in refused} == {415}
+        assert [reader.client_id for reader in server.broker.registrations.readers()] == [ME_TOO]
         assert (await hers.unregister()).success
 
 
@@ -197,10 +197,10 @@ async def test_nobody_speaks_for_the_consumer_of_another_user():
 async def test_who_shows_nothing_is_not_told_who_reads():
     async with rig() as server:
         server.topic("demo")
-        hers = Reader(server.broker_peer())
+        hers = PartitionConsumer(server.broker_peer())
         assert (await hers.register(authInfo=at_broker(server, "alice", SECRET, 1))).success
 
-        said = await Reader(server.broker_peer(), client_id="nobody").unregister()
+        response = await PartitionConsumer(server.broker_peer(), client_id="nobody").unregister()
 
-        assert said.errCode == 415
-        assert ME_TOO not in said.errMsg
+        assert response.errCode == 415
+        assert ME_TOO not in response.errMsg

@@ -1,26 +1,26 @@
-"""Signatures and tokens: what proves who a client is, and everything that does not."""
+"""Signatures and tokens: what authenticates a client, and what does not."""
 
 from __future__ import annotations
 
 import pytest
 
-from trilogue.broker.access import ANONYMOUS, Principal
-from trilogue.broker.credentials import Users
+from trilogue.broker.access.authorizer import ANONYMOUS, Principal
+from trilogue.broker.access.credentials import Users
 from trilogue.broker.errors import AuthenticationFailed
 from trilogue.gateway.tubemq import authentication
+from trilogue.gateway.tubemq.auth_tokens import VISIT_MS, AuthTokens
 from trilogue.gateway.tubemq.authentication import (
     ADMITTED_MAX,
-    BOTH,
+    ALL_ROLES,
     GRACE_MS,
+    SIGNATURE_WINDOW_MS,
     TOKEN_MS,
-    WINDOW_MS,
+    AdmittedClients,
     Authentication,
     AuthenticationSettings,
-    Peer,
     Role,
     signature,
 )
-from trilogue.gateway.tubemq.tokens import VISIT_MS, Tokens
 from trilogue.wire.tubemq.broker_pb2 import AuthorizedInfo
 from trilogue.wire.tubemq.master_pb2 import AuthenticateInfo, MasterCertificateInfo
 
@@ -29,18 +29,22 @@ ALICE = Principal("user", "alice")
 P, C = Role.PRODUCER, Role.CONSUMER
 
 
-class Door:
+class AuthenticationRig:
     """An authentication with a clock of its own and passwords that can change."""
 
-    def __init__(self, roles: frozenset[Role] = BOTH, *, checks_visit: bool = False) -> None:
+    def __init__(self, roles: frozenset[Role] = ALL_ROLES, *, checks_visit: bool = False) -> None:
         self.now_ms = NOW_MS
         self.nonce = 1_000
         self.passwords = {"alice": b"wonder+land/=", "bob": b"other"}
-        self.peer = Peer()
+        self.peer = AdmittedClients()
         self.rules = self.again(roles, checks_visit=checks_visit)
 
     def again(
-        self, roles: frozenset[Role] = BOTH, *, checks_visit: bool = False, key: bytes = b"k" * 32
+        self,
+        roles: frozenset[Role] = ALL_ROLES,
+        *,
+        checks_visit: bool = False,
+        key: bytes = b"k" * 32,
     ) -> Authentication:
         users = Users()
         users._secrets = self.passwords
@@ -58,7 +62,7 @@ class Door:
 
     def token(self, client="c1") -> str:
         self.nonce += 1
-        self.ask(self.signed(nonce=self.nonce), client, peer=Peer())
+        self.ask(self.signed(nonce=self.nonce), client, peer=AdmittedClients())
         return self.rules.authorized_info(ALICE, client).authAuthorizedToken
 
 
@@ -81,53 +85,53 @@ def at_broker(token: str = "", visit: int = 0) -> AuthorizedInfo:
 
 
 def test_the_signature_is_that_of_the_java_client():
-    """TStringUtils.getAuthSignature of the Java client 1.13.0 said this."""
+    """Computed by TStringUtils.getAuthSignature of the Java client 1.13.0."""
     assert signature("alice", b"wonder+land/=", 1795262482479, 1717) == (
         "S8iyenX4IXz5osv0HSYAbVLeZu4%3D"
     )
 
 
 def test_a_good_signature_is_who_it_says():
-    door = Door()
+    gateway = AuthenticationRig()
 
-    assert door.ask(door.signed()) == ALICE
+    assert gateway.ask(gateway.signed()) == ALICE
 
 
 def test_nobody_is_asked_where_authentication_is_off():
-    door = Door(frozenset())
+    gateway = AuthenticationRig(frozenset())
 
-    assert door.ask(None) == ANONYMOUS
-    assert door.ask(door.signed(password=b"wrong")) == ANONYMOUS
-    assert not door.rules.require_auth(P, door.peer, "c1", None)
+    assert gateway.ask(None) == ANONYMOUS
+    assert gateway.ask(gateway.signed(password=b"wrong")) == ANONYMOUS
+    assert not gateway.rules.needs_signature(P, gateway.peer, "c1", None)
 
 
 def test_producers_and_consumers_are_asked_each_for_themselves():
-    door = Door(frozenset({P}))
+    gateway = AuthenticationRig(frozenset({P}))
 
-    assert door.ask(None, role=C) == ANONYMOUS
+    assert gateway.ask(None, role=C) == ANONYMOUS
     with pytest.raises(AuthenticationFailed):
-        door.ask(None, role=P)
+        gateway.ask(None, role=P)
 
 
 def test_an_unknown_user_is_refused_in_the_words_of_a_wrong_password():
-    door = Door()
+    gateway = AuthenticationRig()
     with pytest.raises(AuthenticationFailed) as wrong:
-        door.ask(door.signed(password=b"wrong"))
+        gateway.ask(gateway.signed(password=b"wrong"))
     with pytest.raises(AuthenticationFailed) as unknown:
-        door.ask(door.signed("carol"))
+        gateway.ask(gateway.signed("carol"))
 
     assert str(wrong.value) == str(unknown.value)
-    assert door.rules.refused == 2
+    assert gateway.rules.refused == 2
 
 
 def test_refusals_are_said_in_the_log_once_a_second_and_with_their_number(caplog):
-    door = Door()
+    gateway = AuthenticationRig()
     for _ in range(3):
         with pytest.raises(AuthenticationFailed):
-            door.ask(door.signed(password=b"wrong"))
-    door.now_ms += 1_000
+            gateway.ask(gateway.signed(password=b"wrong"))
+    gateway.now_ms += 1_000
     with pytest.raises(AuthenticationFailed):
-        door.ask(None)
+        gateway.ask(None)
 
     assert [record.refused for record in caplog.records] == [1, 4]
     assert "wrong" not in str([record.__dict__ for record in caplog.records]).replace(
@@ -135,42 +139,44 @@ def test_refusals_are_said_in_the_log_once_a_second_and_with_their_number(caplog
     )
 
 
-@pytest.mark.parametrize("after_ms", [-WINDOW_MS, WINDOW_MS])
+@pytest.mark.parametrize("after_ms", [-SIGNATURE_WINDOW_MS, SIGNATURE_WINDOW_MS])
 def test_a_signature_may_be_twenty_seconds_off(after_ms):
-    door = Door()
+    gateway = AuthenticationRig()
 
-    assert door.ask(door.signed(after_ms=after_ms)) == ALICE
+    assert gateway.ask(gateway.signed(after_ms=after_ms)) == ALICE
 
 
-@pytest.mark.parametrize("after_ms", [-WINDOW_MS - 1, WINDOW_MS + 1, -(1 << 40), 1 << 40])
+@pytest.mark.parametrize(
+    "after_ms", [-SIGNATURE_WINDOW_MS - 1, SIGNATURE_WINDOW_MS + 1, -(1 << 40), 1 << 40]
+)
 def test_but_not_more(after_ms):
-    door = Door()
+    gateway = AuthenticationRig()
 
     with pytest.raises(AuthenticationFailed, match="time"):
-        door.ask(door.signed(after_ms=after_ms))
+        gateway.ask(gateway.signed(after_ms=after_ms))
 
 
-@pytest.mark.parametrize("wait_ms", [0, WINDOW_MS, 2 * WINDOW_MS])
+@pytest.mark.parametrize("wait_ms", [0, SIGNATURE_WINDOW_MS, 2 * SIGNATURE_WINDOW_MS])
 def test_a_signature_is_good_for_once(wait_ms):
-    door = Door()
-    signed = door.signed(after_ms=WINDOW_MS)
-    door.ask(signed)
+    gateway = AuthenticationRig()
+    signed = gateway.signed(after_ms=SIGNATURE_WINDOW_MS)
+    gateway.ask(signed)
 
-    door.now_ms += wait_ms
+    gateway.now_ms += wait_ms
     with pytest.raises(AuthenticationFailed, match="before"):
-        door.ask(signed, "c2")
+        gateway.ask(signed, "c2")
 
 
 def test_signatures_that_are_over_are_not_kept(monkeypatch):
     monkeypatch.setattr(authentication, "SIGNATURES_MAX", 2)
-    door = Door()
-    door.ask(door.signed(nonce=1))
-    door.ask(door.signed(nonce=2))
+    gateway = AuthenticationRig()
+    gateway.ask(gateway.signed(nonce=1))
+    gateway.ask(gateway.signed(nonce=2))
     with pytest.raises(AuthenticationFailed, match="too many"):
-        door.ask(door.signed(nonce=3))
+        gateway.ask(gateway.signed(nonce=3))
 
-    door.now_ms += 2 * WINDOW_MS + 1
-    assert door.ask(door.signed(nonce=3)) == ALICE
+    gateway.now_ms += 2 * SIGNATURE_WINDOW_MS + 1
+    assert gateway.ask(gateway.signed(nonce=3)) == ALICE
 
 
 @pytest.mark.parametrize(
@@ -188,265 +194,265 @@ def test_signatures_that_are_over_are_not_kept(monkeypatch):
 )
 def test_what_is_no_proof_is_refused(bad):
     with pytest.raises(AuthenticationFailed):
-        Door().ask(bad)
+        AuthenticationRig().ask(bad)
 
 
 # -- tokens of the master
 
 
 def test_the_master_gives_a_token_that_serves_instead_of_a_signature():
-    door = Door()
+    gateway = AuthenticationRig()
 
-    assert door.ask(with_token(door.token())) == ALICE
-    assert door.ask(at_broker(door.token("c2")), "c2") == ALICE
+    assert gateway.ask(with_token(gateway.token())) == ALICE
+    assert gateway.ask(at_broker(gateway.token("c2")), "c2") == ALICE
 
 
 def test_nobody_gets_such_a_token_without_having_signed():
-    info = Door(frozenset()).rules.authorized_info(ANONYMOUS, "c1")
+    info = AuthenticationRig(frozenset()).rules.authorized_info(ANONYMOUS, "c1")
 
     assert info.HasField("visitAuthorizedToken")
     assert not info.HasField("authAuthorizedToken")
 
 
 def test_a_token_is_of_no_use_to_another_client():
-    door = Door()
-    token = door.token("c1")
+    gateway = AuthenticationRig()
+    token = gateway.token("c1")
 
     for proof in (with_token(token), at_broker(token)):
         with pytest.raises(AuthenticationFailed):
-            door.ask(proof, "c2")
+            gateway.ask(proof, "c2")
 
 
 @pytest.mark.parametrize("at", range(0, 200, 7))
 def test_a_token_that_was_touched_is_refused(at):
-    door = Door()
-    token = door.token()
+    gateway = AuthenticationRig()
+    token = gateway.token()
     at %= len(token)
     other = token[:at] + ("A" if token[at] != "A" else "B") + token[at + 1 :]
 
     with pytest.raises(AuthenticationFailed):
-        door.ask(with_token(other))
+        gateway.ask(with_token(other))
 
 
 @pytest.mark.parametrize("token", ["x", "...", "a.b.c.d", "ä.1.b.c", "x" * 5_000, "1 2 3"])
 def test_what_is_no_token_of_ours_is_refused(token):
-    door = Door()
+    gateway = AuthenticationRig()
 
     for proof in (with_token(token), at_broker(token)):
         with pytest.raises(AuthenticationFailed):
-            door.ask(proof)
+            gateway.ask(proof)
 
 
 def test_tokens_outlive_a_restart_with_the_same_secret_and_no_other():
-    door = Door()
-    token = door.token()
+    gateway = AuthenticationRig()
+    token = gateway.token()
 
-    door.rules = door.again()
-    assert door.ask(with_token(token)) == ALICE
-    door.rules = door.again(key=b"other")
+    gateway.rules = gateway.again()
+    assert gateway.ask(with_token(token)) == ALICE
+    gateway.rules = gateway.again(key=b"other")
     with pytest.raises(AuthenticationFailed):
-        door.ask(with_token(token), peer=Peer())
+        gateway.ask(with_token(token), peer=AdmittedClients())
 
 
 def test_another_password_ends_tokens_and_what_connections_remember():
-    door = Door()
-    token = door.token()
-    door.ask(at_broker(token))
-    assert door.ask(None) == ALICE
+    gateway = AuthenticationRig()
+    token = gateway.token()
+    gateway.ask(at_broker(token))
+    assert gateway.ask(None) == ALICE
 
-    door.passwords["alice"] = b"new"
+    gateway.passwords["alice"] = b"new"
     for proof in (with_token(token), at_broker(token), None):
         with pytest.raises(AuthenticationFailed):
-            door.ask(proof)
+            gateway.ask(proof)
 
 
 def test_who_is_no_user_any_more_is_out_at_once():
-    door = Door()
-    token = door.token()
-    door.ask(with_token(token))
+    gateway = AuthenticationRig()
+    token = gateway.token()
+    gateway.ask(with_token(token))
 
-    del door.passwords["alice"]
+    del gateway.passwords["alice"]
     for proof in (with_token(token), at_broker(token), None):
         with pytest.raises(AuthenticationFailed):
-            door.ask(proof)
+            gateway.ask(proof)
 
 
 def test_a_token_is_renewed_with_every_heartbeat():
-    door = Door()
-    token = door.token()
+    gateway = AuthenticationRig()
+    token = gateway.token()
     for _ in range(10):
-        door.now_ms += TOKEN_MS - 1
-        assert door.ask(with_token(token)) == ALICE
-        assert not door.rules.require_auth(P, door.peer, "c1", with_token(token))
-        token = door.rules.authorized_info(ALICE, "c1").authAuthorizedToken
+        gateway.now_ms += TOKEN_MS - 1
+        assert gateway.ask(with_token(token)) == ALICE
+        assert not gateway.rules.needs_signature(P, gateway.peer, "c1", with_token(token))
+        token = gateway.rules.authorized_info(ALICE, "c1").authAuthorizedToken
 
 
 def test_a_token_that_is_over_serves_once_more_to_be_told_to_sign_and_gets_no_new_one():
-    door = Door()
-    token = with_token(door.token())
-    door.now_ms += TOKEN_MS
+    gateway = AuthenticationRig()
+    token = with_token(gateway.token())
+    gateway.now_ms += TOKEN_MS
 
-    assert door.ask(token) == ALICE
-    assert door.rules.require_auth(P, door.peer, "c1", token)
-    assert not door.rules.authorized_info(ALICE, "c1").HasField("authAuthorizedToken")
+    assert gateway.ask(token) == ALICE
+    assert gateway.rules.needs_signature(P, gateway.peer, "c1", token)
+    assert not gateway.rules.authorized_info(ALICE, "c1").HasField("authAuthorizedToken")
     with pytest.raises(AuthenticationFailed):
-        door.ask(at_broker(token.authorizedToken), peer=Peer())
-    signed = door.signed()
-    door.ask(signed)
-    assert not door.rules.require_auth(P, door.peer, "c1", signed)
-    assert door.rules.authorized_info(ALICE, "c1").HasField("authAuthorizedToken")
+        gateway.ask(at_broker(token.authorizedToken), peer=AdmittedClients())
+    signed = gateway.signed()
+    gateway.ask(signed)
+    assert not gateway.rules.needs_signature(P, gateway.peer, "c1", signed)
+    assert gateway.rules.authorized_info(ALICE, "c1").HasField("authAuthorizedToken")
 
 
 def test_long_after_its_end_a_token_is_nothing():
-    door = Door()
-    token = with_token(door.token())
-    door.now_ms += TOKEN_MS + GRACE_MS
+    gateway = AuthenticationRig()
+    token = with_token(gateway.token())
+    gateway.now_ms += TOKEN_MS + GRACE_MS
 
     with pytest.raises(AuthenticationFailed):
-        door.ask(token)
+        gateway.ask(token)
 
 
 # -- at the broker
 
 
-def blanks(door: Door, user="alice", *, nonce=9, password=None) -> AuthorizedInfo:
-    secret = password or door.passwords[user]
-    signed = signature(user, secret, door.now_ms, nonce)
-    return at_broker(f"{user} {door.now_ms} {nonce} {signed}")
+def blanks(gateway: AuthenticationRig, user="alice", *, nonce=9, password=None) -> AuthorizedInfo:
+    secret = password or gateway.passwords[user]
+    signed = signature(user, secret, gateway.now_ms, nonce)
+    return at_broker(f"{user} {gateway.now_ms} {nonce} {signed}")
 
 
 def test_consumers_sign_in_a_text_with_blanks_and_are_known_on_that_connection():
-    door = Door()
+    gateway = AuthenticationRig()
 
-    assert door.ask(blanks(door), role=C) == ALICE
-    assert door.ask(None, role=C) == ALICE
-    assert door.ask(at_broker(), role=C) == ALICE
-    for client, peer in (("c2", door.peer), ("c1", Peer())):
+    assert gateway.ask(blanks(gateway), role=C) == ALICE
+    assert gateway.ask(None, role=C) == ALICE
+    assert gateway.ask(at_broker(), role=C) == ALICE
+    for client, peer in (("c2", gateway.peer), ("c1", AdmittedClients())):
         with pytest.raises(AuthenticationFailed):
-            door.ask(None, client, role=C, peer=peer)
+            gateway.ask(None, client, role=C, peer=peer)
 
 
 def test_consumers_are_asked_to_sign_again_in_time():
-    door = Door()
-    assert door.rules.require_auth(C, door.peer, "c1", at_broker())
-    door.ask(blanks(door), role=C)
-    assert not door.rules.require_auth(C, door.peer, "c1", at_broker())
+    gateway = AuthenticationRig()
+    assert gateway.rules.needs_signature(C, gateway.peer, "c1", at_broker())
+    gateway.ask(blanks(gateway), role=C)
+    assert not gateway.rules.needs_signature(C, gateway.peer, "c1", at_broker())
 
-    door.now_ms += TOKEN_MS // 2
-    assert door.rules.require_auth(C, door.peer, "c1", at_broker())
-    door.ask(blanks(door), role=C)
-    door.now_ms += TOKEN_MS
+    gateway.now_ms += TOKEN_MS // 2
+    assert gateway.rules.needs_signature(C, gateway.peer, "c1", at_broker())
+    gateway.ask(blanks(gateway), role=C)
+    gateway.now_ms += TOKEN_MS
     with pytest.raises(AuthenticationFailed):
-        door.ask(None, role=C)
+        gateway.ask(None, role=C)
 
 
 def test_a_signature_for_the_master_is_none_for_the_broker_as_well():
-    door = Door()
-    door.ask(door.signed(nonce=9))
+    gateway = AuthenticationRig()
+    gateway.ask(gateway.signed(nonce=9))
 
     with pytest.raises(AuthenticationFailed, match="before"):
-        door.ask(blanks(door, nonce=9), role=C)
+        gateway.ask(blanks(gateway, nonce=9), role=C)
 
 
 @pytest.mark.parametrize("text", ["alice", "alice 1 2", "alice x 2 s", "alice 1 2 3 4", "  ", " "])
 def test_a_text_that_is_no_signature_is_refused(text):
     with pytest.raises(AuthenticationFailed):
-        Door().ask(at_broker(text), role=C)
+        AuthenticationRig().ask(at_broker(text), role=C)
 
 
 def test_a_connection_remembers_only_so_many_clients():
-    door = Door()
+    gateway = AuthenticationRig()
     for number in range(ADMITTED_MAX + 1):
-        door.ask(blanks(door, nonce=number), f"c{number}", role=C)
+        gateway.ask(blanks(gateway, nonce=number), f"c{number}", role=C)
 
-    assert len(door.peer.admitted) == ADMITTED_MAX
+    assert len(gateway.peer.admitted) == ADMITTED_MAX
     with pytest.raises(AuthenticationFailed):
-        door.ask(None, "c0", role=C)
+        gateway.ask(None, "c0", role=C)
 
 
 def test_a_visit_token_of_who_is_known_at_the_master_admits_at_the_broker():
-    """Java's consumer brings no more than that."""
-    door = Door()
-    door.ask(door.signed(), role=C)
-    visit = door.rules.authorized_info(ALICE, "c1").visitAuthorizedToken
-    at_other = Peer()
+    """Java's consumer sends no more than that."""
+    gateway = AuthenticationRig()
+    gateway.ask(gateway.signed(), role=C)
+    visit = gateway.rules.authorized_info(ALICE, "c1").visitAuthorizedToken
+    at_other = AdmittedClients()
 
-    assert door.ask(at_broker(visit=visit), role=C, peer=at_other) == ALICE
-    assert door.ask(None, role=C, peer=at_other) == ALICE
+    assert gateway.ask(at_broker(visit=visit), role=C, peer=at_other) == ALICE
+    assert gateway.ask(None, role=C, peer=at_other) == ALICE
 
 
 @pytest.mark.parametrize("how", ["other client", "other role", "no user", "guess", "late", "gone"])
 def test_but_no_other_one_does(how):
-    door = Door()
-    door.ask(door.signed(), role=C)
-    visit = door.rules.authorized_info(ALICE, "c1").visitAuthorizedToken
+    gateway = AuthenticationRig()
+    gateway.ask(gateway.signed(), role=C)
+    visit = gateway.rules.authorized_info(ALICE, "c1").visitAuthorizedToken
     if how == "no user":
-        visit = door.rules.authorized_info(ANONYMOUS, "c1").visitAuthorizedToken
+        visit = gateway.rules.authorized_info(ANONYMOUS, "c1").visitAuthorizedToken
     if how == "guess":
         visit += 1
     if how == "late":
-        door.now_ms += TOKEN_MS
+        gateway.now_ms += TOKEN_MS
     if how == "gone":
-        del door.passwords["alice"]
+        del gateway.passwords["alice"]
 
     with pytest.raises(AuthenticationFailed):
-        door.ask(
+        gateway.ask(
             at_broker(visit=visit),
             "c2" if how == "other client" else "c1",
             role=P if how == "other role" else C,
-            peer=Peer(),
+            peer=AdmittedClients(),
         )
 
 
 def test_heartbeats_keep_who_was_admitted_by_a_visit_token():
-    door, broker = Door(), Peer()
-    master = door.signed()
+    gateway, broker = AuthenticationRig(), AdmittedClients()
+    master = gateway.signed()
     for _ in range(20):
-        door.ask(master, role=C)
-        info = door.rules.authorized_info(ALICE, "c1")
+        gateway.ask(master, role=C)
+        info = gateway.rules.authorized_info(ALICE, "c1")
         master = with_token(info.authAuthorizedToken)
-        door.ask(at_broker(visit=info.visitAuthorizedToken), role=C, peer=broker)
-        assert door.ask(None, role=C, peer=broker) == ALICE
-        door.now_ms += 60_000
+        gateway.ask(at_broker(visit=info.visitAuthorizedToken), role=C, peer=broker)
+        assert gateway.ask(None, role=C, peer=broker) == ALICE
+        gateway.now_ms += 60_000
 
 
 # -- visit tokens
 
 
 def test_the_visit_token_changes_every_five_minutes_and_the_last_three_are_good():
-    door = Door(frozenset(), checks_visit=True)
-    first = door.rules.tokens.visit("c1")
+    gateway = AuthenticationRig(frozenset(), checks_visit=True)
+    first = gateway.rules.tokens.visit_token("c1")
     assert 0 <= first < 1 << 63
     for _ in range(2):
-        door.now_ms += VISIT_MS
-        assert door.rules.tokens.visit("c1") != first
-        door.ask(at_broker(visit=first))
+        gateway.now_ms += VISIT_MS
+        assert gateway.rules.tokens.visit_token("c1") != first
+        gateway.ask(at_broker(visit=first))
 
-    door.now_ms += VISIT_MS
+    gateway.now_ms += VISIT_MS
     with pytest.raises(AuthenticationFailed, match="Visit Authorized Token is invalid!"):
-        door.ask(at_broker(visit=first))
+        gateway.ask(at_broker(visit=first))
 
 
 def test_visit_tokens_are_looked_at_only_where_they_are_checked():
-    door = Door(frozenset())
+    gateway = AuthenticationRig(frozenset())
 
-    assert door.ask(at_broker(visit=12)) == ANONYMOUS
-    door.rules.tokens.check_visit(12, "c1")
+    assert gateway.ask(at_broker(visit=12)) == ANONYMOUS
+    gateway.rules.tokens.check_visit(12, "c1")
 
 
 def test_a_good_token_does_not_stand_in_for_the_visit_token_where_both_are_asked_for():
-    door = Door(checks_visit=True)
-    token = door.token()
-    visit = door.rules.authorized_info(ALICE, "c1").visitAuthorizedToken
+    gateway = AuthenticationRig(checks_visit=True)
+    token = gateway.token()
+    visit = gateway.rules.authorized_info(ALICE, "c1").visitAuthorizedToken
 
-    assert door.ask(at_broker(token, visit)) == ALICE
+    assert gateway.ask(at_broker(token, visit)) == ALICE
     with pytest.raises(AuthenticationFailed, match="Visit"):
-        door.ask(at_broker(token, visit + 1))
+        gateway.ask(at_broker(token, visit + 1))
 
 
 def test_visit_tokens_are_the_same_after_a_restart_and_another_for_each_client():
     def visit(key, client="c1", user=""):
-        return Tokens(key, lambda: NOW_MS, checks_visit=True).visit(client, user)
+        return AuthTokens(key, lambda: NOW_MS, checks_visit=True).visit_token(client, user)
 
     assert visit(b"a") == visit(b"a")
     assert len({visit(b"a"), visit(b"b"), visit(b"a", "c2"), visit(b"a", "c1", "alice")}) == 4
@@ -454,10 +460,12 @@ def test_visit_tokens_are_the_same_after_a_restart_and_another_for_each_client()
 
 @pytest.mark.parametrize("client", ["\0c1", "c1\0c1", "\0"])
 def test_no_client_id_makes_a_token_that_another_could_have_been_given(client):
-    """Ids may have any characters, those too that stand between what is signed."""
-    tokens = Tokens(b"k" * 32, lambda: NOW_MS, checks_visit=True)
-    said, _, mac = tokens.issue("alice", client, b"secret", NOW_MS + 1).rpartition(".")
+    """Ids may contain any characters, also the separators of the signed text."""
+    tokens = AuthTokens(b"k" * 32, lambda: NOW_MS, checks_visit=True)
+    response, _, mac = tokens.issue_authorized_token(
+        "alice", client, b"secret", NOW_MS + 1
+    ).rpartition(".")
     moved, _, rest = client.rpartition("\0")
 
-    assert tokens.read(f"{said}.{mac}", client) is not None
-    assert tokens.read(f"{said}\0{moved}.{mac}", rest) is None
+    assert tokens.parse_authorized_token(f"{response}.{mac}", client) is not None
+    assert tokens.parse_authorized_token(f"{response}\0{moved}.{mac}", rest) is None

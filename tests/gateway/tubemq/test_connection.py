@@ -1,4 +1,4 @@
-"""Envelopes, services and versions; what is no request; what comes too late; back-pressure."""
+"""Envelopes, services and versions; malformed and late requests; back-pressure."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from tests.gateway.tubemq.rig import Failure, Rig, frame_of, send_frame, settle
 from trilogue.gateway.stream import STOP_BROKER, STOP_SESSION, Limits
 from trilogue.gateway.tubemq.connection import UNDECODABLE_MAX
 from trilogue.gateway.tubemq.settings import TubeSettings
-from trilogue.log.journal import JournalLimits
+from trilogue.log.journal.journal import JournalLimits
 from trilogue.log.log import LogLimits
-from trilogue.wire.tubemq.frame import frame, request
+from trilogue.wire.tubemq.frame import encode_frame, encode_request
 
 JAVA = "java.lang.Exception"
 BAD_MESSAGE = "com.google.protobuf.InvalidProtocolBufferException"
@@ -33,7 +33,7 @@ def asked(peer, number: int, service: int, body: bytes = b"", name: str = "sendM
     """Send a request by its numbers; its serial number."""
     serial = peer.number()
     peer._asked[serial] = name
-    peer.give(request(serial, service, number, body, timeout_ms=10_000))
+    peer.give(encode_request(serial, service, number, body, timeout_ms=10_000))
     return serial
 
 
@@ -49,7 +49,7 @@ async def test_a_method_that_does_not_exist_is_fatal_and_the_connection_stays(nu
         serial = asked(peer, number, 1)
 
         text = f"IPC server handle request error :Unsupported method ID :{number}"
-        assert peer.answer(serial) == Failure(2, JAVA, text)
+        assert peer.response(serial) == Failure(2, JAVA, text)
         assert (await peer.ask("producerRegisterP2M", **REGISTER)).success
 
 
@@ -58,10 +58,10 @@ async def test_a_message_without_its_required_fields_is_fatal():
     async with Rig() as rig:
         peer = rig.master()
 
-        said = peer.answer(asked(peer, 1, 1, b""))
+        response = peer.response(asked(peer, 1, 1, b""))
 
-        assert (said.status, said.exception) == (2, BAD_MESSAGE)
-        assert "missing required fields: clientId" in said.text
+        assert (response.status, response.exception) == (2, BAD_MESSAGE)
+        assert "missing required fields: clientId" in response.text
 
 
 @on_loop
@@ -69,9 +69,9 @@ async def test_a_send_that_is_none_is_fatal():
     async with Rig() as rig:
         peer = rig.broker_peer()
 
-        said = peer.answer(asked(peer, 13, 3, b"\x0a\x05abc"))
+        response = peer.response(asked(peer, 13, 3, b"\x0a\x05abc"))
 
-        assert (said.status, said.exception) == (2, BAD_MESSAGE)
+        assert (response.status, response.exception) == (2, BAD_MESSAGE)
         assert not peer.is_cut
 
 
@@ -81,11 +81,11 @@ async def test_an_envelope_that_is_none_is_fatal_under_its_serial_number():
         peer = rig.broker_peer()
         peer._asked[77] = "sendMessageP2B"
 
-        peer.give(frame(77, b"garbage"))
+        peer.give(encode_frame(77, b"garbage"))
 
-        said = peer.answer(77)
-        assert (said.status, said.exception) == (2, "java.io.EOFException")
-        assert said.text.startswith("IPC server unable to read call parameters:")
+        response = peer.response(77)
+        assert (response.status, response.exception) == (2, "java.io.EOFException")
+        assert response.text.startswith("IPC server unable to read call parameters:")
 
 
 def test_who_sends_nothing_but_nonsense_is_said_once_and_sent_away(caplog):
@@ -94,15 +94,15 @@ def test_who_sends_nothing_but_nonsense_is_said_once_and_sent_away(caplog):
         async with Rig() as rig:
             peer = rig.broker_peer()
             for serial in range(UNDECODABLE_MAX):
-                peer.give(frame(serial, b"garbage"))
+                peer.give(encode_frame(serial, b"garbage"))
             assert not peer.is_cut
-            peer.give(frame(UNDECODABLE_MAX, b"garbage"))
+            peer.give(encode_frame(UNDECODABLE_MAX, b"garbage"))
             assert peer.is_cut
 
     caplog.set_level(logging.WARNING)
     scenario()
-    said = [record.getMessage() for record in caplog.records]
-    assert said == ["request.undecodable", "connection.bad_bytes"]
+    response = [record.getMessage() for record in caplog.records]
+    assert response == ["request.undecodable", "connection.bad_bytes"]
 
 
 def test_a_wrong_token_ends_the_connection_with_one_line(caplog):
@@ -119,7 +119,7 @@ def test_a_wrong_token_ends_the_connection_with_one_line(caplog):
 
 
 def test_a_frame_without_blocks_is_logged_and_ignored(caplog):
-    """Issue 6: "listSize 0 logged and ignored as the real server does"."""
+    """listSize 0 is ignored, as by a real server."""
 
     @on_loop
     async def scenario():
@@ -158,7 +158,7 @@ async def test_a_request_may_come_in_any_pieces_and_blocks():
 @pytest.mark.parametrize("service", [2, 3])
 @on_loop
 async def test_sends_are_taken_through_both_services_of_a_broker(service):
-    """Wire fact: the Go client sends through the service for reading."""
+    """The Go client sends through the read service."""
     async with Rig() as rig:
         rig.topic("demo")
         assert (await rig.broker_peer().send("demo", service=service)).success
@@ -185,9 +185,11 @@ async def test_another_service_is_an_error_and_the_connection_stays(at_master, n
         if number == 13:
             fields |= {"flag": 0, "checkSum": -1, "sentAddr": 0}
 
-        said = await peer.ask(names.get(number, "consumerRegisterC2M"), service=service, **fields)
+        response = await peer.ask(
+            names.get(number, "consumerRegisterC2M"), service=service, **fields
+        )
 
-        assert said == Failure(1, JAVA, "Service Type is invalid!")
+        assert response == Failure(1, JAVA, "Service Type is invalid!")
         assert not peer.is_cut
 
 
@@ -206,12 +208,15 @@ async def test_every_version_of_the_protocol_is_answered(version):
 )
 @on_loop
 async def test_a_standby_sends_clients_to_the_next_master(version, package):
-    """Seed 002, "Producer to Master": StandbyException, under the name that the client knows."""
+    """StandbyException, under the name that the client knows."""
     async with Rig(tube=TubeSettings(standby=True)) as rig:
         rig.topic("demo")
-        said = await rig.master().ask("producerRegisterP2M", version=version, **REGISTER)
+        response = await rig.master().ask("producerRegisterP2M", version=version, **REGISTER)
 
-        assert (said.status, said.exception) == (1, f"{package}.corerpc.exception.StandbyException")
+        assert (response.status, response.exception) == (
+            1,
+            f"{package}.corerpc.exception.StandbyException",
+        )
         assert (await rig.broker_peer().send("demo")).success
 
 
@@ -250,10 +255,10 @@ async def test_a_standby_sends_clients_to_the_next_master(version, package):
 @on_loop
 async def test_real_brokers_are_told_that_they_cannot_join(name, fields):
     async with Rig() as rig:
-        said = await rig.master().ask(name, **fields)
+        response = await rig.master().ask(name, **fields)
 
-        assert (said.success, said.errCode) == (False, 403)
-        assert "brokers cannot join" in said.errMsg
+        assert (response.success, response.errCode) == (False, 403)
+        assert "brokers cannot join" in response.errMsg
 
 
 # ---- what comes too late
@@ -261,7 +266,7 @@ async def test_real_brokers_are_told_that_they_cannot_join(name, fields):
 
 @on_loop
 async def test_a_request_older_than_its_timeout_is_dropped_without_an_answer():
-    """Seed 002: the timeout is how long a request may wait until it is worked on."""
+    """The timeout is how long a request may wait until it is processed."""
     async with Rig() as rig:
         rig.topic("demo")
         peer = rig.broker_peer()
@@ -282,12 +287,12 @@ async def test_a_request_older_than_its_timeout_is_dropped_without_an_answer():
         peer.stream.go_on(STOP_SESSION)
         await settle()
 
-        assert [serial for serial in (1, 2, 3) if peer.answered(serial)] == [2]
-        assert rig.door.dropped == 2
+        assert [serial for serial in (1, 2, 3) if peer.is_answered(serial)] == [2]
+        assert rig.gateway.dropped == 2
 
 
 async def filled(rig: Rig) -> None:
-    """Bring the log under pressure: what is in memory is nearly all that may be."""
+    """Fill the log until it is under pressure."""
     rig.topic("filler")
     filler = rig.broker_peer()
     while not rig.log.under_pressure:
@@ -301,15 +306,15 @@ async def test_under_pressure_a_send_waits_for_room():
         await filled(rig)
         peer = rig.broker_peer()
 
-        serial = peer.say("sendMessageP2B", **SEND)
+        serial = peer.send_request("sendMessageP2B", **SEND)
         assert peer.stream.stops & STOP_BROKER
         await asyncio.sleep(5)
-        assert not peer.answered(serial)
+        assert not peer.is_answered(serial)
         await rig.flush()
 
         assert (await peer.wait(serial)).success
         assert not peer.stream.stops
-        assert rig.door.overflows == 0
+        assert rig.gateway.overflows == 0
 
 
 @on_loop
@@ -320,12 +325,12 @@ async def test_a_send_that_would_wait_longer_than_its_client_is_refused_with_419
         peer = rig.broker_peer()
         began = rig.loop.time()
 
-        first = peer.say("sendMessageP2B", timeout_ms=2_000, **SEND)
-        said = await peer.wait(first)
+        first = peer.send_request("sendMessageP2B", timeout_ms=2_000, **SEND)
+        response = await peer.wait(first)
 
-        assert (said.success, said.errCode) == (False, 419)
+        assert (response.success, response.errCode) == (False, 419)
         assert 1.7 < rig.loop.time() - began < 2.0
-        assert rig.door.overflows == 1
+        assert rig.gateway.overflows == 1
         await rig.flush()
         assert (await peer.send("demo")).success
 
@@ -343,7 +348,7 @@ async def test_each_send_that_waits_is_refused_at_its_own_time():
         )
 
         assert (await peer.wait(101)).errCode == 419
-        assert not peer.answered(102)
+        assert not peer.is_answered(102)
         await rig.flush()
 
         assert (await peer.wait(102)).success
@@ -362,7 +367,7 @@ SEND = {
 
 @on_loop
 async def test_thousands_of_sends_in_flight_are_all_taken():
-    """The Java client's asynchronous load has 2,000 on their way: none may be refused."""
+    """The Java client's asynchronous load has 2,000 in flight: none may be rejected."""
     async with Rig() as rig:
         rig.topic("demo")
         peer = rig.broker_peer()
@@ -374,8 +379,8 @@ async def test_thousands_of_sends_in_flight_are_all_taken():
             await settle()
         await peer.wait(2_999)
 
-        assert all(peer.answer(serial).success for serial in range(3_000))
-        assert rig.door.overflows == 0
+        assert all(peer.response(serial).success for serial in range(3_000))
+        assert rig.gateway.overflows == 0
 
 
 @on_loop
@@ -391,7 +396,7 @@ async def test_with_much_in_flight_a_connection_is_not_read():
         await settle()
 
         assert not peer.stream.stops
-        peer.look()
+        peer.read_responses()
         assert len(peer.order) == 10
 
 
@@ -403,13 +408,13 @@ async def test_a_drain_answers_what_is_in_flight_and_closes():
     async with Rig() as rig:
         rig.topic("demo")
         peer = rig.broker_peer()
-        serial = peer.say("sendMessageP2B", **SEND)
+        serial = peer.send_request("sendMessageP2B", **SEND)
 
         peer.connection.drain()
         assert not peer.is_cut
         await settle()
 
-        assert peer.answer(serial).success
+        assert peer.response(serial).success
         assert peer.is_cut
 
 
@@ -426,5 +431,7 @@ async def test_an_idle_connection_is_cut():
 async def test_what_is_larger_than_a_request_can_be_ends_the_connection():
     async with Rig(tube=TubeSettings(request_bytes_max=10_000)) as rig:
         peer = rig.broker_peer()
-        peer.say("consumerHeartbeatC2B", clientId="c" * 20_000, groupName="g", readStatus=0)
+        peer.send_request(
+            "consumerHeartbeatC2B", clientId="c" * 20_000, groupName="g", readStatus=0
+        )
         assert peer.is_cut

@@ -1,4 +1,4 @@
-"""Consumers at the master: who may come, what they are told to read, and what they hear else."""
+"""Consumers at the master: registration, events of a rebalance, flow control, errors."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ import pytest
 
 from tests.gateway.loop import on_loop
 from tests.gateway.tubemq.rig import FULL, Rig
-from trilogue.broker.access import Operation, ResourceKind
-from trilogue.broker.group_rules import ConsumeSaid, FlowText, GroupSaid
+from trilogue.broker.access.authorizer import Operation, ResourceKind
 from trilogue.broker.names import TopicName
+from trilogue.broker.tubemq.group_rules import ConsumeRecord, FlowControlText, TubeGroupRecord
 from trilogue.gateway.tubemq.settings import TubeSettings
 from trilogue.wire.tubemq.master_pb2 import EventProto
 
@@ -25,7 +25,7 @@ def full(topic: str, number: int) -> str:
 
 
 class Client:
-    """A consumer as the Java client is one, without its timers."""
+    """A consumer as the Java client implements it, without its timers."""
 
     def __init__(self, rig: Rig, name: str, group: str = "g", **fields: Any) -> None:
         self.rig = rig
@@ -38,8 +38,8 @@ class Client:
     async def register(self, **more: Any) -> Any:
         return await self.peer.ask("consumerRegisterC2M", **{**self.fields, **self.how, **more})
 
-    async def beat(self, **more: Any) -> Any:
-        """A heartbeat that brings back what it was told, and does what it is told next."""
+    async def heartbeat(self, **more: Any) -> Any:
+        """Send a heartbeat with the result of the last event, and process the next event."""
         fields: dict[str, Any] = {"reportSubscribeInfo": False, **self.fields, **more}
         if self.event is not None:
             done = EventProto()
@@ -47,15 +47,15 @@ class Client:
             done.status = 2
             fields |= {"event": done, "reportSubscribeInfo": True, "subscribeInfo": self.has}
         self.event = None
-        said = await self.peer.ask("consumerHeartbeatC2M", **fields)
-        if said.success and said.HasField("event"):
-            self.event = said.event
-            told = list(said.event.subscribeInfo)
-            if said.event.opType in {1, CONNECT}:
-                self.has += told
+        response = await self.peer.ask("consumerHeartbeatC2M", **fields)
+        if response.success and response.HasField("event"):
+            self.event = response.event
+            result = list(response.event.subscribeInfo)
+            if response.event.opType in {1, CONNECT}:
+                self.has += result
             else:
-                self.has = [each for each in self.has if each not in told]
-        return said
+                self.has = [each for each in self.has if each not in result]
+        return response
 
     async def close(self) -> Any:
         return await self.peer.ask("consumerCloseClientC2M", **self.fields)
@@ -66,15 +66,15 @@ class Client:
 
 
 async def both(rig: Rig) -> tuple[Client, Client]:
-    """Two that share four partitions."""
+    """Two consumers that share four partitions."""
     rig.topic("demo", 4)
     one, two = Client(rig, "a"), Client(rig, "b")
     await one.register()
-    await one.beat()
+    await one.heartbeat()
     await two.register()
     for _ in range(3):
-        await one.beat()
-        await two.beat()
+        await one.heartbeat()
+        await two.heartbeat()
     assert one.has == one.infos(0, 1)
     assert two.has == two.infos(2, 3)
     return one, two
@@ -88,15 +88,15 @@ class TestComingAndGoing:
             client = Client(rig, "a")
 
             registered = await client.register(groupFlowCheckId=-2, defFlowCheckId=-2)
-            said = await client.beat(groupFlowCheckId=-2, defFlowCheckId=-2)
+            response = await client.heartbeat(groupFlowCheckId=-2, defFlowCheckId=-2)
 
             assert registered.success
             assert registered.notAllocated
-            assert said.event.opType == CONNECT
-            assert not said.event.HasField("status")
-            assert list(said.event.subscribeInfo) == client.infos(0, 1, 2)
-            assert said.notAllocated
-            assert said.authorizedInfo.visitAuthorizedToken > 0
+            assert response.event.opType == CONNECT
+            assert not response.event.HasField("status")
+            assert list(response.event.subscribeInfo) == client.infos(0, 1, 2)
+            assert response.notAllocated
+            assert response.authorizedInfo.visitAuthorizedToken > 0
 
     @on_loop
     async def test_when_it_is_done_it_hears_that_it_was_given_something(self):
@@ -104,12 +104,12 @@ class TestComingAndGoing:
             rig.topic("demo", 3)
             client = Client(rig, "a")
             await client.register()
-            await client.beat()
+            await client.heartbeat()
 
-            said = await client.beat()
+            response = await client.heartbeat()
 
-            assert not said.HasField("event")
-            assert not said.notAllocated
+            assert not response.HasField("event")
+            assert not response.notAllocated
 
     @on_loop
     async def test_another_gets_its_half_when_the_first_has_let_go_of_it(self):
@@ -117,21 +117,21 @@ class TestComingAndGoing:
             rig.topic("demo", 4)
             one, two = Client(rig, "a"), Client(rig, "b")
             await one.register()
-            await one.beat()
+            await one.heartbeat()
             await two.register()
-            await two.beat()
+            await two.heartbeat()
             assert two.has == []
 
-            said = await one.beat()
-            assert (said.event.opType, two.has) == (DISCONNECT, [])
-            assert list(said.event.subscribeInfo) == one.infos(2, 3)
-            early = await two.beat()
+            response = await one.heartbeat()
+            assert (response.event.opType, two.has) == (DISCONNECT, [])
+            assert list(response.event.subscribeInfo) == one.infos(2, 3)
+            early = await two.heartbeat()
             assert not early.HasField("event")
-            await one.beat()
-            late = await two.beat()
+            await one.heartbeat()
+            late = await two.heartbeat()
 
             assert late.event.opType == CONNECT
-            assert late.event.rebalanceId == said.event.rebalanceId
+            assert late.event.rebalanceId == response.event.rebalanceId
             assert two.has == two.infos(2, 3)
 
     @on_loop
@@ -140,7 +140,7 @@ class TestComingAndGoing:
             one, two = await both(rig)
 
             closed = await two.close()
-            await one.beat()
+            await one.heartbeat()
 
             assert closed.success
             assert sorted(one.has) == one.infos(0, 1, 2, 3)
@@ -152,8 +152,8 @@ class TestComingAndGoing:
 
             for _ in range(7):
                 await asyncio.sleep(1)
-                await one.beat()
-            lost = await two.beat()
+                await one.heartbeat()
+            lost = await two.heartbeat()
 
             assert sorted(one.has) == one.infos(0, 1, 2, 3)
             assert (lost.success, lost.errCode) == (False, 411)
@@ -164,21 +164,21 @@ class TestComingAndGoing:
             one, two = await both(rig)
             for _ in range(8):
                 await asyncio.sleep(1)
-                await one.beat()
+                await one.heartbeat()
 
             again = await two.register(subscribeInfo=two.has)
-            said = await two.beat()
+            response = await two.heartbeat()
 
             assert again.success
-            assert said.event.opType in {2, DISCONNECT}
-            assert list(said.event.subscribeInfo) == two.infos(2, 3)
+            assert response.event.opType in {2, DISCONNECT}
+            assert list(response.event.subscribeInfo) == two.infos(2, 3)
 
     @on_loop
     async def test_closing_what_is_not_there_is_no_mistake(self):
         async with Rig() as rig:
-            said = await Client(rig, "a").close()
+            response = await Client(rig, "a").close()
 
-            assert (said.success, said.errCode, said.errMsg) == (True, 200, "OK!")
+            assert (response.success, response.errCode, response.errMsg) == (True, 200, "OK!")
 
     @on_loop
     async def test_heartbeats_of_unknown_groups_and_clients_say_so(self):
@@ -186,8 +186,8 @@ class TestComingAndGoing:
             rig.topic("demo")
             await Client(rig, "a").register()
 
-            nobody = await Client(rig, "a", group="other").beat()
-            stranger = await Client(rig, "z").beat()
+            nobody = await Client(rig, "a", group="other").heartbeat()
+            stranger = await Client(rig, "z").heartbeat()
 
             assert (nobody.errCode, nobody.errMsg) == (
                 411,
@@ -201,11 +201,11 @@ class TestComingAndGoing:
             rig.topic("demo", 1)
             client = Client(rig, "a")
             await client.register()
-            await client.beat()
-            await client.beat()
+            await client.heartbeat()
+            await client.heartbeat()
 
-            await rig.commit(rig.broker.cluster.plan_grow(DEMO, 3))
-            await client.beat()
+            await rig.commit(rig.broker.cluster.plan_add_partitions(DEMO, 3))
+            await client.heartbeat()
 
             assert client.has == client.infos(0, 1, 2)
 
@@ -260,11 +260,11 @@ class TestWhoMayCome:
         async with Rig() as rig:
             rig.topic("demo")
 
-            said = await Client(rig, "a").register(**fields)
+            response = await Client(rig, "a").register(**fields)
 
-            assert (said.success, said.errCode) == (False, code)
-            assert text in said.errMsg
-            assert not len(rig.door.master.balances)
+            assert (response.success, response.errCode) == (False, code)
+            assert text in response.errMsg
+            assert not len(rig.gateway.master.balances)
 
     @pytest.mark.parametrize(
         ("first", "second", "code"),
@@ -301,9 +301,9 @@ class TestWhoMayCome:
         async with Rig() as rig:
             rig.topic("demo")
             rules = rig.broker.rules
-            await rig.commit(rules.plan_consume("g", DEMO, ConsumeSaid(may=False)))
+            await rig.commit(rules.plan_consume("g", DEMO, ConsumeRecord(may=False)))
             await rig.commit(
-                rules.plan_consume("h", DEMO, ConsumeSaid(filtered=True, filters=("a",)))
+                rules.plan_consume("h", DEMO, ConsumeRecord(filtered=True, filters=("a",)))
             )
 
             kept_out = await Client(rig, "a").register()
@@ -320,9 +320,9 @@ class TestWhoMayCome:
             rig.topic("demo")
             rig.rules.deny(Operation.READ, ResourceKind.TOPIC, str(DEMO))
 
-            said = await Client(rig, "a").register()
+            response = await Client(rig, "a").register()
 
-            assert (said.success, said.errCode) == (False, 415)
+            assert (response.success, response.errCode) == (False, 415)
 
 
 class TestFlowControl:
@@ -331,21 +331,21 @@ class TestFlowControl:
         async with Rig() as rig:
             rig.topic("demo")
 
-            said = await Client(rig, "a").register()
+            response = await Client(rig, "a").register()
 
-            assert not said.HasField("defFlowCheckId")
-            assert not said.HasField("groupFlowControlInfo")
+            assert not response.HasField("defFlowCheckId")
+            assert not response.HasField("groupFlowControlInfo")
 
     @on_loop
     async def test_texts_come_only_to_who_has_another_id(self):
         async with Rig() as rig:
             rig.topic("demo")
-            flow = FlowText(7, FLOW, holds=True)
-            await rig.commit(rig.broker.rules.plan_group("g", GroupSaid(flow)))
+            flow = FlowControlText(7, FLOW, holds=True)
+            await rig.commit(rig.broker.rules.plan_group("g", TubeGroupRecord(flow)))
             client = Client(rig, "a")
 
             first = await client.register(defFlowCheckId=-2, groupFlowCheckId=-2)
-            then = await client.beat(defFlowCheckId=-2, groupFlowCheckId=7)
+            then = await client.heartbeat(defFlowCheckId=-2, groupFlowCheckId=7)
 
             assert (first.defFlowCheckId, first.defFlowControlInfo) == (-2, " ")
             assert (first.groupFlowCheckId, first.groupFlowControlInfo) == (7, FLOW)
@@ -363,10 +363,10 @@ class TestBound:
             rig.topic("demo", 2)
             one, two = (Client(rig, name, **BOUND) for name in "ab")
             await one.register(requiredPartition="1:demo:0=5,1:demo:1=7")
-            alone = await one.beat()
+            alone = await one.heartbeat()
             await two.register(requiredPartition="1:demo:0=3,1:demo:1=9")
-            begins = await one.beat()
-            others = await two.beat()
+            begins = await one.heartbeat()
+            others = await two.heartbeat()
 
             assert not alone.HasField("event")
             assert alone.notAllocated
@@ -385,11 +385,11 @@ class TestBound:
             one, two = (Client(rig, name, **BOUND, selectBig=big) for name in "ab")
             await one.register(requiredPartition="1:demo:0=5,1:demo:1=7")
             await two.register(requiredPartition="1:demo:0=3,1:demo:1=9")
-            await one.beat()
+            await one.heartbeat()
 
-            readings = rig.broker.readings
+            registrations = rig.broker.registrations
             found = [
-                readings.register(each, "g", "g_a", now_ms=0)[0].committed
+                registrations.register(each, "g", "g_a", now_ms=0)[0].committed
                 for each in rig.broker.cluster.topic(DEMO).partitions
             ]
 

@@ -1,4 +1,4 @@
-"""Every reason to say no has a TubeMQ code: no class of any room may fall through the table."""
+"""Every exception of the rooms below has a TubeMQ code: no class may be missing in the table."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import pytest
 
 from tests.gateway.pulsar.test_errors import EVERY
 from trilogue.broker import errors as broker
-from trilogue.entry.tubemq_entry import WrongChecksum
-from trilogue.gateway.tubemq.errors import CODES, EXPECTED, Refusal, code_of
+from trilogue.entry.tubemq.tubemq_entry import WrongChecksum
+from trilogue.gateway.tubemq.errors import CODES, EXPECTED, TubeRequestError, code_of
 from trilogue.log.errors import DiskFull
 from trilogue.wire.tubemq.errors import TubeCode
 
@@ -28,7 +28,7 @@ def test_every_error_has_a_code_of_its_own_or_of_a_base_that_says_something(kind
         (DiskFull(), TubeCode.SERVICE_UNAVAILABLE),
         (broker.UnknownTopic(), TubeCode.FORBIDDEN),
         (broker.AuthenticationFailed(), TubeCode.CERTIFICATE_FAILURE),
-        (Refusal(TubeCode.NO_NODE, "no"), TubeCode.NO_NODE),
+        (TubeRequestError(TubeCode.NO_NODE, "no"), TubeCode.NO_NODE),
         (ValueError(), TubeCode.INTERNAL_ERROR),
     ],
 )

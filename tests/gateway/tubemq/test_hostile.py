@@ -1,4 +1,4 @@
-"""Damaged requests cost their sender an answer or the connection, and nobody a line of ours."""
+"""Damaged requests get an error or cost their own connection, and log no exception."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ FLIPS = 3  # of each byte
 
 
 def fields(method: Method) -> dict[str, Any]:
-    """Something in every field that a message must have."""
+    """Return a value for every required field of a message."""
     found: dict[str, Any] = {}
     for field in method.request.DESCRIPTOR.fields:
         if not field.is_required:

@@ -1,4 +1,4 @@
-"""What one consumer may name in one request: it is counted before it is read."""
+"""The limits of what one request of a consumer may name: counted before it is parsed."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ CLIENT = {**SERVER, "sourceCount": 0, "nodeId": 0}
 
 
 def report(*parts: str) -> dict[str, Any]:
-    said = {"brokerConfigId": 1, "topicMetaInfoId": 1, "reportSubInfo": True}
-    return {"subRepInfo": {**said, "partSubInfo": parts}}
+    response = {"brokerConfigId": 1, "topicMetaInfoId": 1, "reportSubInfo": True}
+    return {"subRepInfo": {**response, "partSubInfo": parts}}
 
 
 @pytest.mark.parametrize(
@@ -33,7 +33,7 @@ async def test_the_same_thing_many_times_is_refused_too(method: str, fields: dic
     async with Rig() as rig:
         rig.topic("demo", 1)
 
-        said = await rig.master().ask(method, **fields)
+        response = await rig.master().ask(method, **fields)
 
-        assert said.errCode == 400
-        assert "a consumer may have" in said.errMsg
+        assert response.errCode == 400
+        assert "a consumer may have" in response.errMsg

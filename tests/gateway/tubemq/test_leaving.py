@@ -3,27 +3,30 @@
 from __future__ import annotations
 
 from tests.gateway.loop import on_loop
-from tests.gateway.tubemq.reader import ME, OTHER, Reader, bodies
+from tests.gateway.tubemq.partition_consumer import ME, OTHER, PartitionConsumer, bodies
 from tests.gateway.tubemq.rig import FULL, Rig
 
 
-async def leave(rig: Rig, mine: Reader) -> None:
-    """Become a member of the group, and close at the master."""
+async def leave(rig: Rig, mine: PartitionConsumer) -> None:
+    """Join the group, and close at the master."""
     who = {"clientId": mine.client_id, "groupName": mine.group}
     master = rig.master()
-    said = await master.ask(
+    response = await master.ask(
         "consumerRegisterC2M", **who, hostName="h", topicList=["demo"], requireBound=False
     )
-    assert said.success
+    assert response.success
     assert (await master.ask("consumerCloseClientC2M", **who)).success
 
 
 @on_loop
 async def test_what_it_says_last_still_counts():
-    """Recorded: go-client.jsonl, 77 to 84."""
+    """As recorded in go-client.jsonl, lines 77 to 84."""
     async with Rig() as rig:
         rig.topic("demo", 2)
-        mine, next_one = Reader(rig.broker_peer()), Reader(rig.broker_peer(), OTHER)
+        mine, next_one = (
+            PartitionConsumer(rig.broker_peer()),
+            PartitionConsumer(rig.broker_peer(), OTHER),
+        )
         for partition in (0, 1):
             await mine.peer.send(partition=partition, data=b"%d" % partition)
             await mine.register(partition)
@@ -41,7 +44,10 @@ async def test_what_it_says_last_still_counts():
 async def test_it_stands_in_nobodys_way():
     async with Rig() as rig:
         rig.topic("demo", 1)
-        mine, next_one = Reader(rig.broker_peer(), ME), Reader(rig.broker_peer(), OTHER)
+        mine, next_one = (
+            PartitionConsumer(rig.broker_peer(), ME),
+            PartitionConsumer(rig.broker_peer(), OTHER),
+        )
         await mine.register()
         assert (await next_one.register()).errCode == 410
 
@@ -54,14 +60,17 @@ async def test_it_stands_in_nobodys_way():
 
 @on_loop
 async def test_who_comes_back_with_what_it_has_keeps_it():
-    """Given up after some silence at the master, it registers there again, and not here."""
+    """After a session timeout at the master it registers there again, and not at the broker."""
     async with Rig() as rig:
         rig.topic("demo", 1)
-        mine, next_one = Reader(rig.broker_peer(), ME), Reader(rig.broker_peer(), OTHER)
+        mine, next_one = (
+            PartitionConsumer(rig.broker_peer(), ME),
+            PartitionConsumer(rig.broker_peer(), OTHER),
+        )
         await mine.register()
         await leave(rig, mine)
 
-        said = await rig.master().ask(
+        response = await rig.master().ask(
             "consumerRegisterC2M",
             clientId=mine.client_id,
             groupName=mine.group,
@@ -70,6 +79,6 @@ async def test_who_comes_back_with_what_it_has_keeps_it():
             subscribeInfo=[f"{mine.client_id}@{mine.group}#{FULL}#demo:0"],
         )
 
-        assert said.success
+        assert response.success
         assert (await next_one.register()).errCode == 410
         assert (await mine.heartbeat(0)).failureInfo == []

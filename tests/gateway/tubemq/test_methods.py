@@ -1,10 +1,10 @@
-"""THE TABLE: every method has a row, every row its access and a refusal that a client can read."""
+"""The dispatch table: every method has a handler, its access, and a valid error response."""
 
 from __future__ import annotations
 
 import pytest
 
-from trilogue.broker.access import Operation, ResourceKind
+from trilogue.broker.access.authorizer import Operation, ResourceKind
 from trilogue.gateway.tubemq.methods import BROKER, MASTER, SERVICES
 from trilogue.wire.tubemq.errors import TubeCode
 from trilogue.wire.tubemq.methods import METHODS, Service
@@ -24,12 +24,12 @@ def test_every_row_names_its_resource_and_operation(row):
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.method.name)
 def test_a_refusal_has_every_required_field(row):
-    """Wire facts, section 11: the Java client refuses a message that lacks one."""
-    said = row.refusal(TubeCode.BAD_REQUEST, "no")
+    """The Java client rejects a message without one."""
+    response = row.error_response(TubeCode.BAD_REQUEST, "no")
 
-    assert said.IsInitialized()
-    assert (said.errCode, said.errMsg) == (400, "no")
-    names = {field.name: getattr(said, field.name) for field in said.DESCRIPTOR.fields}
+    assert response.IsInitialized()
+    assert (response.errCode, response.errMsg) == (400, "no")
+    names = {field.name: getattr(response, field.name) for field in response.DESCRIPTOR.fields}
     assert not names.get("success", False)
     assert names.get("brokerCheckSum", -1) == -1
     assert names.get("currOffset", -1) == -1

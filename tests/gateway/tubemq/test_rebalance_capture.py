@@ -1,8 +1,8 @@
-"""What two real consumers said to a real master, said to ours: the same steps, no later.
+"""The rebalance of two real consumers with a real master, repeated here: the same steps, no later.
 
-`rebalance-master` is of a topic of four partitions: one consumer comes, then another, which closes,
-then the first. The real master gives its events by a timer, ours with the next heartbeat; so what
-clients bring back is what ours gave, and their heartbeats come as they did.
+`rebalance-master` has a topic of four partitions: one consumer joins, then another one, which
+closes, then the first closes. The real master sends its events by a timer, this one with the next
+heartbeat; so the clients report the events of this master, and heartbeat when they did.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from typing import Any
 from tests.gateway.loop import on_loop
 from tests.gateway.tubemq.rig import Peer, Rig
 from tests.wire.tubemq.captures import Recorded, recorded
-from trilogue.wire.tubemq.frame import BlockFrames, parse_answer, parse_request
+from trilogue.wire.tubemq.frame import BlockFrames, parse_request, parse_response
 from trilogue.wire.tubemq.master_pb2 import EventProto, HeartRequestC2M, HeartResponseM2C
-from trilogue.wire.tubemq.messages import Subscription
-from trilogue.wire.tubemq.methods import find
+from trilogue.wire.tubemq.methods import find_method
+from trilogue.wire.tubemq.text_fields import Subscription
 
 HEARTBEAT, CONSUMERS = 5, {4, 5, 6}
 CONNECT = 10
@@ -31,53 +31,53 @@ def frame_of(one: Recorded) -> memoryview:
     return frame
 
 
-def step(said: Any) -> list[tuple[int, int]]:
-    """What the answer to a heartbeat tells its client to do, if anything."""
-    event = said.event
-    return [(event.opType, len(event.subscribeInfo))] if said.HasField("event") else []
+def step(reply: Any) -> list[tuple[int, int]]:
+    """Return the event of a heartbeat's response, if any."""
+    event = reply.event
+    return [(event.opType, len(event.subscribeInfo))] if reply.HasField("event") else []
 
 
 class Client:
-    """A recorded consumer that does what we tell it instead."""
+    """A recorded consumer that follows the test's events instead."""
 
     def __init__(self, peer: Peer) -> None:
         self.peer = peer
-        self.told: EventProto | None = None
+        self.result: EventProto | None = None
         self.has: dict[int, str] = {}
 
-    async def say(self, one: Recorded) -> list[tuple[int, int]]:
+    async def send_request(self, one: Recorded) -> list[tuple[int, int]]:
         request = parse_request(frame_of(one))
-        method = find(request.method)
+        method = find_method(request.method)
         assert method is not None
         message = method.request.FromString(bytes(request.body))
         if isinstance(message, HeartRequestC2M):
             self.bring_back(message)
         fields = {field.name: value for field, value in message.ListFields()}
-        said = await self.peer.ask(method.name, **fields)
-        assert (said.success, said.errCode, said.errMsg) == (True, 200, "OK!")
-        return self.obey(said) if isinstance(said, HeartResponseM2C) else []
+        reply = await self.peer.ask(method.name, **fields)
+        assert (reply.success, reply.errCode, reply.errMsg) == (True, 200, "OK!")
+        return self.obey(reply) if isinstance(reply, HeartResponseM2C) else []
 
     def bring_back(self, message: HeartRequestC2M) -> None:
         for field in ("event", "subscribeInfo"):
             message.ClearField(field)
-        message.reportSubscribeInfo = self.told is not None
-        if self.told is not None:
-            self.told.status = 2
-            message.event.CopyFrom(self.told)
+        message.reportSubscribeInfo = self.result is not None
+        if self.result is not None:
+            self.result.status = 2
+            message.event.CopyFrom(self.result)
             message.subscribeInfo.extend(self.has.values())
-        self.told = None
+        self.result = None
 
-    def obey(self, said: HeartResponseM2C) -> list[tuple[int, int]]:
-        if said.HasField("event"):
-            self.told = said.event
-            parts = [Subscription.parse(text).partition for text in said.event.subscribeInfo]
-            texts = zip(parts, said.event.subscribeInfo, strict=True)
+    def obey(self, reply: HeartResponseM2C) -> list[tuple[int, int]]:
+        if reply.HasField("event"):
+            self.result = reply.event
+            parts = [Subscription.parse(text).partition for text in reply.event.subscribeInfo]
+            texts = zip(parts, reply.event.subscribeInfo, strict=True)
             numbers = {part.partition_id: text for part, text in texts}
-            if said.event.opType == CONNECT:
+            if reply.event.opType == CONNECT:
                 self.has |= numbers
             else:
                 self.has = {each: self.has[each] for each in self.has.keys() - numbers}
-        return step(said)
+        return step(reply)
 
 
 @on_loop
@@ -89,9 +89,9 @@ async def test_two_recorded_consumers_are_told_the_same_steps():
         clients = {number: Client(rig.master()) for number in (1, 3)}
         for one in recorded("rebalance-master"):
             if one.is_request and parse_request(frame_of(one)).method in CONSUMERS:
-                ours[one.connection] += await clients[one.connection].say(one)
+                ours[one.connection] += await clients[one.connection].send_request(one)
             elif not one.is_request:
-                answer = parse_answer(frame_of(one))
+                answer = parse_response(frame_of(one))
                 if answer.method == HEARTBEAT:
                     real = HeartResponseM2C.FromString(bytes(answer.body))
                     theirs[one.connection] += step(real)

@@ -1,33 +1,32 @@
-"""sendMessageP2B (seed 002, "Producer to Broker"; wire facts 4 and the real broker's words)."""
+"""sendMessageP2B: appends, receipts after the commit, and errors in the words of a real broker."""
 
 from __future__ import annotations
 
 import asyncio
-import errno
 from dataclasses import replace
 from zlib import crc32
 
 import pytest
 
 from tests.gateway.loop import on_loop
-from tests.gateway.tubemq.reader import Reader
+from tests.gateway.tubemq.partition_consumer import PartitionConsumer
 from tests.gateway.tubemq.rig import LOG_LIMITS, Rig, send_frame, settle
 from tests.wire.tubemq.captures import recorded
-from trilogue.broker.access import Operation, ResourceKind
-from trilogue.entry.tubemq_blob import NO_TIME, message_id, read_stored, verify_entry
+from trilogue.broker.access.authorizer import Operation, ResourceKind
+from trilogue.entry.tubemq.tubemq_blob import NO_TIME, message_id, read_stored, verify_entry
 from trilogue.entry.walk import read_header
 from trilogue.gateway.tubemq.authentication import AuthenticationSettings
 from trilogue.gateway.tubemq.errors import TEXT_MAX
-from trilogue.log.partition_log import Hot
+from trilogue.log.partition_log import TailSlice
 
 MIB = 1 << 20
 
 
 def stored(rig: Rig, topic: str, partition: int = 0):
-    """The entries of a partition, read as they are stored."""
+    """Return the entries of a partition as they are stored."""
     log = rig.broker.cluster.topic(rig.name(topic)).partition(partition).log
     found = log.read(0, 1 << 20)
-    assert isinstance(found, Hot)
+    assert isinstance(found, TailSlice)
     entries = []
     data = memoryview(b"".join(found.slices))
     while data:
@@ -62,11 +61,11 @@ async def test_a_message_is_stored_as_it_came():
         rig.topic("demo")
         data = b"\0\0\0\x27$msgType$=typeA,$msgTime$=202611211200" + b"body"
 
-        said = await rig.broker_peer().send(
+        response = await rig.broker_peer().send(
             data=data, flag=1, msgType="typeA", msgTime="202611211200", sentAddr=-1073741310
         )
 
-        assert said.success
+        assert response.success
         [(header, found)] = stored(rig, "demo")
         assert (header.base_offset, header.span, header.max_timestamp) == (0, 1, rig.now_ms)
         assert bytes(found.data) == data
@@ -76,9 +75,12 @@ async def test_a_message_is_stored_as_it_came():
 
 @on_loop
 async def test_what_the_cpp_client_sends_is_taken():
-    """As recorded: room left behind the request, a time in milliseconds as in its own example."""
-    said = b"$msgTime$=1795309392909"
-    sends = [frame.octets for frame in recorded("cpp-client") if said in frame.octets][:2]
+    """As recorded.
+
+    Unused bytes behind the request, a time in milliseconds as in its own example.
+    """
+    response = b"$msgTime$=1795309392909"
+    sends = [frame.octets for frame in recorded("cpp-client") if response in frame.octets][:2]
     async with Rig() as rig:
         rig.topic("demo", 3)
         broker = rig.broker_peer()
@@ -87,10 +89,10 @@ async def test_what_the_cpp_client_sends_is_taken():
         broker.give(b"".join(sends))
         await settle()
 
-        assert broker.answer(14).success
-        assert broker.answer(15).success
+        assert broker.response(14).success
+        assert broker.response(15).success
         [(_, found)] = stored(rig, "demo", 0)
-        assert bytes(found.data[4:]) == said + b",$msgType$=bcpp-11-xxxxxxxxxxxxx"
+        assert bytes(found.data[4:]) == response + b",$msgType$=bcpp-11-xxxxxxxxxxxxx"
         assert (found.message_type, found.message_time) == ("b", NO_TIME)
 
 
@@ -103,10 +105,10 @@ async def test_an_answer_leaves_only_when_the_message_is_durable():
         durable = rig.log.journal.durable_through
 
         broker.give(send_frame(5, "demo", 0, b"x"))
-        assert not broker.answered(5)
+        assert not broker.is_answered(5)
         await settle()
 
-        assert broker.answer(5).success
+        assert broker.response(5).success
         assert rig.log.journal.durable_through == durable + 1
 
 
@@ -121,7 +123,7 @@ async def test_the_sends_of_a_turn_share_one_commit_and_one_write():
         broker.give(b"".join(send_frame(serial, "demo", serial % 2, b"x") for serial in range(50)))
         await settle()
 
-        assert [broker.answer(serial).appendOffset for serial in range(50)] == [
+        assert [broker.response(serial).appendOffset for serial in range(50)] == [
             serial // 2 for serial in range(50)
         ]
         assert rig.log.journal.counts.commits == commits + 1
@@ -138,7 +140,7 @@ async def test_a_topic_acknowledged_from_memory_is_answered_at_once():
 
         broker.give(send_frame(5, "fast", 0, b"x"))
 
-        assert broker.answer(5).appendOffset == 0
+        assert broker.response(5).appendOffset == 0
         assert rig.log.journal.durable_through == durable
 
 
@@ -183,11 +185,13 @@ async def test_what_cannot_be_kept_is_refused_in_the_real_brokers_words(fields, 
         rig.topic("demo", 3)
         broker = rig.broker_peer()
 
-        said = await broker.send(**{"topic": "demo", "partition": 0, "data": b"hello", **fields})
+        response = await broker.send(
+            **{"topic": "demo", "partition": 0, "data": b"hello", **fields}
+        )
 
-        assert (said.success, said.errCode) == (False, code)
-        assert said.errMsg.startswith(text)
-        assert said.errMsg
+        assert (response.success, response.errCode) == (False, code)
+        assert response.errMsg.startswith(text)
+        assert response.errMsg
         assert (await broker.send("demo")).appendOffset == 0
 
 
@@ -210,10 +214,10 @@ async def test_a_topic_that_takes_no_messages_says_so():
         assert (await broker.send("closed")).success
         await rig.commit(plan)
 
-        said = await broker.send("closed")
+        response = await broker.send("closed")
 
-        assert (said.success, said.errCode) == (False, 403)
-        assert said.errMsg == "topicName closed has been closed"
+        assert (response.success, response.errCode) == (False, 403)
+        assert response.errMsg == "topicName closed has been closed"
 
 
 @on_loop
@@ -235,9 +239,9 @@ async def test_who_may_not_write_is_told_so_and_asked_for_by_the_canonical_name(
         assert (await broker.send("demo")).success
         rig.rules.deny(Operation.WRITE, ResourceKind.TOPIC, "public/default/demo")
 
-        said = await broker.send("demo")
+        response = await broker.send("demo")
 
-        assert (said.success, said.errCode) == (False, 415)
+        assert (response.success, response.errCode) == (False, 415)
 
 
 @on_loop
@@ -245,13 +249,13 @@ async def test_a_wrong_visit_token_is_refused_where_they_are_checked():
     async with Rig(demands=AuthenticationSettings(checks_visit=True)) as rig:
         rig.topic("demo")
         broker = rig.broker_peer()
-        right = {"visitAuthorizedToken": rig.door.tokens.visit("192.0.2.2-1-1-1-1.13.0")}
+        right = {"visitAuthorizedToken": rig.gateway.tokens.visit_token("192.0.2.2-1-1-1-1.13.0")}
 
         assert (await broker.send("demo", authInfo=right)).success
-        said = await broker.send("demo", authInfo={"visitAuthorizedToken": 5})
+        response = await broker.send("demo", authInfo={"visitAuthorizedToken": 5})
 
-        assert (said.success, said.errCode) == (False, 415)
-        assert said.errMsg == "Visit Authorized Token is invalid!"
+        assert (response.success, response.errCode) == (False, 415)
+        assert response.errMsg == "Visit Authorized Token is invalid!"
         assert (await broker.send("demo")).errCode == 415
 
 
@@ -261,12 +265,12 @@ async def test_a_failed_disk_takes_all_answers_of_the_turn_back():
         rig.topic("demo")
         broker = rig.broker_peer()
         broker._asked |= dict.fromkeys((101, 102, 103), "sendMessageP2B")
-        rig.fs.fail("write", errno.EIO)
+        rig.fail_disk("write")
 
         broker.give(b"".join(send_frame(serial, "demo", 0, b"x") for serial in (101, 102, 103)))
         await settle()
 
-        assert [broker.answer(serial).errCode for serial in (101, 102, 103)] == [503] * 3
+        assert [broker.response(serial).errCode for serial in (101, 102, 103)] == [503] * 3
         assert (await broker.send("demo")).errCode == 503
 
 
@@ -277,9 +281,9 @@ async def test_a_topic_that_wants_encrypted_messages_takes_none_of_these():
         plan = rig.broker.cluster.plan_alter(topic.name, {"pulsar.encryptionRequired": "true"})
         await rig.commit(plan)
 
-        said = await rig.broker_peer().send("secret")
+        response = await rig.broker_peer().send("secret")
 
-        assert (said.success, said.errCode) == (False, 403)
+        assert (response.success, response.errCode) == (False, 403)
 
 
 @on_loop
@@ -290,8 +294,8 @@ async def test_the_door_counts_what_it_keeps():
         await broker.send("demo", data=b"12345")
         await broker.send("nope", data=b"12345")
 
-        assert (rig.door.messages_in, rig.door.bytes_in) == (1, 5)
-        assert rig.door.broker_side.requests == {13: 2}
+        assert (rig.gateway.messages_in, rig.gateway.bytes_in) == (1, 5)
+        assert rig.gateway.broker_endpoint.requests == {13: 2}
 
 
 @on_loop
@@ -302,11 +306,11 @@ async def test_a_full_disk_refuses_messages_until_there_is_room():
         broker = rig.broker_peer()
         rig.fs.free = 0
         for _ in range(100):  # the room is looked at every few MiB
-            said = await broker.send(data=b"x" * 1_000_000)
-            if not said.success:
+            response = await broker.send(data=b"x" * 1_000_000)
+            if not response.success:
                 break
 
-        assert said.errCode == 503
+        assert response.errCode == 503
         rig.fs.free = 1 << 40
         await asyncio.sleep(1)
         assert (await broker.send("demo")).success
@@ -315,9 +319,9 @@ async def test_a_full_disk_refuses_messages_until_there_is_room():
 @on_loop
 async def test_what_a_refusal_repeats_of_a_request_has_a_bound():
     async with Rig() as rig:
-        said = await rig.broker_peer().send("x" * 1_000_000)
-        assert said.errCode == 403
-        assert len(said.errMsg) == TEXT_MAX
+        response = await rig.broker_peer().send("x" * 1_000_000)
+        assert response.errCode == 403
+        assert len(response.errMsg) == TEXT_MAX
 
 
 @on_loop
@@ -330,9 +334,9 @@ async def test_a_topic_that_was_deleted_and_made_again_is_the_new_one():
         assert (await peer.send("demo")).errCode == 403
         new = rig.topic("demo", 2)
 
-        said = await peer.send("demo", 1, b"again")
+        response = await peer.send("demo", 1, b"again")
 
-        assert said.success, said.errMsg
+        assert response.success, response.errMsg
         assert new.partitions[1].log.high_watermark == 1
-        registered = await Reader(peer).register(1)
+        registered = await PartitionConsumer(peer).register(1)
         assert registered.maxOffset == 1

@@ -1,18 +1,18 @@
-"""Who is there: the longest silent goes first, nobody goes early, and there is room for so many."""
+"""Sessions expire in the order of their last request, never early, and are bounded."""
 
 from __future__ import annotations
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trilogue.gateway.tubemq.sessions import IDS_MAX, Sessions
+from trilogue.gateway.tubemq.sessions import IDS_MAX, ClientSessions
 
 
 def test_a_client_is_there_until_it_was_silent_for_the_time():
-    sessions: Sessions[str] = Sessions(30.0, most=10)
+    sessions: ClientSessions[str] = ClientSessions(30.0, limit=10)
     sessions.put("a", "A", 0.0)
     sessions.put("b", "B", 10.0)
-    assert sessions.heard("a", 29.0) == "A"
+    assert sessions.touch("a", 29.0) == "A"
 
     assert sessions.expire(39.9) == []
     assert sessions.expire(40.0) == [("b", "B")]
@@ -22,7 +22,7 @@ def test_a_client_is_there_until_it_was_silent_for_the_time():
 
 
 def test_there_is_no_room_for_one_more_but_for_the_same_again():
-    sessions: Sessions[int] = Sessions(30.0, most=2)
+    sessions: ClientSessions[int] = ClientSessions(30.0, limit=2)
 
     assert sessions.put("a", 1, 0.0)
     assert sessions.put("b", 2, 0.0)
@@ -32,7 +32,7 @@ def test_there_is_no_room_for_one_more_but_for_the_same_again():
 
 
 def test_all_ids_together_have_so_many_characters_and_no_more():
-    sessions: Sessions[int] = Sessions(30.0, most=10)
+    sessions: ClientSessions[int] = ClientSessions(30.0, limit=10)
     half = IDS_MAX // 2
 
     assert sessions.put("a" * half, 1, 0.0)
@@ -41,31 +41,31 @@ def test_all_ids_together_have_so_many_characters_and_no_more():
     assert sessions.put("b" * half, 4, 1.0)
     sessions.expire(30.0)
     assert sessions.put("c", 5, 30.0)
-    sessions.drop("b" * half)
+    sessions.remove("b" * half)
     assert sessions.put("d" * half, 6, 30.0)
 
 
 def test_nobody_who_is_not_there_is_heard_or_dropped():
-    sessions: Sessions[int] = Sessions(30.0, most=2)
+    sessions: ClientSessions[int] = ClientSessions(30.0, limit=2)
 
-    assert sessions.heard("a", 0.0) is None
-    assert sessions.drop("a") is None
+    assert sessions.touch("a", 0.0) is None
+    assert sessions.remove("a") is None
     assert "a" not in sessions
 
 
-@given(st.lists(st.tuples(st.sampled_from("abcde"), st.sampled_from(["put", "heard", "drop"]))))
+@given(st.lists(st.tuples(st.sampled_from("abcde"), st.sampled_from(["put", "touch", "remove"]))))
 def test_who_expires_is_who_was_silent(steps):
-    sessions: Sessions[None] = Sessions(5.0, most=100)
-    heard: dict[str, int] = {}
+    sessions: ClientSessions[None] = ClientSessions(5.0, limit=100)
+    touch: dict[str, int] = {}
     for now, (client, step) in enumerate(steps):
-        gone = {each for each, at in heard.items() if now - at >= 5}
+        gone = {each for each, at in touch.items() if now - at >= 5}
         assert {each for each, _ in sessions.expire(now)} == gone
         for each in gone:
-            del heard[each]
-        if step == "drop":
-            sessions.drop(client)
-            heard.pop(client, None)
-        elif step == "put" or client in heard:
+            del touch[each]
+        if step == "remove":
+            sessions.remove(client)
+            touch.pop(client, None)
+        elif step == "put" or client in touch:
             getattr(sessions, step)(client, *((None,) if step == "put" else ()), now)
-            heard[client] = now
-    assert [each for each, _ in sessions.all()] == sorted(heard, key=heard.__getitem__)
+            touch[client] = now
+    assert [each for each, _ in sessions.items()] == sorted(touch, key=touch.__getitem__)

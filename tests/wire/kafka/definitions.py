@@ -48,7 +48,7 @@ class Definition(NamedTuple):
 
 
 def find_jar(release: str) -> Path | None:
-    """The kafka-clients jar of a release, if it is anywhere."""
+    """Return the kafka-clients jar of a release, or None."""
     name = f"kafka-clients-{release}.jar"
     folders = [
         Path(one) for one in os.environ.get("TRILOGUE_KAFKA_JARS", "").split(os.pathsep) if one
@@ -61,13 +61,13 @@ def find_jar(release: str) -> Path | None:
 
 
 def require_definitions(release: str) -> None:
-    """Go on where the jar of a release is."""
+    """Skip or fail without the jar of a release."""
     require(f"kafka-clients-{release}.jar (TRILOGUE_KAFKA_JARS)", found=find_jar(release))
 
 
 @cache
 def definition(release: str, name: str) -> Definition | None:
-    """One message, such as FetchRequest; None where a release calls it otherwise."""
+    """Return one message, such as FetchRequest; None if a release has another name for it."""
     jar = find_jar(release)
     assert jar is not None
     try:
@@ -81,7 +81,7 @@ def definition(release: str, name: str) -> Definition | None:
 
 
 def span(text: str) -> tuple[int, int]:
-    """`3+`, `2-7`, `4` or `none` as first and last version; none is after the last."""
+    """Return `3+`, `2-7`, `4` or `none` as first and last version; none is past the last."""
     if text == "none":
         return (1 << 15, -1)
     if text.endswith("+"):
@@ -91,13 +91,13 @@ def span(text: str) -> tuple[int, int]:
 
 
 def rows(message: Definition, version: int) -> tuple[Row, ...]:
-    """What one version says, in wire order, tagged fields among the others."""
+    """Return the fields of one version, in wire order, tagged fields among the others."""
     shared = {one["name"]: one["fields"] for one in message.raw.get("commonStructs", ())}
     return _rows(_spelled_out(message.raw["fields"], shared), version)
 
 
 def _spelled_out(fields: list[dict[str, Any]], shared: Structures) -> list[dict[str, Any]]:
-    """Fields with their structures in place, also those that a message names once for many."""
+    """Return fields with their structures inlined, also those in commonStructs."""
     return [
         {**field, "fields": _spelled_out(inner, shared)}
         if (inner := field.get("fields") or shared.get(field["type"].removeprefix("[]")))
@@ -132,7 +132,7 @@ def _row(field: dict[str, Any], version: int) -> Row:
 
 
 def default(field: dict[str, Any]) -> object:
-    """Kafka's default; what it does not say is the type's zero. A structure has its own fields'."""
+    """Return Kafka's default, else the type's zero. A structure has the defaults of its fields."""
     kind, text = field["type"], field.get("default")
     if text == "null":
         return None

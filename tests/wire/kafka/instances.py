@@ -1,4 +1,4 @@
-"""Hypothesis builds any message of any version from the same table that the codec is made of."""
+"""Hypothesis strategies for any message of any version, from the tables that the codec uses."""
 
 from __future__ import annotations
 
@@ -6,10 +6,11 @@ from collections.abc import Callable
 from functools import cache
 from typing import NamedTuple
 
+import pytest
 from hypothesis import strategies as st
 
 from trilogue.wire.kafka.api import MESSAGES
-from trilogue.wire.kafka.schema import Field, Wire, is_message, table
+from trilogue.wire.kafka.codec.schema import Field, Wire, is_message, table
 
 INTEGERS = {"b": 8, "h": 16, "i": 32, "q": 64}
 FIXED: dict[str, st.SearchStrategy[object]] = {
@@ -44,13 +45,52 @@ SPOKEN = [
 ]
 
 
+@cache
+def layout(cls: type, version: int) -> tuple[object, ...]:
+    """The wire layout of one version of a message: equal layouts, equal bytes."""
+    known = table(cls)
+    return (
+        version >= known.flexible,
+        *(
+            (
+                field.name, field.wire, field.nullable(version),
+                field.tag if field.is_tagged(version) else None, inner_layout(field, version),
+            )
+            for field in known.fields
+            if field.present(version)
+        ),
+    )  # fmt: skip
+
+
+def inner_layout(field: Field, version: int) -> object:
+    """The layout of a structure's fields; any other item is its own."""
+    if isinstance(field.item, type) and is_message(field.item):
+        return layout(field.item, version)
+    return field.item
+
+
+def changes(spoken: Spoken) -> bool:
+    """Whether this version differs from the one before it, or is the last one."""
+    known = table(spoken.cls)
+    if spoken.version in {known.first, known.last}:
+        return True
+    return layout(*spoken) != layout(spoken.cls, spoken.version - 1)
+
+
+def quick(spoken: Spoken, *more: object) -> object:
+    """A parameter of a test: versions that change nothing are tested by `make test-all` only."""
+    marks = () if changes(spoken) else pytest.mark.full
+    values = (spoken, *more) if more else (spoken,)
+    return pytest.param(*values, marks=marks, id=str(spoken))
+
+
 def ordinary(_: Field) -> None:
     """No field is special."""
 
 
 @cache
 def messages(cls: type, version: int, special: Special = ordinary) -> st.SearchStrategy[object]:
-    """Any instance that this version can express: fields it lacks keep their defaults."""
+    """Any instance that this version can express: missing fields keep their defaults."""
     fields = {}
     for field in table(cls).fields:
         if field.present(version):

@@ -1,8 +1,8 @@
-"""Messages made up to use what the real ones leave out: every type, in every way of declaring."""
+"""Messages with what the real ones lack: every type, in every form of declaration."""
 
 from __future__ import annotations
 
-from trilogue.wire.kafka.schema import (
+from trilogue.wire.kafka.codec.schema import (
     batches,
     blob,
     boolean,

@@ -1,4 +1,4 @@
-"""Oracle: our tables beside Kafka's own definitions, version by version, field by field."""
+"""Oracle: our tables against Kafka's own definitions, version by version, field by field."""
 
 from __future__ import annotations
 
@@ -13,20 +13,35 @@ from tests.wire.kafka.definitions import (
     rows,
 )
 from tests.wire.kafka.instances import SPOKEN, Spoken
-from trilogue.wire.kafka import membership
 from trilogue.wire.kafka.api import MESSAGES
-from trilogue.wire.kafka.schema import Field, Wire, is_message, table
+from trilogue.wire.kafka.codec.schema import Field, Wire, is_message, table
+from trilogue.wire.kafka.groups import member_metadata as membership
 
 TYPES = {
     "b": "int8", "h": "int16", "H": "uint16", "i": "int32", "I": "uint32", "q": "int64",
     "d": "float64", "?": "bool", "16s": "uuid",
+}  # fmt: skip
+# Names of structures that Kafka uses in several APIs for different structures.
+KAFKA_NAMES = {
+    "AlterQuotasEntry": "EntryData", "AlterQuotasOp": "OpData", "AlterQuotasResult": "EntryData",
+    "DescribeProducersTopic": "TopicRequest", "DescribeQuorumPartition": "PartitionData",
+    "DescribeQuorumTopic": "TopicData", "DescribeQuotasEntry": "EntryData",
+    "DescribeTopicPartitionsTopic": "TopicRequest", "DescribedAssignment": "Assignment",
+    "DescribedConsumerGroup": "DescribedGroup", "DescribedConsumerGroupMember": "Member",
+    "DescribedTopicPartitions": "TopicPartitions", "DescribedTransaction": "TransactionState",
+    "DivergingEpoch": "EpochEndOffset", "ElectionTopic": "TopicPartitions",
+    "HeartbeatAssignment": "Assignment", "HeartbeatTopicPartitions": "TopicPartitions",
+    "IncrementalAlterConfigsResource": "AlterConfigsResource",
+    "IncrementalAlterableConfig": "AlterableConfig", "ListedTransaction": "TransactionState",
+    "QuorumListener": "Listener", "QuorumNode": "Node", "QuorumPartition": "PartitionData",
+    "QuorumReplica": "ReplicaState", "QuorumTopic": "TopicData", "TransactionTopic": "TopicData",
 }  # fmt: skip
 BLOBS = {"ConsumerProtocolSubscription": membership.Subscription,
          "ConsumerProtocolAssignment": membership.Assignment}  # fmt: skip
 
 
 def declared(cls: type, version: int) -> tuple[Row, ...]:
-    """Our table of one version, in the words of Kafka's definitions."""
+    """Our table of one version, in the form of Kafka's definitions."""
     return tuple(_declared(field, version) for field in table(cls).fields if field.present(version))
 
 
@@ -48,7 +63,7 @@ def _type(wire: Wire, item: type | Wire | None) -> str:
         return "[]" + (_type(item, None) if isinstance(item, Wire) else _type(Wire("struct"), item))
     if wire.kind == "struct":
         assert is_message(item)
-        return item.__name__
+        return KAFKA_NAMES.get(item.__name__, item.__name__)
     return TYPES[wire.code] if wire.kind == "fixed" else wire.kind
 
 
@@ -92,7 +107,7 @@ def test_membership_blobs_are_those_of_kafkas_definition(name: str, release: str
 
 
 def _renamed(found: tuple[Row, ...]) -> tuple[Row, ...]:
-    """Their nested structure has one name in both blobs, ours says which is which."""
+    """Kafka's nested structure has one name in both blobs, ours has two."""
     return tuple(row._replace(type="[]TopicPartition" if row.fields else row.type) for row in found)
 
 
@@ -112,3 +127,19 @@ def test_the_jars_are_looked_for_where_the_environment_says(tmp_path, monkeypatc
 
     assert find_jar("1.2.3") == tmp_path / "kafka-clients-1.2.3.jar"
     assert find_jar("0.0.0") is None
+
+
+def test_names_of_classes_are_unique():
+    classes: dict[str, type] = {}
+
+    def visit(cls: type) -> None:
+        assert classes.setdefault(cls.__name__, cls) is cls
+        for field in table(cls).fields:
+            if isinstance(field.item, type):
+                visit(field.item)
+
+    for pair in MESSAGES.values():
+        for cls in pair:
+            visit(cls)
+
+    assert KAFKA_NAMES.keys() <= classes.keys()

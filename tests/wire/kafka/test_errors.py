@@ -1,4 +1,4 @@
-"""Error codes: no number is missing, and the future is an unknown error."""
+"""Error codes: no number is missing, and unknown ones are UNKNOWN_SERVER_ERROR."""
 
 from __future__ import annotations
 

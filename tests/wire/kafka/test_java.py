@@ -1,4 +1,4 @@
-"""Oracle: Kafka's own Java classes parse and rewrite what we encode, in every version there is."""
+"""Oracle: Kafka's own Java classes decode and encode our bytes, in every version."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from tests.tools import require, require_program
 from tests.wire.kafka.definitions import RELEASES, definition, find_jar, require_definitions
-from tests.wire.kafka.instances import SPOKEN, Spoken, messages
-from trilogue.wire.kafka.compile import decoder, encoder
+from tests.wire.kafka.instances import SPOKEN, Spoken, messages, quick
+from trilogue.wire.kafka.codec.compile import decoder, encoder
 
 SLF4J = ".m2/repository/org/slf4j/slf4j-api/*/slf4j-api-*.jar"
 PROGRAM = Path(__file__).with_name("Rewrite.java")
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.java
 
 
 def class_path(release: str) -> str:
-    """The clients and, since their records want to log, slf4j; `make jars` puts them together."""
+    """The clients and slf4j, which their records need; `make jars` fetches both."""
     jar = find_jar(release)
     assert jar is not None
     logging = [*jar.parent.glob("slf4j-api-*.jar"), *Path.home().glob(SLF4J)]
@@ -34,7 +34,7 @@ def class_path(release: str) -> str:
 
 
 class Java:
-    """A Java process that answers each line with what Kafka's class makes of it."""
+    """A Java process that answers each line with the bytes of Kafka's class."""
 
     def __init__(self, release: str) -> None:
         self.release = release
@@ -64,7 +64,7 @@ def java(request: pytest.FixtureRequest) -> Iterator[Java]:
     process.close()
 
 
-@pytest.mark.parametrize("spoken", SPOKEN, ids=str)
+@pytest.mark.parametrize("spoken", [quick(each) for each in SPOKEN])
 @few
 @given(data=st.data())
 def test_java_reads_ours_and_writes_the_same_bytes(java: Java, spoken: Spoken, data: st.DataObject):

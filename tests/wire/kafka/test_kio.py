@@ -1,4 +1,4 @@
-"""Oracle: kio, generated from Kafka's definitions by others, reads and writes the same bytes."""
+"""Oracle: kio, generated from Kafka's definitions, reads and writes the same bytes."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from kio.schema.errors import ErrorCode as KioErrorCode
 from kio.serial import entity_reader, entity_writer
 
-from tests.wire.kafka.instances import SPOKEN, Spoken, messages
-from trilogue.wire.kafka.compile import decoder, encoder
+from tests.wire.kafka.instances import SPOKEN, Spoken, messages, quick
+from trilogue.wire.kafka.codec.compile import decoder, encoder
+from trilogue.wire.kafka.codec.schema import Field
 from trilogue.wire.kafka.errors import ErrorCode
-from trilogue.wire.kafka.schema import Field
 
 few = settings(
     max_examples=10, derandomize=True, deadline=None, suppress_health_check=list(HealthCheck)
@@ -23,7 +23,7 @@ few = settings(
 
 
 def narrowed(field: Field) -> st.SearchStrategy[object] | None:
-    """kio turns codes into an enum and milliseconds into times: only values that these hold."""
+    """kio maps codes to an enum and milliseconds to times: only values that these can hold."""
     if field.name.endswith("error_code"):
         return st.sampled_from([int(code) for code in KioErrorCode])
     if re.search("_ms$|timestamp$", field.name):
@@ -32,7 +32,7 @@ def narrowed(field: Field) -> st.SearchStrategy[object] | None:
 
 
 def kio_class(spoken: Spoken) -> type | None:
-    """Its class for a message and version, if it has one."""
+    """kio's class for a message and version, or None."""
     *words, kind = re.findall("[A-Z][a-z]*", spoken.cls.__name__)
     name = f"kio.schema.{'_'.join(words).lower()}.v{spoken.version}.{kind.lower()}"
     try:
@@ -62,7 +62,7 @@ def test_kio_has_what_this_oracle_needs():
     }  # fmt: skip
 
 
-@pytest.mark.parametrize(("spoken", "theirs"), BOTH, ids=[str(spoken) for spoken, _ in BOTH])
+@pytest.mark.parametrize(("spoken", "theirs"), [quick(*each) for each in BOTH])
 @few
 @given(data=st.data())
 def test_kio_reads_ours_and_writes_the_same_bytes(spoken, theirs, data):

@@ -1,4 +1,4 @@
-"""Golden vectors: what real clients and a real broker said, read as it was meant.
+"""Golden vectors: frames of real clients and a real broker, decoded to the expected fields.
 
 Each file holds one frame, a field a line with its value (tools/kafka_vectors.py records them).
 """
@@ -15,8 +15,8 @@ import pytest
 from tools.kafka_vectors import explain
 
 from trilogue.wire.kafka.api import MESSAGES
-from trilogue.wire.kafka.compile import decoder, encoder
-from trilogue.wire.kafka.header import (
+from trilogue.wire.kafka.codec.compile import decoder, encoder
+from trilogue.wire.kafka.codec.header import (
     RequestHeader,
     decode_request_header,
     decode_response_header,
@@ -30,7 +30,7 @@ HEADER = {"api_key", "api_version", "correlation_id", "client_id"}
 
 
 class Vector(NamedTuple):
-    """One file: the frame, and what its comments claim."""
+    """One file: the frame, and the fields in its comments."""
 
     cls: type
     key: int
@@ -71,7 +71,7 @@ def find(message: object, where: str) -> object:
 VECTORS = sorted(FOLDER.glob("*.hex"))
 
 
-# Declared, and not recorded yet.
+# Declared, not recorded yet.
 MISSING: set[str] = set()
 
 
@@ -82,7 +82,7 @@ def test_vectors_cover_every_message():
 
 
 def test_vectors_cover_what_was_said_before_there_were_batches():
-    """Message sets: Produce v0 to v2 and Fetch v0 to v3, by clients that knew no better."""
+    """Message sets: Produce v0 to v2 and Fetch v0 to v3, from clients before Kafka 0.11."""
     recorded = {tuple(path.stem.split("-")[:2]) for path in VECTORS}
     old = [("Produce", 3), ("Fetch", 4)]
 

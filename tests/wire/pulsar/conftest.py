@@ -9,7 +9,8 @@ import pytest
 
 from tests.pure import load_pure
 from trilogue.wire import fields
-from trilogue.wire.pulsar import hot, singles
+from trilogue.wire.pulsar import batch_reader as singles
+from trilogue.wire.pulsar import message_codec as hot
 
 
 @dataclass(frozen=True)
@@ -23,8 +24,12 @@ class Room:
 
 def pure_room() -> Room:
     beneath = {"trilogue__wire__fields": load_pure("trilogue.wire.fields")}
-    beneath["trilogue__wire__pulsar__hot"] = load_pure("trilogue.wire.pulsar.hot", **beneath)
-    return Room(*beneath.values(), singles=load_pure("trilogue.wire.pulsar.singles", **beneath))
+    beneath["trilogue__wire__pulsar__message_codec"] = load_pure(
+        "trilogue.wire.pulsar.message_codec", **beneath
+    )
+    return Room(
+        *beneath.values(), singles=load_pure("trilogue.wire.pulsar.batch_reader", **beneath)
+    )
 
 
 INSTALLED = Room(fields=fields, hot=hot, singles=singles)

@@ -80,7 +80,7 @@ def encoded(draw: st.DrawFn, kind: Descriptor) -> bytes:
     for field in kind.fields:
         required = field.is_required
         if field.message_type is kind:
-            continue  # message ids within message ids: nobody reads them
+            continue  # message ids within message ids, which no client reads
         count = draw(st.integers(1 if required else 0, 3 if field.is_repeated else 1))
         if not count and required:
             count = 1

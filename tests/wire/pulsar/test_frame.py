@@ -12,7 +12,12 @@ from tests.wire.pulsar.messages import encoded, sized, tagged, varint
 from trilogue.wire.errors import EncodeError, WireError
 from trilogue.wire.pulsar import errors, pulsar_pb2
 from trilogue.wire.pulsar.commands import BY_NAME, BY_TYPE, COMMANDS, LATEST_VERSION, Sender
-from trilogue.wire.pulsar.frame import broker_entry, parse_command, section_of, simple
+from trilogue.wire.pulsar.frame import (
+    encode_broker_entry,
+    encode_command,
+    find_section,
+    parse_command,
+)
 from trilogue.wire.pulsar.pulsar_pb2 import BaseCommand, BrokerEntryMetadata
 
 PING = BaseCommand(type=BaseCommand.PING, ping={})
@@ -23,7 +28,7 @@ def frame_of(command: bytes, rest: bytes = b"") -> memoryview:
 
 
 def test_a_simple_command_is_its_size_twice_and_itself():
-    whole = simple(PING)
+    whole = encode_command(PING)
 
     assert whole == bytes.fromhex("00000009 00000005 08129201 00".replace(" ", ""))
     assert parse_command(memoryview(whole)[4:]) == PING
@@ -31,7 +36,7 @@ def test_a_simple_command_is_its_size_twice_and_itself():
 
 def test_what_lacks_a_required_field_is_not_written():
     with pytest.raises(EncodeError):
-        simple(BaseCommand(type=BaseCommand.SUCCESS, success={}))
+        encode_command(BaseCommand(type=BaseCommand.SUCCESS, success={}))
 
 
 @pytest.mark.parametrize("row", COMMANDS, ids=lambda row: row.name)
@@ -44,7 +49,7 @@ def test_every_command_is_read_and_written_again(row, data: st.DataObject):
     command = parse_command(frame_of(octets))
 
     assert command.type == row.type
-    assert command == parse_command(memoryview(simple(command))[4:])
+    assert command == parse_command(memoryview(encode_command(command))[4:])
 
 
 BAD = {
@@ -54,7 +59,7 @@ BAD = {
     "another message": b"\x08\x12" + sized(19, b""),
     "unknown type": b"\x08\x29" + sized(41, b""),
     "missing field": b"\x08\x17" + sized(23, sized(1, b"topic")),
-    "cut": simple(PING)[8:-1],
+    "cut": encode_command(PING)[8:-1],
     "text": b"\x08\x17" + sized(23, sized(1, b"\xff\xff") + b"\x10\x01"),
     "text in a list": b"\x08\x17" + sized(
         23, sized(1, b"t") + b"\x10\x01" + sized(8, sized(1, b"\xff") + sized(2, b""))),
@@ -72,7 +77,7 @@ def test_only_messages_have_something_behind_the_command():
     frame = frame_of(send.SerializeToString(), b"section")
 
     assert parse_command(frame) == send
-    assert bytes(section_of(frame)) == b"section"
+    assert bytes(find_section(frame)) == b"section"
     with pytest.raises(WireError, match="after PING"):
         parse_command(frame_of(PING.SerializeToString(), b"x"))
 
@@ -80,7 +85,7 @@ def test_only_messages_have_something_behind_the_command():
 @given(octets=st.binary(max_size=80), size=st.integers(0, 100))
 def test_any_bytes_are_a_command_or_a_wire_error(octets: bytes, size: int):
     for frame in (memoryview(octets), memoryview(pack(">I", size) + octets)):
-        for read in (parse_command, section_of):
+        for read in (parse_command, find_section):
             try:
                 read(frame)
             except WireError:
@@ -88,7 +93,7 @@ def test_any_bytes_are_a_command_or_a_wire_error(octets: bytes, size: int):
 
 
 def test_broker_entry_metadata_precedes_the_section():
-    octets = broker_entry(1_700_000_000_000, 5)
+    octets = encode_broker_entry(1_700_000_000_000, 5)
 
     assert octets[:6] == b"\x0e\x02" + pack(">I", len(octets) - 6)
     found = BrokerEntryMetadata.FromString(octets[6:])

@@ -10,7 +10,7 @@ FOLDER = Path(__file__).resolve().parents[2] / "vectors/tubemq"
 
 
 class Recorded(NamedTuple):
-    """One frame as it was on the wire; `at_s` counts from the begin of the recording."""
+    """One frame as it was on the wire; `at_s` counts from the start of the recording."""
 
     at_s: float
     connection: int

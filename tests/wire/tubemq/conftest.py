@@ -7,10 +7,10 @@ from types import ModuleType
 import pytest
 
 from tests.pure import load_pure
-from trilogue.wire.tubemq import hot
+from trilogue.wire.tubemq import rpc_codec as hot
 
 _FIELDS = {"trilogue__wire__fields": load_pure("trilogue.wire.fields")}
-PURE = load_pure("trilogue.wire.tubemq.hot", **_FIELDS)
+PURE = load_pure("trilogue.wire.tubemq.rpc_codec", **_FIELDS)
 BOTH = (hot, PURE)
 
 

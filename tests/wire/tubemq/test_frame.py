@@ -1,4 +1,4 @@
-"""Frames of blocks: any cutting of the stream and of the blocks, and no number is believed."""
+"""Frames of blocks: any cutting of the stream and of the blocks; declared sizes are checked."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from tests.wire.pulsar.messages import encoded
 from tests.wire.test_frames import feed
 from trilogue.wire.errors import WireError
 from trilogue.wire.frames import INITIAL_CAPACITY, RETAINED_CAPACITY
-from trilogue.wire.tubemq.errors import STANDBY, Undecodable
+from trilogue.wire.tubemq.errors import STANDBY, UndecodableRequest
 from trilogue.wire.tubemq.frame import (
     BLOCK_SIZE,
     MAX_BLOCKS,
     MAX_FRAME_SIZE,
     BlockFrames,
-    answer,
-    failure,
-    frame,
-    parse_answer,
+    encode_failure,
+    encode_frame,
+    encode_request,
+    encode_response,
+    parse_message,
     parse_request,
-    read_message,
-    request,
-    unsupported,
+    parse_response,
+    unsupported_method,
 )
 from trilogue.wire.tubemq.master_pb2 import HeartRequestP2M, RegisterRequestP2M
 from trilogue.wire.tubemq.methods import METHODS
@@ -39,7 +39,7 @@ TOKEN = 0xFF7FF4FE
 
 
 def in_blocks(serial: int, blocks: list[bytes]) -> bytes:
-    """A frame as somebody else might cut it."""
+    """Return a frame with other cuts."""
     parts = [pack(">IiI", TOKEN, serial, len(blocks))]
     for block in blocks:
         parts += (pack(">I", len(block)), block)
@@ -90,7 +90,7 @@ def test_one_byte_at_a_time():
 
 @given(st.binary(max_size=30_000) | st.integers(0, 40_000).map(bytes), st.integers(0, 2**31 - 1))
 def test_what_is_written_is_read(body: bytes, serial: int):
-    written = frame(serial, body)
+    written = encode_frame(serial, body)
 
     assert feed(BlockFrames(), bytes(written)) == [numbered(serial, body)]
     assert len(written) == 12 + 4 * -(-len(body) // BLOCK_SIZE) + len(body)
@@ -204,7 +204,7 @@ def test_capacity_stays_within_twice_what_was_received(block: int):
 
 def test_an_empty_buffer_gives_back_what_a_big_frame_took_when_nothing_comes_any_more():
     frames = BlockFrames(LIMIT)
-    feed(frames, bytes(frame(1, bytes(LIMIT))))
+    feed(frames, bytes(encode_frame(1, bytes(LIMIT))))
     assert frames.capacity > RETAINED_CAPACITY
 
     frames.get_buffer()
@@ -216,7 +216,7 @@ def test_an_empty_buffer_gives_back_what_a_big_frame_took_when_nothing_comes_any
 
 
 def test_a_long_message_in_small_pieces_is_not_scanned_again():
-    """Its blocks are walked once: sixteen times the bytes take about sixteen times as long."""
+    """Its blocks are scanned once: sixteen times the bytes take about sixteen times as long."""
 
     def cpu_s(blocks: int) -> float:
         stream, frames = in_blocks(1, [bytes(200)] * blocks), BlockFrames()
@@ -242,27 +242,29 @@ def test_a_long_message_in_small_pieces_is_not_scanned_again():
 @given(data=st.data())
 @settings(max_examples=10)
 def test_every_request_and_answer_is_read_and_written_again(method, data: st.DataObject):
-    asked = read_message(method.request, data.draw(encoded(method.request.DESCRIPTOR)))
-    said = read_message(method.response, data.draw(encoded(method.response.DESCRIPTOR)))
+    asked = parse_message(method.request, data.draw(encoded(method.request.DESCRIPTOR)))
+    response = parse_message(method.response, data.draw(encoded(method.response.DESCRIPTOR)))
     octets = asked.SerializeToString()
-    wire = request(5, method.service, method.number, octets, version=2, timeout_ms=9)
+    wire = encode_request(5, method.service, method.number, octets, version=2, timeout_ms=9)
 
     (body,) = feed(BlockFrames(), bytes(wire))
     found = parse_request(memoryview(body))
     assert found[:5] == (5, method.service, 2, method.number, 9)
-    assert read_message(method.request, found.body) == asked
+    assert parse_message(method.request, found.body) == asked
 
-    (body,) = feed(BlockFrames(), bytes(answer(-6, method.number, said.SerializeToString())))
-    back = parse_answer(memoryview(body))
+    (body,) = feed(
+        BlockFrames(), bytes(encode_response(-6, method.number, response.SerializeToString()))
+    )
+    back = parse_response(memoryview(body))
     assert (back.serial, back.status, back.method) == (-6, 0, method.number)
-    assert read_message(method.response, back.body) == said
+    assert parse_message(method.response, back.body) == response
 
 
 def test_a_message_without_what_it_must_have_is_refused_in_the_real_servers_words():
     octets = HeartRequestP2M(clientId="c").SerializePartialToString()
 
-    with pytest.raises(Undecodable) as caught:
-        read_message(HeartRequestP2M, octets, 77)
+    with pytest.raises(UndecodableRequest) as caught:
+        parse_message(HeartRequestP2M, octets, 77)
 
     assert caught.value.serial == 77
     assert caught.value.exception == "com.google.protobuf.InvalidProtocolBufferException"
@@ -273,31 +275,31 @@ def test_a_message_inside_that_lacks_something_is_named():
     asked = RegisterRequestP2M(clientId="c", brokerCheckSum=-1, hostName="h")
     asked.appdConfig.maxMsgSize = 5
 
-    with pytest.raises(Undecodable, match="required fields: appdConfig"):
-        read_message(RegisterRequestP2M, asked.SerializePartialToString())
+    with pytest.raises(UndecodableRequest, match="required fields: appdConfig"):
+        parse_message(RegisterRequestP2M, asked.SerializePartialToString())
 
 
 def test_text_that_is_not_utf_8_is_refused():
     asked = RegisterRequestP2M(clientId="c?", brokerCheckSum=-1, hostName="h")
 
-    with pytest.raises(Undecodable, match="clientId is not UTF-8"):
-        read_message(RegisterRequestP2M, asked.SerializeToString().replace(b"c?", b"c\xff"))
+    with pytest.raises(UndecodableRequest, match="clientId is not UTF-8"):
+        parse_message(RegisterRequestP2M, asked.SerializeToString().replace(b"c?", b"c\xff"))
 
 
 def test_a_failure_names_the_class_as_the_client_knows_it():
     for version, package in ((1, "com.tencent"), (2, "org.apache"), (3, "org.apache.inlong")):
-        (body,) = feed(BlockFrames(), bytes(failure(9, 1, STANDBY, "not me", version)))
-        found = parse_answer(memoryview(body))
+        (body,) = feed(BlockFrames(), bytes(encode_failure(9, 1, STANDBY, "not me", version)))
+        found = parse_response(memoryview(body))
         assert found.exception == f"{package}.tubemq.corerpc.exception.StandbyException"
         assert (found.serial, found.status, found.text) == (9, 1, "not me")
 
 
 @pytest.mark.parametrize("status", [1, 2])
-def test_a_fatal_answer_says_no_version_and_an_error_does(status: int):
-    """As the real server does (tests/vectors/tubemq)."""
-    problem = unsupported(3, 99)
+def test_a_fatal_answer_has_no_version_and_an_error_does(status: int):
+    """As with a real server (tests/vectors/tubemq)."""
+    problem = unsupported_method(3, 99)
 
-    (body,) = feed(BlockFrames(), bytes(failure(3, status, problem.exception, problem.text)))
+    (body,) = feed(BlockFrames(), bytes(encode_failure(3, status, problem.exception, problem.text)))
 
     parts, at = [], 4
     while at < len(body):

@@ -1,4 +1,4 @@
-"""The tables: methods, codes, names of classes."""
+"""The tables: methods, codes, class names."""
 
 from __future__ import annotations
 
@@ -12,35 +12,35 @@ from trilogue.wire.tubemq.errors import (
     exception_name,
     plain_name,
 )
-from trilogue.wire.tubemq.methods import BY_NAME, METHODS, Service, find
+from trilogue.wire.tubemq.methods import BY_NAME, METHODS, Service, find_method
 
 
 def test_a_method_is_found_by_its_number():
-    assert [find(method.number) for method in METHODS] == list(METHODS)
+    assert [find_method(method.number) for method in METHODS] == list(METHODS)
     assert len(BY_NAME) == len(METHODS) == 17
 
 
 @pytest.mark.parametrize("number", [-1, 0, 10, 11, 12, 14, 19, 23, 99])
 def test_reserved_numbers_are_no_methods(number: int):
-    assert find(number) is None
+    assert find_method(number) is None
 
 
-def test_what_is_asked_of_a_service_and_answered_belongs_together():
-    """P2M is answered by M2P and so on; a name ends as its request does."""
+def test_request_and_response_of_a_method_belong_together():
+    """The response to P2M is M2P and so on; a name ends as its request does."""
     for method in METHODS:
-        asked, said = method.request.__name__, method.response.__name__
+        asked, response = method.request.__name__, method.response.__name__
         kind = asked.removesuffix("V2")[-3:]
-        assert said.removesuffix("V2").endswith(kind[::-1])
-        assert asked.replace("Request", "Response")[:5] == said[:5]
+        assert response.removesuffix("V2").endswith(kind[::-1])
+        assert asked.replace("Request", "Response")[:5] == response[:5]
         assert method.name.removesuffix("V2").endswith(kind)
         module = master_pb2 if method.service is Service.MASTER else broker_pb2
         assert hasattr(module, asked)
-        assert hasattr(module, said)
+        assert hasattr(module, response)
         assert (method.service is Service.MASTER) == ("M" in kind)
 
 
 def test_every_message_between_clients_and_servers_has_its_method():
-    """Those of brokers' newer protocol have no number: nobody sends them."""
+    """Those of brokers' newer protocol have no number: no known broker sends them."""
     used = {kind.__name__ for method in METHODS for kind in (method.request, method.response)}
     for module in (master_pb2, broker_pb2):
         for name in module.DESCRIPTOR.message_types_by_name:
@@ -55,7 +55,7 @@ def test_a_class_is_named_by_version_and_known_by_any_name(version: int):
 
 
 def test_codes_are_those_of_the_protocol():
-    """Wire facts, error codes: 43 of them."""
+    """The protocol has 43 error codes."""
     gaps = {409, 413, 414, 416, 417, 418}
 
     assert {code for code in range(404, 422) if code not in gaps} <= set(TubeCode)

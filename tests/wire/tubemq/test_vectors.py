@@ -1,4 +1,4 @@
-"""Every recorded frame is read to its last byte and written again the same."""
+"""Every recorded frame is parsed to its last byte and encoded to the same bytes."""
 
 from __future__ import annotations
 
@@ -7,21 +7,21 @@ from collections import Counter
 import pytest
 
 from tests.wire.tubemq.captures import NAMES, Recorded, recorded
-from trilogue.wire.tubemq import hot
+from trilogue.wire.tubemq import rpc_codec as hot
 from trilogue.wire.tubemq.frame import (
     BlockFrames,
-    failure,
+    encode_failure,
+    encode_request,
+    parse_message,
     parse_request,
-    read_message,
-    request,
 )
-from trilogue.wire.tubemq.methods import METHODS, find
+from trilogue.wire.tubemq.methods import METHODS, find_method
 
 EVERY = [(name, frame) for name in NAMES for frame in recorded(name)]
 
 
 def body_of(frame: Recorded) -> memoryview:
-    """Cut the one frame that the bytes are."""
+    """Cut the one frame out of its bytes."""
     frames = BlockFrames()
     frames.get_buffer()[: len(frame.octets)] = frame.octets
     frames.received(len(frame.octets))
@@ -32,39 +32,39 @@ def body_of(frame: Recorded) -> memoryview:
 
 
 def left_behind(frame: Recorded) -> bytes:
-    """The zeros behind a request: C++ clients count four bytes for each of three short lengths."""
+    """Return the zeros behind a request: C++ clients reserve four bytes for three short lengths."""
     cut = body_of(frame)
     asked = parse_request(cut)
     head = (asked.serial, asked.service, asked.method, bytes(asked.body))
-    plain = request(*head, version=asked.version, timeout_ms=asked.timeout_ms)
+    plain = encode_request(*head, version=asked.version, timeout_ms=asked.timeout_ms)
     return bytes(len(cut) - len(body_of(frame._replace(octets=bytes(plain)))))
 
 
 def again(room, frame: Recorded) -> bytes:
-    """Read a frame, its inner message included, and write what was read."""
+    """Parse a frame and its message, and encode both again."""
     cut = body_of(frame)
     if frame.is_request:
         asked = room.parse_request(cut)
-        method = find(asked.method)
-        message = b""  # of the one that C++ producers close with, which names no method
+        method = find_method(asked.method)
+        message = b""  # C++ producers close with a request that names no method
         if method is not None:
-            message = read_message(method.request, asked.body).SerializeToString()
+            message = parse_message(method.request, asked.body).SerializeToString()
         assert message == asked.body
-        head = (asked.serial, asked.service, asked.version, asked.method)
-        written = room.ask(*head, asked.timeout_ms, message)
-        written[18] = cut[6]  # the flag of the first header, which nobody looks at
+        head = (asked.serial, asked.service, asked.method, message, asked.timeout_ms)
+        written = room.encode_request(*head, asked.version)
+        written[18] = cut[6]  # the flag of the first header, which has no effect
         if left := left_behind(frame):
             whole = bytes(body_of(frame._replace(octets=bytes(written)))[4:])
-            written = room.split(asked.serial, whole + left)
+            written = room.encode_frame(asked.serial, whole + left)
         return bytes(written)
-    answer = room.parse_answer(cut)
+    answer = room.parse_response(cut)
     if answer.status:
-        return bytes(failure(answer.serial, answer.status, answer.exception, answer.text))
-    method = find(answer.method)
+        return bytes(encode_failure(answer.serial, answer.status, answer.exception, answer.text))
+    method = find_method(answer.method)
     assert method is not None
-    message = read_message(method.response, answer.body).SerializeToString()
+    message = parse_message(method.response, answer.body).SerializeToString()
     assert message == answer.body
-    return bytes(room.answer(answer.serial, answer.method, message))
+    return bytes(room.encode_response(answer.serial, answer.method, message))
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -91,21 +91,21 @@ def test_what_passes_once_per_message_is_written_as_the_real_broker_does(room):
     for _, frame in EVERY:
         if frame.is_request:
             continue
-        answer = room.parse_answer(body_of(frame))
+        answer = room.parse_response(body_of(frame))
         if answer.status or answer.method not in {13, 17}:
             continue
-        found = read_message(find(answer.method).response, answer.body)
+        found = parse_message(find_method(answer.method).response, answer.body)
         if not found.success:
             continue
         if answer.method == 13:
             sends += 1
             numbers = (found.messageId, found.appendTime, found.appendOffset)
-            assert frame.octets == room.send_answer(answer.serial, *numbers)
+            assert frame.octets == room.encode_send_response(answer.serial, *numbers)
         else:
             gets += 1
             messages = [(m.messageId, m.checkSum, m.payLoadData, m.flag) for m in found.messages]
             numbers = (found.currOffset, found.currDataDlt, found.maxOffset, found.requireSlow)
-            assert frame.octets == room.messages_answer(answer.serial, messages, *numbers)
+            assert frame.octets == room.encode_get_response(answer.serial, messages, *numbers)
 
     assert (sends, gets) == (22, 33)
 
@@ -117,7 +117,10 @@ def test_recorded_sends_are_read_as_the_runtime_reads_them(room):
         asked = room.parse_request(body_of(frame))
         if asked.method != 13:
             continue
-        send, found = room.read_send(asked.body), read_message(find(13).request, asked.body)
+        send, found = (
+            room.parse_send(asked.body),
+            parse_message(find_method(13).request, asked.body),
+        )
         assert send.data == found.data
         assert (send.client_id, send.topic, send.partition_id, send.flag, send.checksum) == (
             found.clientId, found.topicName, found.partitionId, found.flag, found.checkSum,

@@ -1,11 +1,11 @@
-"""A Kafka client in plain Python: asyncio first, and a synchronous face over it (sync.py)."""
+"""A Kafka client in plain Python: asyncio first, and a synchronous facade (`sync`)."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from trilogue.client.kafka import admin
-from trilogue.client.lazy import late
+from trilogue.client.lazy import lazy_exports
 
 if TYPE_CHECKING:
     from trilogue.client.kafka.admin import (
@@ -31,17 +31,18 @@ if TYPE_CHECKING:
         TopicDescription,
         TopicListing,
     )
-    from trilogue.client.kafka.assignors import (
-        Assignor,
-    )
-    from trilogue.client.kafka.batch import (
-        Sent,
-    )
     from trilogue.client.kafka.client import (
         KafkaClient,
     )
-    from trilogue.client.kafka.consumer import (
+    from trilogue.client.kafka.consumer.assignors import (
+        Assignor,
+    )
+    from trilogue.client.kafka.consumer.consumer import (
         Consumer,
+    )
+    from trilogue.client.kafka.consumer.message import (
+        BadRecords,
+        Message,
     )
     from trilogue.client.kafka.errors import (
         ClosedError,
@@ -52,21 +53,7 @@ if TYPE_CHECKING:
         QueueFull,
         TimedOut,
     )
-    from trilogue.client.kafka.message import (
-        BadRecords,
-        Message,
-    )
-    from trilogue.client.kafka.options import (
-        Acks,
-        Compression,
-        GroupProtocol,
-        Hashing,
-        WhenFull,
-    )
-    from trilogue.client.kafka.producer import (
-        Producer,
-    )
-    from trilogue.client.kafka.shapes import (
+    from trilogue.client.kafka.model import (
         EARLIEST,
         EARLIEST_LOCAL,
         LATEST,
@@ -78,6 +65,19 @@ if TYPE_CHECKING:
         OffsetAt,
         Partition,
         granted,
+    )
+    from trilogue.client.kafka.options import (
+        Acks,
+        Compression,
+        GroupProtocol,
+        Hashing,
+        WhenFull,
+    )
+    from trilogue.client.kafka.producer.batch import (
+        Sent,
+    )
+    from trilogue.client.kafka.producer.producer import (
+        Producer,
     )
 
 __all__ = [
@@ -134,14 +134,14 @@ __all__ = [
     "granted",
 ]
 
-__getattr__ = late(
+__getattr__ = lazy_exports(
     __name__,
     {
         "admin": admin.__all__,
-        "assignors": ("Assignor",),
-        "batch": ("Sent",),
+        "consumer.assignors": ("Assignor",),
+        "producer.batch": ("Sent",),
         "client": ("KafkaClient",),
-        "consumer": ("Consumer",),
+        "consumer.consumer": ("Consumer",),
         "errors": (
             "ClosedError",
             "KafkaError",
@@ -151,7 +151,7 @@ __getattr__ = late(
             "QueueFull",
             "TimedOut",
         ),
-        "message": (
+        "consumer.message": (
             "BadRecords",
             "Message",
         ),
@@ -162,8 +162,8 @@ __getattr__ = late(
             "Hashing",
             "WhenFull",
         ),
-        "producer": ("Producer",),
-        "shapes": (
+        "producer.producer": ("Producer",),
+        "model": (
             "EARLIEST",
             "EARLIEST_LOCAL",
             "LATEST",

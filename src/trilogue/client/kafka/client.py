@@ -1,4 +1,4 @@
-"""The client: makes producers and consumers of one cluster, and administrates it.
+"""The client of one cluster: its producers, its consumers and its admin client.
 
     async with KafkaClient("127.0.0.1:9092") as client:
         producer = await client.producer()
@@ -20,16 +20,17 @@ from typing import TYPE_CHECKING, Any
 from trilogue.client.kafka.cluster import KafkaCluster
 from trilogue.client.kafka.errors import ClosedError
 from trilogue.client.kafka.options import ClientOptions, ConsumerOptions, ProducerOptions
-from trilogue.client.making import Making
+from trilogue.client.lifecycle import ClientBase
+from trilogue.client.options import build_options
 
 if TYPE_CHECKING:
     from trilogue.client.kafka.admin import Admin
-    from trilogue.client.kafka.consumer import Consumer, Listener
-    from trilogue.client.kafka.producer import Producer
+    from trilogue.client.kafka.consumer.consumer import Consumer, Listener
+    from trilogue.client.kafka.producer.producer import Producer
 
 
-class KafkaClient(Making):
-    """What is known of a cluster, and its quick connections, shared by all that is made here.
+class KafkaClient(ClientBase):
+    """The metadata and shared connections of one cluster.
 
     `servers` is `host:port`, several with commas. Options: see `ClientOptions`.
     """
@@ -43,9 +44,12 @@ class KafkaClient(Making):
         **options: Any,
     ) -> None:
         super().__init__(ClosedError)
-        self.options = ClientOptions(**options)
+        self.options = build_options(ClientOptions, options)
         self._cluster = KafkaCluster(
-            servers, client_id=self.options.client_id, timeout_s=self.options.request_timeout_s
+            servers,
+            client_id=self.options.client_id,
+            timeout_s=self.options.request_timeout_s,
+            connect_timeout_s=self.options.connect_timeout_s,
         )
         self._dice = dice or random.Random()  # noqa: S311 - spreads messages, guards nothing
         self._clock = clock
@@ -59,18 +63,18 @@ class KafkaClient(Making):
     @cached_property
     def admin(self) -> Admin:
         """All administrative requests; loaded when they are first wanted."""
-        from trilogue.client.kafka.admin.whole import Admin
+        from trilogue.client.kafka.admin.admin import Admin
 
         return Admin(self._cluster)
 
     async def producer(self, **options: Any) -> Producer:
         """Make a producer. Options: see `ProducerOptions`."""
-        from trilogue.client.kafka.producer import Producer
+        from trilogue.client.kafka.producer.producer import Producer
 
-        self._check()
-        chosen = ProducerOptions(**options)
+        self._check_open()
+        chosen = build_options(ProducerOptions, options)
         lane = f"producer-{next(self._numbers)}"
-        return self._remember(Producer(self._cluster, chosen, lane, self._dice, self._clock))
+        return self._track(Producer(self._cluster, chosen, lane, self._dice, self._clock))
 
     async def consumer(
         self,
@@ -86,13 +90,13 @@ class KafkaClient(Making):
         What is called when partitions come and go gets the list of them, and may be a coroutine
         function. Options: see `ConsumerOptions`.
         """
-        from trilogue.client.kafka.admin.offsets import Offsets
-        from trilogue.client.kafka.consumer import Consumer
+        from trilogue.client.kafka.admin.offsets import OffsetAdmin
+        from trilogue.client.kafka.consumer.consumer import Consumer
 
-        self._check()
-        chosen = ConsumerOptions(**options)
+        self._check_open()
+        chosen = build_options(ConsumerOptions, options)
         made = Consumer(
-            self._cluster, Offsets(self._cluster), chosen, f"consumer-{next(self._numbers)}",
+            self._cluster, OffsetAdmin(self._cluster), chosen, f"consumer-{next(self._numbers)}",
             on_assigned=on_assigned, on_revoked=on_revoked, on_lost=on_lost,
         )  # fmt: skip
         try:
@@ -101,7 +105,7 @@ class KafkaClient(Making):
         except BaseException:
             await made.close()
             raise
-        return self._remember(made)
+        return self._track(made)
 
     async def _disconnect(self) -> None:
         await self._cluster.close()

@@ -1,7 +1,7 @@
-"""Where things are in a Kafka cluster: addresses, leaders, coordinators, and connections to nodes.
+"""The metadata of a Kafka cluster (addresses, leaders) and the connections to its nodes.
 
-Answers come in the order of requests, so who asks for something slow (a fetch that waits, a join)
-has connections of its own: `lane` names whose they are. The empty lane is for what is quick.
+Responses come in the order of requests, so slow requests (a fetch that waits, a join) have
+connections of their own: `lane` names their owner. The empty lane is for quick requests.
 """
 
 from __future__ import annotations
@@ -13,18 +13,32 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from trilogue.client.errors import ClientError, ConnectionLost
-from trilogue.client.kafka.connection import KafkaConnection
-from trilogue.client.kafka.errors import ClosedError, KafkaError
-from trilogue.client.kafka.shapes import Node
-from trilogue.client.pool import Address, SharedPool, address
-from trilogue.client.retry import Backoff, pauses
+from trilogue.client.errors import (
+    ClientError,
+    ConnectionLost,
+    ServerUnreachable,
+    Unsupported,
+    describe_unreachable,
+)
+from trilogue.client.kafka.connection import CONNECT_S, KafkaConnection
+from trilogue.client.kafka.errors import ClosedError, KafkaError, topic_error
+from trilogue.client.kafka.model import Node
+from trilogue.client.pool import Address, ConnectionPool, address
+from trilogue.client.retry import Backoff, retry
 from trilogue.wire.kafka.errors import ErrorCode
-from trilogue.wire.kafka.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from trilogue.wire.kafka.metadata.metadata import (
+    MetadataRequest,
+    MetadataRequestTopic,
+    MetadataResponse,
+)
 
 METADATA_NEWEST = 12
 CREATION_S = 5.0
-"""How long a server may take to make a topic that it was asked for (Kafka says "unknown" first)."""
+"""The time for a server to create a topic; Kafka answers UNKNOWN_TOPIC_OR_PARTITION first."""
+HANDSHAKE_S: Final = 1.0
+"""The time after which a connection attempt without an outcome counts as an outage."""
+AUTO_CREATE: Final = "auto.create.topics.enable"
+BROKER_RESOURCE: Final = 4
 KAFKA_PORT: Final = 9092
 NO_NODE: Final = -1
 
@@ -35,8 +49,8 @@ def addresses(servers: str) -> list[Address]:
 
 
 @dataclass(slots=True)
-class TopicView:
-    """What metadata says of a topic: its id, its partitions, their leaders and epochs."""
+class TopicMetadata:
+    """The metadata of a topic: its id, its partitions, their leaders and epochs."""
 
     topic_id: bytes
     leaders: dict[int, int] = field(default_factory=dict)
@@ -51,38 +65,68 @@ class TopicView:
 
 
 class KafkaCluster:
-    """Metadata and connections, made when they are needed and kept."""
+    """Metadata and connections, requested on demand and cached."""
 
     def __init__(
-        self, servers: str, *, client_id: str = "trilogue", timeout_s: float = 30.0
+        self,
+        servers: str,
+        *,
+        client_id: str = "trilogue",
+        timeout_s: float = 30.0,
+        connect_timeout_s: float = CONNECT_S,
     ) -> None:
+        self._servers = servers
         self._bootstrap = addresses(servers)
         self._client_id = client_id
         self.timeout_s = timeout_s
-        self._pool: SharedPool[tuple[Address, str], KafkaConnection] = SharedPool(
+        self._pool: ConnectionPool[tuple[Address, str], KafkaConnection] = ConnectionPool(
             self._open, ClosedError
         )
+        self._connect_timeout_s = connect_timeout_s
         self._backoff = Backoff(time.monotonic)
+        self._unreachable_since: float | None = None
+        self._connect_error: ClientError | None = None
         self._last: Address | None = None
-        self._asking: dict[tuple[str, ...], asyncio.Task[None]] = {}
+        self._in_flight: dict[tuple[str, ...], asyncio.Task[None]] = {}
         self.nodes: dict[int, Node] = {}
         self.controller_id = NO_NODE
         self.cluster_id: str | None = None
-        self.topics: dict[str, TopicView] = {}
+        self.topics: dict[str, TopicMetadata] = {}
+        self._auto_create: bool | None = None
 
     # Connections.
 
     async def _open(self, key: tuple[Address, str]) -> KafkaConnection:
         where, _ = key
-        await asyncio.sleep(self._backoff.left_s(where))
-        made = KafkaConnection(self._client_id, self.timeout_s)
+        if self._unreachable_since is None and not self._pool.has_open:
+            self._unreachable_since = time.monotonic()
+        await asyncio.sleep(self._backoff.remaining_s(where))
+        made = KafkaConnection(self._client_id, self.timeout_s, self._connect_timeout_s)
         try:
             await made.open(*where)
-        except ClientError:
-            self._backoff.failed(where)
+        except ClientError as problem:
+            self._backoff.record_failure(where)
+            self._connect_error = problem
             raise
-        self._backoff.worked(where)
+        self._backoff.record_success(where)
+        self._unreachable_since = self._connect_error = None
         return made
+
+    def check_reachable(self, waited_s: float) -> None:
+        """Raise ServerUnreachable where no connection was open for half of `waited_s` or more.
+
+        The caller waited that long in vain. A connection attempt that has not failed yet counts
+        only after a second: a slow handshake is no outage.
+        """
+        if self._unreachable_since is None or self._pool.has_open:
+            return
+        for_s = time.monotonic() - self._unreachable_since
+        least_s = waited_s / 2 if self._connect_error else max(waited_s / 2, HANDSHAKE_S)
+        if for_s >= least_s:
+            raise self._unreachable(self._connect_error or "no answer yet")
+
+    def _unreachable(self, problem: object) -> ServerUnreachable:
+        return ServerUnreachable(describe_unreachable(self._servers, problem))
 
     async def connect(self, where: Address, lane: str = "") -> KafkaConnection:
         """The open connection to an address, made now if there is none."""
@@ -92,7 +136,7 @@ class KafkaCluster:
         return made
 
     async def node(self, node_id: int, lane: str = "") -> KafkaConnection:
-        """A connection to a node that metadata told of."""
+        """A connection to a node of the metadata."""
         known = self.nodes.get(node_id)
         if known is None:
             raise ConnectionLost(f"no node {node_id} in the cluster")
@@ -108,27 +152,34 @@ class KafkaCluster:
         return self._pool.peek((where, lane))
 
     async def any_connection(self) -> KafkaConnection:
-        """A connection to some node: the one used last, else the first address that answers."""
+        """A connection to any node: the one used last, else the first address that answers.
+
+        ServerUnreachable where none answers within the request time-out.
+        """
         if self._last is not None:
             known = self._pool.peek((self._last, ""))
             if known is not None:
                 return known
-        problem: ClientError = ConnectionLost("no bootstrap address given")
+        problem: ClientError | None = None
         known_nodes = [(node.host, node.port) for node in self.nodes.values()]
-        tried = dict.fromkeys([*self._bootstrap, *known_nodes])
-        for where in sorted(tried, key=self._backoff.left_s):  # first who did not just fail
-            try:
-                return await self.connect(where)
-            except ClosedError:
-                raise
-            except ClientError as failed:
-                problem = failed
-        raise problem
+        candidates = dict.fromkeys([*self._bootstrap, *known_nodes])
+        try:
+            async with asyncio.timeout(self.timeout_s):
+                for where in sorted(candidates, key=self._backoff.remaining_s):
+                    try:
+                        return await self.connect(where)
+                    except ConnectionLost as lost:
+                        problem = lost
+        except ClientError:
+            raise
+        except TimeoutError:
+            problem = problem or ConnectionLost(f"no connection within {self.timeout_s:g} s")
+        raise self._unreachable(problem) from problem
 
     async def controller(self) -> KafkaConnection:
         """A connection to the controller, or to who passes requests on to it."""
         if self.controller_id == NO_NODE:
-            await self.learn_nodes()
+            await self.refresh_nodes()
         if self.controller_id == NO_NODE:
             return await self.any_connection()
         return await self.node(self.controller_id)
@@ -141,52 +192,87 @@ class KafkaCluster:
         *,
         create: bool = False,
         is_new: bool = False,
-        led: Iterable[tuple[str, int]] | None = None,
+        needed_leaders: Iterable[tuple[str, int]] | None = None,
     ) -> None:
-        """Ask for metadata of these topics until all their partitions have leaders.
+        """Request metadata of these topics until all their partitions have leaders.
 
-        With `led`, only these partitions need one: what else has none holds nobody up. A topic that
-        `is_new` was made a moment ago: not every node need know of it yet.
+        With `needed_leaders`, only these partitions need one. A topic that `is_new` was created a
+        moment ago: a node that does not know it yet is queried again.
         """
         wanted = list(topics)
-        needed = None if led is None else list(led)
-        trouble: ClientError | None = None
-        unknown_s = CREATION_S if create or is_new else 0.0
-        for pause in pauses(total_s=self.timeout_s):
+        needed = None if needed_leaders is None else list(needed_leaders)
+        loop = asyncio.get_running_loop()
+        appears_until = loop.time() + CREATION_S if create or is_new else 0.0
+
+        async def attempt() -> None:
+            nonlocal appears_until
             try:
-                self._learn(await self.ask(wanted, create=create), needed)
-            except ConnectionLost as lost:
-                trouble = lost
+                self._apply_metadata(await self.request_metadata(wanted, create=create), needed)
             except KafkaError as refused:
-                if refused.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-                    refused.retriable = unknown_s > 0  # the server knows its topics
-                    unknown_s -= pause
-                if not refused.retriable:
-                    raise
-                trouble = refused
-            else:
-                return
-            await asyncio.sleep(pause)
-        raise trouble or ConnectionLost("no metadata")
+                if refused.error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                    if create and not is_new and not await self._creates_topics():
+                        appears_until = 0.0
+                    refused.retriable = loop.time() < appears_until
+                raise
 
-    async def names(self) -> list[str]:
-        """The names of all topics that are not the cluster's own, as of now."""
-        trouble: ClientError = ConnectionLost("no metadata")
-        for pause in pauses(total_s=self.timeout_s):
+        await retry(
+            attempt,
+            about=f"metadata of {', '.join(wanted)}",
+            total_s=self.timeout_s,
+            may_pass=lambda problem: (
+                isinstance(problem, ConnectionLost)
+                or (isinstance(problem, KafkaError) and problem.retriable)
+            ),
+        )
+
+    async def _creates_topics(self) -> bool:
+        """Whether the servers create topics on request; True where they do not reveal it.
+
+        Kafka creates in the background and answers UNKNOWN_TOPIC_OR_PARTITION meanwhile, the same
+        as with `auto.create.topics.enable=false`: only this setting distinguishes the two cases.
+        """
+        if self._auto_create is None and self.nodes:
+            from trilogue.wire.kafka.configs.configs import (
+                DescribeConfigsRequest,
+                DescribeConfigsResource,
+                DescribeConfigsResponse,
+            )
+
             try:
-                answer = await self.ask(None)
-            except ConnectionLost as lost:
-                trouble = lost
-                await asyncio.sleep(pause)
+                connection = await self.any_connection()
+                answer: DescribeConfigsResponse = await connection.request(
+                    DescribeConfigsRequest(
+                        resources=[
+                            DescribeConfigsResource(
+                                resource_type=BROKER_RESOURCE,
+                                resource_name=str(min(self.nodes)),
+                                configuration_keys=[AUTO_CREATE],
+                            )
+                        ]
+                    )
+                )
+            except Unsupported:
+                self._auto_create = True
             else:
-                return sorted(row.name for row in answer.topics if row.name and not row.is_internal)
-        raise trouble
+                values = [row.value for one in answer.results for row in one.configs]
+                self._auto_create = values != ["false"]
+        return self._auto_create is not False
 
-    async def learn_nodes(self) -> None:
-        """Ask who the nodes are, and nothing else."""
-        await self.ask([])
+    async def topic_names(self) -> list[str]:
+        """The names of all topics that are not the cluster's own, as of now."""
+        answer = await retry(
+            lambda: self.request_metadata(None),
+            about="names of topics",
+            total_s=self.timeout_s,
+            may_pass=lambda problem: isinstance(problem, ConnectionLost),
+        )
+        return sorted(row.name for row in answer.topics if row.name and not row.is_internal)
 
-    async def ask(
+    async def refresh_nodes(self) -> None:
+        """Request the list of nodes only."""
+        await self.request_metadata([])
+
+    async def request_metadata(
         self, topics: Iterable[str] | None, *, create: bool = False, operations: bool = False
     ) -> MetadataResponse:
         """One request for metadata, of all topics or of some; learns the nodes."""
@@ -209,15 +295,17 @@ class KafkaCluster:
         self.cluster_id = answer.cluster_id
         return answer
 
-    def _learn(self, answer: MetadataResponse, needed: list[tuple[str, int]] | None) -> None:
+    def _apply_metadata(
+        self, answer: MetadataResponse, needed: list[tuple[str, int]] | None
+    ) -> None:
         """Keep what is known; then KafkaError where something that is needed is not."""
-        trouble: KafkaError | None = None
+        failure: KafkaError | None = None
         for topic in answer.topics:
             name = topic.name or ""
             if topic.error_code:
-                trouble = trouble or KafkaError(topic.error_code, f"topic {name}")
+                failure = failure or topic_error(topic.error_code, name)
                 continue
-            view = self.topics[name] = TopicView(bytes(topic.topic_id))
+            view = self.topics[name] = TopicMetadata(bytes(topic.topic_id))
             for partition in topic.partitions:
                 number = partition.partition_index
                 view.epochs[number] = partition.leader_epoch
@@ -225,38 +313,38 @@ class KafkaCluster:
                     view.leaders[number] = partition.leader_id
                 elif needed is None or (name, number) in needed:
                     missing = KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, f"{name}-{number}")
-                    trouble = trouble or missing
-        if trouble is not None:
-            raise trouble
+                    failure = failure or missing
+        if failure is not None:
+            raise failure
 
     async def partitions(self, topic: str, *, create: bool = False) -> list[int]:
-        """The partition numbers of a topic, ascending, freshly asked for."""
-        await self.refresh([topic], create=create, led=())
+        """The partition numbers of a topic, ascending, freshly task for."""
+        await self.refresh([topic], create=create, needed_leaders=())
         return sorted(self.topics[topic].epochs)
 
-    async def view(self, topic: str, *, create: bool = False) -> TopicView:
-        """What is known of a topic; asked for once if it is not known, whoever wants it."""
+    async def topic_metadata(self, topic: str, *, create: bool = False) -> TopicMetadata:
+        """The metadata of a topic, from the cache or by one request that all callers share."""
         known = self.topics.get(topic)
         if known is None:
-            asked = self._asking.get((topic,))
-            if asked is None:
-                work = self.refresh([topic], create=create, led=())
-                asked = asyncio.get_running_loop().create_task(work)
-                self._asking[topic,] = asked
-                asked.add_done_callback(lambda task: self._asked((topic,), task))
-            await asyncio.shield(asked)
+            task = self._in_flight.get((topic,))
+            if task is None:
+                work = self.refresh([topic], create=create, needed_leaders=())
+                task = asyncio.get_running_loop().create_task(work)
+                self._in_flight[topic,] = task
+                task.add_done_callback(lambda task: self._on_metadata_done((topic,), task))
+            await asyncio.shield(task)
             known = self.topics[topic]
         return known
 
-    def _asked(self, key: tuple[str, ...], task: asyncio.Task[None]) -> None:
-        self._asking.pop(key, None)
+    def _on_metadata_done(self, key: tuple[str, ...], task: asyncio.Task[None]) -> None:
+        self._in_flight.pop(key, None)
         if not task.cancelled():
-            task.exception()  # everybody who waited may have given up
+            task.exception()  # every caller may be cancelled
 
     async def leader(self, topic: str, partition: int, lane: str = "") -> KafkaConnection:
         """A connection to the node that serves this partition."""
         if self.known_leader(topic, partition) is None:
-            await self.refresh([topic], led=[(topic, partition)])
+            await self.refresh([topic], needed_leaders=[(topic, partition)])
         node = self.known_leader(topic, partition)
         if node is None:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{topic}-{partition}")
@@ -267,8 +355,8 @@ class KafkaCluster:
         view = self.topics.get(topic)
         return None if view is None else view.leaders.get(partition)
 
-    def doubt(self, topic: str, partition: int | None = None) -> None:
-        """The leader of a partition moved, or its topic was made again: ask before it is used.
+    def invalidate_leader(self, topic: str, partition: int | None = None) -> None:
+        """Drop a leader that moved, or whose topic was recreated: the next use requests metadata.
 
         Without a partition: those of all of them.
         """
@@ -280,18 +368,18 @@ class KafkaCluster:
         else:
             view.leaders.pop(partition, None)
 
-    def forget(self, topic: str) -> None:
+    def forget_topic(self, topic: str) -> None:
         """Drop what is known of a topic."""
         self.topics.pop(topic, None)
 
-    async def by_leader(
+    async def connections_by_leader(
         self, partitions: Iterable[tuple[str, int]], lane: str = ""
     ) -> Mapping[KafkaConnection, list[tuple[str, int]]]:
         """Group partitions by the connection to their leader."""
         wanted = list(partitions)
         unknown = [one for one in wanted if self.known_leader(*one) is None]
         if unknown:
-            await self.refresh(sorted({topic for topic, _ in unknown}), led=unknown)
+            await self.refresh(sorted({topic for topic, _ in unknown}), needed_leaders=unknown)
         grouped: dict[KafkaConnection, list[tuple[str, int]]] = {}
         for topic, partition in wanted:
             connection = await self.leader(topic, partition, lane)
@@ -300,7 +388,7 @@ class KafkaCluster:
 
     async def close(self) -> None:
         """Close every connection."""
-        asking = list(self._asking.values())
+        asking = list(self._in_flight.values())
         for task in asking:
             task.cancel()
         with contextlib.suppress(asyncio.CancelledError):

@@ -1,4 +1,4 @@
-"""A Kafka connection: requests numbered, versions agreed on, answers matched in order."""
+"""A Kafka connection: correlation ids, version negotiation, responses in order."""
 
 from __future__ import annotations
 
@@ -8,27 +8,27 @@ from collections import deque
 from typing import Any, NamedTuple
 
 from trilogue.client.connection import FrameConnection
-from trilogue.client.errors import ConnectionLost, Unsupported
+from trilogue.client.errors import ConnectionLost, ServerUnreachable, Unsupported
 from trilogue.wire.errors import WireError
-from trilogue.wire.kafka.api import MESSAGES
-from trilogue.wire.kafka.api_versions import ApiVersionsRequest, ApiVersionsResponse
-from trilogue.wire.kafka.compile import decoder, gatherer
-from trilogue.wire.kafka.errors import ErrorCode
-from trilogue.wire.kafka.header import (
+from trilogue.wire.kafka.api import MESSAGES, NAMES
+from trilogue.wire.kafka.codec.compile import decoder, gatherer
+from trilogue.wire.kafka.codec.header import (
     RequestHeader,
     decode_response_header,
     encode_request_header,
 )
-from trilogue.wire.kafka.schema import table
+from trilogue.wire.kafka.codec.schema import table
+from trilogue.wire.kafka.errors import ErrorCode
+from trilogue.wire.kafka.metadata.api_versions import ApiVersionsRequest, ApiVersionsResponse
 
 log = logging.getLogger("trilogue.client.kafka")
 API_VERSIONS_KEY = 18
 TRIED_FIRST = 3
 CONNECT_S = 10.0
-"""How long a server may take to be there; who has other servers asks them then."""
+"""The default time for opening a connection."""
 
 
-class _Waiting(NamedTuple):
+class _PendingRequest(NamedTuple):
     correlation_id: int
     key: int
     version: int
@@ -38,10 +38,10 @@ class _Waiting(NamedTuple):
 
 
 class KafkaConnection:
-    """One connection to one node. Many requests may be under way; answers come in their order.
+    """One connection to one node. Many requests may be in flight; responses come in their order.
 
-    An answer that does not come in time costs the connection: nobody can get past it. So does one
-    that cannot be read. A request's time begins when there is no other before it.
+    A response that does not come in time, or that cannot be read, closes the connection: the ones
+    after it could not be read either. A request's time begins when there is no other before it.
     """
 
     def __init__(
@@ -51,11 +51,12 @@ class KafkaConnection:
         self._timeout_s = timeout_s
         self._connect_timeout_s = min(timeout_s, connect_timeout_s)
         self._frames = FrameConnection(self._on_frame, self._on_lost)
-        self._waiting: deque[_Waiting] = deque()
+        self._waiting: deque[_PendingRequest] = deque()
         self._correlation_id = 0
         self._watch: asyncio.TimerHandle | None = None
         self._heard_at = 0.0
         self._reason: ConnectionLost | None = None
+        self._address = ""
         self.served: dict[int, tuple[int, int]] = {}
         """API key to the lowest and highest version that the server speaks."""
 
@@ -79,14 +80,19 @@ class KafkaConnection:
             self._frames.abort()
 
     async def open(self, host: str, port: int) -> None:
-        """Connect and learn which versions the server speaks (KIP-511: retry in v0 on error 35)."""
+        """Connect within the time-outs; raises ConnectionLost.
+
+        The first request learns which API versions the server serves (KIP-511: version 0 is tried
+        after error 35).
+        """
+        self._address = f"{host}:{port}"
         await self._frames.open(host, port, self._connect_timeout_s)
         asked = ApiVersionsRequest(client_software_name="trilogue", client_software_version="0.1")
         try:
             answer: ApiVersionsResponse = await self.start(API_VERSIONS_KEY, TRIED_FIRST, asked)
             if answer.error_code == ErrorCode.UNSUPPORTED_VERSION:
                 answer = await self.start(API_VERSIONS_KEY, 0, asked)
-        except BaseException:  # cancelled, too: nobody would know of it any more
+        except BaseException:  # cancelled, too: nothing else would close the connection
             self.close()
             raise
         self.served = {row.api_key: (row.min_version, row.max_version) for row in answer.api_keys}
@@ -120,13 +126,13 @@ class KafkaConnection:
         answer: asyncio.Future[Any] = loop.create_future()
         now = loop.time()
         limit_s = self._timeout_s if timeout_s is None else timeout_s
-        self._waiting.append(_Waiting(correlation_id, key, version, answer, limit_s, now))
+        self._waiting.append(_PendingRequest(correlation_id, key, version, answer, limit_s, now))
         if len(self._waiting) == 1:
             self._watch_until(now + limit_s)
         return answer
 
     def write(self, key: int, version: int, message: Any) -> int:
-        """Send a request that nobody answers (acks=0); its number."""
+        """Send a request without a response (acks=0); returns its correlation id."""
         self._correlation_id = (self._correlation_id + 1) & 0x7FFFFFFF
         head = bytearray(4)
         encode_request_header(
@@ -139,7 +145,7 @@ class KafkaConnection:
         return self._correlation_id
 
     def close(self) -> None:
-        """Close; whoever waits gets ConnectionLost."""
+        """Close; pending requests fail with ConnectionLost."""
         self._frames.close()
 
     def _look(self) -> None:
@@ -151,7 +157,10 @@ class KafkaConnection:
         oldest = self._waiting[0]
         deadline = max(oldest.sent_at, self._heard_at) + oldest.timeout_s
         if deadline <= loop.time():
-            self._reason = ConnectionLost(f"no answer to API {oldest.key} in time")
+            self._reason = ServerUnreachable(
+                f"{self._address} did not answer {NAMES[oldest.key][0]} "
+                f"within {oldest.timeout_s:g} s"
+            )
             self._frames.abort()
         else:
             self._watch = loop.call_at(deadline, self._look)
@@ -168,7 +177,7 @@ class KafkaConnection:
         # One copy: answers hold views of it, while the receive buffer is used again.
         body = memoryview(bytes(frame))
         if not self._waiting:
-            raise WireError("an answer that nobody asked for")
+            raise WireError("a response without a request")
         waiting = self._waiting.popleft()
         if self._waiting:
             self._heard_at = now = asyncio.get_running_loop().time()
@@ -178,12 +187,11 @@ class KafkaConnection:
             if correlation_id != waiting.correlation_id:
                 raise WireError(f"answer {correlation_id} for request {waiting.correlation_id}")
             answer = self._decode(waiting, body, position)
-        except WireError as problem:
-            # For who waits, and asks again, it is as if the connection had broken before.
-            self._reason = ConnectionLost(
-                f"an answer to API {waiting.key} cannot be read: {problem}"
-            )
-            log.warning("kafka.bad-answer api=%d version=%d problem=%s", *waiting[1:3], problem)
+        except Exception as problem:
+            # To the caller, which may retry, this is a connection that broke before the answer.
+            name = NAMES[waiting.key][0]
+            self._reason = ConnectionLost(f"the answer to {name} cannot be read: {problem!r}")
+            log.exception("kafka.bad-answer api=%s version=%d", name, waiting.version)
             _fail(waiting.answer, self._reason)
             self._frames.abort()
             return
@@ -191,7 +199,7 @@ class KafkaConnection:
             waiting.answer.set_result(answer)
 
     @staticmethod
-    def _decode(waiting: _Waiting, body: memoryview, position: int) -> Any:
+    def _decode(waiting: _PendingRequest, body: memoryview, position: int) -> Any:
         response = MESSAGES[waiting.key][1]
         version = waiting.version
         refused = waiting.key == API_VERSIONS_KEY and version > 0
@@ -205,7 +213,12 @@ class KafkaConnection:
             self._watch = None
         waiting, self._waiting = self._waiting, deque()
         for one in waiting:
-            _fail(one.answer, ConnectionLost(str(self._reason or problem)))
+            _fail(one.answer, self._lost_error(problem))
+
+    def _lost_error(self, problem: Exception) -> ConnectionLost:
+        if isinstance(self._reason, ServerUnreachable):
+            return ServerUnreachable(str(self._reason))
+        return ConnectionLost(f"{self._address}: {self._reason or problem}")
 
 
 def _fail(answer: asyncio.Future[Any], problem: Exception) -> None:

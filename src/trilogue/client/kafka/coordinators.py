@@ -1,4 +1,4 @@
-"""Which node looks after a group: found, remembered, and forgotten when it was wrong."""
+"""The coordinators of groups: looked up, cached, and dropped when they have moved."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from typing import Final
 
 from trilogue.client.kafka.cluster import KafkaCluster
 from trilogue.client.kafka.connection import KafkaConnection
-from trilogue.client.kafka.errors import KafkaError, error_of
-from trilogue.client.kafka.shapes import Node
-from trilogue.wire.kafka.groups import (
+from trilogue.client.kafka.errors import KafkaError, error_for_code
+from trilogue.client.kafka.model import Node
+from trilogue.wire.kafka.groups.classic import (
     FindCoordinatorRequest,
     FindCoordinatorResponse,
 )
@@ -24,29 +24,29 @@ class Coordinators:
 
     def __init__(self, cluster: KafkaCluster) -> None:
         self._cluster = cluster
-        self._known: dict[str, Node] = {}
+        self._wait_for_topic: dict[str, Node] = {}
 
-    async def find(self, groups: Iterable[str]) -> dict[str, Node | KafkaError]:
+    async def find_coordinators(self, groups: Iterable[str]) -> dict[str, Node | KafkaError]:
         """The coordinators of groups, or why there is none now."""
         wanted = list(dict.fromkeys(groups))
         found: dict[str, Node | KafkaError] = {
-            group: self._known[group] for group in wanted if group in self._known
+            group: self._wait_for_topic[group] for group in wanted if group in self._wait_for_topic
         }
         missing = [group for group in wanted if group not in found]
         if not missing:
             return found
         connection = await self._cluster.any_connection()
         if connection.version(FIND_COORDINATOR) >= MANY_SINCE:
-            found |= await self._many(connection, missing)
+            found |= await self._find_many(connection, missing)
         else:
             for group in missing:
-                found[group] = await self._one(connection, group)
-        self._known |= {
+                found[group] = await self._find_one(connection, group)
+        self._wait_for_topic |= {
             group: node for group, node in found.items() if not isinstance(node, KafkaError)
         }
         return found
 
-    async def _many(
+    async def _find_many(
         self, connection: KafkaConnection, groups: list[str]
     ) -> dict[str, Node | KafkaError]:
         answer: FindCoordinatorResponse = await connection.request(
@@ -54,21 +54,21 @@ class Coordinators:
         )
         found: dict[str, Node | KafkaError] = {}
         for row in answer.coordinators:
-            problem = error_of(row.error_code, f"coordinator of {row.key}", row.error_message)
+            problem = error_for_code(row.error_code, f"coordinator of {row.key}", row.error_message)
             found[row.key] = problem or Node(row.node_id, row.host, row.port)
         return found
 
     @staticmethod
-    async def _one(connection: KafkaConnection, group: str) -> Node | KafkaError:
+    async def _find_one(connection: KafkaConnection, group: str) -> Node | KafkaError:
         answer: FindCoordinatorResponse = await connection.request(
             FindCoordinatorRequest(key=group, key_type=GROUP)
         )
-        problem = error_of(answer.error_code, f"coordinator of {group}", answer.error_message)
+        problem = error_for_code(answer.error_code, f"coordinator of {group}", answer.error_message)
         return problem or Node(answer.node_id, answer.host, answer.port)
 
     async def connect(self, group: str, lane: str = "") -> KafkaConnection:
         """A connection to the coordinator of a group; KafkaError where there is none now."""
-        node = (await self.find([group]))[group]
+        node = (await self.find_coordinators([group]))[group]
         if isinstance(node, KafkaError):
             raise node
         try:
@@ -79,10 +79,10 @@ class Coordinators:
 
     def peek(self, group: str, lane: str = "") -> KafkaConnection | None:
         """The open connection to a coordinator, if there is one now."""
-        node = self._known.get(group)
+        node = self._wait_for_topic.get(group)
         return None if node is None else self._cluster.peek_at((node.host, node.port), lane)
 
     def forget(self, groups: Iterable[str]) -> None:
         """Look for them again: they have moved."""
         for group in groups:
-            self._known.pop(group, None)
+            self._wait_for_topic.pop(group, None)

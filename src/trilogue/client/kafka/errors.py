@@ -1,36 +1,53 @@
-"""What can go wrong for a Kafka client, by name: the servers' refusals and its own."""
+"""The errors of the Kafka client."""
 
 from __future__ import annotations
 
-from trilogue.client.errors import ClientError, ServerRefused
+from typing import Final
+
+from trilogue.client.errors import ClientError, ServerRefused, TimedOut
 from trilogue.wire.kafka.errors import ErrorCode
+
+__all__ = [
+    "ClosedError",
+    "KafkaError",
+    "MessageTooLarge",
+    "NoPosition",
+    "OffsetOutOfRange",
+    "QueueFull",
+    "TimedOut",
+]
+
+
+MISSING_TOPIC: Final = (
+    "there is no such topic: create it with admin.create_topic, or check the name with "
+    "admin.list_topics"
+)
 
 
 class KafkaError(ServerRefused):
     """A server answered with an error code; `error` is the code by name."""
 
-    def __init__(self, code: int, about: str, message: str | None = None) -> None:
+    def __init__(
+        self, code: int, about: str, message: str | None = None, *, advice: str = ""
+    ) -> None:
         self.error = ErrorCode.of(code)
         super().__init__(
             code,
             self.error.name,
             f"{about}: {message}" if message else about,
             retriable=self.error.retriable,
+            advice=advice,
         )
         self.message = message or ""
-        """What the server said besides."""
+        """The message of the server."""
 
 
 class ClosedError(ClientError):
     """The client, producer or consumer was closed."""
 
 
-class TimedOut(ClientError):
-    """It did not happen in time; whether it happens later is not known."""
-
-
 class QueueFull(ClientError):
-    """So much waits to be sent that no more is taken now."""
+    """The memory of the producer is used up (`when_full="raise"`)."""
 
 
 class MessageTooLarge(ClientError):
@@ -38,19 +55,27 @@ class MessageTooLarge(ClientError):
 
 
 class NoPosition(ClientError):
-    """A partition has no position to read from, and the options name none."""
+    """A partition has no committed offset, and `reset_to` is None."""
 
 
 class OffsetOutOfRange(NoPosition):
-    """A partition no longer has (or never had) the position, and the options name no other."""
+    """The position is out of the range of the partition, and `reset_to` is None."""
 
 
-def error_of(code: int, about: str, message: str | None = None) -> KafkaError | None:
-    """What an error code says; None where it says nothing."""
+def topic_error(code: int, topic: str) -> KafkaError:
+    """The error of a topic; for a topic that does not exist, its message names the next step."""
+    error = KafkaError(code, f"topic {topic}")
+    if error.error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+        return KafkaError(code, f"topic {topic}", advice=MISSING_TOPIC)
+    return error
+
+
+def error_for_code(code: int, about: str, message: str | None = None) -> KafkaError | None:
+    """The error of a code; None for 0."""
     return KafkaError(code, about, message) if code else None
 
 
-def refuse(code: int, about: str, message: str | None = None) -> None:
-    """Raise what a non-zero error code says."""
+def raise_for_code(code: int, about: str, message: str | None = None) -> None:
+    """Raise the error of a code other than 0."""
     if code:
         raise KafkaError(code, about, message)

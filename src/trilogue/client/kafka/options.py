@@ -1,4 +1,4 @@
-"""What one may choose: values and their defaults, checked when they are made."""
+"""The options of the Kafka client, its producers and consumers, checked when they are made."""
 
 from __future__ import annotations
 
@@ -7,30 +7,42 @@ from dataclasses import dataclass
 from enum import Enum, IntEnum
 from typing import Final
 
-from trilogue.client.errors import ClientError
-from trilogue.client.kafka.assignors import Assignor
-from trilogue.client.kafka.shapes import EARLIEST, LATEST, READ_COMMITTED, READ_UNCOMMITTED
+from trilogue.client.errors import InvalidOption
+from trilogue.client.kafka.consumer.assignors import Assignor
+from trilogue.client.kafka.model import EARLIEST, LATEST, READ_COMMITTED, READ_UNCOMMITTED
+from trilogue.client.options import (
+    check_options,
+    flag,
+    function,
+    number_by_name,
+    one_of,
+    optional,
+    seconds,
+    several_of,
+    text,
+    whole_number,
+)
 from trilogue.entry.entry import Codec
 
 Compression = Codec
-"""How batches are compressed; the server keeps them so."""
+"""The compression of batches; the server stores them as they are."""
 Partitioner = Callable[[bytes | None, int], int]
-"""Key and number of partitions to a partition."""
+"""Takes a key and the number of partitions; returns a partition."""
 IN_FLIGHT_MAX: Final = 5
-"""Batches of one producer and partition that a server remembers (wire fact)."""
+"""Batches of one idempotent producer and partition that a server remembers."""
 
 
 class Acks(IntEnum):
-    """Who must have a batch before it is answered."""
+    """Which replicas must have a batch before the server answers."""
 
     NONE = 0
-    """There is no answer: whether it arrived is never known."""
+    """The server sends no answer: the client never knows whether the batch arrived."""
     LEADER = 1
     ALL = -1
 
 
 class Hashing(Enum):
-    """How a key becomes a partition, as other clients do it."""
+    """The hash that maps a key to a partition, the same as in other clients."""
 
     MURMUR2 = "murmur2"
     """Java, kafka-python, aiokafka, kafkajs, franz-go."""
@@ -39,36 +51,39 @@ class Hashing(Enum):
 
 
 class WhenFull(Enum):
-    """What happens to a message for which there is no memory."""
+    """What `submit` does when the producer's memory is used up."""
 
     WAIT = "wait"
     RAISE = "raise"
 
 
 class GroupProtocol(Enum):
-    """Who shares the partitions of a group among its members."""
+    """How the partitions of a group are assigned to its members."""
 
     CLASSIC = "classic"
-    """One of the members, by an assignor that all know."""
+    """One member assigns them, by an assignor that all members support."""
     CONSUMER = "consumer"
-    """The server (KIP-848)."""
+    """The server assigns them (KIP-848)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientOptions:
-    """How a client talks; `docs/how-to/use-the-kafka-client.md` says what each is for."""
+    """The options of a client; `docs/how-to/use-the-kafka-client.md` explains each of them."""
 
     client_id: str = "trilogue"
     request_timeout_s: float = 30.0
+    connect_timeout_s: float = 10.0
 
     def __post_init__(self) -> None:
-        if self.request_timeout_s <= 0:
-            raise ClientError(f"times must be positive: {self}")
+        check_options(
+            self,
+            {"client_id": text, "request_timeout_s": seconds(), "connect_timeout_s": seconds()},
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProducerOptions:
-    """How one producer sends."""
+    """The options of one producer."""
 
     acks: Acks = Acks.ALL
     idempotent: bool | None = None
@@ -89,32 +104,52 @@ class ProducerOptions:
     close_timeout_s: float = 30.0
 
     def __post_init__(self) -> None:
+        check_options(self, _PRODUCER_CHECKS)
         if self.idempotent and self.acks is not Acks.ALL:
-            raise ClientError("an idempotent producer wants acks=Acks.ALL")
-        if self.max_in_flight < 1:
-            raise ClientError("a producer must be allowed one request under way")
+            raise InvalidOption(f"idempotent=True needs acks=Acks.ALL, not {self.acks!r}")
         if self.is_idempotent and self.max_in_flight > IN_FLIGHT_MAX:
-            raise ClientError(f"an idempotent producer has at most {IN_FLIGHT_MAX} under way")
-        if not 0 < self.batch_bytes <= self.max_request_bytes <= self.max_memory_bytes:
-            raise ClientError("a batch fits into a request, and a request into the memory")
-        times = (
-            self.max_wait_s, self.delivery_timeout_s, self.retry_pause_s, self.metadata_age_s,
-            self.close_timeout_s,
-        )  # fmt: skip
-        if min(times) <= 0 or self.linger_s < 0:
-            raise ClientError(f"times must be positive: {self}")
+            raise InvalidOption(
+                f"max_in_flight={self.max_in_flight} is not allowed: "
+                f"an idempotent producer has at most {IN_FLIGHT_MAX} requests in flight"
+            )
+        if not self.batch_bytes <= self.max_request_bytes <= self.max_memory_bytes:
+            raise InvalidOption(
+                f"batch_bytes={self.batch_bytes}, max_request_bytes={self.max_request_bytes}, "
+                f"max_memory_bytes={self.max_memory_bytes}: none may be above the next one"
+            )
 
     @property
     def is_idempotent(self) -> bool:
-        """Whether the server is to notice what is sent twice: unless said otherwise, if it can."""
+        """Whether the server drops duplicates: by default wherever the other options allow it."""
         if self.idempotent is None:
             return self.acks is Acks.ALL and self.max_in_flight <= IN_FLIGHT_MAX
         return self.idempotent
 
 
+_PRODUCER_CHECKS: Final = {
+    "acks": one_of(Acks),
+    "idempotent": optional(flag),
+    "compression": one_of(Compression),
+    "linger_s": seconds(zero=True),
+    "batch_bytes": whole_number(1),
+    "max_request_bytes": whole_number(1),
+    "max_memory_bytes": whole_number(1),
+    "when_full": one_of(WhenFull),
+    "max_wait_s": seconds(),
+    "max_in_flight": whole_number(1),
+    "delivery_timeout_s": seconds(),
+    "retry_pause_s": seconds(),
+    "hashing": one_of(Hashing),
+    "partitioner": optional(function),
+    "create_topics": flag,
+    "metadata_age_s": seconds(),
+    "close_timeout_s": seconds(),
+}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerOptions:
-    """How one consumer reads."""
+    """The options of one consumer."""
 
     group: str | None = None
     instance_id: str | None = None
@@ -138,27 +173,42 @@ class ConsumerOptions:
     close_timeout_s: float = 10.0
 
     def __post_init__(self) -> None:
+        check_options(self, _CONSUMER_CHECKS)
         if self.instance_id is not None and self.group is None:
-            raise ClientError("a static member is a member of a group")
-        if not self.assignors or len(set(self.assignors)) < len(self.assignors):
-            raise ClientError("a member votes for at least one assignor, and once for each")
-        if self.reset_to not in {None, LATEST, EARLIEST}:
-            raise ClientError(f"begin at LATEST, EARLIEST or nowhere (None): {self.reset_to}")
-        if self.isolation not in {READ_UNCOMMITTED, READ_COMMITTED}:
-            raise ClientError(f"no isolation {self.isolation}")
-        sizes = (self.max_bytes, self.max_partition_bytes, self.max_buffered_bytes)
-        if min(sizes) < 1 or self.min_bytes < 0:
-            raise ClientError(f"sizes must be positive: {self}")
-        times = (
-            self.session_timeout_s, self.heartbeat_s, self.max_poll_s, self.metadata_age_s,
-            self.retry_pause_s, self.close_timeout_s, self.auto_commit_s or 1.0,
-        )  # fmt: skip
-        if min(times) <= 0 or self.max_wait_s < 0:
-            raise ClientError(f"times must be positive: {self}")
+            raise InvalidOption(f"instance_id={self.instance_id!r} needs a group")
         if self.heartbeat_s >= self.session_timeout_s:
-            raise ClientError("heartbeats come more often than sessions end")
+            raise InvalidOption(
+                f"heartbeat_s={self.heartbeat_s:g} must be below "
+                f"session_timeout_s={self.session_timeout_s:g}"
+            )
 
     @property
     def is_cooperative(self) -> bool:
-        """Whether partitions are kept over a rebalance: only if all assignors can do that."""
+        """Whether members keep their partitions during a rebalance: only if all assignors do."""
         return all(one.is_cooperative for one in self.assignors)
+
+
+_CONSUMER_CHECKS: Final = {
+    "group": optional(text),
+    "instance_id": optional(text),
+    "protocol": one_of(GroupProtocol),
+    "assignors": several_of(Assignor),
+    "reset_to": optional(number_by_name({"latest": LATEST, "earliest": EARLIEST})),
+    "isolation": number_by_name(
+        {"read_uncommitted": READ_UNCOMMITTED, "read_committed": READ_COMMITTED}
+    ),
+    "auto_commit_s": optional(seconds()),
+    "session_timeout_s": seconds(),
+    "heartbeat_s": seconds(),
+    "max_poll_s": seconds(),
+    "min_bytes": whole_number(0),
+    "max_bytes": whole_number(1),
+    "max_partition_bytes": whole_number(1),
+    "max_wait_s": seconds(zero=True),
+    "max_buffered_bytes": whole_number(1),
+    "check_crcs": flag,
+    "create_topics": flag,
+    "metadata_age_s": seconds(),
+    "retry_pause_s": seconds(),
+    "close_timeout_s": seconds(),
+}

@@ -1,4 +1,4 @@
-"""The synchronous face: the same client on a loop in a thread of its own, for code without asyncio.
+"""The synchronous facade: the same client on a loop in its own thread, for code without asyncio.
 
     with KafkaClient("127.0.0.1:9092") as client:
         with client.producer() as producer:
@@ -8,8 +8,8 @@
                 print(message.value)
 
 Every call may be made from any thread, but from no callback of a future: those run in the loop's
-thread, which cannot wait for itself. What is called when partitions come and go runs in a thread
-where it may ask. Names, options and errors are those of the asyncio client.
+thread, which cannot wait for itself. Listeners of partitions run in a thread
+where they may call the client. Names, options and errors are those of the asyncio client.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from typing import Any, NamedTuple
 
 from trilogue.client.errors import ClientError
 from trilogue.client.kafka import client as asynchronous
-from trilogue.client.kafka.admin.shapes import GroupOffset
-from trilogue.client.kafka.batch import Sent
-from trilogue.client.kafka.consumer import MANY, Offsets
-from trilogue.client.kafka.consumer import Consumer as AsyncConsumer
+from trilogue.client.kafka.admin.model import GroupOffset
+from trilogue.client.kafka.consumer.consumer import MANY, Offsets
+from trilogue.client.kafka.consumer.consumer import Consumer as AsyncConsumer
+from trilogue.client.kafka.consumer.message import Message
 from trilogue.client.kafka.errors import ClosedError
-from trilogue.client.kafka.message import Message
-from trilogue.client.kafka.producer import HeaderPairs, Octets
-from trilogue.client.kafka.producer import Producer as AsyncProducer
-from trilogue.client.kafka.shapes import OffsetAt, Partition
+from trilogue.client.kafka.model import OffsetAt, Partition
+from trilogue.client.kafka.producer.batch import Sent
+from trilogue.client.kafka.producer.producer import HeaderPairs, Octets
+from trilogue.client.kafka.producer.producer import Producer as AsyncProducer
 from trilogue.client.kafka.sync_admin import Admin
-from trilogue.client.threads import ClientFace, Face, called, outside
+from trilogue.client.threads import SyncClientFacade, SyncFacade, call_in_loop, to_concurrent_future
 
 Pair = tuple[str, int]
 Listener = Callable[[list[Partition]], None]
@@ -48,7 +48,7 @@ class Draft(NamedTuple):
     timestamp_ms: int | None = None
 
 
-class Producer(Face[AsyncProducer]):
+class Producer(SyncFacade[AsyncProducer]):
     """Sends messages."""
 
     def send(
@@ -98,7 +98,7 @@ class Producer(Face[AsyncProducer]):
                     topic, value, key=draft.key, headers=draft.headers,
                     partition=draft.partition, timestamp_ms=draft.timestamp_ms,
                 )  # fmt: skip
-                futures.append(outside(inside))
+                futures.append(to_concurrent_future(inside))
             except ClientError as problem:
                 refused: concurrent.futures.Future[Sent] = concurrent.futures.Future()
                 refused.set_exception(problem)
@@ -114,18 +114,18 @@ class Producer(Face[AsyncProducer]):
         self._loop.run(self._inner.flush())
 
 
-class Consumer(Face[AsyncConsumer]):
+class Consumer(SyncFacade[AsyncConsumer]):
     """Reads topics."""
 
     @property
     def assignment(self) -> frozenset[Partition]:
         """The partitions that it reads now."""
-        return self._loop.run(called(lambda: self._inner.assignment))
+        return self._loop.run(call_in_loop(lambda: self._inner.assignment))
 
     @property
     def paused(self) -> frozenset[Partition]:
         """Those of them that nothing is given of for now."""
-        return self._loop.run(called(lambda: self._inner.paused))
+        return self._loop.run(call_in_loop(lambda: self._inner.paused))
 
     def subscribe(self, *topics: str, pattern: str | None = None) -> None:
         """Read these topics, or all that a pattern matches, as a member of the group."""
@@ -139,8 +139,8 @@ class Consumer(Face[AsyncConsumer]):
         """The next messages; none when there are none in time."""
         return self._loop.run(self._inner.poll(timeout_s, max_messages))
 
-    def get(self, timeout_s: float | None = None) -> Message | None:
-        """The next message; None when there is none in time."""
+    def get(self, timeout_s: float | None = None) -> Message:
+        """The next message; TimedOut where none came within `timeout_s`."""
         return self._loop.run(self._inner.get(timeout_s))
 
     def __iter__(self) -> Iterator[Message]:
@@ -150,8 +150,7 @@ class Consumer(Face[AsyncConsumer]):
                 message = self.get()
             except ClosedError:
                 return
-            if message is not None:
-                yield message
+            yield message
 
     def position(self, partition: Pair) -> int:
         """The next offset that a partition gives."""
@@ -159,19 +158,19 @@ class Consumer(Face[AsyncConsumer]):
 
     def seek(self, partition: Pair, offset: int) -> None:
         """Go on at an offset; also EARLIEST and LATEST."""
-        self._loop.run(called(self._inner.seek, partition, offset))
+        self._loop.run(call_in_loop(self._inner.seek, partition, offset))
 
     def seek_to_time(self, partition: Pair, time_ms: int) -> None:
         """Go on at the first message of that time or a later one."""
-        self._loop.run(called(self._inner.seek_to_time, partition, time_ms))
+        self._loop.run(call_in_loop(self._inner.seek_to_time, partition, time_ms))
 
     def pause(self, *partitions: Pair) -> None:
         """Give nothing of these for now."""
-        self._loop.run(called(self._inner.pause, *partitions))
+        self._loop.run(call_in_loop(self._inner.pause, *partitions))
 
     def resume(self, *partitions: Pair) -> None:
         """Give messages of these again."""
-        self._loop.run(called(self._inner.resume, *partitions))
+        self._loop.run(call_in_loop(self._inner.resume, *partitions))
 
     def offsets(self, wanted: Mapping[Pair, int]) -> dict[Partition, OffsetAt]:
         """The offsets of times, of EARLIEST and LATEST."""
@@ -182,7 +181,7 @@ class Consumer(Face[AsyncConsumer]):
         return self._loop.run(self._inner.lag())
 
     def commit(self, offsets: Offsets | None = None) -> None:
-        """Tell the group where we are."""
+        """Commit offsets of the group."""
         self._loop.run(self._inner.commit(offsets))
 
     def committed(self, partitions: Iterable[Pair]) -> dict[Partition, GroupOffset]:
@@ -190,7 +189,7 @@ class Consumer(Face[AsyncConsumer]):
         return self._loop.run(self._inner.committed(partitions))
 
 
-class KafkaClient(ClientFace[asynchronous.KafkaClient]):
+class KafkaClient(SyncClientFacade[asynchronous.KafkaClient]):
     """Producers and consumers of one cluster; options as in the asyncio client."""
 
     def __init__(self, servers: str, **options: Any) -> None:
@@ -214,13 +213,13 @@ class KafkaClient(ClientFace[asynchronous.KafkaClient]):
     ) -> Consumer:
         """Make a consumer: of topics with a `group`, else of partitions that it is assigned."""
         made = self._inner.consumer(
-            *topics, pattern=pattern, on_assigned=_elsewhere(on_assigned),
-            on_revoked=_elsewhere(on_revoked), on_lost=_elsewhere(on_lost), **options,
+            *topics, pattern=pattern, on_assigned=_in_thread(on_assigned),
+            on_revoked=_in_thread(on_revoked), on_lost=_in_thread(on_lost), **options,
         )  # fmt: skip
         return Consumer(self._loop, self._loop.run(made))
 
 
-def _elsewhere(
+def _in_thread(
     listener: Listener | None,
 ) -> Callable[[list[Partition]], Awaitable[None]] | None:
     """A listener that is called in a thread, where it may wait for the loop."""

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 
 from trilogue.client.kafka import admin
 from trilogue.client.kafka.admin.configs import Changes
-from trilogue.client.kafka.admin.shapes import (
+from trilogue.client.kafka.admin.model import (
     SERVERS_DEFAULT,
     ClusterDescription,
     CreatedTopic,
@@ -21,7 +21,7 @@ from trilogue.client.kafka.admin.shapes import (
     TopicListing,
 )
 from trilogue.client.kafka.errors import KafkaError
-from trilogue.client.kafka.shapes import READ_UNCOMMITTED, OffsetAt, Partition
+from trilogue.client.kafka.model import READ_UNCOMMITTED, OffsetAt, Partition
 from trilogue.client.threads import LoopThread
 
 Pairs = Iterable[tuple[str, int]]

@@ -1,4 +1,4 @@
-"""A Pulsar client in plain Python: asyncio first, and a synchronous face over it (sync.py)."""
+"""A Pulsar client in plain Python: asyncio first, and a synchronous facade (`sync`)."""
 
 from __future__ import annotations
 

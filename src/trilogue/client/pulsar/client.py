@@ -1,4 +1,4 @@
-"""The client: makes producers, consumers and readers, which share its connections.
+"""The client: producers, consumers and readers that share its connections.
 
 async with PulsarClient("pulsar://127.0.0.1:6650") as client:
 producer = await client.producer("orders")
@@ -17,28 +17,34 @@ from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
 from trilogue.client.errors import ClientError
-from trilogue.client.making import Making
-from trilogue.client.pulsar.attached import Attached, Core
+from trilogue.client.lifecycle import ClientBase
+from trilogue.client.options import build_options
+from trilogue.client.pulsar.attachment import ClientContext, TopicAttachment
 from trilogue.client.pulsar.consumer import Consumer
 from trilogue.client.pulsar.errors import ClosedError
-from trilogue.client.pulsar.inbox import Inbox
 from trilogue.client.pulsar.lookup import BinaryLookup, HttpLookup, Lookup
 from trilogue.client.pulsar.message import EARLIEST, MessageId
-from trilogue.client.pulsar.options import ClientOptions, ConsumerOptions, ProducerOptions
-from trilogue.client.pulsar.patterns import Pattern, PatternConsumer
-from trilogue.client.pulsar.pool import Pool
+from trilogue.client.pulsar.message_router import MessageRouter
+from trilogue.client.pulsar.options import (
+    RENAMED_OPTIONS,
+    ClientOptions,
+    ConsumerOptions,
+    ProducerOptions,
+)
+from trilogue.client.pulsar.pool import BrokerPool
 from trilogue.client.pulsar.producer import Producer
 from trilogue.client.pulsar.reader import Reader
-from trilogue.client.pulsar.routing import Router
+from trilogue.client.pulsar.receive_queue import ReceiveQueue
 from trilogue.client.pulsar.topic_consumer import TopicConsumer
+from trilogue.client.pulsar.topic_names import full_name, partition_name
+from trilogue.client.pulsar.topic_pattern import PatternConsumer, TopicPattern
 from trilogue.client.pulsar.topic_producer import TopicProducer
-from trilogue.client.pulsar.topics import full_name, partition_name
 
-Part = TypeVar("Part", bound=Attached)
+Part = TypeVar("Part", bound=TopicAttachment)
 ATTACHED_AT_ONCE = 100
 
 
-class PulsarClient(Making):
+class PulsarClient(ClientBase):
     """Connections to the brokers of one cluster.
 
     `url` is `pulsar://host:port` (several hosts with commas), or `http://host:port` to look topics
@@ -54,73 +60,80 @@ class PulsarClient(Making):
         **options: Any,
     ) -> None:
         super().__init__(ClosedError)
-        self.options = ClientOptions(**options)
-        self._pool = Pool(self.options)
+        self.options = build_options(ClientOptions, options, RENAMED_OPTIONS)
+        self._pool = BrokerPool(self.options)
         over_http = url.startswith(("http://", "https://"))
         lookup: Lookup = (HttpLookup if over_http else BinaryLookup)(self._pool, url, self.options)
-        self._core = Core(
+        self._core = ClientContext(
             self.options,
             lookup,
+            url,
             dice or random.Random(),  # noqa: S311 - spreads retries, guards nothing
             clock,
         )
 
     async def partitions(self, topic: str) -> int:
         """How many partitions a topic has; 0 is one without."""
-        self._check()
+        self._check_open()
         return await self._core.lookup.partitions(full_name(topic))
 
     async def topics(self, namespace: str = "public/default") -> list[str]:
         """The persistent topics of a namespace, partitions one by one."""
-        self._check()
+        self._check_open()
         return await self._core.lookup.topics(namespace)
 
     async def producer(self, topic: str, **options: Any) -> Producer:
         """Make a producer. Options: see `ProducerOptions`.
 
-        A topic with partitions gets one producer for each (seed 001, partitioned topics).
+        A topic with partitions gets one producer for each.
         """
-        self._check()
-        chosen = ProducerOptions(**options)
+        self._check_open()
+        chosen = build_options(ProducerOptions, options, RENAMED_OPTIONS)
         full = full_name(topic)
         count = await self._core.lookup.partitions(full)
         names = [partition_name(full, number) for number in range(count)] or [full]
         parts = [TopicProducer(self._core, name, chosen) for name in names]
-        router = Router(count, chosen.routing, chosen.hashing, self._core.dice) if count else None
+        router = (
+            MessageRouter(count, chosen.routing, chosen.hashing, self._core.dice) if count else None
+        )
         made = Producer(full, await self._attached(parts), router)
-        self._remember(made)
+        self._track(made)
         return made
 
     async def subscribe(
         self, topics: str | Iterable[str], subscription: str, **options: Any
     ) -> Consumer:
         """Make a consumer of a topic, or of several. Options: see `ConsumerOptions`."""
-        self._check()
-        chosen = ConsumerOptions(subscription=subscription, **options)
+        self._check_open()
+        chosen = build_options(
+            ConsumerOptions, {"subscription": subscription, **options}, RENAMED_OPTIONS
+        )
         names = await self._names([topics] if isinstance(topics, str) else topics)
         if len(names) > 1 and not chosen.queue_size:
             raise ClientError("a queue of 0 is for one topic without partitions")
-        inbox = Inbox()
+        inbox = ReceiveQueue()
         parts = [TopicConsumer(self._core, name, chosen, inbox) for name in names]
-        made = Consumer(await self._attached(parts), inbox)
-        self._remember(made)
+        made = Consumer(self._core, await self._attached(parts), inbox)
+        self._track(made)
         return made
 
     async def subscribe_pattern(
         self, pattern: str, subscription: str, *, period_s: float = 60.0, **options: Any
     ) -> PatternConsumer:
         """Make a consumer of all topics of a namespace that match, looked for every `period_s`."""
-        self._check()
-        chosen = ConsumerOptions(subscription=subscription, **options)
+        self._check_open()
+        chosen = build_options(
+            ConsumerOptions, {"subscription": subscription, **options}, RENAMED_OPTIONS
+        )
         if not chosen.queue_size:
             raise ClientError("a queue of 0 is for one topic without partitions")
-        inbox = Inbox()
+        inbox = ReceiveQueue()
 
         def make(topic: str) -> TopicConsumer:
             return TopicConsumer(self._core, topic, chosen, inbox)
 
-        made = PatternConsumer(self._core, Pattern(pattern), inbox, make, period_s)
-        self._remember(made)
+        made = PatternConsumer(self._core, TopicPattern(pattern), inbox, make, period_s)
+        self._track(made)
         await made.begin()
         return made
 
@@ -133,19 +146,19 @@ class PulsarClient(Making):
         **options: Any,
     ) -> Reader:
         """Read from a message on: after it, or with it (`inclusive`); EARLIEST, LATEST."""
-        self._check()
+        self._check_open()
         options.setdefault("subscription", f"reader-{self._core.dice.getrandbits(40):010x}")
-        chosen = ConsumerOptions(durable=False, **options)
+        chosen = build_options(ConsumerOptions, {**options, "durable": False}, RENAMED_OPTIONS)
         names = await self._names([topic])
         if len(names) > 1 and start.entry_id >= 0 and start.partition < 0 and not start.topic:
             raise ClientError(f"{topic} has partitions: begin at EARLIEST, LATEST or a whole id")
-        inbox = Inbox()
+        inbox = ReceiveQueue()
         parts = [
             TopicConsumer(self._core, name, chosen, inbox, start, inclusive=inclusive)
             for name in names
         ]
-        made = Reader(await self._attached(parts), inbox)
-        self._remember(made)
+        made = Reader(self._core, await self._attached(parts), inbox)
+        self._track(made)
         return made
 
     async def _names(self, topics: Iterable[str]) -> list[str]:

@@ -1,8 +1,8 @@
-"""A Pulsar connection: the handshake, requests and their answers, pings, and who gets what.
+"""A Pulsar connection: the handshake, requests and their answers, pings, and their receivers.
 
-One connection carries the commands of many producers and consumers (seed 000, "connection
-sharing"); they are told of what the broker sends by the id that they chose. Nothing newer than the
-broker's protocol version is sent.
+One connection carries the commands of many producers and consumers ("connection sharing"); frames
+of the broker are delivered to them by the id that they chose. Nothing newer than the broker's
+protocol version is sent.
 """
 
 from __future__ import annotations
@@ -13,14 +13,15 @@ from collections.abc import Callable, Iterable
 from typing import Any, Final, Protocol
 
 from trilogue.client.connection import FrameConnection
-from trilogue.client.errors import ClientError, ConnectionLost, Unsupported
-from trilogue.client.pulsar.errors import PulsarError, TimedOut
+from trilogue.client.errors import ClientError, ConnectionLost, ServerUnreachable, Unsupported
+from trilogue.client.pulsar.errors import PulsarError
 from trilogue.client.pulsar.options import ClientOptions
 from trilogue.wire.errors import WireError
 from trilogue.wire.pulsar.commands import BY_TYPE, LATEST_VERSION
 from trilogue.wire.pulsar.frame import MAX_FRAME_SIZE, MAX_MESSAGE_SIZE, SLACK, parse_command
-from trilogue.wire.pulsar.frame import simple as frame_of
-from trilogue.wire.pulsar.hot import command_type, read_message, read_receipt
+from trilogue.wire.pulsar.frame import encode_command as frame_of
+from trilogue.wire.pulsar.message_codec import read_command_type, read_message, read_receipt
+from trilogue.wire.pulsar.message_types import Delivery, Receipt
 from trilogue.wire.pulsar.pulsar_pb2 import (
     AuthData,
     BaseCommand,
@@ -32,7 +33,6 @@ from trilogue.wire.pulsar.pulsar_pb2 import (
     CommandPong,
     FeatureFlags,
 )
-from trilogue.wire.pulsar.shapes import Delivery, Receipt
 
 CLIENT_VERSION: Final = "trilogue"
 LARGEST_MESSAGE_SIZE: Final = 128 << 20
@@ -52,8 +52,8 @@ _MESSAGE, _RECEIPT = BaseCommand.MESSAGE, BaseCommand.SEND_RECEIPT
 Buffers = Iterable[bytes | bytearray | memoryview]
 
 
-class Events(Protocol):
-    """What a connection tells a producer or a consumer."""
+class ConnectionEvents(Protocol):
+    """Events of a connection for a producer or a consumer."""
 
     def on_lost(self, connection: PulsarConnection) -> None:
         """The connection is gone."""
@@ -62,8 +62,8 @@ class Events(Protocol):
         """The broker closed this producer or consumer; the connection lives on."""
 
 
-class ProducerEvents(Events, Protocol):
-    """And what it tells only producers."""
+class ProducerEvents(ConnectionEvents, Protocol):
+    """Events for a producer."""
 
     def on_receipt(self, receipt: Receipt) -> None:
         """A message was stored."""
@@ -72,8 +72,8 @@ class ProducerEvents(Events, Protocol):
         """A message was not."""
 
 
-class ConsumerEvents(Events, Protocol):
-    """And what it tells only consumers."""
+class ConsumerEvents(ConnectionEvents, Protocol):
+    """Events for a consumer."""
 
     def on_message(self, delivery: Delivery, section: memoryview) -> None:
         """An entry came; the view is valid only now."""
@@ -119,10 +119,10 @@ class PulsarConnection:
             self._frames.send([frame_of(self._greeting())])
             async with asyncio.timeout(self._options.connect_timeout_s):
                 connected = (await self._connected).connected
-        except BaseException as problem:  # cancelled, too: nobody would know of it any more
+        except BaseException as problem:  # cancelled, too: nothing else would close the connection
             self._frames.close()
-            if isinstance(problem, TimeoutError):
-                raise TimedOut(f"{self.address} did not answer CONNECT") from None
+            if isinstance(problem, TimeoutError) and not isinstance(problem, ClientError):
+                raise ServerUnreachable(f"{self.address} did not answer CONNECT") from None
             raise
         finally:
             self._connected = None
@@ -155,8 +155,8 @@ class PulsarConnection:
         token = self._options.token
         return (token() if callable(token) else token or "").encode()
 
-    def speaks(self, kind: int) -> bool:
-        """Whether the broker's protocol has this command (seed 000, CONNECTED)."""
+    def supports(self, kind: int) -> bool:
+        """Whether the broker's protocol has this command."""
         return self.protocol_version >= BY_TYPE[kind].since
 
     def new_request_id(self) -> int:
@@ -182,22 +182,27 @@ class PulsarConnection:
     ) -> Any:
         """Send a command and wait for its answer: the message inside of it.
 
-        `answer` is the future that `expect` gave, where somebody else has to see it too.
+        `answer` is the future of `expect`, where the caller needs it, too.
         PulsarError when it is refused, TimedOut, ConnectionLost, Unsupported.
         """
         answer = answer or self.expect(request_id)
         try:
             self.send(command)
-            async with asyncio.timeout(self._options.operation_timeout_s):
-                return checked(await answer, about)
+            async with asyncio.timeout(self._options.request_timeout_s):
+                return check_answer(await answer, about)
+        except ClientError:
+            raise
         except TimeoutError:
-            raise TimedOut(f"{about}: no answer in {self._options.operation_timeout_s} s") from None
+            raise ServerUnreachable(
+                f"{about}: {self.address} did not answer "
+                f"within {self._options.request_timeout_s:g} s"
+            ) from None
         finally:
             answer.cancel()
 
     def send(self, command: BaseCommand) -> None:
         """Send a command that has no section; Unsupported when the broker is too old for it."""
-        if not self.speaks(command.type):
+        if not self.supports(command.type):
             row = BY_TYPE[command.type]
             raise Unsupported(
                 f"{row.name} needs protocol {row.since}, the broker speaks {self.protocol_version}"
@@ -209,16 +214,16 @@ class PulsarConnection:
         self._frames.send(buffers)
 
     def close(self) -> None:
-        """Close; whoever waits gets ConnectionLost."""
+        """Close; pending requests fail with ConnectionLost."""
         self._frames.close()
 
     def _tick(self) -> None:
-        """Probe the broker; a probe that nothing came after ends the connection (seed 000)."""
+        """Probe the broker; a probe that nothing came after ends the connection."""
         if not self._heard:
             self._frames.abort()
             return
         self._heard = False
-        if self.speaks(BaseCommand.PING):
+        if self.supports(BaseCommand.PING):
             self.send(BaseCommand(type=BaseCommand.PING, ping=CommandPing()))
         else:
             self._heard = True
@@ -227,7 +232,7 @@ class PulsarConnection:
 
     def _on_frame(self, frame: memoryview) -> None:
         self._heard = True
-        kind = command_type(frame)
+        kind = read_command_type(frame)
         if kind == _MESSAGE:
             delivery = read_message(frame)
             consumer = self.consumers.get(delivery.consumer_id)
@@ -251,7 +256,7 @@ class PulsarConnection:
             if waiting is None or waiting.done():
                 return
             if kind == BaseCommand.PRODUCER_SUCCESS and not message.producer_ready:
-                # A second answer says that it is our turn; it may be in the bytes read with this.
+                # The second response may be in the same bytes as this one.
                 self._second[message.request_id] = self.expect(message.request_id)
             waiting.set_result(command)
         elif kind in PUSHED:
@@ -259,8 +264,8 @@ class PulsarConnection:
         else:
             raise WireError(f"{BY_TYPE[kind].name} is not for clients")
 
-    def second_answer(self, request_id: int) -> asyncio.Future[Any]:
-        """The answer after a PRODUCER_SUCCESS that said "not ready"."""
+    def second_response(self, request_id: int) -> asyncio.Future[Any]:
+        """The response after a PRODUCER_SUCCESS with producer_ready=false."""
         return self._second.pop(request_id)
 
     def _on_greeted(self, command: BaseCommand) -> None:
@@ -280,7 +285,7 @@ class PulsarConnection:
     def _on_challenge(self, _challenge: Any) -> None:
         """The broker wants to see a token (again)."""
         if self._options.token is None:
-            raise WireError("the broker asks who we are, and we have no token")
+            raise WireError("the broker wants authentication, and the client has no token")
         response = CommandAuthResponse(
             client_version=CLIENT_VERSION,
             protocol_version=LATEST_VERSION,
@@ -322,7 +327,7 @@ class PulsarConnection:
             consumer.on_active(change.is_active)
 
     def _on_migrated(self, moved: Any) -> None:
-        """The topic lives in another cluster: the lookup will say where, if it is for us."""
+        """The topic moved to another cluster (PIP-188): the next lookup leads there."""
         owners: dict[int, Any] = self.consumers if moved.resource_type else self.producers
         owner = owners.get(moved.resource_id)
         if owner is not None:
@@ -339,8 +344,8 @@ class PulsarConnection:
         for future in waiting:
             if not future.done():
                 future.set_exception(lost)
-                future.exception()  # nobody may be there any more to look at it
-        attached: list[Events] = [*self.producers.values(), *self.consumers.values()]
+                future.exception()  # the caller may be cancelled
+        attached: list[ConnectionEvents] = [*self.producers.values(), *self.consumers.values()]
         self.producers.clear()
         self.consumers.clear()
         for one in attached:
@@ -360,7 +365,7 @@ PUSHED: Final[dict[int, Callable[[PulsarConnection, Any], None]]] = {
 }
 
 
-def checked(command: BaseCommand, about: str) -> Any:
+def check_answer(command: BaseCommand, about: str) -> Any:
     """The message inside an answer; PulsarError when it is a refusal, in whichever form."""
     answer: Any = getattr(command, BY_TYPE[command.type].field)
     kind = command.type

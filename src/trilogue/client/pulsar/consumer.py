@@ -1,4 +1,4 @@
-"""What the application receives with: one consumer for each topic and partition, one queue."""
+"""The consumer: one attachment for each topic and partition, one receive queue."""
 
 from __future__ import annotations
 
@@ -6,18 +6,22 @@ import asyncio
 from collections.abc import AsyncIterator
 from typing import Any
 
-from trilogue.client.closing import Closing
 from trilogue.client.errors import ClientError
+from trilogue.client.lifecycle import AsyncCloseable
+from trilogue.client.pulsar.attachment import ClientContext
 from trilogue.client.pulsar.errors import ClosedError, EndOfTopic, TimedOut
-from trilogue.client.pulsar.inbox import Inbox
 from trilogue.client.pulsar.message import EARLIEST, LATEST, Message, MessageId
+from trilogue.client.pulsar.receive_queue import ReceiveQueue
 from trilogue.client.pulsar.topic_consumer import TopicConsumer
 
 
-class Consumer(Closing):
+class Consumer(AsyncCloseable):
     """Receives the messages of a subscription; made by `PulsarClient.subscribe`."""
 
-    def __init__(self, parts: list[TopicConsumer], inbox: Inbox) -> None:
+    def __init__(
+        self, core: ClientContext, parts: list[TopicConsumer], inbox: ReceiveQueue
+    ) -> None:
+        self._core = core
         self._parts = {part.topic: part for part in parts}
         self._inbox = inbox
         self.closed = False
@@ -49,19 +53,29 @@ class Consumer(Closing):
         return bool(self._parts) and all(part.at_end for part in self._parts.values())
 
     async def receive(self, timeout_s: float | None = None) -> Message:
-        """The next message. TimedOut, EndOfTopic, ClosedError, or why a topic failed for good."""
+        """The next message.
+
+        TimedOut where none came within `timeout_s`; ServerUnreachable where no broker could be
+        reached meanwhile (without a time-out, within the request time-out); EndOfTopic,
+        ClosedError, or the error that a topic failed with for good.
+        """
         inbox = self._inbox
-        if not inbox.messages:
+        limit_s = self._core.options.request_timeout_s if timeout_s is None else timeout_s
+        while not inbox.messages:
             try:
-                async with asyncio.timeout(timeout_s):
+                async with asyncio.timeout(limit_s):
                     while not inbox.messages:
-                        self._look()
+                        self._check_progress()
                         await inbox.wait()
+            except ClientError:
+                raise
             except TimeoutError:
                 if not inbox.messages:
-                    raise TimedOut(f"no message in {timeout_s} s") from None
+                    self._check_reachable(limit_s)
+                    if timeout_s is not None:
+                        raise TimedOut(f"no message within {timeout_s:g} s") from None
         message = inbox.messages.popleft()
-        message.owner.taken(message)
+        message.owner.on_taken(message)
         return message
 
     async def receive_many(self, most: int, timeout_s: float | None = None) -> list[Message]:
@@ -70,11 +84,17 @@ class Consumer(Closing):
         messages = self._inbox.messages
         while messages and len(found) < most:
             message = messages.popleft()
-            message.owner.taken(message)
+            message.owner.on_taken(message)
             found.append(message)
         return found
 
-    def _look(self) -> None:
+    def _check_reachable(self, waited_s: float) -> None:
+        """Raise ServerUnreachable where no topic has had a broker for half of this time."""
+        outages = [part.outage(waited_s) for part in self._parts.values()]
+        if outages and all(outages) and outages[0] is not None:
+            raise outages[0]
+
+    def _check_progress(self) -> None:
         """Nothing is there: whether anything will come."""
         if self.closed:
             raise ClosedError("the consumer is closed")
@@ -85,10 +105,11 @@ class Consumer(Closing):
                 raise part.failure
             part.want()
 
-    def _part(self, what: Message | MessageId) -> TopicConsumer:
+    def _find_part(self, what: Message | MessageId) -> TopicConsumer:
         if isinstance(what, Message):
-            if self._parts.get(what.topic) is what.owner:
-                return what.owner
+            part = self._parts.get(what.topic)
+            if part is not None and part is what.owner:
+                return part
             what = what.id  # received by another consumer, or by this one in another life
         if what.topic in self._parts:
             return self._parts[what.topic]
@@ -101,16 +122,16 @@ class Consumer(Closing):
         return found[0]
 
     async def ack(self, what: Message | MessageId) -> None:
-        """Acknowledge one message. Waits for the broker only where `ack_receipts` was asked for."""
-        await _confirmed(self._part(what).ack(_id(what)))
+        """Acknowledge one message. Waits for the broker only with `ack_receipts`."""
+        await _await_receipt(self._find_part(what).ack(_id(what)))
 
     async def ack_through(self, what: Message | MessageId) -> None:
         """Acknowledge a message and all before it in its topic (not in SHARED, KEY_SHARED)."""
-        await _confirmed(self._part(what).ack_through(_id(what)))
+        await _await_receipt(self._find_part(what).ack_through(_id(what)))
 
     def nack(self, what: Message | MessageId) -> None:
         """Have a message sent again, to whichever consumer, after `nack_delay_s`."""
-        self._part(what).nack(_id(what))
+        self._find_part(what).nack(_id(what))
 
     def redeliver(self) -> None:
         """Have everything sent again that this consumer has not acknowledged."""
@@ -129,7 +150,7 @@ class Consumer(Closing):
             raise ClientError("seek to a message id or to a time")
         parts = list(self._parts.values())
         if where is not None and where[:2] not in {EARLIEST[:2], LATEST[:2]}:
-            parts = [self._part(where)]
+            parts = [self._find_part(where)]
         await asyncio.gather(*(part.seek(where, time_ms, inclusive=inclusive) for part in parts))
 
     async def last_message_ids(self) -> list[MessageId]:
@@ -154,7 +175,7 @@ class Consumer(Closing):
         await self.close()
 
     async def close(self) -> None:
-        """Tell what was acknowledged and close; what is not acknowledged goes to others."""
+        """Send acknowledgements and close; other consumers get unacknowledged messages."""
         self.closed = True
         await asyncio.gather(*(part.close() for part in self._parts.values()))
         self._inbox.wake_all()
@@ -164,6 +185,6 @@ def _id(what: Message | MessageId) -> MessageId:
     return what.id if isinstance(what, Message) else what
 
 
-async def _confirmed(receipt: asyncio.Future[None] | None) -> None:
+async def _await_receipt(receipt: asyncio.Future[None] | None) -> None:
     if receipt is not None:
         await asyncio.shield(receipt)  # others of the same turn wait for it too

@@ -1,11 +1,21 @@
-"""What can go wrong for a Pulsar client, by name: the broker's refusals and its own."""
+"""The errors of the Pulsar client."""
 
 from __future__ import annotations
 
-from trilogue.client.errors import ClientError, ServerRefused
+from trilogue.client.errors import ClientError, ServerRefused, TimedOut
 from trilogue.wire.pulsar.errors import ServerError
 
-ASK_AGAIN = frozenset(
+__all__ = [
+    "BadMessage",
+    "ClosedError",
+    "EndOfTopic",
+    "MessageTooLarge",
+    "PulsarError",
+    "QueueFull",
+    "TimedOut",
+]
+MISSING_TOPIC = "create the topic, or check its name"
+RETRIABLE = frozenset(
     {
         ServerError.UnknownError,
         ServerError.MetadataError,
@@ -14,7 +24,7 @@ ASK_AGAIN = frozenset(
         ServerError.TooManyRequests,
     }
 )
-"""Refusals that say nothing of the request: another moment, or another broker, may grant it."""
+"""Errors that another attempt, or another broker, may not meet."""
 BUSY = frozenset(
     {
         ServerError.ConsumerBusy,
@@ -26,7 +36,7 @@ BUSY = frozenset(
 
 
 class PulsarError(ServerRefused):
-    """The broker said no; `error` is its code, by name."""
+    """The broker answered with an error; `error` is its code by name."""
 
     def __init__(self, code: int, about: str, message: str) -> None:
         known = code in ServerError.__members__.values()
@@ -35,7 +45,8 @@ class PulsarError(ServerRefused):
             code,
             self.error.name,
             f"{about}: {message}" if message else about,
-            retriable=self.error in ASK_AGAIN,
+            retriable=self.error in RETRIABLE,
+            advice=MISSING_TOPIC if self.error is ServerError.TopicNotFound else "",
         )
 
 
@@ -43,12 +54,8 @@ class ClosedError(ClientError):
     """The client, producer or consumer was closed."""
 
 
-class TimedOut(ClientError):
-    """There was no answer, or no message, in time."""
-
-
 class QueueFull(ClientError):
-    """So many messages wait for their receipts that no more are taken now."""
+    """`max_pending` messages wait for their receipts."""
 
 
 class MessageTooLarge(ClientError):
@@ -60,7 +67,7 @@ class EndOfTopic(ClientError):
 
 
 class BadMessage(ClientError):
-    """Bytes that are no message. `validation_error` is what the broker is told when it is acked."""
+    """Bytes that are no message; `validation_error` goes into their acknowledgement."""
 
     def __init__(self, validation_error: int, why: str) -> None:
         super().__init__(why)

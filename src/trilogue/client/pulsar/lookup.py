@@ -1,8 +1,7 @@
-"""Which broker serves a topic, how many partitions it has, what topics there are.
+"""Topic lookup: the broker of a topic, its partitions, the topics of a namespace.
 
-Asked over the binary protocol or over HTTP (seed 000, "topic lookup": a REST call, or a command
-since Pulsar 1.16). A redirect is followed with the `authoritative` that came with it, a bounded
-number of times.
+Over the binary protocol or over HTTP. A redirect is followed with the `authoritative` that came
+with it, a bounded number of times.
 """
 
 from __future__ import annotations
@@ -13,13 +12,18 @@ import json
 from typing import Any, Final, Protocol
 from urllib.parse import urlsplit
 
-from trilogue.client.errors import ClientError, ConnectionLost
+from trilogue.client.errors import (
+    ClientError,
+    ConnectionLost,
+    ServerUnreachable,
+    describe_unreachable,
+)
 from trilogue.client.pool import Address
 from trilogue.client.pulsar.connection import PulsarConnection
 from trilogue.client.pulsar.errors import PulsarError, TimedOut
 from trilogue.client.pulsar.options import ClientOptions
-from trilogue.client.pulsar.pool import Pool, address, addresses
-from trilogue.client.pulsar.topics import http_path
+from trilogue.client.pulsar.pool import BrokerPool, address, addresses
+from trilogue.client.pulsar.topic_names import http_path
 from trilogue.wire.pulsar.errors import ServerError
 from trilogue.wire.pulsar.pulsar_pb2 import (
     BaseCommand,
@@ -29,8 +33,8 @@ from trilogue.wire.pulsar.pulsar_pb2 import (
     CommandPartitionedTopicMetadata,
 )
 
-MOST_PARTITIONS: Final = 100_000
-MOST_HTTP_BYTES: Final = 16 << 20
+MAX_PARTITIONS: Final = 100_000
+MAX_HTTP_BYTES: Final = 16 << 20
 CONNECT: Final = CommandLookupTopicResponse.Connect
 REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
 HTTP_ERRORS: Final = {
@@ -46,7 +50,7 @@ HTTP_ERRORS: Final = {
 
 
 class Lookup(Protocol):
-    """How a client finds things."""
+    """A lookup service."""
 
     async def partitions(self, topic: str) -> int:
         """The number of partitions; 0 is a topic without."""
@@ -61,43 +65,44 @@ class Lookup(Protocol):
         """A connection for requests that any broker answers; None where there is none."""
 
 
-def counted(partitions: int, topic: str) -> int:
+def check_partition_count(partitions: int, topic: str) -> int:
     """A number of partitions that may be believed."""
-    if not 0 <= partitions <= MOST_PARTITIONS:
+    if not 0 <= partitions <= MAX_PARTITIONS:
         raise ClientError(f"{topic} with {partitions} partitions")
     return partitions
 
 
 class BinaryLookup:
-    """By commands to any of the service's addresses."""
+    """Lookup by commands to any of the service's addresses."""
 
-    def __init__(self, pool: Pool, url: str, options: ClientOptions) -> None:
+    def __init__(self, pool: BrokerPool, url: str, options: ClientOptions) -> None:
         self._pool = pool
         self._options = options
+        self._url = url.removeprefix("pulsar://")
         self._addresses = addresses(url)
         self._next = 0
 
     async def service(self) -> PulsarConnection:
         """A connection to one of the addresses: the one used last, or the next that answers."""
-        problem: ClientError = ConnectionLost("no address")
+        problem: ClientError | None = None
         for _ in self._addresses:
             try:
                 return await self._pool.get(self._addresses[self._next])
             except (ConnectionLost, TimedOut) as failed:
                 problem = failed
                 self._next = (self._next + 1) % len(self._addresses)
-        raise problem
+        raise ServerUnreachable(describe_unreachable(self._url, problem)) from problem
 
     async def partitions(self, topic: str) -> int:
-        """Ask with PARTITIONED_METADATA."""
+        """Request PARTITIONED_METADATA."""
         connection = await self.service()
         asked = CommandPartitionedTopicMetadata(topic=topic, request_id=connection.new_request_id())
         command = BaseCommand(type=BaseCommand.PARTITIONED_METADATA, partitionMetadata=asked)
         answer = await connection.request(asked.request_id, command, f"partitions of {topic}")
-        return counted(answer.partitions, topic)
+        return check_partition_count(answer.partitions, topic)
 
     async def broker(self, topic: str) -> PulsarConnection:
-        """Ask with LOOKUP, and go where it says."""
+        """Request LOOKUP and connect to the broker it names."""
         connection, authoritative = await self.service(), False
         where = self._addresses[self._next]
         for _ in range(self._options.max_redirects + 1):
@@ -108,7 +113,7 @@ class BinaryLookup:
                 asked.advertised_listener_name = self._options.listener
             command = BaseCommand(type=BaseCommand.LOOKUP, lookupTopic=asked)
             answer = await connection.request(asked.request_id, command, f"lookup of {topic}")
-            led_to = self._led_to(answer.brokerServiceUrl, topic)
+            led_to = self._broker_address(answer.brokerServiceUrl, topic)
             if answer.response == CONNECT:
                 if answer.proxy_through_service_url:
                     return await self._pool.get(where, "{}:{}".format(*led_to))
@@ -117,13 +122,13 @@ class BinaryLookup:
             connection = await self._pool.get(where)
         raise ClientError(f"lookup of {topic}: more than {self._options.max_redirects} redirects")
 
-    def _led_to(self, url: str, topic: str) -> Address:
+    def _broker_address(self, url: str, topic: str) -> Address:
         if not url:
             raise ClientError(f"lookup of {topic}: an answer without an address")
         return addresses(url)[0]
 
     async def topics(self, namespace: str) -> list[str]:
-        """Ask with GET_TOPICS_OF_NAMESPACE."""
+        """Request GET_TOPICS_OF_NAMESPACE."""
         connection = await self.service()
         asked = CommandGetTopicsOfNamespace(
             request_id=connection.new_request_id(), namespace=namespace
@@ -134,9 +139,9 @@ class BinaryLookup:
 
 
 class HttpLookup:
-    """By requests to the service's HTTP address, each in a thread of its own."""
+    """Lookup over HTTP, each request in a thread of its own."""
 
-    def __init__(self, pool: Pool, url: str, options: ClientOptions) -> None:
+    def __init__(self, pool: BrokerPool, url: str, options: ClientOptions) -> None:
         self._pool = pool
         self._options = options
         self._base = url.rstrip("/")
@@ -148,13 +153,13 @@ class HttpLookup:
         return
 
     async def partitions(self, topic: str) -> int:
-        """Ask the administration."""
+        """Request it from the admin API."""
         path = f"/admin/v2/{http_path(topic)}/partitions?checkAllowAutoCreation=true"
         answer = await self._get(path, f"partitions of {topic}")
-        return counted(_field(answer, "partitions", int), topic)
+        return check_partition_count(_field(answer, "partitions", int), topic)
 
     async def broker(self, topic: str) -> PulsarConnection:
-        """Ask /lookup/v2 and connect to what it names."""
+        """Request /lookup/v2 and connect to the broker it names."""
         path = f"/lookup/v2/topic/{http_path(topic)}"
         if self._options.listener:
             path += f"?listenerName={self._options.listener}"
@@ -162,7 +167,7 @@ class HttpLookup:
         return await self._pool.get(addresses(_field(answer, "brokerUrl", str))[0])
 
     async def topics(self, namespace: str) -> list[str]:
-        """Ask the administration."""
+        """Request it from the admin API."""
         path = f"/admin/v2/namespaces/{namespace}/topics?mode=PERSISTENT"
         answer = await self._get(path, f"topics of {namespace}")
         if not isinstance(answer, list):
@@ -175,10 +180,15 @@ class HttpLookup:
         if token is not None:
             headers["Authorization"] = f"Bearer {token() if callable(token) else token}"
         try:
-            async with asyncio.timeout(self._options.operation_timeout_s):
+            async with asyncio.timeout(self._options.request_timeout_s):
                 return await asyncio.to_thread(self._follow, self._base + path, headers, about)
+        except ClientError:
+            raise
         except TimeoutError:
-            raise TimedOut(f"{about}: no answer over HTTP") from None
+            limit_s = self._options.request_timeout_s
+            raise ServerUnreachable(
+                describe_unreachable(self._base, "no answer", within_s=limit_s)
+            ) from None
 
     def _follow(self, url: str, headers: dict[str, str], about: str) -> Any:
         """GET, redirects included; runs in a thread."""
@@ -186,7 +196,8 @@ class HttpLookup:
             try:
                 status, location, body = _get_once(url, headers, self._options)
             except (OSError, http.client.HTTPException) as problem:
-                raise ConnectionLost(f"{about}: {url}: {problem}") from problem
+                error = describe_unreachable(url, problem)
+                raise ServerUnreachable(f"{about}: {error}") from problem
             if status in REDIRECTS and location:
                 url = location
                 continue
@@ -219,9 +230,9 @@ def _get_once(
         path = parts.path + (f"?{parts.query}" if parts.query else "")
         connection.request("GET", path, headers=headers)
         response = connection.getresponse()
-        body = response.read(MOST_HTTP_BYTES + 1)
-        if len(body) > MOST_HTTP_BYTES:
-            raise ConnectionLost(f"{url}: more than {MOST_HTTP_BYTES} bytes")
+        body = response.read(MAX_HTTP_BYTES + 1)
+        if len(body) > MAX_HTTP_BYTES:
+            raise ConnectionLost(f"{url}: more than {MAX_HTTP_BYTES} bytes")
         return response.status, response.getheader("Location"), body
     finally:
         connection.close()

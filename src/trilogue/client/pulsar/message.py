@@ -1,24 +1,21 @@
-"""A message as the application gets it, and the id that stands for its place."""
+"""Received messages and message ids."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple, Protocol
 
 from google.protobuf.message import DecodeError
 
 from trilogue.client.errors import ClientError
+from trilogue.wire.pulsar.message_types import Metadata, SingleMessage
 from trilogue.wire.pulsar.pulsar_pb2 import MessageIdData
-from trilogue.wire.pulsar.shapes import Metadata, Single
-
-if TYPE_CHECKING:
-    from trilogue.client.pulsar.topic_consumer import TopicConsumer
 
 UINT64: Final = (1 << 64) - 1
 LATEST_PLACE: Final = (1 << 63) - 1
 
 
 class MessageId(NamedTuple):
-    """Where a message lies: ids of one partition are ordered as its messages are.
+    """The id of a message; ids of one partition sort in the order of its messages.
 
     A ledger id and entry id of -1 stand before everything (`EARLIEST`) and, in what `send`
     returns, for a message that the broker had before (de-duplication).
@@ -87,18 +84,28 @@ EARLIEST: Final = MessageId(-1, -1)
 LATEST: Final = MessageId(LATEST_PLACE, LATEST_PLACE)
 
 
+class MessageOwner(Protocol):
+    """The consumer of one topic that received a message."""
+
+    def on_taken(self, message: Message) -> None:
+        """The application has the message: its permit goes back to the broker."""
+
+    def ack_through(self, id: MessageId) -> object:  # noqa: A002 - the name in every client
+        """Acknowledge this message and all before it."""
+
+
 class Message:
-    """A received message; what is not asked for is not worked out."""
+    """A received message; properties are decoded on access."""
 
     __slots__ = ("_metadata", "_single", "id", "owner", "redelivery_count")
 
     def __init__(
         self,
-        id: MessageId,  # noqa: A002 - the name that everybody looks for
-        single: Single,
+        id: MessageId,  # noqa: A002 - the name in every client
+        single: SingleMessage,
         metadata: Metadata,
         redelivery_count: int,
-        owner: TopicConsumer,
+        owner: MessageOwner,
     ) -> None:
         self.id = id
         self._single = single
@@ -141,7 +148,7 @@ class Message:
 
     @property
     def event_time_ms(self) -> int:
-        """When it happened, as the application said; 0 when it did not."""
+        """The event time of the application; 0 without one."""
         return self._single.event_time
 
     @property
@@ -151,7 +158,7 @@ class Message:
 
     @property
     def producer_name(self) -> str:
-        """Who sent it."""
+        """The name of the producer."""
         return self._metadata.producer_name
 
     @property

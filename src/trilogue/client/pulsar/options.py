@@ -1,16 +1,29 @@
-"""What one may choose: values and their defaults, checked when they are made."""
+"""The options of the Pulsar client, its producers and consumers, checked when they are made."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum, IntEnum
+from typing import Any, Final
 
-from trilogue.client.errors import ClientError
+from trilogue.client.errors import InvalidOption
+from trilogue.client.options import (
+    check_options,
+    flag,
+    function,
+    instance_of,
+    mapping,
+    one_of,
+    optional,
+    seconds,
+    text,
+    whole_number,
+)
 
 
 class Compression(IntEnum):
-    """How the payload of an entry is compressed; the broker never opens it."""
+    """The compression of an entry's payload; the broker never decompresses it."""
 
     NONE = 0
     LZ4 = 1
@@ -20,7 +33,7 @@ class Compression(IntEnum):
 
 
 class AccessMode(IntEnum):
-    """How many producers a topic may have beside this one."""
+    """Whether other producers may be attached to the topic at the same time (PIP-68)."""
 
     SHARED = 0
     EXCLUSIVE = 1
@@ -29,7 +42,7 @@ class AccessMode(IntEnum):
 
 
 class SubscriptionType(IntEnum):
-    """How the consumers of one subscription divide its messages."""
+    """How the messages of a subscription are dispatched to its consumers."""
 
     EXCLUSIVE = 0
     SHARED = 1
@@ -38,30 +51,30 @@ class SubscriptionType(IntEnum):
 
 
 class InitialPosition(IntEnum):
-    """Where a subscription that does not exist yet begins."""
+    """Where a new subscription starts."""
 
     LATEST = 0
     EARLIEST = 1
 
 
 class Hashing(Enum):
-    """How a key becomes a number, to choose a partition by; both as the other clients do."""
+    """The hash that maps a key to a partition, the same as in other clients."""
 
     JAVA_STRING = "java string"
     MURMUR3 = "murmur3"
 
 
 class Routing(Enum):
-    """Where messages without a key go."""
+    """The partition of messages without a key."""
 
     ROUND_ROBIN = "round robin"
-    """To one partition after the other, changing with each batch."""
+    """One partition after the other, a new one for each batch."""
     SINGLE = "single"
-    """All to one partition, chosen at random once."""
+    """One partition for all, chosen at random when the producer is made."""
 
 
 class SchemaType(IntEnum):
-    """What kind of schema the bytes of a `Schema` are."""
+    """The type of a schema."""
 
     NONE = 0
     STRING = 1
@@ -88,7 +101,7 @@ class SchemaType(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Schema:
-    """A schema as the broker keeps it; messages stay bytes, encoding them is the application's."""
+    """A schema for the broker's registry. The application itself encodes and decodes messages."""
 
     name: str
     type: SchemaType
@@ -98,38 +111,69 @@ class Schema:
 
 @dataclass(frozen=True, slots=True)
 class Batching:
-    """When a batch is sent: it is full, it is large, or its first message waited long enough."""
+    """The limits of a batch: it is sent when it reaches one of them."""
 
     max_messages: int = 1000
     max_bytes: int = 128 * 1024
     max_delay_s: float = 0.001
 
     def __post_init__(self) -> None:
-        if self.max_messages < 1 or self.max_bytes < 1 or self.max_delay_s < 0:
-            raise ClientError(f"a batch of at least one message and byte: {self}")
+        check_options(
+            self,
+            {
+                "max_messages": whole_number(1),
+                "max_bytes": whole_number(1),
+                "max_delay_s": seconds(zero=True),
+            },
+        )
+
+
+RENAMED_OPTIONS: Final = {
+    "operation_timeout_s": "request_timeout_s",
+    "send_timeout_s": "delivery_timeout_s",
+}
+"""Deprecated option names and the names that all three clients share."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientOptions:
     """What all producers and consumers of a client share."""
 
-    operation_timeout_s: float = 30.0
-    """How long creating a producer or a consumer, and every request, may take."""
+    request_timeout_s: float = 30.0
+    """The limit for every request, and for creating a producer or a consumer."""
     connect_timeout_s: float = 10.0
     keep_alive_s: float = 30.0
-    """PING after so long without hearing anything; closed after twice that."""
+    """PING after this time without a frame; the connection is closed after twice this time."""
     token: str | Callable[[], str] | None = field(default=None, repr=False)
-    """A JSON web token, or what returns a fresh one."""
+    """A JSON web token, or a function that returns a fresh one."""
     listener: str = ""
-    """The name of the advertised listener to be led to."""
+    """The name of the advertised listener to connect to (PIP-61)."""
     max_redirects: int = 20
     max_decompressed_size: int = 64 << 20
-    """A payload that would become larger is a bad message."""
+    """A payload that decompresses to more is a bad message."""
+
+    def __post_init__(self) -> None:
+        check_options(self, _CLIENT_CHECKS)
+
+
+def _token(name: str, value: Any) -> Any:
+    return function(name, value) if callable(value) else text(name, value)
+
+
+_CLIENT_CHECKS: Final = {
+    "request_timeout_s": seconds(),
+    "connect_timeout_s": seconds(),
+    "keep_alive_s": seconds(),
+    "token": optional(_token),
+    "listener": text,
+    "max_redirects": whole_number(0),
+    "max_decompressed_size": whole_number(1),
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProducerOptions:
-    """How one producer sends; `PulsarClient.producer` says what each is for."""
+    """How one producer sends; `docs/how-to/use-the-pulsar-client.md` explains each option."""
 
     name: str | None = None
     compression: Compression = Compression.NONE
@@ -140,22 +184,40 @@ class ProducerOptions:
     routing: Routing = Routing.ROUND_ROBIN
     hashing: Hashing = Hashing.JAVA_STRING
     first_sequence_id: int | None = None
-    send_timeout_s: float = 30.0
+    delivery_timeout_s: float = 30.0
     max_pending: int = 1000
     schema: Schema | None = None
     properties: Mapping[str, str] = field(default_factory=dict)
     initial_subscription: str | None = None
 
     def __post_init__(self) -> None:
+        check_options(self, _PRODUCER_CHECKS)
         if self.chunking and self.batching is not None:
-            raise ClientError("a chunk is an entry of its own: chunking wants batching=None")
-        if self.max_pending < 1:
-            raise ClientError("a producer must be allowed one message under way")
+            raise InvalidOption("chunking=True needs batching=None: a chunk is an entry of its own")
+
+
+_schema: Final = optional(instance_of(Schema, "a Schema"))
+_PRODUCER_CHECKS: Final = {
+    "name": optional(text),
+    "compression": one_of(Compression),
+    "batching": optional(instance_of(Batching, "a Batching, or None to send without batches")),
+    "chunking": flag,
+    "chunk_size": whole_number(0),
+    "access": one_of(AccessMode),
+    "routing": one_of(Routing),
+    "hashing": one_of(Hashing),
+    "first_sequence_id": optional(whole_number(0)),
+    "delivery_timeout_s": seconds(zero=True),
+    "max_pending": whole_number(1),
+    "schema": _schema,
+    "properties": mapping,
+    "initial_subscription": optional(text),
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerOptions:
-    """How one consumer receives; `PulsarClient.subscribe` says what each is for."""
+    """How one consumer receives; `docs/how-to/use-the-pulsar-client.md` explains each option."""
 
     subscription: str
     type: SubscriptionType = SubscriptionType.EXCLUSIVE
@@ -177,7 +239,30 @@ class ConsumerOptions:
     max_pending_chunked: int = 10
 
     def __post_init__(self) -> None:
-        if self.queue_size < 0:
-            raise ClientError("a receive queue holds no negative number of messages")
+        check_options(self, _CONSUMER_CHECKS)
         if self.hash_ranges and self.type is not SubscriptionType.KEY_SHARED:
-            raise ClientError("hash ranges are for SubscriptionType.KEY_SHARED")
+            raise InvalidOption(
+                f"hash_ranges needs type=SubscriptionType.KEY_SHARED, not {self.type!r}"
+            )
+
+
+_CONSUMER_CHECKS: Final = {
+    "subscription": text,
+    "type": one_of(SubscriptionType),
+    "name": optional(text),
+    "initial_position": one_of(InitialPosition),
+    "durable": flag,
+    "queue_size": whole_number(0),
+    "priority": whole_number(0),
+    "read_compacted": flag,
+    "batch_index_acks": flag,
+    "ack_receipts": flag,
+    "nack_delay_s": seconds(zero=True),
+    "hash_ranges": instance_of((tuple, list), "pairs of first and last hash"),
+    "allow_out_of_order": flag,
+    "schema": _schema,
+    "properties": mapping,
+    "subscription_properties": mapping,
+    "rollback_s": whole_number(0),
+    "max_pending_chunked": whole_number(0),
+}

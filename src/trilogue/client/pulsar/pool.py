@@ -1,10 +1,10 @@
-"""Connections by address, and what addresses look like."""
+"""Connections by broker address, and the parsing of service URLs."""
 
 from __future__ import annotations
 
 from trilogue.client import pool
 from trilogue.client.errors import ClientError, Unsupported
-from trilogue.client.pool import Address, SharedPool
+from trilogue.client.pool import Address, ConnectionPool
 from trilogue.client.pulsar.connection import PulsarConnection
 from trilogue.client.pulsar.errors import ClosedError
 from trilogue.client.pulsar.options import ClientOptions
@@ -27,12 +27,12 @@ def address(text: str) -> Address:
     return pool.address(text, DEFAULT_PORT)
 
 
-class Pool:
+class BrokerPool:
     """At most one connection to each broker (and, through a proxy, for each broker)."""
 
     def __init__(self, options: ClientOptions) -> None:
         self._options = options
-        self._shared = SharedPool(self._connect, ClosedError)
+        self._shared = ConnectionPool(self._connect, ClosedError)
 
     async def get(self, where: Address, proxied_to: str = "") -> PulsarConnection:
         """The open connection to an address; ConnectionLost, TimedOut or PulsarError if none."""

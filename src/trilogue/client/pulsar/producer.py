@@ -1,4 +1,4 @@
-"""What the application sends with: one producer for each partition, and the choice among them."""
+"""The producer: one attachment for each partition, and the choice among them."""
 
 from __future__ import annotations
 
@@ -6,19 +6,21 @@ import asyncio
 import base64
 from collections.abc import Iterable, Mapping
 
-from trilogue.client.closing import Closing
+from trilogue.client.lifecycle import AsyncCloseable
 from trilogue.client.pulsar.message import MessageId
-from trilogue.client.pulsar.routing import Router
+from trilogue.client.pulsar.message_router import MessageRouter
 from trilogue.client.pulsar.topic_producer import TopicProducer
-from trilogue.wire.pulsar.shapes import Single
+from trilogue.wire.pulsar.message_types import SingleMessage
 
 Properties = Mapping[str, str] | Iterable[tuple[str, str]]
 
 
-class Producer(Closing):
+class Producer(AsyncCloseable):
     """Sends messages to one topic; made by `PulsarClient.producer`."""
 
-    def __init__(self, topic: str, parts: list[TopicProducer], router: Router | None) -> None:
+    def __init__(
+        self, topic: str, parts: list[TopicProducer], router: MessageRouter | None
+    ) -> None:
         self.topic = topic
         self._parts = parts
         self._router = router
@@ -80,7 +82,7 @@ class Producer(Closing):
         deliver_after_ms: int = 0,
     ) -> asyncio.Future[MessageId]:
         """Hand a message over and go on: waits only for room, the receipt is in the future."""
-        single = Single(
+        single = SingleMessage(
             -1,
             None if value is None else bytes(value),
             base64.b64encode(key).decode() if isinstance(key, bytes) else key,
@@ -94,7 +96,7 @@ class Producer(Closing):
         if deliver_after_ms:
             clock = self._parts[0].core.clock
             deliver_at_ms = int(clock() * 1000) + deliver_after_ms
-        part = self._part(single)
+        part = self._find_part(single)
         if part.waiting >= part.options.max_pending:
             part.send_batch()
             await part.room()
@@ -103,12 +105,12 @@ class Producer(Closing):
             self._router.turn()
         return future
 
-    def _part(self, single: Single) -> TopicProducer:
+    def _find_part(self, single: SingleMessage) -> TopicProducer:
         if self._router is None:
             return self._parts[0]
         if single.partition_key is not None:
-            return self._parts[self._router.by_key(single.partition_key)]
-        return self._parts[self._router.without_key]
+            return self._parts[self._router.partition_of_key(single.partition_key)]
+        return self._parts[self._router.keyless_partition]
 
     async def flush(self) -> None:
         """Send what waits, and wait until everything submitted has its receipt or its error."""

@@ -1,4 +1,4 @@
-"""Reads a topic from a place on, without a subscription that outlives the reader."""
+"""The reader: reads a topic from a message id on, without a durable subscription."""
 
 from __future__ import annotations
 

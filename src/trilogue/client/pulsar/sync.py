@@ -1,4 +1,4 @@
-"""The synchronous face: the same client on a loop in a thread of its own, for code without asyncio.
+"""The synchronous facade: the same client on a loop in its own thread, for code without asyncio.
 
     with PulsarClient("pulsar://127.0.0.1:6650") as client:
         with client.producer("orders") as producer:
@@ -23,13 +23,13 @@ from trilogue.client.pulsar.consumer import Consumer as AsyncConsumer
 from trilogue.client.pulsar.errors import ClosedError, EndOfTopic
 from trilogue.client.pulsar.message import EARLIEST, Message, MessageId
 from trilogue.client.pulsar.producer import Producer as AsyncProducer
-from trilogue.client.threads import ClientFace, Face, called, outside
+from trilogue.client.threads import SyncClientFacade, SyncFacade, call_in_loop, to_concurrent_future
 
 AT_ONCE = 1000
 """Messages that an iteration takes over from the loop at a time."""
 
 
-class Producer(Face[AsyncProducer]):
+class Producer(SyncFacade[AsyncProducer]):
     """Sends messages to one topic."""
 
     @property
@@ -61,7 +61,7 @@ class Producer(Face[AsyncProducer]):
     ) -> list[concurrent.futures.Future[MessageId]]:
         futures = []
         for value, more in messages:
-            futures.append(outside(await self._inner.submit(value, **more)))
+            futures.append(to_concurrent_future(await self._inner.submit(value, **more)))
         return futures
 
     def flush(self) -> None:
@@ -69,7 +69,7 @@ class Producer(Face[AsyncProducer]):
         self._loop.run(self._inner.flush())
 
 
-class Consumer(Face[AsyncConsumer]):
+class Consumer(SyncFacade[AsyncConsumer]):
     """Receives the messages of a subscription; a reader too. What it did not ack goes to others."""
 
     def __iter__(self) -> Iterator[Message]:
@@ -112,11 +112,11 @@ class Consumer(Face[AsyncConsumer]):
 
     def nack(self, what: Message | MessageId) -> None:
         """Have a message sent again."""
-        self._loop.run(called(self._inner.nack, what))
+        self._loop.run(call_in_loop(self._inner.nack, what))
 
     def redeliver(self) -> None:
         """Have everything sent again that is not acknowledged."""
-        self._loop.run(called(self._inner.redeliver))
+        self._loop.run(call_in_loop(self._inner.redeliver))
 
     def seek(
         self,
@@ -145,7 +145,7 @@ class Consumer(Face[AsyncConsumer]):
         self._loop.run(self._inner.unsubscribe())
 
 
-class PulsarClient(ClientFace[asynchronous.PulsarClient]):
+class PulsarClient(SyncClientFacade[asynchronous.PulsarClient]):
     """Connections to the brokers of one cluster; options as in the asyncio client."""
 
     def __init__(self, url: str, **options: Any) -> None:

@@ -1,36 +1,38 @@
-"""Receives from one topic without partitions, or from one partition, whatever happens in between.
+"""The consumer of one topic without partitions, or of one partition, over reconnections.
 
 The broker may send as many messages as it was given permits for: a queue's length at first, then
-half of it whenever half was taken out (seed 000, flow control). After a reconnection everything
-that nobody acknowledged comes again, so what waits in the queue is dropped.
+half of it whenever half was taken out (flow control). After a reconnection every
+unacknowledged message comes again, so the queue is dropped.
 """
 
 from __future__ import annotations
 
+import logging
 from typing import Any, Final, NamedTuple
 
 from trilogue.client.errors import ClientError, ConnectionLost, Unsupported
-from trilogue.client.pulsar.acknowledging import ORDERED, Acknowledging
-from trilogue.client.pulsar.acks import Place, mask_of
-from trilogue.client.pulsar.attached import LASTING_S, Core, log
-from trilogue.client.pulsar.chunks import Chunks
+from trilogue.client.pulsar.ack_sender import ORDERED, AckSender
+from trilogue.client.pulsar.ack_tracker import EntryPosition, words_to_mask
+from trilogue.client.pulsar.attachment import LASTING_S, ClientContext
+from trilogue.client.pulsar.chunk_assembler import ChunkAssembler
 from trilogue.client.pulsar.connection import PulsarConnection
-from trilogue.client.pulsar.decode import (
-    DECRYPTION,
-    Opened,
-    decompressed,
-    guessed_count,
-    one_single,
-    open_section,
-    singles,
-)
 from trilogue.client.pulsar.errors import BadMessage, ClosedError
-from trilogue.client.pulsar.inbox import Inbox
 from trilogue.client.pulsar.message import EARLIEST, LATEST, Message, MessageId, signed
 from trilogue.client.pulsar.options import ConsumerOptions, SubscriptionType
-from trilogue.client.pulsar.subscribing import Start, command_of
-from trilogue.client.pulsar.topics import partition_number
+from trilogue.client.pulsar.receive_queue import ReceiveQueue
+from trilogue.client.pulsar.section import (
+    DECRYPTION,
+    Section,
+    decompress_payload,
+    estimate_count,
+    read_section,
+    read_single,
+    read_singles,
+)
+from trilogue.client.pulsar.subscribe_command import StartPosition, build_subscribe
+from trilogue.client.pulsar.topic_names import partition_number
 from trilogue.wire.errors import WireError
+from trilogue.wire.pulsar.message_types import Delivery, Metadata, SingleMessage
 from trilogue.wire.pulsar.pulsar_pb2 import (
     BaseCommand,
     CommandCloseConsumer,
@@ -40,34 +42,34 @@ from trilogue.wire.pulsar.pulsar_pb2 import (
     CommandSeek,
     CommandUnsubscribe,
 )
-from trilogue.wire.pulsar.shapes import Delivery, Metadata, Single
 
+log = logging.getLogger("trilogue.client.pulsar")
 RECEIPTS_SINCE, KEY_SHARED_SINCE = 17, 14
 
-MOST_UNASKED: Final = 1_000_000
+MAX_UNREQUESTED: Final = 1_000_000
 """Messages that may wait beyond the queue: a batch is never split, and a broker may miscount."""
 
 
-class Entry(NamedTuple):
-    """What the messages of an entry have in common."""
+class ReceivedEntry(NamedTuple):
+    """The properties that all messages of an entry share."""
 
-    place: Place
+    place: EntryPosition
     size: int
     """How many messages the batch has; 0 is no batch."""
     metadata: Metadata
     redelivery_count: int
-    first_chunk: Place | None
+    first_chunk: EntryPosition | None
 
 
-class TopicConsumer(Acknowledging):
-    """A consumer as the broker knows it; what it receives goes into an inbox."""
+class TopicConsumer(AckSender):
+    """A consumer as the broker knows it; received messages go into a ReceiveQueue."""
 
     def __init__(
         self,
-        core: Core,
+        core: ClientContext,
         topic: str,
         options: ConsumerOptions,
-        inbox: Inbox,
+        inbox: ReceiveQueue,
         start: MessageId | None = None,
         *,
         inclusive: bool = False,
@@ -78,10 +80,12 @@ class TopicConsumer(Acknowledging):
         self.is_active = options.type is not SubscriptionType.FAILOVER
         self._inbox = inbox
         self._partition = partition_number(topic)
-        self.start = Start(start, inclusive=inclusive) if start is not None else None
+        self.start = StartPosition(start, inclusive=inclusive) if start is not None else None
         self._skip = self.start
         self._taken: MessageId | None = None
-        self._chunks = Chunks(options.max_pending_chunked, core.options.max_decompressed_size)
+        self._chunks = ChunkAssembler(
+            options.max_pending_chunked, core.options.max_decompressed_size
+        )
         self._owed = 0
         self._wanted = False
         self._first_time = True
@@ -89,70 +93,84 @@ class TopicConsumer(Acknowledging):
     # Receiving.
 
     def on_message(self, delivery: Delivery, section: memoryview) -> None:
+        """Take in an entry; an unexpected error ends the consumer, and `receive` raises it."""
+        try:
+            self._take_entry(delivery, section)
+        except (WireError, ClientError):
+            raise
+        except Exception as problem:
+            log.exception("pulsar.entry_failed topic=%s", self.topic)
+            self.fail(ClientError(f"an entry of {self.topic} cannot be read: {problem!r}"))
+
+    def _take_entry(self, delivery: Delivery, section: memoryview) -> None:
         """Take an entry apart; a bad one is acknowledged with what is wrong with it."""
         if self.connection is None:
             return  # of a consumer that was before: it will come again
-        if len(self._inbox.messages) > 2 * self.options.queue_size + MOST_UNASKED:
-            raise WireError("more messages than were asked for")
+        if len(self._inbox.messages) > 2 * self.options.queue_size + MAX_UNREQUESTED:
+            raise WireError("more messages than permits")
         octets = memoryview(bytes(section))
         place = signed(delivery.ledger_id), signed(delivery.entry_id)
         count = 1
         try:
-            opened = open_section(octets)
+            opened = read_section(octets)
             if opened.metadata.is_batch:
                 count = opened.metadata.num_messages
             if 0 <= delivery.consumer_epoch < self.epoch:
-                self._used(count)  # sent before we asked for everything again
+                self._return_permits(count)  # sent before the redelivery of everything
                 return
             self._on_entry(place, delivery, opened)
         except BadMessage as bad:
             log.warning("pulsar.bad-message topic=%s place=%s why=%s", self.topic, place, bad)
-            if bad.validation_error != DECRYPTION:  # somebody with the key may read that
-                self._refuse(place, bad.validation_error)
-            self._used(max(1, min(guessed_count(octets), self.options.queue_size)), now=True)
+            if bad.validation_error != DECRYPTION:  # a consumer with the key may read that
+                self._ack_bad_entry(place, bad.validation_error)
+            self._return_permits(
+                max(1, min(estimate_count(octets), self.options.queue_size)), now=True
+            )
 
-    def _on_entry(self, place: Place, delivery: Delivery, opened: Opened) -> None:
+    def _on_entry(self, place: EntryPosition, delivery: Delivery, opened: Section) -> None:
         metadata, limit = opened.metadata, self.core.options.max_decompressed_size
         payload: bytes | memoryview = opened.payload
-        first: Place | None = None
+        first: EntryPosition | None = None
         if metadata.is_chunk:
             joined = self._chunks.add(place, opened)
             if joined is None:
-                self._used(1)
+                self._return_permits(1)
                 return
             payload, places = joined
-            self._acks.joined(place, places)
+            self._acks.on_chunks_joined(place, places)
             first = places[0]
-        whole = decompressed(metadata, payload, limit)
+        whole = decompress_payload(metadata, payload, limit)
         if not metadata.is_batch:
-            found = [one_single(metadata, opened.properties, whole)]
-            self._deliver(Entry(place, 0, metadata, delivery.redelivery_count, first), found, 1)
+            found = [read_single(metadata, opened.properties, whole)]
+            self._deliver(
+                ReceivedEntry(place, 0, metadata, delivery.redelivery_count, first), found, 1
+            )
             return
         size = metadata.num_messages
-        found = list(singles(metadata, whole))
+        found = list(read_singles(metadata, whole))
         every = (1 << size) - 1
-        broker_left = mask_of(delivery.ack_set) & every if delivery.ack_set else every
+        broker_left = words_to_mask(delivery.ack_set) & every if delivery.ack_set else every
         present = broker_left
         if len(found) != size:  # the others were compacted out
             present &= sum(1 << one.batch_index for one in found)
-        left = self._acks.arrived(place, size, present)
+        left = self._acks.on_batch_received(place, size, present)
         if left != every:
             found = [one for one in found if left >> one.batch_index & 1]
         # Those that the broker knew as acknowledged cost no permit.
-        entry = Entry(place, size, metadata, delivery.redelivery_count, None)
+        entry = ReceivedEntry(place, size, metadata, delivery.redelivery_count, None)
         self._deliver(entry, found, broker_left.bit_count())
 
-    def _deliver(self, entry: Entry, found: list[Single], permits: int) -> None:
+    def _deliver(self, entry: ReceivedEntry, found: list[SingleMessage], permits: int) -> None:
         """Put the messages of an entry, which cost the broker so many permits, into the inbox."""
         place, size, metadata, count, first = entry
         if self._skip is not None:
-            found = self._skipped(place, size, found)
+            found = self._skip_before_start(place, size, found)
         self._wanted = False
         if not found:
-            self._used(permits)
+            self._return_permits(permits)
             if size:  # all of it was acknowledged, or compacted away
                 self._acks.add_entry(place)
-                self._soon()
+                self._schedule_flush()
             return
         topic, partition = self.topic, self._partition
         self._inbox.put(
@@ -162,9 +180,11 @@ class TopicConsumer(Acknowledging):
             )
             for one in found
         )  # fmt: skip
-        self._used(permits - len(found))
+        self._return_permits(permits - len(found))
 
-    def _skipped(self, place: Place, size: int, found: list[Single]) -> list[Single]:
+    def _skip_before_start(
+        self, place: EntryPosition, size: int, found: list[SingleMessage]
+    ) -> list[SingleMessage]:
         """Leave out what is before the start; acknowledge it, or it would come for ever."""
         assert self._skip is not None
         kept = []
@@ -177,18 +197,18 @@ class TopicConsumer(Acknowledging):
             self._skip = None
         return kept
 
-    def taken(self, message: Message) -> None:
+    def on_taken(self, message: Message) -> None:
         """The application has a message: its permit goes back, with others."""
         self._taken = message.id
-        self._used(1)
+        self._return_permits(1)
 
     def want(self) -> None:
-        """Somebody waits: where nothing is received ahead, ask for one message."""
+        """Request one message for a waiting receiver, where the queue size is 0."""
         if not self.options.queue_size and not self._wanted and self.connection is not None:
             self._wanted = True
             self._flow(1)
 
-    def _used(self, count: int, *, now: bool = False) -> None:
+    def _return_permits(self, count: int, *, now: bool = False) -> None:
         self._owed += count
         if not self.options.queue_size:
             self._owed = 0
@@ -222,13 +242,13 @@ class TopicConsumer(Acknowledging):
         self.forget_nacks()
         dropped = self._inbox.drop(self)
         self._redeliver([])
-        self._used(dropped)
+        self._return_permits(dropped)
 
-    # Asking.
+    # Requests.
 
     async def _ask(self, field: str, command: Any, about: str) -> Any:
         """Send a request of this consumer to where it is attached and wait for the answer."""
-        await self.attached_again()
+        await self.wait_reattached()
         connection = self.connection
         if connection is None:
             raise ConnectionLost(f"{about} {self.topic}: not attached")
@@ -278,21 +298,21 @@ class TopicConsumer(Acknowledging):
         command = CommandSeek()
         start = None
         if id is not None:
-            command.message_id.CopyFrom(Start(id, inclusive=inclusive).data())
+            command.message_id.CopyFrom(StartPosition(id, inclusive=inclusive).data())
             command.message_id.ClearField("batch_index")
-            start = None if id in {EARLIEST, LATEST} else Start(id, inclusive=inclusive)
+            start = None if id in {EARLIEST, LATEST} else StartPosition(id, inclusive=inclusive)
         elif time_ms is not None:
             command.message_publish_time = time_ms
-        await self.attached_again()
+        await self.wait_reattached()
         connection, self._since = self.connection, -LASTING_S
         await self._ask("seek", command, "seek on")
         self._forget_all()
         self._skip = start
         if not self.options.durable:
-            self.start = Start(id if id is not None else EARLIEST, inclusive=inclusive)
+            self.start = StartPosition(id if id is not None else EARLIEST, inclusive=inclusive)
         if self.connection is connection:
             self.recreate(now=True)
-        await self.attached_again()
+        await self.wait_reattached()
 
     def _forget_all(self) -> None:
         self._acks.clear()
@@ -306,34 +326,34 @@ class TopicConsumer(Acknowledging):
         """Remove the subscription from the topic; this consumer ends with it."""
         await self._ask("unsubscribe", CommandUnsubscribe(), "unsubscribe from")
         if self.connection is not None:
-            self._strike(self.connection)
+            self._unregister_events(self.connection)
             self.connection = None
         self.closed = True
         self.forget_nacks()
-        self._leave(ClosedError(f"consumer of {self.topic} was unsubscribed"))
+        self._fail_receipt(ClosedError(f"consumer of {self.topic} was unsubscribed"))
         self._inbox.wake_all()
 
     async def close(self) -> None:
-        """Tell what was acknowledged, and close at the broker."""
+        """Send acknowledgements and close at the broker."""
         if self.closed:
             return
         self.flush_acks()
         self.forget_nacks()
         await self.detach()
         self._inbox.drop(self)
-        self._leave(ClosedError(f"consumer of {self.topic} was closed"))
+        self._fail_receipt(ClosedError(f"consumer of {self.topic} was closed"))
         self._inbox.wake_all()
 
     # The hold on the broker.
 
-    def _enlist(self, connection: PulsarConnection) -> None:
+    def _register_events(self, connection: PulsarConnection) -> None:
         connection.consumers[self.id] = self
 
-    def _strike(self, connection: PulsarConnection) -> None:
+    def _unregister_events(self, connection: PulsarConnection) -> None:
         if connection.consumers.get(self.id) is self:
             del connection.consumers[self.id]
 
-    def _creation(self, connection: PulsarConnection, request_id: int) -> BaseCommand:
+    def _create_command(self, connection: PulsarConnection, request_id: int) -> BaseCommand:
         options, version = self.options, connection.protocol_version
         if options.ack_receipts and version < RECEIPTS_SINCE:
             raise Unsupported(f"ack receipts need protocol {RECEIPTS_SINCE}, here is {version}")
@@ -341,8 +361,8 @@ class TopicConsumer(Acknowledging):
             raise Unsupported(f"KEY_SHARED needs protocol {KEY_SHARED_SINCE}, here is {version}")
         start = self.start
         if not options.durable and self._taken is not None:
-            start = self._skip = Start(self._taken)
-        command = command_of(options, self.topic, start, first_time=self._first_time)
+            start = self._skip = StartPosition(self._taken)
+        command = build_subscribe(options, self.topic, start, first_time=self._first_time)
         command.consumer_id = self.id
         command.request_id = request_id
         command.consumer_name = self.name
@@ -350,7 +370,7 @@ class TopicConsumer(Acknowledging):
             command.consumer_epoch = self.epoch
         return BaseCommand(type=BaseCommand.SUBSCRIBE, subscribe=command)
 
-    def _closing(self, request_id: int) -> BaseCommand:
+    def _close_command(self, request_id: int) -> BaseCommand:
         command = CommandCloseConsumer(consumer_id=self.id, request_id=request_id)
         return BaseCommand(type=BaseCommand.CLOSE_CONSUMER, close_consumer=command)
 
@@ -372,7 +392,7 @@ class TopicConsumer(Acknowledging):
     def _on_failed(self, problem: ClientError) -> None:
         log.warning("pulsar.consumer-failed topic=%s problem=%s", self.topic, problem)
         if self.connection is not None:
-            self._strike(self.connection)
+            self._unregister_events(self.connection)
             self.connection = None
-        self._leave(problem)
+        self._fail_receipt(problem)
         self._inbox.wake_all()

@@ -1,4 +1,4 @@
-"""Sends to one topic without partitions, or to one partition, whatever happens to the connection.
+"""The producer of one topic without partitions, or of one partition, over reconnections.
 
 What was sent and has no receipt yet is kept, in order, and sent again after every reconnection
 under the same producer name and sequence ids: a broker that removes duplicates keeps one of each.
@@ -7,15 +7,15 @@ under the same producer name and sequence ids: a broker that removes duplicates 
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 from trilogue.client.errors import ClientError, Unsupported
-from trilogue.client.pulsar.attached import Attached, Core, log
-from trilogue.client.pulsar.batching import Draft, Sections
-from trilogue.client.pulsar.connection import PulsarConnection, checked
+from trilogue.client.pulsar.attachment import ClientContext, TopicAttachment
+from trilogue.client.pulsar.connection import PulsarConnection, check_answer
 from trilogue.client.pulsar.errors import (
     ClosedError,
     MessageTooLarge,
@@ -25,11 +25,13 @@ from trilogue.client.pulsar.errors import (
 )
 from trilogue.client.pulsar.message import MessageId, signed
 from trilogue.client.pulsar.options import ProducerOptions, Schema
-from trilogue.client.pulsar.topics import partition_number
+from trilogue.client.pulsar.payload_builder import MessageDraft, PayloadBuilder
+from trilogue.client.pulsar.topic_names import partition_number
 from trilogue.entry.checksum import crc32c
 from trilogue.wire.pulsar.errors import ServerError
 from trilogue.wire.pulsar.frame import MAX_MESSAGE_SIZE
-from trilogue.wire.pulsar.hot import send_head
+from trilogue.wire.pulsar.message_codec import encode_send_head
+from trilogue.wire.pulsar.message_types import Receipt, SingleMessage
 from trilogue.wire.pulsar.pulsar_pb2 import (
     BaseCommand,
     CommandCloseProducer,
@@ -37,8 +39,8 @@ from trilogue.wire.pulsar.pulsar_pb2 import (
     KeyValue,
 )
 from trilogue.wire.pulsar.pulsar_pb2 import Schema as SchemaMessage
-from trilogue.wire.pulsar.shapes import Receipt, Single
 
+log = logging.getLogger("trilogue.client.pulsar")
 BATCHES_SINCE, CHECKSUMS_SINCE = 4, 6
 """Protocol versions: an older broker gets messages one by one, and no checksums."""
 ONLY_THIS_ONE: Final = frozenset(
@@ -57,7 +59,7 @@ CHECKSUM_TRIES: Final = 3
 
 
 @dataclass(slots=True)
-class Op:
+class PendingSend:
     """One SEND that has no receipt yet."""
 
     section: bytes
@@ -73,19 +75,19 @@ class Op:
 
 
 @dataclass(slots=True)
-class Batch:
-    """What waits to be sent together."""
+class OpenBatch:
+    """Messages that wait to be sent as one batch."""
 
-    drafts: list[Draft] = field(default_factory=list)
+    drafts: list[MessageDraft] = field(default_factory=list)
     futures: list[asyncio.Future[MessageId]] = field(default_factory=list)
     size: int = 0
     timer: asyncio.TimerHandle | None = None
 
 
-class TopicProducer(Attached):
+class TopicProducer(TopicAttachment):
     """A producer as the broker knows it."""
 
-    def __init__(self, core: Core, topic: str, options: ProducerOptions) -> None:
+    def __init__(self, core: ClientContext, topic: str, options: ProducerOptions) -> None:
         super().__init__(core, topic)
         self.options = options
         self.name = options.name or ""
@@ -94,9 +96,9 @@ class TopicProducer(Attached):
         """Messages that were taken and have neither a receipt nor an error."""
         self._partition = partition_number(topic)
         self._next = options.first_sequence_id or 0
-        self._sections = Sections(options)
-        self._batch = Batch()
-        self._ops: deque[Op] = deque()
+        self._sections = PayloadBuilder(options)
+        self._batch = OpenBatch()
+        self._ops: deque[PendingSend] = deque()
         self._room: deque[asyncio.Future[None]] = deque()
         self._known = False
         self._epoch = -1
@@ -118,7 +120,9 @@ class TopicProducer(Attached):
                 if not waiter.cancelled() and waiter.done() and self._room:
                     self._make_room()
 
-    def put(self, single: Single, deliver_at_ms: int = 0) -> tuple[asyncio.Future[MessageId], bool]:
+    def put(
+        self, single: SingleMessage, deliver_at_ms: int = 0
+    ) -> tuple[asyncio.Future[MessageId], bool]:
         """Take a message; its future, and whether a batch was sent with it.
 
         QueueFull, MessageTooLarge, ClosedError, or what this producer failed with.
@@ -136,7 +140,8 @@ class TopicProducer(Attached):
             raise MessageTooLarge(f"{size} bytes, the broker takes {self._max_message_size}")
         sequence_id = self._next if single.sequence_id < 0 else single.sequence_id
         self._next = sequence_id + 1
-        draft = Draft(single._replace(sequence_id=sequence_id), deliver_at_ms)
+        draft = MessageDraft(single._replace(sequence_id=sequence_id), deliver_at_ms)
+        drafted = draft.size  # raises for properties that are no texts: before anything is counted
         future: asyncio.Future[MessageId] = asyncio.get_running_loop().create_future()
         self.waiting += 1
         batching = self.options.batching
@@ -144,7 +149,7 @@ class TopicProducer(Attached):
             self.send_batch()
             self._send_one(draft, future)
             return future, True
-        batch, drafted = self._batch, draft.size
+        batch = self._batch
         limit = min(batching.max_bytes, self._max_message_size // 2)
         sent = bool(batch.drafts) and batch.size + drafted > limit
         if sent:
@@ -163,63 +168,77 @@ class TopicProducer(Attached):
 
     def send_batch(self) -> None:
         """Send what waits to be sent together."""
-        batch, self._batch = self._batch, Batch()
+        batch, self._batch = self._batch, OpenBatch()
         if batch.timer is not None:
             batch.timer.cancel()
         if batch.drafts:
             self._send_many(batch.drafts, batch.futures)
 
-    def _send_many(self, drafts: list[Draft], futures: list[asyncio.Future[MessageId]]) -> None:
+    def _send_many(
+        self, drafts: list[MessageDraft], futures: list[asyncio.Future[MessageId]]
+    ) -> None:
         if len(drafts) == 1 or self._version < BATCHES_SINCE:
             for draft, future in zip(drafts, futures, strict=True):
                 self._send_one(draft, future)
             return
-        section = self._sections.batch(self.name, drafts, self._now_ms())
+        try:
+            section = self._sections.batch(self.name, drafts, self._now_ms())
+        except Exception:  # perhaps one message only: the others are sent without it
+            log.exception("pulsar.batch_failed topic=%s", self.topic)
+            for draft, future in zip(drafts, futures, strict=True):
+                self._send_one(draft, future)
+            return
         if len(section) > self._max_message_size:
             half = len(drafts) // 2
             self._send_many(drafts[:half], futures[:half])
             self._send_many(drafts[half:], futures[half:])
             return
         first, last = drafts[0].single.sequence_id, drafts[-1].single.sequence_id
-        self._add(Op(section, first, last, len(drafts), futures, self._expires()))
+        self._add(PendingSend(section, first, last, len(drafts), futures, self._expires()))
 
-    def _send_one(self, draft: Draft, future: asyncio.Future[MessageId]) -> None:
+    def _send_one(self, draft: MessageDraft, future: asyncio.Future[MessageId]) -> None:
         limit = self._max_message_size
-        if self.options.chunking:
-            sections = self._sections.chunks(self.name, draft, self._now_ms(), limit)
-        else:
-            sections = [self._sections.single(self.name, draft, self._now_ms())]
+        try:
+            if self.options.chunking:
+                sections = self._sections.chunks(self.name, draft, self._now_ms(), limit)
+            else:
+                sections = [self._sections.single(self.name, draft, self._now_ms())]
+        except Exception as problem:
+            log.exception("pulsar.message_failed topic=%s", self.topic)
+            error = ClientError(f"the message could not be encoded: {problem!r}")
+            self._settle([future], error)
+            return
         if len(sections[-1]) > limit:
             self._settle([future], MessageTooLarge(f"{len(sections[-1])} bytes of {limit}"))
             return
         places: list[tuple[int, int]] | None = [] if len(sections) > 1 else None
         sequence_id, expires = draft.single.sequence_id, self._expires()
         for section in sections[:-1]:
-            self._add(Op(section, sequence_id, 0, 1, [], expires, places))
-        self._add(Op(sections[-1], sequence_id, 0, 1, [future], expires, places))
+            self._add(PendingSend(section, sequence_id, 0, 1, [], expires, places))
+        self._add(PendingSend(sections[-1], sequence_id, 0, 1, [future], expires, places))
 
     def _now_ms(self) -> int:
         return int(self.core.clock() * 1000)
 
     def _expires(self) -> float:
-        return asyncio.get_running_loop().time() + self.options.send_timeout_s
+        return asyncio.get_running_loop().time() + self.options.delivery_timeout_s
 
-    def _add(self, op: Op) -> None:
+    def _add(self, op: PendingSend) -> None:
         self._ops.append(op)
         if self.connection is not None and self.connection.is_open:
             self.connection.send_buffers(self._buffers(op, self.connection))
-        if self._expiry is None and self.options.send_timeout_s:
+        if self._expiry is None and self.options.delivery_timeout_s:
             loop = asyncio.get_running_loop()
             self._expiry = loop.call_at(op.expires, self._expire)
 
-    def _buffers(self, op: Op, connection: PulsarConnection) -> list[bytes]:
+    def _buffers(self, op: PendingSend, connection: PulsarConnection) -> list[bytes]:
         """The frame of a SEND, as this broker can read it."""
         section = op.section
         if connection.protocol_version < CHECKSUMS_SINCE:
             section = section[6:]
         highest = op.highest_sequence_id if op.count > 1 else 0
         is_chunk = op.chunk_of is not None
-        head = send_head(self.id, op.sequence_id, op.count, highest, is_chunk, len(section))
+        head = encode_send_head(self.id, op.sequence_id, op.count, highest, is_chunk, len(section))
         return [head, section]
 
     async def flush(self) -> None:
@@ -261,7 +280,7 @@ class TopicProducer(Attached):
         else:
             self.recreate()
 
-    def _on_checksum(self, op: Op, problem: PulsarError) -> None:
+    def _on_checksum(self, op: PendingSend, problem: PulsarError) -> None:
         """Damaged on its way: send again; damaged in our memory: never."""
         op.checksum_tries += 1
         expected = int.from_bytes(op.section[2:6], "big")
@@ -276,16 +295,23 @@ class TopicProducer(Attached):
         loop = asyncio.get_running_loop()
         while self._ops and self._ops[0].expires <= loop.time():
             op = self._ops.popleft()
-            self._settle(op.futures, TimedOut(f"no receipt from {self.topic} in time"))
+            self._settle(op.futures, self._expiry_error())
         if self._ops:
             self._expiry = loop.call_at(self._ops[0].expires, self._expire)
+
+    def _expiry_error(self) -> TimedOut:
+        """The error of a message whose delivery time-out is over."""
+        limit_s = self.options.delivery_timeout_s
+        return self.outage(limit_s) or TimedOut(
+            f"no receipt from {self.topic} within the delivery time-out of {limit_s:g} s"
+        )
 
     def _settle(
         self,
         futures: list[asyncio.Future[MessageId]],
         problem: ClientError | None,
         place: tuple[int, int] = (-1, -1),
-        op: Op | None = None,
+        op: PendingSend | None = None,
     ) -> None:
         self.waiting -= len(futures)
         for index, future in enumerate(futures):
@@ -315,14 +341,14 @@ class TopicProducer(Attached):
 
     # The hold on the broker.
 
-    def _enlist(self, connection: PulsarConnection) -> None:
+    def _register_events(self, connection: PulsarConnection) -> None:
         connection.producers[self.id] = self
 
-    def _strike(self, connection: PulsarConnection) -> None:
+    def _unregister_events(self, connection: PulsarConnection) -> None:
         if connection.producers.get(self.id) is self:
             del connection.producers[self.id]
 
-    def _creation(self, _connection: PulsarConnection, request_id: int) -> BaseCommand:
+    def _create_command(self, _connection: PulsarConnection, request_id: int) -> BaseCommand:
         options = self.options
         self._epoch += 1
         command = CommandProducer(
@@ -344,13 +370,13 @@ class TopicProducer(Attached):
             command.initial_subscription_name = options.initial_subscription
         return BaseCommand(type=BaseCommand.PRODUCER, producer=command)
 
-    def _closing(self, request_id: int) -> BaseCommand:
+    def _close_command(self, request_id: int) -> BaseCommand:
         command = CommandCloseProducer(producer_id=self.id, request_id=request_id)
         return BaseCommand(type=BaseCommand.CLOSE_PRODUCER, close_producer=command)
 
-    async def _created(self, connection: PulsarConnection, answer: Any, request_id: int) -> None:
+    async def _on_created(self, connection: PulsarConnection, answer: Any, request_id: int) -> None:
         while not answer.producer_ready:  # another has the topic, we are in the queue
-            answer = checked(await connection.second_answer(request_id), self.topic)
+            answer = check_answer(await connection.second_response(request_id), self.topic)
         if not self._known and self.options.first_sequence_id is None:
             self._next = answer.last_sequence_id + 1
         self._known = True
@@ -372,11 +398,11 @@ class TopicProducer(Attached):
 
     def _on_failed(self, problem: ClientError) -> None:
         if self.connection is not None:
-            self._strike(self.connection)
+            self._unregister_events(self.connection)
             self.connection = None
-        self._give_up(problem)
+        self._fail_pending(problem)
 
-    def _give_up(self, problem: ClientError) -> None:
+    def _fail_pending(self, problem: ClientError) -> None:
         self.send_batch()
         while self._ops:
             self._settle(self._ops.popleft().futures, problem)
@@ -394,13 +420,13 @@ class TopicProducer(Attached):
             return
         try:
             if self.failure is None:
-                async with asyncio.timeout(self.core.options.operation_timeout_s):
+                async with asyncio.timeout(self.core.options.request_timeout_s):
                     await self.flush()
         except TimeoutError:
             log.warning("pulsar.unsent topic=%s messages=%d", self.topic, self.waiting)
         finally:
             await self.detach()
-            self._give_up(ClosedError(f"producer of {self.topic} was closed"))
+            self._fail_pending(ClosedError(f"producer of {self.topic} was closed"))
 
 
 def schema_message(schema: Schema) -> SchemaMessage:

@@ -1,4 +1,4 @@
-"""A TubeMQ client in plain Python: asyncio first, and a synchronous face over it (sync.py)."""
+"""A TubeMQ client in plain Python: asyncio first, and a synchronous facade (`sync`)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from trilogue.client.tubemq.errors import (
     TubeError,
     UnknownEvent,
 )
-from trilogue.client.tubemq.message import Batch, Message
+from trilogue.client.tubemq.message import Message
 from trilogue.client.tubemq.options import (
     BadFrames,
     Balance,
@@ -24,7 +24,7 @@ from trilogue.client.tubemq.options import (
     Connections,
     Position,
 )
-from trilogue.client.tubemq.partitions import Offsets
+from trilogue.client.tubemq.partition_state import Batch, Offsets
 from trilogue.client.tubemq.producer import Producer, Sent
 
 __all__ = [

@@ -1,8 +1,8 @@
-"""Who we are, and what proves it: signatures, and the tokens that servers gave for them.
+"""Credentials: signatures, and the tokens that servers gave for them.
 
 The signature is URL-encode(Base64(HMAC-SHA1(password, user + timestamp + nonce))), numbers in
-decimal (wire fact). A master wants it at the first registration and whenever its last answer said
-`requireAuth`; else it is shown the token that it gave. Brokers are always shown the visit token.
+decimal. A master needs it at the first registration and after a response with `requireAuth`;
+otherwise it gets the token that it issued. Brokers always get the visit token.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def signature(user: str, password: str, timestamp_ms: int, nonce: int) -> str:
 
 
 class Credentials:
-    """What one producer or consumer shows, and what it was given to show."""
+    """The signature and the tokens of one producer or consumer."""
 
     def __init__(
         self,
@@ -63,7 +63,7 @@ class Credentials:
         if self._user is None:
             return None
         if self.required or self.auth_token is None:
-            return MasterCertificateInfo(authInfo=self._signed())
+            return MasterCertificateInfo(authInfo=self._sign())
         return MasterCertificateInfo(authorizedToken=self.auth_token)
 
     def for_producer(self) -> AuthorizedInfo:
@@ -74,14 +74,14 @@ class Credentials:
         return info
 
     def for_consumer(self, *, signed: bool) -> AuthorizedInfo:
-        """What a broker wants to see of a consumer: signed when it asked for that, and at first."""
+        """The credentials for a broker: signed at first and where the broker requires it."""
         info = AuthorizedInfo(visitAuthorizedToken=self.visit_token)
         if signed and self._user is not None:
-            one = self._signed()
+            one = self._sign()
             info.authAuthorizedToken = f"{one.userName} {one.timestamp} {one.nonce} {one.signature}"
         return info
 
-    def _signed(self) -> AuthenticateInfo:
+    def _sign(self) -> AuthenticateInfo:
         assert self._user is not None
         timestamp, nonce = int(self._clock() * 1000), self._dice.randrange(_NONCES)
         return AuthenticateInfo(

@@ -1,9 +1,9 @@
-"""The client: makes producers and consumers of one cluster, which may share its connections.
+"""The client: producers and consumers of one cluster, which may share its connections.
 
 async with TubeClient("127.0.0.1:8715") as client:
 producer = await client.producer("orders")
 sent = await producer.send(Message("orders", b"one"))
-async with await client.consumer("billing", "orders") as consumer:
+async with await client.consumer("orders", group="billing") as consumer:
 async for message in consumer:
 print(message.body)
 """
@@ -13,30 +13,37 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections.abc import Callable
+import warnings
+from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
-from trilogue.client.closing import Closing
-from trilogue.client.errors import ClientError
+from trilogue.client.errors import ClientError, InvalidOption
+from trilogue.client.lifecycle import AsyncCloseable
+from trilogue.client.options import build_options
 from trilogue.client.pool import address
-from trilogue.client.tubemq.consumer import Consumer, Topics
+from trilogue.client.tubemq.consumer import Consumer, Topics, parse_topics
 from trilogue.client.tubemq.errors import ClosedError
 from trilogue.client.tubemq.options import (
+    RENAMED_OPTIONS,
     ClientOptions,
     Connections,
     ConsumerOptions,
     ProducerOptions,
 )
 from trilogue.client.tubemq.producer import Producer
-from trilogue.client.tubemq.servers import Servers, back, borrow
-from trilogue.client.tubemq.session import Core, Session
+from trilogue.client.tubemq.server_connections import (
+    ServerConnections,
+    borrow_connections,
+    release_connections,
+)
+from trilogue.client.tubemq.session import ClientContext, MasterSession
 
 MASTER_PORT = 8715
-LOOK_THROUGH = 64
-Made = TypeVar("Made", bound=Session)
+PRUNE_AT = 64
+Made = TypeVar("Made", bound=MasterSession)
 
 
-class TubeClient(Closing):
+class TubeClient(AsyncCloseable):
     """Producers and consumers of one cluster: what other clients call a session factory.
 
     `masters` is `host:port`, several with commas. Options: see `ClientOptions`.
@@ -50,21 +57,21 @@ class TubeClient(Closing):
         clock: Callable[[], float] = time.time,
         **options: Any,
     ) -> None:
-        self.options = ClientOptions(**options)
-        self._core = Core(
+        self.options = build_options(ClientOptions, options, RENAMED_OPTIONS)
+        self._core = ClientContext(
             self.options,
-            masters_of(masters),
+            parse_masters(masters),
             dice or random.Random(),  # noqa: S311 - spreads requests, and makes nonces
             clock,
         )
-        self._shared: Servers | None = None
-        self._made: dict[Session, Servers] = {}
-        self._look_through = LOOK_THROUGH
+        self._shared: ServerConnections | None = None
+        self._made: dict[MasterSession, ServerConnections] = {}
+        self._look_through = PRUNE_AT
         self._closed = False
 
     async def producer(self, *topics: str, **options: Any) -> Producer:
         """Make a producer and publish topics. Options: see `ProducerOptions`."""
-        chosen = ProducerOptions(**options)
+        chosen = build_options(ProducerOptions, options, RENAMED_OPTIONS)
         made = await self._started(lambda servers: Producer(self._core, servers, chosen))
         if topics:
             try:
@@ -74,17 +81,19 @@ class TubeClient(Closing):
                 raise
         return made
 
-    async def consumer(self, group: str, topics: Topics, **options: Any) -> Consumer:
-        """Make a consumer of topics, perhaps of some types of messages only.
+    async def consumer(self, *topics: Topics, group: str | None = None, **options: Any) -> Consumer:
+        """Make a consumer of topics for a group. Options: see `ConsumerOptions`.
 
-        `topics` is a name, several, or a mapping of names to types. Options: see `ConsumerOptions`.
+        Each of `topics` is a name, several names, or a mapping of names to the types of messages
+        to read. The order `consumer(group, topics)` of earlier versions is deprecated.
         """
-        chosen = ConsumerOptions(**options)
+        wanted, of_group = consumer_arguments(topics, group, options)
+        chosen = build_options(ConsumerOptions, options, RENAMED_OPTIONS)
         return await self._started(
-            lambda servers: Consumer(self._core, servers, group, topics, chosen)
+            lambda servers: Consumer(self._core, servers, of_group, wanted, chosen)
         )
 
-    async def _started(self, make: Callable[[Servers], Made]) -> Made:
+    async def _started(self, make: Callable[[ServerConnections], Made]) -> Made:
         self._check()
         await self._forget_closed()
         servers = self._servers()
@@ -92,23 +101,23 @@ class TubeClient(Closing):
             made = make(servers)
             await made.start()
         except BaseException:
-            await back(servers, self.options)
+            await release_connections(servers, self.options)
             raise
-        if self._closed:  # meanwhile: nobody else gives them back
+        if self._closed:  # closed meanwhile: the client does not own this one
             try:
                 await made.close()
             finally:
-                await back(servers, self.options)
+                await release_connections(servers, self.options)
             raise ClosedError("the client is closed")
         self._made[made] = servers
         return made
 
-    def _servers(self) -> Servers:
+    def _servers(self) -> ServerConnections:
         """Connections for one more producer or consumer."""
         if self.options.connections is not Connections.CLIENT:
-            return borrow(self.options)
+            return borrow_connections(self.options)
         if self._shared is None:
-            self._shared = borrow(self.options)
+            self._shared = borrow_connections(self.options)
         self._shared.users += 1
         return self._shared
 
@@ -116,8 +125,8 @@ class TubeClient(Closing):
         """Give back the connections of what was closed; now and then is enough."""
         if len(self._made) >= self._look_through:
             for one in [one for one in self._made if one.closed]:
-                await back(self._made.pop(one), self.options)
-            self._look_through = max(LOOK_THROUGH, 2 * len(self._made))
+                await release_connections(self._made.pop(one), self.options)
+            self._look_through = max(PRUNE_AT, 2 * len(self._made))
 
     def _check(self) -> None:
         if self._closed:
@@ -133,12 +142,34 @@ class TubeClient(Closing):
         finally:
             made, self._made = self._made, {}
             for servers in made.values():
-                await back(servers, self.options)
+                await release_connections(servers, self.options)
             if self._shared is not None:
-                await back(self._shared, self.options)
+                await release_connections(self._shared, self.options)
 
 
-def masters_of(text: str) -> list[tuple[str, int]]:
+def consumer_arguments(
+    topics: tuple[Topics, ...], group: str | None, options: dict[str, Any]
+) -> tuple[Topics, str]:
+    """The topics and the group of `consumer`; `topics=` and `(group, topics)` are deprecated."""
+    if "topics" in options:
+        warnings.warn("give topics before the options", DeprecationWarning, stacklevel=3)
+        topics = (*topics, options.pop("topics"))
+    if group is None and len(topics) == 2 and isinstance(topics[0], str):
+        warnings.warn(
+            "consumer(group, topics) is now consumer(topics, group=group)",
+            DeprecationWarning,
+            stacklevel=3,
+        )
+        return topics[1], topics[0]
+    if not group:
+        raise InvalidOption(f"group={group!r} is not allowed: a consumer reads for a group")
+    wanted: dict[str, Iterable[str]] = {}
+    for one in topics:
+        wanted |= parse_topics(one)
+    return wanted, group
+
+
+def parse_masters(text: str) -> list[tuple[str, int]]:
     """The addresses of masters; ClientError."""
     if not text.strip():
         raise ClientError("a client needs the address of a master")

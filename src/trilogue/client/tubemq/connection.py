@@ -1,52 +1,54 @@
 """A TubeMQ connection: requests by serial number, their answers in any order, and its end.
 
-    ask() ──► pending[serial] ──► frame ──► (once a turn of the loop) ──► server
+    send_request() ──► pending[serial] ──► frame ──► (once a loop iteration) ──► server
               pending[serial] ◄── answer     or the time-out, or the end of the connection
 
-Every request is kept until its answer is there or its time is over (seed 002, RPC interaction);
-so many are kept at most. Serial numbers are this connection's own and tie the two together. There
-is no task here: all of it happens in callbacks of the loop.
+Every request is kept until its answer is there or its time is over, at most `max_pending`. Serial
+numbers are this connection's own and tie the two together. There is no task here: all of it happens
+in callbacks of the loop.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from google.protobuf.message import Message
 
 from trilogue.client.connection import FrameConnection
-from trilogue.client.errors import ConnectionLost
+from trilogue.client.errors import ClientError, ConnectionLost, ServerUnreachable
 from trilogue.client.pool import Address
-from trilogue.client.tubemq.errors import BadFrame, QueueFull, TimedOut, failure_of
+from trilogue.client.tubemq.errors import BadFrame, QueueFull, error_for_exception
 from trilogue.client.tubemq.options import BadFrames, ClientOptions
 from trilogue.wire.errors import WireError
 from trilogue.wire.tubemq.frame import (
     SERIAL_SIZE,
     BlockFrames,
-    parse_answer,
-    read_message,
-    request,
+    encode_request,
+    parse_message,
+    parse_response,
 )
 from trilogue.wire.tubemq.methods import Method
 
-Done = Callable[[Message | None, Exception | None], None]
+log = logging.getLogger("trilogue.client.tubemq")
+ResponseCallback = Callable[[Message | None, Exception | None], None]
 """Gets the answer, or what came instead of it."""
 LAST_SERIAL: Final = (1 << 31) - 1
 
 
-class Pending(NamedTuple):
+class PendingRequest(NamedTuple):
     """A request that has no answer yet."""
 
     method: Method
-    done: Done
+    done: ResponseCallback
     asked_at: float
     expires: float
 
 
 class TubeConnection:
-    """One connection to one master or broker; `on_gone` is told of its end, and why."""
+    """One connection to one master or broker; `on_gone` is called with its end and the reason."""
 
     def __init__(
         self,
@@ -63,7 +65,7 @@ class TubeConnection:
         self._frames = FrameConnection(
             self._on_frame, self._on_lost, options.max_frame_size, BlockFrames
         )
-        self._pending: dict[int, Pending] = {}  # in the order of their time-outs
+        self._pending: dict[int, PendingRequest] = {}  # in the order of their time-outs
         self._serial = 0
         self._out: list[bytes | bytearray] = []
         self._expiry: asyncio.TimerHandle | None = None
@@ -91,14 +93,14 @@ class TubeConnection:
         self._used_at = self._heard_at = self._loop.time()
         self._idle = self._loop.call_later(self._options.idle_s, self._look_if_idle)
 
-    def ask(self, method: Method, message: Message, done: Done) -> None:
+    def ask(self, method: Method, message: Message, done: ResponseCallback) -> None:
         """Send a request; `done` is called exactly once. ConnectionLost, QueueFull at once."""
         if not self._frames.is_open:
             raise ConnectionLost(f"{self.address}: connection is closed")
         if len(self._pending) >= self._options.max_pending:
             raise QueueFull(f"{len(self._pending)} requests to {self.address} wait for answers")
         timeout_s = self._options.request_timeout_s
-        octets = request(
+        octets = encode_request(
             self._next_serial(),
             method.service,
             method.number,
@@ -106,7 +108,7 @@ class TubeConnection:
             timeout_ms=int(timeout_s * 1000),
         )
         now = self._used_at = self._loop.time()
-        self._pending[self._serial] = Pending(method, done, now, now + timeout_s)
+        self._pending[self._serial] = PendingRequest(method, done, now, now + timeout_s)
         if self._expiry is None:
             self._expiry = self._loop.call_at(now + timeout_s, self._expire)
         if not self._out:
@@ -122,7 +124,7 @@ class TubeConnection:
 
         def done(answer: Message | None, problem: Exception | None) -> None:
             if future.done():
-                return  # whoever asked has gone
+                return  # the caller is cancelled
             if answer is not None:
                 future.set_result(answer)
             else:
@@ -133,7 +135,7 @@ class TubeConnection:
         return await future
 
     def close(self) -> None:
-        """Close; whoever waits gets ConnectionLost. What was asked before is still sent."""
+        """Close; pending requests fail with ConnectionLost after they are sent."""
         self._flush()
         self._frames.close()
 
@@ -152,23 +154,28 @@ class TubeConnection:
         self._heard_at = self._loop.time()
         if len(frame) <= SERIAL_SIZE:
             return
-        answer = parse_answer(frame)
+        answer = parse_response(frame)
         pending = self._pending.get(answer.serial)
         if pending is None:
             return  # of a request that was given up
         if answer.status:
             about = f"{pending.method.name} at {self.address}"
             del self._pending[answer.serial]
-            pending.done(None, failure_of(answer.exception, answer.text, about))
+            pending.done(None, error_for_exception(answer.exception, answer.text, about))
             return
         if answer.method != pending.method.number:
             raise WireError(f"{pending.method.name} is answered as method {answer.method}")
-        message = read_message(pending.method.response, answer.body)
+        message = parse_message(pending.method.response, answer.body)
         del self._pending[answer.serial]
-        pending.done(message, None)
+        try:
+            pending.done(message, None)
+        except Exception as problem:
+            log.exception("tubemq.answer_failed")
+            about = f"{pending.method.name} at {self.address}"
+            pending.done(None, ClientError(f"{about}: the answer cannot be used: {problem!r}"))
 
     def _expire(self) -> None:
-        """Give up what waited too long; a server that says nothing at all is gone."""
+        """Fail requests after their time-out; a server without any response is given up."""
         now, last_asked = self._loop.time(), 0.0
         self._expiry = None
         while self._pending:
@@ -180,16 +187,16 @@ class TubeConnection:
             last_asked = first.asked_at
             first.done(
                 None,
-                TimedOut(
-                    f"{first.method.name}: no answer from {self.address} "
-                    f"in {self._options.request_timeout_s} s"
+                ServerUnreachable(
+                    f"{self.address} did not answer {first.method.name} "
+                    f"within {self._options.request_timeout_s:g} s"
                 ),
             )
         if last_asked > self._heard_at:
             self._frames.abort()
 
     def _look_if_idle(self) -> None:
-        """Close when nothing was asked for `idle_s` (seed 002: idle connections are reclaimed)."""
+        """Close after `idle_s` without a request."""
         quiet_s = self._loop.time() - self._used_at
         if quiet_s >= self._options.idle_s and not self._pending:
             self._idle = None

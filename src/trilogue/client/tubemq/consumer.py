@@ -1,4 +1,4 @@
-"""Reads topics for a group: packs of messages, each confirmed or rolled back as a whole.
+"""The consumer: batches of messages, each confirmed or rolled back as a whole.
 
 batch = await consumer.get()            pull
 await consumer.confirm(batch)           or consumer.rollback(batch)
@@ -9,77 +9,84 @@ await consumer.run(callback)            push; confirmed when the callback return
 
 from __future__ import annotations
 
+import asyncio
+import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from contextlib import suppress
 
-from trilogue.client.errors import ClientError
-from trilogue.client.tubemq.balance import Balancing, ServerBalance, in_hand_no_more
-from trilogue.client.tubemq.balance_client import ClientBalance
+from trilogue.client.errors import ClientError, InvalidOption
+from trilogue.client.tubemq.client_balance import ClientBalance
 from trilogue.client.tubemq.errors import ClosedError, TubeError
-from trilogue.client.tubemq.message import Batch, Message
+from trilogue.client.tubemq.message import Message
 from trilogue.client.tubemq.options import Balance, ConsumerOptions
-from trilogue.client.tubemq.partitions import Held, Offsets
-from trilogue.client.tubemq.push import run
-from trilogue.client.tubemq.reading import Reading
-from trilogue.client.tubemq.servers import Servers
-from trilogue.client.tubemq.session import Core, Session, new_client_id
+from trilogue.client.tubemq.partition_reader import PartitionReader
+from trilogue.client.tubemq.partition_state import Batch, Offsets, PartitionState
+from trilogue.client.tubemq.server_balance import BalanceStrategy, ServerBalance, wait_confirmed
+from trilogue.client.tubemq.server_connections import ServerConnections
+from trilogue.client.tubemq.session import ClientContext, MasterSession, new_client_id
 from trilogue.wire.tubemq.errors import TubeCode
 from trilogue.wire.tubemq.master_pb2 import CloseRequestC2M, CloseResponseM2C
 
+log = logging.getLogger("trilogue.client.tubemq")
 Callback = Callable[[Batch], Awaitable[bool | None]]
 Topics = str | Iterable[str] | Mapping[str, Iterable[str]]
 
 
-class Consumer(Session):
+class Consumer(MasterSession):
     """Reads the partitions that are its own; made by `TubeClient.consumer`."""
 
     KIND = "consumer"
 
     def __init__(
-        self, core: Core, servers: Servers, group: str, topics: Topics, options: ConsumerOptions
+        self,
+        core: ClientContext,
+        servers: ServerConnections,
+        group: str,
+        topics: Topics,
+        options: ConsumerOptions,
     ) -> None:
         by_server = options.balance is Balance.SERVER
         kind = "Pull" if by_server else "Balance"
         super().__init__(core, servers, new_client_id(core, group, kind))
         self.group = group
-        self.topics = filters_of(topics)
+        self.topics = parse_topics(topics)
         self.options = options
-        self.reading = Reading(self, group, self.topics, options)
+        self.reading = PartitionReader(self, group, self.topics, options)
         self._client_balance = None if by_server else ClientBalance(self)
-        self._balance: Balancing = self._client_balance or ServerBalance(self)
+        self._balance: BalanceStrategy = self._client_balance or ServerBalance(self)
 
     # The master.
 
     async def _register_once(self) -> None:
         await self._balance.register()
 
-    async def _beat_once(self) -> None:
-        await self._balance.beat()
+    async def _heartbeat_once(self) -> None:
+        await self._balance.send_heartbeat()
 
     @property
-    def _eager(self) -> bool:
-        return self._balance.eager
+    def _needs_heartbeat(self) -> bool:
+        return self._balance.needs_heartbeat
 
     async def start(self) -> None:
         """Register; the first heartbeat follows at once."""
         await super().start()
-        self.spawn(self.reading.live())
+        self.spawn(self.reading.run_heartbeats())
         self.wake()
 
-    async def release(self, helds: list[Held]) -> None:
+    async def release(self, helds: list[PartitionState]) -> None:
         """Give partitions back, once what the application has of them is confirmed."""
         if helds:
             wait_s = self.options.release_wait_s
-            await in_hand_no_more(helds, wait_s, self.reading.settled)
+            await wait_confirmed(helds, wait_s, self.reading.settled)
             async with self.reading.lock:
-                await self.reading.give_back(helds)
+                await self.reading.unregister_all(helds)
 
     def _on_failed(self) -> None:
         self.reading.wake_all()
 
     async def _leave(self) -> None:
         async with self.reading.lock:
-            await self.reading.give_back(self.reading.holding.all())
+            await self.reading.unregister_all(self.reading.holding.all())
         async with self.lock:
             if not self._registered:
                 return
@@ -100,15 +107,15 @@ class Consumer(Session):
         return await self.reading.get(timeout_s)
 
     async def confirm(self, batch: Batch) -> None:
-        """Say that a pack was consumed: its group goes on behind it.
+        """Confirm a batch: the group continues after it.
 
-        TubeError where it is not this consumer's to say any more: it may come again, to others.
+        TubeError where this consumer no longer holds the partition: the batch may come again.
         """
         self.check()
         await self.reading.settle(batch, consumed=True)
 
     async def rollback(self, batch: Batch) -> None:
-        """Say that a pack was not consumed: it comes again."""
+        """Return a batch: it comes again."""
         self.check()
         await self.reading.settle(batch, consumed=False)
 
@@ -138,7 +145,35 @@ class Consumer(Session):
         A pack is confirmed when the callback returns, rolled back when it returns False or raises.
         At most `at_once` callbacks run at a time, never two for one partition.
         """
-        await run(self, callback, at_once)
+        if at_once < 1:
+            raise InvalidOption(f"at_once={at_once} is not allowed: at least one callback runs")
+        try:
+            async with asyncio.TaskGroup() as group:
+                for _ in range(at_once):
+                    group.create_task(self._call_back(callback))
+        except ExceptionGroup as found:  # one error ended the others: no group for one mistake
+            raise found.exceptions[0] from None
+
+    async def _call_back(self, callback: Callback) -> None:
+        while True:
+            try:
+                batch = await self.get()
+            except ClosedError:
+                return
+            try:
+                consumed = await callback(batch) is not False
+            except (Exception, asyncio.CancelledError) as problem:
+                if _is_cancelled(problem):
+                    raise
+                log.exception("tubemq.callback_failed", extra={"partition": batch.partition})
+                consumed = False
+            try:
+                await self.reading.settle(batch, consumed=consumed)
+            except ClientError as problem:  # the batch comes again, or the next get raises
+                log.info(
+                    "tubemq.not_settled",
+                    extra={"partition": batch.partition, "problem": str(problem)},
+                )
 
     # Where it is.
 
@@ -148,7 +183,7 @@ class Consumer(Session):
         return [held.key for held in self.reading.holding.all()]
 
     def offsets(self) -> dict[str, Offsets]:
-        """Where the group is in each of them, as far as the broker said."""
+        """The offsets of the group in each of them, as the broker last reported them."""
         return self.reading.offsets()
 
     async def set_offset(self, partition: str, offset: int) -> None:
@@ -190,16 +225,16 @@ class Consumer(Session):
         balance, held = self._own_balance(), self.reading.holding.get(partition)
         if held is not None:
             async with self.reading.lock:
-                await self.reading.give_back([held])
+                await self.reading.unregister_all([held])
             balance.changed()
 
     def _own_balance(self) -> ClientBalance:
         if self._client_balance is None:
-            raise ClientError("the server says which partitions are this consumer's")
+            raise ClientError("the server assigns the partitions of this consumer")
         return self._client_balance
 
 
-def filters_of(topics: Topics) -> dict[str, frozenset[str]]:
+def parse_topics(topics: Topics) -> dict[str, frozenset[str]]:
     """Topics as an application may give them, with the types of message that are wanted of each."""
     if isinstance(topics, str):
         topics = [topics]
@@ -211,3 +246,10 @@ def filters_of(topics: Topics) -> dict[str, frozenset[str]]:
     if any("," in one or not one.strip() for filters in found.values() for one in filters):
         raise ClientError("a filter is the type of a message: not blank, and without ','")
     return found
+
+
+def _is_cancelled(problem: BaseException) -> bool:
+    """Whether this task is cancelled, and not only something that the callback waited for."""
+    task = asyncio.current_task()
+    is_this_task = task is not None and task.cancelling() > 0
+    return isinstance(problem, asyncio.CancelledError) and is_this_task

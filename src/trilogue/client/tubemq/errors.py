@@ -1,17 +1,28 @@
-"""What can go wrong for a TubeMQ client, by name: the servers' refusals and its own.
+"""The errors of the TubeMQ client.
 
-All that refuse carry `err_code` and `err_msg`, also where the client itself refused (seed 002:
-errCode together with errMsg says why).
+Refusals carry `err_code` and `err_msg`, also where the client itself refuses.
 """
 
 from __future__ import annotations
 
 from typing import Final
 
-from trilogue.client.errors import ClientError, ServerRefused
+from trilogue.client.errors import ClientError, ServerRefused, TimedOut
 from trilogue.wire.tubemq.errors import STANDBY, TubeCode, plain_name
 
-PASSING: Final = frozenset(
+__all__ = [
+    "BadFrame",
+    "ClosedError",
+    "NoMessage",
+    "QueueFull",
+    "RemoteFailure",
+    "StandbyError",
+    "TimedOut",
+    "TubeError",
+    "UnknownEvent",
+]
+MISSING_TOPIC: Final = "create the topic, or check its name"
+RETRIABLE_CODES: Final = frozenset(
     {
         TubeCode.NOT_READY,
         TubeCode.MOVED,
@@ -25,11 +36,11 @@ PASSING: Final = frozenset(
         TubeCode.UNSPECIFIED,
     }
 )
-"""Refusals that say nothing of the request: another moment, or another broker, may grant it."""
+"""Errors that another attempt, or another broker, may not meet."""
 
 
 class TubeError(ServerRefused):
-    """Somebody said no: a server in its answer, or this client before it asked."""
+    """A refusal: by a server, or by this client before the request."""
 
     def __init__(self, code: int, message: str, about: str) -> None:
         known = code in TubeCode.__members__.values()
@@ -38,7 +49,8 @@ class TubeError(ServerRefused):
             code,
             self.error.name,
             f"{about}: {message}" if message else about,
-            retriable=self.error in PASSING,
+            retriable=self.error in RETRIABLE_CODES,
+            advice=MISSING_TOPIC if self.error is TubeCode.TOPIC_NOT_DEPLOYED else "",
         )
         self.err_msg = message
 
@@ -56,21 +68,17 @@ class ClosedError(TubeError):
 
 
 class QueueFull(TubeError):
-    """So many requests wait for their answers on one connection that no more are taken now."""
+    """`max_pending` requests on one connection have no answer yet."""
 
     def __init__(self, message: str) -> None:
         super().__init__(TubeCode.CLIENT_TOO_OFTEN, message, "too many under way")
 
 
-class NoMessage(TubeError):
-    """There was no message in time: nothing new (404), or nothing that could be asked (405-408)."""
+class NoMessage(TubeError, TimedOut):
+    """No message in time: none at the broker (404), or no partition to read (405-408)."""
 
     def __init__(self, code: TubeCode, message: str) -> None:
         super().__init__(code, message, "get")
-
-
-class TimedOut(ClientError):
-    """There was no answer in time."""
 
 
 class BadFrame(ClientError):
@@ -78,11 +86,11 @@ class BadFrame(ClientError):
 
 
 class UnknownEvent(ClientError):
-    """A master wants something done in a rebalance that no client knows (seed 002, opType)."""
+    """A rebalance event of an unknown type."""
 
 
 class RemoteFailure(ClientError):
-    """A server could not deal with a request: the class of its exception, and its text."""
+    """A server failed with an exception: its class and its text."""
 
     def __init__(self, exception: str, text: str, about: str) -> None:
         super().__init__(f"{about}: {exception}: {text}")
@@ -91,10 +99,10 @@ class RemoteFailure(ClientError):
 
 
 class StandbyError(RemoteFailure):
-    """The master is not the active one: another is to be asked."""
+    """The master is not the active one: the client turns to another."""
 
 
-def failure_of(exception: str, text: str, about: str) -> RemoteFailure:
+def error_for_exception(exception: str, text: str, about: str) -> RemoteFailure:
     """What the name of a Java class stands for."""
     kind = StandbyError if plain_name(exception) == STANDBY else RemoteFailure
     return kind(exception, text, about)

@@ -1,15 +1,15 @@
-"""A message as the application makes and gets it, and the pack of messages of one get."""
+"""Messages: attributes, payload, encoding."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from datetime import datetime
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from trilogue.client.errors import ClientError
 from trilogue.client.tubemq.errors import TubeError
 from trilogue.entry.entry import InvalidEntry
-from trilogue.entry.tubemq_blob import (
+from trilogue.entry.tubemq.tubemq_blob import (
     MESSAGE_TIME,
     MESSAGE_TYPE,
     attributes_text,
@@ -19,9 +19,6 @@ from trilogue.entry.tubemq_blob import (
     split_data,
 )
 from trilogue.wire.tubemq.errors import TubeCode
-
-if TYPE_CHECKING:
-    from trilogue.client.tubemq.partitions import Held
 
 TIME_FORMAT: Final = "%Y%m%d%H%M"
 TIME_DIGITS: Final = 12
@@ -51,7 +48,7 @@ class Message:
         return f"Message({self.topic}, {len(self.body)} bytes, {self.attributes})"
 
     def put_system_header(self, type: str, time: str | datetime | None = None) -> None:  # noqa: A002
-        """Say which stream of the topic it belongs to, which consumers filter by, and its time.
+        """Set the type of the message, which consumers filter by, and its time.
 
         The time is `yyyyMMddHHmm`, that of a datetime, or now.
         """
@@ -104,7 +101,7 @@ class Payload(NamedTuple):
     checksum: int
 
 
-def encoded(message: Message, size_max: int) -> Payload:
+def encode_message(message: Message, size_max: int) -> Payload:
     """Write a message; TubeError 445 where body and attributes are too long for the topic."""
     data, flag = join_data(message.attribute_text(), message.body)
     size = len(data)
@@ -115,8 +112,10 @@ def encoded(message: Message, size_max: int) -> Payload:
     return Payload(data, flag, checksum_of(data))
 
 
-def decoded(topic: str, message_id: int, checksum: int, data: bytes, flag: int) -> Message | None:
-    """Read a message that came; None where it is not what was sent (wire fact: dropped)."""
+def decode_message(
+    topic: str, message_id: int, checksum: int, data: bytes, flag: int
+) -> Message | None:
+    """Decode a received message; None where its checksum is wrong."""
     if checksum_of(data) != checksum:
         return None
     try:
@@ -124,40 +123,3 @@ def decoded(topic: str, message_id: int, checksum: int, data: bytes, flag: int) 
     except InvalidEntry:
         return None
     return Message(topic, bytes(body), dict(parse_attributes(text)), message_id)
-
-
-class Batch:
-    """The messages of one get, to be confirmed or rolled back together."""
-
-    __slots__ = ("held", "max_offset", "messages", "offset", "unread_bytes")
-
-    def __init__(
-        self, held: Held, messages: list[Message], offset: int, max_offset: int, unread_bytes: int
-    ) -> None:
-        self.held = held
-        self.messages = messages
-        self.offset = offset
-        """Where the reading began."""
-        self.max_offset = max_offset
-        """Where the partition ends."""
-        self.unread_bytes = unread_bytes
-        """How much is still behind these messages."""
-
-    def __iter__(self) -> Iterator[Message]:
-        return iter(self.messages)
-
-    def __len__(self) -> int:
-        return len(self.messages)
-
-    def __repr__(self) -> str:
-        return f"Batch({self.partition}, {len(self.messages)} messages from {self.offset})"
-
-    @property
-    def topic(self) -> str:
-        """The topic they are from."""
-        return self.held.place.topic
-
-    @property
-    def partition(self) -> str:
-        """The key of the partition they are from: `brokerId:topic:partitionId`."""
-        return self.held.key

@@ -1,53 +1,65 @@
-"""What one may choose: values and their defaults, checked when they are made."""
+"""The options of the TubeMQ client, its producers and consumers, checked when they are made."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum, IntEnum
+from typing import Final
 
-from trilogue.client.errors import ClientError
+from trilogue.client.errors import InvalidOption
+from trilogue.client.options import (
+    check_options,
+    flag,
+    instance_of,
+    mapping,
+    one_of,
+    optional,
+    seconds,
+    text,
+    whole_number,
+)
 from trilogue.wire.tubemq.frame import MAX_FRAME_SIZE
 
 
 class BadFrames(Enum):
-    """What bytes that are no frame do to a connection (seed 002, MsgToken).
+    """What the client does after bytes that are no frame.
 
-    In each case the connection is closed and what waits for an answer on it fails.
+    In each case the connection is closed, and the requests in flight on it fail.
     """
 
     CLOSE = "close"
-    """The server is left alone for `avoid_s`, like any other faulty one."""
+    """The server is avoided for `avoid_s`, like any other faulty server."""
     RAISE = "raise"
-    """Whatever needs that server raises BadFrame from then on, until the client is closed."""
+    """Every request to that server raises BadFrame until the client is closed."""
     RECONNECT = "reconnect"
-    """There is a new connection at once."""
+    """The client connects again at once."""
 
 
 class Connections(Enum):
-    """Who shares connections (seed 002: by object or by process, as the application likes)."""
+    """The scope in which connections are shared."""
 
     OBJECT = "object"
     """Each producer and each consumer has its own."""
     CLIENT = "client"
     """The producers and consumers of one client share them."""
     PROCESS = "process"
-    """All clients of this process do that were given the same options (and run in one loop)."""
+    """All clients of this process with equal options share them, where they run in one loop."""
 
 
 class Position(IntEnum):
-    """Where a group begins in a partition; the numbers are readStatus on the wire."""
+    """Where a group starts in a partition; the numbers are readStatus on the wire."""
 
     FIRST = 0
-    """Where it was; a group that never was there at the first message."""
+    """At the confirmed offset; a group without one at the first message."""
     LAST = 1
-    """Where it was; a group that never was there behind the last message."""
+    """At the confirmed offset; a group without one after the last message."""
     ALWAYS_LAST = 2
-    """Behind the last message, whatever the group has read before."""
+    """After the last message, even if the group has a confirmed offset."""
 
 
 class Balance(Enum):
-    """Who says which partitions a consumer reads."""
+    """What assigns the partitions to consumers."""
 
     SERVER = "server"
     """The master, in events of its heartbeats."""
@@ -58,17 +70,25 @@ class Balance(Enum):
 
 
 class Confirm(Enum):
-    """When a broker is told what was consumed."""
+    """When a confirmation is sent to the broker."""
 
     AT_ONCE = "at once"
-    """By a request of its own: what was confirmed stays confirmed."""
+    """At once, in a request of its own: a confirmed batch never comes again."""
     NEXT_GET = "next get"
-    """With the next get or the end of the reading: one request less, more that comes twice."""
+    """With the next get, or when the partition is released: one request less, more duplicates."""
+
+
+RENAMED_OPTIONS: Final = {
+    "position": "initial_position",
+    "max_in_flight": "max_pending",
+    "max_bytes_in_flight": "max_memory_bytes",
+}
+"""Deprecated option names and the names that all three clients share."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientOptions:
-    """How a client talks; `docs/how-to/use-the-tubemq-client.md` says what each is for."""
+    """The options of a client; `docs/how-to/use-the-tubemq-client.md` explains each of them."""
 
     request_timeout_s: float = 10.0
     connect_timeout_s: float = 3.0
@@ -87,37 +107,56 @@ class ClientOptions:
     host_name: str | None = None
 
     def __post_init__(self) -> None:
+        check_options(self, _CLIENT_CHECKS)
         if (self.user is None) != (self.password is None):
-            raise ClientError("a user and a password, or neither")
-        if self.max_pending < 1:
-            raise ClientError("a connection must be allowed one request under way")
-        times = (
-            self.request_timeout_s, self.connect_timeout_s, self.heartbeat_s,
-            self.first_heartbeats_s, self.register_timeout_s, self.close_timeout_s, self.idle_s,
-        )  # fmt: skip
-        if min(times) <= 0 or self.avoid_s < 0:
-            raise ClientError(f"times must be positive: {self}")
+            raise InvalidOption("user and password are given together, or neither of them")
+
+
+_CLIENT_CHECKS: Final = {
+    "request_timeout_s": seconds(),
+    "connect_timeout_s": seconds(),
+    "heartbeat_s": seconds(),
+    "first_heartbeats_s": seconds(),
+    "register_timeout_s": seconds(),
+    "close_timeout_s": seconds(),
+    "idle_s": seconds(),
+    "avoid_s": seconds(zero=True),
+    "max_pending": whole_number(1),
+    "max_frame_size": whole_number(1),
+    "connections": one_of(Connections),
+    "bad_frames": one_of(BadFrames),
+    "user": optional(text),
+    "password": optional(text),
+    "host_name": optional(text),
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProducerOptions:
-    """How one producer sends."""
+    """The options of one producer."""
 
-    max_in_flight: int = 1000
-    max_bytes_in_flight: int = 64 << 20
+    max_pending: int = 1000
+    max_memory_bytes: int = 64 << 20
     tries: int = 3
 
     def __post_init__(self) -> None:
-        if min(self.max_in_flight, self.max_bytes_in_flight, self.tries) < 1:
-            raise ClientError("a producer must be allowed one message under way, and one try")
+        check_options(
+            self,
+            {
+                "max_pending": whole_number(1),
+                "max_memory_bytes": whole_number(1),
+                "tries": whole_number(1),
+            },
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bound:
-    """A reading that begins at given offsets, once all its consumers are there.
+    """A consumption that starts at given offsets once all its consumers are registered.
 
-    All give the same `session_key`, `consumers` (how many they are) and `prefer_larger`: which of
-    two offsets counts where two consumers name the same partition. Offsets go by partition key.
+    All consumers give the same `session_key`, `consumers` (their number) and `prefer_larger`: which
+    of two offsets counts where two consumers name the same partition. `offsets` goes by partition
+    key.
     """
 
     session_key: str
@@ -126,15 +165,24 @@ class Bound:
     prefer_larger: bool = True
 
     def __post_init__(self) -> None:
-        if not self.session_key or self.consumers < 1:
-            raise ClientError(f"a bound reading has a session key and a consumer: {self}")
+        check_options(
+            self,
+            {
+                "session_key": text,
+                "consumers": whole_number(1),
+                "offsets": mapping,
+                "prefer_larger": flag,
+            },
+        )
+        if not self.session_key:
+            raise InvalidOption("session_key='' is not allowed: all consumers name the same key")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerOptions:
-    """How one consumer reads."""
+    """The options of one consumer."""
 
-    position: Position = Position.FIRST
+    initial_position: Position = Position.FIRST
     balance: Balance = Balance.SERVER
     confirm: Confirm = Confirm.AT_ONCE
     bound: Bound | None = None
@@ -147,13 +195,28 @@ class ConsumerOptions:
     skip_flow_control: bool = False
 
     def __post_init__(self) -> None:
+        check_options(self, _CONSUMER_CHECKS)
         if self.bound is not None and self.balance is not Balance.SERVER:
-            raise ClientError("a bound reading is balanced by the server")
+            raise InvalidOption(f"bound needs balance=Balance.SERVER, not {self.balance!r}")
         if self.balance is Balance.SERVER and (self.source_count or self.node_id):
-            raise ClientError("source_count and node_id are for balancing by the client")
-        if self.source_count < 0 or not 0 <= self.node_id < max(1, self.source_count):
-            raise ClientError(f"node {self.node_id} of {self.source_count}")
-        if self.fetch_at_once < 1:
-            raise ClientError("a consumer must be allowed to ask one partition")
-        if min(self.not_found_wait_s, self.release_wait_s) < 0 or self.confirm_timeout_s <= 0:
-            raise ClientError(f"times must be positive: {self}")
+            raise InvalidOption("source_count and node_id need balance=Balance.CLIENT")
+        if self.node_id >= max(1, self.source_count):
+            raise InvalidOption(
+                f"node_id={self.node_id} is not allowed: it is below source_count="
+                f"{self.source_count}"
+            )
+
+
+_CONSUMER_CHECKS: Final = {
+    "initial_position": one_of(Position),
+    "balance": one_of(Balance),
+    "confirm": one_of(Confirm),
+    "bound": optional(instance_of(Bound, "a Bound")),
+    "source_count": whole_number(0),
+    "node_id": whole_number(0),
+    "not_found_wait_s": seconds(zero=True),
+    "confirm_timeout_s": seconds(),
+    "release_wait_s": seconds(zero=True),
+    "fetch_at_once": whole_number(1),
+    "skip_flow_control": flag,
+}

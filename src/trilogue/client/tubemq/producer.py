@@ -11,27 +11,33 @@ heartbeats. A message that may have reached a broker is not sent a second time.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import deque
 from contextlib import suppress
 from typing import Any, NamedTuple
 
 from google.protobuf.message import Message as Proto
 
-from trilogue.client.errors import ClientError, ConnectionLost
+from trilogue.client.errors import (
+    ClientError,
+    ConnectionLost,
+    ServerUnreachable,
+    describe_unreachable,
+)
 from trilogue.client.pool import Address
+from trilogue.client.tubemq.broker_metadata import BrokerMetadata, BrokerPartition
 from trilogue.client.tubemq.connection import TubeConnection
 from trilogue.client.tubemq.errors import TimedOut, TubeError
-from trilogue.client.tubemq.message import Message, Payload, encoded
-from trilogue.client.tubemq.metadata import Metadata, Place
+from trilogue.client.tubemq.message import Message, Payload, encode_message
 from trilogue.client.tubemq.options import ProducerOptions
-from trilogue.client.tubemq.servers import Servers
+from trilogue.client.tubemq.server_connections import ServerConnections
 from trilogue.client.tubemq.session import (
-    PASSES,
+    RETRIABLE,
     RUNTIME,
     UNDEFINED,
-    Core,
-    Session,
-    as_number,
+    ClientContext,
+    MasterSession,
+    ipv4_as_int,
     new_client_id,
 )
 from trilogue.wire.tubemq.broker_pb2 import SendMessageRequestP2B, SendMessageResponseB2P
@@ -47,7 +53,9 @@ from trilogue.wire.tubemq.master_pb2 import (
 )
 from trilogue.wire.tubemq.methods import BY_NAME
 
+log = logging.getLogger("trilogue.client.tubemq")
 SEND = BY_NAME["sendMessageP2B"]
+NO_PARTITION = "no broker has a partition of it: create the topic, or check its name"
 
 
 class Sent(NamedTuple):
@@ -61,17 +69,19 @@ class Sent(NamedTuple):
     append_time_ms: int
 
 
-class Producer(Session):
+class Producer(MasterSession):
     """Sends messages; made by `TubeClient.producer`."""
 
     KIND = "producer"
 
-    def __init__(self, core: Core, servers: Servers, options: ProducerOptions) -> None:
+    def __init__(
+        self, core: ClientContext, servers: ServerConnections, options: ProducerOptions
+    ) -> None:
         super().__init__(core, servers, new_client_id(core))
         self.options = options
         self.topics: dict[str, None] = {}
         """What is published now."""
-        self.metadata = Metadata()
+        self.metadata = BrokerMetadata()
         self.in_flight = 0
         """Messages that were taken and are neither stored nor refused."""
         self.bytes_in_flight = 0
@@ -79,13 +89,13 @@ class Producer(Session):
         self._room: deque[asyncio.Future[None]] = deque()
         self._flushing: list[asyncio.Future[None]] = []
         self._turns: dict[str, int] = {}
-        self._connecting: dict[Address, list[tuple[Attempt, Place]]] = {}
-        self._number = as_number(core.host_name())
+        self._connecting: dict[Address, list[tuple[SendAttempt, BrokerPartition]]] = {}
+        self._number = ipv4_as_int(core.host_name())
 
     # The master.
 
     async def _register_once(self) -> None:
-        asked = RegisterRequestP2M(
+        request = RegisterRequestP2M(
             clientId=self.client_id,
             topicList=list(self.topics),
             brokerCheckSum=self.metadata.checksum,
@@ -94,10 +104,10 @@ class Producer(Session):
             jdkVersion=RUNTIME,
             appdConfig=ApprovedClientConfig(configId=self._config.configId),
         )
-        self._take(await self.ask_master("producerRegisterP2M", asked, RegisterResponseM2P))
+        self._take(await self.ask_master("producerRegisterP2M", request, RegisterResponseM2P))
 
-    async def _beat_once(self) -> None:
-        asked = HeartRequestP2M(
+    async def _heartbeat_once(self) -> None:
+        request = HeartRequestP2M(
             clientId=self.client_id,
             brokerCheckSum=self.metadata.checksum,
             hostName=self.core.host_name(),
@@ -105,12 +115,12 @@ class Producer(Session):
             authInfo=self.credentials.for_master(),
             appdConfig=ApprovedClientConfig(configId=self._config.configId),
         )
-        answer = await self.ask_master("producerHeartbeatP2M", asked, HeartResponseM2P)
+        answer = await self.ask_master("producerHeartbeatP2M", request, HeartResponseM2P)
         self._take(answer)
         self.credentials.required = answer.requireAuth
         before = self.metadata.addresses()
         self.metadata.take_topics(answer.topicInfos)
-        self.servers.warm(self.metadata.addresses() - before)
+        self.servers.connect_ahead(self.metadata.addresses() - before)
 
     def _take(self, answer: RegisterResponseM2P | HeartResponseM2P) -> None:
         """Keep what both answers hold: brokers, tokens, and what the master approves of."""
@@ -121,19 +131,19 @@ class Producer(Session):
         self.metadata.take_brokers(answer.brokerCheckSum, answer.brokerInfos)
 
     @property
-    def _eager(self) -> bool:
+    def _needs_heartbeat(self) -> bool:
         return any(not self.metadata.places(topic) for topic in self.topics)
 
     async def publish(self, *topics: str) -> set[str]:
         """Send to these topics from now on; those of them that have partitions already.
 
-        The others (unknown to the master, or new) are asked for again with every heartbeat.
+        The others (unknown to the master, or new) are requested again with every heartbeat.
         """
         self.check()
         if not all(topic.strip() for topic in topics):
             raise TubeError(TubeCode.BLANK_TOPIC, "a topic has a name", "publish")
         self.topics |= dict.fromkeys(topics)
-        await self._tell()
+        await self._report_topics()
         return {topic for topic in topics if self.metadata.places(topic)}
 
     async def unpublish(self, *topics: str) -> None:
@@ -142,13 +152,13 @@ class Producer(Session):
         for topic in topics:
             self.topics.pop(topic, None)
             self.metadata.forget(topic)
-        await self._tell()
+        await self._report_topics()
 
-    async def _tell(self) -> None:
-        """Tell the master which topics are published; it may take until the next heartbeat."""
+    async def _report_topics(self) -> None:
+        """Send the published topics to the master, at the latest with the next heartbeat."""
         try:
-            await self.beat()
-        except PASSES:
+            await self.send_heartbeat()
+        except RETRIABLE:
             self.wake()
         except TubeError as problem:
             self._on_refused(problem)
@@ -189,11 +199,11 @@ class Producer(Session):
 
     def _has_room(self, size: int) -> bool:
         return not self.in_flight or (
-            self.in_flight < self.options.max_in_flight
-            and self.bytes_in_flight + size <= self.options.max_bytes_in_flight
+            self.in_flight < self.options.max_pending
+            and self.bytes_in_flight + size <= self.options.max_memory_bytes
         )
 
-    def _attempt(self, message: Message) -> Attempt:
+    def _attempt(self, message: Message) -> SendAttempt:
         self.check()
         about = f"message to {message.topic}"
         if not message.topic.strip():
@@ -203,11 +213,13 @@ class Producer(Session):
         if message.topic not in self.topics:
             raise TubeError(TubeCode.TOPIC_NOT_PUBLISHED, "publish the topic first", about)
         if not self.metadata.places(message.topic):
-            raise TubeError(TubeCode.TOPIC_WITHOUT_PARTITION, "no broker has it now", about)
-        return Attempt(self, message, encoded(message, self.message_size_max(message.topic)))
+            raise TubeError(TubeCode.TOPIC_WITHOUT_PARTITION, NO_PARTITION, about)
+        return SendAttempt(
+            self, message, encode_message(message, self.message_size_max(message.topic))
+        )
 
     def message_size_max(self, topic: str) -> int:
-        """How long body and attributes may be together, as the master said last."""
+        """The size limit of body and attributes, as the master last reported it."""
         return self.metadata.size_max(topic, self._config.maxMsgSize)
 
     async def _wait_for_room(self) -> None:
@@ -241,7 +253,7 @@ class Producer(Session):
                 if not waiter.done():
                     waiter.set_result(None)
 
-    def choose(self, topic: str) -> Place | None:
+    def choose(self, topic: str) -> BrokerPartition | None:
         """The next partition in turn, past those of brokers that are better left alone."""
         places = self.metadata.places(topic)
         if not places:
@@ -257,7 +269,7 @@ class Producer(Session):
         self._turns[topic] = first + 1  # all are faulty: any may be well again
         return places[first % len(places)]
 
-    def request_for(self, place: Place, message: Message, payload: Payload) -> Proto:
+    def build_request(self, place: BrokerPartition, message: Message, payload: Payload) -> Proto:
         """The request that stores a message in a partition."""
         return SendMessageRequestP2B(
             clientId=self.client_id,
@@ -272,9 +284,9 @@ class Producer(Session):
             authInfo=self.credentials.for_producer(),
         )
 
-    # Connecting: who waits for a connection leaves in order, and before whoever comes later.
+    # Connecting: messages that wait for a connection are sent in order, before later ones.
 
-    def waits(self, attempt: Attempt, place: Place) -> bool:
+    def join_connecting(self, attempt: SendAttempt, place: BrokerPartition) -> bool:
         """Whether others wait for a connection to this broker already; then this one does too."""
         waiting = self._connecting.get(place.address)
         if waiting is None:
@@ -282,7 +294,7 @@ class Producer(Session):
         waiting.append((attempt, place))
         return True
 
-    def connect(self, attempt: Attempt, place: Place) -> None:
+    def connect(self, attempt: SendAttempt, place: BrokerPartition) -> None:
         """Connect to a broker for this message and all that come until then."""
         self._connecting[place.address] = [(attempt, place)]
         self.spawn(self._connect(place.address))
@@ -297,6 +309,10 @@ class Producer(Session):
         except ClientError as problem:
             for attempt, _ in self._connecting.pop(address):
                 attempt.not_connected(problem)
+        except Exception as problem:
+            log.exception("tubemq.connect_failed")
+            for attempt, _ in self._connecting.pop(address):
+                attempt.not_connected(ClientError(f"no connection: {problem!r}"))
         else:
             for attempt, place in self._connecting.pop(address):
                 attempt.ask(connection, place)
@@ -321,11 +337,13 @@ class Producer(Session):
         async with self.lock:
             if not self._registered:
                 return
-            asked = CloseRequestP2M(clientId=self.client_id, authInfo=self.credentials.for_master())
-            await self.ask_master("producerCloseClientP2M", asked, CloseResponseM2P)
+            request = CloseRequestP2M(
+                clientId=self.client_id, authInfo=self.credentials.for_master()
+            )
+            await self.ask_master("producerCloseClientP2M", request, CloseResponseM2P)
 
 
-class Attempt:
+class SendAttempt:
     """One message on its way."""
 
     __slots__ = ("_message", "_place", "_producer", "_tries", "future", "payload")
@@ -335,7 +353,7 @@ class Attempt:
         self._producer = producer
         self._message = message
         self.payload = payload
-        self._place: Place | None = None
+        self._place: BrokerPartition | None = None
         self._tries = 0
 
     def go(self) -> None:
@@ -345,9 +363,9 @@ class Attempt:
         self._place = producer.choose(self._message.topic)
         if self._place is None:
             about = f"message to {self._message.topic}"
-            self._settle(TubeError(TubeCode.TOPIC_WITHOUT_PARTITION, "no broker has it now", about))
+            self._settle(TubeError(TubeCode.TOPIC_WITHOUT_PARTITION, NO_PARTITION, about))
             return
-        if producer.waits(self, self._place):
+        if producer.join_connecting(self, self._place):
             return
         try:
             connection = producer.servers.peek(self._place.address)
@@ -362,7 +380,7 @@ class Attempt:
     def not_connected(self, problem: ClientError) -> None:
         """Nothing was sent yet, so another broker may do as well."""
         if isinstance(problem, ConnectionLost):
-            self._again(problem)
+            self._retry(problem)
         else:
             self._settle(problem)
 
@@ -370,13 +388,13 @@ class Attempt:
         """The producer was closed while this waited for a connection."""
         self._settle(ConnectionLost("the producer was closed"))
 
-    def ask(self, connection: TubeConnection, place: Place) -> None:
+    def ask(self, connection: TubeConnection, place: BrokerPartition) -> None:
         """Send it to the broker."""
-        request = self._producer.request_for(place, self._message, self.payload)
+        request = self._producer.build_request(place, self._message, self.payload)
         try:
             connection.ask(SEND, request, self._done)
         except ConnectionLost as problem:
-            self._again(problem)
+            self._retry(problem)
         except ClientError as problem:
             self._settle(problem)
 
@@ -385,19 +403,19 @@ class Attempt:
         assert place is not None
         if problem is not None:
             if isinstance(problem, TimedOut):
-                self._producer.servers.blame(place.address)
+                self._producer.servers.mark_faulty(place.address)
             self._settle(problem)
             return
         assert isinstance(answer, SendMessageResponseB2P)
         if not answer.success:
             refused = TubeError(answer.errCode, answer.errMsg, f"message to {place.key}")
             if refused.error is TubeCode.SERVICE_UNAVAILABLE:
-                self._producer.servers.blame(place.address)
-                self._again(refused)
+                self._producer.servers.mark_faulty(place.address)
+                self._retry(refused)
             else:
                 self._settle(refused)
             return
-        # Old brokers say the message's id in the text only.
+        # Old brokers return the message's id in the text only.
         number = answer.messageId if answer.HasField("messageId") else _number(answer.errMsg)
         offset = answer.appendOffset if answer.HasField("appendOffset") else -1
         sent = Sent(number, place.topic, place.key, offset, answer.appendTime)
@@ -405,10 +423,13 @@ class Attempt:
         if not self.future.done():
             self.future.set_result(sent)
 
-    def _again(self, problem: ClientError) -> None:
+    def _retry(self, problem: ClientError) -> None:
         """It is stored nowhere: try another partition, as long as that makes sense."""
         if self._tries < self._producer.options.tries and not self.future.done():
             self.go()
+        elif isinstance(problem, ConnectionLost) and self._place is not None:
+            host, port = self._place.address
+            self._settle(ServerUnreachable(describe_unreachable(f"{host}:{port}", problem)))
         else:
             self._settle(problem)
 

@@ -1,4 +1,4 @@
-"""A producer's or consumer's standing with the masters, kept through everything.
+"""The registration of a producer or consumer at the masters, kept over reconnections.
 
              register                      the master agrees
     (new) -------------> registering ---------------------------> registered -- heartbeats --+
@@ -7,8 +7,8 @@
                           +-------------------------------------------+
                             connection lost, no answer, "no such node" (411), certificate (415)
 
-Of several masters one is active; the others answer StandbyException (seed 002, producer, first
-note). What a master refuses for good ends the session: every call raises it from then on.
+Of several masters one is active; the others answer StandbyException. What a master refuses for good
+ends the session: every call raises it from then on.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ import random
 import re
 import socket
 import time
+import warnings
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -28,10 +29,15 @@ from typing import Any, Final, TypeVar
 
 from google.protobuf.message import Message
 
-from trilogue.client.closing import Closing
-from trilogue.client.errors import ClientError, ConnectionLost
+from trilogue.client.errors import (
+    ClientError,
+    ConnectionLost,
+    ServerUnreachable,
+    describe_unreachable,
+)
+from trilogue.client.lifecycle import AsyncCloseable
 from trilogue.client.pool import Address
-from trilogue.client.retry import pauses
+from trilogue.client.retry import FOREVER_S, pauses, retry
 from trilogue.client.tubemq.auth import Credentials
 from trilogue.client.tubemq.connection import TubeConnection
 from trilogue.client.tubemq.errors import (
@@ -42,19 +48,18 @@ from trilogue.client.tubemq.errors import (
     TubeError,
 )
 from trilogue.client.tubemq.options import ClientOptions
-from trilogue.client.tubemq.servers import Servers, log
+from trilogue.client.tubemq.server_connections import ServerConnections, log
 from trilogue.wire.errors import WireError
 from trilogue.wire.tubemq.errors import TubeCode
 from trilogue.wire.tubemq.methods import BY_NAME
 
 VERSION: Final = "trilogue"
 RUNTIME: Final = f"python-{platform.python_version()}"
-"""Stands where Java clients tell their version of Java."""
+"""Sent in the field for the Java version."""
 UNDEFINED: Final = -2
-"""What the protocol says instead of leaving a number out."""
-PASSES: Final = (ConnectionLost, TimedOut, RemoteFailure)
+"""The protocol's value of an absent number."""
+RETRIABLE: Final = (ConnectionLost, TimedOut, RemoteFailure)
 """What another master, or another moment, may not do to us."""
-FOREVER: Final = float("inf")
 NAME: Final = re.compile(r"[_A-Za-z0-9.\-]+")
 NAME_SIZE_MAX: Final = 1024
 A = TypeVar("A", bound=Message)
@@ -62,7 +67,7 @@ _numbers = itertools.count(1)
 
 
 @dataclass(slots=True)
-class Core:
+class ClientContext:
     """What all producers and consumers of one client share."""
 
     options: ClientOptions
@@ -80,12 +85,12 @@ class Core:
         return self.host
 
 
-class Session(Closing):
-    """What a producer and a consumer have in common."""
+class MasterSession(AsyncCloseable):
+    """The base of a producer and a consumer."""
 
     KIND = "client"
 
-    def __init__(self, core: Core, servers: Servers, client_id: str) -> None:
+    def __init__(self, core: ClientContext, servers: ServerConnections, client_id: str) -> None:
         self.core = core
         self.servers = servers
         self.client_id = client_id
@@ -98,6 +103,7 @@ class Session(Closing):
         self._loop = asyncio.get_running_loop()
         self._at = 0
         self._registered = False
+        self._outage: tuple[float, ClientError] | None = None
         self._wake = asyncio.Event()
         self.lock = asyncio.Lock()
         self._task: asyncio.Task[None] | None = None
@@ -106,41 +112,41 @@ class Session(Closing):
     # What producers and consumers fill in.
 
     async def _register_once(self) -> None:
-        """Ask the master to take us in, and keep what it says."""
+        """Register at the master and keep its response."""
         raise NotImplementedError
 
-    async def _beat_once(self) -> None:
-        """Tell the master that we are there, and keep what it says."""
+    async def _heartbeat_once(self) -> None:
+        """Send a heartbeat to the master and keep its response."""
         raise NotImplementedError
 
     async def _leave(self) -> None:
-        """Tell everybody that we go; masters in the lock, where no heartbeat comes between."""
+        """Leave the servers; the lock keeps heartbeats to masters out."""
         raise NotImplementedError
 
     def _on_failed(self) -> None:
-        """It is over: tell whoever waits."""
+        """Fail every waiting call: the session is over."""
         raise NotImplementedError
 
     @property
-    def _eager(self) -> bool:
+    def _needs_heartbeat(self) -> bool:
         """Whether the next heartbeat is worth more than the usual one."""
         return False
 
-    # Asking masters.
+    # Requests to masters.
 
     @property
     def master(self) -> Address:
-        """The master that is asked now."""
+        """The master of the next request."""
         return self.core.masters[self._at % len(self.core.masters)]
 
     async def ask_master(self, name: str, message: Message, kind: type[A]) -> A:
-        """Ask the master of now; TubeError when it refuses, and what `request` raises."""
+        """Send a request to the current master; TubeError, and what `request` raises."""
         connection = await self.servers.get(self.master)
         connection.watchers.add(self._on_master_lost)
-        return await asked(connection, name, message, kind)
+        return await request_checked(connection, name, message, kind)
 
     def _on_master_lost(self) -> None:
-        """The connection is gone: register again (seed 002, producer, second note)."""
+        """The connection is gone: register again."""
         if not self.closed:
             self._registered = False
             self._wake.set()
@@ -153,58 +159,80 @@ class Session(Closing):
             self.closed = True
             self._unwatch()
             raise
-        self._task = self.spawn(self._live())
+        self._task = self.spawn(self._run_heartbeats())
 
     async def _register_within(self, timeout_s: float) -> None:
-        trouble: ClientError | None = None
-        end = self._loop.time() + timeout_s
-        for pause in pauses(0.05, 2.0, timeout_s, self.core.dice):
+        def may_pass(problem: ClientError) -> bool:
+            return isinstance(problem, RETRIABLE) or (
+                isinstance(problem, TubeError) and problem.retriable
+            )
+
+        async def attempt() -> None:
+            failure: ClientError | None = None
             for _ in self.core.masters:
-                self._refuse_closed()
+                self._check_not_closed()
                 try:
                     await self._register_at_master()
-                except PASSES as problem:
-                    trouble = self._switched(problem)
-                except TubeError as problem:
-                    if not problem.retriable:
+                except ClientError as problem:
+                    if not may_pass(problem):
                         raise
-                    trouble = self._switched(problem)
+                    failure = self._switch_master(problem)
                 else:
                     return
-            if self._loop.time() + pause >= end:
-                break
-            await asyncio.sleep(pause)
-        assert trouble is not None
-        raise trouble
+            if isinstance(failure, ConnectionLost) and not isinstance(failure, ServerUnreachable):
+                masters = ",".join(f"{host}:{port}" for host, port in self.core.masters)
+                raise ServerUnreachable(describe_unreachable(masters, failure)) from failure
+            assert failure is not None
+            raise failure
 
-    def _switched(self, problem: ClientError) -> ClientError:
+        await retry(
+            attempt,
+            about=f"registration of the {self.KIND}",
+            total_s=timeout_s,
+            may_pass=may_pass,
+            growing=pauses(0.05, 2.0, FOREVER_S, self.core.dice),
+        )
+
+    def check_reachable(self, waited_s: float) -> None:
+        """Raise ServerUnreachable where no server could be reached for half of `waited_s`."""
+        if self._outage is None or self.servers.has_open:
+            return
+        since, problem = self._outage
+        if self._loop.time() - since >= waited_s / 2:
+            masters = ",".join(f"{host}:{port}" for host, port in self.core.masters)
+            raise ServerUnreachable(describe_unreachable(masters, problem))
+
+    def _switch_master(self, problem: ClientError) -> ClientError:
         """Turn to the next master."""
+        if self._outage is None and isinstance(problem, ConnectionLost | TimedOut):
+            self._outage = self._loop.time(), problem
         log.info("tubemq.master_switched", extra={"master": self.master, "problem": str(problem)})
         self._at += 1
         return problem
 
     async def _register_at_master(self) -> None:
-        with sensible(self.master):
+        with wire_errors_as_failures(self.master):
             await self._register_once()
         self.credentials.required = False
         self._registered = True
+        self._outage = None
         self.registrations += 1
 
     # Heartbeats.
 
-    async def _live(self) -> None:
+    async def _run_heartbeats(self) -> None:
         """Heartbeats, and what they lead to, until the end."""
-        again = self._again()
+        again = self._retry()
         while True:
-            await self._rest()
+            await self._wait_for_heartbeat()
             if self.closed:
                 return
             try:
-                await self.beat()
+                await self.send_heartbeat()
             except ClosedError:
                 return
-            except PASSES as problem:
-                self._switched(problem)
+            except RETRIABLE as problem:
+                self._switch_master(problem)
                 self._registered = False
                 await asyncio.sleep(min(next(again), self.core.options.heartbeat_s))
                 self._wake.set()
@@ -219,34 +247,39 @@ class Session(Closing):
                 return
             if self.failure is not None:
                 return
-            again = self._again()
+            again = self._retry()
 
-    def _again(self) -> Iterator[float]:
+    def _retry(self) -> Iterator[float]:
         """Pauses after one failure and the next."""
-        return pauses(0.05, self.core.options.heartbeat_s, FOREVER, self.core.dice)
+        return pauses(0.05, self.core.options.heartbeat_s, FOREVER_S, self.core.dice)
 
-    async def _rest(self) -> None:
+    async def _wait_for_heartbeat(self) -> None:
         """Wait for the next heartbeat, or for something that it cannot wait for."""
         options = self.core.options
-        period_s = options.first_heartbeats_s if self._eager else options.heartbeat_s
+        period_s = options.first_heartbeats_s if self._needs_heartbeat else options.heartbeat_s
         with suppress(TimeoutError):
             async with asyncio.timeout(min(period_s, options.heartbeat_s)):
                 await self._wake.wait()
         self._wake.clear()
 
     async def beat(self) -> None:
+        """Deprecated: `send_heartbeat`."""
+        warnings.warn("beat is now called send_heartbeat", DeprecationWarning, stacklevel=2)
+        await self.send_heartbeat()
+
+    async def send_heartbeat(self) -> None:
         """Send a heartbeat now; register first where we are not (or no longer) known."""
         async with self.lock:
-            self._refuse_closed()
+            self._check_not_closed()
             if not self._registered:
                 await self._register_within(self.core.options.register_timeout_s)
-            with sensible(self.master):
-                await self._beat_once()
+            with wire_errors_as_failures(self.master):
+                await self._heartbeat_once()
 
     def _on_refused(self, problem: TubeError) -> None:
         log.warning("tubemq.refused", extra={"client": self.client_id, "problem": str(problem)})
         if problem.error is TubeCode.NO_NODE and self._registered:
-            self._registered = False  # seed 002: a master that forgot us is told again
+            self._registered = False  # the master has forgotten the client: register again
             self._wake.set()
         elif problem.error is TubeCode.CERTIFICATE_FAILURE and self._registered:
             self._registered = False
@@ -267,9 +300,9 @@ class Session(Closing):
         """Raise what ended the session, if it is over."""
         if self.failure is not None:
             raise self.failure
-        self._refuse_closed()
+        self._check_not_closed()
 
-    def _refuse_closed(self) -> None:
+    def _check_not_closed(self) -> None:
         if self.closed:
             raise ClosedError(f"the {self.KIND} is closed")
 
@@ -283,7 +316,7 @@ class Session(Closing):
         return task
 
     def _ended(self, task: asyncio.Task[Any]) -> None:
-        """A task of ours is over; nobody waits for most of them, so what went wrong is said."""
+        """Log the error of a background task, and end the session with it."""
         self._tasks.discard(task)
         if not task.cancelled() and task.exception() is not None:
             log.error("tubemq.failed", exc_info=task.exception())
@@ -318,7 +351,7 @@ class Session(Closing):
 
 
 @contextmanager
-def sensible(master: Address) -> Iterator[None]:
+def wire_errors_as_failures(master: Address) -> Iterator[None]:
     """Take an answer that makes no sense for a master that cannot answer."""
     try:
         yield
@@ -326,24 +359,26 @@ def sensible(master: Address) -> Iterator[None]:
         raise RemoteFailure("WireError", str(problem), f"{master[0]}:{master[1]}") from problem
 
 
-async def asked(connection: TubeConnection, name: str, message: Message, kind: type[A]) -> A:
-    """Ask a server and take a refusal for what it is: TubeError."""
+async def request_checked(
+    connection: TubeConnection, name: str, message: Message, kind: type[A]
+) -> A:
+    """Send a request; raises TubeError for a refusal."""
     method = BY_NAME[name]
     answer = await connection.request(method, message)
     assert isinstance(answer, kind)
-    checked(answer, f"{name} at {connection.address}")
+    check_answer(answer, f"{name} at {connection.address}")
     return answer
 
 
-def checked(answer: Message, about: str) -> None:
+def check_answer(answer: Message, about: str) -> None:
     """Raise the refusal that an answer holds; some kinds of answers have no `success`."""
     fields: Any = answer
     if fields.errCode != TubeCode.SUCCESS or not getattr(fields, "success", True):
         raise TubeError(fields.errCode, fields.errMsg, about)
 
 
-def new_client_id(core: Core, group: str | None = None, kind: str | None = None) -> str:
-    """An id for one producer or consumer, as the Java client makes them (seed 002, clientId)."""
+def new_client_id(core: ClientContext, group: str | None = None, kind: str | None = None) -> str:
+    """An id for one producer or consumer, as the Java client makes them."""
     parts = [core.host_name(), os.getpid(), time.monotonic_ns(), next(_numbers)]
     if kind is not None:
         parts.append(kind)
@@ -362,7 +397,7 @@ def local_address(master: Address) -> str:
     return "127.0.0.1"
 
 
-def as_number(host: str) -> int:
+def ipv4_as_int(host: str) -> int:
     """An IPv4 address as a signed number (sentAddr)."""
     with suppress(OSError):
         return int.from_bytes(socket.inet_aton(host), "big", signed=True)

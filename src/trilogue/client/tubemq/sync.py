@@ -1,9 +1,9 @@
-"""The synchronous face: the same client on a loop in a thread of its own, for code without asyncio.
+"""The synchronous facade: the same client on a loop in its own thread, for code without asyncio.
 
     with TubeClient("127.0.0.1:8715") as client:
         with client.producer("orders") as producer:
             producer.send(Message("orders", b"one"))
-        with client.consumer("billing", "orders") as consumer:
+        with client.consumer("orders", group="billing") as consumer:
             for message in consumer:
                 print(message.body)
 
@@ -20,18 +20,18 @@ from contextlib import suppress
 from typing import Any
 
 from trilogue.client.errors import ClientError
-from trilogue.client.threads import ClientFace, Face, called, outside
+from trilogue.client.threads import SyncClientFacade, SyncFacade, call_in_loop, to_concurrent_future
 from trilogue.client.tubemq import client as asynchronous
 from trilogue.client.tubemq.consumer import Consumer as AsyncConsumer
 from trilogue.client.tubemq.consumer import Topics
 from trilogue.client.tubemq.errors import ClosedError
-from trilogue.client.tubemq.message import Batch, Message
-from trilogue.client.tubemq.partitions import Offsets
+from trilogue.client.tubemq.message import Message
+from trilogue.client.tubemq.partition_state import Batch, Offsets
 from trilogue.client.tubemq.producer import Producer as AsyncProducer
 from trilogue.client.tubemq.producer import Sent
 
 
-class Producer(Face[AsyncProducer]):
+class Producer(SyncFacade[AsyncProducer]):
     """Sends messages to published topics."""
 
     @property
@@ -66,7 +66,7 @@ class Producer(Face[AsyncProducer]):
         futures = []
         for message in messages:
             try:
-                futures.append(outside(await self._inner.submit(message)))
+                futures.append(to_concurrent_future(await self._inner.submit(message)))
             except ClientError as problem:
                 refused: concurrent.futures.Future[Sent] = concurrent.futures.Future()
                 refused.set_exception(problem)
@@ -78,24 +78,24 @@ class Producer(Face[AsyncProducer]):
         self._loop.run(self._inner.flush())
 
 
-class Consumer(Face[AsyncConsumer]):
+class Consumer(SyncFacade[AsyncConsumer]):
     """Reads topics for a group; at its end, what is not confirmed goes to others."""
 
     @property
     def partitions(self) -> list[str]:
         """The keys of the partitions that are this consumer's now."""
-        return self._loop.run(called(lambda: self._inner.partitions))
+        return self._loop.run(call_in_loop(lambda: self._inner.partitions))
 
     def get(self, timeout_s: float | None = None) -> Batch:
         """The next pack of messages; NoMessage when there is none in time."""
         return self._loop.run(self._inner.get(timeout_s))
 
     def confirm(self, batch: Batch) -> None:
-        """Say that a pack was consumed."""
+        """Confirm a batch."""
         self._loop.run(self._inner.confirm(batch))
 
     def rollback(self, batch: Batch) -> None:
-        """Say that a pack was not consumed: it comes again."""
+        """Return a batch: it comes again."""
         self._loop.run(self._inner.rollback(batch))
 
     def __iter__(self) -> Iterator[Message]:
@@ -126,7 +126,7 @@ class Consumer(Face[AsyncConsumer]):
 
     def offsets(self) -> dict[str, Offsets]:
         """Where the group is in each partition."""
-        return self._loop.run(called(self._inner.offsets))
+        return self._loop.run(call_in_loop(self._inner.offsets))
 
     def set_offset(self, partition: str, offset: int) -> None:
         """Go on reading a partition at an offset."""
@@ -134,15 +134,15 @@ class Consumer(Face[AsyncConsumer]):
 
     def pause(self, *partitions: str) -> None:
         """Get nothing from some partitions for now."""
-        self._loop.run(called(self._inner.pause, *partitions))
+        self._loop.run(call_in_loop(self._inner.pause, *partitions))
 
     def resume(self, *partitions: str) -> None:
         """Get messages from them again."""
-        self._loop.run(called(self._inner.resume, *partitions))
+        self._loop.run(call_in_loop(self._inner.resume, *partitions))
 
     def available(self) -> list[str]:
         """The keys of all partitions that may be read (not where the server balances)."""
-        return self._loop.run(called(self._inner.available))
+        return self._loop.run(call_in_loop(self._inner.available))
 
     def connect(self, partition: str, offset: int | None = None) -> None:
         """Read a partition."""
@@ -153,7 +153,7 @@ class Consumer(Face[AsyncConsumer]):
         self._loop.run(self._inner.disconnect(partition))
 
 
-class TubeClient(ClientFace[asynchronous.TubeClient]):
+class TubeClient(SyncClientFacade[asynchronous.TubeClient]):
     """Producers and consumers of one cluster; options as in the asyncio client."""
 
     def __init__(self, masters: str, **options: Any) -> None:
@@ -165,7 +165,8 @@ class TubeClient(ClientFace[asynchronous.TubeClient]):
         """Make a producer and publish topics."""
         return Producer(self._loop, self._loop.run(self._inner.producer(*topics, **options)))
 
-    def consumer(self, group: str, topics: Topics, **options: Any) -> Consumer:
-        """Make a consumer of topics, perhaps of some types of messages only."""
-        made = self._loop.run(self._inner.consumer(group, topics, **options))
+    def consumer(self, *topics: Topics, group: str | None = None, **options: Any) -> Consumer:
+        """Make a consumer of topics for a group; see the asyncio client."""
+        wanted, of_group = asynchronous.consumer_arguments(topics, group, options)
+        made = self._loop.run(self._inner.consumer(wanted, group=of_group, **options))
         return Consumer(self._loop, made)

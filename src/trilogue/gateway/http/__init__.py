@@ -1,1 +1,1 @@
-"""The HTTP door: health and metrics."""
+"""The HTTP listener: health, metrics, and the administration APIs."""

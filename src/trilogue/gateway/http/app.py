@@ -1,8 +1,8 @@
-"""What the HTTP door answers: /healthz for whoever restarts or routes, /metrics for Prometheus.
+"""The application of the HTTP listener: /healthz for supervisors and load balancers, /metrics.
 
-Both are read-only and say nothing about messages, users or names of topics. The administration of
-Pulsar (pulsar_admin.py) and of TubeMQ (tubemq_webapi.py) stands beside them, when it is first asked
-for.
+Both are read-only and contain no messages, users or names of topics. Pulsar's REST API
+(gateway/http/pulsar/routes.py) and TubeMQ's web API (gateway/http/tubemq/routes.py) are built at
+their first request.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ State = Literal["starting", "serving", "draining", "failed"]
 
 @dataclass(frozen=True, slots=True)
 class Health:
-    """How the server is, and since when it runs."""
+    """The state of the server, and for how long it runs."""
 
     state: State
     version: str
@@ -40,10 +40,10 @@ def build_app(
     more: Callable[[], ASGIApp] | None = None,
     at: Mapping[str, Callable[[], ASGIApp]] = MappingProxyType({}),
 ) -> Starlette:
-    """Make the application; everything it says is asked for at the time of the request.
+    """Return the application.
 
-    `at` makes what answers at single paths, `more` what answers at all others, when the first
-    request comes that is for them.
+    `at` has the functions that build the applications of single paths, `more` is the one for all
+    other paths; each is called at the first request.
     """
 
     async def healthz(_request: Request) -> Response:
@@ -63,14 +63,14 @@ def build_app(
         Route("/healthz", healthz, methods=["GET"]),
         Route("/metrics", metrics, methods=["GET"]),
     ]
-    routes += [Route(path, _Later(make)) for path, make in at.items()]
+    routes += [Route(path, _LazyApp(make)) for path, make in at.items()]
     if more is not None:
-        routes.append(Mount("/", _Later(more)))
+        routes.append(Mount("/", _LazyApp(more)))
     return Starlette(routes=routes)
 
 
-class _Later:
-    """An application that is made when it is first asked: its modules cost the start nothing."""
+class _LazyApp:
+    """An application that is built at its first request, so that its modules cost no start time."""
 
     def __init__(self, make: Callable[[], ASGIApp]) -> None:
         self._make = make
@@ -78,7 +78,7 @@ class _Later:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         app = self._app
-        if app is None:  # two who ask at once make two that are alike
+        if app is None:  # concurrent first requests build two equal ones
             app = self._app = await asyncio.to_thread(self._make)
         await app(scope, receive, send)
 

@@ -1,7 +1,7 @@
-"""Metrics as other rooms hand them over, and as Prometheus reads them.
+"""Metrics of all rooms, and the page that Prometheus reads.
 
-Nothing here is touched while messages flow: rooms keep plain integers, and when somebody scrapes,
-the node reads them and builds a list of `Metric`.
+Nothing here runs while messages flow: rooms keep plain integers, and at a scrape the node reads
+them and builds a list of `Metric`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Family = CounterMetricFamily | GaugeMetricFamily | HistogramMetricFamily
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """One metric at one moment; all samples carry the same label names. Counters end in _total."""
+    """One metric at one moment; all samples have the same label names. Counters end in _total."""
 
     name: str
     kind: Literal["counter", "gauge"]
@@ -46,7 +46,7 @@ Gather = Callable[[], Iterable[Metric | Histogram]]
 
 
 class Exposition:
-    """Writes the page that a scrape reads; also the process's own CPU, memory and descriptors."""
+    """Builds the page of a scrape; also the process's own CPU, memory and descriptors."""
 
     def __init__(self, gather: Gather) -> None:
         self._registry = CollectorRegistry(auto_describe=False)
@@ -54,7 +54,7 @@ class Exposition:
         ProcessCollector(registry=self._registry)
 
     def page(self) -> bytes:
-        """Read everything now."""
+        """Read all metrics and return the page."""
         return generate_latest(self._registry)
 
 
@@ -63,11 +63,11 @@ class _Gathered(Collector):
         self._gather = gather
 
     def describe(self) -> Iterator[Family]:
-        """Nothing is known before the first scrape, and it need not be."""
+        """Return nothing: no metric is known before the first scrape."""
         return iter(())
 
     def collect(self) -> Iterator[Family]:
-        """Turn what the rooms say into the library's words."""
+        """Convert metrics to the library's classes."""
         for metric in self._gather():
             yield _family(metric)
 

@@ -1,1 +1,1 @@
-"""The Kafka door."""
+"""The Kafka gateway."""

@@ -1,23 +1,24 @@
-"""THE TABLE: every request that the Kafka door serves. What is not a row here is not served.
+"""THE TABLE: every API that the Kafka gateway serves. An API without a row here is not served.
 
-`served` is the range of versions that are decoded and answered, and what ApiVersions tells.
+`served` is the range of versions that are decoded and answered; ApiVersions lists it.
 
-`told` is false where a request is served and ApiVersions is silent about it, so that clients do not
-ask: telemetry, as with a Kafka that has nobody to receive it.
+`advertised` is false for an API that is served but left out of ApiVersions, so that clients do not
+use it: telemetry, as in a Kafka without a plugin that receives metrics.
 
-`resource` and `operation` are what a request's handler asks the authorizer about, through
-`Call.allowed`. A few handlers ask about more than that, and say so in their own first lines.
+`resource` and `operation` are what the handler checks with the authorizer, through
+`RequestContext.is_allowed`. The docstring of a handler names what it checks beyond that.
 
-`frame_bytes_max` bounds what is decoded at all: many small things in a large frame take long.
-Produce is bounded by the connection's limit alone, since most of its bytes are not looked at.
+`frame_bytes_max` limits the size of a frame that is decoded: a large frame of many small elements
+takes long. Produce has only the limit of the connection, since most of its bytes are not decoded.
 
-`elements_max` bounds how many things (topics, partitions, members) a request may name: most
-handlers go through all of them in one turn of the loop, at 1 to 5 us each, and nobody may hold it
-for longer than 50 ms. `PATIENT` ones go through them in steps. What names more is not decoded: the
-codec knows the bound. Bare numbers (of partitions) cost it little, and are counted afterwards.
+`elements_max` limits how many elements (topics, partitions, members) a request may have. Most
+handlers process all of them in one loop iteration, at 1 to 5 us each, and no request may hold the
+loop for more than 50 ms; those with `IN_STEPS` process them in steps. A request with more elements
+is not decoded: the decoder has the limit. Arrays of bare numbers (partition indexes) are cheap to
+decode and are counted afterwards.
 
-`aside` says that an answer may be large however small the request is: what a coroutine answers is
-then written in a thread.
+`encode_in_thread` marks APIs whose response may be large for a small request: the response of their
+coroutine is encoded in the executor.
 """
 
 from __future__ import annotations
@@ -25,59 +26,59 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
-from trilogue.broker.access import Operation, ResourceKind
-from trilogue.gateway.kafka import (
-    acls,
-    alter_quotas,
-    api_versions,
-    cluster,
-    config_resources,
-    configs,
-    consumer_groups,
-    delete_groups,
-    delete_records,
-    describe_consumer_groups,
-    describe_groups,
-    describe_producers,
-    describe_quotas,
-    describe_transactions,
+from trilogue.broker.access.authorizer import Operation, ResourceKind
+from trilogue.gateway.kafka.cluster import (
     elections,
     features,
-    fetch,
-    groups,
-    leader_epochs,
-    list_groups,
-    list_offsets,
-    list_transactions,
     log_dirs,
-    metadata,
-    nodes,
-    offsets,
-    partitions,
-    produce,
     quorum,
     reassignments,
-    scram,
     telemetry,
-    topic_partitions,
-    topics,
-    transactions,
+    unregister_broker,
 )
-from trilogue.gateway.kafka.shared import Handler
+from trilogue.gateway.kafka.configs import configs, list_resources
+from trilogue.gateway.kafka.context import Handler
+from trilogue.gateway.kafka.fetch import fetch
+from trilogue.gateway.kafka.groups import (
+    classic,
+    committed_offsets,
+    consumer,
+    delete_groups,
+    describe_consumer_groups,
+    describe_groups,
+    list_groups,
+)
+from trilogue.gateway.kafka.metadata import (
+    api_versions,
+    describe_cluster,
+    metadata,
+    topic_partitions,
+)
+from trilogue.gateway.kafka.offsets import leader_epochs, list_offsets
+from trilogue.gateway.kafka.produce import produce
+from trilogue.gateway.kafka.quotas import alter_quotas, describe_quotas
+from trilogue.gateway.kafka.security import acls, scram
+from trilogue.gateway.kafka.topics import create_partitions, delete_records, topics
+from trilogue.gateway.kafka.transactions import (
+    describe_producers,
+    describe_transactions,
+    init_producer_id,
+    list_transactions,
+)
 from trilogue.wire.kafka.api import MESSAGES
-from trilogue.wire.kafka.api_versions import ApiVersion, ApiVersionsResponse
-from trilogue.wire.kafka.compile import decoder, encoder
+from trilogue.wire.kafka.codec.compile import decoder, encoder
+from trilogue.wire.kafka.codec.schema import table
 from trilogue.wire.kafka.errors import ErrorCode
-from trilogue.wire.kafka.schema import table
+from trilogue.wire.kafka.metadata.api_versions import ApiVersion, ApiVersionsResponse
 
 API_VERSIONS = 18
 MIB, GIB = 1 << 20, 1 << 30
-GROUP_BYTES = 36 * MIB  # what all members of a group may say, and a little
-MANY, FETCHED, PATIENT = 25_000, 50_000, 200_000
+GROUP_BYTES = 36 * MIB  # subscriptions of all members of a group, and a little
+MANY, FETCHED, IN_STEPS = 25_000, 50_000, 200_000
 
 
-class Row(NamedTuple):
-    """One API: its messages, the versions served, who handles it, and what access it needs."""
+class ApiSpec(NamedTuple):
+    """One API: its messages, the versions served, its handler, and the access it needs."""
 
     key: int
     request: type
@@ -88,16 +89,16 @@ class Row(NamedTuple):
     operation: Operation
     frame_bytes_max: int
     elements_max: int
-    told: bool = True
-    aside: bool = False
+    advertised: bool = True
+    encode_in_thread: bool = False
 
     @property
     def name(self) -> str:
-        """Kafka's name for it."""
+        """Kafka's name of the API, such as `OffsetCommit`."""
         return self.request.__name__.removesuffix("Request")
 
 
-def _row(
+def _spec(
     key: int,
     served: tuple[int, int],
     handler: Handler,
@@ -106,11 +107,11 @@ def _row(
     *,
     frame_bytes_max: int = 8 * MIB,
     elements_max: int = 10_000,
-    told: bool = True,
-    aside: bool = False,
-) -> Row:
+    advertised: bool = True,
+    encode_in_thread: bool = False,
+) -> ApiSpec:
     request, response = MESSAGES[key]
-    return Row(
+    return ApiSpec(
         key,
         request,
         response,
@@ -120,8 +121,8 @@ def _row(
         operation,
         frame_bytes_max,
         elements_max,
-        told,
-        aside,
+        advertised,
+        encode_in_thread,
     )
 
 
@@ -131,127 +132,218 @@ READ, WRITE, DESCRIBE = Operation.READ, Operation.WRITE, Operation.DESCRIBE
 SETTINGS, CHANGE = Operation.DESCRIBE_SETTINGS, Operation.ALTER_SETTINGS
 CREATE, DELETE, ALTER = Operation.CREATE, Operation.DELETE, Operation.ALTER
 
-TABLE: tuple[Row, ...] = (
-    _row(0, (0, 13), produce.handle, TOPIC, WRITE, frame_bytes_max=GIB, elements_max=MANY),
-    _row(1, (0, 18), fetch.handle, TOPIC, READ, elements_max=FETCHED),
-    _row(2, (0, 11), list_offsets.handle, TOPIC, DESCRIBE, elements_max=PATIENT),
-    _row(3, (0, 13), metadata.handle, TOPIC, DESCRIBE, elements_max=MANY),
-    _row(8, (0, 10), offsets.commit, GROUP, READ, elements_max=MANY),
-    _row(9, (0, 10), offsets.fetch, GROUP, DESCRIBE, elements_max=FETCHED, aside=True),
-    _row(10, (0, 6), groups.find_coordinator, GROUP, DESCRIBE, elements_max=FETCHED),
-    _row(11, (0, 9), groups.join, GROUP, READ, frame_bytes_max=GROUP_BYTES, elements_max=PATIENT),
-    _row(12, (0, 4), groups.heartbeat, GROUP, READ),
-    _row(13, (0, 5), groups.leave, GROUP, READ),
-    _row(14, (0, 5), groups.sync, GROUP, READ, frame_bytes_max=GROUP_BYTES, elements_max=PATIENT),
-    _row(15, (0, 6), describe_groups.handle, GROUP, DESCRIBE, elements_max=FETCHED, aside=True),
-    _row(16, (0, 5), list_groups.handle, CLUSTER, DESCRIBE, aside=True),
-    # Asked before anybody can have logged in, so its handler asks for no access.
-    _row(18, (0, 4), api_versions.handle, CLUSTER, DESCRIBE),
-    _row(19, (0, 7), topics.create, TOPIC, CREATE, elements_max=PATIENT),
-    _row(20, (0, 6), topics.delete, TOPIC, DELETE, elements_max=PATIENT),
-    _row(21, (0, 2), delete_records.handle, TOPIC, DELETE),
-    _row(22, (0, 5), transactions.init_producer_id, CLUSTER, Operation.IDEMPOTENT_WRITE),
-    _row(23, (0, 4), leader_epochs.handle, TOPIC, DESCRIBE, elements_max=PATIENT),
-    _row(29, (0, 3), acls.describe, CLUSTER, DESCRIBE),
-    _row(30, (0, 3), acls.create, CLUSTER, ALTER),
-    _row(31, (0, 3), acls.delete, CLUSTER, ALTER),
-    _row(32, (0, 4), configs.describe, TOPIC, SETTINGS, elements_max=FETCHED, aside=True),
-    _row(33, (0, 2), configs.alter, TOPIC, CHANGE, elements_max=MANY),
-    _row(34, (0, 2), log_dirs.alter, CLUSTER, ALTER),
-    _row(35, (0, 5), log_dirs.describe, CLUSTER, DESCRIBE, aside=True),
-    _row(37, (0, 3), partitions.create, TOPIC, ALTER, elements_max=PATIENT),
-    _row(42, (0, 2), delete_groups.handle, GROUP, DELETE, elements_max=FETCHED),
-    _row(43, (0, 2), elections.handle, CLUSTER, ALTER),
-    _row(44, (0, 1), configs.alter_incrementally, TOPIC, CHANGE, elements_max=MANY),
-    _row(45, (0, 1), reassignments.alter, CLUSTER, ALTER),
-    _row(46, (0, 0), reassignments.list_moves, CLUSTER, DESCRIBE),
-    _row(47, (0, 0), delete_groups.positions, GROUP, DELETE),
-    _row(48, (0, 1), describe_quotas.handle, CLUSTER, Operation.DESCRIBE_SETTINGS, aside=True),
-    _row(49, (0, 1), alter_quotas.handle, CLUSTER, Operation.ALTER_SETTINGS),
-    _row(50, (0, 0), scram.describe, CLUSTER, DESCRIBE),
-    _row(51, (0, 0), scram.alter, CLUSTER, ALTER),
-    _row(55, (0, 2), quorum.handle, CLUSTER, DESCRIBE),
-    _row(57, (0, 2), features.handle, CLUSTER, ALTER),
-    _row(60, (0, 2), cluster.handle, CLUSTER, DESCRIBE),
-    _row(61, (0, 0), describe_producers.handle, TOPIC, READ, aside=True),
-    _row(64, (0, 0), nodes.handle, CLUSTER, ALTER),
-    _row(65, (0, 0), describe_transactions.handle, TRANSACTION, DESCRIBE),
-    _row(66, (0, 2), list_transactions.handle, TRANSACTION, DESCRIBE),
-    _row(68, (0, 1), consumer_groups.heartbeat, GROUP, READ, elements_max=MANY),
-    _row(
-        69,
-        (0, 1),
-        describe_consumer_groups.handle,
+TABLE: tuple[ApiSpec, ...] = (
+    _spec(0, (0, 13), produce.handle_produce, TOPIC, WRITE, frame_bytes_max=GIB, elements_max=MANY),
+    _spec(1, (0, 18), fetch.handle_fetch, TOPIC, READ, elements_max=FETCHED),
+    _spec(2, (0, 11), list_offsets.handle_list_offsets, TOPIC, DESCRIBE, elements_max=IN_STEPS),
+    _spec(3, (0, 13), metadata.handle_metadata, TOPIC, DESCRIBE, elements_max=MANY),
+    _spec(8, (0, 10), committed_offsets.handle_offset_commit, GROUP, READ, elements_max=MANY),
+    _spec(
+        9,
+        (0, 10),
+        committed_offsets.handle_offset_fetch,
         GROUP,
         DESCRIBE,
         elements_max=FETCHED,
-        aside=True,
+        encode_in_thread=True,
     ),
-    _row(71, (0, 0), telemetry.subscriptions, CLUSTER, DESCRIBE, told=False),
-    _row(72, (0, 0), telemetry.push, CLUSTER, DESCRIBE, told=False),
-    _row(74, (0, 1), config_resources.handle, CLUSTER, Operation.DESCRIBE_SETTINGS),
-    _row(75, (0, 0), topic_partitions.handle, TOPIC, DESCRIBE, elements_max=FETCHED),
+    _spec(10, (0, 6), classic.handle_find_coordinator, GROUP, DESCRIBE, elements_max=FETCHED),
+    _spec(
+        11,
+        (0, 9),
+        classic.handle_join_group,
+        GROUP,
+        READ,
+        frame_bytes_max=GROUP_BYTES,
+        elements_max=IN_STEPS,
+    ),
+    _spec(12, (0, 4), classic.handle_heartbeat, GROUP, READ),
+    _spec(13, (0, 5), classic.handle_leave_group, GROUP, READ),
+    _spec(
+        14,
+        (0, 5),
+        classic.handle_sync_group,
+        GROUP,
+        READ,
+        frame_bytes_max=GROUP_BYTES,
+        elements_max=IN_STEPS,
+    ),
+    _spec(
+        15,
+        (0, 6),
+        describe_groups.handle_describe_groups,
+        GROUP,
+        DESCRIBE,
+        elements_max=FETCHED,
+        encode_in_thread=True,
+    ),
+    _spec(16, (0, 5), list_groups.handle_list_groups, CLUSTER, DESCRIBE, encode_in_thread=True),
+    # ApiVersions comes before authentication, so its handler checks no access.
+    _spec(18, (0, 4), api_versions.handle_api_versions, CLUSTER, DESCRIBE),
+    _spec(19, (0, 7), topics.handle_create_topics, TOPIC, CREATE, elements_max=IN_STEPS),
+    _spec(20, (0, 6), topics.handle_delete_topics, TOPIC, DELETE, elements_max=IN_STEPS),
+    _spec(21, (0, 2), delete_records.handle_delete_records, TOPIC, DELETE),
+    _spec(
+        22, (0, 5), init_producer_id.handle_init_producer_id, CLUSTER, Operation.IDEMPOTENT_WRITE
+    ),
+    _spec(
+        23,
+        (0, 4),
+        leader_epochs.handle_offset_for_leader_epoch,
+        TOPIC,
+        DESCRIBE,
+        elements_max=IN_STEPS,
+    ),
+    _spec(29, (0, 3), acls.handle_describe_acls, CLUSTER, DESCRIBE),
+    _spec(30, (0, 3), acls.handle_create_acls, CLUSTER, ALTER),
+    _spec(31, (0, 3), acls.handle_delete_acls, CLUSTER, ALTER),
+    _spec(
+        32,
+        (0, 4),
+        configs.handle_describe_configs,
+        TOPIC,
+        SETTINGS,
+        elements_max=FETCHED,
+        encode_in_thread=True,
+    ),
+    _spec(33, (0, 2), configs.handle_alter_configs, TOPIC, CHANGE, elements_max=MANY),
+    _spec(34, (0, 2), log_dirs.handle_alter_replica_log_dirs, CLUSTER, ALTER),
+    _spec(35, (0, 5), log_dirs.handle_describe_log_dirs, CLUSTER, DESCRIBE, encode_in_thread=True),
+    _spec(
+        37, (0, 3), create_partitions.handle_create_partitions, TOPIC, ALTER, elements_max=IN_STEPS
+    ),
+    _spec(42, (0, 2), delete_groups.handle_delete_groups, GROUP, DELETE, elements_max=FETCHED),
+    _spec(43, (0, 2), elections.handle_elect_leaders, CLUSTER, ALTER),
+    _spec(44, (0, 1), configs.handle_incremental_alter_configs, TOPIC, CHANGE, elements_max=MANY),
+    _spec(45, (0, 1), reassignments.handle_alter_partition_reassignments, CLUSTER, ALTER),
+    _spec(46, (0, 0), reassignments.handle_list_partition_reassignments, CLUSTER, DESCRIBE),
+    _spec(47, (0, 0), delete_groups.handle_offset_delete, GROUP, DELETE),
+    _spec(
+        48,
+        (0, 1),
+        describe_quotas.handle_describe_client_quotas,
+        CLUSTER,
+        Operation.DESCRIBE_SETTINGS,
+        encode_in_thread=True,
+    ),
+    _spec(49, (0, 1), alter_quotas.handle_alter_client_quotas, CLUSTER, Operation.ALTER_SETTINGS),
+    _spec(50, (0, 0), scram.handle_describe_user_scram_credentials, CLUSTER, DESCRIBE),
+    _spec(51, (0, 0), scram.handle_alter_user_scram_credentials, CLUSTER, ALTER),
+    _spec(55, (0, 2), quorum.handle_describe_quorum, CLUSTER, DESCRIBE),
+    _spec(57, (0, 2), features.handle_update_features, CLUSTER, ALTER),
+    _spec(60, (0, 2), describe_cluster.handle_describe_cluster, CLUSTER, DESCRIBE),
+    _spec(
+        61, (0, 0), describe_producers.handle_describe_producers, TOPIC, READ, encode_in_thread=True
+    ),
+    _spec(64, (0, 0), unregister_broker.handle_unregister_broker, CLUSTER, ALTER),
+    _spec(65, (0, 0), describe_transactions.handle_describe_transactions, TRANSACTION, DESCRIBE),
+    _spec(66, (0, 2), list_transactions.handle_list_transactions, TRANSACTION, DESCRIBE),
+    _spec(68, (0, 1), consumer.handle_consumer_group_heartbeat, GROUP, READ, elements_max=MANY),
+    _spec(
+        69,
+        (0, 1),
+        describe_consumer_groups.handle_consumer_group_describe,
+        GROUP,
+        DESCRIBE,
+        elements_max=FETCHED,
+        encode_in_thread=True,
+    ),
+    _spec(
+        71,
+        (0, 0),
+        telemetry.handle_get_telemetry_subscriptions,
+        CLUSTER,
+        DESCRIBE,
+        advertised=False,
+    ),
+    _spec(72, (0, 0), telemetry.handle_push_telemetry, CLUSTER, DESCRIBE, advertised=False),
+    _spec(
+        74,
+        (0, 1),
+        list_resources.handle_list_config_resources,
+        CLUSTER,
+        Operation.DESCRIBE_SETTINGS,
+    ),
+    _spec(
+        75,
+        (0, 0),
+        topic_partitions.handle_describe_topic_partitions,
+        TOPIC,
+        DESCRIBE,
+        elements_max=FETCHED,
+    ),
 )
 
 
-class Api:
-    """One row in one version: its compiled codec, made when a client first speaks it."""
+class VersionedApi:
+    """One API in one version: its compiled codec, made when a client first uses the version."""
 
-    __slots__ = ("decode", "encode", "flexible_reply", "key", "name", "row", "throttles", "version")
+    __slots__ = (
+        "decode",
+        "encode",
+        "flexible_reply",
+        "key",
+        "name",
+        "spec",
+        "throttles",
+        "version",
+    )
 
-    def __init__(self, row: Row, version: int) -> None:
-        self.row = row
-        self.key = row.key
-        self.name = row.name
+    def __init__(self, spec: ApiSpec, version: int) -> None:
+        self.spec = spec
+        self.key = spec.key
+        self.name = spec.name
         self.version = version
         self.decode: Callable[..., tuple[Any, int]] = decoder(
-            row.request, version, row.elements_max
+            spec.request, version, spec.elements_max
         )
-        self.encode: Callable[[Any, bytearray], None] = encoder(row.response, version)
-        # Whether its answers can say how long the client should wait, in some version.
-        self.throttles = any(each.name == "throttle_time_ms" for each in table(row.response).fields)
-        # ApiVersions is answered in header v0 always: the client does not know yet what we speak.
-        self.flexible_reply = row.key != API_VERSIONS and version >= table(row.response).flexible
+        self.encode: Callable[[Any, bytearray], None] = encoder(spec.response, version)
+        # Whether its responses have `throttle_time_ms`, in any version.
+        self.throttles = any(
+            each.name == "throttle_time_ms" for each in table(spec.response).fields
+        )
+        # ApiVersions responses always have header v0: the client does not know our versions yet.
+        self.flexible_reply = spec.key != API_VERSIONS and version >= table(spec.response).flexible
 
 
-_BY_KEY = {row.key: row for row in TABLE}
-_SPOKEN: dict[int, Api] = {}
-spoken: Final = _SPOKEN.get  # what `find` looks at first
+_BY_KEY = {spec.key: spec for spec in TABLE}
+_LOADED: dict[int, VersionedApi] = {}
+cached_api: Final = _LOADED.get  # the lookup of `find_api`, without compiling
 
 
-def find(number: int) -> Api | None:
-    """The API of this (key << 16 | version), or None when it is not served."""
-    return _SPOKEN.get(number) or _find(number)
+def find_api(number: int) -> VersionedApi | None:
+    """Return the API for (key << 16 | version), or None if it is not served."""
+    return _LOADED.get(number) or _load_api(number)
 
 
-def _find(number: int) -> Api | None:
+def _load_api(number: int) -> VersionedApi | None:
     key, version = number >> 16, number & 0xFFFF
-    row = _BY_KEY.get(key)
-    if row is None or not row.served[0] <= version <= row.served[1]:
+    spec = _BY_KEY.get(key)
+    if spec is None or not spec.served[0] <= version <= spec.served[1]:
         return None
-    _SPOKEN[number] = Api(row, version)
-    return _SPOKEN[number]
+    _LOADED[number] = VersionedApi(spec, version)
+    return _LOADED[number]
 
 
-def advertised() -> list[ApiVersion]:
-    """What ApiVersions tells."""
+def advertised_versions() -> list[ApiVersion]:
+    """Return the version ranges that ApiVersions lists."""
     return [
-        ApiVersion(api_key=row.key, min_version=row.served[0], max_version=row.served[1])
-        for row in TABLE
-        if row.told
+        ApiVersion(api_key=spec.key, min_version=spec.served[0], max_version=spec.served[1])
+        for spec in TABLE
+        if spec.advertised
     ]
 
 
-def versions_v0() -> Api:
-    """The one form that every client can read when it asked in a version that we do not know."""
-    api = find(API_VERSIONS << 16)
+def api_versions_v0() -> VersionedApi:
+    """Return ApiVersions v0, the response to a version of ApiVersions that is not served."""
+    api = find_api(API_VERSIONS << 16)
     assert api is not None
     return api
 
 
 def unsupported_version() -> ApiVersionsResponse:
-    """Error 35 with the versions of ApiVersions itself (KIP-511), for a second try."""
+    """Error 35 with the versions of ApiVersions itself (KIP-511), for a second request."""
     return ApiVersionsResponse(
         error_code=ErrorCode.UNSUPPORTED_VERSION,
-        api_keys=[version for version in advertised() if version.api_key == API_VERSIONS],
+        api_keys=[version for version in advertised_versions() if version.api_key == API_VERSIONS],
     )

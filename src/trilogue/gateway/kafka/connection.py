@@ -1,64 +1,70 @@
-"""The Kafka door and one of its connections: header, row of the table, handler, reply in order.
+"""The Kafka gateway and its connections: decode a request, call its handler, reply in order.
 
-How a node opens the door (this is the whole agreement with `node/`):
+How a node starts the gateway (this is the whole contract with `node/`):
 
-    door = KafkaDoor(
+    gateway = KafkaGateway(
         broker=broker,              # trilogue.broker.broker.Broker
         log=log,                    # trilogue.log.log.Log
-        commit=commit,              # async (trilogue.broker.commit.Commit) -> object: carries it
-                                    #   out, shielded, or raises what `commit.abandon` says
-        advertised=advertised,      # () -> (host, port): where clients shall come back to
+        # async (trilogue.broker.metadata_change.MetadataChange) -> object: applies the change,
+        # shielded from cancellation, or raises the error of `commit.abandon`
+        commit=commit,
+        advertised=advertised,      # () -> (host, port): the address that clients connect to
         settings=KafkaSettings(),   # auto-creation, limits of fetches and of requests
-        authorizer=authorizer,      # trilogue.broker.access.Authorizer
+        authorizer=authorizer,      # trilogue.broker.access.authorizer.Authorizer
         now_ms=now_ms,              # wall clock
         executor=executor,          # concurrent.futures.Executor for cold reads
     )
-    async with door:                                     # owns the tasks of long requests
-        async with Listener(door, Limits(), monotonic=loop.time) as listener:
+    async with gateway:                                  # owns the tasks of long requests
+        async with Listener(gateway, Limits(), monotonic=loop.time) as listener:
             host, port = await listener.open("127.0.0.1", 9092)     # port 0 takes a free one
             ...
-            await listener.drain(deadline_s=10.0)        # nothing new comes in, answers leave
-    # leaving `listener` cuts what is still connected; leaving `door` cancels what still runs
+            await listener.drain(deadline_s=10.0)        # no new requests, replies are sent
+    # leaving `listener` closes the remaining connections; leaving `gateway` cancels its tasks
 
-`door.session()` gives the listener a session for a new connection; `door.name` is "kafka". Counters
-for /metrics: `listener.connections` (open now), `listener.refused`, `door.requests` (by API key).
+The listener calls `gateway.make_connection()` for each new connection; `gateway.name` is "kafka".
+Counters for /metrics: `listener.connections` (open now), `listener.refused`, `gateway.requests` (by
+API key).
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine
 from functools import partial
 from struct import Struct
 from typing import Any, Unpack
 
-from trilogue.broker.access import ANONYMOUS
+from trilogue.broker.access.authorizer import ANONYMOUS
 from trilogue.broker.promise import Promise
-from trilogue.gateway.doorway import Behind
-from trilogue.gateway.hot import Place
-from trilogue.gateway.kafka import apis, produce, replies
-from trilogue.gateway.kafka.apis import Api
-from trilogue.gateway.kafka.hot import PRODUCE, HotConnection
-from trilogue.gateway.kafka.metering import Metering
-from trilogue.gateway.kafka.produce_shape import LENGTHS_MAX, Shape, Shapes, prefix_end
-from trilogue.gateway.kafka.shared import (
-    Answer,
-    Call,
-    Durable,
+from trilogue.gateway.dependencies import GatewayDependencies
+from trilogue.gateway.kafka import apis, response_frames
+from trilogue.gateway.kafka.apis import VersionedApi
+from trilogue.gateway.kafka.context import (
+    DurableResponse,
+    GatewayContext,
+    HandlerResult,
     KafkaSettings,
-    Mapped,
-    Reply,
-    Shared,
+    PromisedResponse,
+    RequestContext,
 )
-from trilogue.gateway.session import Said, Session
-from trilogue.gateway.stream import STOP_WORK, Close, Stream
+from trilogue.gateway.kafka.produce import produce
+from trilogue.gateway.kafka.produce.durable_replies import DurableReplies
+from trilogue.gateway.kafka.produce.fast_path import PRODUCE, ProduceFastPath
+from trilogue.gateway.kafka.produce.request_template import (
+    LENGTHS_MAX,
+    RequestTemplates,
+    prefix_end,
+)
+from trilogue.gateway.kafka.quotas.metering import Metering
+from trilogue.gateway.reply_queue import BufferedReply, PipelinedConnection
+from trilogue.gateway.reply_slots import ReplySlot
+from trilogue.gateway.stream import STOP_BROKER, STOP_WORK, Close, Stream
 from trilogue.wire.errors import WireError
+from trilogue.wire.kafka.codec.header import RequestHeader, decode_request_header
+from trilogue.wire.kafka.codec.schema import table
 from trilogue.wire.kafka.errors import ErrorCode
-from trilogue.wire.kafka.header import RequestHeader, decode_request_header
 from trilogue.wire.kafka.produce import ProduceRequest, ProduceResponse
-from trilogue.wire.kafka.schema import table
 
 log = logging.getLogger(__name__)
 
@@ -67,15 +73,17 @@ API_VERSIONS = 18 << 16
 LARGE = 64 << 10  # smaller frames cannot hold many elements, and are decoded within 5 ms
 
 
-def reply(api: Api, correlation_id: int, response: object) -> bytearray:
-    """One whole response frame."""
+def reply(api: VersionedApi, correlation_id: int, response: object) -> bytearray:
+    """Return one complete response frame."""
     out = bytearray()
-    replies.append(out, api.encode, response, correlation_id, flexible=api.flexible_reply)
+    response_frames.append_frame(
+        out, api.encode, response, correlation_id, flexible=api.flexible_reply
+    )
     return out
 
 
 def count_elements(message: object) -> int:
-    """How many things are listed in a message, at all levels."""
+    """Return how many array elements a message has, at all levels."""
     count = 0
     for field in table(type(message)).fields:
         if field.wire.kind == "array":
@@ -86,15 +94,15 @@ def count_elements(message: object) -> int:
     return count
 
 
-def decode_large(api: Api, frame: bytes) -> tuple[RequestHeader, Any]:
-    """In the executor: read a request that may name many things, but not too many.
+def decode_large(api: VersionedApi, frame: bytes) -> tuple[RequestHeader, Any]:
+    """Decode a large request; runs in the executor.
 
-    Raises `WireError`, `Close`.
+    Raises `WireError`, and `Close` if the request has more elements than its API allows.
     """
     header, position = decode_request_header(frame)
     request, _ = api.decode(frame, position)
     count = count_elements(request)
-    if count > api.row.elements_max:
+    if count > api.spec.elements_max:
         raise Close("request.too_many_elements", api=api.name, count=count)
     return header, request
 
@@ -103,61 +111,69 @@ async def _ready(response: object) -> object:
     return response
 
 
-class KafkaConnection(HotConnection, Session):
-    """One client: requests in, replies out in the same order."""
+class KafkaConnection(PipelinedConnection):
+    """One connection of a client: requests in, replies out in the same order.
 
-    def __init__(self, door: KafkaDoor) -> None:
+    Its frames go to a `ProduceFastPath` first, which passes on what it has no template for.
+    """
+
+    def __init__(self, gateway: KafkaGateway) -> None:
         super().__init__()
-        self.door = door
+        self.gateway = gateway
         self.principal = ANONYMOUS
-        self._journal = door.journal
-        self._open = None
-        self._committing = deque()
-        self._spare = None
-        self._on_commit = self._committed
-        self._prefixes = ()
-        self._metering = None
-        self._most_in_flight = 1  # until there is a stream
-        self._spoken = apis.spoken
+        self._replies = DurableReplies(self, self.slots, gateway.journal.on_commit)
+        self._fast_path = ProduceFastPath(
+            self, gateway, gateway.templates, self._replies, apis.cached_api
+        )
+        # Bound once: the stream calls them for every request.
+        self.frame = self._fast_path.take_frame
+        self.end_iteration = self._fast_path.end_iteration
 
     def opened(self, stream: Stream) -> None:
-        """Know the stream to answer to, and its limits."""
-        self._most_in_flight = stream.limits.in_flight_requests
+        """Keep the stream to reply to, and its limits."""
+        self._replies.open(stream)
         super().opened(stream)
 
     # ---- requests
 
-    def _take_other(self, frame: memoryview) -> bool:
-        """Take a request of a kind that nobody has sent before."""
+    def handle_first(self, frame: memoryview) -> bool:
+        """Handle the first request of an API key and version."""
         number, correlation_id = KEY_AND_CORRELATION(frame)
-        if apis.find(number) is not None:
-            return self.frame(frame)  # it is known now
-        self._unknown(number, correlation_id)
+        if apis.find_api(number) is not None:
+            return self.frame(frame)  # it is known from now on
+        self._answer_unknown_version(number, correlation_id)
         return True
 
-    def _handle(self, api: Api, frame: memoryview) -> None:
-        """Decode a request, find its answer, and answer."""
-        if len(frame) > api.row.frame_bytes_max:
+    def wait_for_relief(self) -> None:
+        """Accept no more requests until the broker has memory for their records."""
+        self.stream.stop(STOP_BROKER)
+        self.gateway.wait_for_relief(self)
+
+    def handle_request(self, api: VersionedApi, frame: memoryview) -> None:
+        """Decode a request and execute it."""
+        if len(frame) > api.spec.frame_bytes_max:
             raise Close("request.too_large", api=api.name, size=len(frame))
         if len(frame) > LARGE and api.key != PRODUCE:
-            self._take_large(api, bytes(frame))
+            self._decode_large_request(api, bytes(frame))
             return
         header, position = decode_request_header(frame)
-        request, _ = api.decode(frame, position)  # bytes behind it are ignored, as Kafka does
-        self._obey(api, header, request, frame)
+        request, _ = api.decode(frame, position)  # trailing bytes are ignored, as in Kafka
+        self._execute(api, header, request, frame)
 
-    def _take_large(self, api: Api, frame: bytes) -> None:
-        """Have a request decoded in a thread: a million small things take a second.
+    def _decode_large_request(self, api: VersionedApi, frame: bytes) -> None:
+        """Decode a request in the executor: a million small elements take a second.
 
-        Meanwhile its place in the order of replies is kept, and no other request is taken.
+        Meanwhile its reply slot is reserved, and the connection accepts no other request.
         """
-        place = Said()
-        self.queue(place)
+        slot = BufferedReply()
+        self.queue(slot)
         self.stream.stop(STOP_WORK)
-        self.door.spawn(self._decode_aside(place, api, frame))
+        self.gateway.spawn(self._decode_in_executor(slot, api, frame))
 
-    async def _decode_aside(self, place: Said, api: Api, frame: bytes) -> None:
-        work = self.door.loop.run_in_executor(self.door.executor, decode_large, api, frame)
+    async def _decode_in_executor(
+        self, slot: BufferedReply, api: VersionedApi, frame: bytes
+    ) -> None:
+        work = self.gateway.loop.run_in_executor(self.gateway.executor, decode_large, api, frame)
         try:
             header, request = await work
         except WireError as problem:
@@ -168,120 +184,124 @@ class KafkaConnection(HotConnection, Session):
             log.exception("request.failed", extra={"api": api.name, "version": api.version})
             self.stream.abort("connection.cut")
         else:
-            self.guarded(lambda: self._decoded(place, api, header, request, frame))
+            self.guarded(lambda: self._decoded(slot, api, header, request, frame))
 
     def _decoded(
-        self, place: Said, api: Api, header: RequestHeader, request: Any, frame: bytes
+        self,
+        slot: BufferedReply,
+        api: VersionedApi,
+        header: RequestHeader,
+        request: Any,
+        frame: bytes,
     ) -> None:
-        """Go on with a large request as with any other: its answer takes the place kept."""
-        assert self._queue[-1] is place, "nothing is taken meanwhile"
-        self._queue.pop()
-        self.in_flight -= 1
-        self.stream.go_on(STOP_WORK)  # in another turn, and not if it is stopped again now
-        self._obey(api, header, request, memoryview(frame))
-        self.turn_over()
+        """Execute a large request after decoding; its reply takes the reserved slot."""
+        assert self.slots.queue[-1] is slot, "no other request is accepted meanwhile"
+        self.slots.queue.pop()
+        self.slots.in_flight -= 1
+        self.stream.go_on(STOP_WORK)  # in another loop iteration, unless stopped again before
+        self._execute(api, header, request, memoryview(frame))
+        self.end_iteration()
 
-    def _obey(self, api: Api, header: RequestHeader, request: Any, frame: memoryview) -> None:
-        """Do what a request asks for, and answer."""
-        self.door.requests[api.key] += 1
+    def _execute(
+        self, api: VersionedApi, header: RequestHeader, request: Any, frame: memoryview
+    ) -> None:
+        """Call the handler of a request and reply."""
+        self.gateway.requests[api.key] += 1
         metering = self._metering
         if metering is not None:
-            metering.client_is(header.client_id)
+            metering.set_client(header.client_id)
             metering.begin()
-        call = Call(
-            self.door,
+        call = RequestContext(
+            self.gateway,
             self,
             api.version,
             correlation_id=header.correlation_id,
             client_id=header.client_id,
-            kind=api.row.resource,
-            operation=api.row.operation,
+            kind=api.spec.resource,
+            operation=api.spec.operation,
             principal=self.principal,
             metering=metering,
         )
-        answer = api.row.handler(call, request)
+        answer = api.spec.handler(call, request)
         if api.key != PRODUCE:
-            if len(frame) > LARGE and isinstance(answer, api.row.response):
-                answer = _ready(answer)  # its answer is large as well
-            self._answer(api, call, answer, aside=api.row.aside or len(frame) > LARGE)
+            if len(frame) > LARGE and isinstance(answer, api.spec.response):
+                answer = _ready(answer)  # its response is large as well
+            self._answer(api, call, answer, aside=api.spec.encode_in_thread or len(frame) > LARGE)
             return
         if metering is not None:
-            metering.produced(len(frame))
+            metering.count_produced(len(frame))
         self._answer(api, call, answer)
-        response = answer.response if isinstance(answer, Durable) else answer
+        response = answer.response if isinstance(answer, DurableResponse) else answer
         if isinstance(response, ProduceResponse):
             self._learn(api, call, frame, request, response)
 
-    def _answer(self, api: Api, call: Call, answer: Answer, *, aside: bool = False) -> None:
-        """Answer in the way that the handler chose; `aside`: what takes time is also written so."""
-        if isinstance(answer, api.row.response):
-            self.say(self._reply(api, call.correlation_id, answer))
-        elif isinstance(answer, Durable):
-            self._durable(api, call.correlation_id, answer)
-        elif isinstance(answer, Mapped):
-            self._promise(api, call, answer)
-        elif isinstance(answer, Place):
+    def _answer(
+        self, api: VersionedApi, call: RequestContext, answer: HandlerResult, *, aside: bool = False
+    ) -> None:
+        """Reply as the type of the handler's result requires; `aside`: encode in the executor."""
+        if isinstance(answer, api.spec.response):
+            self.queue_reply(self._reply(api, call.correlation_id, answer))
+        elif isinstance(answer, DurableResponse):
+            self._queue_durable(api, call.correlation_id, answer)
+        elif isinstance(answer, PromisedResponse):
+            self._queue_promised(api, call, answer)
+        elif isinstance(answer, ReplySlot):
             self.queue(answer)
         elif answer is not None:
             assert asyncio.iscoroutine(answer), answer
-            self._work(api, call, answer, aside=aside)
+            self._start_work(api, call, answer, aside=aside)
 
     def _learn(
         self,
-        api: Api,
-        call: Call,
+        api: VersionedApi,
+        call: RequestContext,
         frame: memoryview,
         request: ProduceRequest,
         answer: ProduceResponse,
     ) -> None:
-        """Take requests like this one by a shorter way from now on, if it was a simple one."""
+        """Learn a template of this request, if it is simple, for the fast path."""
         end = prefix_end(api, frame, request)
-        prefixes = self._prefixes
+        prefixes = self._fast_path.prefixes
         if end is None or (end not in prefixes and len(prefixes) >= LENGTHS_MAX):
             return
         if produce.has_error(answer):
             return
         topic = produce.find_topic(call, request.topic_data[0])
-        learned = self.door.shapes.learn(api, topic, frame, request, end)
+        learned = self.gateway.templates.learn(api, topic, frame, request, end)
         if learned and end not in prefixes:
-            self._prefixes = (*prefixes, end)
+            self._fast_path.prefixes = (*prefixes, end)
 
-    def _unknown(self, number: int, correlation_id: int) -> None:
-        """Only ApiVersions has a way to say that a version is unknown: version 0 with error 35."""
+    def _answer_unknown_version(self, number: int, correlation_id: int) -> None:
+        """Reply to an unknown ApiVersions version by version 0 with error 35; otherwise close."""
         key, version = number >> 16, number & 0xFFFF
         if number & 0xFFFF0000 != API_VERSIONS:
             raise Close("request.not_served", key=key, version=version)
-        self.say(reply(apis.versions_v0(), correlation_id, apis.unsupported_version()))
+        self.queue_reply(reply(apis.api_versions_v0(), correlation_id, apis.unsupported_version()))
 
     # ---- quotas
 
-    def _begin_metering(self) -> None:
-        if self._metering is None:
-            door = self.door
-            self._metering = Metering(
-                door.quotas, self.principal.name, self.stream, door.loop, door.cpu_s
-            )
-        self._metering.begin()
+    def start_metering(self) -> Metering:
+        """Return the object that counts this connection's requests for quotas."""
+        gateway = self.gateway
+        return Metering(
+            gateway.quotas, self.principal.name, self.stream, gateway.loop, gateway.cpu_s
+        )
 
-    def _count(self, metering: Metering, shape: Shape, taken: Reply | bytearray, size: int) -> None:
-        """Count a request that took the shorter way; its answer is written already."""
-        metering.client_is(shape.client_id)
-        metering.produced(size)
-        throttle_ms = metering.throttle_ms()
-        if throttle_ms:
-            shape.tell_throttle(taken[0] if isinstance(taken, tuple) else taken, throttle_ms)
+    @property
+    def _metering(self) -> Metering | None:
+        return self._fast_path.metering
 
-    def _reply(self, api: Api, correlation_id: int, response: Any) -> bytearray:
-        """One whole response frame that says for how long the client should wait, if it should."""
-        self._tell_throttle(api, response)
+    def _reply(self, api: VersionedApi, correlation_id: int, response: Any) -> bytearray:
+        """Return one complete response frame, with the throttle time of the client."""
+        self._set_throttle_time(api, response)
         return reply(api, correlation_id, response)
 
-    def _tell_throttle(self, api: Api, response: Any) -> None:
+    def _set_throttle_time(self, api: VersionedApi, response: Any) -> None:
         if self._metering is not None and api.throttles:
             response.throttle_time_ms = max(response.throttle_time_ms, self._metering.throttle_ms())
 
     def guarded(self, call: Callable[[], None]) -> None:
-        """As for any session; what the client's answers cost meanwhile is counted."""
+        """Run a callback as every connection does, and count its cost for quotas."""
         metering = self._metering
         if metering is None:
             super().guarded(call)
@@ -291,68 +311,85 @@ class KafkaConnection(HotConnection, Session):
         metering.end()
 
     def closed(self) -> None:
-        """Let go of everything that was promised, and of the wait."""
+        """Release the replies and the quota wait."""
         if self._metering is not None:
             self._metering.close()
         super().closed()
 
-    # ---- ways of answering
+    # ---- kinds of replies
 
-    def queue(self, place: Place) -> None:
-        """Take the next place; replies to a commit that come later must not overtake it."""
-        self._open = None
-        super().queue(place)
+    def queue(self, slot: ReplySlot) -> None:
+        """Append a slot; replies to a later commit must not overtake it."""
+        self._replies.close_slot()
+        super().queue(slot)
 
-    def _durable(self, api: Api, correlation_id: int, answer: Durable) -> None:
+    def _queue_durable(
+        self, api: VersionedApi, correlation_id: int, answer: DurableResponse
+    ) -> None:
         def refuse(correlation_id: int, response: Any, code: ErrorCode) -> bytearray:
             return reply(api, correlation_id, answer.failed(response, code))
 
         response = answer.response
-        told = self._reply(api, correlation_id, response)
-        self.durable((told, refuse, correlation_id, response))
+        written = self._reply(api, correlation_id, response)
+        self._replies.add((written, refuse, correlation_id, response))
 
-    def _promise(self, api: Api, call: Call, answer: Mapped[Any]) -> None:
-        place = Said()
-        self.queue(place)
+    def _queue_promised(
+        self, api: VersionedApi, call: RequestContext, answer: PromisedResponse[Any]
+    ) -> None:
+        slot = BufferedReply()
+        self.queue(slot)
 
         def settled(promise: Promise[Any]) -> None:
             if not self.is_gone:
-                self._fill(place, api, call, answer.respond(promise))
+                self._fill(slot, api, call, answer.respond(promise))
 
         answer.promise.then(lambda promise: self.guarded(lambda: settled(promise)))
 
-    def _fill(self, place: Said, api: Api, call: Call, response: object) -> None:
-        self.fill(place, [self._reply(api, call.correlation_id, response)])
-
-    def _written(self, place: Said, written: bytearray) -> None:
-        if not self.is_gone:
-            self.fill(place, [written])
-
-    def _work(
-        self, api: Api, call: Call, work: Coroutine[Any, Any, object], *, aside: bool
+    def _fill(
+        self, slot: BufferedReply, api: VersionedApi, call: RequestContext, response: object
     ) -> None:
-        place = Said()
-        self.queue(place)
+        self.fill(slot, [self._reply(api, call.correlation_id, response)])
+
+    def _written(self, slot: BufferedReply, written: bytearray) -> None:
+        if not self.is_gone:
+            self.fill(slot, [written])
+
+    def _start_work(
+        self,
+        api: VersionedApi,
+        call: RequestContext,
+        work: Coroutine[Any, Any, object],
+        *,
+        aside: bool,
+    ) -> None:
+        slot = BufferedReply()
+        self.queue(slot)
         self.stream.stop(STOP_WORK)
         counted = work if call.metering is None else call.metering.timed(work)
-        self.door.spawn(self._finish(place, api, call, counted, aside=aside))
+        self.gateway.spawn(self._finish(slot, api, call, counted, aside=aside))
 
     async def _finish(
-        self, place: Said, api: Api, call: Call, work: Awaitable[object], *, aside: bool
+        self,
+        slot: BufferedReply,
+        api: VersionedApi,
+        call: RequestContext,
+        work: Awaitable[object],
+        *,
+        aside: bool,
     ) -> None:
-        """Run one long request to its end, whether or not somebody still waits for its answer."""
+        """Run one long request to its end, even if the connection closes meanwhile."""
         try:
             response = await work
             if not self.is_gone:
-                if isinstance(response, Said):  # written already
-                    self.fill(place, response.render() or [])
+                if isinstance(response, BufferedReply):  # encoded already
+                    self.fill(slot, response.render() or [])
                 elif aside:
-                    self._tell_throttle(api, response)
+                    self._set_throttle_time(api, response)
                     write = partial(reply, api, call.correlation_id, response)
-                    written = await self.door.loop.run_in_executor(self.door.executor, write)
-                    self._written(place, written)
+                    written = await self.gateway.loop.run_in_executor(self.gateway.executor, write)
+                    self._written(slot, written)
                 else:
-                    self._fill(place, api, call, response)
+                    self._fill(slot, api, call, response)
                 self.stream.go_on(STOP_WORK)
         except Close as order:
             self.stream.abort(order.reason, **order.fields)
@@ -361,20 +398,22 @@ class KafkaConnection(HotConnection, Session):
             self.stream.abort("connection.cut")
 
 
-class KafkaDoor(Shared):
-    """Where Kafka clients come in: makes sessions, owns the tasks of long requests."""
+class KafkaGateway(GatewayContext):
+    """Serves Kafka clients: creates connections and owns the tasks of long requests."""
 
     name = "kafka"
 
-    def __init__(self, *, settings: KafkaSettings, **behind: Unpack[Behind]) -> None:
-        super().__init__(settings=settings, **behind)
-        self.versions = apis.advertised()
-        self.shapes = Shapes()
+    def __init__(
+        self, *, settings: KafkaSettings, **dependencies: Unpack[GatewayDependencies]
+    ) -> None:
+        super().__init__(settings=settings, **dependencies)
+        self.versions = apis.advertised_versions()
+        self.templates = RequestTemplates()
 
-    def session(self) -> KafkaConnection:
-        """A session for a new connection."""
+    def make_connection(self) -> KafkaConnection:
+        """Return the session of a new connection."""
         return KafkaConnection(self)
 
     def early_s(self, address: str) -> float:
-        """How much too early a connection from an address comes, for the quota of the address."""
+        """Return by how many s a connection of an address comes too early for its quota."""
         return self.quotas.connection_wait_s(address, self.loop.time())

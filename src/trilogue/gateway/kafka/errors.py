@@ -1,18 +1,18 @@
-"""Every reason for which a room below says no, as the code that a Kafka client understands.
+"""The Kafka error code of every exception of the layers below.
 
-The table is total: tests walk every BrokerError, EntryError, LogError and MetaError there is. A
-class that is not in the table has the code of its nearest base class that is; only the roots
-themselves mean "unknown server error", and meeting one of those is our mistake.
+The table is total: tests walk every BrokerError, EntryError, LogError and MetaError. A class that
+is not in the table has the code of its nearest base class. Only the root classes mean "unknown
+server error", and one of these at run time is a bug here.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from trilogue.broker import errors as broker
-from trilogue.broker.access import ResourceKind
+from trilogue.broker.access.authorizer import ResourceKind
 from trilogue.entry import entry
-from trilogue.gateway.refusals import REASONS, nearest_code
+from trilogue.gateway.error_mapping import EXPECTED_ERRORS, find_code
 from trilogue.log import errors as storage
 from trilogue.meta import errors as meta
 from trilogue.wire.kafka.errors import ErrorCode
@@ -30,7 +30,7 @@ CODES: dict[type[BaseException], ErrorCode] = {
     broker.UnknownNamespace: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
     broker.NamespaceExists: ErrorCode.INVALID_REQUEST,
     broker.InUse: ErrorCode.POLICY_VIOLATION,
-    broker.Outrun: ErrorCode.REQUEST_TIMED_OUT,  # somebody was faster: ask again
+    broker.ConcurrentChange: ErrorCode.REQUEST_TIMED_OUT,  # another change won: the client retries
     broker.InvalidName: ErrorCode.INVALID_TOPIC_EXCEPTION,
     broker.InvalidPartitions: ErrorCode.INVALID_PARTITIONS,
     broker.ReplicationFactor: ErrorCode.INVALID_REPLICATION_FACTOR,
@@ -40,7 +40,7 @@ CODES: dict[type[BaseException], ErrorCode] = {
     broker.NotServed: ErrorCode.INVALID_REQUEST,
     broker.PolicyViolation: ErrorCode.POLICY_VIOLATION,
     broker.OffsetOutOfRange: ErrorCode.OFFSET_OUT_OF_RANGE,
-    broker.TopicTerminated: ErrorCode.POLICY_VIOLATION,  # not to be tried again
+    broker.TopicTerminated: ErrorCode.POLICY_VIOLATION,  # not retriable
     broker.BacklogExceeded: ErrorCode.THROTTLING_QUOTA_EXCEEDED,
     broker.BacklogHold: ErrorCode.THROTTLING_QUOTA_EXCEEDED,
     broker.NotOwner: ErrorCode.NOT_LEADER_OR_FOLLOWER,
@@ -71,7 +71,8 @@ CODES: dict[type[BaseException], ErrorCode] = {
     broker.DuplicateSequence: ErrorCode.DUPLICATE_SEQUENCE_NUMBER,
     broker.StaleProducerEpoch: ErrorCode.INVALID_PRODUCER_EPOCH,
     broker.ProducerIdsExhausted: ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
-    broker.ProducerBusy: ErrorCode.CONCURRENT_TRANSACTIONS,  # this and the next: Pulsar's only
+    # this one and the next occur for Pulsar producers only
+    broker.ProducerBusy: ErrorCode.CONCURRENT_TRANSACTIONS,
     broker.ProducerFenced: ErrorCode.PRODUCER_FENCED,
     broker.NotReady: ErrorCode.COORDINATOR_NOT_AVAILABLE,
     broker.QuotaExceeded: ErrorCode.THROTTLING_QUOTA_EXCEEDED,
@@ -97,26 +98,27 @@ CODES: dict[type[BaseException], ErrorCode] = {
     # positions
     broker.MetadataTooLarge: ErrorCode.OFFSET_METADATA_TOO_LARGE,
     broker.TooManyPositions: ErrorCode.INVALID_COMMIT_OFFSET_SIZE,
-    # subscriptions: of other protocols
+    # subscriptions of other protocols
     broker.SubscriptionBusy: ErrorCode.INVALID_REQUEST,
     broker.KeyRangesTaken: ErrorCode.INVALID_REQUEST,
     broker.UnknownSubscription: ErrorCode.GROUP_ID_NOT_FOUND,
     broker.NotAllowed: ErrorCode.INVALID_REQUEST,
-    # schemas: of other protocols
+    # schemas of other protocols
     broker.InvalidSchema: ErrorCode.INVALID_REQUEST,
     broker.IncompatibleSchema: ErrorCode.INVALID_REQUEST,
     broker.UnknownSchema: ErrorCode.RESOURCE_NOT_FOUND,
     broker.AuthenticationFailed: ErrorCode.SASL_AUTHENTICATION_FAILED,
     # meta
-    meta.PreconditionFailed: ErrorCode.REQUEST_TIMED_OUT,  # somebody was faster: ask again
-    meta.InvalidCommit: ErrorCode.UNKNOWN_SERVER_ERROR,
-    meta.TooManyCommits: ErrorCode.REQUEST_TIMED_OUT,  # the queue is full: ask again
+    # a concurrent change won: the client retries
+    meta.PreconditionFailed: ErrorCode.REQUEST_TIMED_OUT,
+    meta.InvalidChange: ErrorCode.UNKNOWN_SERVER_ERROR,
+    meta.TooManyChanges: ErrorCode.REQUEST_TIMED_OUT,  # the queue is full: the client retries
     meta.NoIdsLeft: ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
     meta.Fenced: ErrorCode.NOT_LEADER_OR_FOLLOWER,
     TimeoutError: ErrorCode.REQUEST_TIMED_OUT,
 }
 
-DENIED: dict[ResourceKind, ErrorCode] = {
+DENIED_CODES: dict[ResourceKind, ErrorCode] = {
     ResourceKind.TOPIC: ErrorCode.TOPIC_AUTHORIZATION_FAILED,
     ResourceKind.NAMESPACE: ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
     ResourceKind.GROUP: ErrorCode.GROUP_AUTHORIZATION_FAILED,
@@ -125,22 +127,36 @@ DENIED: dict[ResourceKind, ErrorCode] = {
 }
 
 
-class Refusal(NamedTuple):
-    """What a refused request is told."""
+class ErrorReply(NamedTuple):
+    """The error code and error message of a refused request."""
 
     code: ErrorCode
     text: str
 
 
-NOT_ALLOWED = Refusal(ErrorCode.CLUSTER_AUTHORIZATION_FAILED, "this is not allowed")
+CLUSTER_DENIED = ErrorReply(ErrorCode.CLUSTER_AUTHORIZATION_FAILED, "this is not allowed")
 
-# What a handler may catch and turn into a code; anything else is a mistake and ends the connection.
-EXPECTED = REASONS
+# What a handler catches and turns into a code; any other exception is a bug and closes the
+# connection.
+EXPECTED = EXPECTED_ERRORS
 
 
-def code_of(problem: BaseException) -> ErrorCode:
-    """The code for one of the EXPECTED errors."""
+def to_error_code(problem: BaseException) -> ErrorCode:
+    """Return the code of an EXPECTED exception."""
     if isinstance(problem, broker.AccessDenied):
-        return DENIED[problem.resource.kind]
-    code = nearest_code(CODES, problem)
+        return DENIED_CODES[problem.resource.kind]
+    code = find_code(CODES, problem)
     return ErrorCode.UNKNOWN_SERVER_ERROR if code is None else code
+
+
+class ErrorResult(Protocol):
+    """A result in a response that has an error code and an error message."""
+
+    error_code: int
+    error_message: str | None
+
+
+def set_error(result: ErrorResult, problem: BaseException) -> None:
+    """Set the error code and message of an EXPECTED exception."""
+    result.error_code = to_error_code(problem)
+    result.error_message = str(problem) or None

@@ -1,1 +1,1 @@
-"""The Pulsar door: the binary protocol, from a frame to a call of the broker and back."""
+"""The Pulsar gateway: the binary protocol, from a frame to a call of the broker and back."""

@@ -1,44 +1,42 @@
-"""ACK: what a consumer is done with.
+"""ACK: the messages that a consumer has processed.
 
-An individual ack names entries, each by the id that its message had; a set of bits says which
-messages of it are *not* acked. A cumulative one names the entry up to whose end, or up to whose
-first bit that is set, everything is acked. Anybody may ack what another consumer has, as with a
-real Pulsar: applications pass ids around. Nothing is believed before it is compared with the log.
+An individual ack names entries by their message ids; a set of bits marks the messages of an entry
+that are *not* acked. A cumulative ack names one entry: everything is acked up to its end, or up to
+its first bit that is set. A consumer may ack messages that another one has, as with Apache Pulsar:
+applications pass ids around. Each id is checked against the log.
 
-ACK_RESPONSE leaves when the ack is durable, and only where a request id was given. A message that
-the client could not read (validation_error) is counted, logged and acked: it would come for ever.
+ACK_RESPONSE leaves when the ack is durable, and only for an ack with a request id. A message that
+the client could not read (validation_error) is counted, logged and acked: otherwise it would be
+redelivered for ever.
 
-Where an entry ends is known of those that were handed out a short while ago; of others the log is
-asked, which may take a segment: then the rest is done in a task.
+The end of an entry that was sent a short while ago is known; for others the log is read, possibly a
+segment: then the rest is done in a task.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from trilogue.broker.errors import BrokerError, InvalidRequest, NotAllowed, NotServed
-from trilogue.gateway.pulsar.consumer import Consumer
-from trilogue.gateway.pulsar.dispatch import Dispatcher
+from trilogue.gateway.pulsar.connection import PulsarConnection
+from trilogue.gateway.pulsar.consumer import BATCHES_SINCE
+from trilogue.gateway.pulsar.dispatcher import Dispatcher, PulsarConsumer
+from trilogue.gateway.pulsar.entry_search import find_entry
 from trilogue.gateway.pulsar.errors import EXPECTED, code_of
-from trilogue.gateway.pulsar.old_clients import BATCHES_SINCE
-from trilogue.gateway.pulsar.positions import acked_ranges, first_kept, signed
-from trilogue.gateway.pulsar.seek import locate
+from trilogue.gateway.pulsar.message_ids import decode_acked_ranges, first_unacked, signed
+from trilogue.gateway.pulsar.services import PulsarServices
 from trilogue.gateway.stream import Close
+from trilogue.log.partition_log import PartitionLog
 from trilogue.wire.pulsar.errors import ServerError
-from trilogue.wire.pulsar.hot import Ack, AckId, read_ack
-
-if TYPE_CHECKING:
-    from trilogue.gateway.pulsar.connection import PulsarConnection
-    from trilogue.gateway.pulsar.shared import Shared
-    from trilogue.log.partition_log import PartitionLog
+from trilogue.wire.pulsar.message_codec import Ack, AckId, read_ack
 
 log = logging.getLogger(__name__)
 
 CUMULATIVE: Final = 1
-IDS_MAX: Final = 100_000  # of one ACK; Java sends a list as long as its application made it
-IDS_A_TURN: Final = 100  # that the log is asked for before others have their turn
+IDS_MAX: Final = 100_000  # of one ACK; the Java client does not bound the list
+IDS_A_STEP: Final = 100  # that are looked up in the log in one step
 RANGES_MAX: Final = 100_000  # of one ACK
 VALIDATION_ERRORS = (
     "UncompressedSizeCorruption",
@@ -49,13 +47,13 @@ VALIDATION_ERRORS = (
 )
 
 
-def take(connection: PulsarConnection, _command: None, frame: memoryview) -> None:
-    """Take note of what is acked; the journal makes it durable with what else it writes."""
+def handle_ack(connection: PulsarConnection, _command: None, frame: memoryview) -> None:
+    """Ack the entries of one ACK; durable with the journal's next commit."""
     ack = read_ack(frame)
     consumer = connection.consumers.get(ack.consumer_id)
     dispatcher = None if consumer is None else consumer.dispatcher
     if consumer is None or dispatcher is None or dispatcher.closing:
-        # While a subscription is moved, acks are of what was before: they would take from after.
+        # Acks that come while a subscription is moved are of messages from before the move.
         _answer(connection, ack, ServerError.ConsumerNotFound, "no such consumer")
         return
     try:
@@ -64,14 +62,14 @@ def take(connection: PulsarConnection, _command: None, frame: memoryview) -> Non
         _refuse(connection, ack, problem)
         return
     if ack.validation_error >= 0:
-        _note_bad(consumer, ack)
-    # By far the most common: entries that this consumer has.
+        _count_bad(consumer, ack)
+    # The common case: entries that were sent to this consumer.
     known: list[tuple[int, int, AckId]] = []
     subscription = dispatcher.subscription
     for each in ack.ids:
         span = subscription.end_of(consumer, each.entry_id)
         if span is None:
-            connection.spawn(_take_later(connection, consumer, dispatcher, ack))
+            connection.spawn(_ack_later(connection, consumer, dispatcher, ack))
             return
         known.append((*span, each))
     try:
@@ -98,9 +96,11 @@ def _check(dispatcher: Dispatcher, ack: Ack) -> None:
             raise InvalidRequest(f"ledger {signed(each.ledger_id)} is not one of this topic")
 
 
-def _note_bad(consumer: Consumer, ack: Ack) -> None:
+def _count_bad(consumer: PulsarConsumer, ack: Ack) -> None:
     consumer.bad_messages += len(ack.ids)
-    consumer.connection.door.bad_messages[VALIDATION_ERRORS[ack.validation_error]] += len(ack.ids)
+    consumer.connection.gateway.bad_messages[VALIDATION_ERRORS[ack.validation_error]] += len(
+        ack.ids
+    )
     log.warning(
         "ack.validation_error",
         extra={
@@ -112,60 +112,62 @@ def _note_bad(consumer: Consumer, ack: Ack) -> None:
     )
 
 
-async def _take_later(
-    connection: PulsarConnection, consumer: Consumer, dispatcher: Dispatcher, ack: Ack
+async def _ack_later(
+    connection: PulsarConnection, consumer: PulsarConsumer, dispatcher: Dispatcher, ack: Ack
 ) -> None:
-    """The same, where the log has to be asked for entries."""
+    """Ack entries whose ends have to be looked up in the log."""
     plog, moves = dispatcher.partition.log, dispatcher.moves
     found: list[tuple[int, int, AckId]] = []
     problem: Exception | None = None
     for number, each in enumerate(ack.ids, 1):
-        if number % IDS_A_TURN == 0:
+        if number % IDS_A_STEP == 0:
             await asyncio.sleep(0)
         try:
-            found += await _spans(connection.door, plog, each)
-        except EXPECTED as refusal:
-            problem = refusal
+            found += await _find_spans(connection.gateway, plog, each)
+        except EXPECTED as error:
+            problem = error
     if dispatcher.partition.deleted or dispatcher.moves != moves:
         return
     try:
         _apply(consumer, dispatcher, ack, found)
-    except EXPECTED as refusal:
-        problem = refusal
+    except EXPECTED as error:
+        problem = error
     if problem is not None:
         _refuse(connection, ack, problem)
     else:
         _done(connection, ack)
 
 
-async def _spans(door: Shared, plog: PartitionLog, each: AckId) -> list[tuple[int, int, AckId]]:
-    """Say what one id means: a span, with it the part that is gone; InvalidRequest."""
+async def _find_spans(
+    gateway: PulsarServices, plog: PartitionLog, each: AckId
+) -> list[tuple[int, int, AckId]]:
+    """Return the spans of offsets of one id, deleted ones too; raises InvalidRequest."""
     offset, start = signed(each.entry_id), plog.start_offset
     if offset < 0:
         return []
     found: list[tuple[int, int, AckId]] = []
-    if offset < start:  # whoever has it is done with it
+    if offset < start:  # it is deleted, so it is acked
         found.append((offset, start, each._replace(ack_set=())))
         if start >= plog.stable_end:
             return found
     if offset >= plog.stable_end:
         raise InvalidRequest(f"entry {offset} is beyond the last one")
-    base, end = await locate(door, plog, max(offset, start))
-    if base <= offset:  # else all of it is gone, not only its head
+    base, end = await find_entry(gateway, plog, max(offset, start))
+    if base <= offset:  # else all of it is deleted, not only its head
         found.append((base, end, each))
     return found
 
 
 def _apply(
-    consumer: Consumer,
+    consumer: PulsarConsumer,
     dispatcher: Dispatcher,
     ack: Ack,
     found: list[tuple[int, int, AckId]],
 ) -> None:
-    """Ack what was found; a name that is none is refused after the others were taken."""
+    """Ack spans; raises InvalidRequest for an id of no entry after the others are acked."""
     if ack.ack_type == CUMULATIVE:
         for base, end, each in found:
-            dispatcher.ack_until(first_kept(base, end, each.ack_set) if each.ack_set else end)
+            dispatcher.ack_until(first_unacked(base, end, each.ack_set) if each.ack_set else end)
         dispatcher.subscription.settle_all()
         dispatcher.check_end()
         return
@@ -182,20 +184,20 @@ def _apply(
 
 
 def _ranges(
-    consumer: Consumer, found: list[tuple[int, int, AckId]]
+    consumer: PulsarConsumer, found: list[tuple[int, int, AckId]]
 ) -> tuple[list[tuple[int, int]], int | None]:
-    """Say which offsets individual acks mean, and one that is no entry's id, if there is one."""
+    """Return the offsets of individual acks as ranges, and an id of no entry if there is one."""
     ranges: list[tuple[int, int]] = []
     wrong: int | None = None
     by_message = consumer.connection.protocol_version < BATCHES_SINCE
     for base, end, each in found:
         if each.entry_id != base:
-            if by_message:  # it was given each message for itself: dispatch.py
+            if by_message:  # each message was sent by itself (consumer.py)
                 ranges.append((each.entry_id, each.entry_id + 1))
             else:
                 wrong = each.entry_id
         elif each.ack_set:
-            ranges += acked_ranges(base, end, each.ack_set)
+            ranges += decode_acked_ranges(base, end, each.ack_set)
         else:
             ranges.append((base, base + 1 if by_message else end))
         if len(ranges) > RANGES_MAX:
@@ -207,13 +209,13 @@ def _done(connection: PulsarConnection, ack: Ack) -> None:
     if ack.request_id < 0:
         return
 
-    def settled(problem: BaseException | None) -> None:
+    def answer(problem: BaseException | None) -> None:
         if problem is None:
             _answer(connection, ack)
         else:
-            _answer(connection, ack, ServerError.PersistenceError, "it could not be written")
+            _answer(connection, ack, ServerError.PersistenceError, "the ack could not be written")
 
-    connection.on_commit(settled)
+    connection.on_commit(answer)
 
 
 def _refuse(connection: PulsarConnection, ack: Ack, problem: Exception) -> None:
@@ -230,7 +232,7 @@ def _answer(
     error: ServerError | None = None,
     message: str = "",
 ) -> None:
-    """Say what became of it, where the client wants to know."""
+    """Send ACK_RESPONSE, if the ack has a request id."""
     if ack.request_id < 0 or connection.is_gone:
         return
     more: dict[str, object] = {}
@@ -238,4 +240,6 @@ def _answer(
         more = {"error": error, "message": message}
     if ack.txn_least or ack.txn_most:
         more |= {"txnid_least_bits": ack.txn_least, "txnid_most_bits": ack.txn_most}
-    connection.say("ackResponse", consumer_id=ack.consumer_id, request_id=ack.request_id, **more)
+    connection.send_command(
+        "ackResponse", consumer_id=ack.consumer_id, request_id=ack.request_id, **more
+    )

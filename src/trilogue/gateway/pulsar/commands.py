@@ -1,19 +1,16 @@
-"""THE TABLE: every command that the Pulsar door takes. Any other closes the connection.
+"""The table of every command that the Pulsar gateway takes. Any other closes the connection.
 
-`resource` and `operation` are what a command's handler asks the authorizer about, through
-`PulsarConnection.may`. `raw`: the handler reads the frame itself. `answers_error`: the command has
-a request id that ERROR can name; others tell what is wrong inside their own answer, or by closing.
-
-`SINCE` is the other direction: the protocol version a client must have said for us to send it a
-command unasked.
+`resource` and `operation` are what a command's handler passes to the authorizer, through
+`PulsarConnection.is_allowed`. Transactions are not served: their requests are refused in the
+answers of their own. A client that is configured for transactions fails earlier, since the topic of
+the transaction coordinators does not exist.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import Protocol
 
-from trilogue.broker.access import Operation, ResourceKind
+from trilogue.broker.access.authorizer import Operation, ResourceKind
 from trilogue.gateway.pulsar import (
     acks,
     consumers,
@@ -23,94 +20,148 @@ from trilogue.gateway.pulsar import (
     schemas,
     seek,
     send,
-    topics,
-    transactions,
+    topic_lists,
 )
-from trilogue.wire.pulsar.commands import COMMANDS, Sender
+from trilogue.gateway.pulsar.connection import CommandRow, PulsarConnection
+from trilogue.wire.pulsar.errors import ServerError
 from trilogue.wire.pulsar.pulsar_pb2 import BaseCommand
-
-Handler = Callable[[Any, Any, memoryview], Any]
-
-
-class Row(NamedTuple):
-    """One command: its number and field, who handles it, and what access it needs."""
-
-    type: int
-    field: str
-    handler: Handler
-    resource: ResourceKind
-    operation: Operation
-    raw: bool = False
-    answers_error: bool = False
-    before_connect: bool = False
-
 
 TOPIC, CLUSTER = ResourceKind.TOPIC, ResourceKind.CLUSTER
 READ, WRITE, DESCRIBE = Operation.READ, Operation.WRITE, Operation.DESCRIBE
 KIND = BaseCommand
 
-TABLE: tuple[Row, ...] = (
-    # Before anybody can have logged in: their handlers ask for no access.
-    Row(KIND.CONNECT, "connect", handshake.connect, CLUSTER, DESCRIBE, before_connect=True),
-    Row(KIND.PING, "ping", handshake.ping, CLUSTER, DESCRIBE),
-    Row(KIND.PONG, "pong", handshake.pong, CLUSTER, DESCRIBE),
-    Row(KIND.PARTITIONED_METADATA, "partitionMetadata", lookup.partitions, TOPIC, DESCRIBE),
-    Row(KIND.LOOKUP, "lookupTopic", lookup.lookup, TOPIC, DESCRIBE),
-    Row(
+TRANSACTION_ANSWERS = {
+    "CommandNewTxn": "newTxnResponse",
+    "CommandAddPartitionToTxn": "addPartitionToTxnResponse",
+    "CommandAddSubscriptionToTxn": "addSubscriptionToTxnResponse",
+    "CommandEndTxn": "endTxnResponse",
+    "CommandTcClientConnectRequest": "tcClientConnectResponse",
+}
+
+
+class TransactionCommand(Protocol):
+    """What all requests of transactions have."""
+
+    @property
+    def request_id(self) -> int:
+        """The number that the answer repeats."""
+
+
+def refuse_transaction(
+    connection: PulsarConnection, command: TransactionCommand, _frame: memoryview
+) -> None:
+    """Answer NotAllowedError, in the answer that belongs to the request."""
+    connection.send_command(
+        TRANSACTION_ANSWERS[type(command).__name__],
+        request_id=command.request_id,
+        error=ServerError.NotAllowedError,
+        message="transactions are not served",
+    )
+
+
+TABLE: tuple[CommandRow, ...] = (
+    # Before a client can be authenticated: these handlers check no access.
+    CommandRow(
+        KIND.CONNECT, "connect", handshake.handle_connect, CLUSTER, DESCRIBE, before_connect=True
+    ),
+    CommandRow(KIND.PING, "ping", handshake.handle_ping, CLUSTER, DESCRIBE),
+    CommandRow(KIND.PONG, "pong", handshake.handle_pong, CLUSTER, DESCRIBE),
+    CommandRow(
+        KIND.PARTITIONED_METADATA,
+        "partitionMetadata",
+        lookup.handle_partitioned_metadata,
+        TOPIC,
+        DESCRIBE,
+    ),
+    CommandRow(KIND.LOOKUP, "lookupTopic", lookup.handle_lookup, TOPIC, DESCRIBE),
+    CommandRow(
         KIND.GET_TOPICS_OF_NAMESPACE,
         "getTopicsOfNamespace",
-        topics.names,
+        topic_lists.handle_get_topics_of_namespace,
         TOPIC,
         DESCRIBE,
         answers_error=True,
     ),
-    Row(
+    CommandRow(
         KIND.WATCH_TOPIC_LIST,
         "watchTopicList",
-        topics.watch,
+        topic_lists.handle_watch_topic_list,
         TOPIC,
         DESCRIBE,
         answers_error=True,
     ),
-    Row(
+    CommandRow(
         KIND.WATCH_TOPIC_LIST_CLOSE,
         "watchTopicListClose",
-        topics.unwatch,
+        topic_lists.handle_watch_topic_list_close,
         TOPIC,
         DESCRIBE,
         answers_error=True,
     ),
-    Row(KIND.PRODUCER, "producer", producers.create, TOPIC, WRITE, answers_error=True),
-    # Who could create the producer may use it.
-    Row(KIND.SEND, "send", send.take, TOPIC, WRITE, raw=True),
-    Row(KIND.CLOSE_PRODUCER, "close_producer", producers.close, TOPIC, WRITE, answers_error=True),
-    Row(KIND.SUBSCRIBE, "subscribe", consumers.subscribe, TOPIC, READ, answers_error=True),
-    # Who could create the consumer may use it.
-    Row(KIND.FLOW, "flow", consumers.flow, TOPIC, READ, raw=True),
-    Row(KIND.ACK, "ack", acks.take, TOPIC, READ, raw=True),
-    Row(
+    CommandRow(
+        KIND.PRODUCER, "producer", producers.handle_producer, TOPIC, WRITE, answers_error=True
+    ),
+    # Access was checked when the producer was created.
+    CommandRow(KIND.SEND, "send", send.handle_send, TOPIC, WRITE, raw=True),
+    CommandRow(
+        KIND.CLOSE_PRODUCER,
+        "close_producer",
+        producers.handle_close_producer,
+        TOPIC,
+        WRITE,
+        answers_error=True,
+    ),
+    CommandRow(
+        KIND.SUBSCRIBE, "subscribe", consumers.handle_subscribe, TOPIC, READ, answers_error=True
+    ),
+    # Access was checked when the consumer was created.
+    CommandRow(KIND.FLOW, "flow", consumers.handle_flow, TOPIC, READ, raw=True),
+    CommandRow(KIND.ACK, "ack", acks.handle_ack, TOPIC, READ, raw=True),
+    CommandRow(
         KIND.REDELIVER_UNACKNOWLEDGED_MESSAGES,
         "redeliverUnacknowledgedMessages",
-        consumers.redeliver,
+        consumers.handle_redeliver,
         TOPIC,
         READ,
     ),
-    Row(KIND.SEEK, "seek", seek.seek, TOPIC, READ, answers_error=True),
-    Row(
+    CommandRow(KIND.SEEK, "seek", seek.handle_seek, TOPIC, READ, answers_error=True),
+    CommandRow(
         KIND.GET_LAST_MESSAGE_ID,
         "getLastMessageId",
-        seek.last_message_id,
+        seek.handle_get_last_message_id,
         TOPIC,
         READ,
         answers_error=True,
     ),
-    Row(KIND.CONSUMER_STATS, "consumerStats", consumers.stats, TOPIC, READ),
-    Row(KIND.UNSUBSCRIBE, "unsubscribe", consumers.unsubscribe, TOPIC, READ, answers_error=True),
-    Row(KIND.CLOSE_CONSUMER, "close_consumer", consumers.close, TOPIC, READ, answers_error=True),
-    Row(KIND.GET_SCHEMA, "getSchema", schemas.get, TOPIC, DESCRIBE),
-    Row(KIND.GET_OR_CREATE_SCHEMA, "getOrCreateSchema", schemas.get_or_create, TOPIC, WRITE),
+    CommandRow(KIND.CONSUMER_STATS, "consumerStats", consumers.handle_consumer_stats, TOPIC, READ),
+    CommandRow(
+        KIND.UNSUBSCRIBE,
+        "unsubscribe",
+        consumers.handle_unsubscribe,
+        TOPIC,
+        READ,
+        answers_error=True,
+    ),
+    CommandRow(
+        KIND.CLOSE_CONSUMER,
+        "close_consumer",
+        consumers.handle_close_consumer,
+        TOPIC,
+        READ,
+        answers_error=True,
+    ),
+    CommandRow(KIND.GET_SCHEMA, "getSchema", schemas.handle_get_schema, TOPIC, DESCRIBE),
+    CommandRow(
+        KIND.GET_OR_CREATE_SCHEMA,
+        "getOrCreateSchema",
+        schemas.handle_get_or_create_schema,
+        TOPIC,
+        WRITE,
+    ),
     *(
-        Row(kind, field, transactions.refuse, ResourceKind.TRANSACTION, WRITE, answers_error=True)
+        CommandRow(
+            kind, field, refuse_transaction, ResourceKind.TRANSACTION, WRITE, answers_error=True
+        )
         for kind, field in (
             (KIND.NEW_TXN, "newTxn"),
             (KIND.ADD_PARTITION_TO_TXN, "addPartitionToTxn"),
@@ -121,27 +172,4 @@ TABLE: tuple[Row, ...] = (
     ),
 )
 
-TYPES: dict[str, int] = {command.field: command.type for command in COMMANDS}
-
-# What we send unasked. CLOSE_PRODUCER and CLOSE_CONSUMER go both ways, so the wire's table does not
-# know since when a broker may send them; clients before that lose the connection instead.
-SINCE: dict[int, int] = {
-    command.type: command.since for command in COMMANDS if command.sender is not Sender.CLIENT
-} | {KIND.CLOSE_PRODUCER: 5, KIND.CLOSE_CONSUMER: 5}
-
-CHECKSUM_SINCE = 6  # sections begin with 0e01 and a checksum for these clients only
-BATCHES_SINCE = 4  # clients before that get one message at a time
-BROKER_ENTRY_METADATA_SINCE = 18
-
-_BY_TYPE = {row.type: row for row in TABLE}
-
-
-def command(field: str, fields: Mapping[str, Any]) -> BaseCommand:
-    """Make a command by the name of its field."""
-    made: dict[str, Any] = {"type": TYPES[field], field: fields}
-    return BaseCommand(**made)
-
-
-def find(kind: int) -> Row | None:
-    """The row of a command's type, or None when it is not taken from clients."""
-    return _BY_TYPE.get(kind)
+ROWS = {row.type: row for row in TABLE}

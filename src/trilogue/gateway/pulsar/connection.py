@@ -1,6 +1,19 @@
-"""One connection of the Pulsar door: frame, row of the table, handler, frames back.
+"""One connection of a Pulsar client: frames to handlers, commands back, keep-alive.
 
-A command that wants an answer has a request id, and may be answered before others that came first.
+A handler is a function `(connection, command, frame)`. `command` is the parsed sub-message that
+the handler's row names (commands.py), or None where the row is `raw`: then the handler reads the
+frame itself, with `wire/pulsar/message_codec.py`. A frame is a view that is valid only until the
+handler returns. A handler returns None, or a coroutine that becomes a task of the gateway; other
+commands of the connection go on meanwhile. It answers with
+
+    connection.send_command("success", request_id=...)    a command by the name of its field
+    connection.send_error(request_id, problem, text)      ERROR
+    connection.write(bytes)                               a frame that is encoded already
+
+all of which leave together at the end of the loop iteration. A BrokerError that a handler or its
+coroutine raises is answered with ERROR where the command has a request id.
+
+A command that is answered has a request id, and may be answered before others that came first.
 What must keep its order are the receipts of a producer (gateway/connection.py).
 """
 
@@ -8,185 +21,242 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Any, NamedTuple, Protocol
 
+from trilogue.broker.access.authorizer import Operation, ResourceKind
 from trilogue.broker.errors import NotAllowed
-from trilogue.gateway.connection import Connection
-from trilogue.gateway.pulsar import commands, send
-from trilogue.gateway.pulsar.errors import EXPECTED, code_of
-from trilogue.gateway.pulsar.shared import NO_REQUEST, Attached
-from trilogue.gateway.stream import Buffer, Close
+from trilogue.gateway.connection import MultiplexedConnection
+from trilogue.gateway.pulsar.compaction import CompactedTopics
+from trilogue.gateway.pulsar.dispatcher import PulsarConsumer
+from trilogue.gateway.pulsar.errors import EXPECTED, code_of, replace_receipts
+from trilogue.gateway.pulsar.producer import Producer
+from trilogue.gateway.pulsar.services import PulsarServices
+from trilogue.gateway.pulsar.settings import NO_REQUEST
+from trilogue.gateway.pulsar.subscriptions import ConnectedSubscriptions
+from trilogue.gateway.stream import Buffer, Close, Stream
+from trilogue.wire.pulsar.commands import COMMANDS, Sender
 from trilogue.wire.pulsar.errors import ServerError
-from trilogue.wire.pulsar.frame import parse_command, simple
-from trilogue.wire.pulsar.hot import command_type
+from trilogue.wire.pulsar.frame import encode_command, parse_command
+from trilogue.wire.pulsar.message_codec import read_command_type
 from trilogue.wire.pulsar.pulsar_pb2 import BaseCommand, FeatureFlags
-
-if TYPE_CHECKING:
-    from trilogue.gateway.pulsar.door import PulsarDoor
-    from trilogue.gateway.pulsar.producers import Producer
-    from trilogue.gateway.stream import Stream
 
 log = logging.getLogger(__name__)
 
 SEND = BaseCommand.SEND
 CLOSED_IDS_MAX = 1_000
-SAID_FREE = 1_024  # of one producer or consumer: bounded by how many there may be
+METADATA_FREE = 1_024  # of one producer or consumer: bounded by how many there may be
+
+TYPES: dict[str, int] = {command.field: command.type for command in COMMANDS}
+
+# The protocol version from which on a client may be sent a command. CLOSE_PRODUCER and
+# CLOSE_CONSUMER go both ways, so the table of the wire does not have the version for brokers;
+# clients before that version lose the connection instead.
+SINCE: dict[int, int] = {
+    command.type: command.since for command in COMMANDS if command.sender is not Sender.CLIENT
+} | {BaseCommand.CLOSE_PRODUCER: 5, BaseCommand.CLOSE_CONSUMER: 5}
 
 
-class PulsarConnection(Connection):
-    """One client: commands in, frames out."""
+class TopicWatch(Protocol):
+    """A watch of a topic list that a connection holds for its client."""
 
-    door: PulsarDoor
+    def gone(self) -> None:
+        """The connection is closed: release everything."""
 
-    def __init__(self, door: PulsarDoor) -> None:
-        super().__init__(door, door.bounds)
+    def writable(self) -> None:
+        """The peer reads again: send what has changed."""
+
+
+class CommandRow(NamedTuple):
+    """One command: its number and field, its handler, and the access that it needs.
+
+    `raw`: the handler reads the frame itself. `answers_error`: the command has a request id that
+    ERROR can name; other commands report a failure inside their own answer, or by closing.
+    """
+
+    type: int
+    field: str
+    handler: Callable[[PulsarConnection, Any, memoryview], Any]
+    resource: ResourceKind
+    operation: Operation
+    raw: bool = False
+    answers_error: bool = False
+    before_connect: bool = False
+
+
+class PulsarConnection(MultiplexedConnection):
+    """One client: its producers, consumers and watches, and how it is answered."""
+
+    gateway: PulsarServices
+
+    def __init__(
+        self,
+        gateway: PulsarServices,
+        *,
+        subscriptions: ConnectedSubscriptions,
+        compaction: CompactedTopics,
+        rows: Mapping[int, CommandRow],
+        connections: dict[PulsarConnection, None],
+    ) -> None:
+        super().__init__(gateway, gateway.bounds)
+        self.subscriptions = subscriptions
+        self.compaction = compaction
         self.connected = False
         self.protocol_version = 0
-        self.features = FeatureFlags()  # what the client said it can
+        self.features = FeatureFlags()  # that the client declared
         self.client_version = ""
         self.producers: dict[int, Producer] = {}
-        self.consumers: dict[int, Any] = {}
-        self.watchers: dict[int, Attached] = {}
-        self.closing: dict[int, asyncio.Future[None]] = {}  # producers that wait for their last
+        self.consumers: dict[int, PulsarConsumer] = {}
+        self.watches: dict[int, TopicWatch] = {}
+        self.closing: dict[int, asyncio.Future[None]] = {}  # producers whose receipts are due
         self.closed_producers: dict[int, None] = {}  # recently
         self.on_close: list[Callable[[], None]] = []
+        self._rows = rows
+        self._handle_send = rows[SEND].handler
+        self._connections = connections  # all that are open, of this gateway
         self._heard = True
         self._opened_s = self._heard_s = self._pinged_s = 0.0
 
     # ---- what the stream calls
 
     def opened(self, stream: Stream) -> None:
-        """Know the stream, and take only small frames until there is a CONNECT."""
-        self.stream = stream  # before anything else asks for it
-        self._opened_s = self._heard_s = self._pinged_s = self.door.loop.time()
+        """Keep the stream, and take only small frames until CONNECT."""
+        self.stream = stream  # before anything else uses it
+        self._opened_s = self._heard_s = self._pinged_s = self.gateway.loop.time()
         limits = stream.limits
         stream.limit_frames(min(limits.frame_bytes, limits.unauthenticated_frame_bytes))
-        self.door.joined(self)
+        self._connections[self] = None
         super().opened(stream)
 
     def frame(self, frame: memoryview) -> bool:
-        """Take one frame; False when the broker has no room for what it brings."""
-        kind = command_type(frame)
+        """Take one frame; False when the log has no room for the message in it."""
+        kind = read_command_type(frame)
         if kind == SEND:
-            if not self.sends and self.door.log.under_pressure:  # asked once a turn
-                self.hold_back()
+            # Checked once per loop iteration.
+            if not self.receipts and self.gateway.log.under_pressure:
+                self.wait_for_log_space()
                 return False
-            self._in_turn = self._heard = True
-            send.take(self, None, frame)
+            self._in_step = self._heard = True
+            self._handle_send(self, None, frame)
             return True
-        self._in_turn = self._heard = True
-        row = commands.find(kind)
+        self._in_step = self._heard = True
+        row = self._rows.get(kind)
         if row is None:
             raise Close("command.not_served", type=kind)
         if not self.connected and not row.before_connect:
             raise Close("command.before_connect", command=row.field)
-        self.door.commands[kind] += 1
+        self.gateway.commands[kind] += 1
         if row.raw:
             row.handler(self, None, frame)
             return True
-        if len(frame) > self.door.settings.command_bytes_max:
+        if len(frame) > self.gateway.settings.command_bytes_max:
             raise Close("command.too_large", command=row.field, size=len(frame))
         self._handle(row, parse_command(frame), frame)
         return True
 
-    def _handle(self, row: commands.Row, command: BaseCommand, frame: memoryview) -> None:
+    def _handle(self, row: CommandRow, command: BaseCommand, frame: memoryview) -> None:
         message = getattr(command, row.field)
         try:
             work = row.handler(self, message, frame)
         except EXPECTED as problem:
-            self._answer_problem(row, message, problem)
+            self._send_problem(row, message, problem)
         else:
             if work is not None:
-                self.spawn(self._worked(row, message, work), len(frame))
-        self.send_if_much()
+                self.spawn(self._run(row, message, work), len(frame))
+        self.flush_if_large()
 
-    async def _worked(
-        self, row: commands.Row, message: Any, work: Coroutine[Any, Any, None]
-    ) -> None:
+    async def _run(self, row: CommandRow, message: Any, work: Coroutine[Any, Any, None]) -> None:
         try:
             await work
         except EXPECTED as problem:
             if not self.is_gone:
-                self._answer_problem(row, message, problem)
+                self._send_problem(row, message, problem)
 
-    def _answer_problem(self, row: commands.Row, message: Any, problem: Exception) -> None:
+    def _send_problem(self, row: CommandRow, message: Any, problem: Exception) -> None:
         if not row.answers_error:
             raise Close("command.failed", command=row.field, problem=str(problem)) from problem
-        self.error(message.request_id, problem)
+        self.send_error(message.request_id, problem)
 
     def closed(self) -> None:
-        """The connection is gone: so are its producers, consumers and watchers."""
+        """Close the producers, consumers and watches of the connection with it."""
         super().closed()
-        self.door.left(self)
-        attached = [*self.consumers.values(), *self.watchers.values(), *self.producers.values()]
-        for gone in [*(each.gone for each in attached), *self.on_close]:
+        self._connections.pop(self, None)
+        callbacks: list[Callable[[], None]] = [each.gone for each in self.consumers.values()]
+        callbacks += [each.gone for each in self.watches.values()]
+        callbacks += [each.gone for each in self.producers.values()]
+        for gone in [*callbacks, *self.on_close]:
             try:
                 gone()
-            except Exception:  # one mistake must not keep the others
+            except Exception:  # a failure of one must not keep the others
                 log.exception("connection.close_failed")
         self.producers.clear()
         self.consumers.clear()
-        self.watchers.clear()
+        self.watches.clear()
         for closed in self.closing.values():
             closed.set_result(None)
         self.closing.clear()
         self.on_close.clear()
 
-    # ---- frames out
+    # ---- commands out
 
-    def tell_writable(self) -> None:
-        """Let consumers and watchers go on."""
-        for each in [*self.consumers.values(), *self.watchers.values()]:
+    def resume_sending(self) -> None:
+        """Let consumers and watches go on."""
+        for each in [*self.consumers.values(), *self.watches.values()]:
             if self.write_paused or self.is_gone:
                 return
             self.guarded(each.writable)
 
-    def reply(self, command: BaseCommand) -> bool:
-        """Send a command, unless the client is too old to know it; whether it was sent.
+    def send_command(self, field: str, **fields: Any) -> bool:
+        """Send a command by the name of its field; return whether it was sent.
 
-        Seed 000, "Connect": the broker will not send commands introduced in newer revisions of
-        the protocol than the client's.
+        A command that is newer than the client's protocol version is not: a client need not know
+        it (docs/reference/wire/pulsar.md).
         """
-        if self.protocol_version < commands.SINCE.get(command.type, 0):
+        kind = TYPES[field]
+        if self.protocol_version < SINCE.get(kind, 0):
             return False
-        self.write(simple(command))
+        values: dict[str, Any] = {"type": kind, field: fields}
+        self.write(encode_command(BaseCommand(**values)))
         return True
 
-    def say(self, field: str, **fields: Any) -> bool:
-        """Send a command by its field's name; whether it was sent (see `reply`)."""
-        return self.reply(commands.command(field, fields))
-
-    def error(self, request_id: int, problem: Exception | ServerError, message: str = "") -> None:
-        """Send ERROR."""
+    def send_error(
+        self, request_id: int, problem: BaseException | ServerError, text: str = ""
+    ) -> None:
+        """Send ERROR: the code of a problem, and its text."""
         code = problem if isinstance(problem, ServerError) else code_of(problem)
-        self.say("error", request_id=request_id, error=code, message=message or str(problem))
+        self.send_command("error", request_id=request_id, error=code, message=text or str(problem))
+
+    def has_producer(self, producer_id: int, producer: object) -> bool:
+        """Whether this producer id still stands for this producer."""
+        return self.producers.get(producer_id) is producer
 
     def close_producer(self, producer_id: int) -> None:
-        """Tell the client that one of its producers is closed; it looks up and comes again.
+        """Send CLOSE_PRODUCER: the client looks the topic up and creates its producer again.
 
-        Seed 000, "CloseProducer". What it sent before is confirmed first: after that it would be
-        sent again. Clients below protocol version 5 lose the connection instead.
+        The receipts of what it sent leave first, since it would send those messages again
+        otherwise. Clients below protocol version 5 lose the connection instead.
         """
         self.forget_producer(producer_id)
 
-        def durable(_problem: BaseException | None) -> None:
-            if not self.say("close_producer", producer_id=producer_id, request_id=NO_REQUEST):
-                self.end()
+        def send(_problem: BaseException | None) -> None:
+            if not self.send_command(
+                "close_producer", producer_id=producer_id, request_id=NO_REQUEST
+            ):
+                self.flush_and_close()
 
-        if self.sends or self.in_flight:
-            self.on_commit(durable)
+        if self.receipts or self.in_flight:
+            self.on_commit(send)
         else:
-            durable(None)
+            send(None)
 
     def close_consumer(self, consumer_id: int) -> None:
-        """The same for a consumer, whose owner has let go of it."""
+        """Send CLOSE_CONSUMER for a consumer that has left its subscription."""
         self.consumers.pop(consumer_id, None)
-        if not self.say("close_consumer", consumer_id=consumer_id, request_id=NO_REQUEST):
-            self.end()
+        if not self.send_command("close_consumer", consumer_id=consumer_id, request_id=NO_REQUEST):
+            self.flush_and_close()
 
     def forget_producer(self, producer_id: int) -> None:
-        """Remember an id as one whose messages may still be on their way."""
+        """Remember an id as one whose messages may still be in flight."""
         self.producers.pop(producer_id, None)
         closed = self.closed_producers
         closed.pop(producer_id, None)
@@ -194,31 +264,35 @@ class PulsarConnection(Connection):
         if len(closed) > CLOSED_IDS_MAX:
             del closed[next(iter(closed))]
 
-    def taken_back(self, receipts: list[Buffer], problem: BaseException) -> list[Buffer]:
-        """Errors instead of receipts."""
-        return send.taken_back(receipts, problem)
+    def replace_receipts(self, receipts: list[Buffer], problem: BaseException) -> list[Buffer]:
+        """Return SEND_ERROR frames in place of receipts whose messages are not durable."""
+        return replace_receipts(receipts, problem)
 
     # ---- help for handlers
 
-    def check_said(self, size: int) -> None:
-        """Refuse a producer or consumer that says too much of itself, with all that are there."""
-        if size <= SAID_FREE:
+    def check_metadata_size(self, size: int) -> None:
+        """Refuse a producer or consumer whose metadata is too much, with that of all others.
+
+        `size` is in bytes. Raises NotAllowed.
+        """
+        if size <= METADATA_FREE:
             return
-        there = [*self.producers.values(), *self.consumers.values()]
-        if size + sum(each.said for each in there) > self.door.settings.said_bytes_max:
-            raise NotAllowed("the connection's producers and consumers say too much of themselves")
+        size += sum(each.metadata_size for each in self.producers.values())
+        size += sum(each.metadata_size for each in self.consumers.values())
+        if size > self.gateway.settings.metadata_bytes_max:
+            raise NotAllowed("the metadata of the connection's producers and consumers is too long")
 
     # ---- life
 
-    def established(self) -> None:
+    def establish(self) -> None:
         """CONNECT was accepted: frames may be as large as messages are."""
         self.connected = True
-        self.stream.limit_frames(self.door.frame_bytes_max)
+        self.stream.limit_frames(self.gateway.frame_bytes_max)
 
     def tick(self, now_s: float) -> None:
-        """Once a second: has the client said CONNECT, is it there? Seed 000, "Keep alive"."""
-        settings = self.door.settings
-        if self._heard or self.stream.stops:  # what we do not read from cannot be heard
+        """Send PING when it is due, and cut a client that is silent; called once a second."""
+        settings = self.gateway.settings
+        if self._heard or self.stream.stops:  # a peer that is not read cannot be heard
             self._heard = False
             self._heard_s = now_s
         if not self.connected:
@@ -229,21 +303,24 @@ class PulsarConnection(Connection):
             self.stream.abort("connection.silent")
         elif now_s - self._pinged_s >= settings.keep_alive_s:
             self._pinged_s = now_s
-            self.say("ping")
+            self.send_command("ping")
 
     def check_alive(self) -> None:
-        """Somebody wants what this connection holds: ask at once whether it is still there."""
-        settings, now_s = self.door.settings, self.door.loop.time()
+        """Send PING now, because another client wants what this connection holds.
+
+        The connection is cut when no frame comes within `alive_s`.
+        """
+        settings, now_s = self.gateway.settings, self.gateway.loop.time()
         if now_s - self._pinged_s < settings.alive_s:
-            return  # it was asked a moment ago: time for its answer
+            return  # a PING is on its way already
         self._heard, self._pinged_s = False, now_s
         self._heard_s = min(self._heard_s, now_s - 2 * settings.keep_alive_s + settings.alive_s)
-        self.say("ping")
+        self.send_command("ping")
 
-    def turn_away(self) -> None:
-        """Tell the client to look elsewhere."""
+    def finish_draining(self) -> None:
+        """Close every producer and consumer, so that the client looks its topics up, and end."""
         for producer_id in list(self.producers):
-            self.say("close_producer", producer_id=producer_id, request_id=NO_REQUEST)
+            self.send_command("close_producer", producer_id=producer_id, request_id=NO_REQUEST)
         for consumer_id in list(self.consumers):
-            self.say("close_consumer", consumer_id=consumer_id, request_id=NO_REQUEST)
-        self.end()
+            self.send_command("close_consumer", consumer_id=consumer_id, request_id=NO_REQUEST)
+        self.flush_and_close()

@@ -1,59 +1,88 @@
-"""One consumer of one connection: a member of a subscription that can be sent messages."""
+"""A consumer of one connection: a member of a subscription that can be sent messages.
+
+Clients below protocol version 4 know no batches. For them each message of a batch becomes a message
+of its own, uncompressed, whose entry id is its offset; such a client acks the ids that it got, so
+its acks are of messages (acks.py). The batch is decompressed on the loop: no client of such a
+version has been released for years, and a thread for them is not worth its cost.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import Any, Final, Generic, Protocol, TypeVar
 
-from trilogue.broker.member import NO_EPOCH, Member
-from trilogue.entry.pulsar_batch import broker_time
-from trilogue.gateway.pulsar.old_clients import BATCHES_SINCE, send_singles
-from trilogue.gateway.pulsar.positions import ack_set_of
-from trilogue.gateway.pulsar.reading import Row
+from trilogue.broker.subscriptions.consumer import NO_EPOCH, SubscriptionConsumer
+from trilogue.broker.topics.partition import Partition
+from trilogue.entry.entry import EntryError
+from trilogue.entry.pulsar.pulsar_batch import (
+    broker_time,
+    build_entry,
+    build_single,
+    read_metadata,
+    walk_messages,
+)
+from trilogue.gateway.pulsar.entry_reader import DispatchEntry
+from trilogue.gateway.pulsar.message_ids import encode_ack_set
+from trilogue.gateway.pulsar.services import ClientConnection
 from trilogue.gateway.stream import Buffer
 from trilogue.wire.pulsar.frame import BROKER_ENTRY_MAGIC
-from trilogue.wire.pulsar.hot import message_head
-from trilogue.wire.pulsar.pulsar_pb2 import BrokerEntryMetadata
+from trilogue.wire.pulsar.message_codec import encode_message_head
+from trilogue.wire.pulsar.pulsar_pb2 import BrokerEntryMetadata, MessageMetadata
 
-if TYPE_CHECKING:
-    from trilogue.gateway.pulsar.connection import PulsarConnection
-    from trilogue.gateway.pulsar.dispatch import Dispatcher
+# Protocol versions.
+BATCHES_SINCE: Final = 4
+CHECKSUM_SINCE: Final = 6
+ACTIVE_CHANGE_SINCE: Final = 12
+BROKER_ENTRY_SINCE: Final = 18
 
-CHECKSUM_SINCE = 6
-CHECKSUM_BYTES = 6  # 0e01 and the checksum, at the head of a section
-BROKER_ENTRY_SINCE = 18
-ACTIVE_CHANGE_SINCE = 12
+CHECKSUM_BYTES: Final = 6  # 0e01 and the checksum, at the head of a section
+
+
+class ConsumerDispatcher(Protocol):
+    """What a consumer needs of the dispatcher of its subscription (dispatcher.py)."""
+
+    partition: Partition
+    index: int
+
+    def leave(self, consumer: Any) -> None:
+        """Remove a consumer from the subscription."""
+
+    def resume(self, consumer: Any) -> None:
+        """Send to a consumer again that could take nothing."""
+
+
+DispatcherT = TypeVar("DispatcherT", bound=ConsumerDispatcher)
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
-class Consumer(Member):
-    """A consumer, from the SUBSCRIBE that made it; without a dispatcher it is still being made."""
+class Consumer(SubscriptionConsumer, Generic[DispatcherT]):
+    """A consumer, from its SUBSCRIBE on; without a dispatcher it is still being created."""
 
-    connection: PulsarConnection
+    connection: ClientConnection
     consumer_id: int
-    sends_epoch: bool = False  # it said one, so it wants it in messages
-    dispatcher: Dispatcher | None = None
+    sends_epoch: bool = False  # the client named an epoch, so its messages carry one
+    dispatcher: DispatcherT | None = None
     closed: bool = False
     durable: bool = True
     connected_ms: int = 0
     read_compacted: bool = False
     takes_any_schema: bool = False
     metadata: dict[str, str] = field(default_factory=dict)
-    said: int = 0  # about how many bytes those and its key ranges are
-    end_told: bool = False  # that no more messages will come
-    was_active: bool | None = None  # what it was told last
-    bad_messages: int = 0  # that it could not read
+    metadata_size: int = 0  # about how many bytes its metadata and key ranges are
+    end_sent: bool = False  # REACHED_END_OF_TOPIC was sent
+    was_active: bool | None = None  # the newest ACTIVE_CONSUMER_CHANGE
+    bad_messages: int = 0  # that the client could not read
 
     @property
     def address(self) -> str:
-        """Where it is."""
+        """The client's address, as Java writes it."""
         host, port = self.connection.stream.peer[:2]
         return f"/{host}:{port}"
 
-    # ---- as something attached to a connection
+    # ---- what the connection calls
 
     def gone(self) -> None:
-        """The connection is closed."""
+        """Leave the subscription, because the connection is closed."""
         self.closed = True
         if self.dispatcher is not None:
             self.dispatcher.leave(self)
@@ -61,34 +90,34 @@ class Consumer(Member):
     def writable(self) -> None:
         """The connection takes messages again."""
         if self.waits and self.dispatcher is not None:
-            self.dispatcher.go_on(self)
+            self.dispatcher.resume(self)
 
     # ---- sending
 
     def send(
         self,
-        row: Row,
+        entry: DispatchEntry,
         redeliveries: int,
         missing: list[tuple[int, int]] | None,
     ) -> int:
-        """Send an item as one message; returns the bytes of its section.
+        """Send an entry as one message; return the bytes of its section.
 
-        `missing` is which offsets of it are not acked; None: all of them.
+        `missing` are the offsets of it that are not acked, as ranges; None: all of them.
         """
         version = self.connection.protocol_version
-        if version < BATCHES_SINCE and row.is_batch:
-            left = [(row.base, row.end)] if missing is None else missing
-            return send_singles(self, row, redeliveries, left)
+        if version < BATCHES_SINCE and entry.is_batch:
+            left = [(entry.base, entry.end)] if missing is None else missing
+            return self._send_singles(entry, redeliveries, left)
         ack_set: tuple[int, ...] = ()
-        if missing is not None and row.is_batch:
-            ack_set = ack_set_of(row.base, row.end, missing)
+        if missing is not None and entry.is_batch:
+            ack_set = encode_ack_set(entry.base, entry.end, missing)
         front = b""
         if self.connection.features.supports_broker_entry_metadata:
-            front = self._broker_entry(row)
-        assert row.section is not None, "nothing to be seen"
-        return self.send_section(row.section, row.base, redeliveries, ack_set, front)
+            front = self._encode_broker_entry(entry)
+        assert entry.section is not None, "a hidden entry is not sent"
+        return self._send_section(entry.section, entry.base, redeliveries, ack_set, front)
 
-    def send_section(
+    def _send_section(
         self,
         section: Buffer,
         offset: int,
@@ -96,15 +125,14 @@ class Consumer(Member):
         ack_set: tuple[int, ...] = (),
         front: bytes = b"",
     ) -> int:
-        """Send a section under an id; returns its bytes."""
         connection, dispatcher = self.connection, self.dispatcher
-        assert dispatcher is not None, "who takes part is sent something"
+        assert dispatcher is not None, "only a member of a subscription is sent messages"
         size = len(section)
         if connection.protocol_version < CHECKSUM_SINCE:
             section = memoryview(section)[CHECKSUM_BYTES:]
             size -= CHECKSUM_BYTES
             front = b""
-        head = message_head(
+        head = encode_message_head(
             self.consumer_id,
             dispatcher.partition.partition_id,
             offset,
@@ -119,16 +147,49 @@ class Consumer(Member):
         connection.write(section)
         return size
 
-    def _broker_entry(self, row: Row) -> bytes:
-        """What clients that declare it are told of an entry: when it came, its last offset."""
-        settings = self.connection.door.settings
-        is_told = settings.tells_timestamp or settings.tells_index
-        if not is_told or self.connection.protocol_version < BROKER_ENTRY_SINCE:
+    def _encode_broker_entry(self, entry: DispatchEntry) -> bytes:
+        """Return the broker entry metadata of an entry: when it came, and its last offset."""
+        settings = self.connection.gateway.settings
+        is_sent = settings.adds_broker_timestamp or settings.adds_entry_index
+        if not is_sent or self.connection.protocol_version < BROKER_ENTRY_SINCE:
             return b""
-        said = BrokerEntryMetadata()
-        if settings.tells_timestamp and row.flags >= 0:  # of a converted one nobody noted it
-            said.broker_timestamp = broker_time(row.entry)
-        if settings.tells_index:
-            said.index = row.end - 1
-        octets = said.SerializeToString()
+        metadata = BrokerEntryMetadata()
+        if settings.adds_broker_timestamp and not entry.is_converted:
+            metadata.broker_timestamp = broker_time(entry.stored)
+        if settings.adds_entry_index:
+            metadata.index = entry.end - 1
+        octets = metadata.SerializeToString()
         return BROKER_ENTRY_MAGIC + len(octets).to_bytes(4, "big") + octets
+
+    def _send_singles(
+        self, entry: DispatchEntry, redeliveries: int, missing: list[tuple[int, int]]
+    ) -> int:
+        """Send the messages of a batch that are not acked; return the bytes of their sections."""
+        try:
+            sections = _split_batch(entry)
+        except EntryError as problem:  # encrypted, for one: this client could not read it
+            self.connection.stream.abort("consumer.knows_no_batches", problem=str(problem))
+            return 0
+        size = 0
+        for start, end in missing:
+            for offset in range(start, end):
+                section = sections.get(offset)
+                if section is not None:
+                    size += self._send_section(section, offset, redeliveries)
+        return size
+
+
+def _split_batch(entry: DispatchEntry) -> dict[int, bytes]:
+    """Return a section for each message of a batch, by offset; EntryError."""
+    assert entry.section is not None, "a hidden entry is not sent"
+    stored, header, _ = build_entry(entry.section, broker_ms=0)
+    whole = read_metadata(stored)
+    sections = {}
+    for message in walk_messages(stored, header):
+        metadata = MessageMetadata(
+            producer_name=whole.producer_name,
+            sequence_id=(whole.sequence_id + message.batch_index) % (1 << 64),
+            publish_time=whole.publish_time,
+        )
+        sections[entry.base + message.batch_index] = build_single(message, metadata)
+    return sections

@@ -1,16 +1,15 @@
 """SUBSCRIBE, FLOW, REDELIVER, CLOSE_CONSUMER, UNSUBSCRIBE and CONSUMER_STATS.
 
-Who gets which message is the broker's affair (broker/subscription.py); the loop that sends them is
-dispatch.py. Here a consumer comes and goes.
+Which consumer gets which message is decided in broker/subscriptions/subscription.py, and
+dispatcher.py sends them. These handlers create and close consumers.
 
-SUBSCRIBE for a consumer id that is there already succeeds again; while it is still being made it is
-ServiceNotReady. CLOSE_CONSUMER takes effect at once, also on a consumer that is still being made,
-so a SUBSCRIBE right behind it is served in order (seed 000, "CloseConsumer": a client need not wait
-for the answer).
+A SUBSCRIBE for a consumer id that exists succeeds again; while that consumer is being created it is
+answered ServiceNotReady. CLOSE_CONSUMER takes effect at once, also on a consumer that is being
+created, so a SUBSCRIBE that follows it is served in order: a client need not wait for the answer.
 
-Durable subscriptions begin where `initialPosition` says when they are made and never again; those
-that are not durable (readers) begin where their first consumer wants: with `start_message_id`, or
-with the first message published within `start_message_rollback_duration_sec`.
+A durable subscription begins at `initialPosition` when it is created. One that is not durable (a
+reader's) begins where its first consumer wants: at `start_message_id`, or at the first message
+published within `start_message_rollback_duration_sec`.
 """
 
 from __future__ import annotations
@@ -18,10 +17,10 @@ from __future__ import annotations
 import logging
 from collections.abc import Coroutine, Iterable
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
-from trilogue.broker.access import Operation
-from trilogue.broker.acks import Acked
+from trilogue.broker.access.authorizer import Operation
+from trilogue.broker.cursors.position import Cursor, Position
 from trilogue.broker.errors import (
     InvalidRequest,
     NotAllowed,
@@ -31,21 +30,21 @@ from trilogue.broker.errors import (
     UnknownSubscription,
     UnknownTopic,
 )
-from trilogue.broker.naming import find_partition, partition_index
-from trilogue.broker.partition import Partition
-from trilogue.broker.subscription import Kind
-from trilogue.broker.subscriptions import Cursor
-from trilogue.broker.topic import Topic
+from trilogue.broker.subscriptions.subscription import SubscriptionType
+from trilogue.broker.topics.lookup import partition_index
+from trilogue.broker.topics.partition import Partition
+from trilogue.broker.topics.topic import Topic
 from trilogue.gateway.pulsar import schemas
+from trilogue.gateway.pulsar.connection import PulsarConnection
 from trilogue.gateway.pulsar.consumer import Consumer
-from trilogue.gateway.pulsar.dispatch import Dispatcher
+from trilogue.gateway.pulsar.dispatcher import Dispatcher, PulsarConsumer
+from trilogue.gateway.pulsar.entry_search import find_message_id, offset_for_publish_time
 from trilogue.gateway.pulsar.errors import EXPECTED
-from trilogue.gateway.pulsar.lookup import named
-from trilogue.gateway.pulsar.positions import signed
-from trilogue.gateway.pulsar.readers import TYPE_NAMES
-from trilogue.gateway.pulsar.seek import offset_for_publish_time, start_of
+from trilogue.gateway.pulsar.lookup import parse_authorized
+from trilogue.gateway.pulsar.message_ids import signed
+from trilogue.gateway.pulsar.subscriptions import TYPE_NAMES
 from trilogue.wire.pulsar.errors import ServerError
-from trilogue.wire.pulsar.hot import read_flow
+from trilogue.wire.pulsar.message_codec import read_flow
 from trilogue.wire.pulsar.pulsar_pb2 import (
     CommandCloseConsumer,
     CommandConsumerStats,
@@ -55,50 +54,47 @@ from trilogue.wire.pulsar.pulsar_pb2 import (
     KeySharedMode,
 )
 
-if TYPE_CHECKING:
-    from trilogue.gateway.pulsar.connection import PulsarConnection
-
 log = logging.getLogger(__name__)
 
 EARLIEST_FIRST = CommandSubscribe.Earliest
 NAME_BYTES_MAX: Final = 1_024  # of a consumer, of a subscription
-METADATA_MAX: Final = 16 << 10  # characters that a consumer may say about itself
-RANGE_BYTES: Final = 128  # about what one that it asks for takes
+METADATA_MAX: Final = 16 << 10  # characters of one consumer's metadata
+RANGE_BYTES: Final = 128  # of memory that one key range takes, about
 REDELIVER_IDS_MAX: Final = 100_000
 
 
-def subscribe(
+def handle_subscribe(
     connection: PulsarConnection, command: CommandSubscribe, _frame: memoryview
 ) -> Coroutine[Any, Any, None] | None:
-    """Make a consumer, or say that it is there."""
+    """Create a consumer, or answer again for one that exists."""
     known = connection.consumers.get(command.consumer_id)
     if known is not None:
         if known.dispatcher is None:
-            raise NotReady("the consumer is being made")
-        connection.say("success", request_id=command.request_id)
+            raise NotReady("the consumer is being created")
+        connection.send_command("success", request_id=command.request_id)
         return None
-    if len(connection.consumers) >= connection.door.settings.consumers_max:
+    if len(connection.consumers) >= connection.gateway.settings.consumers_max:
         raise NotAllowed("the connection has as many consumers as it may")
-    consumer = _consumer_of(connection, command)
+    consumer = _build_consumer(connection, command)
     connection.consumers[command.consumer_id] = consumer
     return _subscribe(connection, command, consumer)
 
 
-def _consumer_of(connection: PulsarConnection, command: CommandSubscribe) -> Consumer:
+def _build_consumer(connection: PulsarConnection, command: CommandSubscribe) -> PulsarConsumer:
     name = command.consumer_name
     metadata = {each.key: each.value for each in command.metadata}
     if len(name.encode()) > NAME_BYTES_MAX:
         raise InvalidRequest(f"a consumer's name has {NAME_BYTES_MAX} bytes at most")
-    said = sum(len(text) for each in metadata.items() for text in each)
-    if said > METADATA_MAX:
+    size = sum(len(text) for each in metadata.items() for text in each)
+    if size > METADATA_MAX:
         raise InvalidRequest(f"a consumer's metadata have {METADATA_MAX} characters at most")
     ranges = None
     meta = command.keySharedMeta
     by_key = command.subType == CommandSubscribe.Key_Shared
     brings_ranges = by_key and meta.keySharedMode == KeySharedMode.STICKY
     if brings_ranges:
-        said += RANGE_BYTES * len(meta.hashRanges)
-    connection.check_said(said)
+        size += RANGE_BYTES * len(meta.hashRanges)
+    connection.check_metadata_size(size)
     if brings_ranges:
         ranges = tuple((each.start, each.end) for each in meta.hashRanges)
     return Consumer(
@@ -112,84 +108,82 @@ def _consumer_of(connection: PulsarConnection, command: CommandSubscribe) -> Con
         consumer_id=command.consumer_id,
         durable=command.durable,
         read_compacted=command.read_compacted,
-        takes_any_schema=schemas.takes_any(command),
-        connected_ms=connection.door.now_ms(),
+        takes_any_schema=schemas.takes_any_schema(command),
+        connected_ms=connection.gateway.now_ms(),
         metadata=metadata,
-        said=said,
+        metadata_size=size,
     )
 
 
 async def _subscribe(
-    connection: PulsarConnection, command: CommandSubscribe, consumer: Consumer
+    connection: PulsarConnection, command: CommandSubscribe, consumer: PulsarConsumer
 ) -> None:
     try:
-        dispatcher = await _attached(connection, command, consumer)
+        dispatcher = await _join(connection, command, consumer)
     except EXPECTED:
         if connection.consumers.get(command.consumer_id) is consumer:
             del connection.consumers[command.consumer_id]
         raise
     if dispatcher is not None:
-        connection.say("success", request_id=command.request_id)
+        connection.send_command("success", request_id=command.request_id)
         dispatcher.joined(consumer)
 
 
-async def _attached(
-    connection: PulsarConnection, command: CommandSubscribe, consumer: Consumer
+async def _join(
+    connection: PulsarConnection, command: CommandSubscribe, consumer: PulsarConsumer
 ) -> Dispatcher | None:
-    """Find or make topic and subscription and join it; None: nobody wants it any more."""
-    door = connection.door
-    name = named(connection, command.topic, Operation.READ)
-    cluster = door.broker.cluster
-    if cluster.find(name.topic) is not None:
-        topic, partition = find_partition(cluster, name)
-    elif command.force_topic_creation:
-        topic, partition = await door.made(name)
-    else:
-        raise UnknownTopic("there is no such topic")
-    kind = Kind(command.subType)
+    """Find or create topic and subscription and join it; None if it was closed meanwhile."""
+    gateway = connection.gateway
+    name = parse_authorized(connection, command.topic, Operation.READ)
+    if gateway.broker.cluster.find_topic(name.topic) is None and not command.force_topic_creation:
+        raise UnknownTopic("the topic does not exist")
+    topic, partition = await gateway.find_or_create_topic(name)
+    kind = SubscriptionType(command.subType)
     _check(connection, command, partition, kind)
-    others = _with_schema(door.readers.of(partition.partition_id).values())
-    await schemas.for_consumer(door, topic, partition, command, others=others)
-    cursor = None
-    acked = None
+    subscriptions = connection.subscriptions
+    others = _count_with_schema(subscriptions.of(partition.partition_id).values())
+    await schemas.check_consumer_schema(gateway, topic, partition, command, others=others)
+    cursor: Cursor | None = None
+    acked: Position | None = None
     if command.durable:
-        cursor = await _cursor(connection, command, partition)
-        acked = cursor.acked
-    elif door.readers.find(partition.partition_id, command.subscription) is None:
-        acked = Acked(await _start(connection, command, partition))
-    spared = await door.compacted.spared(topic, partition, wanted=consumer.read_compacted)
-    # From here on nothing waits, so that nobody comes between.
+        acked = cursor = await _find_or_create_cursor(connection, command, partition)
+    elif subscriptions.find(partition.partition_id, command.subscription) is None:
+        acked = Position(await _find_start(connection, command, partition))
+    removed: Iterable[tuple[int, int]] = ()
+    if consumer.read_compacted:
+        removed = await connection.compaction.find_removed(topic, partition)
+    # Nothing waits from here on, so that no other request comes between.
     if consumer.closed or connection.is_gone:
         return None
     if partition.deleted or (cursor is not None and cursor.gone):
         raise NotReady("the topic or the subscription was deleted meanwhile")
-    dispatcher = _opened(connection, command, topic, partition, cursor=cursor, acked=acked)
+    dispatcher = _open(connection, command, topic, partition, cursor=cursor, acked=acked)
     try:
         dispatcher.join(consumer, kind)
     except EXPECTED as problem:
-        door.readers.left(dispatcher)
+        subscriptions.drop_if_empty(dispatcher)
         if isinstance(problem, SubscriptionBusy):
             for each in dispatcher.consumers:
                 each.connection.check_alive()
         raise
-    dispatcher.spare(spared)
+    dispatcher.exclude(removed)
     return dispatcher
 
 
-def _opened(
+def _open(
     connection: PulsarConnection,
     command: CommandSubscribe,
     topic: Topic,
     partition: Partition,
     *,
     cursor: Cursor | None,
-    acked: Acked | None,
+    acked: Position | None,
 ) -> Dispatcher:
-    """Return the subscription to join, of those that somebody reads or as a new one of them."""
-    readers = connection.door.readers
-    known = readers.find(partition.partition_id, command.subscription)
+    """Return the dispatcher to join: that of a connected subscription, or a new one."""
+    subscriptions = connection.subscriptions
+    known = subscriptions.find(partition.partition_id, command.subscription)
     if known is not None and known.cursor is not cursor:
-        known.close_all()  # what they read was deleted, and this is another of its name
+        known.close_all()  # their subscription was deleted, and this is a new one of its name
         known = None
     _check_limits(connection, command, partition, known)
     if known is not None:
@@ -197,13 +191,18 @@ def _opened(
     if acked is None:
         raise NotReady("the subscription has just ended")
     index = partition_index(topic, partition)
-    return readers.open(topic, partition, index, command.subscription, cursor=cursor, acked=acked)
+    return subscriptions.open(
+        topic, partition, index, command.subscription, cursor=cursor, acked=acked
+    )
 
 
 def _check(
-    connection: PulsarConnection, command: CommandSubscribe, partition: Partition, kind: Kind
+    connection: PulsarConnection,
+    command: CommandSubscribe,
+    partition: Partition,
+    kind: SubscriptionType,
 ) -> None:
-    """Refuse what cannot be, before anything is made."""
+    """Refuse a SUBSCRIBE that contradicts itself or the topic, before anything is created."""
     if not command.subscription:
         raise NotAllowed("a subscription has a name")
     if len(command.subscription.encode()) > NAME_BYTES_MAX:
@@ -216,16 +215,16 @@ def _check(
     if command.replicate_subscription_state:
         log.info("subscribe.not_replicated", extra={"address": connection.stream.peer[0]})
     partition_id = partition.partition_id
-    durable = connection.door.broker.subscriptions.find(partition_id, command.subscription)
+    durable = connection.gateway.broker.subscriptions.find(partition_id, command.subscription)
     if not command.durable and durable is not None:
         raise NotAllowed("a durable subscription of this name exists")
-    known = connection.door.readers.find(partition_id, command.subscription)
+    known = connection.subscriptions.find(partition_id, command.subscription)
     if command.durable and known is not None and known.cursor is None:
         raise NotAllowed("a subscription of this name that is not durable exists")
 
 
-def _with_schema(dispatchers: Iterable[Dispatcher]) -> int:
-    """How many consumers do not take whatever schema comes."""
+def _count_with_schema(dispatchers: Iterable[Dispatcher]) -> int:
+    """Return how many consumers have a schema of their own."""
     return sum(not one.takes_any_schema for each in dispatchers for one in each.consumers)
 
 
@@ -237,9 +236,8 @@ def _check_limits(
 ) -> None:
     """Refuse one consumer or subscription too many."""
     policies = partition.policies
-    readers = connection.door.readers
     most = policies.max_consumers
-    if most and readers.consumer_count(partition.partition_id) >= most:
+    if most and connection.subscriptions.consumer_count(partition.partition_id) >= most:
         raise SubscriptionBusy(f"the topic has {most} consumers, as many as it may")
     most = policies.max_consumers_per_subscription
     if known is not None and most and len(known.consumers) >= most:
@@ -253,60 +251,63 @@ def _check_one_more(connection: PulsarConnection, partition: Partition) -> None:
     if not most:
         return
     partition_id = partition.partition_id
-    durable = connection.door.broker.subscriptions.of(partition_id)
-    if len({*durable, *connection.door.readers.of(partition_id)}) >= most:
+    durable = connection.gateway.broker.subscriptions.of_partition(partition_id)
+    if len({*durable, *connection.subscriptions.of(partition_id)}) >= most:
         raise NotAllowed(f"the topic has {most} subscriptions, as many as it may")
 
 
-async def _cursor(
+async def _find_or_create_cursor(
     connection: PulsarConnection, command: CommandSubscribe, partition: Partition
 ) -> Cursor:
-    """Find the durable subscription, or make it where that is allowed."""
-    subscriptions = connection.door.broker.subscriptions
+    """Return the durable subscription; create it where the policies allow that."""
+    subscriptions = connection.gateway.broker.subscriptions
     partition_id = partition.partition_id
     found = subscriptions.find(partition_id, command.subscription)
     if found is not None:
         return found
     if not partition.policies.auto_subscription:
         raise UnknownSubscription(
-            "there is no such subscription, and none is made by mentioning it"
+            "the subscription does not exist, and is not created automatically"
         )
     _check_one_more(connection, partition)
-    mark = await _start(connection, command, partition)
+    mark = await _find_start(connection, command, partition)
     properties = {each.key: each.value for each in command.subscription_properties}
-    return await connection.door.kept(
+    return await connection.gateway.wait_for(
         subscriptions.create(partition_id, command.subscription, mark, properties)
     )
 
 
-async def _start(
+async def _find_start(
     connection: PulsarConnection, command: CommandSubscribe, partition: Partition
 ) -> int:
-    """Where a new subscription begins."""
-    door, plog = connection.door, partition.log
+    """Return the offset at which a new subscription begins."""
+    gateway, plog = connection.gateway, partition.log
     if command.start_message_rollback_duration_sec:
         back_ms = command.start_message_rollback_duration_sec * 1000
-        return await offset_for_publish_time(door, partition, max(0, door.now_ms() - back_ms))
+        return await offset_for_publish_time(gateway, partition, max(0, gateway.now_ms() - back_ms))
     if not command.durable and command.HasField("start_message_id"):
-        return await start_of(door, partition, command.start_message_id)
+        base, _ = await find_message_id(gateway, partition, command.start_message_id)
+        return base
     if command.initialPosition == EARLIEST_FIRST:
         return plog.start_offset
     return plog.high_watermark
 
 
-# ---- what consumers say
+# ---- commands of a consumer that exists
 
 
-def find(connection: PulsarConnection, consumer_id: int) -> tuple[Consumer, Dispatcher]:
-    """Return a consumer that takes part in a subscription; UnknownMember."""
+def _find_consumer(
+    connection: PulsarConnection, consumer_id: int
+) -> tuple[PulsarConsumer, Dispatcher]:
+    """Return a consumer of a subscription, and its dispatcher; raises UnknownMember."""
     consumer = connection.consumers.get(consumer_id)
     if consumer is None or consumer.dispatcher is None:
-        raise UnknownMember("there is no such consumer on this connection")
+        raise UnknownMember("the connection has no such consumer")
     return consumer, consumer.dispatcher
 
 
-def flow(connection: PulsarConnection, _command: None, frame: memoryview) -> None:
-    """A consumer takes more messages. One for a consumer that is gone crossed its end."""
+def handle_flow(connection: PulsarConnection, _command: None, frame: memoryview) -> None:
+    """Give a consumer permits; a FLOW for a closed consumer crossed its CLOSE_CONSUMER."""
     consumer_id, permits = read_flow(frame)
     consumer = connection.consumers.get(consumer_id)
     if consumer is None or consumer.dispatcher is None:
@@ -316,12 +317,12 @@ def flow(connection: PulsarConnection, _command: None, frame: memoryview) -> Non
     dispatcher.wake()
 
 
-def redeliver(
+def handle_redeliver(
     connection: PulsarConnection,
     command: CommandRedeliverUnacknowledgedMessages,
     _frame: memoryview,
 ) -> None:
-    """A consumer gives messages back."""
+    """Take messages of a consumer back, to send them again."""
     consumer = connection.consumers.get(command.consumer_id)
     if consumer is None or consumer.dispatcher is None:
         return
@@ -340,42 +341,46 @@ def redeliver(
     dispatcher.wake()
 
 
-def close(connection: PulsarConnection, command: CommandCloseConsumer, _frame: memoryview) -> None:
-    """A consumer goes, be it made, still being made, or gone already."""
+def handle_close_consumer(
+    connection: PulsarConnection, command: CommandCloseConsumer, _frame: memoryview
+) -> None:
+    """Close a consumer, whether it exists, is being created, or is closed already."""
     consumer = connection.consumers.pop(command.consumer_id, None)
     if consumer is not None:
         consumer.gone()
-    connection.say("success", request_id=command.request_id)
+    connection.send_command("success", request_id=command.request_id)
 
 
-async def unsubscribe(
+async def handle_unsubscribe(
     connection: PulsarConnection, command: CommandUnsubscribe, _frame: memoryview
 ) -> None:
-    """A consumer's subscription is deleted, if nobody else uses it or it is to be all the same."""
+    """Delete a consumer's subscription; one with other consumers only when `force` is set."""
     try:
-        consumer, dispatcher = find(connection, command.consumer_id)
+        consumer, dispatcher = _find_consumer(connection, command.consumer_id)
     except UnknownMember as problem:
-        connection.error(command.request_id, ServerError.MetadataError, str(problem))
+        connection.send_error(command.request_id, ServerError.MetadataError, str(problem))
         return
     if len(dispatcher.consumers) > 1 and not command.force:
-        connection.error(
+        connection.send_error(
             command.request_id,
             ServerError.MetadataError,
             "other consumers are connected to the subscription",
         )
         return
     connection.consumers.pop(command.consumer_id, None)
-    await connection.door.readers.delete(dispatcher.partition, dispatcher.name, keep=consumer)
+    await connection.subscriptions.delete(dispatcher.partition, dispatcher.name, keep=consumer)
     if not connection.is_gone:
-        connection.say("success", request_id=command.request_id)
+        connection.send_command("success", request_id=command.request_id)
 
 
-def stats(connection: PulsarConnection, command: CommandConsumerStats, _frame: memoryview) -> None:
-    """Tell numbers about a consumer; what is wrong is told in the same answer."""
+def handle_consumer_stats(
+    connection: PulsarConnection, command: CommandConsumerStats, _frame: memoryview
+) -> None:
+    """Send statistics of a consumer; a failure is reported in the same answer."""
     try:
-        consumer, dispatcher = find(connection, command.consumer_id)
+        consumer, dispatcher = _find_consumer(connection, command.consumer_id)
     except UnknownMember as problem:
-        connection.say(
+        connection.send_command(
             "consumerStatsResponse",
             request_id=command.request_id,
             error_code=ServerError.ConsumerNotFound,
@@ -383,10 +388,10 @@ def stats(connection: PulsarConnection, command: CommandConsumerStats, _frame: m
         )
         return
     kind = dispatcher.subscription.kind
-    now_ms = connection.door.now_ms()
+    now_ms = connection.gateway.now_ms()
     seconds = max(1.0, (now_ms - consumer.connected_ms) / 1000)
     since = datetime.fromtimestamp(consumer.connected_ms / 1000, UTC)
-    connection.say(
+    connection.send_command(
         "consumerStatsResponse",
         request_id=command.request_id,
         msgRateOut=consumer.messages_out / seconds,

@@ -1,25 +1,31 @@
-"""Every reason for which a room below says no, as the code that a Pulsar client understands.
+"""The ServerError code of each error of the rooms below, and the SEND_ERROR frames for them.
 
-The table is total: tests walk every BrokerError, EntryError, LogError and MetaError there is. A
-class that is not in the table has the code of its nearest base class that is.
+The table is total: tests walk every BrokerError, EntryError, LogError and MetaError. A class that
+is not in the table has the code of its nearest base class that is.
 
-What clients do with a code decides more than its name: ServiceNotReady, MetadataError and
-PersistenceError are tried again after a new lookup, NotAllowedError and TopicNotFound are told to
-the application at once.
+A code is chosen by what clients do with it more than by its name: after ServiceNotReady,
+MetadataError and PersistenceError they look the topic up and try again, NotAllowedError and
+TopicNotFound they raise in the application at once.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from trilogue.broker import errors as broker
 from trilogue.entry import entry
-from trilogue.gateway.refusals import REASONS, ProtocolRefusal, nearest_code
+from trilogue.gateway.error_mapping import EXPECTED_ERRORS, ProtocolError, find_code
+from trilogue.gateway.stream import Buffer
 from trilogue.log import errors as storage
 from trilogue.meta import errors as meta
 from trilogue.wire.pulsar.errors import ServerError
+from trilogue.wire.pulsar.frame import encode_command
+from trilogue.wire.pulsar.message_codec import read_command_type
+from trilogue.wire.pulsar.pulsar_pb2 import BaseCommand
 
 
-class Refusal(ProtocolRefusal[ServerError]):
-    """What only this protocol says no to, with the code that it has for that."""
+class PulsarProtocolError(ProtocolError[ServerError]):
+    """A request that only the Pulsar gateway refuses, with the code for that."""
 
 
 CODES: dict[type[BaseException], ServerError] = {
@@ -31,12 +37,12 @@ CODES: dict[type[BaseException], ServerError] = {
     # topics and partitions
     broker.UnknownTopic: ServerError.TopicNotFound,
     broker.UnknownTopicId: ServerError.TopicNotFound,
-    broker.TopicExists: ServerError.ServiceNotReady,  # somebody was faster: look again
-    broker.NeedsPartition: ServerError.NotAllowedError,
+    broker.TopicExists: ServerError.ServiceNotReady,  # another client created it first
+    broker.PartitionRequired: ServerError.NotAllowedError,
     broker.UnknownNamespace: ServerError.TopicNotFound,
     broker.NamespaceExists: ServerError.NotAllowedError,
     broker.InUse: ServerError.NotAllowedError,
-    broker.Outrun: ServerError.ServiceNotReady,
+    broker.ConcurrentChange: ServerError.ServiceNotReady,
     broker.InvalidName: ServerError.InvalidTopicName,
     broker.InvalidPartitions: ServerError.NotAllowedError,
     broker.ReplicationFactor: ServerError.NotAllowedError,
@@ -76,7 +82,7 @@ CODES: dict[type[BaseException], ServerError] = {
     broker.ProducerBusy: ServerError.ProducerBusy,
     broker.ProducerFenced: ServerError.ProducerFenced,
     broker.NotReady: ServerError.ServiceNotReady,
-    # groups: no Pulsar client is in one
+    # groups: no Pulsar client is a member of one
     broker.InvalidGroupName: ServerError.NotAllowedError,
     broker.UnknownMember: ServerError.ConsumerNotFound,
     broker.IllegalGeneration: ServerError.ConsumerNotFound,
@@ -100,20 +106,51 @@ CODES: dict[type[BaseException], ServerError] = {
     broker.IncompatibleSchema: ServerError.IncompatibleSchema,
     broker.UnknownSchema: ServerError.TopicNotFound,
     # meta
-    meta.PreconditionFailed: ServerError.ServiceNotReady,  # somebody was faster: ask again
-    meta.TooManyCommits: ServerError.TooManyRequests,
+    meta.PreconditionFailed: ServerError.ServiceNotReady,  # another change came first
+    meta.TooManyChanges: ServerError.TooManyRequests,
     meta.NoIdsLeft: ServerError.ServiceNotReady,
     meta.Fenced: ServerError.ServiceNotReady,
     TimeoutError: ServerError.ServiceNotReady,
 }
 
-# What a handler may catch and turn into a code; anything else is a mistake and ends the connection.
-EXPECTED = (Refusal, *REASONS)
+# The errors that a handler may raise or turn into a code; any other ends the connection.
+EXPECTED = (PulsarProtocolError, *EXPECTED_ERRORS)
 
 
 def code_of(problem: BaseException) -> ServerError:
-    """The code for one of the EXPECTED errors."""
-    if isinstance(problem, Refusal):
+    """Return the code of one of the EXPECTED errors."""
+    if isinstance(problem, PulsarProtocolError):
         return problem.code
-    code = nearest_code(CODES, problem)
+    code = find_code(CODES, problem)
     return ServerError.UnknownError if code is None else code
+
+
+def encode_send_error(producer_id: int, sequence_id: int, problem: BaseException) -> bytes:
+    """Return the frame of a SEND_ERROR; its code decides what clients do next (see above)."""
+    code = code_of(problem)
+    text = str(problem) or code.name
+    if code is ServerError.ChecksumError:
+        text = f"Checksum failed on the broker: {text}"
+    return encode_command(
+        BaseCommand(
+            type=BaseCommand.SEND_ERROR,
+            send_error={
+                "producer_id": producer_id,
+                "sequence_id": sequence_id,
+                "error": code,
+                "message": text,
+            },
+        )
+    )
+
+
+def replace_receipts(receipts: Iterable[Buffer], problem: BaseException) -> list[Buffer]:
+    """Return SEND_ERROR frames in place of receipts; errors among them stay."""
+    replaced: list[Buffer] = []
+    for receipt in map(bytes, receipts):
+        if read_command_type(receipt[4:]) == BaseCommand.SEND_RECEIPT:
+            sent = BaseCommand.FromString(receipt[8:]).send_receipt
+            replaced.append(encode_send_error(sent.producer_id, sent.sequence_id, problem))
+        else:
+            replaced.append(receipt)
+    return replaced

@@ -1,19 +1,19 @@
-"""CONNECT, PING and PONG: how a session begins and stays.
+"""CONNECT, PING and PONG.
 
-Protocol versions 0 to 21. We answer with the smaller of the client's and ours. There is no
-authentication yet: whatever method and data a client brings, it is nobody in particular, as with a
-real broker whose authentication is off. For the same reason anybody may name the fields that a
-proxy adds (seed 000: only "when authentication and authorization are enabled" are they for
-proxyRoles); they change nothing here.
+The broker speaks protocol versions 0 to 21 and answers with the smaller of the client's version and
+its own. There is no authentication: a client may name any method and data and stays anonymous, as
+with an Apache Pulsar broker whose authentication is off. For the same reason every client may set
+the fields that a proxy sets, which Apache Pulsar restricts to its proxyRoles only where
+authentication and authorization are enabled; they have no effect.
 """
 
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
 
 from trilogue import __version__
-from trilogue.gateway.pulsar.shared import NO_REQUEST, PROTOCOL_VERSION
+from trilogue.gateway.pulsar.connection import PulsarConnection
+from trilogue.gateway.pulsar.settings import NO_REQUEST, PROTOCOL_VERSION
 from trilogue.gateway.stream import Close
 from trilogue.wire.pulsar.errors import ServerError
 from trilogue.wire.pulsar.pulsar_pb2 import (
@@ -23,26 +23,25 @@ from trilogue.wire.pulsar.pulsar_pb2 import (
     FeatureFlags,
 )
 
-if TYPE_CHECKING:
-    from trilogue.gateway.pulsar.connection import PulsarConnection
-
 log = logging.getLogger(__name__)
 
-# What we serve of what a broker may say it supports; a flag more is a promise more.
+# The features of a broker that are served; clients rely on each flag.
 FEATURES = FeatureFlags(
     supports_topic_watchers=True,
     supports_get_partitioned_metadata_without_auto_creation=True,
 )
-TEXT_MAX = 256  # of what a client says about itself
+TEXT_MAX = 256  # characters of the client version that are kept
 
 
-def connect(connection: PulsarConnection, command: CommandConnect, _frame: memoryview) -> None:
-    """Agree on a version, or refuse one that is too old and close."""
+def handle_connect(
+    connection: PulsarConnection, command: CommandConnect, _frame: memoryview
+) -> None:
+    """Agree on a protocol version; refuse one that is too old, and close."""
     if connection.connected:
         raise Close("connection.second_connect")
-    settings = connection.door.settings
+    settings = connection.gateway.settings
     if command.protocol_version < settings.protocol_min:
-        connection.error(
+        connection.send_error(
             NO_REQUEST,
             ServerError.UnsupportedVersionError,
             f"protocol version {command.protocol_version}, at least {settings.protocol_min} "
@@ -52,14 +51,14 @@ def connect(connection: PulsarConnection, command: CommandConnect, _frame: memor
             "connection.old_protocol",
             extra={"address": connection.stream.peer[0], "version": command.protocol_version},
         )
-        connection.end()
+        connection.flush_and_close()
         return
     connection.protocol_version = min(max(command.protocol_version, 0), PROTOCOL_VERSION)
     connection.features.CopyFrom(command.feature_flags)
-    connection.features.DiscardUnknownFields()  # nobody bounds what may stand there
+    connection.features.DiscardUnknownFields()  # their size has no bound
     connection.client_version = command.client_version[:TEXT_MAX]
-    connection.established()
-    connection.say(
+    connection.establish()
+    connection.send_command(
         "connected",
         server_version=f"Trilogue {__version__}",
         protocol_version=connection.protocol_version,
@@ -68,10 +67,10 @@ def connect(connection: PulsarConnection, command: CommandConnect, _frame: memor
     )
 
 
-def ping(connection: PulsarConnection, _command: CommandPing, _frame: memoryview) -> None:
-    """Answer at once."""
-    connection.say("pong")
+def handle_ping(connection: PulsarConnection, _command: CommandPing, _frame: memoryview) -> None:
+    """Send PONG."""
+    connection.send_command("pong")
 
 
-def pong(_connection: PulsarConnection, _command: CommandPong, _frame: memoryview) -> None:
-    """The client is there; any frame says so."""
+def handle_pong(_connection: PulsarConnection, _command: CommandPong, _frame: memoryview) -> None:
+    """Do nothing: every frame shows that the client is alive."""

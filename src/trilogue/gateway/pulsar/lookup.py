@@ -1,22 +1,27 @@
-"""LOOKUP and PARTITIONED_METADATA: where a topic is, and how many partitions it has.
+"""LOOKUP and PARTITIONED_METADATA: which broker serves a topic, and how many partitions it has.
 
-Seed 000, "Service discovery". One node owns everything, so LOOKUP is always answered Connect,
-authoritative, with the address that clients are told; it makes no topic. There are no listeners
-besides that one, so a lookup that names one is refused. PARTITIONED_METADATA makes a topic that is
-not there where the namespace's policy says so and gives it numbered partitions (others are made
-when somebody produces or subscribes), unless the client says that it only looks
-(metadata_auto_creation_enabled false). Both say what is wrong inside their own answer.
+One node owns every topic, so LOOKUP is always answered Connect, authoritative, with the advertised
+address; it creates no topic. There are no other advertised listeners, so a lookup that names one is
+refused. PARTITIONED_METADATA creates a topic that does not exist where the namespace's policy says
+so and gives it numbered partitions (topics without them are created by the first producer or
+consumer), unless the client sets metadata_auto_creation_enabled to false. Both report a failure
+inside their own answer.
 """
 
 from __future__ import annotations
 
 from collections.abc import Coroutine
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from trilogue.broker.access import Operation, Resource, ResourceKind
-from trilogue.broker.errors import AccessDenied, NeedsPartition, NotServed, UnknownTopic
+from trilogue.broker.access.authorizer import Operation, Resource, ResourceKind
+from trilogue.broker.errors import AccessDenied, NotServed, PartitionRequired, UnknownTopic
 from trilogue.broker.names import PulsarName, parse_pulsar
-from trilogue.broker.naming import check_auto_create, check_kept, partitions_told
+from trilogue.broker.topics.lookup import (
+    check_auto_create,
+    check_persistent,
+    numbered_partition_count,
+)
+from trilogue.gateway.pulsar.connection import PulsarConnection
 from trilogue.gateway.pulsar.errors import EXPECTED, code_of
 from trilogue.wire.pulsar.pulsar_pb2 import (
     CommandLookupTopic,
@@ -24,9 +29,6 @@ from trilogue.wire.pulsar.pulsar_pb2 import (
     CommandPartitionedTopicMetadata,
     CommandPartitionedTopicMetadataResponse,
 )
-
-if TYPE_CHECKING:
-    from trilogue.gateway.pulsar.connection import PulsarConnection
 
 CONNECT = CommandLookupTopicResponse.Connect
 LOOKUP_FAILED = "lookupTopicResponse", CommandLookupTopicResponse.Failed
@@ -37,94 +39,101 @@ PARTITIONS_FAILED = (
 )
 
 
-def named(connection: PulsarConnection, spelled: str, operation: Operation) -> PulsarName:
-    """Read a name and ask whether the client may do this with its topic."""
+def parse_authorized(
+    connection: PulsarConnection, spelled: str, operation: Operation
+) -> PulsarName:
+    """Return the topic that a client names, if it may do this with it.
+
+    Raises InvalidName, NotServed for a topic that is not persistent, or AccessDenied.
+    """
     name = parse_pulsar(spelled)
-    check_kept(name)
-    if not connection.may(operation, ResourceKind.TOPIC, name.topic):
+    check_persistent(name)
+    if not connection.is_allowed(operation, ResourceKind.TOPIC, name.topic):
         raise AccessDenied(operation, Resource(ResourceKind.TOPIC, str(name.topic)))
     return name
 
 
-def lookup(connection: PulsarConnection, command: CommandLookupTopic, _frame: memoryview) -> None:
-    """Say that it is here, whether there is such a topic or not (yet)."""
+def handle_lookup(
+    connection: PulsarConnection, command: CommandLookupTopic, _frame: memoryview
+) -> None:
+    """Send this broker's address, whether the topic exists (yet) or not."""
     try:
-        named(connection, command.topic, Operation.DESCRIBE)
+        parse_authorized(connection, command.topic, Operation.DESCRIBE)
         if command.advertised_listener_name:
             raise NotServed(f"there is no listener {command.advertised_listener_name[:60]!r} here")
     except EXPECTED as problem:
-        _refuse(connection, LOOKUP_FAILED, command.request_id, problem)
+        _send_failure(connection, LOOKUP_FAILED, command.request_id, problem)
         return
-    connection.say(
+    connection.send_command(
         "lookupTopicResponse",
         request_id=command.request_id,
         response=CONNECT,
-        brokerServiceUrl=connection.door.url,
+        brokerServiceUrl=connection.gateway.url,
         authoritative=True,
     )
 
 
-def partitions(
+def handle_partitioned_metadata(
     connection: PulsarConnection, command: CommandPartitionedTopicMetadata, _frame: memoryview
 ) -> Coroutine[Any, Any, None] | None:
-    """Say how many partitions a topic has; 0 for one that is reached by its bare name."""
+    """Send the number of partitions of a topic; 0 for one without numbered partitions."""
     try:
-        name = named(connection, command.topic, Operation.DESCRIBE)
+        name = parse_authorized(connection, command.topic, Operation.DESCRIBE)
     except EXPECTED as problem:
-        _refuse(connection, PARTITIONS_FAILED, command.request_id, problem)
+        _send_failure(connection, PARTITIONS_FAILED, command.request_id, problem)
         return None
-    topic = connection.door.broker.cluster.find(name.topic)
+    topic = connection.gateway.broker.cluster.find_topic(name.topic)
     if topic is None:
-        return _partitions(connection, command, name)
-    count = 0 if name.partition is not None else partitions_told(topic)
-    _tell(connection, command.request_id, count)
+        return _create_and_count(connection, command, name)
+    count = 0 if name.partition is not None else numbered_partition_count(topic)
+    _send_count(connection, command.request_id, count)
     return None
 
 
-async def _partitions(
+async def _create_and_count(
     connection: PulsarConnection, command: CommandPartitionedTopicMetadata, name: PulsarName
 ) -> None:
-    door = connection.door
+    gateway = connection.gateway
     count = 0
     try:
         if not command.metadata_auto_creation_enabled:
-            raise UnknownTopic("there is no such topic")
-        if _is_made_later(connection, name):
-            _tell(connection, command.request_id, 0)
+            raise UnknownTopic("the topic does not exist")
+        if _is_created_later(connection, name):
+            _send_count(connection, command.request_id, 0)
             return
-        topic, _ = await door.made(name)
-        count = 0 if name.partition is not None else partitions_told(topic)
-    except NeedsPartition:  # it was made, and has some
-        count = partitions_told(door.broker.cluster.topic(name.topic))
+        topic, _ = await gateway.find_or_create_topic(name)
+        count = 0 if name.partition is not None else numbered_partition_count(topic)
+    except PartitionRequired:  # it was created, with numbered partitions
+        count = numbered_partition_count(gateway.broker.cluster.topic(name.topic))
     except EXPECTED as problem:
-        _refuse(connection, PARTITIONS_FAILED, command.request_id, problem)
+        _send_failure(connection, PARTITIONS_FAILED, command.request_id, problem)
         return
-    _tell(connection, command.request_id, count)
+    _send_count(connection, command.request_id, count)
 
 
-def _is_made_later(connection: PulsarConnection, name: PulsarName) -> bool:
-    """Whether a topic will have no numbered partitions, so that nobody has to know of it yet."""
-    door = connection.door
-    if door.broker.cluster.creating(name.topic) is not None:
+def _is_created_later(connection: PulsarConnection, name: PulsarName) -> bool:
+    """Whether a topic will have no numbered partitions, so that a later command creates it."""
+    gateway = connection.gateway
+    if gateway.broker.cluster.pending_creation(name.topic) is not None:
         return False
-    allowed = door.settings.auto_create_topics
-    return not check_auto_create(door.broker, name, allowed=allowed).partitioned
+    allowed = gateway.settings.auto_create_topics
+    return not check_auto_create(gateway.broker, name, allowed=allowed).partitioned
 
 
-def _tell(connection: PulsarConnection, request_id: int, count: int) -> None:
-    connection.say(
+def _send_count(connection: PulsarConnection, request_id: int, count: int) -> None:
+    connection.send_command(
         "partitionMetadataResponse", request_id=request_id, partitions=count, response=SUCCESS
     )
 
 
-def _refuse(
+def _send_failure(
     connection: PulsarConnection,
     failed: tuple[str, int],
     request_id: int,
     problem: BaseException,
 ) -> None:
     field, response = failed
-    connection.say(
+    connection.send_command(
         field,
         request_id=request_id,
         response=response,

@@ -1,9 +1,10 @@
 """GET_SCHEMA, GET_OR_CREATE_SCHEMA, and the schemas that producers and consumers bring along.
 
-A producer's schema becomes a version of its topic's, or is one already; its number travels as 8
-bytes, big-endian, in PRODUCER_SUCCESS and in the metadata of messages. A consumer's is only looked
-at, except on a topic that nobody has used yet: there it is the first one. What fits what is the
-broker's affair (broker/schemas.py); definitions that are long are compared off the loop.
+A producer's schema becomes a version of its topic's schema unless it is one already. The version
+is 8 bytes, big-endian, in PRODUCER_SUCCESS and in the metadata of messages. A consumer's schema is
+only checked, except on a topic that has no messages, producers or other consumers yet: there it
+becomes the first version. Compatibility is decided in broker/schemas/topic_schemas.py; long
+definitions are compared in the executor.
 """
 
 from __future__ import annotations
@@ -11,19 +12,20 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
-from trilogue.broker.access import Operation
-from trilogue.broker.errors import IncompatibleSchema, Outrun, UnknownSchema
+from trilogue.broker.access.authorizer import Operation
+from trilogue.broker.errors import ConcurrentChange, IncompatibleSchema, UnknownSchema
 from trilogue.broker.names import TopicName
-from trilogue.broker.partition import Partition
-from trilogue.broker.policies import Strategy
-from trilogue.broker.schema_check import Definition, is_long
-from trilogue.broker.schemas import judge, judge_reader
-from trilogue.broker.topic import Topic
+from trilogue.broker.schemas.compatibility import Definition, is_slow_to_check
+from trilogue.broker.schemas.topic_schemas import check_reader_schema, check_schema
+from trilogue.broker.topics.partition import Partition
+from trilogue.broker.topics.policies import CompatibilityStrategy
+from trilogue.broker.topics.topic import Topic
+from trilogue.gateway.pulsar.connection import PulsarConnection
 from trilogue.gateway.pulsar.errors import EXPECTED, code_of
-from trilogue.gateway.pulsar.lookup import named
-from trilogue.gateway.pulsar.shared import Shared
+from trilogue.gateway.pulsar.lookup import parse_authorized
+from trilogue.gateway.pulsar.services import PulsarServices
 from trilogue.wire.pulsar.pulsar_pb2 import (
     CommandGetOrCreateSchema,
     CommandGetSchema,
@@ -32,15 +34,13 @@ from trilogue.wire.pulsar.pulsar_pb2 import (
     Schema,
 )
 
-if TYPE_CHECKING:
-    from trilogue.gateway.pulsar.connection import PulsarConnection
-
 T = TypeVar("T")
 NO_VERSION = b""
-TRIES = 20  # to decide again, when others add schemas at the same time
+TRIES = 20  # of adding a schema, while other requests add schemas to the same topic
 
-# The protocol's numbers in our words. NONE is a schema like any other, as on a real broker: Go's
-# NewBytesSchema brings it along and asks for its version later. Other clients of bytes name none.
+# The names of the protocol's schema types in the broker. NONE is a schema like any other, as in
+# Apache Pulsar: Go's NewBytesSchema sends it and requests its version later. Other clients send no
+# schema for bytes.
 KINDS: dict[int, str] = {
     Schema.NoSchema: "NONE",
     Schema.String: "STRING",
@@ -69,83 +69,83 @@ KINDS: dict[int, str] = {
 NUMBERS = {kind: number for number, kind in KINDS.items()}
 
 
-def definition_of(schema: Schema) -> Definition:
-    """Read a schema as it is sent."""
+def decode_schema(schema: Schema) -> Definition:
+    """Return the definition that a command carries."""
     pairs: Any = schema.properties  # whose type the enum's KeyValue hides
     properties = tuple((each.key, each.value) for each in pairs)
     return Definition(KINDS[schema.type], schema.schema_data, properties)
 
 
-def version_bytes(version: int) -> bytes:
-    """Say a version as it travels."""
+def encode_version(version: int) -> bytes:
+    """Return a version as it is on the wire."""
     return version.to_bytes(8, "big")
 
 
-def _brought(command: CommandProducer | CommandSubscribe) -> Schema | None:
-    """The schema that a producer or consumer has."""
+def _schema_of(command: CommandProducer | CommandSubscribe) -> Schema | None:
+    """Return the schema that a producer or consumer brings along."""
     return command.schema if command.HasField("schema") else None
 
 
-def takes_any(command: CommandSubscribe) -> bool:
-    """Whether a consumer reads by whatever schema its messages have."""
+def takes_any_schema(command: CommandSubscribe) -> bool:
+    """Whether a consumer takes messages of every schema (AUTO_CONSUME)."""
     return command.HasField("schema") and command.schema.type == Schema.AutoConsume
 
 
 # ---- what producers and consumers bring along
 
 
-async def for_producer(
-    door: Shared, topic: Topic, partition: Partition, command: CommandProducer
+async def check_producer_schema(
+    gateway: PulsarServices, topic: Topic, partition: Partition, command: CommandProducer
 ) -> bytes:
-    """Check a producer's schema, add it if it is new; the version for PRODUCER_SUCCESS.
+    """Check a producer's schema, add it if it is new, and return its version as bytes.
 
-    IncompatibleSchema, InvalidSchema.
+    Raises IncompatibleSchema or InvalidSchema.
     """
-    schema, policies = _brought(command), partition.policies
+    schema, policies = _schema_of(command), partition.policies
     if schema is None:
-        if policies.schema_validation_enforced and door.broker.schemas.current(topic):
+        if policies.schema_validation_enforced and gateway.broker.schemas.current(topic):
             raise IncompatibleSchema(
                 "producers without a schema cannot write to a topic with one where schema "
                 "validation is enforced"
             )
         return NO_VERSION
-    version = await added(
-        door,
+    version = await find_or_add_schema(
+        gateway,
         topic.name,
-        definition_of(schema),
+        decode_schema(schema),
         schema.name,
         strategy=policies.schema_compatibility,
         may_add=policies.schema_auto_update,
     )
-    return version_bytes(version)
+    return encode_version(version)
 
 
-async def for_consumer(
-    door: Shared,
+async def check_consumer_schema(
+    gateway: PulsarServices,
     topic: Topic,
     partition: Partition,
     command: CommandSubscribe,
     *,
     others: int,
 ) -> None:
-    """Check a consumer's schema; on a topic that nobody has used yet it becomes the first one.
+    """Check a consumer's schema; on an unused topic it becomes the first version.
 
-    `others` counts the partition's consumers that have a schema of their own. IncompatibleSchema,
-    InvalidSchema.
+    `others` is the number of the partition's consumers that have a schema of their own. Raises
+    IncompatibleSchema or InvalidSchema.
     """
-    schema = _brought(command)
-    if schema is None or takes_any(command):
+    schema = _schema_of(command)
+    if schema is None or takes_any_schema(command):
         return
-    definition, policies = definition_of(schema), partition.policies
-    current = door.broker.schemas.current(topic)
-    writers = door.broker.writers.find(partition.partition_id)
+    definition, policies = decode_schema(schema), partition.policies
+    current = gateway.broker.schemas.current(topic)
+    writers = gateway.broker.writers.get(partition.partition_id)
     used = partition.log.high_watermark > 0 or others or (writers is not None and len(writers))
     if current or used:
-        check = partial(judge_reader, definition, current, policies.schema_compatibility)
-        await off_loop(door, definition, check)
+        check = partial(check_reader_schema, definition, current, policies.schema_compatibility)
+        await run_check(gateway, definition, check)
         return
-    await added(
-        door,
+    await find_or_add_schema(
+        gateway,
         topic.name,
         definition,
         schema.name,
@@ -154,61 +154,70 @@ async def for_consumer(
     )
 
 
-async def added(
-    door: Shared,
+async def find_or_add_schema(
+    gateway: PulsarServices,
     name: TopicName,
     definition: Definition,
     schema_name: str = "",
     *,
-    strategy: Strategy,
+    strategy: CompatibilityStrategy,
     may_add: bool = True,
 ) -> int:
-    """The version of a schema in a topic, which it gets if it has none and fits."""
-    schemas = door.broker.schemas
+    """Return the version of a schema in a topic; add it if it is new and compatible.
+
+    Raises UnknownTopic, IncompatibleSchema or ConcurrentChange.
+    """
+    schemas = gateway.broker.schemas
     for _ in range(TRIES):
-        topic = door.broker.cluster.topic(name)
+        topic = gateway.broker.cluster.topic(name)
         current = schemas.current(topic)
-        version = await off_loop(door, definition, partial(judge, definition, current, strategy))
+        version = await run_check(
+            gateway, definition, partial(check_schema, definition, current, strategy)
+        )
         if version is not None:
             return version
         if not may_add:
-            raise IncompatibleSchema("schema not found, and none is added by mentioning it here")
+            raise IncompatibleSchema(
+                "schema not found, and the topic does not add schemas automatically"
+            )
         try:
             commit = schemas.plan_add(topic, definition, current, schema_name)
-            await door.commit(commit)
+            await gateway.commit(commit)
             return commit.done.result()
-        except Outrun:
+        except ConcurrentChange:
             continue
-    raise Outrun("others change the topic's schema all the time")
+    raise ConcurrentChange("the schema of the topic changes too often")
 
 
-async def off_loop(door: Shared, definition: Definition, work: Callable[[], T]) -> T:
-    """Do work on a definition, elsewhere if it is long."""
-    if is_long(definition):
-        return await asyncio.get_running_loop().run_in_executor(door.executor, work)
+async def run_check(gateway: PulsarServices, definition: Definition, work: Callable[[], T]) -> T:
+    """Run work on a definition, in the executor if the definition is long."""
+    if is_slow_to_check(definition):
+        return await asyncio.get_running_loop().run_in_executor(gateway.executor, work)
     return work()
 
 
 # ---- commands
 
 
-def get(connection: PulsarConnection, command: CommandGetSchema, _frame: memoryview) -> None:
-    """Say what a version of a topic's schema is; without a version the newest."""
-    schemas = connection.door.broker.schemas
+def handle_get_schema(
+    connection: PulsarConnection, command: CommandGetSchema, _frame: memoryview
+) -> None:
+    """Send a version of a topic's schema, the newest one if the command names none."""
+    schemas = connection.gateway.broker.schemas
     try:
-        name = named(connection, command.topic, Operation.DESCRIBE)
-        topic = connection.door.broker.cluster.topic(name.topic)
+        name = parse_authorized(connection, command.topic, Operation.DESCRIBE)
+        topic = connection.gateway.broker.cluster.topic(name.topic)
         if command.schema_version:
             if len(command.schema_version) != 8:
                 raise UnknownSchema("a version of a schema has 8 bytes")
             version = int.from_bytes(command.schema_version, "big", signed=True)
-            schema = schemas.version(topic, version)
+            schema = schemas.get(topic, version)
         else:
             version, schema = schemas.newest(topic)
     except EXPECTED as problem:
-        _refuse(connection, "getSchemaResponse", command.request_id, problem)
+        _send_failure(connection, "getSchemaResponse", command.request_id, problem)
         return
-    connection.say(
+    connection.send_command(
         "getSchemaResponse",
         request_id=command.request_id,
         schema={
@@ -217,43 +226,43 @@ def get(connection: PulsarConnection, command: CommandGetSchema, _frame: memoryv
             "type": NUMBERS.get(schema.kind, Schema.NoSchema),
             "properties": [{"key": key, "value": text} for key, text in schema.properties.items()],
         },
-        schema_version=version_bytes(version),
+        schema_version=encode_version(version),
     )
 
 
-async def get_or_create(
+async def handle_get_or_create_schema(
     connection: PulsarConnection, command: CommandGetOrCreateSchema, _frame: memoryview
 ) -> None:
-    """Say which version a schema is, and add it if it is none."""
-    door = connection.door
+    """Send the version of a schema, and add it if it is new."""
+    gateway = connection.gateway
     try:
-        name = named(connection, command.topic, Operation.WRITE)
-        topic = door.broker.cluster.topic(name.topic)
+        name = parse_authorized(connection, command.topic, Operation.WRITE)
+        topic = gateway.broker.cluster.topic(name.topic)
         policies = topic.partitions[0].policies
         if command.schema.type == Schema.NoSchema:
             octets = NO_VERSION
         else:
-            octets = version_bytes(
-                await added(
-                    door,
+            octets = encode_version(
+                await find_or_add_schema(
+                    gateway,
                     name.topic,
-                    definition_of(command.schema),
+                    decode_schema(command.schema),
                     command.schema.name,
                     strategy=policies.schema_compatibility,
                     may_add=policies.schema_auto_update,
                 )
             )
     except EXPECTED as problem:
-        _refuse(connection, "getOrCreateSchemaResponse", command.request_id, problem)
+        _send_failure(connection, "getOrCreateSchemaResponse", command.request_id, problem)
         return
-    connection.say(
+    connection.send_command(
         "getOrCreateSchemaResponse", request_id=command.request_id, schema_version=octets
     )
 
 
-def _refuse(
+def _send_failure(
     connection: PulsarConnection, field: str, request_id: int, problem: BaseException
 ) -> None:
-    connection.say(
+    connection.send_command(
         field, request_id=request_id, error_code=code_of(problem), error_message=str(problem)
     )

@@ -1,1 +1,1 @@
-"""The TubeMQ door: what its clients say, translated for the broker, and back."""
+"""The TubeMQ gateway: translates TubeMQ's requests to calls of the broker, and results back."""

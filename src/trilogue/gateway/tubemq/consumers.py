@@ -2,25 +2,27 @@
 
 consumerRegisterC2M, consumerHeartbeatC2M, consumerCloseClientC2M.
 
-What is decided about partitions stands in `broker/balance_group.py`; here it is put into words. The
-first heartbeat after the registration already brings what a consumer shall read. An answer holds
-flow control only for who tells its ids, and its text only where they are others than ours.
+Partitions are assigned by `broker/tubemq/balanced_group.py`; this module encodes the result. The
+first heartbeat after the registration already brings the partitions of a consumer. A response
+contains flow control only for clients that send their ids of it, and its text only where the ids
+differ.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection
-from typing import TYPE_CHECKING
 
-from trilogue.broker.access import Operation, ResourceKind
-from trilogue.broker.balance_events import DISCONNECTS, Answer
-from trilogue.broker.balance_shares import Part
-from trilogue.broker.balance_terms import Difference, Kind, Terms
+from trilogue.broker.access.authorizer import Operation, ResourceKind
 from trilogue.broker.errors import InconsistentMember
-from trilogue.gateway.tubemq.assignments import bad_request
+from trilogue.broker.tubemq.even_assignment import TubePartition
+from trilogue.broker.tubemq.group_terms import BalanceMode, GroupTerms, TermsMismatch
+from trilogue.broker.tubemq.rebalance_events import DISCONNECTS
 from trilogue.gateway.tubemq.authentication import Role
-from trilogue.gateway.tubemq.errors import Refusal
+from trilogue.gateway.tubemq.errors import TubeRequestError
+from trilogue.gateway.tubemq.event_codes import parse_event_result
+from trilogue.gateway.tubemq.master import bad_request
+from trilogue.gateway.tubemq.request_context import RequestContext
 from trilogue.wire.tubemq.errors import TubeCode
 from trilogue.wire.tubemq.master_pb2 import (
     CloseRequestC2M,
@@ -32,75 +34,74 @@ from trilogue.wire.tubemq.master_pb2 import (
     RegisterResponseM2C,
 )
 
-if TYPE_CHECKING:
-    from trilogue.gateway.tubemq.call import Call
-
 OK = "OK!"
 GROUP_MAX = 1_024  # characters, as a real master
 HOST_MAX = 256
 SESSION_KEY_MAX = 1_024
-UNDEFINED = -2  # what clients and masters say for "nothing" everywhere
+UNDEFINED = -2  # "nothing", for clients and masters
+QUIET_S = 1.0  # after a disconnect event no get of the consumer is held
 NO_TEXT = " "  # instead of an empty flow control
 
 CLIENT_ID = re.compile(r"[_A-Za-z0-9.\-]+")
 GROUP = re.compile(r"[^\x00-\x20\x7f#@,\ud800-\udfff](?:[^\x00-\x1f\x7f#@,\ud800-\udfff]*)")
 
 CODES: dict[str, TubeCode] = {
-    Difference.KIND.value: TubeCode.OTHER_CONSUME_TYPE,
-    Difference.TOPICS.value: TubeCode.OTHER_TOPICS,
-    Difference.FILTERS.value: TubeCode.OTHER_FILTERS,
-    Difference.SESSION_KEY.value: TubeCode.OTHER_SESSION_KEY,
-    Difference.SELECT_BIG.value: TubeCode.OTHER_SELECT_BIG,
-    Difference.SOURCE_COUNT.value: TubeCode.OTHER_SOURCE_COUNT,
-    Difference.NODE_ID.value: TubeCode.DUPLICATE_NODE_ID,
+    TermsMismatch.KIND.value: TubeCode.OTHER_CONSUME_TYPE,
+    TermsMismatch.TOPICS.value: TubeCode.OTHER_TOPICS,
+    TermsMismatch.FILTERS.value: TubeCode.OTHER_FILTERS,
+    TermsMismatch.SESSION_KEY.value: TubeCode.OTHER_SESSION_KEY,
+    TermsMismatch.SELECT_BIG.value: TubeCode.OTHER_SELECT_BIG,
+    TermsMismatch.SOURCE_COUNT.value: TubeCode.OTHER_SOURCE_COUNT,
+    TermsMismatch.NODE_ID.value: TubeCode.DUPLICATE_NODE_ID,
 }
 
 
-def register(call: Call) -> RegisterResponseM2C:
-    """A consumer comes, or comes again."""
-    check_ids(call)
-    unproven = call.door.master.unproven
-    if unproven.brings_none(call):
-        unproven.keep(call)
+def register(context: RequestContext) -> RegisterResponseM2C:
+    """Register a consumer, also one that is registered."""
+    check_ids(context)
+    if lacks_proof(context):
+        keep_pending(context)
         return RegisterResponseM2C(
             success=True, errCode=TubeCode.SUCCESS, errMsg=OK, notAllocated=True
         )
-    admit(call)
-    return _enter(call)
+    admit(context)
+    return _complete_registration(context)
 
 
-def _enter(call: Call) -> RegisterResponseM2C:
-    """The registration of somebody known."""
-    request: RegisterRequestC2M = call.request
+def _complete_registration(context: RequestContext) -> RegisterResponseM2C:
+    """Register an authenticated consumer."""
+    request: RegisterRequestC2M = context.request
     check_host(request.hostName)
-    master = call.door.master
-    topics = master.topics(request.topicList)
-    terms = _terms(call, Terms(topics, filters=master.filters(request.topicCondition, topics)))
-    check_may_read(call, terms)
-    claims = master.claims(request.subscribeInfo)
-    not_allocated = join(
-        call,
+    master = context.gateway.master
+    topics = master.parse_topics(request.topicList)
+    terms = _terms(
+        context, GroupTerms(topics, filters=master.parse_filters(request.topicCondition, topics))
+    )
+    check_may_read(context, terms)
+    claims = master.parse_owned_partitions(request.subscribeInfo)
+    not_allocated = join_group(
+        context,
         terms,
         claims=claims or None,
         allocated=bool(claims) or (request.HasField("notAllocated") and not request.notAllocated),
     )
     if claims:
-        master.is_back(request.groupName, request.clientId)
+        master.mark_returned(request.groupName, request.clientId)
     response = RegisterResponseM2C(
         success=True, errCode=TubeCode.SUCCESS, errMsg=OK, notAllocated=not_allocated
     )
-    _tell_flow(call, response)
-    response.authorizedInfo.CopyFrom(authorized_info(call))
+    _add_flow_control(context, response)
+    response.authorizedInfo.CopyFrom(authorized_info(context))
     return response
 
 
-def heartbeat(call: Call) -> HeartResponseM2C:
-    """A consumer shows life, says how it went, and hears what it shall do."""
-    request: HeartRequestC2M = call.request
-    check_ids(call)
-    master = call.door.master
-    if master.unproven.brings_none(call):
-        master.unproven.check_waits(call)
+def heartbeat(context: RequestContext) -> HeartResponseM2C:
+    """Renew a consumer's session, take its report, and return its next event, if any."""
+    request: HeartRequestC2M = context.request
+    check_ids(context)
+    master = context.gateway.master
+    if lacks_proof(context):
+        check_pending(context)
         return HeartResponseM2C(
             success=True,
             errCode=TubeCode.SUCCESS,
@@ -108,99 +109,135 @@ def heartbeat(call: Call) -> HeartResponseM2C:
             notAllocated=True,
             requireAuth=True,
         )
-    admit(call)
-    enter_late(call, _enter)
-    check_may_read(call, master.balances.terms(request.groupName))
+    admit(context)
+    complete_pending(context, _complete_registration)
+    check_may_read(context, master.balances.terms(request.groupName))
     answer = None
     if request.HasField("event"):
         event = request.event
-        answer = Answer(event.rebalanceId, event.opType, event.status)
+        answer = parse_event_result(event)
     pulse = master.balances.heartbeat(
         request.groupName,
         request.clientId,
         master.now_ms,
         answer=answer,
-        report=master.claims(request.subscribeInfo) if request.reportSubscribeInfo else None,
+        report=master.parse_owned_partitions(request.subscribeInfo)
+        if request.reportSubscribeInfo
+        else None,
     )
     response = HeartResponseM2C(
         success=True, errCode=TubeCode.SUCCESS, errMsg=OK, notAllocated=pulse.not_allocated
     )
     if pulse.event is not None:
-        if pulse.event.kind in DISCONNECTS:  # it waits for its gets before it gives anything away
-            call.door.gets.release(request.groupName, request.clientId)
-        response.event.CopyFrom(master.event(request.groupName, request.clientId, pulse.event))
-    _tell_flow(call, response)
-    if must_sign(call):
+        if pulse.event.kind in DISCONNECTS:  # it waits for its gets before it disconnects
+            _release_held_gets(context)
+        response.event.CopyFrom(
+            master.encode_event(request.groupName, request.clientId, pulse.event)
+        )
+    _add_flow_control(context, response)
+    if asks_for_signature(context):
         response.requireAuth = True
-    response.authorizedInfo.CopyFrom(authorized_info(call))
+    response.authorizedInfo.CopyFrom(authorized_info(context))
     return response
 
 
-def close(call: Call) -> CloseResponseM2C:
-    """A consumer goes, of either kind; who is not there has gone already (wire fact)."""
-    request: CloseRequestC2M = call.request
-    admit(call)
-    call.check_access(Operation.READ, ResourceKind.GROUP, request.groupName)
-    call.door.master.balances.leave(request.groupName, request.clientId)
+def close(context: RequestContext) -> CloseResponseM2C:
+    """Remove a consumer of either kind; succeeds for an unknown one, as with a real master."""
+    request: CloseRequestC2M = context.request
+    admit(context)
+    context.check_access(Operation.READ, ResourceKind.GROUP, request.groupName)
+    context.gateway.master.balances.leave(request.groupName, request.clientId)
     return CloseResponseM2C(success=True, errCode=TubeCode.SUCCESS, errMsg=OK)
 
 
-# -- what both kinds of consumers have in common
+# -- shared by both kinds of consumers
 
 
-def admit(call: Call) -> None:
-    """Know who asks; refuse ids that are none, and whoever speaks for another user's consumer."""
-    request = call.request
-    check_ids(call)
-    call.authenticate(Role.CONSUMER, request.clientId, request.authInfo)
-    member = call.door.master.balances.find(request.groupName, request.clientId)
-    if member is not None and member.principal != call.principal:
-        raise Refusal(TubeCode.CERTIFICATE_FAILURE, "this consumer is another user's")
+def admit(context: RequestContext) -> None:
+    """Check the ids and authenticate; raises where the consumer is another user's."""
+    request = context.request
+    check_ids(context)
+    context.authenticate(Role.CONSUMER, request.clientId, request.authInfo)
+    member = context.gateway.master.balances.find(request.groupName, request.clientId)
+    if member is not None and member.principal != context.principal:
+        raise TubeRequestError(TubeCode.CERTIFICATE_FAILURE, "this consumer is another user's")
 
 
-def check_ids(call: Call) -> None:
-    """Refuse ids that are none."""
-    request, settings = call.request, call.door.settings
+def check_ids(context: RequestContext) -> None:
+    """Check the client id and the group name."""
+    request, settings = context.request, context.gateway.settings
     check_id("clientId", request.clientId, settings.client_id_max, CLIENT_ID)
     check_id("groupName", request.groupName, GROUP_MAX, GROUP)
 
 
-def enter_late(call: Call, enter: Callable[[Call], object]) -> None:
-    """Let in who registered without a proof and has brought it with this heartbeat."""
-    request, master = call.request, call.door.master
+def lacks_proof(context: RequestContext) -> bool:
+    """Return whether a consumer that has to authenticate sends neither signature nor token.
+
+    An empty authInfo, as Java's clients send it first (see PendingRegistrations).
+    """
+    if Role.CONSUMER not in context.gateway.authentication.settings.authenticate:
+        return False
+    request = context.request
+    if not request.HasField("authInfo"):
+        return False
+    proof = request.authInfo
+    return not proof.HasField("authInfo") and not proof.authorizedToken
+
+
+def keep_pending(context: RequestContext) -> None:
+    """Keep a registration until its proof comes; raises AuthenticationFailed."""
+    now_s = context.gateway.loop.time()
+    pending = context.gateway.master.pending
+    pending.add(context.connection, context.request, context.size, now_s)
+
+
+def check_pending(context: RequestContext) -> None:
+    """Check that the consumer's registration is pending; raises UnknownMember."""
+    now_s = context.gateway.loop.time()
+    context.gateway.master.pending.check(context.connection, context.request, now_s)
+
+
+def complete_pending(context: RequestContext, enter: Callable[[RequestContext], object]) -> None:
+    """Complete the pending registration of a consumer that authenticated with this heartbeat."""
+    request, master = context.request, context.gateway.master
     if master.balances.find(request.groupName, request.clientId) is not None:
         return
-    registration = master.unproven.take(call)
+    now_s = context.gateway.loop.time()
+    registration = master.pending.pop(context.connection, request, now_s)
     if registration is not None:
-        call.request = registration
+        context.request = registration
         try:
-            enter(call)
+            enter(context)
         finally:
-            call.request = request
+            context.request = request
 
 
 def check_host(name: str) -> None:
-    """Refuse a host name that is none."""
+    """Check the host name."""
     if not name.strip():
         raise bad_request("Request miss necessary hostName data!")
     if len(name) > HOST_MAX:
         raise bad_request(f"hostName's length over max value, allowed max length is {HOST_MAX}")
 
 
-def check_may_read(call: Call, terms: Terms) -> None:
-    """Refuse what the client, or its group, may not read."""
-    group = call.request.groupName
-    call.check_access(Operation.READ, ResourceKind.GROUP, group)
+def check_may_read(context: RequestContext, terms: GroupTerms) -> None:
+    """Check access to the group and its topics, and the administrators' rules."""
+    group = context.request.groupName
+    context.check_access(Operation.READ, ResourceKind.GROUP, group)
     for topic in terms.topics:
-        call.check_access(Operation.READ, ResourceKind.TOPIC, topic)
-    call.door.master.check_rules(group, terms)
+        context.check_access(Operation.READ, ResourceKind.TOPIC, topic)
+    context.gateway.master.check_rules(group, terms)
 
 
-def join(
-    call: Call, terms: Terms, *, claims: Collection[Part] | None, allocated: bool = False
+def join_group(
+    context: RequestContext,
+    terms: GroupTerms,
+    *,
+    claims: Collection[TubePartition] | None,
+    allocated: bool = False,
 ) -> bool:
-    """Take a consumer into its group; whether it shall believe that nobody reads yet."""
-    request, master = call.request, call.door.master
+    """Add a consumer to its group; return `notAllocated` of the response."""
+    request, master = context.request, context.gateway.master
     try:
         return master.balances.join(
             request.groupName,
@@ -210,30 +247,30 @@ def join(
             claims=claims,
             allocated=allocated,
             host=request.hostName,
-            principal=call.principal,
+            principal=context.principal,
             size=request.ByteSize(),
         )
     except InconsistentMember as problem:
         text = f"[Inconsistency subscribe] {problem}"
-        raise Refusal(CODES[problem.what], text) from problem
+        raise TubeRequestError(CODES[problem.what], text) from problem
 
 
-def must_sign(call: Call) -> bool:
-    """Whether the client shall bring a signature with its next heartbeat."""
-    request = call.request
-    return call.door.authentication.require_auth(
-        Role.CONSUMER, call.connection, request.clientId, request.authInfo
+def asks_for_signature(context: RequestContext) -> bool:
+    """Return whether the client has to sign its next heartbeat."""
+    request = context.request
+    return context.gateway.authentication.needs_signature(
+        Role.CONSUMER, context.connection, request.clientId, request.authInfo
     )
 
 
-def authorized_info(call: Call) -> MasterAuthorizedInfo:
-    """The tokens that the client shall show from now on."""
-    authentication = call.door.authentication
-    return authentication.authorized_info(call.principal, call.request.clientId)
+def authorized_info(context: RequestContext) -> MasterAuthorizedInfo:
+    """Return the tokens that the client sends from now on."""
+    authentication = context.gateway.authentication
+    return authentication.authorized_info(context.principal, context.request.clientId)
 
 
 def check_id(name: str, text: str, most: int, allowed: re.Pattern[str]) -> None:
-    """Refuse what is empty, too long or of other characters."""
+    """Check that a name is not empty, not too long, and of allowed characters."""
     if not text.strip():
         raise bad_request(f"Request miss necessary {name} data!")
     if len(text) > most:
@@ -245,8 +282,15 @@ def check_id(name: str, text: str, most: int, allowed: re.Pattern[str]) -> None:
 # -- inside
 
 
-def _terms(call: Call, unbound: Terms) -> Terms:
-    request: RegisterRequestC2M = call.request
+def _release_held_gets(context: RequestContext) -> None:
+    request, gateway = context.request, context.gateway
+    consumer = gateway.broker.registrations.consumer(request.groupName, request.clientId)
+    if consumer is not None:
+        gateway.held_gets.release(consumer, gateway.loop.time() + QUIET_S)
+
+
+def _terms(context: RequestContext, unbound: GroupTerms) -> GroupTerms:
+    request: RegisterRequestC2M = context.request
     if not request.requireBound:
         return unbound
     key = request.sessionKey.strip()
@@ -256,30 +300,38 @@ def _terms(call: Call, unbound: Terms) -> Terms:
         raise bad_request(f"[Parameter error] a sessionKey has {SESSION_KEY_MAX} characters")
     if request.totalCount <= 0:
         raise bad_request("[Parameter error] totalSourceCount must over zero!")
-    most = call.door.master.balances.settings.members_max
+    most = context.gateway.master.balances.settings.members_max
     if request.totalCount > most:
         raise bad_request(f"[Parameter error] a group has {most} consumers at most")
-    return Terms(
+    return GroupTerms(
         unbound.topics,
-        Kind.BOUND,
+        BalanceMode.BOUND,
         unbound.filters,
         session_key=key,
         session_time=request.sessionTime,
         select_big=request.selectBig,
         source_count=request.totalCount,
-        offsets=call.door.master.required(request.requiredPartition, unbound.topics),
+        offsets=context.gateway.master.parse_required_offsets(
+            request.requiredPartition, unbound.topics
+        ),
     )
 
 
-def _tell_flow(call: Call, response: RegisterResponseM2C | HeartResponseM2C) -> None:
-    """Flow control, for who says what it has of it."""
-    request, rules = call.request, call.door.broker.rules
+def _add_flow_control(
+    context: RequestContext, response: RegisterResponseM2C | HeartResponseM2C
+) -> None:
+    """Add flow control for clients that send their ids of it."""
+    request, rules = context.request, context.gateway.broker.rules
     if not request.HasField("defFlowCheckId") and not request.HasField("groupFlowCheckId"):
         return
     default, group = rules.default_flow, rules.flow(request.groupName)
     response.ssdStoreId = UNDEFINED
     response.qryPriorityId = UNDEFINED
     response.defFlowCheckId = default.id
-    response.defFlowControlInfo = default.text if default.id != request.defFlowCheckId else NO_TEXT
+    response.defFlowControlInfo = (
+        default.text if default.id != request.defFlowCheckId else ""
+    ) or NO_TEXT
     response.groupFlowCheckId = group.id
-    response.groupFlowControlInfo = group.text if group.id != request.groupFlowCheckId else NO_TEXT
+    response.groupFlowControlInfo = (
+        group.text if group.id != request.groupFlowCheckId else ""
+    ) or NO_TEXT

@@ -1,28 +1,28 @@
-"""Every reason for which a room below says no, as the code that a TubeMQ client understands.
+"""The TubeMQ error code of every exception of the rooms below.
 
-The table is total: tests walk every BrokerError, EntryError, LogError and MetaError there is. A
-class that is not in the table has the code of its nearest base class that is.
+The table is total: tests check every BrokerError, EntryError, LogError and MetaError. A class that
+is not in the table has the code of its nearest base class that is.
 
-What clients do with a code decides more than its name (wire facts, section 9): after 503 a producer
-avoids the broker for a while; 411, 412 and 415 cost a consumer the partition; 450 and 455 end its
-tries to register.
+What clients do with a code matters more than its name: after 503 a producer avoids the broker for a
+while; 411, 412 and 415 cost a consumer the partition; 450 and 455 end its attempts to register
+(docs/reference/wire/tubemq.md).
 """
 
 from __future__ import annotations
 
 from trilogue.broker import errors as broker
 from trilogue.entry import entry
-from trilogue.entry.tubemq_entry import WrongChecksum
-from trilogue.gateway.refusals import REASONS, ProtocolRefusal, nearest_code
+from trilogue.entry.tubemq.tubemq_entry import WrongChecksum
+from trilogue.gateway.error_mapping import EXPECTED_ERRORS, ProtocolError, find_code
 from trilogue.log import errors as storage
 from trilogue.meta import errors as meta
 from trilogue.wire.tubemq.errors import TubeCode
 
-TEXT_MAX = 4_096  # characters of what a refusal says
+TEXT_MAX = 4_096  # characters of an error text
 
 
-class Refusal(ProtocolRefusal[TubeCode]):
-    """What only this protocol says no to, with the code that it has for that."""
+class TubeRequestError(ProtocolError[TubeCode]):
+    """An error that exists in this protocol only, with its code."""
 
 
 CODES: dict[type[BaseException], TubeCode] = {
@@ -32,14 +32,14 @@ CODES: dict[type[BaseException], TubeCode] = {
     meta.MetaError: TubeCode.SERVICE_UNAVAILABLE,
     entry.EntryError: TubeCode.BAD_REQUEST,
     # topics and partitions
-    broker.UnknownTopic: TubeCode.FORBIDDEN,  # as a real broker says it of sends and registers
+    broker.UnknownTopic: TubeCode.FORBIDDEN,  # as real brokers answer sends and registrations
     broker.UnknownTopicId: TubeCode.FORBIDDEN,
     broker.TopicExists: TubeCode.BAD_REQUEST,
-    broker.NeedsPartition: TubeCode.FORBIDDEN,
+    broker.PartitionRequired: TubeCode.FORBIDDEN,
     broker.UnknownNamespace: TubeCode.FORBIDDEN,
     broker.NamespaceExists: TubeCode.BAD_REQUEST,
     broker.InUse: TubeCode.SERVICE_UNAVAILABLE,
-    broker.Outrun: TubeCode.SERVICE_UNAVAILABLE,
+    broker.ConcurrentChange: TubeCode.SERVICE_UNAVAILABLE,
     broker.InvalidName: TubeCode.BAD_REQUEST,
     broker.InvalidPartitions: TubeCode.BAD_REQUEST,
     broker.ReplicationFactor: TubeCode.BAD_REQUEST,
@@ -59,7 +59,7 @@ CODES: dict[type[BaseException], TubeCode] = {
     broker.AccessDenied: TubeCode.CERTIFICATE_FAILURE,
     # appending and reading
     broker.InvalidRecord: TubeCode.BAD_REQUEST,
-    broker.CorruptRecord: TubeCode.FORBIDDEN,  # wire fact: a wrong checkSum
+    broker.CorruptRecord: TubeCode.FORBIDDEN,  # a wrong checkSum
     broker.InvalidTimestamp: TubeCode.BAD_REQUEST,
     broker.UnsupportedCompression: TubeCode.BAD_REQUEST,
     broker.TooLarge: TubeCode.BAD_REQUEST,
@@ -72,7 +72,7 @@ CODES: dict[type[BaseException], TubeCode] = {
     storage.OffsetOutOfRange: TubeCode.MOVED,
     storage.UnknownPartition: TubeCode.FORBIDDEN,
     storage.FrameTooLarge: TubeCode.BAD_REQUEST,
-    # producers: none here has a sequence
+    # producers: TubeMQ's have no sequence numbers
     broker.OutOfOrderSequence: TubeCode.BAD_REQUEST,
     broker.DuplicateSequence: TubeCode.BAD_REQUEST,
     broker.StaleProducerEpoch: TubeCode.BAD_REQUEST,
@@ -103,21 +103,20 @@ CODES: dict[type[BaseException], TubeCode] = {
     broker.IncompatibleSchema: TubeCode.BAD_REQUEST,
     broker.UnknownSchema: TubeCode.BAD_REQUEST,
     # meta
-    meta.PreconditionFailed: TubeCode.SERVICE_UNAVAILABLE,  # somebody was faster: ask again
-    meta.TooManyCommits: TubeCode.SERVICE_UNAVAILABLE,
+    meta.PreconditionFailed: TubeCode.SERVICE_UNAVAILABLE,  # a concurrent change: retry
+    meta.TooManyChanges: TubeCode.SERVICE_UNAVAILABLE,
     meta.NoIdsLeft: TubeCode.SERVICE_UNAVAILABLE,
     meta.Fenced: TubeCode.SERVICE_UNAVAILABLE,
     TimeoutError: TubeCode.SERVICE_UNAVAILABLE,
 }
 
-# What a handler may raise and is turned into a code; anything else is a mistake and ends the
-# connection.
-EXPECTED = (Refusal, *REASONS)
+# Exceptions of handlers that become a code; any other is a bug and ends the connection.
+EXPECTED = (TubeRequestError, *EXPECTED_ERRORS)
 
 
 def code_of(problem: BaseException) -> TubeCode:
-    """The code for one of the EXPECTED errors."""
-    if isinstance(problem, Refusal):
+    """Return the code of one of the EXPECTED exceptions."""
+    if isinstance(problem, TubeRequestError):
         return problem.code
-    code = nearest_code(CODES, problem)
+    code = find_code(CODES, problem)
     return TubeCode.INTERNAL_ERROR if code is None else code

@@ -1,50 +1,30 @@
-"""THE TABLE: every method that the TubeMQ doors take, at the master and at the broker.
+"""The methods that the TubeMQ gateway serves, at the master and at the broker: the dispatch table.
 
-`resource` and `operation` are what a method's handler asks the authorizer about, through
-`Call.check_access`. `raw`: the handler is given the connection and the envelope, and reads the
-message itself. `failed`: what a refusal must have besides errCode and errMsg, as real servers fill
-it.
+`resource` and `operation` are what a method's handler passes to `RequestContext.check_access`.
+`raw`: the handler gets the connection and the envelope, and parses the message itself. `failed`:
+the fields that an error response must have besides errCode and errMsg, as real servers fill them.
 
-Any other number is answered with FATAL "Unsupported method ID", a method of the other door with
-ERROR.
+Any other number is answered with FATAL "Unsupported method ID", a method of the other endpoint
+with ERROR.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any
 
-from google.protobuf.message import Message
-
-from trilogue.broker.access import Operation, ResourceKind
+from trilogue.broker.access.authorizer import Operation, ResourceKind
 from trilogue.gateway.tubemq import (
-    brokers,
-    client_balance,
+    client_balance_consumers,
     consumers,
-    getting,
+    get_messages,
     producers,
-    registering,
+    registrations,
     send,
 )
+from trilogue.gateway.tubemq.request_context import MethodSpec, RequestContext
 from trilogue.wire.tubemq.errors import TubeCode
-from trilogue.wire.tubemq.methods import BY_NAME, METHODS, Method, Service
-
-
-class Row(NamedTuple):
-    """One method: who handles it, what access it needs, how it is refused."""
-
-    method: Method
-    handler: Callable[..., Any]  # a Handler, where it is not raw
-    resource: ResourceKind
-    operation: Operation
-    failed: Mapping[str, Any] = MappingProxyType({})
-    raw: bool = False
-
-    def refusal(self, code: TubeCode, text: str) -> Message:
-        """The method's response that says no."""
-        return self.method.response(errCode=code, errMsg=text, **self.failed)
-
+from trilogue.wire.tubemq.methods import BY_NAME, METHODS, Service
 
 TOPIC, GROUP, CLUSTER = ResourceKind.TOPIC, ResourceKind.GROUP, ResourceKind.CLUSTER
 READ, WRITE = Operation.READ, Operation.WRITE
@@ -53,7 +33,7 @@ NO_CHECKSUM = {**NO, "brokerCheckSum": -1}
 NO_OFFSET = {**NO, "currOffset": -1}
 NO_MESSAGES = {**NO_OFFSET, "minLimitTime": 0, "escFlowCtrl": False, "currDataDlt": -1}
 NO_BROKER = {**NO, "stopRead": False, "stopWrite": False, "takeConfInfo": False}
-NO_BEAT = {
+NO_HEARTBEAT = {
     **NO_BROKER,
     "curBrokerConfId": -1,
     "confCheckSumId": -1,
@@ -62,46 +42,56 @@ NO_BEAT = {
 }
 
 
-def _row(
+NO_BROKERS = "brokers cannot join: the nodes of this cluster do not register with a master"
+
+
+def refuse_broker(context: RequestContext) -> None:
+    """Refuse a broker that registers with the master (methods 7 to 9): nodes do not do this."""
+    context.respond_error(TubeCode.FORBIDDEN, NO_BROKERS)
+
+
+def _spec(
     name: str,
     handler: Callable[..., Any],
     resource: ResourceKind,
     operation: Operation,
     failed: Mapping[str, Any],
     **more: Any,
-) -> Row:
-    return Row(BY_NAME[name], handler, resource, operation, failed, **more)
+) -> MethodSpec:
+    return MethodSpec(BY_NAME[name], handler, resource, operation, failed, **more)
 
 
-MASTER: tuple[Row, ...] = (
-    _row("producerRegisterP2M", producers.register, TOPIC, WRITE, NO_CHECKSUM),
-    _row("producerHeartbeatP2M", producers.heartbeat, TOPIC, WRITE, NO_CHECKSUM),
-    # Who could register may close.
-    _row("producerCloseClientP2M", producers.close, TOPIC, WRITE, NO),
-    _row("consumerRegisterC2M", consumers.register, TOPIC, READ, NO),
-    _row("consumerHeartbeatC2M", consumers.heartbeat, GROUP, READ, NO),
-    _row("consumerCloseClientC2M", consumers.close, GROUP, READ, NO),
-    # Our nodes do not register with each other: these are refused, and say so.
-    _row("brokerRegisterB2M", brokers.refuse, CLUSTER, Operation.CLUSTER_ACTION, NO_BROKER),
-    _row("brokerHeartbeatB2M", brokers.refuse, CLUSTER, Operation.CLUSTER_ACTION, NO_BEAT),
-    _row("brokerCloseClientB2M", brokers.refuse, CLUSTER, Operation.CLUSTER_ACTION, NO),
-    _row("consumerRegisterC2MV2", client_balance.register, TOPIC, READ, {}),
-    _row("consumerHeartbeatC2MV2", client_balance.heartbeat, GROUP, READ, {}),
-    _row("consumerGetPartMetaInfoC2M", client_balance.part_meta, GROUP, READ, {}),
+MASTER: tuple[MethodSpec, ...] = (
+    _spec("producerRegisterP2M", producers.register, TOPIC, WRITE, NO_CHECKSUM),
+    _spec("producerHeartbeatP2M", producers.heartbeat, TOPIC, WRITE, NO_CHECKSUM),
+    # A producer that could register may close.
+    _spec("producerCloseClientP2M", producers.close, TOPIC, WRITE, NO),
+    _spec("consumerRegisterC2M", consumers.register, TOPIC, READ, NO),
+    _spec("consumerHeartbeatC2M", consumers.heartbeat, GROUP, READ, NO),
+    _spec("consumerCloseClientC2M", consumers.close, GROUP, READ, NO),
+    # Nodes do not register with each other: these are refused with a reason.
+    _spec("brokerRegisterB2M", refuse_broker, CLUSTER, Operation.CLUSTER_ACTION, NO_BROKER),
+    _spec("brokerHeartbeatB2M", refuse_broker, CLUSTER, Operation.CLUSTER_ACTION, NO_HEARTBEAT),
+    _spec("brokerCloseClientB2M", refuse_broker, CLUSTER, Operation.CLUSTER_ACTION, NO),
+    _spec("consumerRegisterC2MV2", client_balance_consumers.register, TOPIC, READ, {}),
+    _spec("consumerHeartbeatC2MV2", client_balance_consumers.heartbeat, GROUP, READ, {}),
+    _spec(
+        "consumerGetPartMetaInfoC2M", client_balance_consumers.get_partition_meta, GROUP, READ, {}
+    ),
 )
 
-BROKER: tuple[Row, ...] = (
-    _row("sendMessageP2B", send.take, TOPIC, WRITE, NO, raw=True),
-    _row("consumerRegisterC2B", registering.register, TOPIC, READ, NO_OFFSET),
-    _row("consumerHeartbeatC2B", registering.heartbeat, GROUP, READ, NO),
-    _row("getMessagesC2B", getting.take, TOPIC, READ, NO_MESSAGES),
-    _row("consumerCommitC2B", registering.commit, GROUP, READ, NO_OFFSET),
+BROKER: tuple[MethodSpec, ...] = (
+    _spec("sendMessageP2B", send.append_message, TOPIC, WRITE, NO, raw=True),
+    _spec("consumerRegisterC2B", registrations.register, TOPIC, READ, NO_OFFSET),
+    _spec("consumerHeartbeatC2B", registrations.heartbeat, GROUP, READ, NO),
+    _spec("getMessagesC2B", get_messages.get_messages, TOPIC, READ, NO_MESSAGES),
+    _spec("consumerCommitC2B", registrations.commit_offset, GROUP, READ, NO_OFFSET),
 )
 
 SERVICES: dict[str, frozenset[int]] = {
     "master": frozenset({Service.MASTER}),
-    # A real broker takes sends through the service for reading too, as the Go client asks.
+    # A real broker accepts sends through the read service too: the Go client uses it.
     "broker": frozenset({Service.BROKER_READ, Service.BROKER_WRITE}),
 }
 
-assert {row.method for row in (*MASTER, *BROKER)} == set(METHODS), "a method has no row"
+assert {spec.method for spec in (*MASTER, *BROKER)} == set(METHODS), "a method has no handler"

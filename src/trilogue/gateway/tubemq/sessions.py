@@ -1,7 +1,7 @@
-"""Clients that are there as long as they are heard of: by their id, bounded, in the order heard.
+"""Sessions of clients by client id, bounded, in the order of their last request.
 
-Time comes in, as seconds of one clock. Nothing here knows of connections: a client may come back on
-another one, and a closed one says nothing of its clients (wire facts, section 6).
+Times are arguments, in seconds of one clock. Sessions do not depend on connections: a client may
+come back on another one, and a closed connection ends no session.
 """
 
 from __future__ import annotations
@@ -9,66 +9,66 @@ from __future__ import annotations
 from typing import Generic, TypeVar
 
 T = TypeVar("T")
-IDS_MAX = 16 << 20  # characters of all ids of one kind of client
+IDS_MAX = 16 << 20  # characters of the ids of one kind of client
 
 
-class Sessions(Generic[T]):
-    """What is kept of each client, until it has been silent for `timeout_s`."""
+class ClientSessions(Generic[T]):
+    """A value for each client, kept until it has sent nothing for `timeout_s`."""
 
-    def __init__(self, timeout_s: float, most: int) -> None:
+    def __init__(self, timeout_s: float, limit: int) -> None:
         self.timeout_s = timeout_s
-        self._most = most
-        self._heard: dict[str, tuple[float, T]] = {}  # the longest silent first
+        self._limit = limit
+        self._entries: dict[str, tuple[float, T]] = {}  # oldest first
         self._characters = 0  # of all ids
 
     def __len__(self) -> int:
-        return len(self._heard)
+        return len(self._entries)
 
     def __contains__(self, client_id: str) -> bool:
-        return client_id in self._heard
+        return client_id in self._entries
 
-    def all(self) -> list[tuple[str, T]]:
-        """All of them, the longest silent first."""
-        return [(client_id, value) for client_id, (_, value) in self._heard.items()]
+    def items(self) -> list[tuple[str, T]]:
+        """Return all clients and values, the oldest first."""
+        return [(client_id, value) for client_id, (_, value) in self._entries.items()]
 
     def find(self, client_id: str) -> T | None:
-        """What is kept of one."""
-        found = self._heard.get(client_id)
+        """Return the value of a client; None if there is none."""
+        found = self._entries.get(client_id)
         return None if found is None else found[1]
 
     def put(self, client_id: str, value: T, now_s: float) -> bool:
-        """Keep something of a client that was heard now; False: there is no room for one more."""
-        if self._heard.pop(client_id, None) is None:
+        """Set the value of a client; False where the limit is reached."""
+        if self._entries.pop(client_id, None) is None:
             size = self._characters + len(client_id)
-            if len(self._heard) >= self._most or size > IDS_MAX:
+            if len(self._entries) >= self._limit or size > IDS_MAX:
                 return False
             self._characters = size
-        self._heard[client_id] = (now_s, value)
+        self._entries[client_id] = (now_s, value)
         return True
 
-    def heard(self, client_id: str, now_s: float) -> T | None:
-        """A client was heard of; what is kept of it, None if nothing is."""
-        found = self._heard.pop(client_id, None)
+    def touch(self, client_id: str, now_s: float) -> T | None:
+        """Renew a session; return its value, None if there is none."""
+        found = self._entries.pop(client_id, None)
         if found is None:
             return None
-        self._heard[client_id] = (now_s, found[1])
+        self._entries[client_id] = (now_s, found[1])
         return found[1]
 
-    def drop(self, client_id: str) -> T | None:
-        """Forget one."""
-        found = self._heard.pop(client_id, None)
+    def remove(self, client_id: str) -> T | None:
+        """Remove a client; return its value, None if there is none."""
+        found = self._entries.pop(client_id, None)
         if found is None:
             return None
         self._characters -= len(client_id)
         return found[1]
 
     def expire(self, now_s: float) -> list[tuple[str, T]]:
-        """Forget who was silent for too long, and say who that is."""
+        """Remove the sessions that have timed out, and return them."""
         gone = []
-        for client_id, (heard_s, value) in self._heard.items():
-            if now_s - heard_s < self.timeout_s:
+        for client_id, (seen_s, value) in self._entries.items():
+            if now_s - seen_s < self.timeout_s:
                 break
             gone.append((client_id, value))
         for client_id, _ in gone:
-            self.drop(client_id)
+            self.remove(client_id)
         return gone

@@ -5,8 +5,8 @@
     weather ─│─┘  watermarks
              └─── cancelled only ───────► airlines, airports ───────────────► cancellations
 
-Both results go to Parquet and to a topic, where each row has its own event time. Who wrote the
-topics does not matter: in the demo clients of three protocols did.
+Both results go to Parquet and to a topic, where each row has its own event time. In the demo
+clients of three protocols write the topics; the pipeline is the same for all of them.
 
 Every figure is a count or a sum of whole numbers, so that a check against the data set needs no
 tolerance. Results come out in append mode: a window is final when it appears. The last windows
@@ -37,30 +37,30 @@ PLANE = "tailnum string, manufacturer string, model string, seats int"
 AIRLINE = "carrier string, name string"
 AIRPORT = "faa string, name string"
 CLOSING = "closing"
-"""The carrier and origin of the events that only move time on."""
+"""The carrier and origin of the events that only advance the watermark."""
 
 LATENESS = "30 days"
-"""Covers the skew between partitions: each is replayed in time order, but not at one pace."""
+"""Covers the skew between partitions: each is in time order, but they advance unevenly."""
 
-ROWS_PER_TRIGGER = 120_000
-"""Of each stream: three or four micro-batches for the year, as a live one would have many."""
+ROWS_PER_TRIGGER = 180_000
+"""Of each stream: two micro-batches for the year; each costs seconds, whatever its size."""
 
 DELAYED_MINUTES, POOR_VISIBILITY_MILES = 15, 3
 
 
 @dataclass(frozen=True)
-class Places:
-    """Where the pipeline reads and writes."""
+class PipelineLocations:
+    """The broker to read from, and the folder to write to."""
 
     servers: str
     output: Path
 
     def parquet(self, name: str) -> str:
-        """The folder of one result."""
+        """Return the folder of one result."""
         return str(self.output / "parquet" / name)
 
     def checkpoint(self, name: str) -> str:
-        """The folder of one query's checkpoint."""
+        """Return the folder of one query's checkpoint."""
         return str(self.output / "checkpoints" / name)
 
 
@@ -70,18 +70,18 @@ class Result:
 
     name: str
     reads: tuple[str, ...]
-    build: Callable[[SparkSession, Places], DataFrame]
+    build: Callable[[SparkSession, PipelineLocations], DataFrame]
     key: tuple[str, ...]
     time: str
     partitions: int
     parts: tuple[str, ...]
-    """What is observed inside, in the order in which rows pass."""
+    """Names of the observed metrics, in the order in which rows pass."""
     last_part: str
 
 
 @dataclass
-class Written:
-    """How many rows a query wrote so far."""
+class RowCount:
+    """The number of rows that a query has written."""
 
     rows: int = 0
 
@@ -96,10 +96,12 @@ def _json_rows(frame: DataFrame, schema: str) -> DataFrame:
 TIME_FORMAT = "yyyy-MM-dd'T'HH:mm:ssX"
 
 
-def _stream(spark: SparkSession, places: Places, topic: str, schema: str) -> DataFrame:
+def _stream(
+    spark: SparkSession, locations: PipelineLocations, topic: str, schema: str
+) -> DataFrame:
     frame = (
         spark.readStream.format("trilogue")
-        .option("kafka.bootstrap.servers", places.servers)
+        .option("kafka.bootstrap.servers", locations.servers)
         .option("subscribe", topic)
         .option("startingOffsets", "earliest")
         .option("columns", "value")
@@ -109,10 +111,10 @@ def _stream(spark: SparkSession, places: Places, topic: str, schema: str) -> Dat
     return _json_rows(frame, schema)
 
 
-def _table(spark: SparkSession, places: Places, topic: str, schema: str) -> DataFrame:
+def _table(spark: SparkSession, locations: PipelineLocations, topic: str, schema: str) -> DataFrame:
     frame = (
         spark.read.format("trilogue")
-        .option("kafka.bootstrap.servers", places.servers)
+        .option("kafka.bootstrap.servers", locations.servers)
         .option("subscribe", topic)
         .option("columns", "value")
         .load()
@@ -120,13 +122,13 @@ def _table(spark: SparkSession, places: Places, topic: str, schema: str) -> Data
     return _json_rows(frame, schema).cache()
 
 
-def _with_weather(spark: SparkSession, places: Places) -> DataFrame:
-    """Flights with the weather at their origin in the scheduled hour, null where none is known."""
+def _with_weather(spark: SparkSession, locations: PipelineLocations) -> DataFrame:
+    """Return flights with the weather at their origin in the scheduled hour, null if unknown."""
     from pyspark.sql import functions as f
 
-    flights = _stream(spark, places, "flights", FLIGHT).withWatermark("time_hour", LATENESS)
+    flights = _stream(spark, locations, "flights", FLIGHT).withWatermark("time_hour", LATENESS)
     weather = (
-        _stream(spark, places, "weather", WEATHER)
+        _stream(spark, locations, "weather", WEATHER)
         .select(
             f.col("origin").alias("weather_origin"),
             f.col("time_hour").alias("weather_hour"),
@@ -142,14 +144,14 @@ def _with_weather(spark: SparkSession, places: Places) -> DataFrame:
     return joined.observe(JOINED, f.count(f.lit(1)).alias("rows"))
 
 
-def delay_statistics(spark: SparkSession, places: Places) -> DataFrame:
-    """One row a day, carrier and origin, once its window is closed."""
+def delay_statistics(spark: SparkSession, locations: PipelineLocations) -> DataFrame:
+    """Return a row per day, carrier and origin, once its window is closed."""
     from pyspark.sql import functions as f
 
-    planes = _table(spark, places, "planes", PLANE).select("tailnum", "seats")
-    airlines = _table(spark, places, "airlines", AIRLINE).withColumnRenamed("name", "airline")
+    planes = _table(spark, locations, "planes", PLANE).select("tailnum", "seats")
+    airlines = _table(spark, locations, "airlines", AIRLINE).withColumnRenamed("name", "airline")
     enriched = (
-        _with_weather(spark, places)
+        _with_weather(spark, locations)
         .join(f.broadcast(planes), "tailnum", "left")
         .join(f.broadcast(airlines), "carrier", "left")
     )
@@ -172,14 +174,14 @@ def delay_statistics(spark: SparkSession, places: Places) -> DataFrame:
     )
 
 
-def cancellations(spark: SparkSession, places: Places) -> DataFrame:
-    """One alert a cancelled flight, with names in place of codes."""
+def cancellations(spark: SparkSession, locations: PipelineLocations) -> DataFrame:
+    """Return a row per cancelled flight, with names in place of codes."""
     from pyspark.sql import functions as f
 
-    airlines = _table(spark, places, "airlines", AIRLINE).withColumnRenamed("name", "airline")
-    airports = _table(spark, places, "airports", AIRPORT)
+    airlines = _table(spark, locations, "airlines", AIRLINE).withColumnRenamed("name", "airline")
+    airports = _table(spark, locations, "airports", AIRPORT)
     return (
-        _stream(spark, places, "flights", FLIGHT)
+        _stream(spark, locations, "flights", FLIGHT)
         .where(f.col("dep_time").isNull() & (f.col("carrier") != CLOSING))
         .observe(FOUND, f.count(f.lit(1)).alias("rows"))
         .join(f.broadcast(airlines), "carrier", "left")
@@ -192,8 +194,13 @@ def cancellations(spark: SparkSession, places: Places) -> DataFrame:
     )
 
 
-def _sink(places: Places, result: Result, written: Written) -> Callable[[DataFrame, int], None]:
-    """Write a micro-batch to Parquet and a topic; its own folder, so a repeated one replaces it."""
+def _sink(
+    locations: PipelineLocations, result: Result, written: RowCount
+) -> Callable[[DataFrame, int], None]:
+    """Return a function that writes a micro-batch to Parquet and a topic.
+
+    Each batch has its own folder: a repeated batch replaces the first attempt.
+    """
 
     def write(frame: DataFrame, batch_id: int) -> None:
         from pyspark.sql import functions as f
@@ -201,7 +208,7 @@ def _sink(places: Places, result: Result, written: Written) -> Callable[[DataFra
         frame = frame.persist()
         rows = frame.count()
         if rows:
-            folder = f"{places.parquet(result.name)}/batch={batch_id}"
+            folder = f"{locations.parquet(result.name)}/batch={batch_id}"
             frame.write.mode("overwrite").parquet(folder)
             messages = frame.select(
                 f.concat_ws("/", *result.key).alias("key"),
@@ -209,21 +216,23 @@ def _sink(places: Places, result: Result, written: Written) -> Callable[[DataFra
                 f.col(result.time).alias("timestamp"),
             )
             to_topic = messages.write.format("trilogue").mode("append")
-            to_topic.option("kafka.bootstrap.servers", places.servers).save(result.name)
+            to_topic.option("kafka.bootstrap.servers", locations.servers).save(result.name)
         written.rows += rows
         frame.unpersist()
 
     return write
 
 
-def start(spark: SparkSession, places: Places, result: Result) -> tuple[StreamingQuery, Written]:
-    """Start one query over everything that is there now; wait with `awaitTermination`."""
-    written = Written()
+def start(
+    spark: SparkSession, locations: PipelineLocations, result: Result
+) -> tuple[StreamingQuery, RowCount]:
+    """Start one query over all data that exist now; `awaitTermination` waits for its end."""
+    written = RowCount()
     query = (
-        result.build(spark, places)
+        result.build(spark, locations)
         .writeStream.outputMode("append")
-        .foreachBatch(_sink(places, result, written))
-        .option("checkpointLocation", places.checkpoint(result.name))
+        .foreachBatch(_sink(locations, result, written))
+        .option("checkpointLocation", locations.checkpoint(result.name))
         .trigger(availableNow=True)
         .queryName(result.name)
         .start()

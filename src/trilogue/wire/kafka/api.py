@@ -1,7 +1,7 @@
-"""The table of messages: every API spoken here, as its request and its response.
+"""The table of APIs: the request and the response class of every API key.
 
-A message's module is loaded when it is first asked for: a tool that lists topics needs few of them,
-and reading the declarations of all takes a third of its time.
+A module is imported when one of its messages is first used: a tool that lists topics needs few of
+them, and importing all takes a third of its run time.
 """
 
 from __future__ import annotations
@@ -9,58 +9,58 @@ from __future__ import annotations
 import importlib
 from collections.abc import Iterator, Mapping
 
-# API key: Kafka's name, the module of its request and that of its response.
-NAMES: dict[int, tuple[str, str, str]] = {
-    0: ("Produce", "produce", "produce"),
-    1: ("Fetch", "fetch", "fetch"),
-    2: ("ListOffsets", "list_offsets", "list_offsets"),
-    3: ("Metadata", "metadata", "metadata"),
-    8: ("OffsetCommit", "offsets", "offsets"),
-    9: ("OffsetFetch", "offsets", "offsets"),
-    10: ("FindCoordinator", "groups", "groups"),
-    11: ("JoinGroup", "groups", "groups"),
-    12: ("Heartbeat", "groups", "groups"),
-    13: ("LeaveGroup", "groups", "groups"),
-    14: ("SyncGroup", "groups", "groups"),
-    15: ("DescribeGroups", "describe_groups", "describe_groups"),
-    16: ("ListGroups", "list_groups", "list_groups"),
-    18: ("ApiVersions", "api_versions", "api_versions"),
-    19: ("CreateTopics", "topics", "topics"),
-    20: ("DeleteTopics", "topics", "topics"),
-    21: ("DeleteRecords", "delete_records", "delete_records"),
-    22: ("InitProducerId", "transactions", "transactions"),
-    23: ("OffsetForLeaderEpoch", "leader_epochs", "leader_epochs"),
-    29: ("DescribeAcls", "acls", "acls"),
-    30: ("CreateAcls", "acls", "acls"),
-    31: ("DeleteAcls", "acls", "acls"),
-    32: ("DescribeConfigs", "configs", "configs"),
-    33: ("AlterConfigs", "configs", "configs"),
-    34: ("AlterReplicaLogDirs", "log_dirs", "log_dirs"),
-    35: ("DescribeLogDirs", "log_dirs", "log_dirs"),
-    37: ("CreatePartitions", "partitions", "partitions"),
-    42: ("DeleteGroups", "delete_groups", "delete_groups"),
-    43: ("ElectLeaders", "elections", "elections"),
-    44: ("IncrementalAlterConfigs", "incremental_configs", "incremental_configs"),
-    45: ("AlterPartitionReassignments", "reassignments", "reassignments"),
-    46: ("ListPartitionReassignments", "reassignments", "reassignments"),
-    47: ("OffsetDelete", "delete_groups", "delete_groups"),
-    48: ("DescribeClientQuotas", "describe_quotas", "describe_quotas"),
-    49: ("AlterClientQuotas", "alter_quotas", "altered_quotas"),
-    50: ("DescribeUserScramCredentials", "scram", "scram"),
-    51: ("AlterUserScramCredentials", "scram", "scram"),
-    55: ("DescribeQuorum", "quorum", "described_quorum"),
-    57: ("UpdateFeatures", "features", "features"),
-    60: ("DescribeCluster", "cluster", "cluster"),
-    61: ("DescribeProducers", "describe_producers", "describe_producers"),
-    64: ("UnregisterBroker", "nodes", "nodes"),
-    65: ("DescribeTransactions", "describe_transactions", "describe_transactions"),
-    66: ("ListTransactions", "list_transactions", "list_transactions"),
-    68: ("ConsumerGroupHeartbeat", "consumer_groups", "consumer_groups"),
-    69: ("ConsumerGroupDescribe", "describe_consumer_groups", "describe_consumer_groups"),
-    71: ("GetTelemetrySubscriptions", "telemetry", "telemetry"),
-    72: ("PushTelemetry", "telemetry", "telemetry"),
-    74: ("ListConfigResources", "config_resources", "config_resources"),
-    75: ("DescribeTopicPartitions", "topic_partitions", "topic_partitions"),
+# API key: Kafka's name of the API, and the module of its request and response.
+NAMES: dict[int, tuple[str, str]] = {
+    0: ("Produce", "produce"),
+    1: ("Fetch", "fetch"),
+    2: ("ListOffsets", "offsets.list_offsets"),
+    3: ("Metadata", "metadata.metadata"),
+    8: ("OffsetCommit", "groups.committed_offsets"),
+    9: ("OffsetFetch", "groups.committed_offsets"),
+    10: ("FindCoordinator", "groups.classic"),
+    11: ("JoinGroup", "groups.classic"),
+    12: ("Heartbeat", "groups.classic"),
+    13: ("LeaveGroup", "groups.classic"),
+    14: ("SyncGroup", "groups.classic"),
+    15: ("DescribeGroups", "groups.describe_groups"),
+    16: ("ListGroups", "groups.list_groups"),
+    18: ("ApiVersions", "metadata.api_versions"),
+    19: ("CreateTopics", "topics.topics"),
+    20: ("DeleteTopics", "topics.topics"),
+    21: ("DeleteRecords", "topics.delete_records"),
+    22: ("InitProducerId", "transactions.init_producer_id"),
+    23: ("OffsetForLeaderEpoch", "offsets.leader_epochs"),
+    29: ("DescribeAcls", "security.acls"),
+    30: ("CreateAcls", "security.acls"),
+    31: ("DeleteAcls", "security.acls"),
+    32: ("DescribeConfigs", "configs.configs"),
+    33: ("AlterConfigs", "configs.configs"),
+    34: ("AlterReplicaLogDirs", "cluster.log_dirs"),
+    35: ("DescribeLogDirs", "cluster.log_dirs"),
+    37: ("CreatePartitions", "topics.create_partitions"),
+    42: ("DeleteGroups", "groups.delete_groups"),
+    43: ("ElectLeaders", "cluster.elections"),
+    44: ("IncrementalAlterConfigs", "configs.configs"),
+    45: ("AlterPartitionReassignments", "cluster.reassignments"),
+    46: ("ListPartitionReassignments", "cluster.reassignments"),
+    47: ("OffsetDelete", "groups.delete_groups"),
+    48: ("DescribeClientQuotas", "quotas.client_quotas"),
+    49: ("AlterClientQuotas", "quotas.client_quotas"),
+    50: ("DescribeUserScramCredentials", "security.scram"),
+    51: ("AlterUserScramCredentials", "security.scram"),
+    55: ("DescribeQuorum", "cluster.quorum"),
+    57: ("UpdateFeatures", "cluster.features"),
+    60: ("DescribeCluster", "metadata.describe_cluster"),
+    61: ("DescribeProducers", "transactions.describe_producers"),
+    64: ("UnregisterBroker", "cluster.unregister_broker"),
+    65: ("DescribeTransactions", "transactions.describe_transactions"),
+    66: ("ListTransactions", "transactions.list_transactions"),
+    68: ("ConsumerGroupHeartbeat", "groups.consumer"),
+    69: ("ConsumerGroupDescribe", "groups.describe_consumer_groups"),
+    71: ("GetTelemetrySubscriptions", "cluster.telemetry"),
+    72: ("PushTelemetry", "cluster.telemetry"),
+    74: ("ListConfigResources", "configs.list_resources"),
+    75: ("DescribeTopicPartitions", "metadata.topic_partitions"),
 }
 _PACKAGE = __name__.rpartition(".")[0]
 
@@ -74,9 +74,9 @@ class _Messages(Mapping[int, tuple[type, type]]):
     def __getitem__(self, key: int) -> tuple[type, type]:
         pair = self._loaded.get(key)
         if pair is None:
-            name, *modules = NAMES[key]
-            request, response = (importlib.import_module(f"{_PACKAGE}.{one}") for one in modules)
-            pair = getattr(request, f"{name}Request"), getattr(response, f"{name}Response")
+            name, module = NAMES[key]
+            loaded = importlib.import_module(f"{_PACKAGE}.{module}")
+            pair = getattr(loaded, f"{name}Request"), getattr(loaded, f"{name}Response")
             self._loaded[key] = pair
         return pair
 

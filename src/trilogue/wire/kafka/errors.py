@@ -1,7 +1,7 @@
-"""Kafka's error codes, and which of them tell a client to try again.
+"""Kafka's error codes, and which of them are retriable.
 
-Numbers and names are those of Kafka 4.3.1; 2.0.0 knows up to 72, and a client takes a code that
-it does not know for -1.
+Numbers and names are those of Kafka 4.3.1; 2.0.0 knows codes up to 72, and a client takes an
+unknown code for -1.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from enum import IntEnum
 
 
 class ErrorCode(IntEnum):
-    """What went wrong, as a number on the wire."""
+    """An error code."""
 
     UNKNOWN_SERVER_ERROR = -1
     NONE = 0
@@ -155,7 +155,7 @@ class ErrorCode(IntEnum):
 
     @classmethod
     def of(cls, code: int) -> ErrorCode:
-        """The code of a number; one from the future is UNKNOWN_SERVER_ERROR."""
+        """Return the code of a number; an unknown one is UNKNOWN_SERVER_ERROR."""
         try:
             return cls(code)
         except ValueError:

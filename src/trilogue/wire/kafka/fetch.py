@@ -1,14 +1,14 @@
-"""Fetch (1), v0-18: read record batches, waiting for them if need be.
+"""Fetch (1) v0-v18: read record batches, with long polling.
 
-v1 adds the throttle time, v2 answers in magic 1, v3 adds max_bytes and minds the order of
-partitions, v4 isolation and magic 2, v5 log starts, v7 fetch sessions, v9 leader epochs, v10
-allows zstd, v11 adds racks, v12 is flexible, v13 names topics by id, v15 moves replica_id to a
-tagged field, v16 gives the addresses of new leaders, v17 and v18 are for followers.
+v1 throttle time · v2 magic 1 · v3 max_bytes and an order of partitions · v4 isolation level, magic
+2 · v5 log start offset · v7 fetch sessions · v9 leader epochs · v10 zstd · v11 racks · v12 flexible
+· v13 topic ids instead of names · v15 replica_id as a tagged field · v16 endpoints of new leaders ·
+v17, v18 for followers.
 """
 
 from __future__ import annotations
 
-from trilogue.wire.kafka.schema import (
+from trilogue.wire.kafka.codec.schema import (
     batches,
     int8,
     int16,
@@ -19,11 +19,12 @@ from trilogue.wire.kafka.schema import (
     string,
     uuid,
 )
+from trilogue.wire.kafka.leader import LeaderIdAndEpoch, NodeEndpoint
 
 
 @message(frozen=True)
 class ReplicaState:
-    """Who fetches, when it is a follower broker."""
+    """The follower that fetches."""
 
     replica_id: int32 = since(15, default=-1)
     replica_epoch: int64 = since(15, default=-1)
@@ -31,7 +32,7 @@ class ReplicaState:
 
 @message()
 class FetchPartition:
-    """From where to read one partition, and how much."""
+    """The fetch offset of one partition, and how many bytes to read."""
 
     partition: int32 = since(0)
     current_leader_epoch: int32 = since(9, default=-1)
@@ -63,7 +64,7 @@ class ForgottenTopic:
 
 @message(key=1, versions=(0, 18), flexible=12)
 class FetchRequest:
-    """Read from these partitions; wait up to max_wait_ms until there are min_bytes."""
+    """Read from these partitions; wait up to max_wait_ms for min_bytes."""
 
     cluster_id: string | None = since(12, null=12, tag=0, default=None)
     replica_id: int32 = since(0, until=14, default=-1)
@@ -80,19 +81,11 @@ class FetchRequest:
 
 
 @message(frozen=True)
-class EpochEndOffset:
-    """Where the follower has diverged: the last epoch both know, and its end."""
+class DivergingEpoch:
+    """The last epoch that leader and follower share, and its end offset."""
 
     epoch: int32 = since(12, default=-1)
     end_offset: int64 = since(12, default=-1)
-
-
-@message(frozen=True)
-class LeaderIdAndEpoch:
-    """Who leads the partition now; -1 when that is not known."""
-
-    leader_id: int32 = since(12, default=-1)
-    leader_epoch: int32 = since(12, default=-1)
 
 
 @message(frozen=True)
@@ -105,7 +98,7 @@ class SnapshotId:
 
 @message()
 class AbortedTransaction:
-    """Skip records of this producer from here to its abort marker."""
+    """Skip records of this producer from this offset to its abort marker."""
 
     producer_id: int64 = since(4)
     first_offset: int64 = since(4)
@@ -113,14 +106,14 @@ class AbortedTransaction:
 
 @message()
 class PartitionData:
-    """Record batches of one partition, and how far it may be read."""
+    """Record batches of one partition, its high watermark and its last stable offset."""
 
     partition_index: int32 = since(0)
     error_code: int16 = since(0)
     high_watermark: int64 = since(0)
     last_stable_offset: int64 = since(4, default=-1)
     log_start_offset: int64 = since(5, default=-1)
-    diverging_epoch: EpochEndOffset = since(12, tag=0)
+    diverging_epoch: DivergingEpoch = since(12, tag=0)
     current_leader: LeaderIdAndEpoch = since(12, tag=1)
     snapshot_id: SnapshotId = since(12, tag=2)
     aborted_transactions: list[AbortedTransaction] | None = since(4, null=4)
@@ -137,19 +130,9 @@ class FetchableTopicResponse:
     partitions: list[PartitionData] = since(0)
 
 
-@message()
-class NodeEndpoint:
-    """The address of a leader named in this response."""
-
-    node_id: int32 = since(16)
-    host: string = since(16)
-    port: int32 = since(16)
-    rack: string | None = since(16, null=16, default=None)
-
-
 @message(key=1, versions=(0, 18), flexible=12)
 class FetchResponse:
-    """Records, partition by partition."""
+    """Records by partition."""
 
     throttle_time_ms: int32 = since(1)
     error_code: int16 = since(7)

@@ -1,17 +1,26 @@
-"""Produce (0), v0-13: append record batches.
+"""Produce (0) v0-v13: append record batches.
 
-v0 and v1 carry message sets of magic 0, v2 magic 1, v3 and later record batches of magic 2 and
-the transactional id.  v1 adds the throttle time, v2 the append time, v5 the log start, v7 allows
-zstd, v8 adds errors of single records, v9 is flexible, v10 tells the new leader, v13 names topics
-by id only.
+v0, v1 message sets of magic 0 · v2 magic 1 · v3+ record batches of magic 2, transactional id. v1
+throttle time · v2 append time · v5 log start offset · v7 zstd · v8 errors of single records · v9
+flexible · v10 new leader · v11, v12 for transactions · v13 topic ids instead of names.
 
-A request names at most 25,000 topics and partitions, many more than go into a producer's mebibyte:
-a server reads it where everybody waits.
+A request has at most 25,000 topics and partitions, far more than fit into a producer's default
+request: the server decodes it on its event loop.
 """
 
 from __future__ import annotations
 
-from trilogue.wire.kafka.schema import batches, int16, int32, int64, message, since, string, uuid
+from trilogue.wire.kafka.codec.schema import (
+    batches,
+    int16,
+    int32,
+    int64,
+    message,
+    since,
+    string,
+    uuid,
+)
+from trilogue.wire.kafka.leader import LeaderIdAndEpoch, NodeEndpoint
 
 
 @message()
@@ -33,7 +42,7 @@ class TopicProduceData:
 
 @message(key=0, versions=(0, 13), flexible=9)
 class ProduceRequest:
-    """Append these batches; acks 0 wants no response at all."""
+    """Append these batches; acks 0 means no response."""
 
     transactional_id: string | None = since(3, null=3, default=None)
     acks: int16 = since(0)
@@ -43,23 +52,15 @@ class ProduceRequest:
 
 @message()
 class BatchIndexAndErrorMessage:
-    """A record that was refused, by its place in the batch."""
+    """A refused record, by its index in the batch."""
 
     batch_index: int32 = since(8)
     batch_index_error_message: string | None = since(8, null=8, default=None)
 
 
-@message(frozen=True)
-class LeaderIdAndEpoch:
-    """Who leads the partition now; -1 when that is not known."""
-
-    leader_id: int32 = since(10, default=-1)
-    leader_epoch: int32 = since(10, default=-1)
-
-
 @message()
 class PartitionProduceResponse:
-    """Where the batch now stands, or why it was refused."""
+    """The base offset of the batch, or its error."""
 
     index: int32 = since(0)
     error_code: int16 = since(0)
@@ -80,19 +81,9 @@ class TopicProduceResponse:
     partition_responses: list[PartitionProduceResponse] = since(0)
 
 
-@message()
-class NodeEndpoint:
-    """The address of a leader named in this response."""
-
-    node_id: int32 = since(10)
-    host: string = since(10)
-    port: int32 = since(10)
-    rack: string | None = since(10, null=10, default=None)
-
-
 @message(key=0, versions=(0, 13), flexible=9)
 class ProduceResponse:
-    """One outcome per partition."""
+    """One result per partition."""
 
     responses: list[TopicProduceResponse] = since(0)
     throttle_time_ms: int32 = since(1)

@@ -1,9 +1,9 @@
-"""Every command of a client and a broker: its number, its field, who sends it, since when.
+"""Every command between clients and brokers: number, field, sender, first protocol version.
 
 The number of a type is also the number of its field in BaseCommand. `since` is the protocol
 version of the peer from which on the command may be sent to it: nothing newer goes to an older
-peer. 58-61, of transactions, pass between brokers only and are not spoken here. What a gateway
-does with each is its own table (gateway/pulsar/commands.py).
+peer. 58-61, of transactions, pass between brokers only and are left out. The gateway has a table of
+its own with their handlers (gateway/pulsar/commands.py).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ LATEST_VERSION: Final = 21
 
 
 class Sender(Enum):
-    """Who may send a command to whom."""
+    """Which side may send a command."""
 
     CLIENT = "client"
     BROKER = "broker"

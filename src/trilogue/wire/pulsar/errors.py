@@ -1,7 +1,7 @@
-"""Why a broker says no: the codes of Pulsar's protocol, none of which is newer than 2.8.
+"""The error codes of Pulsar's protocol, none of which is newer than Pulsar 2.8.
 
-A client that does not know a code takes it for UnknownError. Which of our errors becomes which
-code is the gateway's affair (gateway/pulsar/errors.py).
+A client treats a code that it does not know as UnknownError. The gateway maps errors to codes
+(gateway/pulsar/errors.py).
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from enum import IntEnum
 
 
 class ServerError(IntEnum):
-    """What went wrong, as a number on the wire; names are the protocol's own."""
+    """The number of an error on the wire; names are the protocol's."""
 
     UnknownError = 0
     MetadataError = 1

@@ -1,6 +1,8 @@
-"""Frames of Pulsar's binary protocol, by the protobuf runtime; what is hot stands in hot.py.
+"""Frames of Pulsar's binary protocol, by the protobuf runtime.
 
-A frame, here and in hot.py, is what follows totalSize (wire/frames.py has split it off):
+The commands that pass once per message have a codec of their own, message_codec.py.
+
+A frame, here and in message_codec.py, is what follows totalSize (wire/frames.py has split it off):
 
     +--------------------+-------------+----------------------------------------------+
     | commandSize uint32 | BaseCommand | section, of SEND and MESSAGE only            |
@@ -10,10 +12,10 @@ A frame, here and in hot.py, is what follows totalSize (wire/frames.py has split
     +- - - - - - - - - - - - -+- - - - - - - - +---------------------+----------+---------+
     : 0e02 | size | BrokerEnt.: 0e01 | crc32c  : metadataSize uint32 | metadata | payload |
     +- - - - - - - - - - - - -+- - - - - - - - +---------------------+----------+---------+
-      to whom asked for it      not from old     the checksum covers from here to the end
-                                clients
+      for clients that          not from old     the checksum covers from here to the end
+      declare it                clients
 
-Which of these parts are there is seen by their first two bytes (seed 000, payload commands).
+The first two bytes show which of these parts follow (docs/reference/wire/pulsar.md).
 """
 
 from __future__ import annotations
@@ -25,7 +27,7 @@ from google.protobuf.message import DecodeError
 
 from trilogue.wire.errors import EncodeError, WireError
 from trilogue.wire.pulsar.commands import BY_TYPE
-from trilogue.wire.pulsar.hot import command_type, read_metadata
+from trilogue.wire.pulsar.message_codec import read_command_type, read_metadata
 from trilogue.wire.pulsar.pulsar_pb2 import BaseCommand, BrokerEntryMetadata
 from trilogue.wire.texts import check_text
 
@@ -34,12 +36,12 @@ __all__ = [
     "MAX_FRAME_SIZE",
     "MAX_MESSAGE_SIZE",
     "SLACK",
-    "broker_entry",
-    "command_type",
+    "encode_broker_entry",
+    "encode_command",
+    "find_section",
     "parse_command",
+    "read_command_type",
     "read_metadata",
-    "section_of",
-    "simple",
 ]
 
 MAX_MESSAGE_SIZE: Final = 5 * 1024 * 1024
@@ -55,8 +57,8 @@ _HEAD: Final = Struct(">II")
 _BROKER_ENTRY: Final = Struct(">2sI")
 
 
-def simple(command: BaseCommand) -> bytes:
-    """Write a whole frame of a command that has no section, totalSize included."""
+def encode_command(command: BaseCommand) -> bytes:
+    """Return the whole frame of a command without section, totalSize included; EncodeError."""
     try:
         body = command.SerializeToString()
     except Exception as error:  # the runtime's EncodeError is no class of its own in all versions
@@ -65,7 +67,7 @@ def simple(command: BaseCommand) -> bytes:
 
 
 def parse_command(frame: memoryview) -> BaseCommand:
-    """Read the command of a frame: whole, with its sub-message, its text in UTF-8."""
+    """Return the command of a frame, complete and with its text in UTF-8; WireError."""
     end = _command_end(frame)
     command = BaseCommand()
     try:
@@ -84,13 +86,13 @@ def parse_command(frame: memoryview) -> BaseCommand:
     return command
 
 
-def section_of(frame: memoryview) -> memoryview:
-    """What follows the command of SEND and MESSAGE."""
+def find_section(frame: memoryview) -> memoryview:
+    """Return the section, which follows the command of SEND and MESSAGE."""
     return frame[_command_end(frame) :]
 
 
-def broker_entry(broker_timestamp_ms: int, index: int) -> bytes:
-    """Write what may precede the section in MESSAGE: 0e02, size, when and at which index."""
+def encode_broker_entry(broker_timestamp_ms: int, index: int) -> bytes:
+    """Return what may precede the section in MESSAGE: 0e02, size, broker entry metadata."""
     body = BrokerEntryMetadata(broker_timestamp=broker_timestamp_ms, index=index)
     octets = body.SerializeToString()
     return _BROKER_ENTRY.pack(BROKER_ENTRY_MAGIC, len(octets)) + octets

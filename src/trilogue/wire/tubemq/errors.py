@@ -1,8 +1,8 @@
-"""What TubeMQ says when it says no: codes inside answers, Java class names instead of answers.
+"""TubeMQ's error codes, in responses, and its Java class names, in place of responses.
 
-An answer that is SUCCESS on the outside may still refuse inside, with one of these codes. ERROR and
-FATAL carry the name of a Java class, which the Java client makes an object of: it closes the
-connection over an IOException and turns to the next master over a StandbyException.
+A response that is SUCCESS in the envelope may have one of these error codes in its message. ERROR
+and FATAL carry the name of a Java class, which the Java client instantiates: after an IOException
+it closes the connection, after a StandbyException it tries the next master.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from trilogue.wire.errors import WireError
 
 
 class TubeCode(IntEnum):
-    """Why a request was refused, as a number on the wire; 405 to 408 come from clients only."""
+    """The error codes of the protocol; 405 to 408 exist in clients only."""
 
     SUCCESS = 200
     NOT_READY = 201
@@ -61,7 +61,7 @@ class TubeCode(IntEnum):
 
 
 PACKAGES: Final = {1: "com.tencent.tubemq", 2: "org.apache.tubemq", 3: "org.apache.inlong.tubemq"}
-"""The package of the classes, by the version of the protocol that a client speaks."""
+"""The package of the classes, by the client's version of the protocol."""
 _LATEST: Final = 3
 
 STANDBY: Final = "corerpc.exception.StandbyException"
@@ -75,9 +75,9 @@ BAD_ENVELOPE: Final = "java.io.EOFException"
 
 
 def exception_name(name: str, version: int) -> str:
-    """Spell a class as a client of this version of the protocol knows it.
+    """Return the class name that a client of this protocol version knows.
 
-    A name of TubeMQ's own is given without its package, as above; any other stays what it is.
+    Names of TubeMQ's own are passed without their package, as above; others are unchanged.
     """
     if not name.startswith(("corerpc.", "corebase.")):
         return name
@@ -85,17 +85,17 @@ def exception_name(name: str, version: int) -> str:
 
 
 def plain_name(name: str) -> str:
-    """Take the package off a class of TubeMQ, whichever version spelled it; the client's way."""
+    """Return a class name of TubeMQ without its package, of any protocol version."""
     for package in PACKAGES.values():
         if name.startswith(f"{package}."):
             return name[len(package) + 1 :]
     return name
 
 
-class Undecodable(WireError):
-    """A whole frame that is no request: answered with FATAL, which needs these.
+class UndecodableRequest(WireError):
+    """A whole frame that is not a request: answered with FATAL, which needs these values.
 
-    `serial` is the frame's, `exception` and `text` are what the real server says.
+    `serial` is the frame's; `exception` and `text` are those of a real server.
     """
 
     def __init__(self, serial: int, exception: str, text: str) -> None:

@@ -1,13 +1,14 @@
-"""Frames of TubeMQ's protocol: cut from a stream, read, written.
+"""Frames of TubeMQ's RPC protocol: cut from a stream, parsed, encoded.
 
-On the wire a frame is a list of blocks, which say nothing but where Java's buffers ended:
+On the wire a frame is a list of blocks. Their cuts mean nothing: they are where Java's buffers
+ended.
 
     +---------------+----------------+----------------+--------------+-------+--------------+---
     | token         | serialNo int32 | listSize int32 | length int32 | bytes | length int32 | ...
     | ff 7f f4 fe   |                | 0 .. 3584      |<----------- listSize times ------------>
     +---------------+----------------+----------------+--------------+-------+--------------+---
 
-Here, once `BlockFrames` has cut it and joined its blocks, a frame is:
+`BlockFrames` cuts a frame from the stream and joins its blocks. Here a frame then is:
 
     +----------------+---------------+----------------+---------------------------------+
     | serialNo int32 | RpcConnHeader | RequestHeader  | RequestBody                     |
@@ -16,9 +17,9 @@ Here, once `BlockFrames` has cut it and joined its blocks, a frame is:
     +----------------+---------------+----------------+---------------------------------+
                        each with its length before it, as a varint
 
-The inner message, what a method asks or answers, is a field of bytes in the third. A frame without
-anything behind its serial number (listSize 0) is to be ignored, as real servers do. A wrong token
-costs the connection: nothing tells where the next frame would begin.
+The message of a method is a field of bytes in the third of these. A frame with nothing behind its
+serial number (listSize 0) is ignored, as by real servers. A wrong token ends the connection,
+because the begin of the next frame is unknown then.
 """
 
 from __future__ import annotations
@@ -31,14 +32,21 @@ from google.protobuf.message import DecodeError, Message
 from trilogue.wire.errors import WireError
 from trilogue.wire.frames import ReceiveBuffer
 from trilogue.wire.texts import check_text
-from trilogue.wire.tubemq.errors import BAD_MESSAGE, EXCEPTION, Undecodable, exception_name
-from trilogue.wire.tubemq.hot import answer, ask, enclose, parse_answer, parse_request, split
+from trilogue.wire.tubemq.errors import BAD_MESSAGE, EXCEPTION, UndecodableRequest, exception_name
+from trilogue.wire.tubemq.rpc_codec import (
+    encode_frame,
+    encode_messages_frame,
+    encode_request,
+    encode_response,
+    parse_request,
+    parse_response,
+)
 from trilogue.wire.tubemq.rpc_pb2 import (
     ResponseHeader,
     RpcConnHeader,
     RspExceptionBody,
 )
-from trilogue.wire.tubemq.shapes import Answer, Request
+from trilogue.wire.tubemq.rpc_types import RpcRequest, RpcResponse
 
 __all__ = [
     "BLOCK_SIZE",
@@ -47,32 +55,32 @@ __all__ = [
     "SERIAL_SIZE",
     "TOKEN",
     "VERSION",
-    "Answer",
     "BlockFrames",
-    "Request",
-    "answer",
-    "failure",
-    "frame",
-    "parse_answer",
+    "RpcRequest",
+    "RpcResponse",
+    "encode_failure",
+    "encode_frame",
+    "encode_request",
+    "encode_response",
+    "parse_message",
     "parse_request",
-    "read_message",
-    "request",
-    "unsupported",
+    "parse_response",
+    "unsupported_method",
 ]
 
 TOKEN: Final = 0xFF7FF4FE
 BLOCK_SIZE: Final = 8192
-"""How long blocks are written; any length is read."""
+"""The size of encoded blocks; blocks of any size are read."""
 MAX_BLOCKS: Final = 3584
 MAX_FRAME_SIZE: Final = MAX_BLOCKS * BLOCK_SIZE
-"""The longest frame that a real server or client reads: 28 MiB."""
+"""The longest frame that real servers and clients read: 28 MiB."""
 SERIAL_SIZE: Final = 4
-"""A frame no longer than this is empty, and to be ignored."""
+"""A frame no longer than this is empty and ignored."""
 VERSION: Final = 3
 
-_HEAD: Final = Struct(">IiiI").unpack_from  # as far as the length of the first block
+_HEAD: Final = Struct(">IiiI").unpack_from  # up to the length of the first block
 _HEAD_SIZE: Final = 12
-_EMPTY: Final = Struct(">Iii").unpack_from  # of a frame that has none
+_EMPTY: Final = Struct(">Iii").unpack_from  # the head of a frame without blocks
 _LENGTH: Final = Struct(">I").unpack_from
 _LENGTH_SIZE: Final = 4
 _UNREADABLE: Final = "IPC server handle request error :"
@@ -81,7 +89,7 @@ _M = TypeVar("_M", bound=Message)
 
 
 class BlockFrames(ReceiveBuffer):
-    """Frames of blocks, joined in place; works with any cutting of the stream and of the blocks.
+    """Cuts frames from a stream and joins their blocks in place, however the bytes arrive.
 
         start       +12      +16         joined          scan                 end
         +-----------+--------+-----------+---------------+--------------------+------
@@ -89,22 +97,23 @@ class BlockFrames(ReceiveBuffer):
         |           | number | so far    | stood         | not yet whole      |
         +-----------+--------+-----------+---------------+--------------------+------
 
-    What is known of a frame is kept between calls, so that one that comes in small pieces is not
-    scanned again, and each byte is moved once to join it. `limit` is of the bytes of all blocks.
+    The state of a frame is kept between calls: a frame that arrives in small pieces is not scanned
+    again, and each byte is moved once. `limit` bounds the bytes of all blocks of a frame.
     """
 
     __slots__ = ("_blocks", "_joined", "_length", "_scan")
 
     def __init__(self, limit: int = MAX_FRAME_SIZE) -> None:
         super().__init__(limit)
-        self._blocks = 0  # how many are still to be joined; 0: no frame has begun
+        self._blocks = 0  # blocks still to be joined; 0: no frame has begun
         self._joined = self._scan = 0
         self._length = -1  # of the block at `scan`, or -1 while its length is to come
 
     def next(self) -> memoryview | None:
-        """The next frame, serial number first, valid until `get_buffer`; None: more is needed.
+        """Return the next frame, serial number first, or None until more bytes arrive.
 
-        WireError for a wrong token, too many blocks, or more bytes than the limit.
+        The view is valid until `get_buffer`. Raises WireError for a wrong token, too many blocks,
+        or more bytes than the limit.
         """
         if self._blocks:
             return self._join()
@@ -127,7 +136,7 @@ class BlockFrames(ReceiveBuffer):
         return self._join()
 
     def _unusual(self, token: int, blocks: int, length: int) -> memoryview | None:
-        """Say what is wrong with the head of a frame, unless it has no blocks."""
+        """Return a frame without blocks, or raise WireError for a malformed head."""
         if token != TOKEN:
             raise WireError(f"a frame that begins with {token:08x}")
         if not 0 <= blocks <= MAX_BLOCKS:
@@ -137,7 +146,7 @@ class BlockFrames(ReceiveBuffer):
         return self._empty()
 
     def _empty(self) -> memoryview | None:
-        """Hand out a frame without blocks: its serial number alone."""
+        """Return a frame without blocks: its serial number alone."""
         start = self._start
         token, _, blocks = _EMPTY(self._buffer, start)
         if token != TOKEN or not 0 <= blocks <= MAX_BLOCKS:
@@ -148,7 +157,7 @@ class BlockFrames(ReceiveBuffer):
         return self._buffer[start + 4 : start + 8]
 
     def _join(self) -> memoryview | None:
-        """Join the blocks that have come; the frame, once it is whole."""
+        """Join the blocks that have arrived; return the frame once it is whole."""
         buffer, end, begin = self._buffer, self._end, self._start + _HEAD_SIZE
         room = begin + SERIAL_SIZE + self.limit
         joined, scan, length = self._joined, self._scan, self._length
@@ -188,7 +197,7 @@ class BlockFrames(ReceiveBuffer):
         super()._move(start)
 
     def _make_room(self) -> None:
-        """Close the gap that joining left, first."""
+        """Close the gap that joining left before the buffer grows."""
         if self._blocks and self._joined < self._scan:
             rest = self._end - self._scan
             self._buffer[self._joined : self._joined + rest] = self._buffer[self._scan : self._end]
@@ -196,30 +205,12 @@ class BlockFrames(ReceiveBuffer):
         super()._make_room()
 
 
-def frame(serial: int, body: bytes) -> bytearray:
-    """Write a whole frame, as the real ones cut it: blocks of 8192 bytes and a rest."""
-    return split(serial, body)
-
-
-def request(
-    serial: int,
-    service: int,
-    method: int,
-    body: bytes,
-    *,
-    version: int = VERSION,
-    timeout_ms: int,
-) -> bytearray:
-    """Write a whole frame that asks something."""
-    return ask(serial, service, version, method, timeout_ms, body)
-
-
-def failure(
+def encode_failure(
     serial: int, status: int, exception: str, text: str, version: int = VERSION
 ) -> bytearray:
-    """Write a whole frame that answers a request with an exception, ERROR (1) or FATAL (2).
+    """Return a whole frame that answers a request with an exception, ERROR (1) or FATAL (2).
 
-    The class is named as a client of this version knows it.
+    The Java class has the package that a client of this protocol version knows.
     """
     header = ResponseHeader(status=status)  # type: ignore[arg-type] # the enum's number
     if status == 1:
@@ -227,25 +218,26 @@ def failure(
     name = exception_name(exception, version)
     body = RspExceptionBody(exceptionName=name, stackTrace=text)
     parts = (RpcConnHeader(flag=1), header, body)
-    return enclose(serial, [part.SerializeToString() for part in parts])
+    return encode_messages_frame(serial, [part.SerializeToString() for part in parts])
 
 
-def read_message(kind: type[_M], body: memoryview | bytes, serial: int = 0) -> _M:
-    """Read an inner message; Undecodable, for a FATAL answer with this serial, where it is none."""
+def parse_message(kind: type[_M], body: memoryview | bytes, serial: int = 0) -> _M:
+    """Parse the message of a method; raises UndecodableRequest with this serial number."""
     message = kind()
     try:
         message.ParseFromString(bytes(body))
         if not message.IsInitialized():
-            raise WireError(f"Message missing required fields: {', '.join(_absent(message))}")
+            missing = ", ".join(_missing_fields(message))
+            raise WireError(f"Message missing required fields: {missing}")
         if not message.SerializeToString().isascii():
             check_text(message)
     except (DecodeError, WireError) as error:
-        raise Undecodable(serial, BAD_MESSAGE, f"{_UNREADABLE}{error}") from error
+        raise UndecodableRequest(serial, BAD_MESSAGE, f"{_UNREADABLE}{error}") from error
     return message
 
 
-def _absent(message: Message) -> list[str]:
-    """Name the fields that are missing; of those in a message inside, the one that it is in."""
+def _missing_fields(message: Message) -> list[str]:
+    """Return the missing required fields; for one in an embedded message, that message's field."""
     return [
         field.name
         for field in message.DESCRIPTOR.fields
@@ -258,6 +250,6 @@ def _absent(message: Message) -> list[str]:
     ]
 
 
-def unsupported(serial: int, method: int) -> Undecodable:
-    """Say that there is no such method, as the real server does."""
-    return Undecodable(serial, EXCEPTION, f"{_UNREADABLE}Unsupported method ID :{method}")
+def unsupported_method(serial: int, method: int) -> UndecodableRequest:
+    """Return the error for an unknown method number, in the words of a real server."""
+    return UndecodableRequest(serial, EXCEPTION, f"{_UNREADABLE}Unsupported method ID :{method}")

@@ -1,7 +1,7 @@
-"""Every method of masters and brokers: its number, its service, what is asked and answered.
+"""Every method of masters and brokers: its number, its service, its request and response.
 
-11, 12, 14 and 19 are reserved: a real server does not know them, nor do we. What a gateway does
-with each method is its own table (gateway/tubemq/methods.py).
+11, 12, 14 and 19 are reserved and unknown to real servers, and here. The handlers of the methods
+are in gateway/tubemq/methods.py.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from trilogue.wire.tubemq import master_pb2 as m
 
 
 class Service(IntEnum):
-    """The serviceType of a request. A real broker takes sends through READ as well."""
+    """The serviceType of a request. A real broker accepts sends through READ as well."""
 
     MASTER = 1
     BROKER_READ = 2
@@ -24,7 +24,7 @@ class Service(IntEnum):
 
 
 class Method(NamedTuple):
-    """A row: one method, and the classes of its messages."""
+    """One method, and the classes of its messages."""
 
     number: int
     name: str
@@ -60,6 +60,6 @@ _BY_NUMBER: Final = {method.number: method for method in METHODS}
 BY_NAME: Final = {method.name: method for method in METHODS}
 
 
-def find(number: int) -> Method | None:
+def find_method(number: int) -> Method | None:
     """Return the method of a number, None where there is none."""
     return _BY_NUMBER.get(number)

@@ -1,4 +1,4 @@
-"""Administration of a Kafka cluster: topics, settings, groups, positions, nodes.
+"""Administration of a Kafka cluster: topics, configs, groups, offsets, nodes.
 
 Requests about many things answer for each of them: its outcome, or the KafkaError that it met.
 `granted` turns such outcomes into values, or raises the first error.
@@ -8,10 +8,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from trilogue.client.lazy import late
+from trilogue.client.lazy import lazy_exports
 
 if TYPE_CHECKING:
-    from trilogue.client.kafka.admin.shapes import (
+    from trilogue.client.kafka.admin.admin import (
+        Admin,
+    )
+    from trilogue.client.kafka.admin.model import (
         Change,
         ClusterDescription,
         CreatedTopic,
@@ -32,9 +35,6 @@ if TYPE_CHECKING:
         Synonym,
         TopicDescription,
         TopicListing,
-    )
-    from trilogue.client.kafka.admin.whole import (
-        Admin,
     )
 
 __all__ = [
@@ -61,6 +61,6 @@ __all__ = [
     "TopicListing",
 ]
 
-__getattr__ = late(
-    __name__, {"shapes": [name for name in __all__ if name != "Admin"], "whole": ["Admin"]}
+__getattr__ = lazy_exports(
+    __name__, {"model": [name for name in __all__ if name != "Admin"], "admin": ["Admin"]}
 )

@@ -1,4 +1,4 @@
-"""Settings of topics, brokers and others: described and changed."""
+"""Configs of topics, brokers and other resources: described and altered."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 
 from trilogue.client.errors import Unsupported
-from trilogue.client.kafka.admin.asking import Asking
-from trilogue.client.kafka.admin.shapes import (
+from trilogue.client.kafka.admin.model import (
     Change,
     Operation,
     Resource,
@@ -17,10 +16,10 @@ from trilogue.client.kafka.admin.shapes import (
     Source,
     Synonym,
 )
+from trilogue.client.kafka.admin.requests import AdminRequests
 from trilogue.client.kafka.connection import KafkaConnection
-from trilogue.client.kafka.errors import KafkaError, error_of
-from trilogue.wire.kafka import incremental_configs
-from trilogue.wire.kafka.configs import (
+from trilogue.client.kafka.errors import KafkaError, error_for_code
+from trilogue.wire.kafka.configs.configs import (
     AlterableConfig,
     AlterConfigsRequest,
     AlterConfigsResource,
@@ -29,6 +28,10 @@ from trilogue.wire.kafka.configs import (
     DescribeConfigsResource,
     DescribeConfigsResourceResult,
     DescribeConfigsResponse,
+    IncrementalAlterableConfig,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResource,
+    IncrementalAlterConfigsResponse,
 )
 
 INCREMENTAL: Final = 44
@@ -36,7 +39,7 @@ OF_ONE_NODE: Final = frozenset({ResourceType.BROKER, ResourceType.BROKER_LOGGER}
 Changes = Mapping[str, "str | Change | None"]
 
 
-class Configs(Asking):
+class ConfigAdmin(AdminRequests):
     """Requests about settings."""
 
     async def describe_configs(
@@ -47,7 +50,7 @@ class Configs(Asking):
         synonyms: bool = False,
         documentation: bool = False,
     ) -> dict[Resource, dict[str, Setting] | KafkaError]:
-        """The settings of resources: all, or those of these names. A broker is asked itself."""
+        """The settings of resources: all, or those of these names. A broker describes its own."""
         keys = None if names is None else list(names)
 
         async def attempt(left: list[Resource]) -> dict[Resource, dict[str, Setting] | KafkaError]:
@@ -71,39 +74,37 @@ class Configs(Asking):
                 for row in answer.results:
                     resource = Resource(ResourceType(row.resource_type), row.resource_name)
                     about = f"settings of {resource.type.name.lower()} {resource.name}"
-                    found[resource] = error_of(row.error_code, about, row.error_message) or {
-                        one.name: _setting(one) for one in row.configs
+                    found[resource] = error_for_code(row.error_code, about, row.error_message) or {
+                        one.name: _build_setting(one) for one in row.configs
                     }
             return found
 
-        return await self._each(resources, attempt, repeatable=True)
+        return await self._run_for_each(resources, attempt, repeatable=True)
 
     async def alter_configs(
         self, changes: Mapping[Resource, Changes], *, validate_only: bool = False
     ) -> dict[Resource, KafkaError | None]:
         """Change some settings of resources and leave the others (KIP-339).
 
-        A value is set, None takes it back to its default, a `Change` says what else.
+        A text sets a value, None restores the default, a `Change` names any other operation.
         """
 
         async def attempt(left: list[Resource]) -> dict[Resource, KafkaError | None]:
             found: dict[Resource, KafkaError | None] = {}
             for connection, some in (await self._asked(left)).items():
                 rows = [
-                    incremental_configs.AlterConfigsResource(
+                    IncrementalAlterConfigsResource(
                         resource_type=one.type,
                         resource_name=one.name,
                         configs=[_changed(name, what) for name, what in changes[one].items()],
                     )
                     for one in some
                 ]
-                asked = incremental_configs.IncrementalAlterConfigsRequest(
-                    resources=rows, validate_only=validate_only
-                )
-                found |= _outcomes(await self._ask(connection, asked))
+                asked = IncrementalAlterConfigsRequest(resources=rows, validate_only=validate_only)
+                found |= _build_outcomes(await self._ask(connection, asked))
             return found
 
-        return await self._each(changes, attempt)
+        return await self._run_for_each(changes, attempt)
 
     async def replace_configs(
         self,
@@ -128,10 +129,10 @@ class Configs(Asking):
                     for one in some
                 ]
                 asked = AlterConfigsRequest(resources=rows, validate_only=validate_only)
-                found |= _outcomes(await self._ask(connection, asked))
+                found |= _build_outcomes(await self._ask(connection, asked))
             return found
 
-        return await self._each(settings, attempt)
+        return await self._run_for_each(settings, attempt)
 
     async def can_alter_some(self) -> bool:
         """Whether the server can change one setting and leave the others."""
@@ -143,13 +144,13 @@ class Configs(Asking):
         return True
 
     async def _asked(self, resources: list[Resource]) -> dict[KafkaConnection, list[Resource]]:
-        """Whom to ask about each: a broker about itself, anybody about anything else."""
+        """The connection for each resource: to the broker itself, or to any node."""
         grouped: dict[KafkaConnection, list[Resource]] = {}
         for one in resources:
             if one.type in OF_ONE_NODE and one.name.isdecimal():
                 number = int(one.name)
                 if number not in self._cluster.nodes:
-                    await self._cluster.learn_nodes()
+                    await self._cluster.refresh_nodes()
                 known = number in self._cluster.nodes
                 connection = await (
                     self._cluster.node(number) if known else self._cluster.any_connection()
@@ -160,28 +161,26 @@ class Configs(Asking):
         return grouped
 
 
-def _changed(name: str, what: str | Change | None) -> incremental_configs.AlterableConfig:
+def _changed(name: str, what: str | Change | None) -> IncrementalAlterableConfig:
     if what is None:
         what = Change(Operation.DELETE)
     elif isinstance(what, str):
         what = Change(Operation.SET, what)
-    return incremental_configs.AlterableConfig(
-        name=name, config_operation=what.operation, value=what.value
-    )
+    return IncrementalAlterableConfig(name=name, config_operation=what.operation, value=what.value)
 
 
-def _outcomes(
-    answer: AlterConfigsResponse | incremental_configs.IncrementalAlterConfigsResponse,
+def _build_outcomes(
+    answer: AlterConfigsResponse | IncrementalAlterConfigsResponse,
 ) -> dict[Resource, KafkaError | None]:
     found: dict[Resource, KafkaError | None] = {}
     for row in answer.responses:
         resource = Resource(ResourceType(row.resource_type), row.resource_name)
         about = f"settings of {resource.type.name.lower()} {resource.name}"
-        found[resource] = error_of(row.error_code, about, row.error_message)
+        found[resource] = error_for_code(row.error_code, about, row.error_message)
     return found
 
 
-def _setting(row: DescribeConfigsResourceResult) -> Setting:
+def _build_setting(row: DescribeConfigsResourceResult) -> Setting:
     source = row.config_source if row.config_source >= 0 else Source.DEFAULT * row.is_default
     return Setting(
         row.name,

@@ -6,30 +6,30 @@ from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, Final
 
 from trilogue.client.errors import ConnectionLost, Unsupported
-from trilogue.client.kafka.admin.asking import Asking, Outcome
-from trilogue.client.kafka.admin.shapes import (
+from trilogue.client.kafka.admin.model import (
     GroupDescription,
     GroupListing,
     MemberDescription,
     operations_of,
 )
+from trilogue.client.kafka.admin.requests import AdminRequests, Outcome
 from trilogue.client.kafka.connection import KafkaConnection
 from trilogue.client.kafka.coordinators import Coordinators
-from trilogue.client.kafka.errors import KafkaError, error_of, refuse
-from trilogue.client.kafka.shapes import Node, Partition
+from trilogue.client.kafka.errors import KafkaError, error_for_code, raise_for_code
+from trilogue.client.kafka.model import Node, Partition
 from trilogue.wire.errors import WireError
-from trilogue.wire.kafka import describe_consumer_groups as consumer_groups
-from trilogue.wire.kafka.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
-from trilogue.wire.kafka.describe_groups import (
+from trilogue.wire.kafka.codec.schema import Bytes
+from trilogue.wire.kafka.errors import ErrorCode
+from trilogue.wire.kafka.groups import describe_consumer_groups as consumer_groups
+from trilogue.wire.kafka.groups.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
+from trilogue.wire.kafka.groups.describe_groups import (
     DescribedGroup,
     DescribedGroupMember,
     DescribeGroupsRequest,
     DescribeGroupsResponse,
 )
-from trilogue.wire.kafka.errors import ErrorCode
-from trilogue.wire.kafka.list_groups import ListGroupsRequest, ListGroupsResponse
-from trilogue.wire.kafka.membership import decode_assignment, decode_subscription
-from trilogue.wire.kafka.schema import Bytes
+from trilogue.wire.kafka.groups.list_groups import ListGroupsRequest, ListGroupsResponse
+from trilogue.wire.kafka.groups.member_metadata import decode_assignment, decode_subscription
 
 LIST_GROUPS: Final = 16
 STATES_SINCE, TYPES_SINCE = 4, 5
@@ -43,7 +43,7 @@ AtCoordinator = Callable[
 ]
 
 
-class Groups(Asking):
+class GroupAdmin(AdminRequests):
     """Requests about groups; each goes to the group's coordinator."""
 
     _coordinators: Coordinators
@@ -68,14 +68,14 @@ class Groups(Asking):
                     connection,
                     ListGroupsRequest(states_filter=wanted_states, types_filter=wanted_types),
                 )
-                refuse(answer.error_code, "list groups")
+                raise_for_code(answer.error_code, "list groups")
                 for row in answer.groups:
                     found[row.group_id] = GroupListing(
                         row.group_id, row.protocol_type, row.group_state, row.group_type.lower()
                     )
             return [found[name] for name in sorted(found)]
 
-        return await self._again(ask)
+        return await self._retry(ask)
 
     async def describe_groups(
         self, names: Iterable[str], *, operations: bool = False
@@ -99,7 +99,7 @@ class Groups(Asking):
                 found |= {row.group_id: _classic(row, node) for row in answer.groups}
             return found
 
-        return await self._at_coordinators(names, describe, repeatable=True)
+        return await self._request_coordinators(names, describe, repeatable=True)
 
     async def delete_groups(self, names: Iterable[str]) -> dict[str, KafkaError | None]:
         """Remove groups without members, and their positions."""
@@ -111,25 +111,25 @@ class Groups(Asking):
                 connection, DeleteGroupsRequest(groups_names=some)
             )
             return {
-                row.group_id: error_of(row.error_code, f"delete group {row.group_id}")
+                row.group_id: error_for_code(row.error_code, f"delete group {row.group_id}")
                 for row in answer.results
             }
 
-        return await self._at_coordinators(names, delete)
+        return await self._request_coordinators(names, delete)
 
-    async def _at_coordinators(
+    async def _request_coordinators(
         self,
         names: Iterable[str],
         work: AtCoordinator[Outcome],
         *,
         repeatable: bool = False,
     ) -> dict[str, Outcome | KafkaError]:
-        """Ask each coordinator about its groups, and who it is again where it has moved."""
+        """Send a request to the coordinator of each group, looked up again where it moved."""
 
         async def attempt(left: list[str]) -> dict[str, Outcome | KafkaError]:
             found: dict[str, Outcome | KafkaError] = {}
             by_node: dict[Node, list[str]] = {}
-            for name, node in (await self._coordinators.find(left)).items():
+            for name, node in (await self._coordinators.find_coordinators(left)).items():
                 if isinstance(node, KafkaError):
                     found[name] = node
                 else:
@@ -139,12 +139,12 @@ class Groups(Asking):
                 found |= await work(connection, node, some)
             return found
 
-        return await self._each(
+        return await self._run_for_each(
             names, attempt, repeatable=repeatable, moved=self._coordinators.forget
         )
 
     async def _reach(self, node: Node, groups: list[str]) -> KafkaConnection:
-        """A connection to a coordinator; nothing was asked yet if there is none."""
+        """A connection to a coordinator; an error means that no request was sent."""
         try:
             return await self._cluster.connect((node.host, node.port))
         except ConnectionLost as lost:
@@ -170,7 +170,7 @@ async def _of_kip_848(
     )
     found: dict[str, GroupDescription | KafkaError] = {}
     for row in answer.groups:
-        problem = error_of(row.error_code, f"group {row.group_id}", row.error_message)
+        problem = error_for_code(row.error_code, f"group {row.group_id}", row.error_message)
         if problem is None:
             found[row.group_id] = _consumer_group(row, node)
         elif problem.error not in NOT_OF_KIP_848:
@@ -178,7 +178,7 @@ async def _of_kip_848(
     return found
 
 
-def _consumer_group(row: consumer_groups.DescribedGroup, node: Node) -> GroupDescription:
+def _consumer_group(row: consumer_groups.DescribedConsumerGroup, node: Node) -> GroupDescription:
     return GroupDescription(
         row.group_id,
         CONSUMER,
@@ -206,7 +206,7 @@ def _consumer_group(row: consumer_groups.DescribedGroup, node: Node) -> GroupDes
     )
 
 
-def _partitions(assignment: consumer_groups.Assignment) -> tuple[Partition, ...]:
+def _partitions(assignment: consumer_groups.DescribedAssignment) -> tuple[Partition, ...]:
     return tuple(
         Partition(topic.topic_name, number)
         for topic in assignment.topic_partitions
@@ -215,7 +215,7 @@ def _partitions(assignment: consumer_groups.Assignment) -> tuple[Partition, ...]
 
 
 def _classic(row: DescribedGroup, node: Node) -> GroupDescription | KafkaError:
-    problem = error_of(row.error_code, f"group {row.group_id}", row.error_message)
+    problem = error_for_code(row.error_code, f"group {row.group_id}", row.error_message)
     if problem is not None:
         return problem
     consumers = row.protocol_type == CONSUMER
@@ -245,7 +245,7 @@ def _member(row: DescribedGroupMember, is_consumer: bool) -> MemberDescription:
 def _assigned(blob: Bytes) -> tuple[Partition, ...]:
     try:
         rows = decode_assignment(blob).assigned_partitions if blob else []
-    except WireError:  # what members say to each other is theirs
+    except WireError:  # other protocol types are opaque
         return ()
     return tuple(Partition(row.topic, number) for row in rows for number in row.partitions)
 

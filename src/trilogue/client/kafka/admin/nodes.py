@@ -1,4 +1,4 @@
-"""The cluster itself: its nodes, what they speak, and what lies on their disks."""
+"""The cluster: its nodes, their API versions and log directories."""
 
 from __future__ import annotations
 
@@ -6,27 +6,30 @@ from collections.abc import Iterable
 from typing import Final
 
 from trilogue.client.errors import Unsupported
-from trilogue.client.kafka.admin.asking import Asking
-from trilogue.client.kafka.admin.shapes import (
+from trilogue.client.kafka.admin.model import (
     ClusterDescription,
     LogDir,
     ReplicaSize,
     operations_of,
 )
-from trilogue.client.kafka.errors import KafkaError, error_of, refuse
-from trilogue.client.kafka.shapes import Node, Partition, by_topic
-from trilogue.wire.kafka.cluster import DescribeClusterRequest, DescribeClusterResponse
-from trilogue.wire.kafka.log_dirs import (
+from trilogue.client.kafka.admin.requests import AdminRequests
+from trilogue.client.kafka.errors import KafkaError, error_for_code, raise_for_code
+from trilogue.client.kafka.model import Node, Partition, group_by_topic
+from trilogue.wire.kafka.cluster.log_dirs import (
     DescribableLogDirTopic,
     DescribeLogDirsRequest,
     DescribeLogDirsResponse,
     DescribeLogDirsResult,
 )
+from trilogue.wire.kafka.metadata.describe_cluster import (
+    DescribeClusterRequest,
+    DescribeClusterResponse,
+)
 
 DESCRIBE_CLUSTER: Final = 60
 
 
-class Nodes(Asking):
+class NodeAdmin(AdminRequests):
     """Requests about nodes."""
 
     async def describe_cluster(self, *, operations: bool = False) -> ClusterDescription:
@@ -37,7 +40,7 @@ class Nodes(Asking):
             try:
                 connection.version(DESCRIBE_CLUSTER)
             except Unsupported:
-                await self._cluster.learn_nodes()
+                await self._cluster.refresh_nodes()
                 return ClusterDescription(
                     self._cluster.cluster_id,
                     self._cluster.controller_id,
@@ -46,7 +49,7 @@ class Nodes(Asking):
             answer: DescribeClusterResponse = await self._ask(
                 connection, DescribeClusterRequest(include_cluster_authorized_operations=operations)
             )
-            refuse(answer.error_code, "describe cluster", answer.error_message)
+            raise_for_code(answer.error_code, "describe cluster", answer.error_message)
             nodes = sorted(answer.brokers, key=lambda row: row.broker_id)
             return ClusterDescription(
                 answer.cluster_id,
@@ -55,7 +58,7 @@ class Nodes(Asking):
                 operations_of(answer.cluster_authorized_operations),
             )
 
-        return await self._again(ask)
+        return await self._retry(ask)
 
     async def api_versions(self) -> dict[int, tuple[int, int]]:
         """What some node speaks: API key to lowest and highest version."""
@@ -71,7 +74,7 @@ class Nodes(Asking):
         if partitions is not None:
             topics = [
                 DescribableLogDirTopic(topic=topic, partitions=numbers)
-                for topic, numbers in by_topic(partitions).items()
+                for topic, numbers in group_by_topic(partitions).items()
             ]
         wanted = None if nodes is None else set(nodes)
 
@@ -82,15 +85,15 @@ class Nodes(Asking):
                     answer: DescribeLogDirsResponse = await self._ask(
                         connection, DescribeLogDirsRequest(topics=topics)
                     )
-                    refuse(answer.error_code, f"log dirs of node {number}")
+                    raise_for_code(answer.error_code, f"log dirs of node {number}")
                     found[number] = [_log_dir(row) for row in answer.results]
             return found
 
-        return await self._again(ask)
+        return await self._retry(ask)
 
 
 def _log_dir(row: DescribeLogDirsResult) -> LogDir | KafkaError:
-    problem = error_of(row.error_code, f"log dir {row.log_dir}")
+    problem = error_for_code(row.error_code, f"log dir {row.log_dir}")
     if problem is not None:
         return problem
     sizes = {

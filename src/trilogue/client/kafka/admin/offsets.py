@@ -4,32 +4,32 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from trilogue.client.kafka.admin.asking import Asking
+from trilogue.client.kafka.admin.requests import AdminRequests
 from trilogue.client.kafka.cluster import KafkaCluster
 from trilogue.client.kafka.connection import KafkaConnection
-from trilogue.client.kafka.errors import KafkaError, error_of
-from trilogue.client.kafka.shapes import (
+from trilogue.client.kafka.errors import KafkaError, error_for_code
+from trilogue.client.kafka.model import (
     READ_UNCOMMITTED,
     OffsetAt,
     Partition,
-    by_topic,
-)
-from trilogue.wire.kafka.delete_records import (
-    DeleteRecordsPartition,
-    DeleteRecordsRequest,
-    DeleteRecordsResponse,
-    DeleteRecordsTopic,
+    group_by_topic,
 )
 from trilogue.wire.kafka.errors import ErrorCode
-from trilogue.wire.kafka.list_offsets import (
+from trilogue.wire.kafka.offsets.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsRequest,
     ListOffsetsResponse,
     ListOffsetsTopic,
 )
+from trilogue.wire.kafka.topics.delete_records import (
+    DeleteRecordsPartition,
+    DeleteRecordsRequest,
+    DeleteRecordsResponse,
+    DeleteRecordsTopic,
+)
 
 
-class Offsets(Asking):
+class OffsetAdmin(AdminRequests):
     """Requests about offsets; each goes to the partition's leader."""
 
     async def list_offsets(
@@ -44,13 +44,13 @@ class Offsets(Asking):
             found: dict[Partition, OffsetAt | KafkaError] = {}
             found |= await unknown_partitions(self._cluster, left)
             asked = [one for one in left if one not in found]
-            for connection, some in (await self._cluster.by_leader(asked)).items():
+            for connection, some in (await self._cluster.connections_by_leader(asked)).items():
                 times = {Partition(*one): wanted[one] for one in some}
-                found |= await ask_offsets(connection, times, isolation, self._timeout_ms)
+                found |= await request_offsets(connection, times, isolation, self._timeout_ms)
             return found
 
         partitions = [Partition(*one) for one in wanted]
-        return await self._each(partitions, attempt, repeatable=True, moved=self._moved)
+        return await self._run_for_each(partitions, attempt, repeatable=True, moved=self._moved)
 
     async def delete_records(
         self, before: Mapping[tuple[str, int], int]
@@ -61,7 +61,7 @@ class Offsets(Asking):
             found: dict[Partition, int | KafkaError] = {}
             found |= await unknown_partitions(self._cluster, left)
             asked = [one for one in left if one not in found]
-            for connection, some in (await self._cluster.by_leader(asked)).items():
+            for connection, some in (await self._cluster.connections_by_leader(asked)).items():
                 rows = [
                     DeleteRecordsTopic(
                         name=topic,
@@ -72,7 +72,7 @@ class Offsets(Asking):
                             for number in numbers
                         ],
                     )
-                    for topic, numbers in by_topic(some).items()
+                    for topic, numbers in group_by_topic(some).items()
                 ]
                 answer: DeleteRecordsResponse = await self._ask(
                     connection, DeleteRecordsRequest(topics=rows, timeout_ms=self._timeout_ms)
@@ -81,16 +81,16 @@ class Offsets(Asking):
                     for row in topic.partitions:
                         partition = Partition(topic.name, row.partition_index)
                         about = f"delete records of {topic.name}-{row.partition_index}"
-                        problem = error_of(row.error_code, about)
+                        problem = error_for_code(row.error_code, about)
                         found[partition] = row.low_watermark if problem is None else problem
             return found
 
         partitions = [Partition(*one) for one in before]
-        return await self._each(partitions, attempt, moved=self._moved)
+        return await self._run_for_each(partitions, attempt, moved=self._moved)
 
     def _moved(self, left: list[Partition]) -> None:
         for one in left:
-            self._cluster.doubt(*one)
+            self._cluster.invalidate_leader(*one)
 
 
 async def unknown_partitions(
@@ -98,9 +98,9 @@ async def unknown_partitions(
 ) -> dict[Partition, KafkaError]:
     """Those of partitions that are not there, with the reason."""
     found: dict[Partition, KafkaError] = {}
-    for topic, numbers in by_topic(partitions).items():
+    for topic, numbers in group_by_topic(partitions).items():
         try:
-            there = (await cluster.view(topic)).epochs
+            there = (await cluster.topic_metadata(topic)).epochs
         except KafkaError as problem:
             found |= {Partition(topic, number): problem for number in numbers}
             continue
@@ -112,13 +112,13 @@ async def unknown_partitions(
     return found
 
 
-async def ask_offsets(
+async def request_offsets(
     connection: KafkaConnection,
     times: Mapping[Partition, int],
     isolation: int,
     timeout_ms: int,
 ) -> dict[Partition, OffsetAt | KafkaError]:
-    """Ask one node for offsets of partitions that it leads."""
+    """Request offsets of partitions from their leader."""
     topics = [
         ListOffsetsTopic(
             name=topic,
@@ -129,7 +129,7 @@ async def ask_offsets(
                 for number in numbers
             ],
         )
-        for topic, numbers in by_topic(times).items()
+        for topic, numbers in group_by_topic(times).items()
     ]
     answer: ListOffsetsResponse = await connection.request(
         ListOffsetsRequest(
@@ -140,7 +140,9 @@ async def ask_offsets(
     for topic in answer.topics:
         for row in topic.partitions:
             partition = Partition(topic.name, row.partition_index)
-            problem = error_of(row.error_code, f"offsets of {topic.name}-{row.partition_index}")
+            problem = error_for_code(
+                row.error_code, f"offsets of {topic.name}-{row.partition_index}"
+            )
             offset = row.old_style_offsets[0] if row.old_style_offsets else row.offset
             found[partition] = problem or OffsetAt(offset, row.timestamp, row.leader_epoch)
     return found

@@ -1,12 +1,11 @@
-"""Topics: listed, described, made, grown, removed."""
+"""Topics: listed, described, created, extended, deleted."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from trilogue.client.kafka.admin.asking import Asking
-from trilogue.client.kafka.admin.shapes import (
+from trilogue.client.kafka.admin.model import (
     SERVERS_DEFAULT,
     CreatedTopic,
     NewTopic,
@@ -17,15 +16,16 @@ from trilogue.client.kafka.admin.shapes import (
     TopicListing,
     operations_of,
 )
-from trilogue.client.kafka.errors import KafkaError, error_of
+from trilogue.client.kafka.admin.requests import AdminRequests
+from trilogue.client.kafka.errors import KafkaError, error_for_code
 from trilogue.wire.kafka.errors import ErrorCode
-from trilogue.wire.kafka.metadata import MetadataResponse, MetadataResponseTopic
-from trilogue.wire.kafka.partitions import (
+from trilogue.wire.kafka.metadata.metadata import MetadataResponse, MetadataResponseTopic
+from trilogue.wire.kafka.topics.create_partitions import (
     CreatePartitionsRequest,
     CreatePartitionsResponse,
     CreatePartitionsTopic,
 )
-from trilogue.wire.kafka.topics import (
+from trilogue.wire.kafka.topics.topics import (
     CreatableReplicaAssignment,
     CreatableTopic,
     CreatableTopicConfig,
@@ -41,12 +41,12 @@ DELETE_TOPICS: Final = 20
 STATES_SINCE: Final = 6
 
 
-class Topics(Asking):
+class TopicAdmin(AdminRequests):
     """Requests about topics."""
 
     async def list_topics(self, *, internal: bool = False) -> list[TopicListing]:
-        """All topics by name, the cluster's own only where they are asked for."""
-        answer: MetadataResponse = await self._again(lambda: self._cluster.ask(None))
+        """All topics by name, with internal ones only if `internal`."""
+        answer: MetadataResponse = await self._retry(lambda: self._cluster.request_metadata(None))
         rows = [row for row in answer.topics if internal or not row.is_internal]
         return [
             TopicListing(
@@ -64,20 +64,20 @@ class Topics(Asking):
     ) -> dict[str, TopicDescription | KafkaError]:
         """These topics (all, if none are named) and their partitions."""
         wanted = None if names is None else list(dict.fromkeys(names))
-        answer: MetadataResponse = await self._again(
-            lambda: self._cluster.ask(wanted, operations=operations)
+        answer: MetadataResponse = await self._retry(
+            lambda: self._cluster.request_metadata(wanted, operations=operations)
         )
-        found = {row.name or "": _described(row) for row in answer.topics}
+        found = {row.name or "": _build_description(row) for row in answer.topics}
         return found if wanted is None else {name: found[name] for name in wanted if name in found}
 
     async def create_topics(
         self, topics: Iterable[NewTopic], *, validate_only: bool = False
     ) -> dict[str, CreatedTopic | KafkaError]:
-        """Make topics, or only say whether that would work."""
+        """Create topics, or only validate the request."""
         wanted = {topic.name: topic for topic in topics}
 
         async def attempt(names: list[str]) -> dict[str, CreatedTopic | KafkaError]:
-            answer: CreateTopicsResponse = await self._controlled(
+            answer: CreateTopicsResponse = await self._send_to_any(
                 CreateTopicsRequest(
                     topics=[_creatable(wanted[name]) for name in names],
                     timeout_ms=self._timeout_ms,
@@ -86,7 +86,7 @@ class Topics(Asking):
             )
             return {row.name: _created(row) for row in answer.topics}
 
-        return await self._each(wanted, attempt)
+        return await self._run_for_each(wanted, attempt)
 
     async def delete_topics(self, names: Iterable[str]) -> dict[str, KafkaError | None]:
         """Remove topics and what they hold."""
@@ -103,15 +103,15 @@ class Topics(Asking):
                 ),
             )
             return {
-                row.name or "": error_of(
+                row.name or "": error_for_code(
                     row.error_code, f"delete topic {row.name}", row.error_message
                 )
                 for row in answer.responses
             }
 
-        outcomes = await self._each(names, attempt)
+        outcomes = await self._run_for_each(names, attempt)
         for name in outcomes:
-            self._cluster.forget(name)
+            self._cluster.forget_topic(name)
         return outcomes
 
     async def create_partitions(
@@ -120,7 +120,7 @@ class Topics(Asking):
         """Let topics have so many partitions in all, more than before."""
 
         async def attempt(left: list[str]) -> dict[str, KafkaError | None]:
-            answer: CreatePartitionsResponse = await self._controlled(
+            answer: CreatePartitionsResponse = await self._send_to_any(
                 CreatePartitionsRequest(
                     topics=[
                         CreatePartitionsTopic(name=name, count=totals[name], assignments=None)
@@ -131,13 +131,15 @@ class Topics(Asking):
                 )
             )
             return {
-                row.name: error_of(row.error_code, f"partitions of {row.name}", row.error_message)
+                row.name: error_for_code(
+                    row.error_code, f"partitions of {row.name}", row.error_message
+                )
                 for row in answer.results
             }
 
-        outcomes = await self._each(totals, attempt)
+        outcomes = await self._run_for_each(totals, attempt)
         for name in outcomes:
-            self._cluster.forget(name)
+            self._cluster.forget_topic(name)
         return outcomes
 
     async def create_topic(
@@ -166,8 +168,8 @@ class Topics(Asking):
         return True
 
 
-def _described(row: MetadataResponseTopic) -> TopicDescription | KafkaError:
-    problem = error_of(row.error_code, f"topic {row.name}")
+def _build_description(row: MetadataResponseTopic) -> TopicDescription | KafkaError:
+    problem = error_for_code(row.error_code, f"topic {row.name}")
     if problem is not None:
         return problem
     return TopicDescription(
@@ -205,7 +207,7 @@ def _creatable(topic: NewTopic) -> CreatableTopic:
 
 
 def _created(row: CreatableTopicResult) -> CreatedTopic | KafkaError:
-    problem = error_of(row.error_code, f"create topic {row.name}", row.error_message)
+    problem = error_for_code(row.error_code, f"create topic {row.name}", row.error_message)
     if problem is not None:
         return problem
     return CreatedTopic(

@@ -1,0 +1,1 @@
+"""Positions of readers: committed offsets, acknowledged ranges."""

@@ -1,0 +1,157 @@
+"""Facts about the cursors of subscriptions, and their snapshots (formats: broker/facts.py)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from struct import Struct
+from typing import Final, NamedTuple
+
+from trilogue.broker.cursors.position import Cursor, PositionKey
+from trilogue.broker.facts import SUBSCRIPTION_KEY, VERSION, ByteReader, Protocol
+
+RANGES_IN_FACT: Final = 60_000  # of 16 bytes, below the size of a fact
+NOTHING_BELOW: Final = -1  # a SUBSCRIPTION_ACKED that moves no mark
+
+_HEAD: Final = Struct(">BQH")
+_CREATED: Final = Struct(">qq")
+_OFFSET: Final = Struct(">q")
+_RANGE: Final = Struct(">qq")
+_COUNT: Final = Struct(">I")
+_KEY: Final = Struct(">cQ")
+
+Ranges = Sequence[tuple[int, int]]
+
+
+class AckFact(NamedTuple):
+    """What one SUBSCRIPTION_ACKED contains: everything below `until`, or -1, and ranges."""
+
+    key: PositionKey
+    until: int
+    ranges: Ranges
+
+
+def encode_created(cursor: Cursor) -> bytes:
+    """Encode a SUBSCRIPTION_CREATED; ranges are not part of it."""
+    fields = _CREATED.pack(cursor.mark, cursor.created_ms)
+    return _head(cursor.key) + fields + _encode_properties(cursor.properties)
+
+
+def decode_created(payload: bytes) -> Cursor:
+    """Decode a SUBSCRIPTION_CREATED."""
+    with ByteReader("SUBSCRIPTION_CREATED", payload) as reader:
+        return _read_cursor(reader)
+
+
+def encode_snapshot(cursor: Cursor, ranges_max: int) -> bytes:
+    """Encode the snapshot of a cursor, with its lowest ranges."""
+    packed = cursor.pack_ranges(ranges_max)
+    return encode_created(cursor) + _COUNT.pack(len(packed) // _RANGE.size) + packed
+
+
+def decode_snapshot(payload: bytes) -> Cursor:
+    """Decode the snapshot of a cursor."""
+    with ByteReader("subscription's snapshot", payload) as reader:
+        cursor = _read_cursor(reader)
+        (count,) = reader.read_struct(_COUNT)
+        cursor.unpack_ranges(reader.read_bytes(count * _RANGE.size))
+        return cursor
+
+
+def subscription_key(partition_id: int, name: str) -> PositionKey:
+    """Return the key of a subscription's cursor."""
+    return PositionKey(Protocol.PULSAR, name, partition_id)
+
+
+def encode_removal(key: PositionKey) -> bytes:
+    """Encode a SUBSCRIPTION_DELETED."""
+    return _head(key)
+
+
+def decode_removal(payload: bytes) -> PositionKey:
+    """Decode a SUBSCRIPTION_DELETED."""
+    with ByteReader("SUBSCRIPTION_DELETED", payload) as reader:
+        return _read_head(reader)
+
+
+def encode_acked(key: PositionKey, until: int, ranges: Ranges) -> bytes:
+    """Encode a SUBSCRIPTION_ACKED; at most RANGES_IN_FACT ranges."""
+    parts = [_head(key), _OFFSET.pack(until), _COUNT.pack(len(ranges))]
+    parts += [_RANGE.pack(start, end) for start, end in ranges]
+    return b"".join(parts)
+
+
+def decode_acked(payload: bytes) -> AckFact:
+    """Decode a SUBSCRIPTION_ACKED."""
+    with ByteReader("SUBSCRIPTION_ACKED", payload) as reader:
+        key = _read_head(reader)
+        (until,) = reader.read_struct(_OFFSET)
+        (count,) = reader.read_struct(_COUNT)
+        packed = reader.read_bytes(count * _RANGE.size)
+        ranges = [(start, end) for start, end in _RANGE.iter_unpack(packed)]
+        return AckFact(key, until, ranges)
+
+
+def encode_moved(key: PositionKey, mark: int) -> bytes:
+    """Encode a SUBSCRIPTION_MOVED."""
+    return _head(key) + _OFFSET.pack(mark)
+
+
+def decode_moved(payload: bytes) -> tuple[PositionKey, int]:
+    """Decode a SUBSCRIPTION_MOVED."""
+    with ByteReader("SUBSCRIPTION_MOVED", payload) as reader:
+        key = _read_head(reader)
+        (mark,) = reader.read_struct(_OFFSET)
+        return key, mark
+
+
+def encode_properties(key: PositionKey, properties: Mapping[str, str]) -> bytes:
+    """Encode a SUBSCRIPTION_PROPERTIES."""
+    return _head(key) + _encode_properties(properties)
+
+
+def decode_properties(payload: bytes) -> tuple[PositionKey, dict[str, str]]:
+    """Decode a SUBSCRIPTION_PROPERTIES."""
+    with ByteReader("SUBSCRIPTION_PROPERTIES", payload) as reader:
+        return _read_head(reader), _read_properties(reader)
+
+
+def snapshot_key(key: PositionKey) -> bytes:
+    """Return the key of a cursor's snapshot row."""
+    return _KEY.pack(SUBSCRIPTION_KEY, key.partition_id) + key.name.encode()
+
+
+def _head(key: PositionKey) -> bytes:
+    name = key.name.encode()
+    return _HEAD.pack(VERSION, key.partition_id, len(name)) + name
+
+
+def _read_head(reader: ByteReader) -> PositionKey:
+    version, partition_id, name_size = reader.read_struct(_HEAD)
+    reader.check_version(version)
+    return subscription_key(partition_id, reader.read_text(name_size))
+
+
+def _read_cursor(reader: ByteReader) -> Cursor:
+    key = _read_head(reader)
+    mark, created_ms = reader.read_struct(_CREATED)
+    return Cursor(key, mark, created_ms, _read_properties(reader))
+
+
+def _encode_properties(properties: Mapping[str, str]) -> bytes:
+    parts = [_COUNT.pack(len(properties))]
+    for each in properties.items():
+        for text in each:
+            encoded = text.encode()
+            parts += (_COUNT.pack(len(encoded)), encoded)
+    return b"".join(parts)
+
+
+def _read_properties(reader: ByteReader) -> dict[str, str]:
+    (count,) = reader.read_struct(_COUNT)
+    found: dict[str, str] = {}
+    for _ in range(count):
+        (key_size,) = reader.read_struct(_COUNT)
+        key = reader.read_text(key_size)
+        (value_size,) = reader.read_struct(_COUNT)
+        found[key] = reader.read_text(value_size)
+    return found

@@ -1,0 +1,1 @@
+"""Consumer groups of Kafka: registry, administration, expiry of offsets."""

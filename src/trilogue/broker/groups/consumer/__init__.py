@@ -1,0 +1,1 @@
+"""Consumer groups of KIP-848: ConsumerGroupHeartbeat, the broker assigns partitions."""

@@ -1,0 +1,519 @@
+"""One consumer group: members report subscriptions and partitions, the broker assigns.
+
+The group has an epoch, one more with every change of its members, of what they want or of their
+topics. For each epoch the assignor computes a target, the final assignment of each member, at the
+next heartbeat of any member. Members walk towards it at their own pace, one heartbeat after another
+(`members.reconcile`): no member waits for the others, and only what changes hands stops.
+
+States, derived and never stored:
+
+    Empty         no members
+    Assigning     the group's epoch is ahead of the target's
+    Reconciling   some member is not where the target wants it
+    Stable        everyone is
+
+Members go when their session ends (no heartbeat), when they do not revoke partitions in time
+(the rebalance timeout), or when they leave. A static member that leaves for a while
+keeps what it has until its session ends. All of this is memory: after a restart members hear that
+they are unknown, join again, and go on from the durable positions.
+
+Members may also speak as classic ones do (mixed_group.py). KIP-848; details as Kafka
+4.3.1 answers them, measured.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from trilogue.broker.errors import (
+    FencedInstance,
+    GroupMaxSize,
+    IllegalGeneration,
+    InvalidRequest,
+    StaleMemberEpoch,
+    UnknownMember,
+    UnreleasedInstance,
+    UnsupportedAssignor,
+)
+from trilogue.broker.groups.consumer.assignors import (
+    ASSIGNORS,
+    DEFAULT_ASSIGNOR,
+    NO_PARTITIONS,
+    MemberSpec,
+    PartitionIndexes,
+    TargetAssignment,
+)
+from trilogue.broker.groups.consumer.context import MEMBER_WEIGHT, ConsumerGroupContext
+from trilogue.broker.groups.consumer.members import (
+    JOIN_EPOCH,
+    LEAVE_EPOCH,
+    STATIC_LEAVE_EPOCH,
+    ConsumerGroupMember,
+    ConsumerGroupMembers,
+    MemberState,
+    MemberTimer,
+    reconcile,
+)
+from trilogue.broker.groups.consumer.patterns import compile_pattern
+from trilogue.broker.groups.consumer.steps import SteppedTask
+from trilogue.broker.groups.consumer.subscribed_topics import (
+    NO_TOPICS,
+    SubscribedTopics,
+    TopicSubscription,
+)
+from trilogue.broker.groups.group import CONSUMER, CONSUMER_PROTOCOL
+from trilogue.broker.names import TopicName
+from trilogue.log.steps import Steps
+
+EMPTY, ASSIGNING, RECONCILING, STABLE = "Empty", "Assigning", "Reconciling", "Stable"
+SESSION_KEY, HEARTBEAT_KEY = "consumer.session.timeout.ms", "consumer.heartbeat.interval.ms"
+EPOCH_MAX = 2**31 - 1
+RESTS_FROM = 1  # steps: what takes less may be done with every heartbeat
+STEPS_PER_S, REST_MAX_S = 100, 10.0  # a tenth of the loop, since a step takes a millisecond
+
+
+def all_topics_visible(_: TopicName) -> bool:
+    """Allow a member to see every topic."""
+    return True
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerGroupSettings:
+    """Habits and bounds of consumer groups; Kafka's defaults, but for the bounds (there: none)."""
+
+    session_timeout_ms: int = 45_000
+    heartbeat_interval_ms: int = 5_000
+    size_max: int = 1_000
+    topics_max: int = 10_000  # that one member may name
+    total_max: int = 5_000_000  # names, partitions and (20 each) members, of all groups together
+    upgrade: bool = True  # a classic group with members may become a consumer group
+    downgrade: bool = True  # and the other way round, when only classic members are left
+
+
+@dataclass(frozen=True, slots=True)
+class Heartbeat:
+    """A ConsumerGroupHeartbeat request. None: nothing new."""
+
+    group: str
+    member_id: str
+    epoch: int  # JOIN_EPOCH, LEAVE_EPOCH, STATIC_LEAVE_EPOCH, or the member's
+    instance_id: str | None = None
+    rack: str | None = None
+    rebalance_timeout_ms: int = -1
+    topics: frozenset[TopicName] | None = None
+    pattern: str | None = None
+    assignor: str | None = None
+    owned: PartitionIndexes | None = None
+    client_id: str = ""
+    client_host: str = ""
+    may_see: Callable[[TopicName], bool] = all_topics_visible
+
+    @property
+    def is_full(self) -> bool:
+        """Whether it has all fields that a member can send: then the response has all, too."""
+        says_topics = self.topics is not None or self.pattern is not None
+        return self.epoch == JOIN_EPOCH or (
+            self.rebalance_timeout_ms >= 0 and says_topics and self.owned is not None
+        )
+
+
+class HeartbeatResponse(NamedTuple):
+    """The answer. `assigned` is None when it is as it was."""
+
+    member_id: str
+    epoch: int
+    heartbeat_interval_ms: int = 0
+    assigned: PartitionIndexes | None = None
+
+
+class ConsumerGroup:
+    """A group by its name. See the module for the rules."""
+
+    def __init__(
+        self, name: str, settings: ConsumerGroupSettings, context: ConsumerGroupContext
+    ) -> None:
+        self.name = name
+        self.protocol_type = CONSUMER_PROTOCOL
+        self.settings = settings
+        self.epoch = 1
+        self.target_epoch = 0
+        self.target: TargetAssignment = {}
+        self.members = ConsumerGroupMembers()
+        self.subscribed = SubscribedTopics(context)
+        self.context = context
+        self._computation: SteppedTask | None = None  # a target that is not done yet
+        self._is_paused = False
+        self._reported_size = (0, 0)
+        # The value of a setting for this group alone, if it is overridden.
+        self.get_override: Callable[[str], int | None] = lambda _: None
+
+    # -- the interface (broker/groups/group.py)
+
+    @property
+    def type(self) -> str:
+        """The broker assigns."""
+        return CONSUMER
+
+    @property
+    def state_name(self) -> str:
+        """The state as tools show it."""
+        if not len(self.members):
+            return EMPTY
+        if self.epoch > self.target_epoch:
+            return ASSIGNING
+        if all(member.is_stable_at(self.target_epoch) for member in self.members):
+            return STABLE
+        return RECONCILING
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether it has no members."""
+        return not len(self.members)
+
+    @property
+    def assignor(self) -> str:
+        """The assignor that most members want, of those who want one."""
+        votes = Counter(each.assignor for each in self.members if each.assignor is not None)
+        return votes.most_common(1)[0][0] if votes else DEFAULT_ASSIGNOR
+
+    def subscribes_to(self, topic: TopicName) -> bool:
+        """Whether some member reads the topic."""
+        return self.subscribed.includes(topic)
+
+    def reading(self) -> Callable[[TopicName], bool]:
+        """Whether some member reads a topic, for many topics."""
+        return self.subscribed.includes
+
+    def forget(self) -> None:
+        """End an empty group."""
+        assert self.is_empty, "a group with members was forgotten"
+
+    def check_commit(self, member_id: str, generation: int, _: str | None = None) -> None:
+        """Refuse a commit that does not come from a member at its present epoch.
+
+        While the group is empty, a client without an epoch may commit.
+        """
+        if generation < 0 and self.is_empty:
+            return
+        self._check_epoch(self.require_member(member_id), generation)
+
+    def check_partition_commit(
+        self, member_id: str, epoch: int, topic_id: bytes, index: int
+    ) -> None:
+        """Raise StaleMemberEpoch unless the member has owned the partition since this epoch.
+
+        A commit at an older epoch is safe then: no other member can have read the partition since
+        (KIP-1251).
+        """
+        member = self.require_member(member_id)
+        since = member.assignment_epoch(topic_id, index)
+        if since is None or not since <= epoch <= member.epoch:
+            raise StaleMemberEpoch(f"the member is at epoch {member.epoch}, not {epoch}")
+
+    def check_fetch(self, member_id: str | None, epoch: int) -> None:
+        """Refuse a member that is behind; a client without member id is allowed."""
+        if member_id is None and epoch < 0:
+            return
+        self._check_epoch(self.require_member(member_id or ""), epoch)
+
+    @staticmethod
+    def _check_epoch(member: ConsumerGroupMember, epoch: int) -> None:
+        if epoch == member.epoch:
+            return
+        what = f"the member is at epoch {member.epoch}, not {epoch}"
+        raise IllegalGeneration(what) if member.classic is not None else StaleMemberEpoch(what)
+
+    # -- requests of members
+
+    def consumer_heartbeat(self, heartbeat: Heartbeat) -> HeartbeatResponse:
+        """Process a heartbeat and return what the member may have now."""
+        if heartbeat.epoch in {LEAVE_EPOCH, STATIC_LEAVE_EPOCH}:
+            return self._leave(heartbeat)
+        member = self._admit_member(heartbeat)
+        had = member.assigned
+        self.take(member, heartbeat)
+        self.refresh(heartbeat.may_see)
+        self.step(member, heartbeat.owned)
+        self.start_session_timer(member)
+        return HeartbeatResponse(
+            member.member_id,
+            member.epoch,
+            self._interval_ms(member),
+            member.assigned if heartbeat.is_full or member.assigned != had else None,
+        )
+
+    def _interval_ms(self, member: ConsumerGroupMember) -> int:
+        """Return the interval to a member's next heartbeat: short, while the group changes."""
+        if member.heartbeat_epoch != self.epoch:
+            member.heartbeat_epoch, member.heartbeats = self.epoch, 0
+        usual_ms = self.get_override(HEARTBEAT_KEY) or self.settings.heartbeat_interval_ms
+        waits = member.state is MemberState.UNRELEASED or member.epoch < self.epoch
+        member.heartbeats += 1
+        return self.context.load.interval_ms(usual_ms, member.heartbeats - 1, waits=waits)
+
+    def require_member(self, member_id: str) -> ConsumerGroupMember:
+        """Return the member of this id; raises UnknownMember."""
+        member = self.members.find(member_id)
+        if member is None:
+            raise UnknownMember(f"member {member_id} is not a member of group {self.name}")
+        return member
+
+    def static(self, member_id: str, instance_id: str) -> ConsumerGroupMember:
+        """Return the member of this instance, if it still goes by this id."""
+        member = self.members.static(instance_id)
+        if member is None:
+            raise UnknownMember(f"no member stands for instance {instance_id}")
+        if member.member_id != member_id:
+            raise FencedInstance(
+                f"member {member_id} of instance {instance_id}"
+                f" was fenced by member {member.member_id}"
+            )
+        return member
+
+    def check_room(self, member_id: str) -> None:
+        """Refuse one more member."""
+        if self.members.find(member_id) is not None:
+            return
+        if len(self.members) >= self.settings.size_max:
+            raise GroupMaxSize(f"a group has {self.settings.size_max} members at most")
+        self.context.load.check_room(MEMBER_WEIGHT)
+
+    def report_size(self) -> None:
+        """Report the memory that this group takes now to `GroupLoad`."""
+        members = len(self.members)
+        weight = self.subscribed.size + members * MEMBER_WEIGHT
+        self.context.load.change(weight - self._reported_size[0], members - self._reported_size[1])
+        self._reported_size = weight, members
+
+    def _admit_member(self, heartbeat: Heartbeat) -> ConsumerGroupMember:
+        """Find who beats, take in who joins, or refuse who may not; nothing is changed then."""
+        joins = heartbeat.epoch == JOIN_EPOCH
+        self.check_room(heartbeat.member_id)
+        self.subscribed.check_room((heartbeat.topics or frozenset(), heartbeat.pattern or ""))
+        if heartbeat.instance_id is None:
+            member = self.members.find(heartbeat.member_id)
+            if member is None and joins:
+                return self.add_member(ConsumerGroupMember(heartbeat.member_id))
+            member = self.require_member(heartbeat.member_id)
+            member.check_epoch(heartbeat.epoch, heartbeat.owned)
+            return member
+        former = self.members.static(heartbeat.instance_id)
+        if not joins:
+            member = self.static(heartbeat.member_id, heartbeat.instance_id)
+            member.check_epoch(heartbeat.epoch, heartbeat.owned)
+            return member
+        if former is None:
+            member = self.members.find(heartbeat.member_id)
+            return member or self.add_member(
+                ConsumerGroupMember(heartbeat.member_id, heartbeat.instance_id)
+            )
+        if former.epoch != STATIC_LEAVE_EPOCH and former.classic is None:
+            raise UnreleasedInstance(
+                f"instance {heartbeat.instance_id} belongs to member {former.member_id}"
+            )
+        other = self.members.find(heartbeat.member_id)
+        if other is not None and other is not former:
+            raise InvalidRequest(f"member id {heartbeat.member_id} is another member's")
+        return self.replace(former, heartbeat.member_id)
+
+    def add_member(self, member: ConsumerGroupMember) -> ConsumerGroupMember:
+        """Let a new member in; it has nothing yet."""
+        self.members.add(member)
+        self.report_size()
+        return member
+
+    def replace(self, former: ConsumerGroupMember, member_id: str) -> ConsumerGroupMember:
+        """Let a static member go on under another id, with all that it had, from epoch 0."""
+        target = self.target.pop(former.member_id, NO_PARTITIONS)
+        self.members.remove(former)
+        former.member_id = member_id
+        former.epoch = former.previous_epoch = JOIN_EPOCH
+        self.members.add(former)
+        self.target[member_id] = target
+        return former
+
+    def take(self, member: ConsumerGroupMember, heartbeat: Heartbeat) -> None:
+        """Take over a member's fields; the group's epoch grows when its subscription changes."""
+        before = member.subscription
+        if heartbeat.rack is not None:
+            member.rack = heartbeat.rack
+        if heartbeat.rebalance_timeout_ms >= 0:
+            member.rebalance_timeout_ms = heartbeat.rebalance_timeout_ms
+        if heartbeat.assignor is not None:
+            member.assignor = heartbeat.assignor
+        if heartbeat.topics is not None:
+            member.topics = self.subscribed.share(heartbeat.topics)
+        if heartbeat.pattern is not None:
+            member.pattern = heartbeat.pattern
+        member.client_id, member.client_host = heartbeat.client_id, heartbeat.client_host
+        if member.classic is not None:
+            member.cancel_timers()
+            member.classic = None
+        self.change_subscription(before, member)
+
+    def change_subscription(self, before: TopicSubscription, member: ConsumerGroupMember) -> None:
+        """Count the topics that a member wants now."""
+        if before != member.subscription:
+            self.subscribed.change(before, member.subscription)
+            self.report_size()
+            self.bump()
+
+    # -- epochs and targets
+
+    def bump(self) -> None:
+        """Begin the next epoch."""
+        self.epoch += 1
+        assert self.epoch <= EPOCH_MAX
+
+    def refresh(self, may_see: Callable[[TopicName], bool] = all_topics_visible) -> None:
+        """Look whether topics have changed, and make a target for the group's epoch.
+
+        What that takes in steps beyond the first ones goes on later: until then members stay where
+        they are, and who joins has nothing yet.
+        """
+        if self.is_computing or self._is_paused:
+            return
+        if self.subscribed.is_stale() or self.epoch > self.target_epoch:
+            making = self.context.turns.start(
+                self._compute_target(may_see), self._on_target_computed
+            )
+            self._computation = making
+            if not making.ended and not self.target_epoch:
+                self.epoch = max(self.epoch, 2)
+                self.target_epoch = self.epoch - 1  # epoch 0 means not a member
+
+    @property
+    def is_computing(self) -> bool:
+        """Whether a target is being made."""
+        return self._computation is not None and not self._computation.ended
+
+    def stop_computing(self) -> None:
+        """Do not go on with a target: this group is no more, or is empty."""
+        if self._computation is not None:
+            self._computation.stop()
+
+    def _compute_target(self, may_see: Callable[[TopicName], bool]) -> Steps[None]:
+        if self.subscribed.is_stale():
+            changed = yield from self.subscribed.look(may_see)
+            if changed and self.epoch == self.target_epoch:
+                self.bump()
+        if self.epoch == self.target_epoch:
+            return
+        epoch, members, specs = self.epoch, list(self.members), []
+        ids: dict[TopicSubscription, frozenset[bytes]] = {}
+        for member in members:
+            subscription = member.subscription
+            if subscription not in ids:
+                ids[subscription] = yield from self.subscribed.ids(subscription)
+            had = self.target.get(member.member_id, NO_PARTITIONS)
+            specs.append(MemberSpec(member.member_id, ids[subscription], member.instance_id, had))
+        counts = {seen.topic_id: seen.partition_count for seen in self.subscribed.view.values()}
+        made = yield from ASSIGNORS[self.assignor](specs, counts)
+        self.target = {
+            member.member_id: made[spec.member_id]  # it may go by another id by now
+            for member, spec in zip(members, specs, strict=True)
+            if self.members.find(member.member_id) is member
+        }
+        self.target_epoch = epoch
+
+    def _on_target_computed(self, steps: int) -> None:
+        """Let time go by between targets that are much work: who comes meanwhile waits for it.
+
+        Kafka 4.3 waits a second between any two targets of a group.
+        """
+        self.report_size()
+        if steps < RESTS_FROM:
+            return
+
+        def rested() -> None:
+            self._is_paused = False
+
+        self._is_paused = True
+        self.context.timers.call_later(min(steps / STEPS_PER_S, REST_MAX_S), rested)
+
+    def step(self, member: ConsumerGroupMember, owned: PartitionIndexes | None) -> None:
+        """Bring a member one step nearer to its target."""
+        state, epoch = member.state, member.epoch
+        target = self.target.get(member.member_id, NO_PARTITIONS)
+        reconcile(member, target, self.target_epoch, self.members.owners, owned)
+        if member.classic is not None:
+            return
+        if member.state is not MemberState.UNREVOKED:
+            member.stop(MemberTimer.REBALANCE)
+        elif (state, epoch) != (
+            MemberState.UNREVOKED,
+            member.epoch,
+        ) or MemberTimer.REBALANCE not in member.waits:
+            self.wait(member, MemberTimer.REBALANCE, member.rebalance_timeout_ms)
+
+    def wait(self, member: ConsumerGroupMember, what: MemberTimer, timeout_ms: int) -> None:
+        """Let a member go if something does not come in time."""
+        timer = self.context.timers.call_later(timeout_ms / 1_000, lambda: self.fence(member))
+        member.wait(what, timer)
+
+    # -- going
+
+    def _leave(self, heartbeat: Heartbeat) -> HeartbeatResponse:
+        if heartbeat.instance_id is None:
+            self.fence(self.require_member(heartbeat.member_id))
+            return HeartbeatResponse(heartbeat.member_id, heartbeat.epoch)
+        member = self.static(heartbeat.member_id, heartbeat.instance_id)
+        if heartbeat.epoch == STATIC_LEAVE_EPOCH:
+            self.leave_temporarily(member)
+        else:
+            self.fence(member)
+        return HeartbeatResponse(heartbeat.member_id, heartbeat.epoch)
+
+    def leave_temporarily(self, member: ConsumerGroupMember) -> None:
+        """Keep a static member's place; what it was giving up is free."""
+        before = member.held
+        member.revoking = NO_PARTITIONS
+        member.state = MemberState.STABLE
+        member.epoch = STATIC_LEAVE_EPOCH
+        self.members.owners.update(member.member_id, before, member.held)
+        member.stop(MemberTimer.REBALANCE)
+
+    def fence(self, member: ConsumerGroupMember) -> None:
+        """Let a member go, by its will or not."""
+        if self.members.find(member.member_id) is member:
+            self.drop(member)
+
+    def drop(self, member: ConsumerGroupMember) -> None:
+        """Let a member go; this group stays."""
+        self.members.remove(member)
+        self.target.pop(member.member_id, None)
+        self.subscribed.change(member.subscription, NO_TOPICS)
+        self.bump()
+        if self.is_empty:
+            self.stop_computing()
+            self.subscribed.forget()
+            self.on_empty()
+        self.report_size()
+
+    def on_empty(self) -> None:
+        """Hear that the last member has gone."""
+
+    def start_session_timer(self, member: ConsumerGroupMember) -> None:
+        """Wait for the next sign of life."""
+        classic = member.classic
+        if classic is not None:
+            timeout_ms = classic.session_timeout_ms
+        else:
+            timeout_ms = self.get_override(SESSION_KEY) or self.settings.session_timeout_ms
+        self.wait(member, MemberTimer.SESSION, timeout_ms)
+
+
+def check_heartbeat(heartbeat: Heartbeat, settings: ConsumerGroupSettings) -> None:
+    """Refuse requests that are invalid in every group."""
+    if heartbeat.assignor is not None and heartbeat.assignor not in ASSIGNORS:
+        names = ", ".join(ASSIGNORS)
+        raise UnsupportedAssignor(
+            f"{heartbeat.assignor} is not an assignor here; there are: {names}"
+        )
+    if heartbeat.pattern:
+        compile_pattern(heartbeat.pattern)
+    if heartbeat.topics is not None and len(heartbeat.topics) > settings.topics_max:
+        raise InvalidRequest(f"a member may name {settings.topics_max} topics")

@@ -1,0 +1,217 @@
+"""All groups of this node, of both kinds, by name: found, made, replaced, forgotten.
+
+Members are memory only. After a restart they hear UnknownMember, join again and go on from the
+positions, which are durable (broker/cursors/committed_offsets.py). Groups without members are kept
+while there is room, the one that has been empty longest goes first.
+
+A group of one kind becomes one of the other by `replace`: an empty one when a member of the other
+kind joins (here, for classic members), one with members as KIP-848 defines, by `MixedGroup`.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Mapping
+
+from trilogue.broker.cursors.position_store import NAME_SIZE_MAX
+from trilogue.broker.errors import (
+    BrokerError,
+    GroupUnavailable,
+    IllegalGeneration,
+    InvalidGroupName,
+    UnknownMember,
+)
+from trilogue.broker.groups.classic.group import ClassicGroup
+from trilogue.broker.groups.classic.initial_delay import InitialDelays
+from trilogue.broker.groups.classic.members import (
+    GroupSettings,
+    JoinRequest,
+    JoinResult,
+    SyncResult,
+    Timers,
+)
+from trilogue.broker.groups.group import (
+    CLASSIC,
+    DecodeSubscription,
+    Group,
+    no_subscription,
+)
+from trilogue.broker.groups.records import GroupRecords
+from trilogue.broker.promise import Promise
+
+
+class GroupRegistry:
+    """The groups' front: every call names its group."""
+
+    def __init__(
+        self,
+        settings: GroupSettings,
+        timers: Timers,
+        new_member_suffix: Callable[[], str],
+        *,
+        now_ms: Callable[[], int],
+        decode_subscription: DecodeSubscription = no_subscription,
+        has_positions: Callable[[str], bool] = lambda _: False,
+    ) -> None:
+        self.settings = settings
+        self.timers = timers
+        self.new_member_suffix = new_member_suffix
+        self.decode_subscription = decode_subscription
+        self.records = GroupRecords(now_ms)
+        self.initial_delays = InitialDelays()
+        self._has_positions = has_positions
+        self._groups: dict[str, Group] = {}
+        self._idle: OrderedDict[str, Group] = OrderedDict()
+
+    def __iter__(self) -> Iterator[Group]:
+        """All groups, also empty ones."""
+        return iter(self._groups.values())
+
+    def __len__(self) -> int:
+        return len(self._groups)
+
+    def find(self, name: str) -> Group | None:
+        """Return a group if it is known."""
+        return self._groups.get(name)
+
+    # -- which group stands under a name
+
+    def classic(self, name: str) -> ClassicGroup:
+        """Return a new classic group, not yet known here: `replace` makes it the group."""
+        return ClassicGroup(
+            name,
+            self.settings,
+            self.timers,
+            self.new_member_suffix,
+            self.on_emptied,
+            decode_subscription=self.decode_subscription,
+            initial_delays=self.initial_delays,
+        )
+
+    def replace(self, name: str, group: Group) -> None:
+        """Let this group stand under the name, whether there was one or not; positions stay.
+
+        A former group without members ends; one with members is dropped as it is, since who
+        converts it has taken what it needs.
+        InvalidGroupName; GroupUnavailable when a new name finds no room.
+        """
+        former = self._groups.get(name)
+        if former is None:
+            self._make_room(name)
+        elif former.is_empty:
+            former.forget()
+        self._groups[name] = group
+        if group.is_empty:
+            self._idle[name] = group
+        else:
+            self.on_occupied(group)
+
+    def on_emptied(self, group: Group) -> None:
+        """Hear from a group that its last member has gone."""
+        self._idle[group.name] = group
+        self.records.mark_empty(group.name, group.type, group.protocol_type)
+
+    def on_occupied(self, group: Group) -> None:
+        """Hear that a group has a member, again or still."""
+        self._idle.pop(group.name, None)
+        self.records.mark_occupied(group.name, group.type, group.protocol_type)
+
+    def drop(self, name: str) -> None:
+        """Let an empty group go, with what is remembered of it; positions are the caller's."""
+        group = self._groups.pop(name, None)
+        self._idle.pop(name, None)
+        self.records.forget(name)
+        if group is not None:
+            group.forget()
+
+    # -- requests of classic members, and of others for them
+
+    def join(self, request: JoinRequest) -> Promise[JoinResult]:
+        """Become or stay a member of a group, which is made when it is new."""
+        try:
+            group = self._groups.get(request.group)
+            if group is None or (group.type != CLASSIC and group.is_empty):
+                group = self.classic(request.group)
+                self.replace(request.group, group)
+            promise = group.join(request)
+        except BrokerError as error:
+            return Promise.rejected(error)
+        if not group.is_empty:
+            self.on_occupied(group)
+        return promise
+
+    def sync(
+        self,
+        name: str,
+        member_id: str,
+        generation: int,
+        instance_id: str | None = None,
+        *,
+        assignments: Mapping[str, bytes] | None = None,
+        protocol_type: str | None = None,
+        protocol: str | None = None,
+    ) -> Promise[SyncResult]:
+        """Bring or get the assignment."""
+        try:
+            return self._group(name).sync(
+                member_id,
+                generation,
+                instance_id,
+                assignments=assignments,
+                protocol_type=protocol_type,
+                protocol=protocol,
+            )
+        except BrokerError as error:
+            return Promise.rejected(error)
+
+    def heartbeat(
+        self, name: str, member_id: str, generation: int, instance_id: str | None = None
+    ) -> None:
+        """Show life; raises what the member must know."""
+        self._group(name).heartbeat(member_id, generation, instance_id)
+
+    def leave(self, name: str, member_id: str, instance_id: str | None = None) -> None:
+        """Remove a member; raises UnknownMember. Of several each is a call of its own."""
+        self._group(name).leave(member_id, instance_id)
+
+    def check_commit(
+        self, name: str, member_id: str, generation: int, instance_id: str | None = None
+    ) -> None:
+        """Refuse a commit that its group would not allow; a name without a group is free.
+
+        Who speaks as a member of a group that has none, as after a restart, is no member; where
+        it never had members, the generation is wrong. Either makes the client join again.
+        """
+        group = self._groups.get(name)
+        if group is not None:
+            group.check_commit(member_id, generation, instance_id)
+        elif generation >= 0:
+            if self.records.get(name) is not None or self._has_positions(name):
+                raise UnknownMember("the group has no members")
+            raise IllegalGeneration("the group has no generation")
+
+    def check_fetch(self, name: str, member_id: str | None, epoch: int) -> None:
+        """Refuse a client that is no member (any more) of a group with epochs."""
+        group = self._groups.get(name)
+        if group is not None:
+            group.check_fetch(member_id, epoch)
+
+    def _group(self, name: str) -> Group:
+        if not name:
+            raise InvalidGroupName("a group needs a name")
+        group = self._groups.get(name)
+        if group is None:
+            raise UnknownMember("the group has no members")
+        return group
+
+    def _make_room(self, name: str) -> None:
+        if not name or len(name.encode()) > NAME_SIZE_MAX:
+            raise InvalidGroupName(f"a group name has 1 to {NAME_SIZE_MAX} bytes")
+        if len(self._groups) >= self.settings.groups_max:
+            if not self._idle:
+                raise GroupUnavailable(f"there are {self.settings.groups_max} groups already")
+            forgotten, group = self._idle.popitem(last=False)
+            group.forget()
+            del self._groups[forgotten]
+            if not self._has_positions(forgotten):
+                self.records.forget(forgotten)  # or invented names would fill the memory

@@ -1,0 +1,1 @@
+"""Producers: idempotence, deduplication, access modes."""

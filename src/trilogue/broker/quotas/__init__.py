@@ -1,0 +1,1 @@
+"""Client quotas and the token buckets that enforce them."""

@@ -1,0 +1,246 @@
+"""The schemas of topics: numbered versions from 0, immutable, stored with the topic.
+
+Each version is one setting in meta:
+
+    schemas/<topic id, hex>/<version>      {"kind", "data", "properties", "name", "time", "deleted"}
+
+Deleting a topic's schema adds a version marked as deleted; the versions before it are no longer
+valid and not shown, but their numbers are not reused, because messages on disk have them. All of
+them are removed with the topic, or by an explicit purge (`plan_purge`).
+
+Changes are decided here and returned as a `MetadataChange`. Two clients that add a schema at the
+same time both take the next number; the second gets `ConcurrentChange` and decides again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TypeAlias
+
+import msgspec
+
+from trilogue.broker.errors import (
+    ConcurrentChange,
+    IncompatibleSchema,
+    InvalidSchema,
+    UnknownSchema,
+)
+from trilogue.broker.metadata_change import MetadataChange
+from trilogue.broker.schemas.compatibility import (
+    Definition,
+    check_compatible,
+    check_definition,
+    is_same,
+)
+from trilogue.broker.topics.policies import CompatibilityStrategy
+from trilogue.broker.topics.topic import Topic
+from trilogue.log.errors import CorruptLog
+from trilogue.meta.operations import DeleteSetting, Op, PutSetting, SettingIs, TopicIs
+
+KEY = "schemas/"
+VERSIONS_MAX = 1_000  # of a topic, deletions included
+SIZE_MAX = 8 << 20  # of all versions of a topic
+NAME_MAX = 1_024
+
+
+class Schema(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One version. `time_ms` is when it was added."""
+
+    kind: str
+    data: bytes = b""
+    properties: dict[str, str] = {}
+    name: str = ""
+    time_ms: int = 0
+    deleted: bool = False
+
+    @property
+    def definition(self) -> Definition:
+        """The part that is compared."""
+        return Definition(self.kind, self.data, tuple(self.properties.items()))
+
+
+NumberedSchema: TypeAlias = tuple[int, Schema]  # with its version
+
+
+def check_schema(
+    definition: Definition, current: Sequence[NumberedSchema], strategy: CompatibilityStrategy
+) -> int | None:
+    """Return the version that a schema has already, or None for one that may be added.
+
+    Raises InvalidSchema, or IncompatibleSchema under the strategy. Depends on nothing but its
+    arguments, so a schema that `is_slow_to_check` may be checked in another thread.
+    """
+    check_definition(definition)
+    for version, schema in current:
+        if is_same(definition, schema.definition):
+            return version
+    check_compatible(definition, [schema.definition for _, schema in current], strategy)
+    return None
+
+
+def check_reader_schema(
+    definition: Definition, current: Sequence[NumberedSchema], strategy: CompatibilityStrategy
+) -> None:
+    """Check a consumer's schema, which is not stored: it must read the topic's versions.
+
+    A transitive or constant strategy holds as it is; any other is taken as BACKWARD.
+    """
+    check_definition(definition)
+    if not current:
+        raise IncompatibleSchema("the topic does not have a schema to check, and is in use")
+    if strategy not in _STRATEGIES_OF_READERS:
+        strategy = CompatibilityStrategy.BACKWARD
+    check_compatible(definition, [schema.definition for _, schema in current], strategy)
+
+
+_STRATEGIES_OF_READERS = frozenset(
+    {
+        CompatibilityStrategy.ALWAYS_COMPATIBLE,
+        CompatibilityStrategy.ALWAYS_INCOMPATIBLE,
+        CompatibilityStrategy.BACKWARD_TRANSITIVE,
+        CompatibilityStrategy.FULL_TRANSITIVE,
+    }
+)
+
+
+class SchemaRegistry:
+    """All versions of all topics' schemas, in memory as in meta."""
+
+    def __init__(self, settings: Mapping[str, str], now_ms: Callable[[], int]) -> None:
+        self._now_ms = now_ms
+        self._versions: dict[bytes, dict[int, Schema]] = {}
+        self._pending: dict[bytes, set[int]] = {}  # versions that are being recorded
+        for key, text in settings.items():
+            if key.startswith(KEY):
+                topic_id, _, version = key.removeprefix(KEY).partition("/")
+                try:
+                    schema = msgspec.json.decode(text, type=Schema)
+                    self._load(bytes.fromhex(topic_id), int(version), schema)
+                except ValueError as error:
+                    raise CorruptLog(f"what meta keeps of {key} cannot be read") from error
+
+    # -- versions
+
+    def versions(self, topic: Topic) -> list[NumberedSchema]:
+        """Return all versions, in order, with deletions and what they deleted."""
+        return sorted(self._versions.get(topic.topic_id, {}).items())
+
+    def current(self, topic: Topic) -> list[NumberedSchema]:
+        """Return the versions since the last deletion, in order."""
+        found: list[NumberedSchema] = []
+        for version, schema in self.versions(topic):
+            if schema.deleted:
+                found.clear()
+            else:
+                found.append((version, schema))
+        return found
+
+    def newest(self, topic: Topic) -> NumberedSchema:
+        """Return the newest version; UnknownSchema."""
+        current = self.current(topic)
+        if not current:
+            raise UnknownSchema("the topic has no schema")
+        return current[-1]
+
+    def get(self, topic: Topic, version: int) -> Schema:
+        """Return one version since the last deletion; UnknownSchema."""
+        for number, schema in self.current(topic):
+            if number == version:
+                return schema
+        raise UnknownSchema(f"the topic has no schema of version {version}")
+
+    def deletion_ops(self, topic: Topic) -> list[Op]:
+        """Return the operations that delete a topic's versions, pending ones included."""
+        known = {*self._versions.get(topic.topic_id, {}), *self._pending.get(topic.topic_id, ())}
+        return [DeleteSetting(_key(topic, version)) for version in sorted(known)]
+
+    # -- changes
+
+    def plan_add(
+        self,
+        topic: Topic,
+        definition: Definition,
+        known: Sequence[NumberedSchema],
+        name: str = "",
+    ) -> MetadataChange[int]:
+        """Return the change that adds a schema which `check_schema` accepted beside `known`.
+
+        ConcurrentChange if the topic has other versions by now.
+        """
+        if [version for version, _ in known] != [version for version, _ in self.current(topic)]:
+            raise ConcurrentChange("the topic's schema was changed meanwhile")
+        properties = dict(definition.properties)
+        now_ms = self._now_ms()
+        return self._plan_next(
+            topic,
+            Schema(definition.kind, definition.data, properties, name[:NAME_MAX], now_ms),
+        )
+
+    def plan_delete(self, topic: Topic) -> MetadataChange[int]:
+        """Return the change after which the topic has no schema."""
+        self.newest(topic)
+        return self._plan_next(topic, Schema("NONE", time_ms=self._now_ms(), deleted=True))
+
+    def plan_purge(self, topic: Topic) -> MetadataChange[None]:
+        """Return the change that removes all versions: numbers begin at 0 again.
+
+        Messages written with one of them can no longer be decoded with it.
+        """
+        name, row = topic.name, topic.row
+        return MetadataChange(
+            lambda: self.deletion_ops(topic),
+            (TopicIs(name.tenant, name.namespace, name.name, row.topic_id, row.epoch),),
+            lambda: self.forget(topic),
+            on_conflict=ConcurrentChange("the topic was changed meanwhile"),
+        )
+
+    def forget(self, topic: Topic) -> None:
+        """Remove the versions of a deleted topic."""
+        self._versions.pop(topic.topic_id, None)
+
+    # -- inside
+
+    def _plan_next(self, topic: Topic, schema: Schema) -> MetadataChange[int]:
+        there = self.versions(topic)
+        version = there[-1][0] + 1 if there else 0
+        text = msgspec.json.encode(schema).decode()
+        if len(there) >= VERSIONS_MAX:
+            raise InvalidSchema(f"a topic has at most {VERSIONS_MAX} versions of its schema")
+        if sum(_size(each) for _, each in there) + _size(schema) > SIZE_MAX:
+            raise InvalidSchema(f"all schemas of a topic have at most {SIZE_MAX} bytes")
+
+        def apply() -> int:
+            self._load(topic.topic_id, version, schema)
+            return version
+
+        key, name, row = _key(topic, version), topic.name, topic.row
+        commit = MetadataChange(
+            lambda: [PutSetting(key, text)],
+            (
+                SettingIs(key, None),
+                TopicIs(name.tenant, name.namespace, name.name, row.topic_id, row.epoch),
+            ),
+            apply,
+            on_conflict=ConcurrentChange("the topic or its schema was changed meanwhile"),
+        )
+        self._pending.setdefault(topic.topic_id, set()).add(version)
+        commit.done.then(lambda _: self._settle(topic.topic_id, version))
+        return commit
+
+    def _settle(self, topic_id: bytes, version: int) -> None:
+        pending = self._pending.get(topic_id, set())
+        pending.discard(version)  # two clients may have taken it
+        if not pending:
+            self._pending.pop(topic_id, None)
+
+    def _load(self, topic_id: bytes, version: int, schema: Schema) -> None:
+        self._versions.setdefault(topic_id, {})[version] = schema
+
+
+def _key(topic: Topic, version: int) -> str:
+    return f"{KEY}{topic.topic_id.hex()}/{version}"
+
+
+def _size(schema: Schema) -> int:
+    pairs: Sequence[tuple[str, str]] = tuple(schema.properties.items())
+    return len(schema.data) + sum(len(key) + len(value) for key, value in pairs)

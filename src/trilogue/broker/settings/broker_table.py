@@ -1,0 +1,218 @@
+"""The settings of a broker that Kafka 3.9 lists, and the settings of a consumer group.
+
+broker_values.py computes their values. There are three kinds of rows:
+
+- a row that holds for topics without an override: *effective* or *no-op* as the topic's own row
+  (topic_table.py), and altered while the node runs
+- *read-only*: what the node's own settings or the node itself decide; shown, not altered here
+- *fixed*: shown with Kafka's default, because nothing here depends on it (broker_table_fixed.py)
+
+docs/reference/kafka.md is generated from this table.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Unpack
+
+from trilogue.broker.settings.broker_table_fixed import PARTS
+from trilogue.broker.settings.setting import Accepted, Effect, Scope, Setting
+from trilogue.broker.settings.topic_table import TABLE as TOPICS
+from trilogue.broker.settings.values import Kind
+
+# Kafka has no default of its own for these: another setting holds.
+_WITHOUT_DEFAULT = frozenset(
+    {"log.retention.ms", "log.flush.interval.ms", "log.roll.ms", "log.roll.jitter.ms"}
+)
+
+
+def _dynamic(
+    key: str,
+    kind: Kind,
+    default: str,
+    doc: str,
+    *,
+    effect: Effect = Effect.EFFECTIVE,
+    scope: Scope = Scope.BROKER,
+    **accepted: Unpack[Accepted],
+) -> Setting:
+    return Setting(key, kind, default, doc, effect=effect, scope=scope, **accepted)
+
+
+def _read_only(
+    key: str, kind: Kind, default: str | None, why: str, *, effect: Effect = Effect.READ_ONLY
+) -> Setting:
+    nullable = default is None
+    return Setting(
+        key, kind, default or "", why, effect=effect, scope=Scope.BROKER, nullable=nullable
+    )
+
+
+def _has_broker_key(row: Setting) -> bool:
+    """Whether a topic's setting can be set for all topics. One of them is static in Kafka."""
+    return bool(row.broker_keys) and not row.is_read_only and row.key != "message.format.version"
+
+
+def _from_topic_row(row: Setting) -> Setting:
+    """Return the broker's row that holds for topics without an override of this setting."""
+    key = row.broker_keys[0]
+    nullable = key in _WITHOUT_DEFAULT
+    return replace(
+        row,
+        key=key,
+        default="" if nullable else row.default,
+        broker_keys=(),
+        topic_key=row.key,
+        nullable=nullable,
+        scope=Scope.BROKER,
+    )
+
+
+def _fixed_rows(why: str, text: str) -> list[Setting]:
+    rows = []
+    for line in text.strip().splitlines():
+        kind, key, *value = line.split(maxsplit=2)
+        default = value[0].strip('"') if value else None
+        rows.append(_read_only(key, Kind(kind), default, why, effect=Effect.FIXED))
+    return rows
+
+
+_OUR_GROUPS = "how KIP-848 groups are kept"
+
+BROKER: dict[str, Setting] = {
+    row.key: row
+    for row in (
+        *(_from_topic_row(row) for row in TOPICS.values() if _has_broker_key(row)),
+        _dynamic(
+            "max.connections", Kind.INT, "2147483647",
+            "Connections of this listener at a time; at first `connections.limit` sets it.",
+            minimum=1,
+        ),
+        _dynamic(
+            "max.connections.per.ip", Kind.INT, "2147483647",
+            "The same from one address; at first `connections.per-address` sets it.", minimum=1,
+        ),
+        # sarama's suite alters a broker by this one
+        _dynamic(
+            "log.cleaner.backoff.ms", Kind.LONG, "15000",
+            "How often the broker looks for compacted topics that are due, 100 at least; at "
+            "first `compaction.check-every` sets it.",
+            minimum=0,
+        ),
+        # librdkafka's suite alters a broker by this one
+        _dynamic(
+            "sasl.kerberos.min.time.before.relogin", Kind.LONG, "60000",
+            "There is no Kerberos: a client logs in when it likes.", effect=Effect.NO_OP,
+        ),
+        _read_only("node.id", Kind.INT, "-1", "the number of this node, which its data has"),
+        _read_only("broker.id", Kind.INT, "-1", "the number of this node, which its data has"),
+        _read_only("process.roles", Kind.LIST, "", "a node decides and serves"),
+        _read_only("listeners", Kind.STRING, "PLAINTEXT://:9092", "`listen.kafka` sets it"),
+        _read_only("advertised.listeners", Kind.STRING, None, "`advertise.kafka` sets it"),
+        _read_only("log.dirs", Kind.STRING, None, "`data` sets it"),
+        _read_only("log.dir", Kind.STRING, "/tmp/kafka-logs", "`data` sets it"),  # noqa: S108
+        _read_only("num.partitions", Kind.INT, "1", "`topics.default-partitions` sets it"),
+        _read_only(
+            "auto.create.topics.enable", Kind.BOOLEAN, "true", "`topics.auto-create` sets it",
+        ),
+        _read_only("log.retention.minutes", Kind.INT, None, "`log.retention.ms` sets it"),
+        _read_only("log.retention.hours", Kind.INT, "168", "`log.retention.ms` sets it"),
+        _read_only(
+            "log.retention.check.interval.ms", Kind.LONG, "300000",
+            "`retention.check-every` sets it",
+        ),
+        _read_only(
+            "log.cleaner.dedupe.buffer.size", Kind.LONG, "134217728", "`compaction.memory` sets it",
+        ),
+        _read_only(
+            "log.cleaner.io.max.bytes.per.second", Kind.DOUBLE, "1.7976931348623157E308",
+            "`merge.rate` sets it",
+        ),
+        _read_only("socket.request.max.bytes", Kind.INT, "104857600", "`frames.limit` sets it"),
+        _read_only(
+            "socket.listen.backlog.size", Kind.INT, "50",
+            "how many connections may wait to be accepted",
+        ),
+        _read_only(
+            "connections.max.idle.ms", Kind.LONG, "600000", "how long a connection may be silent",
+        ),
+        _read_only("fetch.max.bytes", Kind.INT, "57671680", "how much one answer to a fetch has"),
+        _read_only(
+            "max.incremental.fetch.session.cache.slots", Kind.INT, "1000",
+            "`kafka.fetch-sessions` sets it",
+        ),
+        _read_only(
+            "max.request.partition.size.limit", Kind.INT, "2000",
+            "how many partitions one DescribeTopicPartitions response holds",
+        ),
+        _read_only(
+            "producer.id.expiration.ms", Kind.INT, "86400000",
+            "how long an idle producer is remembered",
+        ),
+        _read_only(
+            "offset.metadata.max.bytes", Kind.INT, "4096", "how much may be noted at a position",
+        ),
+        _read_only(
+            "offsets.retention.minutes", Kind.INT, "10080", "`groups.offset-retention` sets it",
+        ),
+        _read_only(
+            "offsets.retention.check.interval.ms", Kind.LONG, "600000",
+            "`groups.offset-check` sets it",
+        ),
+        _read_only(
+            "group.min.session.timeout.ms", Kind.INT, "6000",
+            "`groups.session-timeout-min` sets it",
+        ),
+        _read_only(
+            "group.max.session.timeout.ms", Kind.INT, "1800000",
+            "`groups.session-timeout-max` sets it",
+        ),
+        _read_only(
+            "group.initial.rebalance.delay.ms", Kind.INT, "3000", "`groups.initial-delay` sets it",
+        ),
+        _read_only("group.max.size", Kind.INT, "2147483647", "how many members a group may have"),
+        _read_only(
+            "group.coordinator.rebalance.protocols", Kind.LIST, "classic",
+            "which kinds of groups are served",
+        ),
+        _read_only("group.consumer.session.timeout.ms", Kind.INT, "45000", _OUR_GROUPS),
+        _read_only("group.consumer.min.session.timeout.ms", Kind.INT, "45000", _OUR_GROUPS),
+        _read_only("group.consumer.max.session.timeout.ms", Kind.INT, "60000", _OUR_GROUPS),
+        _read_only("group.consumer.heartbeat.interval.ms", Kind.INT, "5000", _OUR_GROUPS),
+        _read_only("group.consumer.min.heartbeat.interval.ms", Kind.INT, "5000", _OUR_GROUPS),
+        _read_only("group.consumer.max.heartbeat.interval.ms", Kind.INT, "15000", _OUR_GROUPS),
+        _read_only("group.consumer.max.size", Kind.INT, "2147483647", _OUR_GROUPS),
+        _read_only(
+            "group.consumer.assignors", Kind.LIST,
+            "org.apache.kafka.coordinator.group.assignor.UniformAssignor,"
+            "org.apache.kafka.coordinator.group.assignor.RangeAssignor",
+            _OUR_GROUPS,
+        ),
+        _read_only("group.consumer.migration.policy", Kind.STRING, "bidirectional", _OUR_GROUPS),
+        _read_only(
+            "offsets.topic.replication.factor", Kind.SHORT, "3",
+            "positions are durable in one copy",
+        ),
+        _read_only(
+            "transaction.state.log.replication.factor", Kind.SHORT, "3", "there is one copy",
+        ),
+        _read_only("transaction.state.log.min.isr", Kind.INT, "2", "there is one copy"),
+        *(row for part in PARTS for row in _fixed_rows(*part)),
+    )
+}  # fmt: skip
+
+GROUPS: dict[str, Setting] = {
+    row.key: row
+    for row in (
+        _dynamic(
+            "consumer.session.timeout.ms", Kind.INT, "45000",
+            "How long a member of a KIP-848 group may be silent.", minimum=1, scope=Scope.GROUP,
+        ),
+        _dynamic(
+            "consumer.heartbeat.interval.ms", Kind.INT, "5000",
+            "How often a member of a KIP-848 group sends a heartbeat.", minimum=1,
+            scope=Scope.GROUP,
+        ),
+    )
+}  # fmt: skip
+"""Settings of one group; each overrides the broker's setting `group.` and its key."""

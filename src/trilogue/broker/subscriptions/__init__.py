@@ -1,0 +1,1 @@
+"""Subscriptions of Pulsar: exclusive, failover, shared and key-shared dispatch."""

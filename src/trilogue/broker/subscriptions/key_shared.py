@@ -1,0 +1,173 @@
+"""Which consumer of a key-shared subscription has which keys (PIP-34, PIP-119).
+
+A key's hash names one of 65,536 slots; slots belong to consumers by one of three rules:
+
+    ConsistentHash    every consumer has 100 points on a ring of slots; a slot belongs to the next
+                      point to the right. A consumer that joins or leaves moves only the keys of its
+                      own points.
+    AutoSplit         a new consumer takes half of the largest range; one that leaves gives its
+                      range to the neighbour on the left.
+    StickyRanges      consumers choose their own ranges; a slot may belong to none.
+
+Clients do not see the slots of the first two rules. Those of StickyRanges they compute themselves,
+as hash mod 65,536, where 0 counts as 1.
+"""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_left, bisect_right, insort
+from typing import Final, Protocol
+
+from trilogue.broker.errors import KeyRangesTaken
+from trilogue.broker.subscriptions.consumer import SubscriptionConsumer
+from trilogue.broker.subscriptions.murmur import key_hash
+
+SLOTS: Final = 65_536
+POINTS: Final = 100  # of one member on the ring
+RANGES_MAX: Final = 1_024  # that one consumer may request
+
+
+class KeyAssigner(Protocol):
+    """One of the three rules."""
+
+    def add(self, member: SubscriptionConsumer) -> None:
+        """Give a new member its share; raises KeyRangesTaken where it cannot have it."""
+
+    def remove(self, member: SubscriptionConsumer) -> None:
+        """Give the share of a member that goes to others."""
+
+    def member_of(self, hashed: int) -> SubscriptionConsumer | None:
+        """Return the consumer that has the keys of this hash."""
+
+
+class ConsistentHash:
+    """Consistent hashing."""
+
+    def __init__(self) -> None:
+        self._slots: list[int] = []  # those that have a point, in order
+        self._points: dict[int, list[int]] = {}  # slot -> who has points there: `joined`, in order
+        self._members: dict[int, SubscriptionConsumer] = {}
+        self._own: dict[int, tuple[int, array[int]]] = {}  # which of its name one is, its slots
+        self._twins: dict[str, set[int]] = {}  # the numbers of those of a name
+
+    def add(self, member: SubscriptionConsumer) -> None:
+        """Put its points on the ring: by its name, so that a name finds its keys again."""
+        twins = self._twins.setdefault(member.name, set())
+        number = len(twins)
+        if number in twins:  # one of them went
+            number = next(each for each in range(number) if each not in twins)
+        twins.add(number)
+        slots = _slots_of(member.name, number)
+        self._own[member.joined] = number, slots
+        self._members[member.joined] = member
+        for slot in slots:
+            points = self._points.get(slot)
+            if points is None:
+                self._points[slot] = [member.joined]
+                insort(self._slots, slot)
+            else:
+                insort(points, member.joined)
+
+    def remove(self, member: SubscriptionConsumer) -> None:
+        """Take its points away."""
+        del self._members[member.joined]
+        twins = self._twins[member.name]
+        number, slots = self._own.pop(member.joined)
+        twins.remove(number)
+        if not twins:
+            del self._twins[member.name]
+        for slot in slots:
+            points = self._points[slot]
+            points.remove(member.joined)
+            if not points:
+                del self._points[slot]
+                del self._slots[bisect_left(self._slots, slot)]
+
+    def member_of(self, hashed: int) -> SubscriptionConsumer | None:
+        """Go to the right from the slot of the hash to the next point."""
+        slots = self._slots
+        if not slots:
+            return None
+        at = bisect_left(slots, hashed % SLOTS)
+        return self._members[self._points[slots[at if at < len(slots) else 0]][0]]
+
+
+def _slots_of(name: str, number: int) -> array[int]:
+    """Return the slots of the points of a name's so many-th twin."""
+    texts = (f"{name}/{number}/{point}" for point in range(POINTS))
+    return array("H", sorted({key_hash(text.encode()) % SLOTS for text in texts}))
+
+
+class AutoSplit:
+    """Ranges that are halved for newcomers."""
+
+    def __init__(self) -> None:
+        self._starts: list[int] = []
+        self._members: list[SubscriptionConsumer] = []
+
+    def add(self, member: SubscriptionConsumer) -> None:
+        """Take the right half of the largest range, the leftmost of those that are largest."""
+        if not self._starts:
+            self._starts.append(0)
+            self._members.append(member)
+            return
+        ends = [*self._starts[1:], SLOTS]
+        sizes = [end - start for start, end in zip(self._starts, ends, strict=True)]
+        largest = max(range(len(sizes)), key=sizes.__getitem__)
+        self._starts.insert(largest + 1, self._starts[largest] + (sizes[largest] + 1) // 2)
+        self._members.insert(largest + 1, member)
+
+    def remove(self, member: SubscriptionConsumer) -> None:
+        """Leave its range to the neighbour on the left, the first one to the right."""
+        at = self._members.index(member)
+        del self._members[at]
+        del self._starts[at]
+        if self._starts:
+            self._starts[0] = 0
+
+    def member_of(self, hashed: int) -> SubscriptionConsumer | None:
+        """Find the range that the slot of the hash is in."""
+        if not self._starts:
+            return None
+        return self._members[bisect_right(self._starts, hashed % SLOTS) - 1]
+
+
+class StickyRanges:
+    """Ranges that members brought: both ends belong to them, as on the wire."""
+
+    def __init__(self) -> None:
+        self._ranges: list[
+            tuple[int, int, SubscriptionConsumer]
+        ] = []  # by their starts; none overlap
+
+    def add(self, member: SubscriptionConsumer) -> None:
+        """Take the ranges that it requests, all or none; raises KeyRangesTaken."""
+        wanted = sorted(member.ranges or ())
+        if not 1 <= len(wanted) <= RANGES_MAX:
+            raise KeyRangesTaken(f"{len(wanted)} ranges: 1 to {RANGES_MAX} may be asked for")
+        before = -1
+        for start, end in wanted:
+            if not 0 <= start <= end < SLOTS:
+                raise KeyRangesTaken(f"{start} to {end} is no range of 0 to {SLOTS - 1}")
+            if start <= before:
+                raise KeyRangesTaken(f"the ranges up to {before} and from {start} on overlap")
+            before = end
+            at = bisect_right(self._ranges, end, key=lambda each: each[0]) - 1
+            if at >= 0 and self._ranges[at][1] >= start:  # the last one that begins before `end`
+                first, last, _ = self._ranges[at]
+                raise KeyRangesTaken(f"{first} to {last} is taken: no room for {start}-{end}")
+        self._ranges += [(start, end, member) for start, end in wanted]
+        self._ranges.sort(key=lambda each: each[0])
+
+    def remove(self, member: SubscriptionConsumer) -> None:
+        """Remove its ranges; their slots belong to no consumer then."""
+        self._ranges = [each for each in self._ranges if each[2] is not member]
+
+    def member_of(self, hashed: int) -> SubscriptionConsumer | None:
+        """Find whose range the slot of the hash is in, if anybody's."""
+        slot = hashed % SLOTS or 1
+        at = bisect_right(self._ranges, slot, key=lambda each: each[0]) - 1
+        if at < 0 or slot > self._ranges[at][1]:
+            return None
+        return self._ranges[at][2]

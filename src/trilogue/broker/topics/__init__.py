@@ -1,0 +1,1 @@
+"""Topics and partitions: creation, lookup, namespaces, policies, retention, compaction."""

@@ -1,0 +1,19 @@
+# Types for plain_batch_appender.py when it is compiled; the .py alone defines what happens.
+cimport cython
+from libc.stdint cimport int64_t
+
+from trilogue.entry.header cimport HEADER_SIZE, PRODUCER_ID_AT
+from trilogue.entry.memory cimport bytes_of
+from trilogue.entry.walk cimport checked_fields
+
+
+cdef int _TRANSACTIONAL
+cdef Py_ssize_t _ATTRIBUTES
+
+
+cdef class PlainBatchAppender:
+    cdef public Py_ssize_t size_max
+    cdef object _log
+
+    @cython.locals(size=Py_ssize_t, fields=tuple, attributes=int)
+    cpdef int64_t append(self, object records) except -2

@@ -1,0 +1,422 @@
+"""Policies of topics: the values that a namespace or a topic may have, and what they mean.
+
+A policy is looked up at the topic, then at its namespace, then the broker's default holds:
+
+    topic  >  namespace  >  default here
+
+`POLICIES` is the one table. A row has the accepted values, the levels at which it may be set, and
+the test that fails if the policy is ignored. A policy that the broker does not enforce is in the
+table too, without levels and with the reason: it is refused. docs/reference/pulsar-policies.md is
+generated from the table.
+
+`Policies` is the result for one topic, resolved once whenever a level changes and stored at its
+partitions (`Partition.policies`), so that enforcing a policy is reading a field.
+
+Values are plain JSON. They are in meta as text: those of a namespace in its setting
+(broker/topics/namespaces.py), those of a topic in its row's settings, under `pulsar.` and the
+row's name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from enum import Enum
+from typing import Annotated, Any, Literal
+
+import msgspec
+
+from trilogue.broker.errors import InvalidSetting
+
+PREFIX = "pulsar."  # of the keys under which a topic's row keeps its own policies
+TERMINATED = "pulsar.terminated"  # which partitions take no more messages: a JSON list
+PROPERTIES = "pulsar.properties"  # a topic's own notes: a JSON object
+PERMISSIONS = "pulsar.permissions"  # role -> what it may do with one topic
+
+Count = Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]
+Amount = Annotated[int, msgspec.Meta(ge=-1, le=2**63 - 1)]  # -1: no limit
+Json = Any
+
+EVERY_TYPE = frozenset({"Exclusive", "Shared", "Failover", "Key_Shared"})
+DAY_MINUTES = 1_440
+
+
+class CompatibilityStrategy(Enum):
+    """How a new schema has to go with those before it."""
+
+    UNDEFINED = "UNDEFINED"
+    ALWAYS_INCOMPATIBLE = "ALWAYS_INCOMPATIBLE"
+    ALWAYS_COMPATIBLE = "ALWAYS_COMPATIBLE"
+    BACKWARD = "BACKWARD"
+    FORWARD = "FORWARD"
+    FULL = "FULL"
+    BACKWARD_TRANSITIVE = "BACKWARD_TRANSITIVE"
+    FORWARD_TRANSITIVE = "FORWARD_TRANSITIVE"
+    FULL_TRANSITIVE = "FULL_TRANSITIVE"
+
+
+class BacklogQuotaPolicy(Enum):
+    """What happens when a backlog is above its quota."""
+
+    REQUEST_HOLD = "producer_request_hold"
+    EXCEPTION = "producer_exception"
+    EVICTION = "consumer_backlog_eviction"
+
+
+@dataclass(frozen=True, slots=True)
+class RetentionPolicy:
+    """How long messages stay after all subscriptions acked them; -1: for ever, any size."""
+
+    minutes: int
+    megabytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class BacklogQuota:
+    """How much a subscription may leave unacked; -1: no limit of this kind."""
+
+    limit_bytes: int
+    limit_s: int
+    overflow: BacklogQuotaPolicy
+
+
+@dataclass(frozen=True, slots=True)
+class AutoCreation:
+    """Whether requests create topics, and with how many partitions (0: unnumbered)."""
+
+    allowed: bool = True
+    partitions: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Policies:
+    """The resolved policies of one topic."""
+
+    deduplication: bool = False
+    retention: RetentionPolicy | None = None  # None: the topic's settings hold, as for Kafka
+    ttl_s: int = 0  # 0: unacked messages wait for ever
+    size_quota: BacklogQuota | None = None  # of a subscription's backlog in bytes
+    age_quota: BacklogQuota | None = None  # of its oldest message's age
+    max_unacked_per_consumer: int = 50_000  # 0: no limit, as for the next five
+    max_unacked_per_subscription: int = 200_000
+    max_producers: int = 0
+    max_consumers: int = 0
+    max_consumers_per_subscription: int = 0
+    max_subscriptions: int = 0
+    schema_compatibility: CompatibilityStrategy = CompatibilityStrategy.FULL
+    schema_validation_enforced: bool = False
+    schema_auto_update: bool = True
+    auto_creation: AutoCreation = field(default_factory=AutoCreation)
+    auto_subscription: bool = True
+    subscription_types: frozenset[str] = EVERY_TYPE
+    encryption_required: bool = False
+    delayed_delivery: bool = True
+    max_message_size: int = 0  # 0: the listener's limit
+
+
+DEFAULT_POLICIES = Policies()
+
+
+# ── values as they are sent and stored ──────────────────────────────────────────────────────────
+
+
+class RetentionValue(msgspec.Struct, rename="camel"):
+    """Retention as the administration API has it."""
+
+    retention_time_in_minutes: Amount = 0
+    megabytes: Amount = msgspec.field(default=0, name="retentionSizeInMB")
+
+
+class QuotaValue(msgspec.Struct, rename="camel"):
+    """One kind of backlog quota; `limit` is the old word for `limitSize`."""
+
+    policy: Literal["producer_request_hold", "producer_exception", "consumer_backlog_eviction"]
+    limit: Amount | None = None
+    limit_size: Amount | None = None
+    limit_time: Amount = -1
+
+    def __post_init__(self) -> None:
+        """Keep both names of the limit equal."""
+        if self.limit_size is None:
+            self.limit_size = -1 if self.limit is None else self.limit
+        self.limit = self.limit_size
+
+
+class QuotaMap(
+    msgspec.Struct,
+    rename={"storage": "destination_storage", "age": "message_age"},
+    omit_defaults=True,
+):
+    """Both kinds."""
+
+    storage: QuotaValue | None = None
+    age: QuotaValue | None = None
+
+
+class AutoCreationValue(msgspec.Struct, rename="camel"):
+    """What automatic creation creates."""
+
+    allow_auto_topic_creation: bool = True
+    topic_type: Literal["partitioned", "non-partitioned"] | None = None
+    default_num_partitions: Annotated[int, msgspec.Meta(ge=1, le=10_000)] | None = None
+
+
+class AutoSubscriptionValue(msgspec.Struct, rename="camel"):
+    """Whether a consumer creates its subscription."""
+
+    allow_auto_subscription_creation: bool = True
+
+
+class DelayedValue(msgspec.Struct, rename="camel"):
+    """Whether messages may be delivered later than they were published."""
+
+    active: bool = True
+    tick_time: Amount = 1_000
+    max_delivery_delay_in_millis: Amount = 0
+
+
+class PersistenceValue(msgspec.Struct, rename="camel"):
+    """The number of copies; there is one."""
+
+    bookkeeper_ensemble: int = 1
+    bookkeeper_write_quorum: int = 1
+    bookkeeper_ack_quorum: int = 1
+    managed_ledger_max_mark_delete_rate: float = 0.0
+
+
+def _retention(value: RetentionValue) -> dict[str, object]:
+    minutes, megabytes = value.retention_time_in_minutes, value.megabytes
+    if (
+        (minutes == 0) != (megabytes == 0)
+        and -1 not in (minutes, megabytes)
+        and 0 in (minutes, megabytes)
+    ):
+        raise InvalidSetting(
+            "retention: time and size are both 0 (nothing is kept once it is acked) or neither"
+        )
+    return {"retention": RetentionPolicy(minutes, megabytes)}
+
+
+def _quota(value: QuotaMap) -> dict[str, object]:
+    found: dict[str, object] = {}
+    if value.storage is not None:
+        limit = value.storage.limit_size
+        assert limit is not None
+        found["size_quota"] = BacklogQuota(limit, -1, BacklogQuotaPolicy(value.storage.policy))
+    if value.age is not None:
+        found["age_quota"] = BacklogQuota(
+            -1, value.age.limit_time, BacklogQuotaPolicy(value.age.policy)
+        )
+    return found
+
+
+def _auto_creation(value: AutoCreationValue) -> dict[str, object]:
+    partitions = 0
+    if value.topic_type == "partitioned":
+        partitions = value.default_num_partitions or 1
+    elif value.default_num_partitions not in {None, 1}:
+        raise InvalidSetting("autoTopicCreation: only partitioned topics have partitions")
+    return {"auto_creation": AutoCreation(value.allow_auto_topic_creation, partitions)}
+
+
+def _types(value: list[Literal["Exclusive", "Shared", "Failover", "Key_Shared"]]) -> Json:
+    return {"subscription_types": frozenset(value) or EVERY_TYPE}
+
+
+def _delayed(value: DelayedValue) -> dict[str, object]:
+    if value.max_delivery_delay_in_millis > 0:
+        raise InvalidSetting("delayedDelivery: a longest delay is not enforced")
+    return {"delayed_delivery": value.active}
+
+
+def _persistence(value: PersistenceValue) -> dict[str, object]:
+    copies = value.bookkeeper_ensemble, value.bookkeeper_write_quorum, value.bookkeeper_ack_quorum
+    if copies != (1, 1, 1):
+        raise InvalidSetting("persistence: there is one durable copy, on one node")
+    if value.managed_ledger_max_mark_delete_rate > 0:
+        raise InvalidSetting("persistence: how often acks are written is not limited")
+    return {}
+
+
+class PolicyLevel(Enum):
+    """The levels at which a policy may be set."""
+
+    NAMESPACE = "namespace"
+    TOPIC = "topic"
+
+
+BOTH = frozenset(PolicyLevel)
+NAMESPACE_ONLY = frozenset({PolicyLevel.NAMESPACE})
+TOPIC_ONLY = frozenset({PolicyLevel.TOPIC})
+NOWHERE: frozenset[PolicyLevel] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """One row: the type of the value, its meaning, the levels, and the test that enforces it.
+
+    `meaning` is a field of Policies, or a function from the value to such fields. `test` names the
+    test that fails if the policy is ignored; a `refused` row has the reason instead.
+    """
+
+    name: str
+    kind: Any
+    meaning: Any
+    levels: frozenset[PolicyLevel]
+    test: str = ""
+    refused: str = ""
+
+    def check(self, value: Json) -> Json:
+        """Return the value to store; InvalidSetting."""
+        if self.refused:
+            raise InvalidSetting(f"{self.name}: {self.refused}")
+        try:
+            read = msgspec.convert(value, self.kind)
+        except msgspec.ValidationError as error:
+            raise InvalidSetting(f"{self.name}: {error}") from error
+        self.fields_of(read)
+        return msgspec.to_builtins(read)
+
+    def fields_of(self, read: Any) -> dict[str, Any]:
+        """Return the fields of `Policies` that a decoded value sets."""
+        if callable(self.meaning):
+            found: dict[str, Any] = self.meaning(read)
+            return found
+        return {self.meaning: read}
+
+
+def _row(
+    name: str, kind: Any, meaning: Any, test: str, levels: frozenset[PolicyLevel] = BOTH
+) -> Policy:
+    return Policy(name, kind, meaning, levels, test=test)
+
+
+def _refused(name: str, why: str) -> Policy:
+    return Policy(name, None, None, NOWHERE, refused=why)
+
+
+_RATES = "dispatch is limited by the consumer's permits, not by a rate"
+_GEO = "there is one cluster"
+_TIERS = "segments go to object storage by the node's own settings"
+
+POLICIES: dict[str, Policy] = {
+    row.name: row
+    for row in (
+        _row("deduplication", bool, "deduplication", "test_a_repeated_send_is_stored_once"),
+        _row("retention", RetentionValue, _retention, "test_retention_of_a_policy_is_obeyed"),
+        _row("messageTTL", Count, "ttl_s", "test_messages_expire_for_subscriptions"),
+        _row("backlogQuota", QuotaMap, _quota, "test_a_backlog_quota_is_obeyed"),
+        _row("maxUnackedMessagesOnConsumer", Count, "max_unacked_per_consumer",
+             "test_a_consumer_with_too_much_unacked_waits"),
+        _row("maxUnackedMessagesOnSubscription", Count, "max_unacked_per_subscription",
+             "test_a_subscription_with_too_much_unacked_waits"),
+        _row("maxProducers", Count, "max_producers", "test_producers_of_a_topic_are_limited"),
+        _row("maxConsumers", Count, "max_consumers", "test_consumers_of_a_topic_are_limited"),
+        _row("maxConsumersPerSubscription", Count, "max_consumers_per_subscription",
+             "test_consumers_of_a_subscription_are_limited"),
+        _row("maxSubscriptionsPerTopic", Count, "max_subscriptions",
+             "test_subscriptions_of_a_topic_are_limited"),
+        _row("schemaCompatibilityStrategy", CompatibilityStrategy, "schema_compatibility",
+             "test_a_schema_that_does_not_fit_is_refused"),
+        _row("schemaValidationEnforced", bool, "schema_validation_enforced",
+             "test_a_producer_without_schema_is_refused_where_one_is_demanded"),
+        _row("isAllowAutoUpdateSchema", bool, "schema_auto_update",
+             "test_no_producer_changes_a_schema_where_it_may_not", NAMESPACE_ONLY),
+        _row("autoTopicCreation", AutoCreationValue, _auto_creation,
+             "test_a_topic_is_made_by_mentioning_it_as_the_namespace_says", NAMESPACE_ONLY),
+        _row("autoSubscriptionCreation", AutoSubscriptionValue,
+             lambda value: {"auto_subscription": value.allow_auto_subscription_creation},
+             "test_a_subscription_is_made_by_mentioning_it_only_where_allowed"),
+        _row("subscriptionTypesEnabled", list[
+             Literal["Exclusive", "Shared", "Failover", "Key_Shared"]], _types,
+             "test_types_of_subscriptions_that_are_not_enabled_are_refused"),
+        _row("encryptionRequired", bool, "encryption_required",
+             "test_a_producer_that_does_not_encrypt_is_refused_where_it_must", NAMESPACE_ONLY),
+        _row("delayedDelivery", DelayedValue, _delayed,
+             "test_a_message_waits_for_its_time"),
+        _row("maxMessageSize", Count, "max_message_size",
+             "test_messages_above_the_topics_size_are_refused", TOPIC_ONLY),
+        _refused("publishRate", "producers are limited by the disk, not by a rate"),
+        _row("persistence", PersistenceValue, _persistence,
+             "test_more_copies_than_there_are_is_refused"),
+        _refused("dispatchRate", _RATES),
+        _refused("subscriptionDispatchRate", _RATES),
+        _refused("subscribeRate", "how often a consumer subscribes is not limited"),
+        _refused("replicatorDispatchRate", _GEO),
+        _refused("replication", _GEO),
+        _refused("replicatedSubscription", _GEO),
+        _refused("offloadPolicies", _TIERS),
+        _refused("offloadThreshold", _TIERS),
+        _refused("offloadThresholdInSeconds", _TIERS),
+        _refused("offloadDeletionLagMs", _TIERS),
+        _refused("compactionThreshold", "compaction starts on request, or by Kafka's setting "
+                 "cleanup.policy"),
+        _refused("deduplicationSnapshotInterval", "what producers wrote last is kept with every "
+                 "flush"),
+        _refused("inactiveTopicPolicies", "inactive topics are not deleted"),
+        _refused("subscriptionExpirationTime", "subscriptions stay until they are deleted"),
+        _refused("antiAffinity", "there is one node"),
+        _refused("subscriptionAuthMode", "there is no authentication yet"),
+        _refused("maxTopicsPerNamespace", "only the partitions of all topics together are "
+                 "limited"),
+        _refused("entryFilters", "no foreign code runs here"),
+        _refused("migrated", _GEO),
+        _refused("dispatcherPauseOnAckStatePersistent", "acks are durable before they are "
+                 "answered"),
+        _refused("bookieAffinityGroup", "there are no bookies"),
+        _refused("resourcegroup", "there are no resource groups"),
+        _refused("shadowTopics", "there are no shadow topics"),
+    )
+}  # fmt: skip
+
+_FIELDS = frozenset(each.name for each in fields(Policies))
+
+
+def check_policy(name: str, level: PolicyLevel, value: Json) -> Json:
+    """Return the value to store; InvalidSetting."""
+    row = POLICIES.get(name)
+    if row is None:
+        raise InvalidSetting(f"there is no policy {name[:60]!r}")
+    checked = row.check(value)
+    if level not in row.levels:
+        where = " or ".join(sorted(each.value for each in row.levels))
+        raise InvalidSetting(f"{name}: may be set for a {where} only")
+    return checked
+
+
+def resolve_policies(
+    topic: Mapping[str, Json], namespace: Mapping[str, Json], default: Policies = DEFAULT_POLICIES
+) -> Policies:
+    """Return the policies of a topic from its own values and those of its namespace.
+
+    A backlog quota and a list of types replace each other as a whole per kind, as in Apache Pulsar.
+    """
+    if not topic and not namespace:
+        return default
+    found: dict[str, Any] = {}
+    for level in (namespace, topic):
+        for name, value in level.items():
+            row = POLICIES.get(name)
+            if row is not None and not row.refused:
+                values = row.fields_of(msgspec.convert(value, row.kind))
+                if (
+                    values.get("schema_compatibility") is not CompatibilityStrategy.UNDEFINED
+                ):  # not set
+                    found |= values
+    known = {name: value for name, value in found.items() if name in _FIELDS}
+    return Policies(**{each.name: getattr(default, each.name) for each in fields(Policies)} | known)
+
+
+def read_topic_policies(settings: Mapping[str, str]) -> dict[str, Json]:
+    """Return the policies in the settings of a topic's row."""
+    return {
+        key.removeprefix(PREFIX): msgspec.json.decode(text)
+        for key, text in settings.items()
+        if key.startswith(PREFIX) and key.removeprefix(PREFIX) in POLICIES
+    }
+
+
+def terminated_partitions(settings: Mapping[str, str]) -> frozenset[int]:
+    """Return the numbers of a topic's terminated partitions."""
+    text = settings.get(TERMINATED)
+    return frozenset(msgspec.json.decode(text, type=list[int])) if text else frozenset()

@@ -1,0 +1,42 @@
+"""A topic: a name, a unique id, its overrides, and its partitions in order."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from trilogue.broker.errors import UnknownTopic
+from trilogue.broker.names import TopicName
+from trilogue.broker.topics.partition import Partition
+from trilogue.meta.operations import TopicRow
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Topic:
+    """A topic of this node. Replaced, not changed, when its row changes."""
+
+    row: TopicRow
+    name: TopicName
+    partitions: tuple[Partition, ...]
+
+    @property
+    def topic_id(self) -> bytes:
+        """16 bytes; another topic of the same name has another id."""
+        return self.row.topic_id
+
+    @property
+    def partitioned(self) -> bool:
+        """False: one partition that is reached by the bare name (Pulsar's unpartitioned topics)."""
+        return self.row.partitioned
+
+    @property
+    def settings(self) -> dict[str, str]:
+        """The overrides, as stored."""
+        return self.row.settings
+
+    def partition(self, index: int) -> Partition:
+        """Return one partition by its number; UnknownTopic."""
+        if not 0 <= index < len(self.partitions):
+            raise UnknownTopic(f"the topic has no partition {index}")
+        if self.partitions[index].deleted:  # it was deleted while the caller had the object
+            raise UnknownTopic("the topic was deleted")
+        return self.partitions[index]

@@ -1,0 +1,1 @@
+"""Consumer groups of TubeMQ: assignment, registrations, flow control, group rules."""

@@ -1,0 +1,237 @@
+"""Runs a verb against a cluster: connects first, and turns errors into one line and an exit code.
+
+Verbs use the Kafka protocol, so they work with any Kafka cluster. Exit codes: 0 done, 1 refused or
+failed, 2 wrong command line, 3 no server at the address, 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import signal
+import sys
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
+from typing import TYPE_CHECKING, Annotated, Any, Final, NoReturn, TypeVar
+
+import typer
+
+from trilogue.cli.options import USAGE_ERROR, exit_with_error
+
+if TYPE_CHECKING:
+    from trilogue.client.kafka.client import KafkaClient
+    from trilogue.client.kafka.cluster import KafkaCluster
+    from trilogue.client.kafka.errors import KafkaError
+
+FAILED: Final = 1
+UNREACHABLE: Final = 3
+INTERRUPTED: Final = 130
+DEFAULT_SERVER: Final = "127.0.0.1:9092"
+NEAR_AT_MOST: Final = 3
+SERVER_VARIABLE: Final = "TRILOGUE_BOOTSTRAP"
+HTTP_VARIABLE: Final = "TRILOGUE_HTTP"
+
+ServerOption = Annotated[
+    str,
+    typer.Option(
+        "--server",
+        "-s",
+        metavar="HOST:PORT",
+        envvar=SERVER_VARIABLE,
+        help="The Kafka listener of a server; several with commas.",
+    ),
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+TimeoutOption = Annotated[
+    float,
+    typer.Option("--timeout", metavar="SECONDS", min=0.1, help="How long to wait for responses."),
+]
+YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do not prompt for confirmation.")]
+DEFAULT_TIMEOUT: Final = 10.0
+
+Result = TypeVar("Result")
+
+
+class CommandError(Exception):
+    """An error of a verb: one line for the user, and the exit code."""
+
+    def __init__(self, text: str, code: int = FAILED) -> None:
+        super().__init__(text)
+        self.code = code
+
+
+def run_with_cluster(
+    server: str, timeout_s: float, work: Callable[[KafkaCluster], Awaitable[Result]]
+) -> Result:
+    """Run `work` with a connected cluster and return its result; errors end the process."""
+    return _run(_with_cluster(server, timeout_s, work))
+
+
+def run_with_client(
+    server: str, timeout_s: float, work: Callable[[KafkaClient], Awaitable[Result]]
+) -> Result:
+    """Run `work` with a client that can produce and consume; as `run_with_cluster`."""
+    return _run(_with_client(server, timeout_s, work))
+
+
+def _run(work: Coroutine[Any, Any, Result]) -> Result:
+    from trilogue.client.errors import ClientError
+
+    try:
+        return asyncio.run(_until_terminated(work))
+    except CommandError as refusal:
+        exit_with_error(str(refusal), refusal.code)
+    except ClientError as error:
+        exit_with_error(describe_error(error), FAILED)
+    except (KeyboardInterrupt, asyncio.CancelledError):
+        raise typer.Exit(INTERRUPTED) from None
+
+
+async def _until_terminated(work: Awaitable[Result]) -> Result:
+    """Run work until done; SIGTERM cancels it as Ctrl-C does, so that it closes its resources."""
+    task = asyncio.current_task()
+    assert task is not None
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
+    gc.freeze()
+    gc.enable()  # a long run makes garbage
+    return await work
+
+
+async def _with_cluster(
+    server: str, timeout_s: float, work: Callable[[KafkaCluster], Awaitable[Result]]
+) -> Result:
+    from trilogue.client.kafka.cluster import KafkaCluster
+
+    cluster = _checked(lambda: KafkaCluster(server, client_id="trilogue-cli", timeout_s=timeout_s))
+    try:
+        await _reach(cluster, server)
+        return await work(cluster)
+    finally:
+        await cluster.close()
+
+
+async def _with_client(
+    server: str, timeout_s: float, work: Callable[[KafkaClient], Awaitable[Result]]
+) -> Result:
+    from trilogue.client.kafka.client import KafkaClient
+
+    made = _checked(
+        lambda: KafkaClient(server, client_id="trilogue-cli", request_timeout_s=timeout_s)
+    )
+    async with made as client:
+        await _reach(client.cluster, server)
+        return await work(client)
+
+
+def _checked(make: Callable[[], Result]) -> Result:
+    from trilogue.client.errors import ClientError
+
+    try:
+        return make()
+    except ClientError as error:
+        raise CommandError(f"--server: {error}", USAGE_ERROR) from error
+
+
+async def _reach(cluster: KafkaCluster, server: str) -> None:
+    """Connect once, without retries; CommandError if no server answers."""
+    from trilogue.client.errors import ServerUnreachable
+
+    try:
+        await cluster.any_connection()
+    except ServerUnreachable as lost:
+        text = (
+            f"no Kafka server responds at {server} ({lost}); start one with `trilogue serve`, or "
+            f"give another with --server HOST:PORT or {SERVER_VARIABLE}"
+        )
+        raise CommandError(text, UNREACHABLE) from lost
+
+
+def describe_error(error: Exception) -> str:
+    """Return the text of an error, with advice if there is any."""
+    text = str(error)
+    code = getattr(error, "error", None)
+    advice = _ADVICE.get(getattr(code, "name", ""))
+    return f"{text}; {advice}" if advice else text
+
+
+_ADVICE: Final[Mapping[str, str]] = {
+    "TOPIC_ALREADY_EXISTS": "`trilogue topics alter` changes it",
+    "UNKNOWN_TOPIC_OR_PARTITION": "`trilogue topics list` lists them",
+    "GROUP_ID_NOT_FOUND": "`trilogue groups list` lists them",
+    "NON_EMPTY_GROUP": "stop its members first; `trilogue groups describe` names them",
+    "GROUP_SUBSCRIBED_TO_TOPIC": "stop the members that read it first",
+    "UNKNOWN_MEMBER_ID": "it has members: stop them first",
+    "INVALID_REPLICATION_FACTOR": "there are not that many servers; leave --replication away",
+    "TOPIC_AUTHORIZATION_FAILED": "the server does not permit it",
+    "GROUP_AUTHORIZATION_FAILED": "the server does not permit it",
+    "CLUSTER_AUTHORIZATION_FAILED": "the server does not permit it",
+    "UNSUPPORTED_VERSION": "the server is too old for this",
+}
+
+
+def suggest_names(name: str, names: Iterable[str]) -> str:
+    """Return "; did you mean ...?" with similar names; "" if there are none."""
+    from difflib import get_close_matches
+
+    found = get_close_matches(name, list(names), NEAR_AT_MOST, 0.6)
+    return f"; did you mean {' or '.join(found)}?" if found else ""
+
+
+async def require_topics(cluster: KafkaCluster, wanted: Iterable[str]) -> None:
+    """Raise CommandError for a topic that does not exist, with similar names."""
+    from trilogue.client.kafka.admin.topics import TopicAdmin
+    from trilogue.client.kafka.errors import KafkaError
+    from trilogue.wire.kafka.errors import ErrorCode
+
+    topics = TopicAdmin(cluster)
+    for name, outcome in (await topics.describe_topics(wanted)).items():
+        if not isinstance(outcome, KafkaError):
+            continue
+        if outcome.error is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+            raise outcome
+        await raise_unknown_topic(cluster, name)
+
+
+async def raise_unknown_topic(cluster: KafkaCluster, name: str, more: str = "") -> NoReturn:
+    """Raise CommandError for an unknown topic, with similar names or how to create it."""
+    there = await cluster.topic_names()
+    meant = suggest_names(name, there)
+    if not meant:
+        meant = (
+            f"; `trilogue topics create {name}` creates it"
+            if there
+            else "; the cluster has none yet"
+        )
+    raise CommandError(f"no topic {name}{meant}{more}")
+
+
+def report_outcomes(outcomes: Mapping[Any, KafkaError | None], detail: Callable[[Any], str]) -> int:
+    """Print a line for each outcome; return the exit code."""
+    code = 0
+    for what, error in outcomes.items():
+        if error is None:
+            print(detail(what))
+        else:
+            code = FAILED
+            print(f"trilogue: {describe_error(error)}", file=sys.stderr)
+    return code
+
+
+def confirm(question: str, *, yes: bool) -> None:
+    """Prompt for confirmation on a terminal; elsewhere --yes is required."""
+    if yes:
+        return
+    if not sys.stdin.isatty():
+        exit_with_error(f"{question} Confirm with --yes.", USAGE_ERROR)
+    if not typer.confirm(question):
+        exit_with_error("nothing was done", FAILED)
+
+
+def parse_pairs(given: Iterable[str] | None, option: str) -> dict[str, str]:
+    """Return the KEY=VALUE pairs of a repeated option."""
+    found: dict[str, str] = {}
+    for text in given or ():
+        key, equals, value = text.partition("=")
+        if not equals or not key.strip():
+            exit_with_error(f"{option} {text}: expected KEY=VALUE", USAGE_ERROR)
+        found[key.strip()] = value
+    return found

@@ -1,0 +1,1 @@
+"""`trilogue produce` and `trilogue consume`."""

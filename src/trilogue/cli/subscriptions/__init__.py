@@ -1,0 +1,1 @@
+"""`trilogue subscriptions`."""

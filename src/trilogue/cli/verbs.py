@@ -1,0 +1,95 @@
+"""The verbs of the command line, and the Typer command of the one that is called.
+
+`trilogue --help` needs names only. A call loads the module of its verb alone: defining the options
+of a verb takes about a millisecond each.
+"""
+
+from __future__ import annotations
+
+import copy
+import importlib
+from collections.abc import Callable, Sequence
+from typing import Annotated
+
+import typer
+
+from trilogue import __version__
+
+VERBS = {
+    "serve": "Run a server.",
+    "demo": "Show the product on real data: three protocols, one log, Spark.",
+    "topics": "List, describe, create, alter, trim and delete topics.",
+    "produce": "Send messages: lines, files, JSON.",
+    "consume": "Print messages, from a position to a position.",
+    "groups": "List, describe, reset and delete consumer groups.",
+    "subscriptions": "List the readers of topics, of all protocols.",
+    "doctor": "Check this installation, its data, or a running server.",
+    "config": "Print every setting with its value and origin.",
+    "codec": "Print the code generated for a Kafka message.",
+    "completion": "Print a shell's completion script for verbs, options and names.",
+    "version": "Print the version.",
+}
+"""Each verb is a function of its name in its module, or an `app` with verbs of its own.
+
+The order is that of `--help`.
+"""
+MODULES = {
+    "consume": "cli.messages.consume",
+    "demo": "demo.command",
+    "groups": "cli.groups.command",
+    "produce": "cli.messages.produce",
+    "subscriptions": "cli.subscriptions.command",
+    "topics": "cli.topics.command",
+}
+"""The module of each verb that is not `trilogue.cli.<verb>`."""
+
+
+def build_command(words: Sequence[str] = ()) -> Callable[..., object]:
+    """Return the command line of the verb (and the verb below it) that `words` begins with.
+
+    If it begins with no verb, the command has all verbs without their options.
+    """
+    app = typer.Typer(
+        help="A durable broker for Kafka, Pulsar and TubeMQ clients; topics are tables too.",
+        no_args_is_help=True,
+        add_completion=False,
+        pretty_exceptions_enable=False,
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+    app.callback()(_root)
+    first, second = [*words, "", ""][:2]
+    if first not in VERBS:
+        for verb, sentence in VERBS.items():  # for --help, and to suggest a verb for a typo
+            app.command(verb, help=sentence)(_placeholder)
+    else:
+        module = importlib.import_module(f"trilogue.{MODULES.get(first, f'cli.{first}')}")
+        if hasattr(module, "app"):
+            group: typer.Typer = copy.copy(module.app)
+            called = [command for command in group.registered_commands if command.name == second]
+            group.registered_commands = called or group.registered_commands
+            app.add_typer(group, name=first)
+        else:
+            app.command(first)(getattr(module, first))
+    return typer.main.get_command(app)
+
+
+def _placeholder() -> None:
+    """Stand for a verb that is listed and not called."""
+
+
+def _print_version(is_given: bool) -> None:
+    if is_given:
+        typer.echo(f"trilogue {__version__}")
+        raise typer.Exit
+
+
+VersionOption = Annotated[
+    bool,
+    typer.Option(
+        "--version", callback=_print_version, is_eager=True, help="Print the version and exit."
+    ),
+]
+
+
+def _root(*, version: VersionOption = False) -> None:
+    del version  # its callback has used it

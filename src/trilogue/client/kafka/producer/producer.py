@@ -1,0 +1,250 @@
+"""The producer: takes messages, chooses partitions, returns where messages are stored.
+
+See accumulator.py for how they wait, and sender.py for how they go.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from typing import Final
+
+from trilogue.client.errors import ClientError
+from trilogue.client.kafka.cluster import KafkaCluster, TopicMetadata
+from trilogue.client.kafka.errors import (
+    ClosedError,
+    KafkaError,
+    MessageTooLarge,
+    QueueFull,
+    TimedOut,
+)
+from trilogue.client.kafka.options import ProducerOptions, WhenFull
+from trilogue.client.kafka.producer.accumulator import Accumulator
+from trilogue.client.kafka.producer.batch import (
+    Headers,
+    RecordDraft,
+    Sent,
+    encode_headers,
+    record_size,
+)
+from trilogue.client.kafka.producer.partitioner import TopicPartitioner
+from trilogue.client.kafka.producer.sender import Sender
+from trilogue.client.lifecycle import AsyncCloseable
+from trilogue.entry.header import HEADER_SIZE
+from trilogue.wire.kafka.errors import ErrorCode
+
+Octets = bytes | bytearray | memoryview | str | None
+HeaderPairs = Mapping[str, bytes | None] | Iterable[tuple[str, bytes | None]]
+LATEST_MS: Final = (1 << 62) - 1
+FRESH_AT_MOST: Final = 1000
+"""Topics whose partitions are looked at again from time to time."""
+
+
+class Producer(AsyncCloseable):
+    """Sends messages; made by `KafkaClient.producer`."""
+
+    def __init__(
+        self,
+        cluster: KafkaCluster,
+        options: ProducerOptions,
+        lane: str,
+        dice: random.Random,
+        clock: Callable[[], float],
+    ) -> None:
+        self.options = options
+        self._cluster = cluster
+        self._dice = dice
+        self._clock = clock
+        self._loop = asyncio.get_running_loop()
+        self._accumulator = Accumulator(options)
+        self._sender = Sender(cluster, self._accumulator, options, lane)
+        self._partitioners: dict[str, TopicPartitioner] = {}
+        self._fresh = self._loop.call_later(options.metadata_age_s, self._refresh_later)
+        self._closing: asyncio.Task[None] | None = None
+
+    @property
+    def closed(self) -> bool:
+        """Whether it takes no more messages."""
+        return self._closing is not None
+
+    @property
+    def bytes_waiting(self) -> int:
+        """Memory of messages whose fate is not known."""
+        return self._accumulator.memory.used
+
+    async def send(
+        self,
+        topic: str,
+        value: Octets,
+        *,
+        key: Octets = None,
+        headers: HeaderPairs = (),
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+    ) -> Sent:
+        """Send a message and wait until it is stored.
+
+        KafkaError where the server refuses it; TimedOut leaves open whether it is stored; with
+        acks=0 the server never reports it.
+        """
+        return await (
+            await self.submit(
+                topic, value, key=key, headers=headers, partition=partition,
+                timestamp_ms=timestamp_ms,
+            )
+        )  # fmt: skip
+
+    async def submit(
+        self,
+        topic: str,
+        value: Octets,
+        *,
+        key: Octets = None,
+        headers: HeaderPairs = (),
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+    ) -> asyncio.Future[Sent]:
+        """Hand a message over and go on: waits only for room, where it is stored is the future's.
+
+        None as value is a tombstone. What the client itself refuses is raised here:
+        MessageTooLarge, QueueFull, TimedOut (no room, or no such topic, within `max_wait_s`),
+        ClosedError; KafkaError for a topic that cannot be.
+        """
+        self._check()
+        if timestamp_ms is not None and not -1 <= timestamp_ms <= LATEST_MS:
+            raise ClientError(f"no time in ms: {timestamp_ms}")
+        key, value = _to_bytes(key), _to_bytes(value)
+        packed: Headers = ()
+        if headers:
+            packed = encode_headers(headers.items() if isinstance(headers, Mapping) else headers)
+        size = record_size(key, value, packed)
+        if size + HEADER_SIZE > self.options.max_request_bytes:
+            raise MessageTooLarge(f"{size} bytes, at most {self.options.max_request_bytes}")
+        view = self._cluster.topics.get(topic)
+        if view is None:
+            view = await self._wait_for_topic(topic)
+            self._check()
+        accumulator = self._accumulator
+        if not accumulator.memory.try_allocate(size):
+            await self._wait_for_room(size)
+        try:
+            number = self._choose(topic, view.count, key, size, partition)
+            queue = accumulator.queue(topic, number)
+            now_ms = int(self._clock() * 1000) if timestamp_ms is None else timestamp_ms
+            draft = RecordDraft(key, value, packed, now_ms, size)
+            future, is_full = accumulator.append(queue, draft, self._loop.time())
+        except BaseException:
+            accumulator.memory.release(size)
+            raise
+        if is_full:
+            self._sender.ready(queue)
+            await asyncio.sleep(0)  # a loop of submits would block other tasks
+        elif not self.options.linger_s:
+            self._sender.ready(queue)
+        else:
+            self._sender.on_linger_start()
+        return future
+
+    def _check(self) -> None:
+        if self._closing is not None:
+            raise ClosedError("the producer is closed")
+
+    def _choose(
+        self, topic: str, count: int, key: bytes | None, size: int, partition: int | None
+    ) -> int:
+        if partition is not None:
+            if not 0 <= partition < count:
+                raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{topic}-{partition}")
+            return partition
+        chooser = self._partitioners.get(topic)
+        if chooser is None or chooser.count != count:
+            options = self.options
+            chooser = self._partitioners[topic] = TopicPartitioner(
+                count, options.batch_bytes, options.hashing, options.partitioner, self._dice
+            )
+        return chooser.choose(key, size)
+
+    async def _wait_for_topic(self, topic: str) -> TopicMetadata:
+        """What there is to know of a topic before anything can be sent to it."""
+        try:
+            async with asyncio.timeout(self.options.max_wait_s):
+                return await self._cluster.topic_metadata(topic, create=self.options.create_topics)
+        except ClientError:
+            raise
+        except TimeoutError:
+            self._cluster.check_reachable(self.options.max_wait_s)
+            raise TimedOut(
+                f"topic {topic}: no metadata within {self.options.max_wait_s:g} s"
+            ) from None
+
+    async def _wait_for_room(self, size: int) -> None:
+        if self.options.when_full is WhenFull.RAISE:
+            raise QueueFull(f"{self.bytes_waiting} bytes wait to be sent")
+        try:
+            async with asyncio.timeout(self.options.max_wait_s):
+                await self._accumulator.memory.allocate(size)
+        except ClientError:
+            raise
+        except TimeoutError:
+            self._cluster.check_reachable(self.options.max_wait_s)
+            raise TimedOut(
+                f"no memory for {size} bytes within {self.options.max_wait_s:g} s"
+            ) from None
+        if self._closing is not None:
+            self._accumulator.memory.release(size)
+            raise ClosedError("the producer is closed")
+
+    async def partitions(self, topic: str) -> int:
+        """How many partitions a topic has."""
+        return (await self._wait_for_topic(topic)).count
+
+    async def flush(self) -> None:
+        """Send what waits, and wait until the fate of everything submitted so far is known."""
+        queues = self._accumulator.queues.values()
+        through = {queue: queue.newest for queue in queues if queue.batches or queue.in_flight}
+        self._sender.flushes += 1
+        try:
+            for queue in through:
+                self._sender.ready(queue)
+            while waiting := self._accumulator.unsettled(through):
+                await asyncio.wait([batch.wait() for batch in waiting])
+        finally:
+            self._sender.flushes -= 1
+
+    async def close(self) -> None:
+        """Wait for what is under way (`close_timeout_s`), then give the rest up."""
+        if self._closing is None:
+            self._closing = self._loop.create_task(self._close())
+        await asyncio.shield(self._closing)
+
+    async def _close(self) -> None:
+        self._fresh.cancel()
+        problem = ClosedError("the producer is closed")
+        self._accumulator.memory.close(problem)
+        try:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(self.options.close_timeout_s):
+                    await self.flush()
+        finally:
+            await self._sender.end(problem)
+
+    def _refresh_later(self) -> None:
+        """Refresh the metadata of topics, which may have grown."""
+        self._sender.tasks.spawn(self._refresh())
+        self._fresh = self._loop.call_later(self.options.metadata_age_s, self._refresh_later)
+
+    async def _refresh(self) -> None:
+        topics = {topic for topic, _ in self._accumulator.queues}
+        for topic in sorted(topics)[:FRESH_AT_MOST]:
+            with suppress(ClientError):
+                await self._cluster.refresh([topic], needed_leaders=())
+
+
+def _to_bytes(value: Octets) -> bytes | None:
+    if value is None or type(value) is bytes:
+        return value
+    if isinstance(value, str):
+        return value.encode()
+    return bytes(memoryview(value))  # not bytes(5), which are five zeros

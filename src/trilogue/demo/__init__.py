@@ -1,0 +1,1 @@
+"""`trilogue demo`: real data through all three protocols and Spark, with its result checked."""

@@ -1,0 +1,1 @@
+"""Conversion of entries between protocols, through the neutral `Message`."""

@@ -1,0 +1,1 @@
+"""Entries of TubeMQ's producers."""

@@ -1,0 +1,113 @@
+"""The base class of the protocols' gateways: dependencies, tasks, connections that wait.
+
+    gateway = SomeGateway(settings=..., broker=..., log=..., ...)    # see `GatewayDependencies`
+    async with gateway:                                          # owns the tasks of long requests
+        ...
+
+A protocol's gateway derives from this and adds its settings, its state and its connections.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Coroutine
+from concurrent.futures import Executor
+from contextlib import AsyncExitStack
+from typing import Any, NotRequired, Protocol, Self, TypedDict, Unpack
+
+from trilogue.broker.access.authorizer import Authorizer
+from trilogue.broker.broker import Broker
+from trilogue.broker.metadata_change import MetadataChange
+from trilogue.gateway.conversion_cache import ConversionCache
+from trilogue.gateway.read_ahead import ReadAhead
+from trilogue.gateway.stream import STOP_BROKER, Stream
+from trilogue.log.log import Log
+from trilogue.wire.frames import Frames, Int32Frames
+
+logger = logging.getLogger(__name__)
+
+
+class GatewayDependencies(TypedDict):
+    """What a node passes to each of its gateways."""
+
+    broker: Broker
+    log: Log
+    commit: Callable[[MetadataChange[Any]], Awaitable[object]]  # carries it out, or raises why not
+    advertised: Callable[[], tuple[str, int]]  # the address that clients connect to
+    authorizer: Authorizer
+    now_ms: Callable[[], int]
+    executor: Executor  # for cold reads
+    conversions: NotRequired[ConversionCache]
+
+
+class PausedConnection(Protocol):
+    """A connection that is not read because the log has no space."""
+
+    stream: Stream
+
+
+class ProtocolGateway:
+    """A gateway without its protocol."""
+
+    def __init__(self, **dependencies: Unpack[GatewayDependencies]) -> None:
+        self.broker = dependencies["broker"]
+        self.log = dependencies["log"]
+        self.journal = self.log.journal
+        self.commit = dependencies["commit"]
+        self.advertised = dependencies["advertised"]
+        self.authorizer = dependencies["authorizer"]
+        self.now_ms = dependencies["now_ms"]
+        self.executor = dependencies["executor"]
+        self.conversions = dependencies.get("conversions") or ConversionCache()
+        self.read_ahead = ReadAhead(self.executor)
+        self._stack = AsyncExitStack()
+        self._group: asyncio.TaskGroup
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._paused: dict[PausedConnection, None] = {}
+        self.call_soon: Callable[[Callable[[], None]], object]
+
+    async def __aenter__(self) -> Self:
+        self._group = await self._stack.enter_async_context(asyncio.TaskGroup())
+        self.call_soon = self.loop.call_soon
+        return self
+
+    async def __aexit__(self, *_problem: object) -> None:
+        await asyncio.sleep(0)  # lets tasks begin that were just spawned, so that they can end
+        for task in list(self._tasks):
+            task.cancel()
+        await self._stack.aclose()
+
+    @property
+    def loop(self) -> asyncio.AbstractEventLoop:
+        """The event loop of the gateway."""
+        return asyncio.get_running_loop()
+
+    def frames(self, limit: int) -> Frames:
+        """Return the framer of a connection: a length before each frame, in most protocols."""
+        return Int32Frames(limit)
+
+    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        """Run a coroutine as a task of the gateway."""
+        task = self._group.create_task(_contained(work))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def wait_for_relief(self, connection: PausedConnection) -> None:
+        """Read a connection again when the log has space."""
+        if not self._paused:
+            self.log.on_relief(self._relieved)
+        self._paused[connection] = None
+
+    def _relieved(self) -> None:
+        paused, self._paused = self._paused, {}
+        for connection in paused:
+            connection.stream.go_on(STOP_BROKER)
+
+
+async def _contained(work: Coroutine[Any, Any, None]) -> None:
+    """Log a failure: it must not end the task group, and with it the gateway."""
+    try:
+        await work
+    except Exception:
+        logger.exception("task.failed")

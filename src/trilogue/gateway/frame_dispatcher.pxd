@@ -1,0 +1,27 @@
+# Types for frame_dispatcher.py when it is compiled; the .py alone defines what happens.
+cimport cython
+
+from trilogue.gateway.transport_writer cimport TransportWriter
+
+
+cdef class FrameDispatcher:
+    cdef public object frames
+    cdef public int stops
+    cdef public long long receives
+    cdef public long long frames_taken
+    cdef public bint is_reading
+    cdef public bint is_scheduled
+    cdef public object held
+    cdef object _control
+    cdef TransportWriter _writer
+    cdef object _next_frame
+    cdef object _take_frame
+    cdef object _end_iteration
+    cdef Py_ssize_t _iteration_frames
+    cdef Py_ssize_t _iteration_bytes
+
+    @cython.locals(has_rest=bint)
+    cpdef dispatch(self)
+
+    @cython.locals(frames_left=Py_ssize_t, bytes_left=Py_ssize_t)
+    cdef bint _give_frames(self) except -1

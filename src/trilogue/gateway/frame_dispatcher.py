@@ -1,0 +1,107 @@
+# ruff: noqa: ERA001 -- the next line is for the compiler
+# cython: annotation_typing=False
+"""Gives the frames of one connection to its session, a bounded share in each loop iteration.
+
+`Stream` owns one and does what is rare: it pauses and resumes reading, and ends connections that
+failed. Compiled (frame_dispatcher.pxd adds the types), since it runs once per receive and once per
+frame; uncompiled it is plain Python. See docs/decisions/0061.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+from trilogue.gateway.transport_writer import TransportWriter
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from trilogue.wire.frames import Frames
+
+
+class ReadControl(Protocol):
+    """The stream, for its dispatcher."""
+
+    def after_dispatch(self, has_rest: bool) -> None:
+        """An iteration ended with frames or bytes left, or while the transport is not read."""
+
+    def fail(self, problem: Exception) -> None:
+        """End the connection: the session raised this, and it is being handled."""
+
+
+class FrameDispatcher:
+    """Received bytes in, whole frames out to a session."""
+
+    def __init__(
+        self,
+        control: ReadControl,
+        writer: TransportWriter,
+        frames: Frames,
+        *,
+        take_frame: Callable[[memoryview], bool],
+        end_iteration: Callable[[], None],
+        iteration_frames: int,
+        iteration_bytes: int,
+    ) -> None:
+        self.frames = frames
+        self.stops = 0  # bits: why no frames are taken
+        self.receives = 0
+        self.frames_taken = 0
+        self.is_reading = True
+        self.is_scheduled = False  # whether the rest is dispatched in a later iteration
+        self.held: memoryview | None = None  # a frame that the session did not take
+        self._control = control
+        self._writer = writer
+        self._next_frame = frames.next
+        self._take_frame = take_frame
+        self._end_iteration = end_iteration
+        self._iteration_frames = iteration_frames
+        self._iteration_bytes = iteration_bytes
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        """Return memory to receive into."""
+        del sizehint
+        return self.frames.get_buffer()
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """Give the frames that `nbytes` more received bytes complete to the session."""
+        self.frames.received(nbytes)
+        self.receives += 1
+        if not self.stops and not self.is_scheduled:
+            self.dispatch()
+
+    def dispatch(self) -> None:
+        """Give frames until none is left, the share is used up, or something stops the stream."""
+        self.is_scheduled = False
+        if self._writer.transport is None:
+            return
+        try:
+            has_rest = self._give_frames()
+            self._end_iteration()
+        except Exception as problem:  # noqa: BLE001 -- it is logged there
+            self._control.fail(problem)
+        else:
+            if has_rest or not self.is_reading:
+                self._control.after_dispatch(has_rest)
+
+    def _give_frames(self) -> bool:
+        """Return whether the rest waits for another iteration: frames, or bytes still to be read.
+
+        The transport reads up to 32 times in an iteration as long as more bytes have come: a
+        connection that used up its share has to stop it, or a producer of large batches would get
+        32 shares.
+        """
+        frames_left, bytes_left = self._iteration_frames, self._iteration_bytes
+        frame, self.held = self.held, None
+        while True:
+            if frame is None:
+                frame = self._next_frame()
+                if frame is None:
+                    return bytes_left <= 0
+            if self.stops or frames_left <= 0 or bytes_left <= 0 or not self._take_frame(frame):
+                self.held = frame
+                return True
+            self.frames_taken += 1
+            frames_left -= 1
+            bytes_left -= len(frame)
+            frame = None

@@ -1,0 +1,114 @@
+"""What the administration APIs of Pulsar and TubeMQ share: access checks, and changes in turn.
+
+A change of a topic or a rule is decided on the present state. When another change of the same thing
+was faster, it is decided again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import TypeVar
+
+from trilogue.broker.access.authorizer import Operation, Principal, Resource, ResourceKind
+from trilogue.broker.broker import Broker
+from trilogue.broker.errors import AccessDenied, ConcurrentChange
+from trilogue.broker.metadata_change import MetadataChange
+from trilogue.broker.names import TopicName
+from trilogue.broker.promise import Promise
+from trilogue.broker.topics.creation import subscribe_new_partitions
+from trilogue.broker.topics.topic import Topic
+from trilogue.gateway.dependencies import ProtocolGateway
+
+ATTEMPTS = 20  # to decide a change again, when others change the same thing at the same time
+T = TypeVar("T")
+
+
+class AuthorizedRequest:
+    """One administrative request: its principal and the operation that it needs access for."""
+
+    __slots__ = ()
+
+    gateway: ProtocolGateway
+    operation: Operation
+    principal: Principal
+
+    @property
+    def broker(self) -> Broker:
+        """The broker that is administered."""
+        return self.gateway.broker
+
+    def is_allowed(self, kind: ResourceKind, name: object) -> bool:
+        """Return whether the principal may do the operation to this resource."""
+        resource = Resource(kind, str(name))
+        return self.gateway.authorizer.allowed(self.principal, self.operation, resource)
+
+    def check_access(self, kind: ResourceKind, name: object) -> None:
+        """Check the same; raises AccessDenied."""
+        if not self.is_allowed(kind, name):
+            raise AccessDenied(self.operation, Resource(kind, str(name)))
+
+    async def commit_change(self, decide: Callable[[], MetadataChange[T]]) -> T:
+        """Commit what `decide` returns; raises ConcurrentChange after too many attempts."""
+        for _ in range(ATTEMPTS):
+            change = decide()
+            try:
+                await self.gateway.commit(change)
+            except ConcurrentChange:
+                continue
+            return change.done.result()
+        raise ConcurrentChange("others change the same thing all the time")
+
+    async def delete_topic(self, name: TopicName) -> None:
+        """Delete a topic, once no other change of it is in flight."""
+        cluster = self.broker.cluster
+        while (pending := cluster.pending_change(name)) is not None:
+            await wait_until_settled(pending)
+        await self.gateway.commit(cluster.plan_delete(name))
+
+    async def find_unchanging(self, find: Callable[[], Topic]) -> Topic:
+        """Return the topic that `find` returns, once no change of it is in flight."""
+        topic = find()
+        while (pending := self.broker.cluster.pending_change(topic.name)) is not None:
+            await wait_until_settled(pending)
+            topic = find()
+        return topic
+
+    async def alter_topic(
+        self, find: Callable[[], Topic], change: Callable[[dict[str, str]], object]
+    ) -> Topic:
+        """Change the stored settings of a topic; `change` edits them in place."""
+        topic = await self.find_unchanging(find)
+        settings = dict(topic.settings)
+        change(settings)
+        if settings == topic.settings:
+            return topic
+        altered = self.broker.cluster.plan_alter(topic.name, settings)
+        await self.gateway.commit(altered)
+        return altered.done.result()
+
+    async def grow_topic(self, find: Callable[[], Topic], count: int) -> None:
+        """Add partitions up to this count, and subscribe the topic's subscriptions to them."""
+        topic = await self.find_unchanging(find)
+        before = len(topic.partitions)
+        if count > before:
+            change = self.broker.cluster.plan_add_partitions(topic.name, count)
+            await self.gateway.commit(change)
+            for created in subscribe_new_partitions(
+                self.broker.subscriptions, change.done.result(), before
+            ):
+                await wait_until_settled(created)
+
+
+async def wait_until_settled(promise: Promise[T]) -> None:
+    """Return when a promise has a result or an error."""
+    loop = asyncio.get_running_loop()
+    future: asyncio.Future[None] = loop.create_future()
+    promise.then(lambda _: None if future.done() else future.set_result(None))
+    await future
+
+
+async def await_promise(promise: Promise[T]) -> T:
+    """Return the result of a promise, or raise its error."""
+    await wait_until_settled(promise)
+    return promise.result()

@@ -1,0 +1,1 @@
+"""Pulsar's admin REST API."""

@@ -1,0 +1,256 @@
+"""Clusters, tenants, brokers and lookups: /admin/v2/clusters, /tenants, /brokers, /lookup/v2.
+
+There is one cluster (the setting `pulsar.cluster`) and one broker, this node. Creating the cluster
+again is answered as by a real broker; creating another one is rejected.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from trilogue.broker.access.authorizer import Operation, ResourceKind
+from trilogue.broker.errors import InvalidSetting, UnknownNamespace
+from trilogue.broker.names import check_tenant
+from trilogue.broker.topics.lookup import check_persistent
+from trilogue.broker.topics.namespaces import Tenant
+from trilogue.gateway.http.pulsar.admin_request import AdminRequest, AdminRoute, Reply
+from trilogue.gateway.http.pulsar.namespaces import BUNDLE
+from trilogue.gateway.http.request_limits import HttpError
+
+ROLES_MAX = 1_000
+OLD_PLACE = "{tenant}/{cluster}/{namespace}"
+LOOKUP_PLACES = (
+    ("topic", "{tenant}/{namespace}"),
+    ("topic", OLD_PLACE),
+    ("destination", OLD_PLACE),
+)
+VERSION = "4.0.7"  # of Pulsar, whose REST API this is
+
+
+class TenantBody(msgspec.Struct, rename="camel"):
+    """The administrators of a tenant, and the clusters of its topics."""
+
+    admin_roles: list[str] = []
+    allowed_clusters: list[str] | None = None
+
+
+# -- clusters
+
+
+def list_clusters(request: AdminRequest) -> object:
+    """Return the only cluster."""
+    return [request.gateway.settings.cluster]
+
+
+def get_cluster(request: AdminRequest) -> object:
+    """Return the addresses of the cluster."""
+    _check_cluster(request)
+    return {
+        "serviceUrl": web_url(request),
+        "brokerServiceUrl": request.gateway.url,
+        "brokerClientTlsEnabled": False,
+        "tlsAllowInsecureConnection": False,
+    }
+
+
+def create_cluster(request: AdminRequest) -> object:
+    """Reject: the one cluster exists."""
+    if request.params["name"] == request.gateway.settings.cluster:
+        raise HttpError(409, "Cluster already exists")
+    raise HttpError(412, f"there is one cluster, {request.gateway.settings.cluster}")
+
+
+def change_cluster(request: AdminRequest) -> object:
+    """Reject: the addresses are settings of the node."""
+    _check_cluster(request)
+    raise HttpError(405, "the cluster's addresses are settings of the node (advertise.pulsar)")
+
+
+def _check_cluster(request: AdminRequest) -> None:
+    if request.params["name"] != request.gateway.settings.cluster:
+        raise HttpError(404, "Cluster does not exist")
+
+
+def web_url(request: AdminRequest) -> str:
+    """Return the URL of this server, with the host that the client used."""
+    return f"http://{request.http.url.netloc}"
+
+
+# -- tenants
+
+
+def list_tenants(request: AdminRequest) -> object:
+    """Return all tenants."""
+    return request.broker.namespaces.tenants
+
+
+def get_tenant(request: AdminRequest) -> object:
+    """Return the configuration of a tenant."""
+    try:
+        found = request.broker.namespaces.tenant(request.params["tenant"])
+    except UnknownNamespace as error:
+        raise HttpError(404, "Tenant does not exist") from error
+    here = [request.gateway.settings.cluster]
+    return {
+        "adminRoles": list(found.admin_roles),
+        "allowedClusters": list(found.allowed_clusters) or here,
+    }
+
+
+async def create_tenant(request: AdminRequest) -> None:
+    """Create a tenant."""
+    name, made = check_tenant(request.params["tenant"]), _read_tenant(request)
+    known = request.broker.namespaces
+    await request.commit_change(lambda: known.plan_put_tenant(name, made, new=True))
+
+
+async def update_tenant(request: AdminRequest) -> None:
+    """Change a tenant."""
+    name, made = request.params["tenant"], _read_tenant(request)
+    known = request.broker.namespaces
+    await request.commit_change(lambda: known.plan_put_tenant(name, made, new=False))
+
+
+async def delete_tenant(request: AdminRequest) -> None:
+    """Delete a tenant without namespaces; `force` deletes empty namespaces first."""
+    name, known = request.params["tenant"], request.broker.namespaces
+    if request.flag("force"):
+        for each in known.namespace_names(name):
+            await request.commit_change(lambda each=each: known.plan_delete(each))  # type: ignore[misc]
+    await request.commit_change(lambda: known.plan_delete_tenant(name))
+
+
+def _read_tenant(request: AdminRequest) -> Tenant:
+    body = request.json(TenantBody) if request.body else TenantBody()
+    if not body.allowed_clusters:
+        raise InvalidSetting("Clusters cannot be null")
+    if body.allowed_clusters != [request.gateway.settings.cluster]:
+        raise InvalidSetting("Clusters do not exist")
+    if len(body.admin_roles) > ROLES_MAX:
+        raise InvalidSetting(f"a tenant has at most {ROLES_MAX} roles")
+    return Tenant(tuple(body.admin_roles), tuple(body.allowed_clusters))
+
+
+# -- brokers
+
+
+def list_brokers(request: AdminRequest) -> object:
+    """Return the only broker."""
+    return [request.http.url.netloc]
+
+
+def get_leader(request: AdminRequest) -> object:
+    """Return the only broker."""
+    return {"serviceUrl": web_url(request), "brokerId": request.http.url.netloc}
+
+
+def check_health(request: AdminRequest) -> object:
+    """Return ok: a node with failed storage exits and serves nothing."""
+    del request
+    return Reply(200, b"ok", "text/plain")
+
+
+def get_version(request: AdminRequest) -> object:
+    """Return the version of Pulsar's REST API."""
+    del request
+    return Reply(200, VERSION.encode(), "text/plain")
+
+
+def list_dynamic_settings(request: AdminRequest) -> object:
+    """Return the settings that can change at run time: none."""
+    del request
+    return []
+
+
+def get_dynamic_settings(request: AdminRequest) -> object:
+    """Return the settings that changed at run time: none."""
+    del request
+    return {}
+
+
+def get_metadata_store(request: AdminRequest) -> object:
+    """Reject: there is no metadata store that clients could connect to."""
+    del request
+    raise HttpError(404, "there is no metadata store beside this node")
+
+
+def get_runtime_configuration(request: AdminRequest) -> object:
+    """Return the settings at the start, by Pulsar's names."""
+    settings = request.gateway.settings
+    return {
+        "clusterName": settings.cluster,
+        "maxMessageSize": str(settings.message_bytes_max),
+        "keepAliveIntervalSeconds": str(int(settings.keep_alive_s)),
+        "allowAutoTopicCreation": str(settings.auto_create_topics).lower(),
+    }
+
+
+# -- lookups, for clients whose service URL is http://
+
+
+def look_up_topic(request: AdminRequest) -> object:
+    """Return the address of the Pulsar listener: one node owns every topic.
+
+    The topic need not exist, its namespace must.
+    """
+    _check_lookup(request)
+    url = request.gateway.url
+    return {"brokerUrl": url, "httpUrl": web_url(request), "nativeUrl": url, "brokerUrlSsl": ""}
+
+
+def look_up_bundle(request: AdminRequest) -> object:
+    """Return the bundle of a topic: a namespace has one."""
+    _check_lookup(request)
+    return Reply(200, BUNDLE.encode(), "text/plain")
+
+
+def _check_lookup(request: AdminRequest) -> None:
+    name = request.name
+    check_persistent(name)
+    listener = request.http.query_params.get("listenerName")
+    listener = listener or request.http.headers.get("x-pulsar-listenername")
+    if listener:
+        raise HttpError(404, f"there is no listener {listener[:60]!r}")
+    if not request.broker.namespaces.exists(name.topic.namespace_name):
+        raise HttpError(404, "Namespace not found")
+
+
+def lookup_routes(prefix: str) -> list[AdminRoute]:
+    """Return the routes of lookups."""
+    kind, describe = ResourceKind.TOPIC, Operation.DESCRIBE
+    return [
+        AdminRoute(
+            "GET", f"{prefix}/{word}/{{domain}}/{place}/{{topic}}{end}", handler, kind, describe
+        )
+        for word, place in LOOKUP_PLACES
+        for end, handler in (("", look_up_topic), ("/bundle", look_up_bundle))
+    ]
+
+
+CLUSTER, NAMESPACE = ResourceKind.CLUSTER, ResourceKind.NAMESPACE
+DESCRIBE, ALTER = Operation.DESCRIBE, Operation.ALTER
+
+ROUTES = (
+    AdminRoute("GET", "/clusters", list_clusters, CLUSTER, DESCRIBE),
+    AdminRoute("GET", "/clusters/{name}", get_cluster, CLUSTER, DESCRIBE),
+    AdminRoute("PUT", "/clusters/{name}", create_cluster, CLUSTER, ALTER),
+    AdminRoute("POST DELETE", "/clusters/{name}", change_cluster, CLUSTER, ALTER),
+    AdminRoute("GET", "/tenants", list_tenants, CLUSTER, DESCRIBE),
+    AdminRoute("GET", "/tenants/{tenant}", get_tenant, NAMESPACE, DESCRIBE),
+    AdminRoute("PUT", "/tenants/{tenant}", create_tenant, NAMESPACE, Operation.CREATE),
+    AdminRoute("POST", "/tenants/{tenant}", update_tenant, NAMESPACE, ALTER),
+    AdminRoute("DELETE", "/tenants/{tenant}", delete_tenant, NAMESPACE, Operation.DELETE),
+    AdminRoute("GET", "/brokers/health", check_health, CLUSTER, DESCRIBE),
+    AdminRoute("GET", "/brokers/ready", check_health, CLUSTER, DESCRIBE),
+    AdminRoute("GET", "/brokers/version", get_version, CLUSTER, DESCRIBE),
+    AdminRoute("GET", "/brokers/leaderBroker", get_leader, CLUSTER, DESCRIBE),
+    AdminRoute("GET", "/brokers/configuration", list_dynamic_settings, CLUSTER,
+        Operation.DESCRIBE_SETTINGS),
+    AdminRoute("GET", "/brokers/configuration/values", get_dynamic_settings, CLUSTER,
+        Operation.DESCRIBE_SETTINGS),
+    AdminRoute("GET", "/brokers/configuration/runtime", get_runtime_configuration, CLUSTER,
+        Operation.DESCRIBE_SETTINGS),
+    AdminRoute("GET", "/brokers/internal-configuration", get_metadata_store, CLUSTER, DESCRIBE),
+    AdminRoute("GET", "/brokers", list_brokers, CLUSTER, DESCRIBE),
+    AdminRoute("GET", "/brokers/{name}", list_brokers, CLUSTER, DESCRIBE),
+)  # fmt: skip

@@ -1,0 +1,177 @@
+"""Pulsar's REST API: the table of its routes, and the application.
+
+The paths are those of /admin/v2 and /lookup/v2; topics and namespaces are served under the old
+/admin/… with a cluster in the path as well. Each route names the resource and the operation that
+are checked before the handler runs. A path without a route is 404 with a reason, a method that a
+path does not have is 405.
+
+    build_pulsar_app(gateway)     an ASGI application, for the root of the HTTP listener
+"""
+
+from __future__ import annotations
+
+import inspect
+import logging
+import re
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from urllib.parse import unquote
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+from starlette.routing import Route
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from trilogue.broker.access.authorizer import ANONYMOUS, Operation, ResourceKind
+from trilogue.broker.errors import BrokerError
+from trilogue.gateway.http.pulsar import clusters as pulsar_clusters
+from trilogue.gateway.http.pulsar import namespaces as pulsar_namespaces
+from trilogue.gateway.http.pulsar import schemas as pulsar_schemas
+from trilogue.gateway.http.pulsar import subscriptions as pulsar_subscriptions
+from trilogue.gateway.http.pulsar import topics as pulsar_topics
+from trilogue.gateway.http.pulsar.admin_request import (
+    AdminRequest,
+    AdminRoute,
+    Reply,
+    encode_reply,
+    error_reply,
+    status_of,
+)
+from trilogue.gateway.http.request_limits import HEADERS, HttpError, check_origin, read_body
+from trilogue.gateway.pulsar.gateway import PulsarGateway
+from trilogue.log.errors import LogError
+from trilogue.meta.errors import MetaError
+
+log = logging.getLogger(__name__)
+
+V1, V2, V3 = "/admin", "/admin/v2", "/admin/v3"
+PLACE, OLD_PLACE = "{tenant}/{namespace}", "{tenant}/{cluster}/{namespace}"
+ESCAPED_SLASH = re.compile("%2[fF]")
+BODY_LEFT = frozenset({408, 413})  # with these the body was not read to its end
+
+
+def reject_transactions(request: AdminRequest) -> None:
+    """Reject: the transaction API is not served."""
+    del request
+    raise HttpError(405, "transactions are not served")
+
+
+def all_routes() -> list[AdminRoute]:
+    """Return all routes."""
+    cluster, describe = ResourceKind.CLUSTER, Operation.DESCRIBE
+    return [
+        *(
+            route.below(V2)
+            for route in pulsar_clusters.ROUTES
+        ),
+        *pulsar_clusters.lookup_routes("/lookup/v2"),
+        *pulsar_topics.routes(f"{V2}/persistent/{PLACE}/{{topic}}"),
+        *pulsar_subscriptions.routes(f"{V2}/persistent/{PLACE}/{{topic}}"),
+        *pulsar_schemas.routes(f"{V2}/schemas/{PLACE}/{{topic}}"),
+        *pulsar_namespaces.routes(V2, PLACE),
+        *pulsar_topics.non_persistent_routes(f"{V2}/non-persistent/{PLACE}/{{topic}}"),
+        AdminRoute("GET", f"{V2}/namespaces/{{tenant}}", pulsar_namespaces.list_namespaces,
+            ResourceKind.NAMESPACE, describe),
+        *pulsar_topics.routes(f"{V1}/persistent/{OLD_PLACE}/{{topic}}"),
+        *pulsar_subscriptions.routes(f"{V1}/persistent/{OLD_PLACE}/{{topic}}"),
+        *pulsar_namespaces.routes(V1, OLD_PLACE),
+        AdminRoute("GET PUT POST DELETE", V3 + "/transactions/{rest:path}", reject_transactions,
+            cluster, describe),
+    ]  # fmt: skip
+
+
+def build_pulsar_app(gateway: PulsarGateway) -> ASGIApp:
+    """Return the application; it has no state of its own."""
+    app = _build(gateway)
+
+    async def with_slashes(scope: Scope, receive: Receive, send: Send) -> None:
+        """Accept `%2F` in a part of a path: names of subscriptions have it."""
+        raw = scope.get("raw_path") or b""
+        if b"%2f" in raw.lower() and b"%00" not in raw:
+            path = ESCAPED_SLASH.sub("%00", raw.decode("ascii", "replace"))
+            scope = {**scope, "path": unquote(path)}
+        await app(scope, receive, send)
+
+    return with_slashes
+
+
+def _build(gateway: PulsarGateway) -> Starlette:
+
+    async def nothing_here(http_request: Request, error: Exception) -> Response:
+        status = error.status_code if isinstance(error, HTTPException) else 404
+        reason = "there is nothing at this path" if status == 404 else "not by this method"
+        return _response(error_reply(status, f"{http_request.url.path}: {reason}"))
+
+    return Starlette(
+        routes=[
+            Route(route.path, _endpoint(gateway, route), methods=route.methods.split())
+            for route in all_routes()
+        ],
+        exception_handlers={HTTPException: nothing_here},
+    )
+
+
+def _response(reply: Reply) -> Response:
+    response = Response(reply.content, reply.status, HEADERS, reply.media_type)
+    # As they are written: Java's client looks for `X-Pulsar-PROPERTY` in just these letters.
+    response.raw_headers += [(k.encode(), v.encode()) for k, v in reply.headers.items()]
+    return response
+
+
+def _endpoint(
+    gateway: PulsarGateway, route: AdminRoute
+) -> Callable[[Request], Awaitable[Response]]:
+    async def answer(http_request: Request) -> Response:
+        try:
+            reply = await _answer(gateway, route, http_request)
+        except HttpError as problem:
+            reply = error_reply(problem.status, str(problem))
+            if problem.status in BODY_LEFT:
+                reply = replace(reply, headers={"Connection": "close"})
+        except BrokerError as problem:
+            reply = error_reply(status_of(problem), str(problem))
+        except (LogError, MetaError) as problem:
+            reply = error_reply(503, str(problem))
+        except ClientDisconnect:
+            reply = Reply(400)
+        except Exception:
+            log.exception("request.failed", extra={"listener": "http", "path": route.path})
+            reply = error_reply(500, "a mistake of ours; the log has it")
+        return _response(reply)
+
+    return answer
+
+
+async def _answer(gateway: PulsarGateway, route: AdminRoute, http_request: Request) -> Reply:
+    check_origin(http_request, changes=http_request.method not in {"GET", "HEAD"})
+    body = await read_body(http_request)
+    request = AdminRequest(
+        gateway, http_request, body, operation=route.operation, principal=ANONYMOUS
+    )
+    request.check_access(route.resource, _resource_name(request, route.resource))
+    answer = route.handler(request)
+    if inspect.isawaitable(answer):
+        answer = await answer
+    if http_request.method not in {"GET", "HEAD"}:
+        log.info(
+            "admin.done",
+            extra={
+                "method": http_request.method,
+                "path": http_request.url.path,
+                "by": request.principal.name,
+            },
+        )
+    return encode_reply(answer)
+
+
+def _resource_name(request: AdminRequest, kind: ResourceKind) -> object:
+    """Return the canonical name of the resource that the route protects."""
+    if kind is ResourceKind.TOPIC:
+        return request.name.topic
+    if kind is ResourceKind.NAMESPACE:
+        if "namespace" in request.params:
+            return request.namespace
+        return request.params["tenant"]
+    return "cluster"

@@ -1,0 +1,256 @@
+"""Statistics of topics: stats, partitioned-stats, internalStats, internal-info.
+
+The names are Pulsar's. Counters count since the topic was created (messages), or what is stored
+(bytes); rates are not measured and are 0.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from typing import Any
+
+from trilogue.broker.topics.partition import Partition
+from trilogue.broker.topics.topic import Topic
+from trilogue.gateway.http.pulsar.admin_request import AdminRequest
+from trilogue.gateway.http.pulsar.messages import MessageId, last_visible_entry
+from trilogue.gateway.http.pulsar.topic_clients import find_producers, format_time, producer_stats
+from trilogue.gateway.http.request_limits import HttpError
+from trilogue.gateway.pulsar.subscriptions import ConsumerStats
+
+RATES = {"msgRateOut": 0.0, "msgThroughputOut": 0.0}
+
+
+async def get_stats(request: AdminRequest) -> object:
+    """Return the statistics of one partition."""
+    _, partition = request.partition
+    return partition_stats(request, partition)
+
+
+async def get_partitioned_stats(request: AdminRequest) -> object:
+    """Return the statistics of a partitioned topic, in total and by partition."""
+    topic = _partitioned_topic(request)
+    each: dict[str, Any] = {}
+    for name, partition in _named_partitions(request, topic):
+        each[name] = partition_stats(request, partition)
+        await asyncio.sleep(0)  # there may be thousands: yield to other requests
+    total = _add_up(list(each.values()))
+    total["metadata"] = {"partitions": len(topic.partitions), "deleted": False}
+    total["partitions"] = each if request.flag("perPartition", default=True) else {}
+    return total
+
+
+def _partitioned_topic(request: AdminRequest) -> Topic:
+    """Return the topic of the path, which must be partitioned."""
+    topic = request.topic
+    if not topic.partitioned or request.name.partition is not None:
+        raise HttpError(404, f"Partitioned Topic {request.name} not found")
+    return topic
+
+
+def _named_partitions(request: AdminRequest, topic: Topic) -> Iterator[tuple[str, Partition]]:
+    """Return the partitions of a topic with their names."""
+    name = request.name
+    for index, partition in enumerate(topic.partitions):
+        yield f"{name}-partition-{index}", partition
+
+
+def partition_stats(request: AdminRequest, partition: Partition) -> dict[str, Any]:
+    """Return the statistics of one partition."""
+    log, policies = partition.log, partition.policies
+    size = log.size_bytes
+    subscriptions = _subscriptions(request, partition, size)
+    quota, age = policies.size_quota, policies.age_quota
+    return {
+        "msgRateIn": 0.0,
+        "msgThroughputIn": 0.0,
+        **RATES,
+        "bytesInCounter": size,
+        "msgInCounter": log.end_offset,
+        "bytesOutCounter": sum(each["bytesOutCounter"] for each in subscriptions.values()),
+        "msgOutCounter": sum(each["msgOutCounter"] for each in subscriptions.values()),
+        "averageMsgSize": 0.0,
+        "msgChunkPublished": False,
+        "storageSize": size,
+        "backlogSize": max((each["backlogSize"] for each in subscriptions.values()), default=0),
+        "backlogQuotaLimitSize": -1 if quota is None else quota.limit_bytes,
+        "backlogQuotaLimitTime": -1 if age is None else age.limit_s,
+        "offloadedStorageSize": 0,
+        "publishers": [producer_stats(each) for each in find_producers(request.gateway, partition)],
+        "waitingPublishers": _waiting_publishers(request, partition),
+        "subscriptions": subscriptions,
+        "replication": {},
+        "deduplicationStatus": "Enabled" if policies.deduplication else "Disabled",
+        "nonContiguousDeletedMessagesRanges": sum(
+            each["nonContiguousDeletedMessagesRanges"] for each in subscriptions.values()
+        ),
+        "compaction": {
+            "lastCompactionRemovedEventCount": 0,
+            "lastCompactionSucceedTimestamp": 0,
+            "lastCompactionFailedTimestamp": 0,
+            "lastCompactionDurationTimeInMills": 0,
+        },
+        "ownerBroker": request.http.url.netloc,
+    }
+
+
+def _waiting_publishers(request: AdminRequest, partition: Partition) -> int:
+    writers = request.broker.writers.get(partition.partition_id)
+    return 0 if writers is None else writers.waiting
+
+
+def _subscriptions(
+    request: AdminRequest, partition: Partition, size: int
+) -> dict[str, dict[str, Any]]:
+    cursors = request.broker.subscriptions.of_partition(partition.partition_id)
+    kept = max(1, partition.log.high_watermark - partition.log.start_offset)
+    found: dict[str, dict[str, Any]] = {}
+    for each in request.gateway.subscriptions.stats(partition):
+        cursor = cursors.get(each.name)
+        found[each.name] = one = {
+            **RATES,
+            "bytesOutCounter": each.bytes_out,
+            "msgOutCounter": each.messages_out,
+            "msgRateRedeliver": 0.0,
+            "messageAckRate": 0.0,
+            "msgBacklog": each.backlog,
+            "msgBacklogNoDelayed": each.backlog - each.delayed,
+            "backlogSize": size * each.backlog // kept,
+            "blockedSubscriptionOnUnackedMsgs": each.blocked_on_unacked,
+            "msgDelayed": each.delayed,
+            "unackedMessages": each.unacked_messages,
+            "type": each.type or "None",
+            "consumers": [_consumer_stats(one) for one in each.consumers],
+            "isDurable": each.durable,
+            "durable": each.durable,
+            "isReplicated": False,
+            "replicated": False,
+            "allowOutOfOrderDelivery": False,
+            "nonContiguousDeletedMessagesRanges": 0 if cursor is None else cursor.range_count,
+            "subscriptionProperties": each.properties,
+        }
+        if each.active_consumer:
+            one["activeConsumerName"] = each.active_consumer
+    return found
+
+
+def _consumer_stats(each: ConsumerStats) -> dict[str, Any]:
+    return {
+        **RATES,
+        "bytesOutCounter": each.bytes_out,
+        "msgOutCounter": each.messages_out,
+        "msgRateRedeliver": 0.0,
+        "messageAckRate": 0.0,
+        "consumerName": each.name,
+        "availablePermits": each.available_permits,
+        "unackedMessages": each.unacked_messages,
+        "blockedConsumerOnUnackedMsgs": each.blocked_on_unacked,
+        "address": each.address,
+        "connectedSince": format_time(each.connected_ms),
+        "metadata": each.metadata,
+    }
+
+
+def _add_up(parts: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return the sum of partitions' statistics; of subscriptions by name."""
+    total: dict[str, Any] = {"subscriptions": {}, "publishers": [], "replication": {}}
+    for part in parts:
+        for key, value in part.items():
+            if isinstance(value, (int, float)) and not isinstance(value, bool):
+                total[key] = total.get(key, 0) + value
+        total["publishers"] += part["publishers"]
+        for name, each in part["subscriptions"].items():
+            known = total["subscriptions"].setdefault(name, {"consumers": []})
+            for key, value in each.items():
+                if isinstance(value, (bool, str, dict)):
+                    known.setdefault(key, value)
+                elif isinstance(value, (int, float)):
+                    known[key] = known.get(key, 0) + value
+            known["consumers"] += each["consumers"]
+    return total
+
+
+async def get_internal_stats(request: AdminRequest) -> object:
+    """Return the positions of a partition, as one ledger."""
+    _, partition = request.partition
+    return await _internal_stats(request, partition)
+
+
+async def get_partitioned_internal_stats(request: AdminRequest) -> object:
+    """Return the same of all partitions of a topic."""
+    topic = _partitioned_topic(request)
+    each: dict[str, Any] = {}
+    for name, partition in _named_partitions(request, topic):
+        each[name] = await _internal_stats(request, partition)
+        await asyncio.sleep(0)
+    return {"metadata": {"partitions": len(topic.partitions)}, "partitions": each}
+
+
+async def get_backlog_size(request: AdminRequest) -> object:
+    """Return about how many bytes there are from an entry on."""
+    _, partition = request.partition
+    said, log = request.json(MessageId), partition.log
+    first = said.entry_id if said.ledger_id == partition.partition_id else log.start_offset
+    kept = max(1, log.high_watermark - log.start_offset)
+    behind = max(0, log.high_watermark - max(first, log.start_offset))
+    return log.size_bytes * behind // kept
+
+
+async def _internal_stats(request: AdminRequest, partition: Partition) -> dict[str, Any]:
+    log, ledger = partition.log, partition.partition_id
+    last = await last_visible_entry(request, partition)
+    last_entry = -1 if last is None else last.base
+    cursors = request.broker.subscriptions.of_partition(ledger)
+    return {
+        "entriesAddedCounter": log.end_offset,
+        "numberOfEntries": log.high_watermark - log.start_offset,
+        "totalSize": log.size_bytes,
+        "currentLedgerEntries": log.high_watermark - log.start_offset,
+        "currentLedgerSize": log.size_bytes,
+        "waitingCursorsCount": 0,
+        "pendingAddEntriesCount": log.end_offset - log.high_watermark,
+        "lastConfirmedEntry": f"{ledger}:{last_entry}",
+        "state": "Terminated" if partition.terminated else "LedgerOpened",
+        "ledgers": [
+            {"ledgerId": ledger, "entries": 0, "size": 0, "offloaded": False,
+             "underReplicated": False}
+        ],
+        "cursors": {
+            name: {
+                "markDeletePosition": f"{ledger}:{cursor.mark - 1}",
+                "readPosition": f"{ledger}:{cursor.mark}",
+                "messagesConsumedCounter": cursor.mark,
+                "totalNonContiguousDeletedMessagesRange": cursor.range_count,
+                "individuallyDeletedMessages": _ranges(ledger, cursor.ranges()[:100]),
+                "properties": {},
+            }
+            for name, cursor in cursors.items()
+        },
+        "schemaLedgers": [],
+        "compactedLedger": {"ledgerId": -1, "entries": -1, "size": -1, "offloaded": False,
+                            "underReplicated": False},
+    }  # fmt: skip
+
+
+def _ranges(ledger: int, ranges: list[tuple[int, int]]) -> str:
+    return "[" + ",".join(f"({ledger}:{a - 1}..{ledger}:{b - 1}]" for a, b in ranges) + "]"
+
+
+def get_internal_info(request: AdminRequest) -> object:
+    """Return the creation time, the ledger and the subscriptions of a partition."""
+    topic, partition = request.partition
+    ledger = partition.partition_id
+    cursors = request.broker.subscriptions.of_partition(ledger)
+    return {
+        "version": topic.row.epoch,
+        "creationDate": format_time(topic.row.created_ms),
+        "modificationDate": format_time(topic.row.created_ms),
+        "ledgers": [{"ledgerId": ledger, "timestamp": topic.row.created_ms, "isOffloaded": False}],
+        "cursors": {
+            name: {
+                "creationDate": format_time(cursor.created_ms),
+                "markDelete": {"ledgerId": ledger, "entryId": cursor.mark - 1},
+            }
+            for name, cursor in cursors.items()
+        },
+    }

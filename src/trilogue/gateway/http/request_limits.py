@@ -1,0 +1,52 @@
+"""Checks before any administrative request: its origin, and the size of its body."""
+
+from __future__ import annotations
+
+import asyncio
+
+from starlette.requests import Request
+
+BODY_MAX = 1 << 20
+BODY_S = 30.0  # from the head of a request to the end of its body
+HEADERS = {"cache-control": "no-store", "x-content-type-options": "nosniff"}
+
+
+class HttpError(Exception):
+    """An error with an HTTP status and a reason."""
+
+    def __init__(self, status: int, reason: str) -> None:
+        super().__init__(reason)
+        self.status = status
+
+
+def check_origin(request: Request, *, changes: bool) -> None:
+    """Refuse changes that a page makes a browser send; raises HttpError 403.
+
+    A browser in the network reaches this listener without a password. No pages are served here, so
+    a page with this origin has it by DNS rebinding.
+    """
+    headers = request.headers
+    by_page = "origin" in headers or headers.get("sec-fetch-site", "none") != "none"
+    if by_page and changes:
+        raise HttpError(403, "pages may change nothing here")
+
+
+async def read_body(request: Request) -> bytes:
+    """Return the whole body; raises HttpError 413 where it is too large, 408 where it is late."""
+    try:
+        async with asyncio.timeout(BODY_S):
+            return await _read_body(request)
+    except TimeoutError:
+        raise HttpError(408, f"a body has to come within {BODY_S} s") from None
+
+
+async def _read_body(request: Request) -> bytes:
+    declared = request.headers.get("content-length", "0")
+    if declared.isdigit() and int(declared) > BODY_MAX:
+        raise HttpError(413, f"a body has at most {BODY_MAX} bytes")
+    body = bytearray()
+    async for piece in request.stream():
+        body += piece
+        if len(body) > BODY_MAX:
+            raise HttpError(413, f"a body has at most {BODY_MAX} bytes")
+    return bytes(body)

@@ -1,0 +1,176 @@
+"""The HTTP listener: uvicorn in the node's event loop, within the node's limits.
+
+uvicorn bounds what is in flight and how long an answered connection may stay idle. It does not
+bound connections that never finish their first line, nor their number; `_Connection` does. Signals,
+logging and lifespan belong to the node.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import socket
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from starlette.applications import Starlette
+from uvicorn.config import Config
+from uvicorn.protocols.http.h11_impl import H11Protocol
+from uvicorn.server import Server
+
+log = logging.getLogger(__name__)
+
+HEAD_SIZE_LIMIT = 16 << 10
+BACKLOG = 256
+TICK_S = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class HttpLimits:
+    """The limits of connections."""
+
+    connections: int = 1_000
+    head_s: float = 30.0  # from the first chance to send a request to its whole head
+    keep_alive_s: int = 5
+
+
+class HttpListener:
+    """The sockets of the HTTP listener and its application."""
+
+    name = "http"
+
+    def __init__(self, app: Starlette, limits: HttpLimits) -> None:
+        self._server = _Server(_config(app, limits))
+        self._sockets: list[socket.socket] = []
+        self._running: asyncio.Task[None] | None = None
+
+    @property
+    def connections(self) -> int:
+        """The number of open connections."""
+        return len(self._server.server_state.connections)
+
+    @property
+    def requests(self) -> int:
+        """The number of answered requests."""
+        return self._server.server_state.total_requests
+
+    def bind(self, host: str, port: int) -> tuple[str, int]:
+        """Bind an address (port 0: any free port) and return it; raises OSError."""
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        listening = socket.socket(family, socket.SOCK_STREAM)
+        try:
+            listening.setblocking(False)
+            listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if family is socket.AF_INET6:
+                listening.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+            listening.bind((host, port))
+        except OSError:
+            listening.close()
+            raise
+        self._sockets.append(listening)
+        bound = listening.getsockname()
+        return str(bound[0]), int(bound[1])
+
+    async def serve(self) -> None:
+        """Start to serve the bound sockets; returns once they accept."""
+        self._running = asyncio.create_task(self._server.serve(self._sockets))
+        await self._server.is_ready.wait()
+        for listening in self._sockets:
+            bound = listening.getsockname()
+            log.info(
+                "listener.opened", extra={"listener": self.name, "host": bound[0], "port": bound[1]}
+            )
+
+    async def close(self) -> None:
+        """Finish the requests in flight and close everything."""
+        for listening in self._sockets:
+            if self._running is None:
+                listening.close()
+        if self._running is not None:
+            self._server.stop()
+            await self._running
+
+
+class _Server(Server):
+    def __init__(self, config: Config) -> None:
+        super().__init__(config)
+        self.is_ready = asyncio.Event()
+        self._stopped = asyncio.Event()
+
+    def stop(self) -> None:
+        self.should_exit = True
+        self._stopped.set()
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self.is_ready.set()
+
+    async def main_loop(self) -> None:
+        """Tick once a second (for the date header) instead of ten times: idle costs nothing."""
+        while not await self.on_tick(0):
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(TICK_S):
+                    await self._stopped.wait()
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+class _Connection(H11Protocol):
+    """One connection, closed when too many are open or when no request head arrives in time."""
+
+    limits = HttpLimits()
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._deadline: asyncio.TimerHandle | None = None
+        if len(self.connections) > self.limits.connections:
+            log.warning("listener.full", extra={"listener": "http"})
+            transport.abort()
+            return
+        self._expect_head()
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        answered = getattr(self.cycle, "response_complete", True)  # no cycle before the first
+        if answered:
+            self._expect_head()
+        else:
+            self._cancel()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._cancel()
+        super().connection_lost(exc)
+
+    def _expect_head(self) -> None:
+        if self._deadline is None:
+            self._deadline = self.loop.call_later(self.limits.head_s, self._too_late)
+
+    def _cancel(self) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
+
+    def _too_late(self) -> None:
+        log.warning("connection.incomplete_head", extra={"listener": "http"})
+        self.transport.abort()
+
+
+def _config(app: Starlette, limits: HttpLimits) -> Config:
+    connection = type("Connection", (_Connection,), {"limits": limits})
+    return Config(
+        app,
+        http=connection,
+        ws="none",
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        proxy_headers=False,
+        server_header=False,
+        backlog=BACKLOG,
+        timeout_keep_alive=limits.keep_alive_s,
+        timeout_graceful_shutdown=1,
+        h11_max_incomplete_event_size=HEAD_SIZE_LIMIT,
+    )

@@ -1,0 +1,1 @@
+"""TubeMQ's web API."""

@@ -1,0 +1,1 @@
+"""Requests about the cluster: features, elections, reassignments, quorum, log directories."""

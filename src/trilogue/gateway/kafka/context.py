@@ -1,0 +1,242 @@
+"""What a handler gets (`RequestContext`) and what it may return.
+
+A handler is a function `(context, request) -> HandlerResult`. The type of its result selects how
+the response is sent:
+
+    a response                        sent in the order of the requests, now
+    DurableResponse(response, ...)    sent when the journal has synced everything added so far
+    PromisedResponse(promise, ...)    sent when the broker settles the promise (groups)
+    ReplySlot                         decides itself when it is ready (long polls)
+    a coroutine                       runs as a task of the gateway; the connection reads no other
+                                      request meanwhile
+
+`GatewayContext` is the state that all connections of the Kafka gateway share.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import Counter
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
+from typing import Any, Generic, NamedTuple, TypeVar, Unpack
+
+from trilogue.broker.access.authorizer import (
+    ANONYMOUS,
+    AllowAll,
+    Operation,
+    Principal,
+    Resource,
+    ResourceKind,
+)
+from trilogue.broker.broker import Broker
+from trilogue.broker.errors import BrokerError
+from trilogue.broker.names import TopicName, parse_kafka
+from trilogue.broker.promise import Promise
+from trilogue.broker.topics.topic import Topic
+from trilogue.gateway.dependencies import GatewayDependencies, ProtocolGateway
+from trilogue.gateway.kafka.fetch.sessions import FetchSessionCache
+from trilogue.gateway.kafka.metadata.encoded_topics import EncodedTopics
+from trilogue.gateway.kafka.quotas.metering import Metering
+from trilogue.gateway.reply_queue import PipelinedConnection, UnsentBytes
+from trilogue.gateway.reply_slots import ReplySlot
+from trilogue.wire.kafka.errors import ErrorCode
+from trilogue.wire.kafka.metadata.api_versions import ApiVersion
+
+log = logging.getLogger(__name__)
+
+MIB = 1 << 20
+BYTES_MAX = (1 << 31) - 1
+R = TypeVar("R")
+
+
+@dataclass(frozen=True, slots=True)
+class KafkaSettings:
+    """Limits and switches of the Kafka gateway, from the settings of the node."""
+
+    auto_create_topics: bool = True
+    accept_replication: bool = False  # take a replication factor above 1 as 1
+    fetch_bytes_max: int = 55 * MIB
+    fetch_wait_max_ms: int = 300_000  # a longer poll gets an empty response after this time
+    fetch_sessions_max: int = 1_000  # sessions kept; no more are opened
+    fetch_sessions_bytes_max: int = 256 * MIB  # memory of all sessions together
+    unsent_bytes_max: int = (
+        512 * MIB
+    )  # of responses that clients have not read; beyond it fetches return little
+    topics_per_request_max: int = (
+        10_000  # created, altered or deleted by one request, as with KRaft
+    )
+    described_per_request_max: int = 50_000  # in one response: tools describe all topics at once
+    auto_create_per_request_max: int = 1_000  # created because Metadata names them
+    topics_timeout_max_ms: int = 60_000
+
+
+class GatewayContext(ProtocolGateway):
+    """The state that all connections of the Kafka gateway share."""
+
+    versions: list[ApiVersion]  # the ranges in ApiVersions
+
+    def __init__(
+        self, *, settings: KafkaSettings, **dependencies: Unpack[GatewayDependencies]
+    ) -> None:
+        super().__init__(**dependencies)
+        self.settings = settings
+        self.quotas = self.broker.quotas
+        self.allows_all = isinstance(self.authorizer, AllowAll)  # every principal may do everything
+        self.cpu_s = time.thread_time  # CPU time of the event loop's thread
+        self.requests: Counter[int] = Counter()
+        self.encoded_topics = EncodedTopics()
+        self.unsent = UnsentBytes()
+        self.fetch_sessions = FetchSessionCache(
+            sessions_max=settings.fetch_sessions_max, bytes_max=settings.fetch_sessions_bytes_max
+        )
+        self._topics: dict[str, Topic] = {}
+        self._generation = 0  # of the cluster, when the names were cached
+
+    def topic(self, spelled: str) -> Topic:
+        """Return the topic with this Kafka name; raises UnknownTopic or InvalidName.
+
+        Parsed names are cached until a topic changes or is deleted.
+        """
+        if self._generation != self.broker.cluster.generation:
+            self._generation = self.broker.cluster.generation
+            self._topics.clear()
+        topic = self._topics.get(spelled)
+        if topic is not None and not topic.partitions[0].deleted:
+            return topic
+        topic = self.broker.cluster.topic(parse_kafka(spelled))
+        if len(self._topics) > 2 * len(self.broker.cluster) + 100:
+            self._topics.clear()
+        self._topics[spelled] = topic
+        return topic
+
+    def find_topic(self, spelled: str) -> Topic | None:
+        """Return the topic with this Kafka name, or None."""
+        try:
+            return self.topic(spelled)
+        except BrokerError:
+            return None
+
+    def has_topic(self, name: TopicName) -> bool:
+        """Whether a topic has this full name."""
+        return self.broker.cluster.find_topic(name) is not None
+
+    def topic_by_id(self, topic_id: bytes) -> Topic:
+        """Return the topic with this id; raises UnknownTopicId."""
+        return self.broker.cluster.topic_by_id(topic_id)
+
+
+class RequestContext:
+    """One request: its client, principal and version, and the access that its API needs."""
+
+    __slots__ = (
+        "client_id",
+        "correlation_id",
+        "gateway",
+        "kind",
+        "metering",
+        "operation",
+        "principal",
+        "session",
+        "version",
+    )
+
+    def __init__(
+        self,
+        gateway: GatewayContext,
+        session: PipelinedConnection,
+        version: int,
+        *,
+        correlation_id: int = 0,
+        client_id: str | None = None,
+        kind: ResourceKind = ResourceKind.CLUSTER,
+        operation: Operation = Operation.CLUSTER_ACTION,
+        principal: Principal = ANONYMOUS,
+        metering: Metering | None = None,
+    ) -> None:
+        self.gateway = gateway
+        self.session = session
+        self.version = version
+        self.correlation_id = correlation_id
+        self.client_id = client_id
+        self.kind = kind
+        self.operation = operation
+        self.principal = principal
+        self.metering = metering
+
+    @property
+    def broker(self) -> Broker:
+        """The broker that the gateway serves."""
+        return self.gateway.broker
+
+    @property
+    def throttle_ms(self) -> int:
+        """`throttle_time_ms` of a response encoded now: how long the client is over its quotas."""
+        return 0 if self.metering is None else self.metering.throttle_ms()
+
+    @property
+    def fetch_quota_bytes(self) -> int:
+        """The most bytes of records that the client's quota allows in one response."""
+        room = None if self.metering is None else self.metering.fetch_bytes_max
+        return BYTES_MAX if room is None else room
+
+    def count_fetched(self, size: int) -> int:
+        """Count bytes of records against the quota; returns `throttle_time_ms` of the response."""
+        if self.metering is None:
+            return 0
+        self.metering.count_fetched(size)
+        return self.metering.throttle_ms()
+
+    def count_mutations(self, count: int, *, strict: bool) -> None:
+        """Count created or deleted partitions; raises QuotaExceeded if `strict` (KIP-599)."""
+        if self.metering is not None:
+            self.metering.count_mutations(count, strict=strict)
+
+    def find_topic(self, spelled: str) -> tuple[Topic | None, ErrorCode]:
+        """Return the topic and NONE, or None and the error code for this client."""
+        try:
+            topic = self.gateway.topic(spelled)
+        except BrokerError:
+            return None, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        if not self.is_allowed(topic.name):
+            return None, ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        return topic, ErrorCode.NONE
+
+    def is_allowed(self, name: object) -> bool:
+        """Whether the client may perform the operation of its API on the resource of this name."""
+        return self.gateway.authorizer.allowed(
+            self.principal, self.operation, Resource(self.kind, str(name))
+        )
+
+    def is_allowed_to(self, operation: Operation, kind: ResourceKind, name: object) -> bool:
+        """Whether the client may perform this operation on this resource."""
+        return self.gateway.authorizer.allowed(self.principal, operation, Resource(kind, str(name)))
+
+
+# A response frame that waits for a sync of the journal, and the function that encodes its
+# replacement if the sync fails: called with the correlation id, its argument and the error code.
+CommitReply = tuple[bytearray, Callable[[int, Any, ErrorCode], bytearray], int, Any]
+
+
+class DurableResponse(NamedTuple):
+    """A response that is sent after the journal has synced; `failed` rewrites it if that fails."""
+
+    response: Any
+    failed: Callable[[Any, ErrorCode], Any]
+
+
+class PromisedResponse(Generic[R]):
+    """A promise of the broker and the function that makes a response of its outcome."""
+
+    __slots__ = ("promise", "respond")
+
+    def __init__(self, promise: Promise[R], respond: Callable[[Promise[R]], object]) -> None:
+        self.promise = promise
+        self.respond = respond
+
+
+HandlerResult = (
+    object | DurableResponse | PromisedResponse[Any] | ReplySlot | Coroutine[Any, Any, object]
+)
+Handler = Callable[[RequestContext, Any], HandlerResult]

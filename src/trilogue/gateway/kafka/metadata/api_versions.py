@@ -1,0 +1,44 @@
+"""ApiVersions v0-v4: the APIs and versions that the gateway serves; precedes authentication.
+
+v1 throttle time · v2 unchanged · v3 flexible; the client's software name and version, checked as in
+Kafka (42) · v4 features that begin with level 0. There is one feature, `group.version` 1: KIP-848
+groups are served. An unknown version is answered in v0 with 35 and the range of this API alone
+(gateway/kafka/connection.py).
+"""
+
+from __future__ import annotations
+
+import re
+
+from trilogue.gateway.kafka.context import RequestContext
+from trilogue.wire.kafka.errors import ErrorCode
+from trilogue.wire.kafka.metadata.api_versions import (
+    ApiVersionsRequest,
+    ApiVersionsResponse,
+    FinalizedFeatureKey,
+    SupportedFeatureKey,
+)
+
+SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
+SOFTWARE_SINCE = 3
+LEVEL_0_SINCE = 4  # older clients cannot decode a feature with lowest level 0
+FEATURES_EPOCH = 1  # the features never change while a node runs
+GROUPS = SupportedFeatureKey(name="group.version", min_version=0, max_version=1)
+GROUPS_NOW = FinalizedFeatureKey(name="group.version", min_version_level=1, max_version_level=1)
+
+
+def handle_api_versions(
+    context: RequestContext, request: ApiVersionsRequest
+) -> ApiVersionsResponse:
+    """Return the version ranges and the features."""
+    if context.version >= SOFTWARE_SINCE and not (
+        SOFTWARE.fullmatch(request.client_software_name)
+        and SOFTWARE.fullmatch(request.client_software_version)
+    ):
+        return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
+    return ApiVersionsResponse(
+        api_keys=context.gateway.versions,
+        supported_features=[GROUPS] if context.version >= LEVEL_0_SINCE else [],
+        finalized_features_epoch=FEATURES_EPOCH,
+        finalized_features=[GROUPS_NOW],
+    )

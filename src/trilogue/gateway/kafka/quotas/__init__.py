@@ -1,0 +1,1 @@
+"""DescribeClientQuotas, AlterClientQuotas and the metering of connections."""

@@ -1,0 +1,1 @@
+"""ACLs and SCRAM credentials."""

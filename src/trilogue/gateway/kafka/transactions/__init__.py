@@ -1,0 +1,1 @@
+"""InitProducerId, DescribeProducers, DescribeTransactions, ListTransactions."""

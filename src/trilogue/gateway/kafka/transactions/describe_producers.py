@@ -1,0 +1,80 @@
+"""DescribeProducers v0: the idempotent producers of partitions (KIP-664).
+
+Needs READ on the topic (29). The timestamp of a producer's last batch is its append time by the
+broker's clock. Transactions are not served, so no producer has an open one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+
+from trilogue.broker.access.authorizer import Resource
+from trilogue.broker.errors import AccessDenied, BrokerError
+from trilogue.broker.topics.partition import Partition
+from trilogue.broker.topics.topic import Topic
+from trilogue.gateway.kafka.context import RequestContext
+from trilogue.gateway.kafka.errors import to_error_code
+from trilogue.wire.kafka.errors import ErrorCode
+from trilogue.wire.kafka.transactions.describe_producers import (
+    DescribeProducersRequest,
+    DescribeProducersResponse,
+    PartitionResponse,
+    ProducerState,
+    TopicResponse,
+)
+
+YIELD_EVERY = 1_000  # partitions and producers per loop iteration
+NO_COORDINATOR = NO_TRANSACTION = -1
+
+
+async def handle_describe_producers(
+    context: RequestContext, request: DescribeProducersRequest
+) -> DescribeProducersResponse:
+    """Describe the producers of each requested partition once."""
+    requested: dict[str, dict[int, None]] = {}
+    for each in request.topics:
+        requested.setdefault(each.name, {}).update(dict.fromkeys(each.partition_indexes))
+    return DescribeProducersResponse(
+        topics=[await _topic(context, name, indexes) for name, indexes in requested.items()]
+    )
+
+
+async def _topic(context: RequestContext, name: str, indexes: Iterable[int]) -> TopicResponse:
+    answer = TopicResponse(name=name)
+    topic: Topic | None = None
+    code, message = ErrorCode.NONE, None
+    try:
+        topic = context.gateway.topic(name)
+        if not context.is_allowed(topic.name):
+            raise AccessDenied(context.operation, Resource(context.kind, str(topic.name)))
+    except BrokerError as problem:
+        topic, code, message = None, to_error_code(problem), str(problem)
+    work = 0
+    for index in indexes:
+        if work >= YIELD_EVERY:
+            work = 0
+            await asyncio.sleep(0)
+        result = PartitionResponse(partition_index=index, error_code=code, error_message=message)
+        if topic is not None:
+            if 0 <= index < len(topic.partitions):
+                result.active_producers = _producers(topic.partitions[index])
+            else:
+                result.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        work += 1 + len(result.active_producers)
+        answer.partitions.append(result)
+    return answer
+
+
+def _producers(partition: Partition) -> list[ProducerState]:
+    return [
+        ProducerState(
+            producer_id=each.producer_id,
+            producer_epoch=each.epoch,
+            last_sequence=each.last_sequence,
+            last_timestamp=each.active_ms,
+            coordinator_epoch=NO_COORDINATOR,
+            current_txn_start_offset=NO_TRANSACTION,
+        )
+        for each in partition.producers.active()
+    ]

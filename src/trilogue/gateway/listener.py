@@ -1,0 +1,287 @@
+"""Listening sockets of one gateway: accept within limits, sweep for slow peers, drain, close.
+
+Connections that come faster than a quota of their address allows (KIP-612) are closed too, but only
+when they would have been in time: a client that is cut at once only tries again sooner.
+
+Accepting is done here and not by `loop.create_server`, because the limits must hold before anything
+is built for a connection: too many connections (in all, or from one address) are closed at once,
+and when the process runs out of file descriptors, accepting pauses for a moment while open
+connections go on. The last descriptors are not for connections: the log needs them to open its next
+file.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import logging
+import resource
+import socket
+from collections import Counter
+from collections.abc import Callable
+from contextlib import AsyncExitStack
+from dataclasses import replace
+from typing import Protocol, Self
+
+from trilogue.gateway.stream import Limits, Stream, StreamSession
+from trilogue.wire.frames import Frames
+
+log = logging.getLogger(__name__)
+
+BACKLOG = 1_024
+ACCEPTS_PER_STEP = 64
+HELD_MAX = 1_000  # connections that came too early and are closed later; further ones at once
+HOLD_MAX_S = 5.0
+SWEPT_AT_ONCE = 1_000  # connections in one step: 1 ms
+KEEPALIVE = ("TCP_KEEPIDLE", 60), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT", 6)
+"""A peer that vanished is detected after two minutes, also while it waits for an answer."""
+# No descriptor or no memory for another connection: accepting pauses.
+EXHAUSTED = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
+
+
+class ConnectionFactory(Protocol):
+    """The gateway of a listener, which makes its connections."""
+
+    name: str
+
+    def make_connection(self) -> StreamSession:
+        """Return the handler of a new connection."""
+
+    def frames(self, limit: int) -> Frames:
+        """Return the framer of a new connection, with a limit on the bytes of a frame."""
+
+
+class Listener:
+    """The sockets of one gateway and all connections that they accepted."""
+
+    def __init__(
+        self, factory: ConnectionFactory, limits: Limits, *, monotonic: Callable[[], float]
+    ) -> None:
+        self.refused = 0
+        # How much too early a connection from an address comes now, in seconds.
+        self.early_s: Callable[[str], float] = _in_time
+        self._held: dict[socket.socket, asyncio.TimerHandle] = {}
+        self._factory = factory
+        self._limits = limits
+        self._monotonic = monotonic
+        self._sockets: list[socket.socket] = []
+        self._streams: dict[Stream, StreamSession] = {}
+        self._by_address: Counter[str] = Counter()
+        self._stack = AsyncExitStack()
+        self._tasks: asyncio.TaskGroup
+        self._sweeper: asyncio.Task[None]
+        self._loop: asyncio.AbstractEventLoop
+        self._retry: asyncio.TimerHandle | None = None
+        self._emptied = asyncio.Event()
+        self._descriptor_end = _descriptor_end(limits.spare_descriptors)
+
+    @property
+    def connections(self) -> int:
+        """How many connections are open."""
+        return len(self._streams)
+
+    async def __aenter__(self) -> Self:
+        self._loop = asyncio.get_running_loop()
+        self._tasks = await self._stack.enter_async_context(asyncio.TaskGroup())
+        self._sweeper = self._tasks.create_task(self._sweep())
+        return self
+
+    async def __aexit__(self, *_problem: object) -> None:
+        self.stop_accepting()
+        for stream in list(self._streams):
+            stream.close()
+        await self._wait_empty(1.0)
+        for stream in list(self._streams):
+            stream.abort("connection.cut_at_close")
+        await self._wait_empty(1.0)
+        self._sweeper.cancel()
+        await self._stack.aclose()
+
+    async def open(self, host: str, port: int) -> tuple[str, int]:
+        """Listen (port 0: on any free port) and return host and port; raises OSError."""
+        found = await self._loop.getaddrinfo(
+            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )
+        family, kind, protocol, _, address = found[0]
+        listening = socket.socket(family, kind, protocol)
+        try:
+            listening.setblocking(False)
+            listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            _set_keepalive(listening)
+            listening.bind(address)
+            listening.listen(BACKLOG)
+        except OSError:
+            listening.close()
+            raise
+        self._sockets.append(listening)
+        self._loop.add_reader(listening, self._accept, listening)
+        bound = listening.getsockname()
+        log.info(
+            "listener.opened",
+            extra={"listener": self._factory.name, "host": bound[0], "port": bound[1]},
+        )
+        return str(bound[0]), int(bound[1])
+
+    @property
+    def limits(self) -> Limits:
+        """The limits that connections have now."""
+        return self._limits
+
+    def limit_connections(self, connections: int, per_address: int) -> None:
+        """Set how many connections are accepted; open ones stay."""
+        self._limits = replace(
+            self._limits, connections=connections, connections_per_address=per_address
+        )
+
+    def stop_accepting(self) -> None:
+        """Close the listening sockets; connections stay."""
+        if self._retry is not None:
+            self._retry.cancel()
+            self._retry = None
+        for listening in self._sockets:
+            self._loop.remove_reader(listening)
+            listening.close()
+        self._sockets.clear()
+        for held in list(self._held):
+            self._close_held(held)
+
+    async def drain(self, deadline_s: float) -> bool:
+        """Accept and read no more, answer what is in flight; False if that takes too long."""
+        self.stop_accepting()
+        for handler in list(self._streams.values()):
+            handler.drain()
+        return await self._wait_empty(deadline_s)
+
+    # ---- accepting
+
+    def _accept(self, listening: socket.socket) -> None:
+        for _ in range(ACCEPTS_PER_STEP):
+            try:
+                accepted, address = listening.accept()
+            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+                return
+            except OSError as problem:
+                if problem.errno not in EXHAUSTED:
+                    raise
+                self._pause_accepting(str(problem))
+                return
+            # The kernel gives out the lowest free number, so a number shows how many are in use.
+            if accepted.fileno() >= self._descriptor_end:
+                accepted.close()
+                self._pause_accepting("the last descriptors are for files")
+                return
+            self._admit(accepted, str(address[0]) if isinstance(address, tuple) else "")
+
+    def _admit(self, accepted: socket.socket, address: str) -> None:
+        too_many = len(self._streams) >= self._limits.connections
+        if too_many or self._by_address[address] >= self._limits.connections_per_address:
+            self.refused += 1
+            accepted.close()
+            reason = "listener.full" if too_many else "listener.address_full"
+            log.warning(reason, extra={"listener": self._factory.name, "address": address})
+            return
+        early_s = self.early_s(address)
+        if early_s > 0:
+            self._refuse_early(accepted, address, early_s)
+            return
+        accepted.setblocking(False)
+        handler = self._factory.make_connection()
+        stream = Stream(
+            handler,
+            self._limits,
+            call_soon=self._loop.call_soon,
+            on_gone=lambda gone: self._gone(gone, address),
+            framer=self._factory.frames,
+        )
+        self._streams[stream] = handler
+        self._by_address[address] += 1
+        self._tasks.create_task(self._connect(stream, accepted, address))
+
+    async def _connect(self, stream: Stream, accepted: socket.socket, address: str) -> None:
+        try:
+            await self._loop.connect_accepted_socket(lambda: stream, accepted)
+        except OSError as problem:
+            log.warning(
+                "listener.accept_failed", extra={"address": address, "problem": str(problem)}
+            )
+            accepted.close()
+            self._gone(stream, address)
+
+    def _refuse_early(self, accepted: socket.socket, address: str, early_s: float) -> None:
+        self.refused += 1
+        log.warning(
+            "listener.address_early", extra={"listener": self._factory.name, "address": address}
+        )
+        if len(self._held) >= HELD_MAX or accepted.fileno() >= self._descriptor_end // 2:
+            accepted.close()
+            return
+        self._held[accepted] = self._loop.call_later(
+            min(early_s, HOLD_MAX_S), self._close_held, accepted
+        )
+
+    def _close_held(self, held: socket.socket) -> None:
+        self._held.pop(held).cancel()
+        held.close()
+
+    def _pause_accepting(self, problem: str) -> None:
+        log.warning(
+            "listener.accept_paused", extra={"listener": self._factory.name, "problem": problem}
+        )
+        for listening in self._sockets:
+            self._loop.remove_reader(listening)
+        self._retry = self._loop.call_later(self._limits.accept_retry_s, self._resume_accepting)
+
+    def _resume_accepting(self) -> None:
+        self._retry = None
+        for listening in self._sockets:
+            self._loop.add_reader(listening, self._accept, listening)
+
+    # ---- connections
+
+    def _gone(self, stream: Stream, address: str) -> None:
+        if self._streams.pop(stream, None) is None:
+            return
+        self._by_address[address] -= 1
+        if self._by_address[address] <= 0:
+            del self._by_address[address]
+        if not self._streams:
+            self._emptied.set()
+
+    async def _wait_empty(self, deadline_s: float) -> bool:
+        if self._streams:
+            self._emptied.clear()
+            try:
+                async with asyncio.timeout(deadline_s):
+                    await self._emptied.wait()
+            except TimeoutError:
+                return False
+        return True
+
+    async def _sweep(self) -> None:
+        while True:
+            await asyncio.sleep(self._limits.sweep_s)
+            now_s = self._monotonic()
+            for count, stream in enumerate(list(self._streams), 1):
+                stream.sweep(now_s)
+                if count % SWEPT_AT_ONCE == 0:
+                    await asyncio.sleep(0)
+
+
+def _set_keepalive(listening: socket.socket) -> None:
+    """Turn TCP keep-alive on; accepted sockets inherit it."""
+    listening.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for name, value in KEEPALIVE:
+        if hasattr(socket, name):  # not every system has them all
+            listening.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
+
+
+def _in_time(_address: str) -> float:
+    return 0.0
+
+
+def _descriptor_end(spare: int) -> int:
+    """The first descriptor number that is not for connections."""
+    most, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if most == resource.RLIM_INFINITY:
+        return 1 << 30
+    return most - min(spare, most // 4)

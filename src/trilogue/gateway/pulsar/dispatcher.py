@@ -1,0 +1,447 @@
+"""The dispatcher of one subscription: which entry is next, which consumer takes it, send it.
+
+    the log grew, permits came, an ack made room ──► wake ──► a step, in the next loop iteration
+    step: next_offset ──► read already? else read ──► offer ──► MESSAGE
+    cold reads, large conversions: executor, then a step again
+
+A step sends at most 64 KiB or 100 entries, so that other connections get their share of the loop.
+A consumer that does not read gets nothing more until it does (`Consumer.waits`); the other
+consumers of the subscription go on.
+
+Hidden entries (control markers, aborted transactions, holes of compaction) count as acked when they
+are passed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final, TypeAlias, cast
+
+from trilogue.broker.cursors.position import Cursor, Position
+from trilogue.broker.errors import NotReady
+from trilogue.broker.subscriptions.consumer import KEYLESS
+from trilogue.broker.subscriptions.murmur import key_hash
+from trilogue.broker.subscriptions.shared_dispatch import SharedLimits
+from trilogue.broker.subscriptions.subscription import NOTHING, Subscription, SubscriptionType
+from trilogue.broker.topics.partition import Partition
+from trilogue.broker.topics.topic import Topic
+from trilogue.entry.entry import EntryError
+from trilogue.entry.pulsar.pulsar_batch import Flag, read_metadata, sticky_key
+from trilogue.gateway.partition_reader import ExecutorRead
+from trilogue.gateway.pulsar.consumer import ACTIVE_CHANGE_SINCE, Consumer
+from trilogue.gateway.pulsar.entry_reader import (
+    READ_BYTES,
+    DispatchEntry,
+    EntryRange,
+    PendingRead,
+    read_entries,
+)
+from trilogue.gateway.pulsar.message_ids import read_section_key
+from trilogue.gateway.pulsar.services import PulsarServices
+from trilogue.log.errors import LogError
+
+log = logging.getLogger(__name__)
+
+STEP_BYTES: Final = 64 << 10
+STEP_ENTRIES: Final = 100
+CHUNK: Final = int(Flag.CHUNK)  # plain numbers: they are compared for each entry
+SPECIAL: Final = CHUNK | int(Flag.DELAYED)
+FAILED_WAIT_S: Final = 5.0  # after a read that failed
+# Apache's Go client does not know REACHED_END_OF_TOPIC, whatever version it claims. It cuts the
+# connection, connects again, gets the command again, many times a second.
+KNOWS_NO_END: Final = "Pulsar-Go-"
+DUE_WAIT_MAX_S: Final = 3_600.0
+
+
+class Dispatcher:
+    """A subscription that has, or just had, consumers; it sends them its messages."""
+
+    def __init__(
+        self,
+        gateway: PulsarServices,
+        topic: Topic,
+        partition: Partition,
+        index: int,
+        name: str,
+        *,
+        cursor: Cursor | None,
+        acked: Position,
+        on_empty: Callable[[Dispatcher], None],
+    ) -> None:
+        policies = partition.policies
+        self.gateway = gateway
+        self.topic = topic
+        self.partition = partition
+        self.index = index  # of the partition in its name; -1: the topic has no numbered partitions
+        self.name = name
+        self.cursor = cursor  # None: the subscription is not durable
+        self.subscription = Subscription(
+            acked,
+            partition_index=index,
+            limits=SharedLimits(
+                member_unacked=policies.max_unacked_per_consumer,
+                unacked=policies.max_unacked_per_subscription,
+            ),
+            hashing=gateway.settings.key_shared_ring,
+        )
+        self.closing = False  # it is being moved or deleted: no consumer may join
+        self.moves = 0  # how often it was moved by a seek
+        self.held: asyncio.TimerHandle | None = None  # kept for consumers that were disconnected
+        self.messages_out = self.bytes_out = 0
+        self._on_empty = on_empty
+        self._active: PulsarConsumer | None = None  # of the newest ACTIVE_CONSUMER_CHANGE
+        self._read: EntryRange | None = None
+        self._started_at = partition.log.start_offset  # of the log, when `_read` was read
+        self._future: asyncio.Future[EntryRange] | None = None
+        self._handle: asyncio.Handle | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._forget: Callable[[], None] | None = None
+
+    # ---- state
+
+    @property
+    def acked(self) -> Position:
+        """The offsets that are acked."""
+        return self.subscription.acked
+
+    @property
+    def consumers(self) -> list[PulsarConsumer]:
+        """The consumers that are connected."""
+        return cast("list[PulsarConsumer]", self.subscription.members)
+
+    @property
+    def backlog(self) -> int:
+        """How many offsets below the high watermark are not acked."""
+        if self.cursor is not None:
+            return self.gateway.broker.subscriptions.backlog(self.cursor)
+        plog, acked = self.partition.log, self.acked
+        return max(0, plog.high_watermark - max(acked.mark, plog.start_offset) - acked.acked_above)
+
+    # ---- consumers
+
+    def join(self, consumer: PulsarConsumer, kind: SubscriptionType) -> None:
+        """Add a consumer; raises SubscriptionBusy, KeyRangesTaken or NotReady."""
+        if self.closing:
+            raise NotReady("the subscription is being moved or deleted")
+        self.subscription.join(consumer, kind)
+        if self.held is not None:
+            self.held.cancel()
+            self.held = None
+        consumer.dispatcher = self
+
+    def joined(self, consumer: PulsarConsumer) -> None:
+        """Send ACTIVE_CONSUMER_CHANGE and begin, after a new consumer has its SUCCESS."""
+        self._active_changed(consumer)
+        self.wake()
+        self.check_end()
+
+    def leave(self, consumer: PulsarConsumer) -> None:
+        """Remove a consumer."""
+        consumer.closed = True
+        if consumer.dispatcher is not self:
+            return
+        consumer.dispatcher = None
+        self.subscription.leave(consumer)
+        if not self.subscription.members:
+            self.park()
+            self._on_empty(self)
+            return
+        self._active_changed()
+        self.wake()
+
+    def close_all(self) -> None:
+        """Disconnect every consumer; clients look the topic up and subscribe again."""
+        for consumer in list(self.consumers):
+            self.leave(consumer)
+            consumer.connection.close_consumer(consumer.consumer_id)
+
+    def _active_changed(self, newcomer: PulsarConsumer | None = None) -> None:
+        """Send ACTIVE_CONSUMER_CHANGE to those it concerns: three at most, of thousands."""
+        if self.subscription.kind is not SubscriptionType.FAILOVER:
+            return
+        active = cast("PulsarConsumer | None", self.subscription.active)
+        before, self._active = self._active, active
+        for consumer in (newcomer, before, active):
+            is_active = consumer is active
+            if consumer is None or consumer.dispatcher is not self:
+                continue
+            if consumer.was_active is is_active:
+                continue
+            consumer.was_active = is_active
+            if consumer.connection.protocol_version >= ACTIVE_CHANGE_SINCE:
+                consumer.connection.send_command(
+                    "active_consumer_change",
+                    consumer_id=consumer.consumer_id,
+                    is_active=is_active,
+                )
+
+    def check_end(self) -> None:
+        """Send REACHED_END_OF_TOPIC if the topic is terminated and everything is acked."""
+        if not self.partition.terminated:
+            return
+        plog = self.partition.log
+        if self.acked.mark < plog.high_watermark or plog.high_watermark < plog.end_offset:
+            return
+        for consumer in self.consumers:
+            knows = not consumer.connection.client_version.startswith(KNOWS_NO_END)
+            if knows and not consumer.end_sent:
+                consumer.end_sent = True
+                consumer.connection.send_command(
+                    "reachedEndOfTopic", consumer_id=consumer.consumer_id
+                )
+
+    # ---- acks
+
+    def exclude(self, ranges: Iterable[tuple[int, int]]) -> None:
+        """Count as acked what compaction removed; not journaled, since each SUBSCRIBE brings it."""
+        for start, end in ranges:
+            self.acked.ack(start, end)
+
+    def ack(self, ranges: Sequence[tuple[int, int]]) -> None:
+        """Ack ranges of offsets; durable with the journal's next commit."""
+        if self.cursor is not None:
+            self.gateway.broker.subscriptions.ack(self.cursor, ranges)
+        else:
+            for start, end in ranges:
+                self.acked.ack(start, end)
+
+    def ack_until(self, end: int) -> None:
+        """Ack everything below an offset."""
+        if self.cursor is not None:
+            self.gateway.broker.subscriptions.ack_until(self.cursor, end)
+        else:
+            self.acked.ack_until(min(end, self.partition.log.high_watermark))
+
+    # ---- steps
+
+    def wake(self) -> None:
+        """Schedule a step in the next loop iteration: something has changed."""
+        if self._handle is not None or self._future is not None or self.closing:
+            return
+        if self.subscription.members:
+            self._handle = self.gateway.loop.call_soon(self._step)
+
+    def resume(self, consumer: PulsarConsumer) -> None:
+        """Send to a consumer again whose connection was paused."""
+        self.subscription.set_waits(consumer, waits=False)
+        self.wake()
+
+    def park(self) -> None:
+        """Wait for nothing any more: no consumer is left, or the subscription is moved."""
+        self._read = None
+        if self._handle is not None:
+            self._handle.cancel()
+            self._handle = None
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self._forget is not None:
+            self._forget()
+            self._forget = None
+        self._future = None  # its result comes too late
+
+    def reset(self) -> None:
+        """Begin again at the mark: it was moved."""
+        self.moves += 1
+        self._read = None
+        self.subscription.reset()
+
+    def _step(self) -> None:
+        self._handle = None
+        if not self.subscription.members or self.partition.deleted:
+            return
+        try:
+            self._dispatch()
+        except (LogError, EntryError) as problem:
+            self._failed(problem)
+        except Exception:
+            log.exception("dispatch.failed", extra={"subscription": self.name})
+            self.close_all()
+
+    def _dispatch(self) -> None:
+        subscription = self.subscription
+        subscription.release_due(self.gateway.now_ms())
+        subscription.begin_turn()
+        if self._started_at != self.partition.log.start_offset:  # what was read may be deleted
+            self._started_at = self.partition.log.start_offset
+            self._read = None
+        bytes_left, entries_left = STEP_BYTES, STEP_ENTRIES
+        while (offset := subscription.next_offset()) != NOTHING:
+            if bytes_left <= 0 or entries_left <= 0:
+                self.wake()
+                break
+            if (self._read is None or not self._read.covers(offset)) and not self._read_from(
+                offset
+            ):
+                break
+            entries_left -= 1
+            entry = self._find_entry(offset)
+            if entry is not None:
+                bytes_left -= self._offer(entry)
+        self._wait_due()
+        if self._handle is None and self._future is None:
+            self._release_tail()
+
+    def _release_tail(self) -> None:
+        """Keep no views of the tail while the dispatcher waits: they would keep its memory."""
+        if self._read is not None and self._read.end > self.partition.log.flushed_end:
+            self._read = None
+
+    def _find_entry(self, offset: int) -> DispatchEntry | None:
+        """Return the entry at an offset; None where it is hidden, and then it is passed."""
+        known = self._read
+        if known is None:  # the offset was below the log's start
+            return None
+        at = known.index_of(offset)
+        if at == len(known.entries):
+            self._pass(offset, known.end)
+            return None
+        entry = known.entries[at]
+        if offset < entry.base:
+            self._pass(offset, entry.base)
+        elif entry.section is None:
+            self._pass(entry.base, entry.end)
+        else:
+            return entry
+        return None
+
+    def _read_from(self, offset: int) -> bool:
+        """Read from an offset on; False where the caller has to wait for it."""
+        plog = self.partition.log
+        if offset >= plog.stable_end:
+            self._wait()
+            return False
+        start = plog.start_offset
+        if offset < start:  # the entry is deleted, all of it or its head
+            end = self.subscription.end_of_waiting(offset)
+            if end <= start:
+                self._read = None
+                self._pass(offset, start if end < 0 else end)
+                return True
+        found = read_entries(
+            plog,
+            max(offset, start),
+            self.gateway.settings.message_bytes_max,
+            READ_BYTES,
+            self.gateway.conversions,
+        )
+        if isinstance(found, ExecutorRead):
+            self._run_read(found)
+            return False
+        if found.end <= offset:  # only a hole that has no end yet
+            self._wait()
+            return False
+        self._read = found
+        return True
+
+    def _offer(self, entry: DispatchEntry) -> int:
+        """Send an entry to the consumer that takes it; return the bytes of its section."""
+        subscription = self.subscription
+        base, end = entry.base, entry.end
+        if entry.holes:
+            self.ack(entry.holes)
+        key, due_ms, now_ms = KEYLESS, -1, 0
+        if subscription.kind is SubscriptionType.KEY_SHARED:
+            key = key_hash(
+                read_section_key(entry.section) if entry.is_converted else sticky_key(entry.stored)
+            )
+        if entry.flags > 0 and entry.flags & SPECIAL and not subscription.is_single:
+            metadata = read_metadata(entry.stored)
+            if entry.flags & CHUNK and key == KEYLESS and metadata.uuid is not None:
+                key = key_hash(metadata.uuid.encode())
+            if self.partition.policies.delayed_delivery:
+                due_ms, now_ms = metadata.deliver_at_time, self.gateway.now_ms()
+        member = subscription.offer(base, end, key, due_ms, now_ms)
+        if member is None:
+            return 0
+        consumer = cast("PulsarConsumer", member)
+        acked = self.acked
+        missing = None
+        if acked.acked_above or base < acked.mark:
+            missing = acked.missing(base, end)
+        size = consumer.send(entry, subscription.redeliveries(base), missing)
+        self._count(consumer, end - base, size)
+        if consumer.connection.write_paused:
+            subscription.set_waits(consumer, waits=True)
+        return size
+
+    def _count(self, consumer: PulsarConsumer, messages: int, size: int) -> None:
+        consumer.messages_out += messages
+        consumer.entries_out += 1
+        consumer.bytes_out += size
+        self.messages_out += messages
+        self.bytes_out += size
+        self.gateway.messages_out += messages
+        self.gateway.bytes_out += size
+
+    def _pass(self, start: int, end: int) -> None:
+        """Ack a range that has no visible entry."""
+        self.subscription.skip(start, end)  # also what is below the mark already
+        start = max(start, self.acked.mark)
+        if start < end:
+            self.ack(((start, end),))
+        self.check_end()
+
+    # ---- waiting
+
+    def _wait(self) -> None:
+        if self._forget is None:
+            self._forget = self.partition.log.wait(self._log_moved)
+
+    def _log_moved(self) -> None:
+        self._forget = None
+        self.wake()
+
+    def _wait_due(self) -> None:
+        due_ms = self.subscription.next_due_ms
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if due_ms is not None:
+            delay_s = max(0.001, (due_ms - self.gateway.now_ms()) / 1000)
+            self._timer = self.gateway.loop.call_later(min(delay_s, DUE_WAIT_MAX_S), self._due)
+
+    def _due(self) -> None:
+        self._timer = None
+        self.wake()
+
+    def _run_read(self, read: PendingRead) -> None:
+        gateway = self.gateway
+        future = gateway.loop.run_in_executor(gateway.executor, read.run)
+        self._future = future
+
+        def done(future: asyncio.Future[EntryRange]) -> None:
+            if self._future is not future:
+                if not future.cancelled():
+                    future.exception()  # retrieved, so that asyncio does not log it
+                return
+            self._future = None
+            if future.cancelled():
+                return
+            problem = future.exception()
+            if problem is None:
+                self._read = future.result()
+                self._step()
+            elif isinstance(problem, Exception):
+                self._failed(problem)
+
+        future.add_done_callback(done)
+
+    def _failed(self, problem: Exception) -> None:
+        """Log a read that failed, and try again after `FAILED_WAIT_S`."""
+        log.error(
+            "dispatch.read_failed",
+            extra={
+                "partition": self.partition.partition_id,
+                "subscription": self.name,
+                "problem": str(problem),
+            },
+        )
+        self._read = None
+        if self._timer is None:
+            self._timer = self.gateway.loop.call_later(FAILED_WAIT_S, self._due)
+
+
+PulsarConsumer: TypeAlias = Consumer[Dispatcher]

@@ -1,0 +1,88 @@
+"""The Pulsar gateway: makes connections, owns the tasks of their requests, keeps their time.
+
+gateway = PulsarGateway(broker=..., log=..., commit=..., advertised=...,
+settings=PulsarSettings(), authorizer=..., now_ms=..., executor=...)
+async with gateway:
+...
+"""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+from typing import Self, Unpack
+
+from trilogue.broker.errors import TopicTerminated
+from trilogue.broker.topics.cluster import TopicEvent
+from trilogue.broker.topics.topic import Topic
+from trilogue.gateway.dependencies import GatewayDependencies
+from trilogue.gateway.pulsar.commands import ROWS
+from trilogue.gateway.pulsar.compaction import CompactedTopics
+from trilogue.gateway.pulsar.connection import PulsarConnection
+from trilogue.gateway.pulsar.services import PulsarServices
+from trilogue.gateway.pulsar.settings import PulsarSettings
+from trilogue.gateway.pulsar.subscriptions import ConnectedSubscriptions
+
+TICK_S = 1.0
+TICKS_A_STEP = 500  # more would delay other connections noticeably
+
+
+class PulsarGateway(PulsarServices):
+    """The server side of Pulsar's binary protocol, for one node."""
+
+    name = "pulsar"
+
+    def __init__(
+        self, *, settings: PulsarSettings, **dependencies: Unpack[GatewayDependencies]
+    ) -> None:
+        super().__init__(settings=settings, **dependencies)
+        self.subscriptions = ConnectedSubscriptions(self)
+        self.compaction = CompactedTopics(self)
+        self._connections: dict[PulsarConnection, None] = {}
+
+    async def __aenter__(self) -> Self:
+        await super().__aenter__()
+        self.spawn(self._tick())
+        self.broker.cluster.listeners.append(self._topic_changed)
+        self.broker.subscriptions.listeners.append(self.subscriptions.mark_moved)
+        return self
+
+    async def __aexit__(self, *problem: object) -> None:
+        self.broker.cluster.listeners.remove(self._topic_changed)
+        self.broker.subscriptions.listeners.remove(self.subscriptions.mark_moved)
+        await super().__aexit__(*problem)
+
+    def make_connection(self) -> PulsarConnection:
+        """Return the handler of a new connection."""
+        return PulsarConnection(
+            self,
+            subscriptions=self.subscriptions,
+            compaction=self.compaction,
+            rows=ROWS,
+            connections=self._connections,
+        )
+
+    @property
+    def connections(self) -> list[PulsarConnection]:
+        """All connections that are open."""
+        return list(self._connections)
+
+    async def _tick(self) -> None:
+        while True:
+            await asyncio.sleep(min(TICK_S, self.settings.keep_alive_s / 4))
+            now_s = self.loop.time()
+            for number, connection in enumerate(list(self._connections), 1):
+                if number % TICKS_A_STEP == 0:
+                    await asyncio.sleep(0)
+                connection.guarded(partial(connection.tick, now_s))
+
+    def _topic_changed(self, event: TopicEvent, topic: Topic) -> None:
+        """Expel the writers of a terminated topic; the broker expels those of a deleted one."""
+        self.subscriptions.topic_changed(event, topic)
+        if event is not TopicEvent.ALTERED:
+            return
+        for partition in topic.partitions:
+            if partition.terminated:
+                writers = self.broker.writers.get(partition.partition_id)
+                if writers is not None and not writers.is_idle:
+                    writers.fence_all(TopicTerminated("the topic was terminated"))

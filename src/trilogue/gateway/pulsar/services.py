@@ -1,0 +1,149 @@
+"""What producers, consumers and handlers stand on: shared services, and their connection.
+
+`PulsarServices` is what all connections share: settings, counters, topics by name.
+`ClientConnection` is what a producer or consumer needs of its connection (connection.py).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Coroutine
+from typing import Any, Protocol, TypeVar, Unpack
+
+from trilogue.broker.names import PulsarName
+from trilogue.broker.promise import Promise
+from trilogue.broker.topics.lookup import check_auto_create, find_partition
+from trilogue.broker.topics.partition import Partition
+from trilogue.broker.topics.topic import Topic
+from trilogue.gateway.connection import InFlightLimits
+from trilogue.gateway.dependencies import GatewayDependencies, ProtocolGateway
+from trilogue.gateway.pulsar.settings import PulsarSettings
+from trilogue.gateway.stream import Buffer, Stream
+from trilogue.wire.pulsar.errors import ServerError
+from trilogue.wire.pulsar.frame import SLACK
+from trilogue.wire.pulsar.pulsar_pb2 import FeatureFlags
+
+T = TypeVar("T")
+
+
+class PulsarServices(ProtocolGateway):
+    """The Pulsar gateway as its connections, consumers and handlers see it."""
+
+    def __init__(
+        self, *, settings: PulsarSettings, **dependencies: Unpack[GatewayDependencies]
+    ) -> None:
+        super().__init__(**dependencies)
+        self.settings = settings
+        self.bounds = InFlightLimits(
+            receipts=settings.sends_in_flight_max,
+            requests=settings.requests_in_flight_max,
+            request_bytes=settings.requests_bytes_max,
+        )
+        self.commands: Counter[int] = Counter()  # handled, by type
+        self.messages_in = self.bytes_in = 0
+        self.messages_out = self.bytes_out = 0
+        self.bad_messages: Counter[str] = Counter()  # that consumers could not read, by reason
+        cluster = self.broker.cluster
+        self.name_prefix = f"{settings.cluster}-{cluster.node_id}-{cluster.node_epoch}"
+        self._producer_names = 0
+
+    @property
+    def frame_bytes_max(self) -> int:
+        """The largest frame in bytes: the largest message and what real brokers allow beyond."""
+        return self.settings.message_bytes_max + SLACK
+
+    @property
+    def url(self) -> str:
+        """The service URL that clients connect to."""
+        host, port = self.advertised()
+        return f"pulsar://[{host}]:{port}" if ":" in host else f"pulsar://{host}:{port}"
+
+    def generate_producer_name(self, partition: Partition) -> str:
+        """Return a name that no producer had before: this start of this node and a number.
+
+        Names that an application chose for a producer of the same topic are left out.
+        """
+        writers = self.broker.writers.get_or_create(partition.partition_id)
+        while True:
+            self._producer_names += 1
+            name = f"{self.name_prefix}-{self._producer_names}"
+            if not writers.has(name):
+                return name
+
+    async def find_or_create_topic(self, name: PulsarName) -> tuple[Topic, Partition]:
+        """Return the topic and partition of a name; create the topic where policies allow it.
+
+        Two requests that name a new topic at the same time create it once. Raises UnknownTopic,
+        PartitionRequired, and what creating a topic raises.
+        """
+        cluster = self.broker.cluster
+        if cluster.find_topic(name.topic) is None:
+            creating = cluster.pending_creation(name.topic)
+            if creating is None:
+                allowed = self.settings.auto_create_topics
+                plan = cluster.plan_create(check_auto_create(self.broker, name, allowed=allowed))
+                await self.commit(plan)
+            else:
+                await self.wait_for(creating)
+        return find_partition(cluster, name)
+
+    async def wait_for(self, promise: Promise[T]) -> T:
+        """Wait until a promise is settled; return its result, or raise its error."""
+        if not promise.done:
+            future: asyncio.Future[None] = self.loop.create_future()
+
+            def resolve(_promise: Promise[T]) -> None:
+                if not future.done():
+                    future.set_result(None)
+
+            promise.then(resolve)
+            await future
+        return promise.result()
+
+
+class ClientConnection(Protocol):
+    """The connection of one Pulsar client."""
+
+    gateway: PulsarServices
+    stream: Stream
+    is_gone: bool
+    protocol_version: int
+    client_version: str
+    features: FeatureFlags
+
+    @property
+    def write_paused(self) -> bool:
+        """Whether no messages should be sent now: the peer has enough to read."""
+
+    def write(self, buffer: Buffer) -> None:
+        """Send bytes of frames."""
+
+    def send_command(self, field: str, **fields: Any) -> bool:
+        """Send a command by the name of its field; return whether the client knows it."""
+
+    def send_error(
+        self, request_id: int, problem: BaseException | ServerError, text: str = ""
+    ) -> None:
+        """Send ERROR."""
+
+    def guarded(self, call: Callable[[], None]) -> None:
+        """Run a callback whose failure ends this connection only."""
+
+    def spawn(self, work: Coroutine[Any, Any, None], size: int = 0) -> None:
+        """Run a request to its end."""
+
+    def check_alive(self) -> None:
+        """Send PING now, because another client wants what this connection holds."""
+
+    def has_producer(self, producer_id: int, producer: object) -> bool:
+        """Whether this producer id still stands for this producer."""
+
+    def close_producer(self, producer_id: int) -> None:
+        """Send CLOSE_PRODUCER after the receipts of what the producer sent."""
+
+    def forget_producer(self, producer_id: int) -> None:
+        """Remember an id as one whose messages may still be in flight."""
+
+    def close_consumer(self, consumer_id: int) -> None:
+        """Send CLOSE_CONSUMER."""

@@ -1,0 +1,264 @@
+"""Replies in the order of their requests, however long each of them takes.
+
+Every request that has a reply has a slot in a queue. A slot becomes ready at once, when the journal
+has committed, when a promise is resolved, or when data arrives; replies are sent only from the head
+of the queue, all that are ready with one write.
+
+A slot is rendered into bytes only when it is at the head and the peer reads. So a peer that does
+not read costs the bytes in the transport (one response) and at most one more response, for any
+number of requests.
+
+A connection does not block the event loop: one step sends replies up to a limit of work (`spent`),
+the next step continues. That includes a single large reply: sending 16 MiB takes 20 ms, most of it
+in the kernel. The rest of it stays at the head of the queue.
+
+This class knows no protocol; `kafka/connection.py` derives from it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from trilogue.gateway.reply_slots import ReplySlot, ReplySlots
+from trilogue.gateway.stream import STOP_SESSION, Buffer, Stream
+
+__all__ = ["BYTES_A_WORK", "ITERATION_WORK", "BufferedReply", "PipelinedConnection", "UnsentBytes"]
+
+ITERATION_WORK: Final = (
+    250  # that the replies of one connection may cost in one loop iteration: 1 ms
+)
+BYTES_A_WORK: Final = (
+    12  # 4 KiB to send (1 << 12) cost about as much as one partition or topic to look up
+)
+
+
+class UnsentBytes:
+    """Counts bytes of replies that peers do not read, of all connections that share the object."""
+
+    __slots__ = ("size_bytes",)
+
+    def __init__(self) -> None:
+        self.size_bytes = 0
+
+
+class BufferedReply(ReplySlot):
+    """A reply that was ready when it was queued, or that is filled in later."""
+
+    __slots__ = ("buffers",)
+
+    def __init__(self, buffers: list[Buffer] | None = None) -> None:
+        super().__init__()
+        self.buffers = buffers
+        self.ready = buffers is not None
+
+    def render(self) -> list[Buffer] | None:
+        """Return the buffers of the reply."""
+        buffers, self.buffers = self.buffers, []
+        return buffers
+
+
+class PipelinedConnection:
+    """The replies of one connection, in order and within limits."""
+
+    def __init__(self) -> None:
+        self.slots = ReplySlots()
+        self.spent = 0  # work of this step; replies with many lookups add to it
+        self.unsent: UnsentBytes | None = None  # counts bytes that the peer does not read
+        self._held_bytes = 0  # counted in `unsent`
+        self._rest_bytes = 0  # counted in `unsent`: the rest of a reply that was sent in part
+        self._flush_scheduled = False  # the next flush is scheduled
+        self._waiting_bytes = 0
+        self._opened = False
+
+    # ---- called by the stream
+
+    def opened(self, stream: Stream) -> None:
+        """Keep the stream to reply to."""
+        self.stream = stream
+        self._opened = True
+        if self.slots.is_draining:
+            self.drain()
+
+    def writable(self) -> None:
+        """Send the replies that waited for the peer to read."""
+        self._release_unsent()
+        self.flush()
+
+    def closed(self) -> None:
+        """Abandon all replies."""
+        self.slots.is_gone = True
+        self._release_unsent()
+        self._count_rest(0)
+        slots = list(self.slots.queue)
+        self.slots.queue.clear()
+        for slot in slots:
+            slot.abandon()
+
+    @property
+    def busy(self) -> bool:
+        """Whether the peer waits for an answer."""
+        return bool(self.slots.queue)
+
+    @property
+    def in_flight(self) -> int:
+        """The number of requests whose reply is not sent yet."""
+        return self.slots.in_flight
+
+    @property
+    def is_gone(self) -> bool:
+        """Whether the connection is closed."""
+        return self.slots.is_gone
+
+    # ---- replies
+
+    def queue(self, slot: ReplySlot) -> None:
+        """Append a slot; its waiting bytes count unless it is the first."""
+        if not self.slots.queue:
+            slot.waiting_bytes = 0
+        elif slot.waiting_bytes:
+            self._waiting_bytes += slot.waiting_bytes
+            if self._waiting_bytes > self.stream.limits.waiting_reply_bytes:
+                self.stop_reading()
+        self.slots.queue.append(slot)
+        self.count_one_more()
+
+    def count_one_more(self) -> None:
+        """Count a request in flight; at the limit no more are read."""
+        self.slots.in_flight += 1
+        if self.slots.in_flight >= self.stream.limits.in_flight_requests:
+            self.stop_reading()
+
+    def queue_reply(self, reply: bytearray) -> None:
+        """Queue a reply that is ready; the next flush sends it."""
+        slot = BufferedReply([reply])
+        slot.waiting_bytes = len(reply)
+        self.queue(slot)
+
+    def fill(self, slot: BufferedReply, buffers: list[Buffer]) -> None:
+        """Set the reply of a slot that was queued earlier."""
+        slot.buffers = buffers
+        self.is_ready(slot)
+
+    def is_ready(self, slot: ReplySlot) -> None:
+        """Mark a reply ready outside a step, and send it if it is the next one."""
+        slot.ready = True
+        if self.slots.queue and self.slots.queue[0] is slot:
+            self.guarded(self.flush)
+
+    def flush(self) -> None:
+        """Send every reply that is ready, from the head on, as long as the peer reads."""
+        if self._flush_scheduled:
+            return
+        queue = self.slots.queue
+        stream = self.stream
+        self.spent = 0
+        while queue and queue[0].ready and not stream.write_paused and not self.slots.is_gone:
+            if self.spent >= ITERATION_WORK:
+                self._flush_scheduled = True
+                stream.call_soon(self._resume_flush)
+                break
+            buffers = self._take_ready()
+            if buffers:
+                self._send(buffers)
+        if self.slots.is_full and self._has_room():
+            self.slots.is_full = False
+            stream.go_on(STOP_SESSION)
+        if self.slots.is_draining and not queue:
+            stream.close()
+
+    def _resume_flush(self) -> None:
+        self._flush_scheduled = False
+        self.guarded(self.flush)
+
+    def _send(self, buffers: list[Buffer]) -> None:
+        """Send buffers, and count them as unsent while the peer does not read."""
+        self.stream.send(buffers)
+        if self.unsent is not None and self.stream.write_paused:
+            size = sum(map(len, buffers))
+            self._held_bytes += size
+            self.unsent.size_bytes += size
+
+    def _release_unsent(self) -> None:
+        if self._held_bytes and self.unsent is not None:
+            self.unsent.size_bytes -= self._held_bytes
+            self._held_bytes = 0
+
+    def _count_rest(self, size: int) -> None:
+        if self.unsent is not None:
+            self.unsent.size_bytes += size - self._rest_bytes
+            self._rest_bytes = size
+
+    def guarded(self, call: Callable[[], None]) -> None:
+        """Run a callback of another part; its failure ends this connection only."""
+        if not self.slots.is_gone:
+            self.stream.guarded(call)
+
+    def drain(self) -> None:
+        """Accept no more requests, answer those in flight, then close."""
+        self.slots.is_draining = True
+        if not self._opened:  # accepted, but not connected to its stream yet
+            return
+        self.stream.stop(STOP_SESSION)
+        for slot in list(self.slots.queue):
+            slot.hurry()
+        self.guarded(self.flush)
+
+    def _take_ready(self) -> list[Buffer]:
+        """Return buffers of ready replies, up to about the limit of the transport's buffer."""
+        queue = self.slots.queue
+        out: list[Buffer] = []
+        size, enough = 0, self.stream.limits.write_high_bytes
+        while queue and size < enough and self.spent < ITERATION_WORK:
+            slot = queue[0]
+            if not slot.ready:
+                break
+            buffers = slot.render()
+            if buffers is None:
+                slot.ready = False
+                break
+            queue.popleft()
+            if self._rest_bytes:
+                self._count_rest(0)
+            out += buffers
+            for buffer in buffers:
+                size += len(buffer)
+            if size > 2 * enough:
+                self._requeue_rest(slot, out, size - enough)
+                size = enough
+                break
+            self.slots.in_flight -= slot.requests
+            self._waiting_bytes -= slot.waiting_bytes
+        self.spent += size >> BYTES_A_WORK
+        return out
+
+    def _requeue_rest(self, slot: ReplySlot, out: list[Buffer], excess: int) -> None:
+        """Leave the last bytes of a large reply at the head of the queue."""
+        rest: list[Buffer] = []
+        left = excess
+        while left:
+            buffer = out.pop()
+            if len(buffer) > left:
+                view = memoryview(buffer)
+                out.append(view[:-left])
+                buffer = view[-left:]
+            rest.append(buffer)
+            left -= len(buffer)
+        rest.reverse()
+        waiting = BufferedReply(rest)
+        waiting.requests, waiting.waiting_bytes = slot.requests, slot.waiting_bytes
+        self.slots.queue.appendleft(waiting)
+        self._count_rest(excess)
+
+    def _has_room(self) -> bool:
+        limits = self.stream.limits
+        return (
+            not self.slots.is_draining
+            and self.slots.in_flight <= limits.in_flight_requests // 2
+            and self._waiting_bytes <= limits.waiting_reply_bytes // 2
+        )
+
+    def stop_reading(self) -> None:
+        """Accept no more requests until enough replies were sent."""
+        self.slots.is_full = True
+        self.stream.stop(STOP_SESSION)

@@ -1,0 +1,122 @@
+"""Tokens that the master issues: a number for every client, a text for authenticated ones.
+
+Both are derived from a secret of the node and need no memory:
+
+    visit token     the first 63 bits of HMAC(key, number of the five minutes . client id . user).
+                    The present one is issued, the last three are accepted, so a client that gets
+                    the new one with its next heartbeat is never late. Each client has its own: a
+                    client that sends it to the broker got it from the master.
+    authorized      user . expires . mark of the password . HMAC(key, all of that and the client id)
+    token           It is of no use to another client, after its time, or once the password changed.
+
+The secret is kept in meta: tokens outlive a restart.
+"""
+
+from __future__ import annotations
+
+import hmac
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from binascii import Error as Base64Error
+from collections.abc import Callable
+from typing import NamedTuple
+
+from trilogue.broker.errors import AuthenticationFailed
+
+VISIT_MS = 5 * 60_000  # real masters renew visit tokens every five minutes
+VISITS_ACCEPTED = 3
+VISITORS_MAX = 100_000  # whose tokens are remembered
+INT63 = (1 << 63) - 1
+TOKEN_SIZE_MAX = 1_024
+MARK_SIZE = 8
+BAD_VISIT = "Visit Authorized Token is invalid!"  # the text of a real broker
+
+
+class TokenClaims(NamedTuple):
+    """The contents of an authorized token."""
+
+    user: str
+    expires_ms: int
+    password_mark: bytes  # of the password that was signed with
+
+
+class AuthTokens:
+    """Issues and checks tokens."""
+
+    def __init__(self, key: bytes, now_ms: Callable[[], int], *, checks_visit: bool) -> None:
+        self._key = key
+        self._now_ms = now_ms
+        self._checks_visit = checks_visit
+        self._period = -1
+        self._visit_tokens: dict[tuple[str, str], tuple[int, ...]] = {}
+
+    # -- visit tokens
+
+    def visit_token(self, client_id: str, user: str = "") -> int:
+        """Return the present visit token of a client; `user` is empty without authentication."""
+        return self._recent_visit_tokens(client_id, user)[0]
+
+    def accepts_visit_token(self, token: int, client_id: str, user: str = "") -> bool:
+        """Return whether it is one of the last visit tokens of this client."""
+        return token in self._recent_visit_tokens(client_id, user)
+
+    def check_visit(self, token: int, client_id: str, user: str = "") -> None:
+        """Check a visit token, where they are checked; raises AuthenticationFailed."""
+        if self._checks_visit and not self.accepts_visit_token(token, client_id, user):
+            raise AuthenticationFailed(BAD_VISIT)
+
+    def _recent_visit_tokens(self, client_id: str, user: str) -> tuple[int, ...]:
+        period = self._now_ms() // VISIT_MS
+        if period != self._period or len(self._visit_tokens) >= VISITORS_MAX:
+            self._period = period
+            self._visit_tokens.clear()
+        found = self._visit_tokens.get((client_id, user))
+        if found is None:
+            found = self._visit_tokens[client_id, user] = tuple(
+                self._make_visit_token(period - back, client_id, user)
+                for back in range(VISITS_ACCEPTED)
+            )
+        return found
+
+    def _make_visit_token(self, period: int, client_id: str, user: str) -> int:
+        mac = self._mac("visit", str(period), client_id, user)
+        return int.from_bytes(mac[:8], "big") & INT63
+
+    # -- authorized tokens
+
+    def issue_authorized_token(
+        self, user: str, client_id: str, secret: bytes, expires_ms: int
+    ) -> str:
+        """Return an authorized token for this user and this client."""
+        mark = _encode(self.password_mark(secret))
+        content = f"{_encode(user.encode())}.{expires_ms}.{mark}"
+        return f"{content}.{_encode(self._mac('token', content, client_id))}"
+
+    def parse_authorized_token(self, token: str, client_id: str) -> TokenClaims | None:
+        """Return the contents of a token; None if this node did not issue it to this client."""
+        if len(token) > TOKEN_SIZE_MAX or not token.isascii():
+            return None
+        content, _, mac = token.rpartition(".")
+        if not hmac.compare_digest(mac, _encode(self._mac("token", content, client_id))):
+            return None
+        user, expires, password_mark = content.split(".")
+        return TokenClaims(_decode(user).decode(), int(expires), _decode(password_mark))
+
+    def password_mark(self, secret: bytes) -> bytes:
+        """Return a few bytes that change with the password and do not reveal it."""
+        return hmac.digest(self._key, b"mark\0" + secret, "sha256")[:MARK_SIZE]
+
+    def _mac(self, *texts: str) -> bytes:
+        # Each with its length: a client id may contain any character, also the separator.
+        content = "".join(f"{len(each)}\0{each}" for each in texts)
+        return hmac.digest(self._key, content.encode(errors="replace"), "sha256")
+
+
+def _encode(content: bytes) -> str:
+    return urlsafe_b64encode(content).rstrip(b"=").decode()
+
+
+def _decode(text: str) -> bytes:
+    try:
+        return urlsafe_b64decode(text + "=" * (-len(text) % 4))
+    except Base64Error as error:  # its MAC is right, so this node wrote it
+        raise AssertionError("an issued token cannot be decoded") from error

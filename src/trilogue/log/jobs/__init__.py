@@ -1,0 +1,1 @@
+"""Jobs of the helper process: flush, merge, compaction."""

@@ -1,0 +1,1 @@
+"""The journal: windows, frames, the commit thread, recovery."""

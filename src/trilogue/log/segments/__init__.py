@@ -1,0 +1,1 @@
+"""Segments: format, writer, reader, catalog, manifest."""

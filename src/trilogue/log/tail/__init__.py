@@ -1,0 +1,1 @@
+"""The tail: entries that are not yet in a segment, in memory."""

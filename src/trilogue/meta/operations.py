@@ -1,0 +1,252 @@
+"""What meta stores and what changes it: rows, operations, preconditions. Plain data.
+
+Topics, segments, how far flushes came, snapshots of fast facts, settings and blocks of ids are
+stored. A change is a list of operations that happen all or not at all, only if every precondition
+holds and the fence lets the writer through.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from trilogue.log.segments.segment_info import SegmentInfo
+
+FORMAT_VERSION = 3
+OPS_MAX = 250_000  # in one change: a flush may move the end of every partition there is
+VALUE_SIZE_MAX = 16 << 20  # of one snapshot
+INT_MAX = (1 << 63) - 1  # of every number
+
+# Kinds of ids and how many a block holds: what is left of a block at a restart is never used.
+ID_BLOCKS = {"partition": 10_000, "segment": 100, "producer": 1_000}
+
+TopicKey: TypeAlias = tuple[str, str, str]  # tenant, namespace, name
+OpenTransactions: TypeAlias = tuple[tuple[int, int], ...]  # producer id, first offset
+
+
+# ── rows ──────────────────────────────────────────────────────────────────────────────────────
+
+
+@dataclass(frozen=True, slots=True)
+class TopicRow:
+    """A topic. The position of a partition id in `partitions` is the partition's number."""
+
+    tenant: str
+    namespace: str
+    name: str
+    topic_id: bytes  # 16 bytes; another one when a topic is deleted and created again
+    partitions: tuple[int, ...]  # partition ids, never reused
+    partitioned: bool  # False: one partition, reached by the bare name
+    settings: dict[str, str]
+    created_ms: int
+    epoch: int  # of the row: +1 with every change
+
+    @property
+    def key(self) -> TopicKey:
+        """The key of the row."""
+        return (self.tenant, self.namespace, self.name)
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionState:
+    """The durable state of a partition; created and removed with its topic's row."""
+
+    topic_id: bytes
+    start_offset: int  # first offset that may be read
+    flushed_end: int  # everything below is in segments, or was removed
+    compacted_end: int = 0  # below it only the newest message of each key is left
+    open_transactions: OpenTransactions = ()  # as of flushed_end
+
+
+@dataclass(frozen=True, slots=True)
+class IdBlock:
+    """The ids first .. first + count - 1, which are never allocated again."""
+
+    kind: str
+    first: int
+    count: int
+
+
+# ── operations ────────────────────────────────────────────────────────────────────────────────
+
+
+@dataclass(frozen=True, slots=True)
+class PutTopic:
+    """Create a topic or replace its row; its partitions' states come and go with it."""
+
+    topic: TopicRow
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteTopic:
+    """Remove a topic and its partitions' states."""
+
+    tenant: str
+    namespace: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class PutSegment:
+    """A segment exists: its file and its folder are durable. Ids come from `allocate`.
+
+    One that exists already may be put again only with fewer partitions, the others hidden, or with
+    another `store`: the bytes that its name stands for never change.
+    """
+
+    segment: SegmentInfo
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteSegment:
+    """A segment is retired; its file may go after the grace period."""
+
+    segment_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class PutPartitionState:
+    """Move a partition's start or one of its ends, never back; None leaves it where it is.
+
+    A partition that was deleted meanwhile is passed over: a flush that was under way must not fail.
+    A start that is further already stays: retention and deletions are decided side by side.
+    """
+
+    partition_id: int
+    start_offset: int | None = None
+    flushed_end: int | None = None
+    compacted_end: int | None = None
+    open_transactions: OpenTransactions | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PutSnapshot:
+    """Store what fast facts amount to at a flush cut; the broker chooses the key."""
+
+    key: bytes
+    value: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteSnapshot:
+    """Remove a snapshot; a missing one is no error."""
+
+    key: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class SetFlushedThrough:
+    """All journal frames up to this sequence are in segments and snapshots."""
+
+    sequence: int
+
+
+@dataclass(frozen=True, slots=True)
+class AllocateIds:
+    """Take the next `count` ids of a kind; the result has them in operation order."""
+
+    kind: str
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class PutSetting:
+    """Set a setting of the whole broker."""
+
+    key: str
+    value: str
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteSetting:
+    """Remove a setting; a missing one is no error."""
+
+    key: str
+
+
+Op: TypeAlias = (
+    PutTopic
+    | DeleteTopic
+    | PutSegment
+    | DeleteSegment
+    | PutPartitionState
+    | PutSnapshot
+    | DeleteSnapshot
+    | SetFlushedThrough
+    | AllocateIds
+    | PutSetting
+    | DeleteSetting
+)
+
+
+# ── preconditions, fence, result ──────────────────────────────────────────────────────────────
+
+
+@dataclass(frozen=True, slots=True)
+class TopicAbsent:
+    """No topic has this name."""
+
+    tenant: str
+    namespace: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class TopicIs:
+    """The topic of this name is still the one that was seen, in the row's same epoch."""
+
+    tenant: str
+    namespace: str
+    name: str
+    topic_id: bytes
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionExists:
+    """The partition was not deleted."""
+
+    partition_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentExists:
+    """The segment was not retired."""
+
+    segment_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class SettingIs:
+    """A setting still has this value (None: it is not set)."""
+
+    key: str
+    value: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class FlushedThroughIs:
+    """No other flush was recorded in between."""
+
+    sequence: int
+
+
+Precondition: TypeAlias = (
+    TopicAbsent | TopicIs | PartitionExists | SegmentExists | SettingIs | FlushedThroughIs
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Fence:
+    """The writer of a change; refused when the node has been started again since."""
+
+    node_id: int
+    node_epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeResult:
+    """A durable change. `version` counts changes over the life of the data, without gaps."""
+
+    version: int
+    blocks: tuple[IdBlock, ...] = ()

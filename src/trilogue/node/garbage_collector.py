@@ -1,0 +1,44 @@
+"""Keeps pauses of Python's garbage collector rare and short.
+
+By default a full collection runs when enough objects are new, and visits all objects: with ten
+thousand partitions that took 50 ms, several times a minute. Here a full collection runs once a
+minute over the objects made since the last one, and survivors are not visited again (`gc.freeze`).
+Every 30th visits all objects, because those of deleted topics may be among the frozen ones.
+
+Young collections stay automatic, with a small threshold: two thousand objects take 0.5 ms. A middle
+collection visits all survivors of several young ones; with twenty of five thousand objects each it
+took 15 to 29 ms, every other second under load.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+
+EVERY_S = 60.0
+WHOLE_EVERY = 30  # collections
+YOUNG, MIDDLE, NEVER = 2_000, 4, 1 << 30
+
+
+def configure() -> None:
+    """Freeze the objects of the start, and leave full collections to `collect`."""
+    gc.freeze()  # these objects live as long as the process
+    gc.set_threshold(YOUNG, MIDDLE, NEVER)
+    gc.enable()
+
+
+def collect(*, whole: bool) -> None:
+    """Collect new objects, or all if `whole`, and freeze the survivors."""
+    if whole:
+        gc.unfreeze()
+    gc.collect()
+    gc.freeze()
+
+
+async def collect_periodically(every_s: float = EVERY_S) -> None:
+    """Run a full collection every `every_s` seconds, for ever."""
+    count = 0
+    while True:
+        await asyncio.sleep(every_s)
+        count += 1
+        collect(whole=count % WHOLE_EVERY == 0)

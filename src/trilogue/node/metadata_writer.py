@@ -1,0 +1,64 @@
+"""Writes the broker's changes of metadata: first durable in meta, then applied to the broker.
+
+A write that has begun is finished even if the caller is cancelled: meta may hold the change
+already, and then the broker must apply it too.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from typing import TypeVar
+
+from trilogue.broker.metadata_change import MetadataChange
+from trilogue.gateway.steps import run_steps
+from trilogue.log.errors import DiskFull
+from trilogue.node.background.manifests import ManifestWriter
+from trilogue.node.storage import Storage
+
+T = TypeVar("T")
+
+
+class MetadataWriter:
+    """Writes one `MetadataChange` at a time per caller; several may be under way."""
+
+    def __init__(self, storage: Storage, manifests: ManifestWriter) -> None:
+        self._storage = storage
+        self._manifests = manifests
+        self._tasks: set[asyncio.Task[object]] = set()
+
+    async def write(self, change: MetadataChange[T]) -> T:
+        """Return the result once it is durable and applied, or raise the broker's error."""
+        task = asyncio.create_task(self._write(change))
+        self._tasks.add(task)
+        task.add_done_callback(self._done)
+        return await asyncio.shield(task)
+
+    async def finish(self) -> None:
+        """Return when no write is under way."""
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def _write(self, change: MetadataChange[T]) -> T:
+        meta, fence = self._storage.meta, self._storage.fence
+        try:
+            if change.partition_ids:
+                await meta.reserve("partition", change.partition_ids)
+            ops = change.ops()
+            try:
+                await meta.write(ops, change.preconditions, fence)
+            except DiskFull:  # a deletion frees space, but needs some first
+                self._storage.give_up_reserve()
+                await meta.write(ops, change.preconditions, fence)
+        except BaseException as error:
+            raise change.abandon(error) from error
+        result = await run_steps(change.steps())
+        self._manifests.changed()
+        return result
+
+    def _done(self, task: asyncio.Task[object]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled():
+            with contextlib.suppress(
+                BaseException
+            ):  # the caller has received the error, or was cancelled
+                task.result()

@@ -1,0 +1,184 @@
+"""One server process from start to end: loop, signals, ready file, exit code.
+
+    start ──► serving ──SIGTERM, SIGINT, SIGHUP──► draining ──► exit code 0
+                 │                                └──second signal──► draining without a flush
+                 └──storage failed──► exit code 3, within two seconds
+
+A watchdog thread ends the process when its time is over, whatever hangs. That loses nothing: only
+what is durable was acknowledged, and the next start has more journal to read.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import logging
+import os
+import resource
+import signal
+import sys
+import threading
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from pathlib import Path
+from typing import NoReturn
+
+from trilogue.node import garbage_collector as collector
+from trilogue.node.errors import STORAGE_FAILED, StartError
+from trilogue.node.logs import start_logging
+from trilogue.node.settings.table import Settings
+
+log = logging.getLogger(__name__)
+
+FAILURE_LIMIT_S = 1.0
+ERRORS_LEAVE_S = 0.2
+TOO_LATE = 1
+WATCHDOG_MARGIN_S = 5.0
+SWITCH_INTERVAL_S = 0.001  # how long another thread's Python may keep the loop waiting
+
+WriteLine = Callable[[str], object]
+
+
+class StopSignals:
+    """Stop signals of this process: the first sets `stop`, the second `hurry`."""
+
+    def __init__(self) -> None:
+        self.stop = asyncio.Event()
+        self.hurry = asyncio.Event()
+
+    def install(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Handle SIGTERM, SIGINT and SIGHUP; SIGHUP stays ignored where `nohup` started us."""
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            if number is not signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN:
+                loop.add_signal_handler(number, self.receive, number)
+
+    def receive(self, number: signal.Signals) -> None:
+        """Set `stop`, or `hurry` if `stop` is set already."""
+        event = self.hurry if self.stop.is_set() else self.stop
+        log.info("server.signal", extra={"signal": number.name, "hurry": event is self.hurry})
+        event.set()
+
+
+def run(settings: Settings, *, write_line: WriteLine) -> int:
+    """Serve until a signal or a failure; return the exit code. StartError if it cannot start."""
+    start_logging(level=settings.text("log.level"), form=settings.text("log.format"))
+    raise_descriptor_limit()
+    with asyncio.Runner(loop_factory=loop_factory()) as runner:
+        return runner.run(_serve(settings, write_line))
+
+
+def raise_descriptor_limit() -> None:
+    """Raise the soft limit of open files to the hard one: each connection is one."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        with contextlib.suppress(ValueError, OSError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+def loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    """Return uvloop's event loop factory if it is installed."""
+    try:
+        from uvloop import new_event_loop
+    except ImportError:
+        return None
+    factory: Callable[[], asyncio.AbstractEventLoop] = new_event_loop
+    return factory
+
+
+async def _serve(settings: Settings, write_line: WriteLine) -> int:
+    from trilogue.node.node import Node  # after logging is set up: imports may log
+
+    signals = StopSignals()
+    loop = asyncio.get_running_loop()
+    signals.install(loop)
+    node = Node(settings)
+    loop.set_exception_handler(lambda _, context: _handle_uncaught(node.fail, context))
+    await node.start()
+    for listener, address in node.addresses.items():
+        write_line(f"{listener:13} {address}")
+    try:
+        with ready_file(settings.text("ready-file"), node.addresses):
+            sys.setswitchinterval(SWITCH_INTERVAL_S)
+            collector.configure()
+            collecting = asyncio.create_task(collector.collect_periodically())
+            await _wait_for_first(signals.stop.wait(), node.failed.wait())
+            collecting.cancel()
+    finally:
+        limit_s = settings.seconds("shutdown.limit")
+        with watchdog(limit_s + WATCHDOG_MARGIN_S, TOO_LATE):
+            if not node.failed.is_set():
+                await node.drain(signals.hurry, limit_s)
+            if not node.failed.is_set():
+                await node.close()
+            if node.failed.is_set():  # closing writes too, and may fail
+                await _end_failed(node.failure)
+    log.info("server.stopped")
+    return 0
+
+
+async def _end_failed(failure: BaseException | None) -> NoReturn:
+    """Let error responses leave, then exit without waiting for threads: one may hang in a disk."""
+    with watchdog(FAILURE_LIMIT_S, STORAGE_FAILED):
+        sys.stderr.write(f"trilogue: stopped: {failure}\n")
+        sys.stderr.flush()
+        await asyncio.sleep(ERRORS_LEAVE_S)
+        os._exit(STORAGE_FAILED)
+
+
+@contextlib.contextmanager
+def ready_file(path: str, addresses: Mapping[str, str]) -> Iterator[None]:
+    """Create the ready file in one step, since all listeners are open; remove it at the end."""
+    if not path:
+        yield
+        return
+    content = json.dumps({"pid": os.getpid(), "doors": dict(addresses)})
+    target = Path(path)
+    draft = target.with_name(f"{target.name}.{os.getpid()}.draft")
+    try:
+        draft.write_text(content + "\n")
+        draft.replace(target)
+    except OSError as error:
+        raise StartError(f"the ready file {path} cannot be written: {error.strerror}") from error
+    try:
+        yield
+    finally:
+        with contextlib.suppress(OSError):
+            target.unlink()
+
+
+@contextlib.contextmanager
+def watchdog(limit_s: float, code: int) -> Iterator[None]:
+    """End the process by force when the block takes longer than `limit_s`."""
+
+    def expire() -> None:
+        log.error("server.watchdog", extra={"limit_s": limit_s, "code": code})
+        os._exit(code)
+
+    timer = threading.Timer(limit_s, expire)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+
+
+async def _wait_for_first(*waits: Awaitable[object]) -> None:
+    tasks = [asyncio.ensure_future(wait) for wait in waits]
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def _handle_uncaught(
+    fail: Callable[[BaseException], object], context: Mapping[str, object]
+) -> None:
+    """Log an exception that no task caught; an AssertionError ends the server."""
+    error = context.get("exception")
+    exception = error if isinstance(error, BaseException) else None
+    log.error("loop.exception", exc_info=exception, extra={"what": str(context.get("message"))})
+    if isinstance(error, AssertionError):
+        fail(error)

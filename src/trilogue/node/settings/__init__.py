@@ -1,0 +1,1 @@
+"""Settings of a node: the table, sources, values."""

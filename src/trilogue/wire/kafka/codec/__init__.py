@@ -1,0 +1,1 @@
+"""The declaration language of messages and its compiler."""

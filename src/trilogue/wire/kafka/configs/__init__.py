@@ -1,0 +1,1 @@
+"""DescribeConfigs, AlterConfigs, ListConfigResources."""

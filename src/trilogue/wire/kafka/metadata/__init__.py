@@ -1,0 +1,1 @@
+"""Metadata, ApiVersions, DescribeCluster, DescribeTopicPartitions."""

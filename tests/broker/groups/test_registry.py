@@ -1,0 +1,233 @@
+from __future__ import annotations
+
+from itertools import count
+
+import pytest
+
+from tests.broker.fakes import FakeTimers
+from trilogue.broker.errors import (
+    GroupUnavailable,
+    IllegalGeneration,
+    InvalidGroupName,
+    MemberIdRequired,
+    RebalanceInProgress,
+    UnknownMember,
+)
+from trilogue.broker.groups.classic.members import GroupSettings, JoinRequest
+from trilogue.broker.groups.classic.states import GroupState
+from trilogue.broker.groups.registry import GroupRegistry
+
+
+class Room:
+    def __init__(self, **settings) -> None:
+        self.timers = FakeTimers()
+        ids = count(1)
+        self.groups = GroupRegistry(
+            GroupSettings(**settings),
+            self.timers,
+            lambda: str(next(ids)),
+            now_ms=self.timers.now_ms,
+        )
+
+    def join(self, group: str = "g", member_id: str = "", **fields):
+        protocols = (("range", b"m"),)
+        return self.groups.join(
+            JoinRequest(group, member_id, "consumer", protocols, 10_000, 60_000, **fields)
+        )
+
+    def member(self, group: str = "g") -> str:
+        promise = self.join(group)
+        self.timers.advance(1)
+        return promise.result().member_id
+
+    @property
+    def names(self) -> list[str]:
+        return [group.name for group in self.groups]
+
+
+def test_a_group_is_made_when_somebody_joins_it():
+    room = Room()
+
+    member_id = room.member()
+    synced = room.groups.sync("g", member_id, 1, assignments={member_id: b"all"})
+    room.groups.heartbeat("g", member_id, 1)
+    room.groups.check_commit("g", member_id, 1)
+
+    group = room.groups.find("g")
+    assert group is not None
+    assert group.state is GroupState.STABLE
+    assert synced.result().assignment == b"all"
+    assert (room.names, len(room.groups)) == (["g"], 1)
+
+
+def test_groups_do_not_know_each_other():
+    room = Room()
+    member_id = room.member("g")
+    room.member("h")
+
+    with pytest.raises(UnknownMember):
+        room.groups.heartbeat("h", member_id, 1)
+
+
+def test_what_is_wrong_with_a_join_or_a_sync_is_in_the_promise():
+    room = Room()
+
+    assert isinstance(room.join(member_id="who").error, UnknownMember)
+    assert isinstance(room.join(member_id_required=True).error, MemberIdRequired)
+    assert isinstance(room.groups.sync("g", "who", 1).error, UnknownMember)
+    assert isinstance(room.groups.sync("h", "who", 1).error, UnknownMember)
+
+
+@pytest.mark.parametrize("name", ["", "x" * 1_025, "é" * 513])
+def test_a_group_needs_a_name_of_some_length(name: str):
+    assert isinstance(Room().join(name).error, InvalidGroupName)
+
+
+def test_a_call_without_a_name_names_no_group():
+    room = Room()
+
+    assert isinstance(room.groups.sync("", "m", 1).error, InvalidGroupName)
+    with pytest.raises(InvalidGroupName):
+        room.groups.heartbeat("", "m", 1)
+    with pytest.raises(InvalidGroupName):
+        room.groups.leave("", "m")
+
+
+def test_in_a_group_that_is_not_known_nobody_is_a_member():
+    room = Room()
+
+    with pytest.raises(UnknownMember):
+        room.groups.heartbeat("g", "m", 1)
+    with pytest.raises(UnknownMember):
+        room.groups.leave("g", "m")
+    with pytest.raises(IllegalGeneration):
+        room.groups.check_commit("g", "m", 0)
+    room.groups.check_commit("g", "", -1)
+    assert room.names == []
+
+
+def test_a_name_with_members_is_not_free_for_manual_commits():
+    room = Room()
+    member_id = room.member()
+    with pytest.raises(UnknownMember):
+        room.groups.check_commit("g", "", -1)
+
+    room.groups.leave("g", member_id)
+
+    room.groups.check_commit("g", "", -1)
+    assert room.names == ["g"]
+
+
+def test_where_there_are_too_many_the_group_that_is_empty_longest_is_forgotten():
+    room = Room(groups_max=3)
+    members = {name: room.member(name) for name in ("a", "b", "c")}
+    room.groups.leave("b", members["b"])
+    room.groups.leave("a", members["a"])
+    group_b = room.groups.find("b")
+
+    room.member("d")
+
+    assert room.names == ["a", "c", "d"]
+    assert group_b is not None
+    assert group_b.state is GroupState.DEAD
+
+
+def test_a_group_that_has_members_again_is_not_forgotten():
+    room = Room(groups_max=2)
+    first, _ = room.member("a"), room.member("b")
+    room.groups.leave("a", first)
+    room.member("a")
+
+    assert isinstance(room.join("c").error, GroupUnavailable)
+    assert room.names == ["a", "b"]
+
+
+def test_a_group_that_empties_while_somebody_joins_it_can_be_forgotten():
+    """An answer may be acted upon inside the call that gave it: here the member leaves at once."""
+    room = Room(groups_max=1)
+    room.join().then(lambda _: room.groups.leave("g", "-1"))
+
+    again = room.join(member_id="-1")
+    room.member("h")
+
+    assert isinstance(again.error, UnknownMember)
+    assert room.names == ["h"]
+
+
+def test_a_group_of_ids_that_were_only_handed_out_makes_room():
+    room = Room(groups_max=1)
+    room.join("a", member_id_required=True)
+
+    room.member("b")
+
+    assert room.names == ["b"]
+
+
+def test_a_rebalance_is_heard_through_the_front():
+    room = Room()
+    member_id = room.member()
+    room.join()
+
+    with pytest.raises(RebalanceInProgress):
+        room.groups.heartbeat("g", member_id, 1)
+
+
+# -- one group in the place of another
+
+
+def test_a_group_takes_the_place_of_one_without_members_which_ends():
+    room = Room()
+    assert isinstance(room.join(member_id_required=True).error, MemberIdRequired)
+    former = room.groups.find("g")
+    assert former is not None
+
+    room.groups.replace("g", room.groups.classic("g"))
+
+    assert former.state_name == "Dead"
+    assert room.timers.pending == 0
+    assert room.names == ["g"]
+
+
+def test_a_group_with_members_that_is_put_in_place_is_remembered_as_occupied():
+    room, other = Room(), Room()
+    other.member()
+    group = other.groups.find("g")
+    assert group is not None
+
+    room.groups.replace("g", group)
+
+    record = room.groups.records.get("g")
+    assert record is not None
+    assert (record.type, record.empty_since_ms) == ("classic", -1)
+
+
+def test_a_new_name_in_the_registry_needs_room_and_a_name():
+    room = Room(groups_max=1)
+    room.member()
+
+    with pytest.raises(GroupUnavailable):
+        room.groups.replace("h", room.groups.classic("h"))
+    with pytest.raises(InvalidGroupName):
+        room.groups.replace("", room.groups.classic(""))
+
+
+def test_who_speaks_as_a_member_after_a_restart_is_no_member():
+    room = Room()
+    room.groups.records.mark_empty("g", "classic", "consumer")
+
+    with pytest.raises(UnknownMember):
+        room.groups.check_commit("g", "before", 5)
+    with pytest.raises(IllegalGeneration):
+        room.groups.check_commit("never", "before", 5)
+    room.groups.check_commit("g", "", -1)
+
+
+def test_of_groups_that_made_room_only_those_with_positions_are_remembered():
+    """Names are free to make up: what is remembered of them must not outgrow the groups."""
+    room = Room(groups_max=2, initial_delay_ms=0)
+    positions = {"kept"}
+    room.groups._has_positions = positions.__contains__
+    for name in ("kept", *map(str, range(5))):
+        room.groups.leave(name, room.member(name))
+
+    assert room.groups.records.names() == ["kept", "3", "4"]

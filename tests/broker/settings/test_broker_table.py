@@ -1,0 +1,58 @@
+"""The table of a broker's settings beside what a real Kafka 3.9 lists."""
+
+from __future__ import annotations
+
+import pytest
+
+from trilogue.broker.errors import InvalidSetting
+from trilogue.broker.settings.broker_table import BROKER, GROUPS
+from trilogue.broker.settings.setting import Effect
+from trilogue.broker.settings.topic_table import TABLE as TOPICS
+from trilogue.broker.settings.values import Kind
+
+KAFKA_3_9 = 314  # settings that DescribeConfigs of a 3.9.1 broker lists
+OURS = {"flush", "group.consumer.migration.policy"}  # and what 3.9 does not list
+
+
+def test_every_setting_of_a_3_9_broker_is_there():
+    assert len(BROKER.keys() - OURS) == KAFKA_3_9
+
+
+@pytest.mark.parametrize("row", BROKER.values(), ids=BROKER)
+def test_a_row_has_a_reason_and_a_default_it_would_accept(row):
+    assert isinstance(row.kind, Kind)
+    assert row.doc
+    assert row.nullable <= (row.default == "")
+    if row.is_read_only:
+        with pytest.raises(InvalidSetting, match="not changed while the server runs"):
+            row.check(row.default)
+    elif not row.nullable:
+        assert row.check(row.default) == row.default
+
+
+def test_what_holds_for_topics_can_be_said_and_little_else():
+    said = {row.key for row in BROKER.values() if not row.is_read_only}
+
+    of_topics = {row.broker_keys[0] for row in TOPICS.values() if row.broker_keys}
+    of_node = {"max.connections", "max.connections.per.ip", "log.cleaner.backoff.ms"}
+    assert said - of_topics == of_node | {"sasl.kerberos.min.time.before.relogin"}
+    assert of_topics - said == {"min.insync.replicas", "log.message.format.version"}
+
+
+def test_a_row_that_speaks_for_topics_names_theirs():
+    for row in BROKER.values():
+        if row.topic_key:
+            assert TOPICS[row.topic_key].broker_keys[0] == row.key
+            assert TOPICS[row.topic_key].effect is row.effect
+
+
+def test_secrets_are_known_as_such():
+    secret = {row.key for row in BROKER.values() if row.kind is Kind.PASSWORD}
+
+    assert {"ssl.key.password", "sasl.jaas.config", "delegation.token.secret.key"} <= secret
+    assert all(BROKER[key].nullable for key in secret)
+
+
+def test_a_group_is_told_by_settings_that_the_broker_has_for_all():
+    assert all(f"group.{key}" in BROKER for key in GROUPS)
+    assert all(row.effect is Effect.EFFECTIVE for row in GROUPS.values())

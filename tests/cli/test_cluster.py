@@ -1,0 +1,122 @@
+"""Verbs against a cluster: without a server, the number of loaded modules, and completion."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from tests.cli.kafka_cli import Shell
+from trilogue.cli.cluster import suggest_names
+from trilogue.cli.completion import SCRIPTS
+from trilogue.cli.verbs import VERBS
+from trilogue.node.settings.sources import load_settings
+
+NOBODY = Shell("127.0.0.1:1", http="127.0.0.1:1")
+ASKING = [
+    ("topics", "list"),
+    ("topics", "describe", "a"),
+    ("produce", "a"),
+    ("consume", "a"),
+    ("groups", "list"),
+    ("subscriptions", "list"),
+    ("doctor", "--server", "127.0.0.1:1"),
+]
+
+
+@pytest.mark.parametrize("arguments", ASKING, ids=lambda one: " ".join(one[:2]))
+def test_where_nobody_answers_it_says_what_to_do(arguments):
+    detail = NOBODY.refused(*arguments, code=3)
+
+    assert "no Kafka server responds at 127.0.0.1:1" in detail
+    assert "trilogue serve" in detail
+    assert "TRILOGUE_BOOTSTRAP" in detail
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("topics", "alter", "a"),
+        ("topics", "create", "a", "--set", "novalue"),
+        ("topics", "trim", "a", "--before", "soon"),
+        ("produce", "a", "--acks", "2"),
+        ("produce", "a", "--codec", "zip"),
+        ("produce", "a", "/no/such/file"),
+        ("consume", "a", "--from", "soon"),
+        ("consume", "a", "--json", "--keys"),
+        ("consume", "a", "--last", "3", "--group", "g"),
+        ("consume", "a", "--group", "g", "--from", "-1h"),
+        ("consume", "a", "--follow", "--until", "3"),
+        ("groups", "reset", "g"),
+        ("groups", "reset", "g", "--to", "end"),
+        ("groups", "reset", "g", "--to", "end", "--shift-by", "1", "-t", "a"),
+        ("completion", "tcsh"),
+        ("doctor", "--write"),
+        ("topics", "list", "--server", "a:b:c"),
+    ],
+    ids=" ".join,
+)
+def test_a_wrong_command_line_ends_in_exit_code_2_before_anybody_is_asked(arguments):
+    assert "trilogue: " in NOBODY.refused(*arguments, code=2)
+
+
+def test_names_that_are_near_are_offered():
+    assert suggest_names("ordrs", ["orders", "planes"]) == "; did you mean orders?"
+    assert suggest_names("x", ["orders"]) == ""
+
+
+def test_what_the_command_line_reads_of_the_environment_is_no_setting():
+    load_settings(environment={"TRILOGUE_BOOTSTRAP": "a:1", "TRILOGUE_HTTP": "a:2", "HOME": "/"})
+
+
+def test_verbs_options_and_values_are_completed():
+    def found(*words: str) -> list[str]:
+        return [line.partition("\t")[0] for line in NOBODY.lines("complete", "--words", *words)]
+
+    assert found("") == sorted(VERBS)
+    assert found("topics", "d") == ["delete", "describe"]
+    assert found("topics", "create", "a", "--part") == ["--partitions"]
+    assert found("produce", "a", "--codec", "z") == ["zstd"]
+    assert found("produce", "a", "--codec", "zstd", "") == [":files"]
+    assert found("completion", "f") == ["fish"]
+    assert found("codec", "list_o") == ["list_offsets"]
+    assert found("nothing", "") == []
+    assert found("topics", "nothing", "") == []
+
+
+def test_a_cluster_that_does_not_answer_completes_nothing():
+    assert NOBODY.lines("complete", "--words", "consume", "") == []
+    assert NOBODY.lines("complete", "--words") == []
+
+
+def test_bash_has_words_broken_at_colons():
+    line = "trilogue produce x --server=127"
+
+    assert NOBODY.lines("complete", "--line", line) == []
+    assert NOBODY.lines("complete", "--line", "trilogue 'top") == []
+    assert NOBODY.lines("complete", "--line", "trilogue ")[0].startswith("codec\t")
+
+
+@pytest.mark.parametrize("shell", SCRIPTS)
+def test_each_shell_gets_a_script(shell):
+    assert "trilogue complete" in NOBODY.run("completion", shell).stdout
+
+
+def test_bash_completes_with_its_script(tmp_path):
+    trilogue = tmp_path / "trilogue"
+    trilogue.write_text(f'#!/bin/sh\nexec {sys.executable} -m trilogue.cli.main "$@"\n')
+    trilogue.chmod(0o755)
+    program = (
+        f"PATH={tmp_path}:$PATH\nsource <(trilogue completion bash)\n"
+        'COMP_LINE="trilogue topics de"; COMP_POINT=${#COMP_LINE}\n'
+        'COMP_WORDS=(trilogue topics de); COMP_CWORD=2; _trilogue; echo "${COMPREPLY[@]}"'
+    )
+
+    body = subprocess.run(["bash", "-c", program], capture_output=True, text=True, check=True)
+
+    assert body.stdout == "delete describe\n"
+
+
+def test_a_position_that_is_shared_is_not_there_yet():
+    assert "cannot share a position yet" in NOBODY.refused("subscriptions", "share")

@@ -1,0 +1,74 @@
+"""The cluster, its directories, its leaders and replicas: each client that has words for them."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.conformance.clients.administrators import CONFLUENT, Administrator, able
+from tests.conformance.kafka.families.families import produce, refusal
+
+BYTES = 100_000
+
+
+def node_of(address: str) -> int:
+    ((node, *_),) = CONFLUENT.cluster(address)["nodes"]
+    return int(node)
+
+
+@pytest.mark.parametrize("admin", able("cluster"))
+def test_every_client_sees_the_same_cluster(address: str, admin: Administrator):
+    told, other = admin.ask("cluster", address), CONFLUENT.cluster(address)
+
+    (node,) = told["nodes"]
+    assert f"{node[1]}:{node[2]}" == address
+    assert [told["id"], told["controller"], node] == [
+        other["id"],
+        other["controller"],
+        *other["nodes"],
+    ]
+
+
+@pytest.mark.parametrize("admin", able("log_dirs"))
+def test_directories_tell_the_size_of_each_partition(
+    address: str, topic: str, admin: Administrator
+):
+    CONFLUENT.create(address, topic, 2)
+    produce(address, topic, {0: [b"x" * BYTES]})
+
+    told = admin.ask("log_dirs", address, node=node_of(address))
+
+    (sizes,) = told.values()
+    assert BYTES <= sizes[f"{topic}-0"] < 2 * BYTES
+    assert sizes[f"{topic}-1"] == 0
+
+
+@pytest.mark.parametrize("admin", able("elect"))
+def test_a_leader_that_leads_is_not_elected(address: str, topic: str, admin: Administrator):
+    """84, which kafka-python and franz-go take for what was wanted."""
+    CONFLUENT.create(address, topic, 1)
+
+    def elect() -> object:
+        return admin.ask("elect", address, topic=topic, partition=0)
+
+    match admin.name:
+        case "kafka-python":
+            assert elect() is None
+        case "franz-go":
+            assert "electionnotneeded" in refusal(elect)
+        case _:
+            assert "ELECTIONNOTNEEDED" in str(elect()).upper().replace("_", "")
+
+
+@pytest.mark.parametrize("admin", able("reassign", "reassignments"))
+def test_a_partition_stays_where_it_is(address: str, topic: str, admin: Administrator):
+    """There is one node: a move to it is done at once, a move elsewhere refused."""
+    CONFLUENT.create(address, topic, 1)
+    here = node_of(address)
+
+    admin.ask("reassign", address, topic=topic, partition=0, nodes=[here])
+    moving = admin.ask("reassignments", address)
+
+    assert moving == {}
+    assert "invalidreplica" in refusal(
+        lambda: admin.ask("reassign", address, topic=topic, partition=0, nodes=[here + 7])
+    )

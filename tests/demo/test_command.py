@@ -1,0 +1,167 @@
+"""The demo as a whole: required modules, its folder, exit codes."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import typer
+
+from tests.server import clean_environment, command_line, run_trilogue
+from tests.tools import require
+from trilogue.demo import command as verb
+from trilogue.demo.server import _wait_until_ready, without_settings
+from trilogue.demo.steps import DemoFailed
+from trilogue.spark.session import find_java
+
+
+def test_a_folder_of_somebody_else_is_left_alone(tmp_path):
+    (tmp_path / "thesis.txt").write_text("years of work")
+
+    result = run_trilogue("demo", "--output", str(tmp_path))
+
+    assert result.returncode == 1
+    assert "holds other files" in result.stdout
+    assert "Traceback" not in result.stdout + result.stderr
+    assert [path.name for path in tmp_path.iterdir()] == ["thesis.txt"]
+
+
+def test_a_place_that_is_no_folder_is_said_in_a_line(tmp_path):
+    (tmp_path / "file").write_text("")
+
+    result = run_trilogue("demo", "--output", str(tmp_path / "file"))
+
+    assert result.returncode == 1
+    assert "The demo failed" in result.stdout
+    assert "Traceback" not in result.stdout + result.stderr
+
+
+def test_its_own_folder_is_emptied_and_its_own_while_it_works(tmp_path):
+    with verb._output_folder(tmp_path):
+        (tmp_path / "data").mkdir()
+        (tmp_path / "data" / "file").write_text("old")
+
+    with verb._output_folder(tmp_path):
+        assert [path.name for path in tmp_path.iterdir()] == [verb.MARK]
+        with pytest.raises(DemoFailed, match="another demo"), verb._output_folder(tmp_path):
+            pass
+        with (tmp_path / verb.MARK).open() as mark, pytest.raises(BlockingIOError):
+            fcntl.flock(mark, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+def test_what_is_missing_is_named_before_anything_starts(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(verb, "CLIENT_MODULES", ("duckdb", "no_such_module"))
+
+    with pytest.raises(typer.Exit) as ended:
+        verb.demo(output=tmp_path)
+
+    assert ended.value.exit_code == 1
+    assert "no_such_module missing: pip install 'trilogue[demo]'" in capsys.readouterr().out
+    assert not (tmp_path / "server.log").exists()
+
+
+def test_no_java_is_said_before_anything_starts(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr("trilogue.spark.session.find_java", lambda _: None)
+
+    with pytest.raises(typer.Exit):
+        verb.demo(output=tmp_path)
+
+    assert "Spark needs Java 17 or newer" in capsys.readouterr().out
+    assert not (tmp_path / "server.log").exists()
+
+
+def test_whatever_goes_wrong_is_one_line_and_a_log(tmp_path, monkeypatch, capsys):
+    def fails(*_: object, **__: object) -> bool:
+        raise ZeroDivisionError("first line\nsecond line")
+
+    monkeypatch.setattr(verb, "run", fails)
+    with pytest.raises(typer.Exit) as ended:
+        verb.demo(output=tmp_path)
+
+    said = capsys.readouterr().out
+    assert ended.value.exit_code == 1
+    assert "The demo failed: ZeroDivisionError: first line" in said
+    assert "second line" not in said
+    assert "Traceback" in (tmp_path / "demo.log").read_text()
+
+
+def test_a_result_that_differs_is_a_failure(tmp_path, monkeypatch):
+    monkeypatch.setattr(verb, "run", lambda *_, **__: False)
+
+    with pytest.raises(typer.Exit) as ended:
+        verb.demo(output=tmp_path)
+
+    assert ended.value.exit_code == 1
+
+
+def test_a_server_that_does_not_start_is_quoted(tmp_path):
+    log = tmp_path / "server.log"
+    with log.open("wb") as to:
+        process = subprocess.Popen(
+            [sys.executable, "-c", "print('starting'); print('the disk is on fire'); exit(3)"],
+            stdout=to,
+        )
+
+        with pytest.raises(DemoFailed, match="ended at once, with code 3: the disk is on fire"):
+            _wait_until_ready(process, tmp_path / "ready", log)
+
+
+def test_settings_of_the_user_s_own_server_are_not_the_demo_s():
+    given = {"TRILOGUE_DATA": "/precious", "TRILOGUE_PURE": "1", "HOME": "/h"}
+
+    assert without_settings(given) == {"TRILOGUE_PURE": "1", "HOME": "/h"}
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_demo_that_is_stopped_leaves_no_process(tmp_path, number):
+    require("java", found=find_java(tmp_path))
+    output = tmp_path / "output"
+    process = subprocess.Popen(
+        [*command_line("demo"), "--output", str(output)], stdout=subprocess.PIPE, text=True,
+        env=clean_environment(), start_new_session=True,
+    )  # fmt: skip
+    pid = server_of(output)
+
+    process.send_signal(number)
+    said, _ = process.communicate(timeout=60)
+
+    assert process.returncode == verb.INTERRUPTED
+    assert "Stopped; no process of the demo is left." in said
+    with pytest.raises(ProcessLookupError):
+        os.kill(pid, 0)
+
+
+def server_of(output: Path) -> int:
+    """The process id of the demo's server, once it is ready."""
+    import json
+
+    ready = output / "ready.json"
+    for _ in range(600):
+        if ready.exists():
+            return int(json.loads(ready.read_text())["pid"])
+        time.sleep(0.05)
+    raise AssertionError("the demo's server did not start")
+
+
+@pytest.mark.long
+@pytest.mark.spark
+@pytest.mark.timeout(900)
+def test_the_whole_demo_twice_in_one_folder(tmp_path):
+    require("java", found=find_java(tmp_path))
+    output = tmp_path / "output"
+
+    for _ in range(2):
+        result = run_trilogue("demo", "--output", str(output), timeout=400)
+
+        assert result.returncode == 0, result.stdout + result.stderr
+        assert "Every figure equals the data set's own." in result.stdout
+        lines = [line for line in result.stdout.splitlines() if str(tmp_path) not in line]
+        assert all(len(line) <= 80 for line in lines)
+        assert result.stderr == ""
+        assert (output / "report.html").stat().st_size > 50_000

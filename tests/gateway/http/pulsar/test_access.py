@@ -1,0 +1,84 @@
+"""Denied requests over HTTP have no effect and are 403: every route."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import AsyncIterator
+from types import SimpleNamespace
+from typing import Any
+
+import httpx
+
+from trilogue.broker.access.authorizer import Operation, Principal, Resource, ResourceKind
+from trilogue.gateway.http import request_limits as incoming
+from trilogue.gateway.http.pulsar.routes import all_routes, build_pulsar_app
+
+VALUES = {
+    "tenant": "acme",
+    "cluster": "eu",
+    "namespace": "shop",
+    "topic": "orders",
+    "domain": "persistent",
+}
+NAMES = {
+    ResourceKind.TOPIC: {"acme/shop/orders", "acme/eu/shop/orders"},
+    ResourceKind.NAMESPACE: {"acme/shop", "acme/eu/shop", "acme"},
+    ResourceKind.CLUSTER: {"cluster"},
+}
+
+
+class DenyingAuthorizer:
+    """Denies everything, and remembers the queries."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[Operation, Resource]] = []
+
+    def allowed(self, _principal: Principal, operation: Operation, resource: Resource) -> bool:
+        self.asked.append((operation, resource))
+        return False
+
+
+def test_who_may_not_is_told_so_and_nothing_happens():
+    nobody = DenyingAuthorizer()
+    door: Any = SimpleNamespace(authorizer=nobody)  # any use of the broker would be an error
+    app = build_pulsar_app(door)
+
+    async def ask_all() -> None:
+        transport = httpx.ASGITransport(app)
+        async with httpx.AsyncClient(transport=transport, base_url="http://node") as client:
+            for row in all_routes():
+                path = re.sub(
+                    r"\{(\w+)(:\w+)?\}", lambda found: VALUES.get(found[1], "1"), row.path
+                )
+                for method in row.methods.split():
+                    answer = await client.request(method, path, content=b"{}")
+                    assert answer.status_code == 403, (method, path, answer.text)
+                    assert list(answer.json()) == ["reason"]
+                    operation, resource = nobody.asked[-1]
+                    assert resource.kind is row.resource
+                    assert resource.name in NAMES[resource.kind], (path, resource)
+                    if "{rest:path}" not in row.path:
+                        assert operation is row.operation
+
+    asyncio.run(ask_all())
+    assert len(nobody.asked) == sum(len(row.methods.split()) for row in all_routes())
+
+
+def test_a_body_that_does_not_end_is_refused_and_its_connection_closed(monkeypatch: Any):
+    monkeypatch.setattr(incoming, "BODY_S", 0.05)
+    app = build_pulsar_app(Any)
+
+    async def begun() -> AsyncIterator[bytes]:
+        yield b"{"
+        await asyncio.Event().wait()
+
+    async def ask() -> httpx.Response:
+        transport = httpx.ASGITransport(app)
+        async with httpx.AsyncClient(transport=transport, base_url="http://node") as client:
+            return await client.put("/admin/v2/persistent/a/b/t", content=begun())
+
+    answer = asyncio.run(ask())
+
+    assert answer.status_code == 408
+    assert answer.headers["connection"] == "close"

@@ -1,0 +1,240 @@
+"""Namespaces over HTTP; every policy that is served, and every one that is rejected."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.gateway.http.admin_client import Admin
+from trilogue.broker.topics.policies import POLICIES
+from trilogue.gateway.http.pulsar.policies import NAMESPACE_PATHS, TOPIC_PATHS, UNSET
+
+BUNDLE = "0x00000000_0xffffffff"
+VALUES: dict[str, Any] = {
+    "deduplication": True,
+    "retention": {"retentionTimeInMinutes": 10, "retentionSizeInMB": 5},
+    "messageTTL": 60,
+    "schemaCompatibilityStrategy": "BACKWARD",
+    "schemaValidationEnforced": True,
+    "isAllowAutoUpdateSchema": False,
+    "autoTopicCreation": {
+        "allowAutoTopicCreation": True,
+        "topicType": "partitioned",
+        "defaultNumPartitions": 4,
+    },
+    "autoSubscriptionCreation": {"allowAutoSubscriptionCreation": False},
+    "subscriptionTypesEnabled": ["Shared"],
+    "encryptionRequired": True,
+    "delayedDelivery": {"active": False, "tickTime": 1000, "maxDeliveryDelayInMillis": 0},
+    "persistence": {
+        "bookkeeperEnsemble": 1,
+        "bookkeeperWriteQuorum": 1,
+        "bookkeeperAckQuorum": 1,
+        "managedLedgerMaxMarkDeleteRate": 0.0,
+    },
+}
+QUOTA = {"limit": 9, "limitSize": 9, "limitTime": -1, "policy": "producer_exception"}
+
+
+def value_of(policy: str) -> Any:
+    return VALUES.get(policy, 7)
+
+
+def served(paths):
+    return [
+        pytest.param(each, id=each.segment)
+        for each in paths
+        if not POLICIES[each.policy].refused and each.policy != "backlogQuota"
+    ]
+
+
+def refused(paths):
+    return [pytest.param(each, id=each.segment) for each in paths if POLICIES[each.policy].refused]
+
+
+@pytest.fixture(scope="module")
+def home(admin: Admin) -> str:
+    name = admin.namespace("policies")
+    admin.do("PUT", f"persistent/{name}/t")
+    return name
+
+
+def test_namespaces_are_made_listed_and_deleted(admin: Admin):
+    name = admin.namespace("made")
+
+    assert admin("PUT", f"namespaces/{name}") == (409, {"reason": "Namespace already exists"})
+    assert name in admin.get("namespaces/acme")
+    assert admin.get(f"namespaces/{name}")["bundles"]["numBundles"] == 1
+    assert admin("PUT", "namespaces/nobody/ns") == (404, {"reason": "Tenant does not exist"})
+    admin.do("PUT", f"persistent/{name}/t")
+    assert admin("DELETE", f"namespaces/{name}") == (
+        409,
+        {"reason": "Cannot delete non empty namespace"},
+    )
+    assert admin("DELETE", f"namespaces/{name}/{BUNDLE}")[0] == 409
+    assert admin("DELETE", f"namespaces/{name}?force=true") == (204, None)
+    assert admin("GET", f"namespaces/{name}") == (404, {"reason": "Namespace does not exist"})
+    assert admin("GET", f"persistent/{name}/t/stats")[0] == 404
+
+
+def test_bundles_are_one_as_namespaces_are_deleted_by_them(admin: Admin):
+    name = admin.namespace("bundles")
+
+    assert admin.get(f"namespaces/{name}/bundles")["boundaries"] == BUNDLE.split("_")
+    assert admin("DELETE", f"namespaces/{name}/{BUNDLE}") == (204, None)
+    assert admin("PUT", f"namespaces/{name}/{BUNDLE}/unload") == (204, None)
+    assert admin("DELETE", f"namespaces/{name}/0x00000000_0x40000000")[0] == 412
+    assert admin("DELETE", f"namespaces/{name}") == (204, None)
+
+
+def test_a_namespace_is_made_with_what_is_said_of_it(admin: Admin):
+    admin.namespace("tenant-is-there")
+    response = {
+        "message_ttl_in_seconds": 5,
+        "retention_policies": VALUES["retention"],
+        "replication_clusters": ["standalone"],
+        "bundles": {"numBundles": 4},
+        "auth_policies": {"namespace_auth": {"r": ["consume"]}},
+        "schema_compatibility_strategy": "UNDEFINED",
+        "max_producers_per_topic": None,
+        "offload_threshold": -1,
+        "deleted": False,
+    }
+
+    admin.do("PUT", "namespaces/acme/said", response)
+
+    result = admin.get("namespaces/acme/said")
+    assert result["message_ttl_in_seconds"] == 5
+    assert result["retention_policies"] == VALUES["retention"]
+    assert result["auth_policies"]["namespace_auth"] == {"r": ["consume"]}
+    assert admin.get("namespaces/acme/said/messageTTL") == 5
+    for field, value in [
+        ("replication_clusters", ["elsewhere"]),
+        ("offload_threshold", 5),
+        ("topicDispatchRate", {"standalone": {"dispatchThrottlingRateInMsg": 5}}),
+        ("unheard_of", 5),
+        ("message_ttl_in_seconds", -5),
+    ]:
+        assert admin("PUT", "namespaces/acme/not-response", {field: value})[0] == 412, field
+    assert admin("GET", "namespaces/acme/not-response")[0] == 404
+
+
+@pytest.mark.parametrize("path", served(NAMESPACE_PATHS))
+def test_a_policy_of_a_namespace_is_set_told_and_let_go_of(admin: Admin, home: str, path):
+    at, value = f"namespaces/{home}/{path.segment}", value_of(path.policy)
+    before = admin("GET", at)
+
+    assert before == (200, None if path.unset is UNSET else path.unset)
+    assert admin("POST", at, value) == (204, None)
+    assert admin("GET", at) == (200, value)
+    assert admin("DELETE", at) == (204, None)
+    assert admin("GET", at) == before
+    assert admin("POST", at, {"no": "such value"} if path.policy != "persistence" else 5)[0] in {
+        400,
+        412,
+        204,
+    }
+    admin("DELETE", at)
+
+
+@pytest.mark.parametrize("path", refused(NAMESPACE_PATHS))
+def test_a_policy_that_nobody_obeys_is_refused_for_a_namespace(admin: Admin, home: str, path):
+    status, response = admin("POST", f"namespaces/{home}/{path.segment}", 5)
+
+    assert (status, response["reason"]) == (412, f"{path.policy}: {POLICIES[path.policy].refused}")
+
+
+@pytest.mark.parametrize("path", served(TOPIC_PATHS))
+def test_a_policy_of_a_topic_is_set_told_and_let_go_of(admin: Admin, home: str, path):
+    at, value = f"persistent/{home}/t/{path.segment}", value_of(path.policy)
+
+    assert admin("GET", at) == (200, None)
+    assert admin("POST", at, value) == (204, None)
+    assert admin("GET", at) == (200, value)
+    assert admin("GET", f"{at}?applied=true") == (200, value)
+    assert admin("DELETE", at) == (204, None)
+    assert admin("GET", at) == (200, None)
+
+
+@pytest.mark.parametrize("path", refused(TOPIC_PATHS))
+def test_a_policy_that_nobody_obeys_is_refused_for_a_topic(admin: Admin, home: str, path):
+    status, response = admin("POST", f"persistent/{home}/t/{path.segment}", 5)
+
+    assert (status, response["reason"]) == (412, f"{path.policy}: {POLICIES[path.policy].refused}")
+
+
+@pytest.mark.parametrize("at", ["namespaces/acme/policies", "persistent/acme/policies/t"])
+def test_the_two_kinds_of_backlog_quota_are_set_apart(admin: Admin, home: str, at: str):
+    age = {**QUOTA, "limit": -1, "limitSize": -1, "limitTime": 5}
+
+    assert admin("POST", f"{at}/backlogQuota", {"limit": 9, "policy": QUOTA["policy"]})[0] == 204
+    assert admin("POST", f"{at}/backlogQuota?backlogQuotaType=message_age", age)[0] == 204
+    assert admin.get(f"{at}/backlogQuotaMap") == {
+        "destination_storage": QUOTA,
+        "message_age": age,
+    }
+    assert admin("DELETE", f"{at}/backlogQuota")[0] == 204
+    assert admin.get(f"{at}/backlogQuotaMap") == {"message_age": age}
+    assert admin("DELETE", f"{at}/backlogQuota?backlogQuotaType=message_age")[0] == 204
+    assert admin.get(f"{at}/backlogQuotaMap") == {}
+    assert admin("POST", f"{at}/backlogQuota?backlogQuotaType=strange", QUOTA)[0] == 400
+
+
+def test_what_holds_for_a_topic_is_told_when_asked_for(admin: Admin):
+    name = admin.namespace("applied")
+    admin.do("PUT", f"persistent/{name}/t")
+    admin.do("POST", f"namespaces/{name}/messageTTL", 60)
+
+    assert admin("GET", f"persistent/{name}/t/messageTTL") == (200, None)
+    assert admin.get(f"persistent/{name}/t/messageTTL?applied=true") == 60
+    assert admin.get(f"persistent/{name}/t/maxUnackedMessagesOnConsumer?applied=true") == 50_000
+    admin.do("POST", f"persistent/{name}/t/messageTTL?messageTTL=5")
+    assert admin.get(f"persistent/{name}/t/messageTTL?applied=true") == 5
+
+
+def test_permissions_and_properties_are_kept_and_told(admin: Admin):
+    name = admin.namespace("permissions")
+    admin.do("PUT", f"persistent/{name}/t")
+    admin.do("POST", f"namespaces/{name}/permissions/r", ["produce"])
+    admin.do("POST", f"namespaces/{name}/permissions/r", ["consume"])
+    admin.do("POST", f"persistent/{name}/t/permissions/s", ["consume"])
+    admin.do("PUT", f"namespaces/{name}/properties", {"a": "b"})
+    admin.do("PUT", f"persistent/{name}/t/properties", {"c": "d"})
+
+    assert admin.get(f"namespaces/{name}/permissions") == {"r": ["consume", "produce"]}
+    assert admin.get(f"persistent/{name}/t/permissions") == {
+        "r": ["consume", "produce"],
+        "s": ["consume"],
+    }
+    assert admin.get(f"namespaces/{name}/properties") == {"a": "b"}
+    assert admin.get(f"persistent/{name}/t/properties") == {"c": "d"}
+    assert admin("POST", f"namespaces/{name}/permissions/r", ["dance"])[0] == 412
+    admin.do("DELETE", f"namespaces/{name}/permissions/r")
+    admin.do("DELETE", f"persistent/{name}/t/permissions/s")
+    admin.do("DELETE", f"persistent/{name}/t/properties?key=c")
+    assert admin.get(f"persistent/{name}/t/permissions") == {}
+    assert admin.get(f"persistent/{name}/t/properties") == {}
+    assert admin("DELETE", f"persistent/{name}/t/permissions/s")[0] == 412
+
+
+def test_replication_is_to_the_one_cluster(admin: Admin):
+    name = admin.namespace("replication")
+
+    assert admin.get(f"namespaces/{name}/replication") == ["standalone"]
+    assert admin("POST", f"namespaces/{name}/replication", ["standalone"]) == (204, None)
+    assert admin("POST", f"namespaces/{name}/replication", ["standalone", "other"])[0] == 412
+
+
+def test_old_names_have_their_own_paths(admin: Admin):
+    admin.namespace("old-names")
+    assert admin("PUT", "/admin/namespaces/acme/eu/shop") == (204, None)
+    assert admin("PUT", "/admin/persistent/acme/eu/shop/t/partitions", 2) == (204, None)
+    assert admin("GET", "/admin/persistent/acme/eu/shop/t/partitions") == (
+        200,
+        {"partitions": 2, "deleted": False},
+    )
+    assert admin("GET", "/admin/namespaces/acme/eu/shop/topics")[1] == [
+        "persistent://acme/eu/shop/t-partition-0",
+        "persistent://acme/eu/shop/t-partition-1",
+    ]

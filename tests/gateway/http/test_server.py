@@ -1,0 +1,164 @@
+"""The HTTP listener through real sockets."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+
+import httpx
+import pytest
+
+from trilogue.gateway.http.app import Health, build_app
+from trilogue.gateway.http.metrics import Exposition, Histogram, Metric
+from trilogue.gateway.http.server import HttpLimits, HttpListener
+
+
+def health(state="serving"):
+    return Health(state, "1.2.3", 1.5, 1)
+
+
+@contextlib.asynccontextmanager
+async def opened(*, state=health, gather=list, limits=None):
+    door = HttpListener(build_app(state, Exposition(gather).page), limits or HttpLimits())
+    host, port = door.bind("127.0.0.1", 0)
+    await door.serve()
+    try:
+        yield door, host, port
+    finally:
+        async with asyncio.timeout(10):
+            await door.close()
+
+
+def get(path, **scenario):
+    async def run():
+        async with opened(**scenario) as (_, host, port), httpx.AsyncClient() as client:
+            return await client.get(f"http://{host}:{port}{path}")
+
+    return asyncio.run(run())
+
+
+def test_health_is_200_while_serving():
+    response = get("/healthz")
+
+    assert response.status_code == 200
+    assert (response.json()) == {
+        "state": "serving",
+        "version": "1.2.3",
+        "uptime_s": 1.5,
+        "node_id": 1,
+    }
+
+
+@pytest.mark.parametrize("state", ["starting", "draining", "failed"])
+def test_health_is_503_while_it_does_not_serve(state):
+    response = get("/healthz", state=lambda: health(state))
+
+    assert response.status_code == 503
+    assert state == response.json()["state"]
+
+
+def test_metrics_are_read_when_asked_for():
+    reads = []
+
+    def gather():
+        reads.append(1)
+        yield Metric("trilogue_messages_total", "counter", "Messages.", [({"api": "a"}, 3)])
+        yield Metric("trilogue_tail_bytes", "gauge", "Bytes.", [({}, 7)])
+        yield Metric("trilogue_none", "gauge", "Nothing.", [])
+
+    response = get("/metrics", gather=gather)
+
+    assert response.headers["content-type"].startswith("text/plain; version=0.0.4")
+    assert 'trilogue_messages_total{api="a"} 3.0' in response.text
+    assert "trilogue_tail_bytes 7.0" in response.text
+    assert "process_resident_memory_bytes" in response.text
+    assert len(reads) == 1
+
+
+def test_histograms_are_written_bucket_by_bucket():
+    buckets = [("1.0", 2.0), ("2.0", 3.0), ("+Inf", 4.0)]
+
+    response = get("/metrics", gather=lambda: [Histogram("lag_seconds", "Lag.", buckets, 12.0)])
+
+    lines = [line for line in response.text.splitlines() if line.startswith("lag_seconds")]
+    assert lines == [
+        'lag_seconds_bucket{le="1.0"} 2.0',
+        'lag_seconds_bucket{le="2.0"} 3.0',
+        'lag_seconds_bucket{le="+Inf"} 4.0',
+        "lag_seconds_count 4.0",
+        "lag_seconds_sum 12.0",
+    ]
+
+
+@pytest.mark.parametrize("path", ["/", "/nothing", "/healthz/..%2f..%2fetc/passwd"])
+def test_other_paths_are_not_found(path):
+    assert get(path).status_code == 404
+
+
+def test_a_connection_that_sends_no_request_head_is_cut():
+    async def scenario():
+        async with opened(limits=HttpLimits(head_s=0.05)) as (_, host, port):
+            reader, writer = await asyncio.open_connection(host, port)
+            writer.write(b"GET /healthz HT")
+            async with asyncio.timeout(5):
+                with contextlib.suppress(ConnectionError):
+                    assert await reader.read() == b""
+            writer.close()
+
+    asyncio.run(scenario())
+
+
+def test_an_answered_connection_that_starts_a_head_and_stops_is_cut():
+    async def scenario():
+        async with opened(limits=HttpLimits(head_s=0.2)) as (_, host, port):
+            reader, writer = await asyncio.open_connection(host, port)
+            writer.write(b"GET /healthz HTTP/1.1\r\nhost: x\r\n\r\n")
+            assert b"200 OK" in await reader.readuntil(b"\r\n\r\n")
+            writer.write(b"GET /healthz HT")
+            async with asyncio.timeout(3):  # less than the keep-alive limit
+                with contextlib.suppress(ConnectionError):
+                    await reader.read()
+            writer.close()
+
+    asyncio.run(scenario())
+
+
+def test_connections_beyond_the_limit_are_closed_at_once():
+    async def scenario():
+        async with opened(limits=HttpLimits(connections=1)) as (door, host, port):
+            reader, writer = await asyncio.open_connection(host, port)
+            second, second_writer = await asyncio.open_connection(host, port)
+            async with asyncio.timeout(5):
+                with contextlib.suppress(ConnectionError):
+                    assert await second.read() == b""
+            writer.write(b"GET /healthz HTTP/1.1\r\nhost: x\r\n\r\n")
+            assert b"200 OK" in await reader.readuntil(b"\r\n\r\n")
+            assert door.connections == 1
+            writer.close()
+            second_writer.close()
+
+    asyncio.run(scenario())
+
+
+def test_a_request_head_without_end_is_refused():
+    async def scenario():
+        async with opened() as (_, host, port):
+            reader, writer = await asyncio.open_connection(host, port)
+            writer.write(b"GET /healthz HTTP/1.1\r\nx: " + b"y" * 100_000)
+            async with asyncio.timeout(5):
+                with contextlib.suppress(ConnectionError):
+                    assert b"400" in await reader.read()
+            writer.close()
+
+    asyncio.run(scenario())
+
+
+def test_a_taken_port_is_refused_and_leaves_nothing_open():
+    async def scenario():
+        async with opened() as (_, host, port):
+            other = HttpListener(build_app(health, Exposition(list).page), HttpLimits())
+            with pytest.raises(OSError, match="in use"):
+                other.bind(host, port)
+            await other.close()
+
+    asyncio.run(scenario())

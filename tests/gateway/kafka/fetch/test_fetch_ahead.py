@@ -1,0 +1,178 @@
+"""Read-ahead: the next bytes of a sequential reader are read while it gets the current ones."""
+
+from __future__ import annotations
+
+import asyncio
+from concurrent.futures import Executor, Future
+from typing import Any
+
+import pytest
+
+from tests.gateway.kafka.fetch.test_fetch import bases, fetch, fill, partitions
+from tests.gateway.kafka.rig import Peer, Rig
+from tests.gateway.loop import on_loop
+from trilogue.broker.names import parse_kafka
+from trilogue.gateway import read_ahead
+from trilogue.gateway.read_ahead import KEPT_S, ReadAhead
+from trilogue.log.partition_log import SegmentSlice
+
+PIECE = 200  # bytes: two batches
+
+
+async def stored(rig: Rig) -> None:
+    """Ten batches in a segment, and two in memory."""
+    rig.topic("t")
+    await fill(rig, "t", *"abcdefghij")
+    await rig.flush()
+    await fill(rig, "t", "k", "l")
+
+
+async def read(peer: Peer, offset: int, *, size: int = PIECE, version: int = 11) -> list[int]:
+    requested = fetch("t", offset, partition_max_bytes=size)
+    (found,) = partitions(await peer.ask(requested, version))
+    assert found.error_code == 0
+    return bases(found.records)
+
+
+async def read_on(rig: Rig, *, times: int) -> int:
+    """Read some pieces from the start; returns the next offset."""
+    peer, offset = rig.peer(), 0
+    for _ in range(times):
+        offset = (await read(peer, offset))[-1] + 1
+    return offset
+
+
+@pytest.mark.parametrize("isolation_level", [0, 1])
+@on_loop
+async def test_all_is_read_once_and_in_order(isolation_level):
+    async with Rig() as rig:
+        await stored(rig)
+        peer, found, runs = rig.peer(), [], []
+        before = rig.executor.runs
+
+        while len(found) < 12:
+            requested = fetch(
+                "t", len(found), partition_max_bytes=PIECE, isolation_level=isolation_level
+            )
+            (data,) = partitions(await peer.ask(requested, 11))
+            found += bases(data.records)
+            runs.append(rig.executor.runs - before)
+            before = rig.executor.runs
+
+        assert found == list(range(12))
+        assert runs == [1, 2, 2, 2, 1, 0], "read; read and read on; ...; the last one; from memory"
+        assert rig.gateway.read_ahead.hits == 3
+        assert rig.gateway.read_ahead.bytes == 0
+
+
+@on_loop
+async def test_who_is_slow_is_not_read_ahead_for():
+    async with Rig() as rig:
+        await stored(rig)
+        peer, offset = rig.peer(), 0
+
+        for _ in range(4):
+            offset = (await read(peer, offset))[-1] + 1
+            await asyncio.sleep(KEPT_S + 0.1)
+
+        assert offset == 8
+        assert rig.gateway.read_ahead.hits == rig.gateway.read_ahead.bytes == 0
+        assert rig.executor.runs == 4
+
+
+@on_loop
+async def test_what_nobody_comes_for_is_let_go_of():
+    async with Rig() as rig:
+        await stored(rig)
+        await read_on(rig, times=2)
+        assert rig.gateway.read_ahead.bytes == PIECE
+
+        await asyncio.sleep(2 * KEPT_S + 0.1)
+
+        assert rig.gateway.read_ahead.bytes == 0
+
+
+@on_loop
+async def test_who_may_have_less_than_was_read_ahead_gets_less():
+    async with Rig() as rig:
+        await stored(rig)
+        offset = await read_on(rig, times=2)
+
+        assert await read(rig.peer(), offset, size=PIECE // 2) == [offset]
+
+
+@on_loop
+async def test_memory_for_reading_ahead_is_bounded(monkeypatch):
+    monkeypatch.setattr(read_ahead, "AHEAD_BYTES_MAX", PIECE - 1)
+    async with Rig() as rig:
+        await stored(rig)
+
+        assert await read_on(rig, times=5) == 10
+
+        assert rig.gateway.read_ahead.hits == rig.gateway.read_ahead.bytes == 0
+
+
+@on_loop
+async def test_places_are_bounded(monkeypatch):
+    monkeypatch.setattr(read_ahead, "POSITIONS_MAX", 3)
+    async with Rig() as rig:
+        await stored(rig)
+        peer = rig.peer()
+
+        for offset in (0, 2, 4, 6, 8):
+            await read(peer, offset, size=1)
+
+        assert rig.gateway.read_ahead.expected == 3
+
+
+class Queue(Executor):
+    """An executor whose work waits."""
+
+    def __init__(self) -> None:
+        self.futures: list[Future[Any]] = []
+
+    def submit(self, *_work: Any, **_more: Any) -> Future[Any]:
+        self.futures.append(Future())
+        return self.futures[-1]
+
+
+@on_loop
+async def test_what_nobody_will_come_for_is_not_read_any_more():
+    async with Rig() as rig:
+        await stored(rig)
+        (plog,) = [each.log for each in rig.broker.cluster.topic(parse_kafka("t")).partitions]
+        queue = Queue()
+        ahead = ReadAhead(queue)
+        cold = plog.read(2, PIECE)
+        assert isinstance(cold, SegmentSlice)
+
+        ahead.expect(plog, (0, 2, False), PIECE, None, ahead=True)
+        ahead.expect(plog, (0, 2, False), PIECE, None, ahead=True)
+        assert [each.cancelled() for each in queue.futures] == [True, False]
+        await asyncio.sleep(KEPT_S * 1.1)
+        assert ahead.find((0, 2, False), cold, PIECE) is None, "it is late"
+        assert [each.cancelled() for each in queue.futures] == [True, True]
+        assert ahead.bytes == 0
+
+
+@on_loop
+async def test_damage_that_was_read_ahead_is_told_to_who_reads_it():
+    async with Rig() as rig:
+        rig.topic("t")
+        await fill(rig, "t", *"abcd", "damaged" * 50_000)
+        await rig.flush()
+        (path,) = rig.segments()
+        rig.fs.flip(path, rig.fs.read(path).index(b"damaged") + 50, 3)
+        peer = rig.peer()
+        offset = 0
+        while offset < 4:
+            requested = fetch("t", offset, partition_max_bytes=100)
+            (found,) = partitions(await peer.ask(requested, 11))
+            if found.error_code:
+                break
+            offset = bases(found.records)[-1] + 1
+
+        (found,) = partitions(await peer.ask(fetch("t", offset), 11))
+
+        assert found.error_code in {2, 56}
+        assert bytes(found.records) == b""

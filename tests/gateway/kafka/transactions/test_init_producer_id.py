@@ -1,0 +1,58 @@
+"""InitProducerId: fresh ids; transactional ids are refused."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.gateway.kafka.rig import Rig, versions
+from tests.gateway.loop import on_loop
+from trilogue.broker.access.authorizer import Operation, ResourceKind
+from trilogue.wire.kafka.transactions.init_producer_id import InitProducerIdRequest
+
+
+@pytest.mark.parametrize("version", versions(22))
+@on_loop
+async def test_every_version_gives_a_fresh_id(version):
+    async with Rig() as rig:
+        peer = rig.peer()
+
+        answers = [
+            await peer.ask(InitProducerIdRequest(transactional_id=None), version) for _ in range(3)
+        ]
+
+        assert [(each.error_code, each.producer_epoch) for each in answers] == [(0, 0)] * 3
+        assert len({each.producer_id for each in answers}) == 3
+
+
+@on_loop
+async def test_a_transactional_id_is_refused(caplog):
+    """With 53, which is final for every client; the log has the reason."""
+    async with Rig() as rig:
+        requested = InitProducerIdRequest(transactional_id="tx", transaction_timeout_ms=1_000)
+
+        answer = await rig.peer().ask(requested, 4)
+
+        assert (answer.error_code, answer.producer_id, answer.producer_epoch) == (53, -1, -1)
+        (record,) = [each for each in caplog.records if each.message == "transactions.not_served"]
+        assert record.transactional_id == "tx"
+        assert "transactions are not served" in record.reason
+
+
+@pytest.mark.parametrize(("producer_id", "epoch"), [(5, -1), (-1, 0)])
+@on_loop
+async def test_an_id_and_its_epoch_come_together(producer_id, epoch):
+    async with Rig() as rig:
+        requested = InitProducerIdRequest(producer_id=producer_id, producer_epoch=epoch)
+
+        answer = await rig.peer().ask(requested, 4)
+
+        assert (answer.error_code, answer.producer_id) == (42, -1)
+
+
+@on_loop
+async def test_idempotent_writing_needs_its_own_right():
+    """CVE-2018-17196."""
+    async with Rig() as rig:
+        rig.rules.deny(Operation.IDEMPOTENT_WRITE, ResourceKind.CLUSTER, "cluster")
+
+        assert (await rig.peer().ask(InitProducerIdRequest(), 4)).error_code == 31

@@ -1,0 +1,45 @@
+"""The compacted view over entries of transactions: what was aborted takes nobody's place."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.gateway.loop import on_loop
+from tests.gateway.pulsar.readers import offsets, subscribe
+from tests.gateway.pulsar.rig import Rig, settle
+from tests.log.ledger import marker
+from trilogue.entry.control import Outcome
+from trilogue.entry.entry import Record
+from trilogue.entry.kafka.record_batch import build_batch
+from trilogue.entry.walk import read_header
+
+
+def keyed(value: bytes) -> bytes:
+    record = Record(0, 1000, b"k", value)
+    return build_batch(
+        [record], transactional=True, producer_id=7, producer_epoch=0, base_sequence=0
+    )
+
+
+@pytest.mark.parametrize("flushed", [False, True])
+@on_loop
+async def test_what_a_transaction_aborted_takes_no_ones_place(flushed):
+    async with Rig() as rig:
+        topic = rig.topic("t")
+        plog = topic.partitions[0].log
+        kept = (keyed(b"kept"), marker(7, Outcome.COMMIT))
+        for entry in (*kept, keyed(b"never"), marker(7, Outcome.ABORT)):
+            plog.append(memoryview(entry), read_header(entry))
+        await settle()
+        if flushed:
+            await rig.flush()
+        compacted = rig.gateway.compaction
+        compacted.trigger(topic, 0)
+        while compacted.status(topic, 0)[0] == "RUNNING":
+            await settle()
+        assert compacted.status(rig.broker.cluster.topic(topic.name), 0) == ("SUCCESS", "")
+        peer = await rig.connected()
+
+        await subscribe(peer, read_compacted=True)
+
+        assert await offsets(peer) == [0]

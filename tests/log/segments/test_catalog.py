@@ -1,0 +1,91 @@
+"""Which segments hold what of a partition, through additions, swaps and removals."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.meta.samples import segment
+from trilogue.log.errors import CorruptLog
+from trilogue.log.segments.catalog import Catalog, Runs
+from trilogue.log.segments.extents import Extent, Extents
+from trilogue.log.segments.segment_info import SegmentInfo, Swap, without
+
+
+def holding(segment_id: int, **ranges: tuple[int, int]) -> SegmentInfo:
+    """Build a segment; `p7=(0, 5)` means offsets 0 to 4 of partition 7."""
+    extents = [
+        Extent(int(name[1:]), base, end, 64, 9, 1, 1, -1, 7, 3, 4)
+        for name, (base, end) in ranges.items()
+    ]
+    return segment(segment_id, partitions=Extents.of(extents))
+
+
+def places(runs: Runs, offset: int = 0) -> list[tuple[int, int, int]]:
+    return [
+        (extent.base_offset, extent.end_offset, holder.segment_id)
+        for extent, holder in runs.since(offset)
+    ]
+
+
+def test_a_partition_finds_its_runs_by_offset_also_those_added_later() -> None:
+    catalog = Catalog()
+    runs = Runs(catalog, 7)
+    assert places(runs) == []
+    catalog.add(holding(1, p7=(0, 5), p8=(0, 1)))
+    catalog.add(holding(2, p8=(1, 2)))
+    assert places(runs) == [(0, 5, 1)]
+    catalog.add(holding(3, p7=(8, 9)))
+
+    assert places(runs) == [(0, 5, 1), (8, 9, 3)]
+    assert places(runs, 4) == [(0, 5, 1), (8, 9, 3)]
+    assert places(runs, 5) == places(runs, 8) == [(8, 9, 3)]
+    assert places(runs, 9) == []
+    assert list(runs) == list(runs.since(0))
+
+
+def test_a_swap_is_seen_by_those_who_looked_before() -> None:
+    catalog = Catalog()
+    runs, others = Runs(catalog, 7), Runs(catalog, 8)
+    for each in (holding(1, p7=(0, 5), p8=(0, 1)), holding(2, p7=(5, 9)), holding(3, p7=(9, 10))):
+        catalog.add(each)
+    assert len(places(runs)) == 3
+    first = without(catalog.segments[1], [7])
+
+    catalog.swap(Swap((2,), (first,), (holding(4, p7=(0, 9)),)))
+
+    assert places(runs) == [(0, 9, 4), (9, 10, 3)]
+    assert places(others) == [(0, 1, 1)]
+    assert first.hidden == (7,)
+    assert sorted(catalog.segments) == [1, 3, 4]
+    catalog.add(holding(5, p7=(10, 11)))
+    assert places(runs) == [(0, 9, 4), (9, 10, 3), (10, 11, 5)]
+    catalog.remove(4)
+    assert places(runs) == [(9, 10, 3), (10, 11, 5)]
+    assert catalog.remove(4) is None
+
+
+def test_two_segments_with_one_offset_are_damage() -> None:
+    catalog = Catalog()
+    catalog.add(holding(1, p7=(0, 5)))
+    catalog.add(holding(2, p7=(4, 6)))
+
+    with pytest.raises(CorruptLog, match="segments 1 and 2 both have offset 4 of partition 7"):
+        places(Runs(catalog, 7))
+
+
+def test_a_segment_is_dead_when_no_partition_has_anything_in_it() -> None:
+    catalog = Catalog()
+    starts: dict[int, int | None] = {7: 0, 8: 0}
+    catalog.add(holding(1, p7=(0, 5), p8=(0, 1)))
+    catalog.add(holding(2, p8=(1, 2)))
+    catalog.add(holding(3))
+
+    assert catalog.dead(starts.get) == [3]
+    starts[7] = 5
+    assert catalog.dead(starts.get) == [3]
+    starts[8] = 1
+    assert catalog.dead(starts.get) == [1, 3]
+    starts[8] = None  # deleted
+    assert catalog.dead(starts.get) == [1, 2, 3]
+    catalog.swap(Swap((1, 3)))
+    assert catalog.dead(starts.get) == [2]

@@ -1,0 +1,78 @@
+"""The job that removes positions whose time is over."""
+
+from __future__ import annotations
+
+import logging
+import time
+
+import pytest
+from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, TopicPartition
+from confluent_kafka.admin import AdminClient
+
+from tests.broker.keeping_room import Room
+from tests.gateway.loop import on_loop
+from tests.node.clients import consume, produce
+from tests.server import start_server
+from trilogue.log import errors as log_errors
+from trilogue.node.background.offset_expiry import OffsetExpiry
+
+
+@on_loop
+async def test_a_look_removes_what_is_due_and_says_how_much(caplog):
+    room = Room("t", "u")
+    room.commit("g", "t", "u")
+    job = OffsetExpiry(room.broker, room.timers.now_ms, every_s=1)
+    caplog.set_level(logging.INFO)
+
+    await job.look()
+    silent = list(caplog.records)
+    room.days(7)
+    await job.look()
+    room.log.commit()
+
+    assert silent == []
+    assert [(each.message, each.positions) for each in caplog.records] == [("groups.expired", 2)]
+    assert room.topics_of("g") == set()
+
+
+@on_loop
+async def test_a_disk_that_refuses_ends_a_look_with_a_line_and_the_next_one_goes_on(caplog):
+    room = Room("t")
+    room.commit("g", "t")
+    job = OffsetExpiry(room.broker, room.timers.now_ms, every_s=1)
+    room.days(7)
+
+    room.refuse(log_errors.TailFull("full"))
+    await job.look()
+    (line,) = caplog.records
+    room.refuse(None)
+    await job.look()
+    room.log.commit()
+
+    assert line.message == "groups.expiry_failed"
+    assert room.topics_of("g") == set()
+
+
+@pytest.mark.parametrize("retention", ["1s", "1d"])
+def test_a_server_forgets_a_group_that_nobody_comes_back_to(tmp_path, retention):
+    settings = {"groups.offset-retention": retention, "groups.offset-check": "100ms"}
+    with start_server(tmp_path / "data", settings=settings) as server:
+        produce(server, "t", [b"v"])
+        consumer = Consumer({"bootstrap.servers": server.kafka, "group.id": "h"})
+        consumer.commit(offsets=[TopicPartition("t", 0, 1)], asynchronous=False)
+        consumer.close()
+        consume(server, "t", 1)
+        admin = AdminClient({"bootstrap.servers": server.kafka})
+
+        def offset() -> int:
+            asked = [ConsumerGroupTopicPartitions("h", [TopicPartition("t", 0)])]
+            (answer,) = admin.list_consumer_group_offsets(asked).values()
+            return answer.result(10).topic_partitions[0].offset
+
+        end = time.monotonic() + (10 if retention == "1s" else 2)
+        while offset() >= 0 and time.monotonic() < end:
+            time.sleep(0.1)
+
+        assert (offset() >= 0) == (retention == "1d")
+        names = {group.group_id for group in admin.list_consumer_groups().result(10).valid}
+        assert ("h" in names) == (retention == "1d")

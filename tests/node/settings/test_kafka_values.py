@@ -1,0 +1,115 @@
+"""A node's settings under Kafka's names, and changes of them by clients."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from confluent_kafka.admin import (
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+)
+
+from tests.gateway.test_listener import EchoGateway
+from tests.server import start_server
+from trilogue.broker.settings.broker_table import BROKER
+from trilogue.broker.settings.broker_values import BrokerValues
+from trilogue.broker.settings.topic_settings import Change
+from trilogue.gateway.listener import Listener
+from trilogue.gateway.stream import Limits
+from trilogue.meta.memory import MemoryMeta
+from trilogue.node.settings.kafka_values import follow_values, set_addresses, set_node_values
+from trilogue.node.settings.sources import load_settings
+from trilogue.node.settings.table import BY_KEY
+
+DEADLINE = 30.0
+
+
+def values() -> tuple[BrokerValues, MemoryMeta]:
+    meta = MemoryMeta(bytes(16), node_id=1, node_epoch=1)
+    return BrokerValues(meta.state.settings, 1, apply_to_topics=lambda _said: None), meta
+
+
+def test_what_is_told_is_in_the_table_and_follows_the_nodes_settings():
+    told, _ = values()
+    own = load_settings(
+        environment={}, assignments=["frames.limit=2MiB", "topics.auto-create=false"]
+    )
+
+    set_node_values(told, own, 5)
+    set_addresses(told, "127.0.0.1:1", lambda: ("example", 2))
+
+    assert told.live.keys() <= BROKER.keys()
+    assert told.value("socket.request.max.bytes") == "2097152"
+    assert told.value("auto.create.topics.enable") == "false"
+    assert told.value("fetch.max.bytes") == "5"
+    assert told.value("listeners") == "PLAINTEXT://127.0.0.1:1"
+    assert told.value("connections.max.idle.ms") == "600000"
+
+
+@pytest.mark.parametrize("row", BROKER.values(), ids=BROKER)
+def test_a_reason_that_names_a_setting_of_the_node_names_one_that_is_there(row):
+    named = {part for part in row.doc.split("`")[1::2] if "." in part}
+
+    assert named <= BY_KEY.keys() | BROKER.keys()
+
+
+class Pace:
+    """Notes how often compaction is to look, in seconds."""
+
+    def __init__(self):
+        self.said: list[float] = []
+
+    def look_every(self, seconds: float) -> None:
+        self.said.append(seconds)
+
+
+def test_a_node_obeys_what_was_said_last():
+    told, meta = values()
+    told.live["max.connections"] = lambda: "10"
+    told.live["log.cleaner.backoff.ms"] = lambda: "1000"
+    listener, pace = Listener(EchoGateway(), Limits(), monotonic=lambda: 0.0), Pace()
+    follow_values(told, listener, pace)
+    at_first = listener.limits.connections
+
+    changes = [
+        ("max.connections", Change.SET, "3"),
+        ("log.cleaner.backoff.ms", Change.SET, "1"),
+    ]
+    commit = told.plan_alter(told.check(changes, all_nodes=True, replace=False), all_nodes=True)
+    meta.write_now(commit.ops(), commit.preconditions)
+    commit.apply()
+
+    assert (at_first, listener.limits.connections) == (10, 3)
+    assert pace.said == [1.0, 0.1]
+
+
+def test_a_running_node_tells_where_it_is_and_keeps_what_it_was_told(tmp_path: Path):
+    with start_server(tmp_path / "data", topics__max_entry="5000") as server:
+        first = described(server.kafka)
+        say(server.kafka, ConfigEntry("log.preallocate", "true", incremental_operation=SET))
+    with start_server(tmp_path / "data") as again:
+        second = described(again.kafka)
+
+        assert first["listeners"].value == f"PLAINTEXT://{server.kafka}"
+        assert first["log.dirs"].value == str(tmp_path / "data")
+        assert (first["message.max.bytes"].value, first["message.max.bytes"].source) == ("5000", 4)
+        assert (second["log.preallocate"].value, second["log.preallocate"].source) == ("true", 2)
+
+
+SET = AlterConfigOpType.SET
+
+
+def described(address: str) -> dict[str, ConfigEntry]:
+    client = AdminClient({"bootstrap.servers": address})
+    (done,) = client.describe_configs([ConfigResource("broker", "1")]).values()
+    return done.result(DEADLINE)
+
+
+def say(address: str, *entries: ConfigEntry) -> None:
+    client = AdminClient({"bootstrap.servers": address})
+    asked = ConfigResource("broker", "1", incremental_configs=list(entries))
+    (done,) = client.incremental_alter_configs([asked]).values()
+    done.result(DEADLINE)
