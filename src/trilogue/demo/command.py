@@ -310,20 +310,25 @@ def _output_folder(output: Path) -> Iterator[None]:
 def _interruptible(interrupted: threading.Event) -> Iterator[None]:
     """Make SIGTERM and SIGHUP end the demo as Ctrl-C does: broker and Spark are stopped too.
 
-    The event stays set where a C extension turns the KeyboardInterrupt into another error.
+    The event stays set where a C extension turns the KeyboardInterrupt into another error. Only
+    the first signal counts: Pulsar's client library sends itself a second SIGINT after the first
+    one, which would end the process before the broker and Spark were stopped.
     """
+    signals = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
     def stop(_number: int, _frame: object) -> None:
+        for number in signals:
+            signal.signal(number, signal.SIG_IGN)
         interrupted.set()
         raise KeyboardInterrupt
 
-    signals = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
     before = {number: signal.signal(number, stop) for number in signals}
     try:
         yield
     finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+        if not interrupted.is_set():  # otherwise the process is about to end
+            for number, handler in before.items():
+                signal.signal(number, handler)
 
 
 def _print_error(error: Exception, output: Path, console: Console) -> None:

@@ -43,7 +43,7 @@ __all__ = [
 KEY = b"k" * 32
 ADDRESS = ("broker.example", 8123)
 TIMEOUT_MS = 10_000
-FULL = "1:broker.example:8123"  # the broker as clients are result it
+FULL = "1:broker.example:8123"  # the broker as responses name it
 
 
 class Failure(NamedTuple):
