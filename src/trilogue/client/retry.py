@@ -7,7 +7,12 @@ import random
 from collections.abc import Awaitable, Callable, Hashable, Iterator
 from typing import TypeVar
 
-from trilogue.client.errors import ClientError, ConnectionLost, ServerUnreachable
+from trilogue.client.errors import (
+    ClientError,
+    ConnectionLost,
+    ServerUnreachable,
+    describe_unreachable,
+)
 
 Result = TypeVar("Result")
 FOREVER_S = float("inf")
@@ -66,6 +71,7 @@ async def retry(
     attempt: Callable[[], Awaitable[Result]],
     *,
     about: str,
+    server: str,
     total_s: float,
     may_pass: Callable[[ClientError], bool],
     growing: Iterator[float] | None = None,
@@ -74,7 +80,8 @@ async def retry(
 
     `may_pass` returns whether another attempt may not meet the same error. Any other error is
     raised at once. When the time is over, the error of the last attempt is raised:
-    ServerUnreachable for a lost connection, or where no attempt came to an end.
+    ServerUnreachable, which names `server`, for a lost connection or where no attempt came to an
+    end.
     """
     loop = asyncio.get_running_loop()
     deadline = loop.time() + total_s
@@ -88,11 +95,14 @@ async def retry(
                 raise
             problem = failed
         except TimeoutError:
-            problem = problem or ServerUnreachable(f"{about}: no answer within {total_s:g} s")
+            problem = problem or ServerUnreachable(
+                describe_unreachable(server, f"{about}: no answer", within_s=total_s)
+            )
         if loop.time() + pause >= deadline:
             break
         await asyncio.sleep(pause)
     assert problem is not None
     if isinstance(problem, ConnectionLost) and not isinstance(problem, ServerUnreachable):
-        raise ServerUnreachable(f"{about}: {problem}, retried for {total_s:g} s") from problem
+        text = describe_unreachable(server, f"{about}: {problem}", within_s=total_s)
+        raise ServerUnreachable(text) from problem
     raise problem

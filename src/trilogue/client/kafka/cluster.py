@@ -75,7 +75,7 @@ class KafkaCluster:
         timeout_s: float = 30.0,
         connect_timeout_s: float = CONNECT_S,
     ) -> None:
-        self._servers = servers
+        self.servers = servers
         self._bootstrap = addresses(servers)
         self._client_id = client_id
         self.timeout_s = timeout_s
@@ -126,7 +126,7 @@ class KafkaCluster:
             raise self._unreachable(self._connect_error or "no answer yet")
 
     def _unreachable(self, problem: object) -> ServerUnreachable:
-        return ServerUnreachable(describe_unreachable(self._servers, problem))
+        return ServerUnreachable(describe_unreachable(self.servers, problem))
 
     async def connect(self, where: Address, lane: str = "") -> KafkaConnection:
         """The open connection to an address, made now if there is none."""
@@ -218,6 +218,7 @@ class KafkaCluster:
         await retry(
             attempt,
             about=f"metadata of {', '.join(wanted)}",
+            server=self.servers,
             total_s=self.timeout_s,
             may_pass=lambda problem: (
                 isinstance(problem, ConnectionLost)
@@ -263,6 +264,7 @@ class KafkaCluster:
         answer = await retry(
             lambda: self.request_metadata(None),
             about="names of topics",
+            server=self.servers,
             total_s=self.timeout_s,
             may_pass=lambda problem: isinstance(problem, ConnectionLost),
         )

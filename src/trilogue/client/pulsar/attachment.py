@@ -128,6 +128,7 @@ class TopicAttachment:
         await retry(
             self._attach_once,
             about=self.topic,
+            server=self.core.address,
             total_s=self.core.options.request_timeout_s,
             may_pass=lambda problem: (
                 isinstance(problem, ConnectionLost | TimedOut)

@@ -78,6 +78,11 @@ class ClientContext:
     host: str = ""
     tasks: set[asyncio.Task[None]] = field(default_factory=set)
 
+    @property
+    def address(self) -> str:
+        """The masters as errors name them."""
+        return ",".join(f"{host}:{port}" for host, port in self.masters)
+
     def host_name(self) -> str:
         """This machine's address as the masters see it."""
         if not self.host:
@@ -179,15 +184,13 @@ class MasterSession(AsyncCloseable):
                     failure = self._switch_master(problem)
                 else:
                     return
-            if isinstance(failure, ConnectionLost) and not isinstance(failure, ServerUnreachable):
-                masters = ",".join(f"{host}:{port}" for host, port in self.core.masters)
-                raise ServerUnreachable(describe_unreachable(masters, failure)) from failure
             assert failure is not None
             raise failure
 
         await retry(
             attempt,
             about=f"registration of the {self.KIND}",
+            server=self.core.address,
             total_s=timeout_s,
             may_pass=may_pass,
             growing=pauses(0.05, 2.0, FOREVER_S, self.core.dice),
@@ -199,8 +202,7 @@ class MasterSession(AsyncCloseable):
             return
         since, problem = self._outage
         if self._loop.time() - since >= waited_s / 2:
-            masters = ",".join(f"{host}:{port}" for host, port in self.core.masters)
-            raise ServerUnreachable(describe_unreachable(masters, problem))
+            raise ServerUnreachable(describe_unreachable(self.core.address, problem))
 
     def _switch_master(self, problem: ClientError) -> ClientError:
         """Turn to the next master."""

@@ -106,6 +106,7 @@ class AdminRequests:
         return await retry(
             work,
             about="administration",
+            server=self._cluster.servers,
             total_s=self._cluster.timeout_s,
             may_pass=lambda problem: isinstance(problem, ConnectionLost) or _is_wrong_node(problem),
         )

@@ -58,6 +58,7 @@ class BatchReader:
         return await retry(
             lambda: self._offsets_once(wanted),
             about="offsets",
+            server=self._cluster.servers,
             total_s=self._retry_s,
             may_pass=lambda problem: self._may_pass(problem, wanted),
         )
@@ -104,6 +105,7 @@ class BatchReader:
         return await retry(
             lambda: self._fetch_once(topic, partition, offset, max_bytes, max_wait_ms),
             about=f"fetch of {topic}-{partition}",
+            server=self._cluster.servers,
             total_s=self._retry_s,
             may_pass=lambda problem: self._may_pass(problem, {(topic, partition): 0}),
         )

@@ -98,7 +98,9 @@ class OffsetCommitter:
             return problem.error in PASSES
 
         about = f"coordinator of group {self.group}"
-        return await retry(work, about=about, total_s=total_s, may_pass=may_pass)
+        return await retry(
+            work, about=about, server=self._cluster.servers, total_s=total_s, may_pass=may_pass
+        )
 
     async def _commit_once(
         self, offsets: Mapping[Partition, GroupOffset], identity: MemberIdentity

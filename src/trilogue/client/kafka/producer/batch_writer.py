@@ -45,6 +45,7 @@ class BatchWriter:
         return await retry(
             lambda: self._send_once(topic, partition, batch),
             about=f"produce to {topic}-{partition}",
+            server=self._cluster.servers,
             total_s=self._retry_s,
             may_pass=may_pass,
         )
