@@ -14,7 +14,7 @@ from tests.tools import require_pulsar_jars
 
 SOURCE = Path(__file__).parents[1] / "clients" / "java-pulsar-admin" / "Admin.java"
 REFUSED = {
-    "tp dispatchRate set (refused)": "412 dispatchRate: dispatch is limited by the consumer's permits",
+    "tp dispatchRate set (refused)": "412 dispatchRate: dispatch is limited by",
     "notfound": "404 Topic persistent://public/default/nope not found",
 }
 ANSWERS = {
