@@ -20,11 +20,13 @@ FULL = (
     "tests/conformance/",
     "tests/crash/",
     "tests/docs/test_examples.py::test_a_page_with_spark",
+    "tests/node/test_serve",
     "tests/spark/test_real_kafka.py",
     "tests/spark/test_s",
+    "tests/wire/kafka/test_java.py",
 )
 """Tests that `make test` leaves to `make test-all`: each client in each family, real servers, most
-kills, pages and streams with Spark."""
+kills, what a served node does in all its variants, Spark."""
 QUICK = (
     "tests/conformance/across/test_across.py",
     "tests/conformance/kafka/test_delete_records.py",
@@ -32,23 +34,36 @@ QUICK = (
     "tests/conformance/kafka/test_own_client.py",
     "tests/conformance/kafka/test_produce.py",
     "tests/conformance/kafka/test_replication.py",
-    "tests/conformance/kafka/test_restart.py",
+    "tests/conformance/kafka/test_restart.py::test_a_group_member_goes_on_through_a_restart[trilogue-Confluent",
+    "tests/conformance/kafka/test_restart.py::test_an_idempotent_producer",
+    "tests/conformance/kafka/test_restart.py::test_records_and_positions",
     "tests/conformance/pulsar/test_own_client.py",
     "tests/conformance/pulsar/test_python_producers.py",
     "tests/conformance/tubemq/test_own_client.py",
     "tests/conformance/tubemq/test_producers.py",
-    "tests/crash/kafka/test_own_client_kill.py",
     "tests/crash/pulsar/test_tail.py",
     "tests/crash/test_damage.py",
     "tests/crash/test_every_step.py",
-    "tests/crash/test_faults.py",
+    "tests/crash/test_faults.py::test_a_failed_write",
     "tests/crash/test_kill.py",
     "tests/crash/test_ledger.py",
     "tests/crash/tubemq/test_tail.py",
-    "tests/spark/test_source.py",
+    "tests/node/test_serve.py::test_a_door_that_others_reach_needs_insecure[kafka-0",
+    "tests/node/test_serve.py::test_a_second_process",
+    "tests/node/test_serve.py::test_a_signal_drains_and_loses_nothing[15",
+    "tests/node/test_serve.py::test_a_taken_port_is_named[pulsar",
+    "tests/node/test_serve.py::test_kill_minus_nine",
+    "tests/node/test_serve.py::test_ready_file",
+    "tests/node/test_serve_flush.py::test_a_kill_between_flushes_loses_nothing[0",
+    "tests/node/test_serve_flush.py::test_flushed_messages",
+    "tests/node/test_serve_merge.py::test_a_kill_beside_merges_loses_nothing[0",
+    "tests/node/test_serve_objects.py::test_old_messages_are_read_from_objects_and_go_from_there[s3",
     "tests/spark/test_stream_reader.py",
 )
-"""Files of these folders that stay in the quick run: one for each promise and protocol."""
+"""Tests of these folders that stay in the quick run: some for each promise and protocol."""
+VARIANTS = ("[trilogue-franz-go", "[trilogue-java", "[trilogue-kafkajs", "[trilogue-kcat",
+            "[trilogue-sarama", "java_delete", "sigterm", "-kill]")  # fmt: skip
+"""Parameters that are full also there: clients in other languages, and the milder of two ends."""
 LOADFILE = "loadfile"
 TOGETHER = ("tests/spark",)  # one session of Spark for all its files
 FIRST = ("docs", "spark", "crash", "conformance", "cli", "client", "node", "demo", "http")
@@ -64,7 +79,10 @@ def rank(path: Path) -> int:
 
 def is_full(item: pytest.Item) -> bool:
     """Whether a test belongs to `make test-all` only, by its place."""
-    return item.nodeid.startswith(FULL) and not item.nodeid.startswith(QUICK)
+    place = item.nodeid
+    if not place.startswith(FULL):
+        return False
+    return not place.startswith(QUICK) or any(each in place for each in VARIANTS)
 
 
 def put_in_order(config: pytest.Config, items: list[pytest.Item]) -> None:
