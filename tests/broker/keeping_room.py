@@ -100,7 +100,7 @@ class Room:
     def member(self, group: str, topics: str, kind: str = "consumer") -> str:
         """A member that has joined and been given something."""
         member_id = self.joined(group, topics, kind)
-        generation = self.broker.groups.find(group).generation
+        generation = self.broker.groups.find_group(group).generation
         self.broker.groups.sync(group, member_id, generation, assignments={member_id: b"all"})
         self.log.commit()
         return member_id
@@ -118,14 +118,14 @@ class Room:
 
     def stay(self, group: str, member_id: str, days: int) -> None:
         """Let days go by in which the member shows that it lives."""
-        generation = self.broker.groups.find(group).generation
+        generation = self.broker.groups.find_group(group).generation
         for _ in range(days * 72):
             self.timers.advance(DAY_MS / 72 / 1_000)
             self.broker.groups.heartbeat(group, member_id, generation)
 
-    def look(self, retention_ms: int = RETENTION_MS) -> int:
+    def remove_expired(self, retention_ms: int = RETENTION_MS) -> int:
         """Have what is due removed; how many positions that was."""
-        removed = sum(self.broker.group_expiry.look(self.timers.now_ms(), retention_ms))
+        removed = sum(self.broker.group_expiry.remove_expired(self.timers.now_ms(), retention_ms))
         self.log.commit()
         return removed
 

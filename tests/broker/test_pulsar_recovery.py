@@ -94,7 +94,7 @@ class Reader:
     told: set[int] = field(default_factory=set)
 
     def cursor(self, node: Node) -> Cursor | None:
-        return node.broker.subscriptions.find(node.partition(0).partition_id, self.name)
+        return node.broker.subscriptions.find_cursor(node.partition(0).partition_id, self.name)
 
     def ack(self, node: Node) -> None:
         subscriptions, partition = node.broker.subscriptions, node.partition(0)

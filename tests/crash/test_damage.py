@@ -147,7 +147,7 @@ def test_a_wrong_bit_in_a_segment_is_an_error_or_nothing(*, merged: bool, chance
 
 
 def owns(info: SegmentInfo, partition_id: int, at: int) -> bool:
-    extent = info.partitions.find(partition_id)
+    extent = info.partitions.find_extent(partition_id)
     return extent is not None and extent.position <= at < extent.position + extent.size
 
 

@@ -117,7 +117,9 @@ def check_pulsar(node: Node, expected: dict[str, Any]) -> None:
             found.append([*row, dict(sorted(each.properties))])
         offset += header.span
     assert found == [json.loads(row) for row in expected["messages"]]
-    cursor = node.storage.broker.subscriptions.find(where.partition_id, expected["subscription"])
+    cursor = node.storage.broker.subscriptions.find_cursor(
+        where.partition_id, expected["subscription"]
+    )
     assert cursor is not None
     missing = cursor.missing(log.start_offset, log.high_watermark)
     assert [at for start, end in missing for at in range(start, end)] == expected["unacked"]

@@ -107,7 +107,7 @@ def look(node: Node, *, name: str, hurt: set[int]) -> None:
     (info,) = [each for each in node.storage.log.segments.values() if each.name == name]
     for row in said(CLOSED)["partitions"]:
         where = partition(node, row["topic"], row["partition"])
-        extent = info.partitions.find(where.partition_id)
+        extent = info.partitions.find_extent(where.partition_id)
         if extent is not None and extent.end_offset > where.log.start_offset:
             hurt.add(where.partition_id)
             with pytest.raises(CorruptLog, match=name):

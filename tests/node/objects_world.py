@@ -112,7 +112,7 @@ class World:
         """Let the grace period pass and remove what is due."""
         self.seconds += GRACE_S + 1
         await self.retired.remove_due()
-        await self.keeper.look()
+        await self.keeper.remove_due()
 
     async def read(self, topic, offset=0):
         """Read as a gateway does: what is in a segment, in a thread."""

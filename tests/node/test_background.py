@@ -191,14 +191,14 @@ def test_the_reserve_is_given_up_once_and_made_again(tmp_path):
         node.storage.give_up_reserve()
         assert not reserve.exists()
 
-        await node.retention.look()
+        await node.retention.apply_retention()
         await until(reserve.exists)
 
 
 def test_no_reserve_is_made_where_none_is_wanted(tmp_path):
     @scenario(tmp_path / "data", "disk.reserve=0")
     async def _(node):
-        await node.retention.look()
+        await node.retention.apply_retention()
         assert not node.storage.directory.reserve.exists()
 
 

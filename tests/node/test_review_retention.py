@@ -41,7 +41,7 @@ def test_retention_goes_on_where_a_full_disk_stopped_it(tmp_path):
         segment_id, _ = await flushed_and_deleted(node)
         await node.storage.meta.write([DeleteSegment(segment_id)], (), node.storage.fence)
 
-        await node.retention.look()
+        await node.retention.apply_retention()
 
         assert node.storage.log.dead_segments() == []
 
@@ -53,12 +53,12 @@ def test_a_late_reader_does_not_keep_a_removed_segment(tmp_path):
     async def _(node):
         _, found = await flushed_and_deleted(node)
         node.retired.grace_s = 3_600
-        await node.retention.look()
+        await node.retention.apply_retention()
         found.run()
         assert len(open_segments(tmp_path)) == 1
 
         node.retired._monotonic = lambda: time.monotonic() + 7_200
-        await node.retention.look()
+        await node.retention.apply_retention()
 
         assert open_segments(tmp_path) == []
         assert node.retired.removed_files == 1

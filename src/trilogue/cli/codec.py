@@ -68,10 +68,10 @@ def codec(
         exit_with_error(
             f"{message.__name__} has the versions {declared.first} to {declared.last}", USAGE_ERROR
         )
-    asked: Way | None = next((one for one in WAYS if one == way), None)
-    if way and asked is None:
+    requested: Way | None = next((one for one in WAYS if one == way), None)
+    if way and requested is None:
         exit_with_error(f"--way {way}: one of {', '.join(WAYS)}", USAGE_ERROR)
-    typer.echo(source(message, version, asked or ("encode" if response else "decode")))
+    typer.echo(source(message, version, requested or ("encode" if response else "decode")))
 
 
 def _decode(

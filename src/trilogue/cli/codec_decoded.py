@@ -46,7 +46,7 @@ def octets(given: bytes, kind: str) -> bytes:
 
 def body(data: bytes, message: type, version: int) -> dict[str, Any]:
     """Decode a message without length and header."""
-    return _told(memoryview(data), 0, message, version)
+    return _decode_message(memoryview(data), 0, message, version)
 
 
 def request_frame(data: bytes) -> dict[str, Any]:
@@ -68,7 +68,7 @@ def request_frame(data: bytes) -> dict[str, Any]:
             "correlation_id": header.correlation_id,
             "client_id": header.client_id,
         },
-        **_told(view, position, message, header.api_version),
+        **_decode_message(view, position, message, header.api_version),
     }
 
 
@@ -81,7 +81,7 @@ def response_frame(data: bytes, message: type, key: int, version: int) -> dict[s
         raise DecodingError(str(error)) from error
     return {
         "header": {"correlation_id": correlation_id},
-        **_told(view, position, message, version),
+        **_decode_message(view, position, message, version),
     }
 
 
@@ -92,7 +92,7 @@ def _without_length(data: bytes) -> memoryview:
     return view
 
 
-def _told(view: memoryview, position: int, message: type, version: int) -> dict[str, Any]:
+def _decode_message(view: memoryview, position: int, message: type, version: int) -> dict[str, Any]:
     try:
         read: Decoder[object] = decoder(message, version)
         found, end = read(view, position)

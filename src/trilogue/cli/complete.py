@@ -134,9 +134,9 @@ def _values(one: Any, rest: Sequence[str]) -> Found:
             return
     metavar = one.metavar or ""
     if "TOPIC" in metavar:
-        yield from _asked(rest, _topics)
+        yield from _query_names(rest, _topics)
     elif "GROUP" in metavar or "SUBSCRIPTION" in metavar:
-        yield from _asked(rest, _groups)
+        yield from _query_names(rest, _groups)
     elif "FILE" in metavar or "DIR" in metavar or "PATH" in metavar:
         yield FILES, ""
     elif one.name == "api":
@@ -146,7 +146,7 @@ def _values(one: Any, rest: Sequence[str]) -> Found:
             yield "".join(f"_{c.lower()}" if c.isupper() else c for c in name)[1:], ""
 
 
-def _asked(rest: Sequence[str], what: Callable[[KafkaCluster], Any]) -> Found:
+def _query_names(rest: Sequence[str], what: Callable[[KafkaCluster], Any]) -> Found:
     import asyncio
 
     from trilogue.cli.cluster import DEFAULT_SERVER, SERVER_VARIABLE

@@ -15,7 +15,7 @@ def lazy_exports(package: str, modules: Mapping[str, Iterable[str]]) -> Callable
     """Make the `__getattr__` of a package: module to the names that come from it."""
     where = {name: module for module, names in modules.items() for name in names}
 
-    def find(name: str) -> object:
+    def load_export(name: str) -> object:
         module = where.get(name)
         if module is None:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
@@ -23,4 +23,4 @@ def lazy_exports(package: str, modules: Mapping[str, Iterable[str]]) -> Callable
         setattr(sys.modules[package], name, found)
         return found
 
-    return find
+    return load_export

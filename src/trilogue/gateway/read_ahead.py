@@ -52,7 +52,7 @@ class ReadAhead:
         """How many reads are expected."""
         return len(self._expected)
 
-    def find(self, key: Key, cold: SegmentSlice, room: int) -> SegmentSlice | None:
+    def find_prefetched(self, key: Key, cold: SegmentSlice, room: int) -> SegmentSlice | None:
         """Return how to read `cold` for a client that was expected here; None if it was not."""
         read = self._expected.pop(key, None)
         if read is None:

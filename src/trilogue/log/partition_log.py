@@ -276,18 +276,18 @@ class PartitionLog:
 
     def wait(self, callback: Callable[[], None]) -> Callable[[], None]:
         """Call `callback` once when the high watermark moves; return a function that cancels it."""
-        self.call(token := object(), callback)
-        return lambda: self.call_not(token)
+        self.watch(token := object(), callback)
+        return lambda: self.unwatch(token)
 
-    def call(self, who: object, callback: Callable[[], None]) -> None:
-        """Call `callback` once, under the key `who`, when the high watermark or the start moves."""
+    def watch(self, watcher: object, callback: Callable[[], None]) -> None:
+        """Call `callback` once, under the key `watcher`, when the high watermark or the start moves."""
         if self._appender.watchers is NO_WATCHERS:
             self._appender.watchers = {}
-        self._appender.watchers[who] = callback
+        self._appender.watchers[watcher] = callback
 
-    def call_not(self, who: object) -> None:
+    def unwatch(self, watcher: object) -> None:
         """Cancel the callback registered under this key."""
-        self._appender.watchers.pop(who, None)
+        self._appender.watchers.pop(watcher, None)
 
     def offset_for_time(
         self, timestamp_ms: int, from_offset: int | None = None

@@ -117,7 +117,10 @@ class Transactions:
         stable_end = end_offset if first is None else first
         return [
             *self.aborted[kept:],
-            *(AbortedTransaction(who, since, OPEN, stable_end) for who, since in self.open.items()),
+            *(
+                AbortedTransaction(producer, since, OPEN, stable_end)
+                for producer, since in self.open.items()
+            ),
         ]
 
 

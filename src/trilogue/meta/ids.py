@@ -29,7 +29,7 @@ class IdPool:
         """Return how many ids can be taken without waiting."""
         return sum(map(len, self._ranges.get(kind, ())))
 
-    def take(self, kind: str) -> int:
+    def take_id(self, kind: str) -> int:
         """Return the next id; NoIdsLeft."""
         ranges = self._ranges.get(kind)
         if not ranges:

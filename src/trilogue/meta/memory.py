@@ -60,7 +60,7 @@ class MemoryMeta:
         """Return one id."""
         if not self._ids.available(kind) and kind in ID_BLOCKS:
             self._fetch(AllocateIds(kind, ID_BLOCKS[kind]))
-        return self._ids.take(kind)
+        return self._ids.take_id(kind)
 
     async def reserve(self, kind: str, count: int) -> None:
         """Allocate the ids that are missing."""

@@ -190,7 +190,7 @@ class SqliteMeta:
         block = ID_BLOCKS.get(kind, 0)
         if self._ids.available(kind) <= block // 2 and block and kind not in self._refilling:
             self._refill(kind, block)
-        return self._ids.take(kind)
+        return self._ids.take_id(kind)
 
     async def reserve(self, kind: str, count: int) -> None:
         """Wait until `count` ids can be allocated."""

@@ -161,8 +161,8 @@ class NodeMetrics:
             ("quota_waits", "Times that a client had to wait for its quota.", quotas.waits),
             ("quota_wait_seconds", "How long clients had to wait for it.", quotas.waited_s),
         ):
-            told = [({"kind": bound.value}, counted[bound]) for bound in CLIENT_QUOTAS]
-            yield Metric(f"{PREFIX}kafka_{name}_total", "counter", doc, told)
+            quota_samples = [({"kind": bound.value}, counted[bound]) for bound in CLIENT_QUOTAS]
+            yield Metric(f"{PREFIX}kafka_{name}_total", "counter", doc, quota_samples)
         yield gauge("kafka_fetch_sessions", "Fetch sessions that are open.", len(sessions))
         yield gauge(
             "kafka_fetch_session_partitions",
@@ -222,13 +222,13 @@ class NodeMetrics:
         )  # fmt: skip
 
     def _conversions(self) -> Iterator[Metric]:
-        told = self._node.conversions
+        converter = self._node.conversions
         converted: list[tuple[Labels, float]] = [
-            ({"reader": reader}, count) for reader, count in sorted(told.converted.items())
+            ({"reader": reader}, count) for reader, count in sorted(converter.converted.items())
         ]
         skipped: list[tuple[Labels, float]] = [
             ({"reader": reader, "reason": reason}, count)
-            for (reader, reason), count in sorted(told.skipped.items())
+            for (reader, reason), count in sorted(converter.skipped.items())
         ]
         yield Metric(
             f"{PREFIX}conversions_total",
@@ -242,8 +242,8 @@ class NodeMetrics:
             "Messages that a reader of another protocol passed without getting them.",
             skipped,
         )
-        yield counter("conversion_cache_hits", "Conversions that were kept.", told.hits)
-        yield gauge("conversion_cache_bytes", "Bytes of conversions kept.", told.cached_bytes)
+        yield counter("conversion_cache_hits", "Conversions that were kept.", converter.hits)
+        yield gauge("conversion_cache_bytes", "Bytes of conversions kept.", converter.cached_bytes)
 
     def _broker(self) -> Iterator[Metric]:
         broker = self._node.storage.broker

@@ -38,12 +38,12 @@ async def make_authentication(
 ) -> Authentication:
     """Return the authentication of TubeMQ clients; StartError if the users cannot be read."""
     key = await _kept(storage, metadata, SECRET_KEY, secrets.token_hex(SECRET_BYTES))
-    said = AuthenticationSettings(
+    auth_settings = AuthenticationSettings(
         frozenset(map(Role, roles(settings, "tubemq.authenticate"))),
         settings.switch("tubemq.check-visit-tokens"),
     )
     users = _users(settings)
-    return Authentication(said, users, key=bytes.fromhex(key), now_ms=wall_clock_ms)
+    return Authentication(auth_settings, users, key=bytes.fromhex(key), now_ms=wall_clock_ms)
 
 
 def _users(settings: Settings) -> Credentials:
@@ -59,11 +59,11 @@ def _users(settings: Settings) -> Credentials:
 
 async def web_token(settings: Settings, storage: Storage, metadata: MetadataWriter) -> str:
     """Return the token of the web API; a generated one is also written to a file."""
-    said = settings.text("tubemq.web-token")
+    configured = settings.text("tubemq.web-token")
     path = storage.directory.path / WEB_TOKEN_FILE
-    if said:
+    if configured:
         path.unlink(missing_ok=True)  # it would be wrong
-        return said
+        return configured
     token = await _kept(storage, metadata, WEB_TOKEN_KEY, secrets.token_hex(WEB_TOKEN_BYTES))
     _write(path, token)
     return token

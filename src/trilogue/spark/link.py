@@ -90,8 +90,8 @@ class Link:
 
     def resolve(self, wanted: Mapping[Partition, int]) -> Offsets:
         """Replace -1 (latest) and -2 (earliest) by offsets; others are unchanged."""
-        asked = {key: offset for key, offset in wanted.items() if offset in {EARLIEST, LATEST}}
-        found = self.run(self.consumer.offsets(asked)) if asked else {}
+        unresolved = {key: offset for key, offset in wanted.items() if offset in {EARLIEST, LATEST}}
+        found = self.run(self.consumer.offsets(unresolved)) if unresolved else {}
         return {key: found.get(key, offset) for key, offset in wanted.items()}
 
 

@@ -60,9 +60,9 @@ def wanted(name: str, bounds: Bounds, partitions: Iterable[Partition]) -> Offset
     """
     if isinstance(bounds, int):
         return dict.fromkeys(partitions, bounds)
-    said = {(topic, number): at for topic, parts in bounds.items() for number, at in parts.items()}
+    named = {(topic, number): at for topic, parts in bounds.items() for number, at in parts.items()}
     there = set(partitions)
-    wrong = sorted(there.symmetric_difference(said))
+    wrong = sorted(there.symmetric_difference(named))
     if wrong:
         topic, number = wrong[0]
         problem = "does not name" if wrong[0] in there else "names"
@@ -71,7 +71,7 @@ def wanted(name: str, bounds: Bounds, partitions: Iterable[Partition]) -> Offset
             f"option {name!r} {problem} partition {number} of {topic!r}{detail}; "
             "it must name every partition that is read (-2 earliest, -1 latest)"
         )
-    return said
+    return named
 
 
 def admit(start: Offsets, latest: Offsets, rows: int) -> Offsets:

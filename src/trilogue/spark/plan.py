@@ -39,10 +39,10 @@ def ending(at: Link, options: ReadOptions, partitions: list[Partition]) -> Offse
     return _there(at, options, wanted("endingOffsets", options.ending, partitions))
 
 
-def _there(at: Link, options: ReadOptions, asked: Offsets) -> Offsets:
+def _there(at: Link, options: ReadOptions, requested: Offsets) -> Offsets:
     """Resolve earliest and latest, and check explicit offsets against the log."""
-    explicit = [key for key, offset in asked.items() if offset >= 0]
-    found = at.resolve(asked)
+    explicit = [key for key, offset in requested.items() if offset >= 0]
+    found = at.resolve(requested)
     first = at.resolve(dict.fromkeys(explicit, EARLIEST))
     last = at.resolve(dict.fromkeys(explicit, LATEST))
     for key in explicit:

@@ -72,7 +72,7 @@ def read_range(options: ReadOptions, wanted_range: Range | None) -> Iterator[pa.
     try:
         while not arrow.done:
             before = arrow.next_offset
-            fetched = fetches.take(before)
+            fetched = fetches.finish_fetch(before)
             if fetched is not None:
                 fetches.go_on(_end(fetched.records, before))
                 yield from arrow.feed(fetched.records, fetched.aborted)
@@ -97,7 +97,7 @@ class _Fetches:
         self._offset = offset
         self._task = None if offset >= self._where.end else self._at.start(self._fetch(offset))
 
-    def take(self, offset: int) -> FetchedRecords | None:
+    def finish_fetch(self, offset: int) -> FetchedRecords | None:
         """Return the fetch at `offset`; None if the log has no such offset."""
         if self._task is None or self._offset != offset:
             self.drop()

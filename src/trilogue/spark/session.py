@@ -52,14 +52,14 @@ def probe_java(java: Path) -> Java | None:
     """Run a Java for its properties; None if it is none. A shim gives its real home."""
     for more in ((VECTOR,), ()):
         try:
-            said = subprocess.run(  # noqa: S603 - a program found on this machine's own path
+            output = subprocess.run(  # noqa: S603 - a program found on this machine's own path
                 [java, *more, "-XshowSettings:properties", "-version"],
                 capture_output=True, text=True, timeout=60, check=True,
             ).stderr  # fmt: skip
         except (OSError, subprocess.SubprocessError):
             continue
-        home = re.search(r"^ *java\.home = (.+)$", said, re.MULTILINE)
-        version = re.search(r"^ *java\.specification\.version = (\d+)$", said, re.MULTILINE)
+        home = re.search(r"^ *java\.home = (.+)$", output, re.MULTILINE)
+        version = re.search(r"^ *java\.specification\.version = (\d+)$", output, re.MULTILINE)
         if home is None or version is None:  # 1.8 has another form
             return None
         return Java(Path(home[1].strip()), int(version[1]), has_vector=bool(more))

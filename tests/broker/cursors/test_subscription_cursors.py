@@ -128,15 +128,15 @@ def room() -> Room:
 def test_a_subscription_is_there_when_it_is_durable_and_two_makers_share_it(room: Room):
     first = room.subscriptions.create(1, "s", 5)
     second = room.subscriptions.create(1, "s", 9)
-    assert (first.done, room.subscriptions.find(1, "s")) == (False, None)
+    assert (first.done, room.subscriptions.find_cursor(1, "s")) == (False, None)
 
     room.journal.commit()
 
     cursor = first.result()
-    assert second.result() is cursor is room.subscriptions.find(1, "s")
+    assert second.result() is cursor is room.subscriptions.find_cursor(1, "s")
     assert room.subscriptions.create(1, "s", 50).result() is cursor
     assert (cursor.mark, cursor.created_ms, cursor.partition_id, cursor.name) == (5, 77, 1, "s")
-    assert room.subscriptions.find(2, "s") is None
+    assert room.subscriptions.find_cursor(2, "s") is None
     assert len(room.journal.facts) == 1
 
 
@@ -181,7 +181,7 @@ def test_a_deletion_is_answered_when_it_is_durable(room: Room):
     room.flush()
     promise = room.subscriptions.delete(1, "s")
     assert not promise.done
-    assert room.subscriptions.find(1, "s") is None
+    assert room.subscriptions.find_cursor(1, "s") is None
     assert not room.subscriptions.ack(cursor, [(0, 5)])
     assert set(room.restarted().state) == {S1}
 
@@ -257,7 +257,7 @@ def test_marks_follow_a_start_that_moves_up(room: Room):
 
     assert room.restarted().state == {S1: (60, [(90, 95)], {})}
     assert room.subscriptions.backlog(cursor) == 1_000 - 60 - 5
-    assert room.subscriptions.find(1, "s") is cursor
+    assert room.subscriptions.find_cursor(1, "s") is cursor
     assert cursor.mark == 60
     [row] = room.subscriptions.snapshot()
     assert row.key == snapshot_key(cursor.key)
@@ -365,7 +365,7 @@ def test_a_journal_that_fails_breaks_what_was_promised(room: Room):
     room.journal.commit(error=OSError("no disk"))
 
     assert all(isinstance(each.error, StorageFailed) for each in promises)
-    assert room.subscriptions.find(1, "t") is None
+    assert room.subscriptions.find_cursor(1, "t") is None
     room.journal.refusal = log_errors.StorageFailed("no disk")
     with pytest.raises(StorageFailed):
         room.subscriptions.create(1, "u", 0)
@@ -424,7 +424,7 @@ def test_a_crash_takes_no_subscription_and_no_ack_that_was_durable(seed: int):
 def act(room: Room, random: Random, *, change: bool = True) -> None:
     """One request of a client."""
     partition_id, name = random.randint(1, 2), random.choice("ab")
-    cursor = room.subscriptions.find(partition_id, name)
+    cursor = room.subscriptions.find_cursor(partition_id, name)
     first = random.randrange(60)
     what = random.randrange(10)
     if cursor is None:

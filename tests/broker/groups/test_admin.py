@@ -124,7 +124,7 @@ def test_positions_of_topics_that_a_group_does_not_read_may_go(room: Room):
 
 def test_before_a_group_has_settled_it_may_read_anything(room: Room):
     room.joined("g", "t")
-    other = room.broker.groups.find("g")
+    other = room.broker.groups.find_group("g")
     assert other is not None
     room.member("h", "?")
 

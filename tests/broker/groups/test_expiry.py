@@ -23,11 +23,11 @@ def test_positions_of_a_group_without_members_count_from_their_commit(room: Room
     room.commit("g", "u")
 
     room.days(3.9)
-    early = room.look(), room.topics_of("g")
+    early = room.remove_expired(), room.topics_of("g")
     room.days(0.1)
-    later = room.look(), room.topics_of("g")
+    later = room.remove_expired(), room.topics_of("g")
     room.days(3)
-    last = room.look(), room.topics_of("g")
+    last = room.remove_expired(), room.topics_of("g")
 
     assert (early, later, last) == ((0, {"t", "u"}), (1, {"u"}), (1, set()))
 
@@ -39,10 +39,10 @@ def test_positions_count_from_when_the_last_member_has_gone(room: Room):
     room.leave("g", member)
 
     room.days(6.9)
-    early = room.look()
+    early = room.remove_expired()
     room.days(0.2)
 
-    assert (early, room.look()) == (0, 1)
+    assert (early, room.remove_expired()) == (0, 1)
     assert room.topics_of("g") == set()
 
 
@@ -51,10 +51,10 @@ def test_a_session_that_ends_makes_a_group_empty_too(room: Room):
     room.commit("g", "t")
 
     room.days(7)  # the session went on for half an hour
-    early = room.look()
+    early = room.remove_expired()
     room.days(0.1)
 
-    assert (early, room.look()) == (0, 1)
+    assert (early, room.remove_expired()) == (0, 1)
 
 
 def test_who_comes_back_in_time_keeps_all(room: Room):
@@ -68,7 +68,7 @@ def test_who_comes_back_in_time_keeps_all(room: Room):
 
     room.days(6)
 
-    assert room.look() == 0
+    assert room.remove_expired() == 0
     assert room.topics_of("g") == {"t"}
 
 
@@ -79,7 +79,7 @@ def test_what_is_committed_to_an_empty_group_is_kept_from_then_on(room: Room):
 
     room.days(6)
 
-    assert room.look() == 0
+    assert room.remove_expired() == 0
 
 
 def test_a_settled_group_of_readers_loses_what_it_does_not_read(room: Room):
@@ -88,7 +88,7 @@ def test_a_settled_group_of_readers_loses_what_it_does_not_read(room: Room):
     room.commit("g", "t", "u")
     room.stay("g", member, 8)
 
-    assert room.look() == 1
+    assert room.remove_expired() == 1
     assert room.topics_of("g") == {"t"}
 
 
@@ -102,7 +102,7 @@ def test_a_group_of_which_nobody_knows_what_it_reads_loses_nothing(
     room.commit("g", "t", "u")
     room.stay("g", member, 8)
 
-    assert room.look() == 0
+    assert room.remove_expired() == 0
 
 
 def test_a_group_that_rebalances_loses_nothing(room: Room):
@@ -115,7 +115,7 @@ def test_a_group_that_rebalances_loses_nothing(room: Room):
         JoinRequest("g", "", "consumer", (("range", b"t"),), 1_800_000, 1_800_000)
     )
 
-    assert room.look() == 0
+    assert room.remove_expired() == 0
 
 
 def test_a_client_may_say_for_how_long(room: Room):
@@ -126,7 +126,7 @@ def test_a_client_may_say_for_how_long(room: Room):
 
     removed = []
     for _ in range(4):
-        removed.append(room.look())
+        removed.append(room.remove_expired())
         room.days(1 if len(removed) == 1 else 4)
 
     assert removed == [1, 1, 0, 1]
@@ -137,7 +137,7 @@ def test_what_a_client_said_does_not_end_what_is_read(room: Room):
     room.commit("g", "t", retention_ms=0)
     room.stay("g", member, 1)
 
-    assert room.look() == 0
+    assert room.remove_expired() == 0
 
 
 def test_durable_cursors_of_other_protocols_never_expire(room: Room):
@@ -145,7 +145,7 @@ def test_durable_cursors_of_other_protocols_never_expire(room: Room):
     room.commit("g", "t", protocol=Protocol.PULSAR)
     room.days(1_000)
 
-    assert room.look() == 0
+    assert room.remove_expired() == 0
     assert room.topics_of("g", Protocol.TUBEMQ) == room.topics_of("g", Protocol.PULSAR) == {"t"}
 
 
@@ -157,7 +157,7 @@ def test_a_restart_does_not_begin_the_time_anew(room: Room):
     room = room.restart()
     room.days(2)
 
-    assert room.look() == 1
+    assert room.remove_expired() == 1
 
 
 @pytest.mark.parametrize("flushed", [False, True])
@@ -170,19 +170,19 @@ def test_a_group_that_had_members_at_a_restart_is_empty_from_then_on(room: Room,
         room.cut()
 
     room = room.restart()
-    first = room.look()
+    first = room.remove_expired()
     room.days(6)
-    early = room.look()
+    early = room.remove_expired()
     room.days(1)
 
-    assert (first, early, room.look()) == (0, 0, 1)
+    assert (first, early, room.remove_expired()) == (0, 0, 1)
 
 
 def test_what_expired_is_gone_after_a_restart_too(room: Room):
     room.commit("g", "t", "u")
     room.cut()
     room.days(7)
-    room.look()
+    room.remove_expired()
     replayed = room.restart()
     room.cut()
     loaded = room.restart()
@@ -196,12 +196,12 @@ def test_groups_with_neither_members_nor_positions_are_forgotten(room: Room):
     room.commit("by-hand", "t")
     before = room.names
 
-    room.look()
+    room.remove_expired()
     after = room.names
     room.leave("stays", stays)
     room.days(7)
-    room.look()
-    room.look()
+    room.remove_expired()
+    room.remove_expired()
 
     assert before == ["by-hand", "left", "stays"]
     assert after == ["by-hand", "stays"]
@@ -214,7 +214,7 @@ def test_a_group_that_somebody_is_about_to_join_is_not_forgotten(room: Room):
     )
     promise = room.broker.groups.join(asked)
 
-    room.look()
+    room.remove_expired()
 
     assert promise.error is not None
     assert room.names == ["g"]
@@ -225,7 +225,7 @@ def test_a_look_gives_others_a_turn(room: Room):
         room.commit(f"g{number}", "t")
     room.days(7)
 
-    steps = list(room.broker.group_expiry.look(room.timers.now_ms(), RETENTION_MS))
+    steps = list(room.broker.group_expiry.remove_expired(room.timers.now_ms(), RETENTION_MS))
 
     assert len(steps) >= 3
     assert max(steps) <= AT_ONCE
@@ -238,6 +238,6 @@ def test_a_disk_that_refuses_ends_the_look_and_loses_nothing(room: Room):
     room.refuse(log_errors.StorageFailed("broken"))
 
     with pytest.raises(StorageFailed):
-        room.look()
+        room.remove_expired()
 
     assert room.topics_of("g") == {"t"}

@@ -144,7 +144,7 @@ def test_two_changes_of_one_quota_at_once_are_not_both_recorded():
 def test_a_change_holds_at_once_and_one_that_changes_nothing_keeps_the_debt():
     made = quotas((QuotaEntity(None, "c"), QuotaKind.PRODUCED, 10.0))
     before = made.generation
-    made.buckets("u", "c").produced.take(1_000, 0.0)
+    made.buckets("u", "c").produced.take_tokens(1_000, 0.0)
 
     made.plan_alter([(QuotaEntity(None, "d"), {QuotaKind.PRODUCED: 10.0})]).apply()
     assert made.generation > before

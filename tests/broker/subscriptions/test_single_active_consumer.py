@@ -16,7 +16,7 @@ def noted(*entries: tuple[int, int]) -> EntrySpans:
 def test_an_offset_finds_the_entry_that_contains_it():
     found = noted((0, 3), (3, 4), (9, 12))
 
-    assert [found.find(offset) for offset in (0, 2, 3, 5, 11, 12)] == [
+    assert [found.find_span(offset) for offset in (0, 2, 3, 5, 11, 12)] == [
         (0, 3),
         (0, 3),
         (3, 4),
@@ -37,7 +37,7 @@ def test_what_ends_before_an_offset_is_forgotten():
 
     found.drop_before(4)
 
-    assert [found.find(offset) for offset in (1, 3, 5)] == [None, (3, 5), (5, 6)]
+    assert [found.find_span(offset) for offset in (1, 3, 5)] == [None, (3, 5), (5, 6)]
 
 
 def test_so_many_are_remembered_and_no_more(monkeypatch):
@@ -46,8 +46,8 @@ def test_so_many_are_remembered_and_no_more(monkeypatch):
     found = noted(*((at, at + 1) for at in range(25)))
 
     assert len(found) <= 10
-    assert found.find(24) == (24, 25)
-    assert found.find(3) is None
+    assert found.find_span(24) == (24, 25)
+    assert found.find_span(3) is None
 
 
 def test_all_is_forgotten_at_once():
@@ -56,4 +56,4 @@ def test_all_is_forgotten_at_once():
     found.clear()
     found.note(0, 2)
 
-    assert found.find(1) == (0, 2)
+    assert found.find_span(1) == (0, 2)

@@ -29,7 +29,7 @@ class Room:
     def join(self, name: str = "", *, asks: int = 0, **how: object) -> SubscriptionConsumer:
         member = SubscriptionConsumer(name, **how)
         self.subscription.join(member, self.kind)
-        self.subscription.ask(member, asks)
+        self.subscription.add_demand(member, asks)
         return member
 
     def hand_out(self, end: int, *, now_ms: int = 0) -> list[tuple[int, str]]:
@@ -114,18 +114,18 @@ def test_demand_counts_messages_and_an_entry_is_not_split(kind):
 
     assert bases(room.hand_out(100)) == [0, 4]
     assert member.demand == -3
-    room.subscription.ask(member, 3)
+    room.subscription.add_demand(member, 3)
     assert room.hand_out(100) == []
-    room.subscription.ask(member, 1)
+    room.subscription.add_demand(member, 1)
     assert bases(room.hand_out(100)) == [8]
 
 
 def test_demand_is_bounded_and_never_goes_back():
     member = SubscriptionConsumer("a")
 
-    member.ask(2**32 - 1)
-    member.ask(-5)
-    member.ask(2**32 - 1)
+    member.add_demand(2**32 - 1)
+    member.add_demand(-5)
+    member.add_demand(2**32 - 1)
 
     assert member.demand == DEMAND_MAX
 

@@ -98,13 +98,13 @@ class World(RuleBasedStateMachine):
         self.has = {base: each for base, each in self.has.items() if each is not member}
 
     @rule(who=st.integers(0, 9), count=st.integers(1, 20))
-    def ask(self, who: int, count: int) -> None:
+    def add_demand(self, who: int, count: int) -> None:
         if self.members:
-            self.subscription.ask(self.members[who % len(self.members)], count)
+            self.subscription.add_demand(self.members[who % len(self.members)], count)
 
     @rule(who=st.integers(0, 9), count=st.integers(1, 20))
-    def ask_and_get(self, who: int, count: int) -> None:
-        self.ask(who, count)
+    def demand_and_receive(self, who: int, count: int) -> None:
+        self.add_demand(who, count)
         self.hand_out(50)
 
     @rule(turns=st.integers(1, 30))
@@ -233,7 +233,7 @@ class World(RuleBasedStateMachine):
         for _ in range(3 * len(self.entries) + 3):
             self.subscription.release_due(self.now_ms)
             for member in self.members:
-                self.subscription.ask(member, 100)
+                self.subscription.add_demand(member, 100)
             self.hand_out(100)
             for base, member in list(self.has.items()):
                 end = next(each[1] for each in self.entries if each[0] == base)

@@ -179,7 +179,7 @@ def test_a_silent_reader_is_let_go_of_and_what_it_has_is_not_confirmed():
     assert room.registrations.expire(16) == [reader]
     assert gone == [reader]
     assert reader.is_gone
-    assert room.registrations.find(1, GROUP) is None
+    assert room.registrations.find_registration(1, GROUP) is None
     assert room.registrations.consumer(GROUP, "c") is None
     assert room.register("other").committed == 0
 

@@ -40,15 +40,15 @@ def fetched(octets: bytes, aborted=(), isolation: int = READ_COMMITTED) -> Fetch
 
 
 def values(one: FetchedBatches, position: int = 0, limit: int = 1000) -> list[bytes | None]:
-    got, _, _ = one.take(position, limit)
+    got, _, _ = one.take_messages(position, limit)
     return [message.value for message in got]
 
 
 def test_messages_come_from_the_position_on_in_portions():
     """A batch is sent whole, also for a fetch from its middle."""
     one = fetched(batch(0, b"a", b"b", b"c", codec=3) + batch(3, b"d", b"e"))
-    first, position, more = one.take(1, 2)
-    rest, end, left = one.take(position, 100)
+    first, position, more = one.take_messages(1, 2)
+    rest, end, left = one.take_messages(position, 100)
 
     assert [message.offset for message in first] == [1, 2]
     assert (position, more) == (3, True)
@@ -86,7 +86,7 @@ def test_what_was_aborted_is_passed_over_up_to_its_marker():
     assert values(fetched(octets, aborted, READ_UNCOMMITTED)) == [
         b"no", b"yes", b"plain", b"later",
     ]  # fmt: skip
-    assert fetched(octets).take(0, 100)[1] == 7  # behind the markers
+    assert fetched(octets).take_messages(0, 100)[1] == 7  # behind the markers
 
 
 @pytest.mark.parametrize("at", [30, 65, -1])
@@ -96,7 +96,7 @@ def test_damage_is_an_error_that_says_where(at: int):
     one = fetched(bytes(octets))
     assert values(one, 0, 1) == [b"a"]
     with pytest.raises(BadRecords, match="t-0 at 1") as caught:
-        one.take(1, 10)
+        one.take_messages(1, 10)
     assert caught.value.offset == 1
 
 
@@ -126,11 +126,11 @@ def test_what_comes_before_damage_is_given_and_damage_is_told_until_it_is_passed
     bad[-1] ^= 1
     one = fetched(batch(0, b"a", b"b") + bad + batch(4, b"c"))
 
-    messages, position, more = one.take(0, 100)
+    messages, position, more = one.take_messages(0, 100)
     assert ([message.value for message in messages], position, more) == ([b"a", b"b"], 2, True)
     for _ in range(2):
         with pytest.raises(BadRecords, match="t-0 at 2") as caught:
-            one.take(position, 100)
+            one.take_messages(position, 100)
     assert values(one, caught.value.last + 1) == [b"c"]
 
 

@@ -245,7 +245,7 @@ async def test_more_than_may_wait_waits_for_room(broker: ScriptedPulsar, client:
     first, second = [await producer.submit(b"x") for _ in range(2)]
     third = asyncio.ensure_future(producer.submit(b"y"))
     with pytest.raises(QueueFull):
-        producer._parts[0].put(producer_single())
+        producer._parts[0].enqueue(producer_single())
     await broker.saw("SEND", 2)
 
     assert not third.done()

@@ -93,7 +93,9 @@ class Reader:
     durably_acked: set[int] = field(default_factory=set)
 
     def cursor(self, node: Node) -> Cursor | None:
-        return node.storage.broker.subscriptions.find(partition_of(node).partition_id, self.name)
+        return node.storage.broker.subscriptions.find_cursor(
+            partition_of(node).partition_id, self.name
+        )
 
     async def make(self, node: Node) -> None:
         if self.cursor(node) is None:

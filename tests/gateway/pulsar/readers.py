@@ -114,6 +114,6 @@ def ack(peer: Peer, message_ids: list[dict[str, Any]], consumer_id: int = 1, **f
 def mark(rig: Rig, topic: str = "t", name: str = "s") -> int:
     """Below it everything of a durable subscription is acked."""
     partition = rig.broker.cluster.topic(rig.name(topic)).partitions[0]
-    cursor = rig.broker.subscriptions.find(partition.partition_id, name)
+    cursor = rig.broker.subscriptions.find_cursor(partition.partition_id, name)
     assert cursor is not None
     return cursor.mark

@@ -34,7 +34,7 @@ CUMULATIVE = CommandAck.Cumulative
 
 def cursor(rig: Rig) -> Cursor:
     partition = rig.broker.cluster.topic(rig.name("t")).partitions[0]
-    found = rig.broker.subscriptions.find(partition.partition_id, "s")
+    found = rig.broker.subscriptions.find_cursor(partition.partition_id, "s")
     assert found is not None
     return found
 

@@ -123,7 +123,9 @@ async def test_of_a_batch_whose_head_was_deleted_the_rest_comes_again(kind, flus
         assert list(found[0].command.ack_set) == [0b11000]
         ack(peer, ids(rig, 1, 6))
         assert mark(rig) == 7
-        dispatcher = rig.gateway.subscriptions.find(topic.partitions[0].partition_id, "s")
+        dispatcher = rig.gateway.subscriptions.find_dispatcher(
+            topic.partitions[0].partition_id, "s"
+        )
         assert dispatcher.subscription.unacked == 0
 
 
@@ -242,7 +244,9 @@ async def test_who_acks_what_was_deleted_meanwhile_has_it_no_more(durable):
         peer = await rig.connected()
         await subscribe(peer, kind=SHARED, durable=durable)
         await messages(peer)
-        dispatcher = rig.gateway.subscriptions.find(topic.partitions[0].partition_id, "s")
+        dispatcher = rig.gateway.subscriptions.find_dispatcher(
+            topic.partitions[0].partition_id, "s"
+        )
 
         topic.partitions[0].log.retain_from(5)
         ack(peer, ids(rig, 0, 1, 2, 3, 4, -1))

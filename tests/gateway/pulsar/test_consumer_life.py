@@ -34,7 +34,7 @@ STICKY = KeySharedMode.STICKY
 
 def cursor(rig: Rig, topic: str = "t", name: str = "s") -> Cursor | None:
     partition = rig.broker.cluster.topic(rig.name(topic)).partitions[0]
-    return rig.broker.subscriptions.find(partition.partition_id, name)
+    return rig.broker.subscriptions.find_cursor(partition.partition_id, name)
 
 
 # ---- FLOW

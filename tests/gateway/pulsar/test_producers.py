@@ -398,7 +398,7 @@ async def test_an_initial_subscription_holds_messages_from_the_first_on():
 
         await peer.producer("t", 2, initial_subscription_name="first")
 
-        found = rig.broker.subscriptions.find(topic.partitions[0].partition_id, "first")
+        found = rig.broker.subscriptions.find_cursor(topic.partitions[0].partition_id, "first")
         assert found is not None
         assert found.mark == 0
 

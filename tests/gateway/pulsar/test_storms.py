@@ -274,8 +274,8 @@ class Storm:
 
     def _check_empty(self, group: Group) -> None:
         partition_id, log = self.partition.partition_id, self.partition.log
-        cursor = self.rig.broker.subscriptions.find(partition_id, group.name)
-        dispatcher = self.rig.gateway.subscriptions.find(partition_id, group.name)
+        cursor = self.rig.broker.subscriptions.find_cursor(partition_id, group.name)
+        dispatcher = self.rig.gateway.subscriptions.find_dispatcher(partition_id, group.name)
         assert cursor is not None
         assert dispatcher is not None
         assert cursor.mark == log.high_watermark, cursor

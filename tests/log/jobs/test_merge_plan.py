@@ -343,7 +343,7 @@ def lies_apart(inputs: Sequence[SegmentInfo], known: Iterable[SegmentInfo]) -> b
     for partition_id in {each for info in inputs for each in info.partitions}:
         held = [e.partitions[partition_id] for e in inputs if partition_id in e.partitions]
         for other in known:
-            found = other.partitions.find(partition_id)
+            found = other.partitions.find_extent(partition_id)
             if other.segment_id not in mine and found is not None:
                 before = any(each.end_offset <= found.base_offset for each in held)
                 if before and any(each.base_offset >= found.end_offset for each in held):

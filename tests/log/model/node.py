@@ -400,7 +400,7 @@ class Node:
 
     def retain(self, settings: TopicSettings) -> None:
         self.broker.cluster.set(settings)
-        self.drive(self.retention.look())
+        self.drive(self.retention.apply_retention())
 
     def flush(self) -> None:
         """Flush what is sealed, as one turn of `Flusher.run` does."""

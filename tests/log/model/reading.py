@@ -313,7 +313,7 @@ class ReadingMachine(Machine):
     def extents_follow_each_other(self) -> None:
         state = self.node.state
         for each, known in state.partitions.items():
-            extents = [info.partitions.find(each) for info in state.segments.values()]
+            extents = [info.partitions.find_extent(each) for info in state.segments.values()]
             there = sorted((e.base_offset, e.end_offset) for e in extents if e is not None)
             assert all(one[1] <= other[0] for one, other in pairwise(there))
             assert not there or there[-1][1] <= known.flushed_end

@@ -127,7 +127,7 @@ class WorkingMachine(ReadingMachine):
     def covered(self, partition_id: int, segments: Iterable[SegmentInfo]) -> int:
         """How many messages of a partition segments hold, from its start on."""
         start = self.model.parts[partition_id].start
-        found = [each.partitions.find(partition_id) for each in segments]
+        found = [each.partitions.find_extent(partition_id) for each in segments]
         return sum(max(0, each.end_offset - max(start, each.base_offset)) for each in found if each)
 
     def neighbours(self, first: int, count: int) -> tuple[SegmentInfo, ...]:
@@ -150,7 +150,7 @@ class WorkingMachine(ReadingMachine):
     def is_between(
         self, segment: SegmentInfo, partition_id: int, chosen: list[SegmentInfo]
     ) -> bool:
-        found = [each.partitions.find(partition_id) for each in chosen]
+        found = [each.partitions.find_extent(partition_id) for each in chosen]
         bases = [each.base_offset for each in found if each is not None]
         return bool(bases) and (
             min(bases) < segment.partitions[partition_id].base_offset < max(bases)
@@ -181,7 +181,7 @@ class WorkingMachine(ReadingMachine):
         for info in result.added:
             reader = SegmentReader.open(node.fs, node.directory.segments / info.name, info)
             for each, part in self.model.parts.items():
-                extent = info.partitions.find(each)
+                extent = info.partitions.find_extent(each)
                 expected = part.since(extent.base_offset if extent else part.end)
                 try:
                     entries = split(reader.read(each, 0, 1 << 40))

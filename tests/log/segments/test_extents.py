@@ -24,7 +24,7 @@ def test_packed_extents_are_a_mapping_of_what_went_in(many: list[Extent], other:
     assert packed == expected
     assert list(packed) == sorted(expected)
     assert len(packed) == len(expected)
-    assert packed.find(other) == expected.get(other)
+    assert packed.find_extent(other) == expected.get(other)
     assert (other in packed) == (other in expected)
     for name in EXTENT_FIELDS:
         column = [getattr(expected[each], name) for each in sorted(expected)]

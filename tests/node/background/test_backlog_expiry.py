@@ -86,9 +86,9 @@ class Room:
     def pass_time(self, seconds: float) -> None:
         self.node.loop.pass_time(seconds)
 
-    def look(self) -> None:
+    def move_due_cursors(self) -> None:
         storage = cast("Storage", SimpleNamespace(broker=self.node.broker))
-        asyncio.run(BacklogExpiry(storage, self.node.loop.now_ms, every_s=1).look())
+        asyncio.run(BacklogExpiry(storage, self.node.loop.now_ms, every_s=1).move_due_cursors())
 
     def runs(self, every_s: float) -> Coroutine[Any, Any, None]:
         storage = cast("Storage", SimpleNamespace(broker=self.node.broker))
@@ -108,15 +108,15 @@ def test_messages_expire_for_subscriptions(flushed: bool):
     other = room.subscribe("t", 2)
     if flushed:
         room.flush()
-    room.look()  # 12 s after the first
+    room.move_due_cursors()  # 12 s after the first
     assert (room.cursor.mark, other.mark) == (2, 2)
     assert room.moved == [(room.partition.partition_id, "s")]
 
     room.pass_time(3)
-    room.look()
+    room.move_due_cursors()
     assert (room.cursor.mark, other.mark) == (4, 4)
     room.pass_time(4)
-    room.look()
+    room.move_due_cursors()
     assert (room.cursor.mark, other.mark) == (6, 6)
     assert room.partition.log.start_offset == 0
     assert room.node.broker.subscriptions.backlog(other) == 0
@@ -126,7 +126,7 @@ def test_without_a_time_to_live_unacked_messages_wait():
     room = Room()
     room.append()
     room.pass_time(1e6)
-    room.look()
+    room.move_due_cursors()
 
     assert (room.cursor.mark, room.moved) == (0, [])
 
@@ -137,11 +137,11 @@ def test_what_kafka_clients_wrote_expires_by_its_append_a_block_at_a_time():
         room.partition.append(batch(timestamp=1), now_ms=room.now_ms)
         room.node.loop.run()
         room.pass_time(6)
-    room.look()
+    room.move_due_cursors()
     assert room.cursor.mark == 0  # the second is too young, and they are in one block
 
     room.pass_time(6)
-    room.look()
+    room.move_due_cursors()
     assert room.cursor.mark == 2
 
 
@@ -153,11 +153,11 @@ def test_what_tubemq_clients_wrote_expires_message_by_message():
         room.partition.append_entry(entry, header, now_ms=room.now_ms, sequence=None)
         room.node.loop.run()
         room.pass_time(6)
-    room.look()
+    room.move_due_cursors()
     assert room.cursor.mark == 1
 
     room.pass_time(6)
-    room.look()
+    room.move_due_cursors()
     assert room.cursor.mark == 2
 
 
@@ -168,12 +168,12 @@ def test_a_backlog_quota_is_obeyed():
     for _ in range(10):
         room.append(value=bytes(1_000))
     room.node.broker.subscriptions.ack_until(fast, 10)
-    room.look()
+    room.move_due_cursors()
 
     size = backlog_size(room.partition, room.cursor.mark)
     assert room.cursor.mark == 2
     assert 8_000 < size <= 9_000
-    room.look()
+    room.move_due_cursors()
     assert (room.cursor.mark, fast.mark) == (2, 10)
     assert room.moved == [(room.partition.partition_id, "s")]
 
@@ -189,10 +189,10 @@ def test_a_backlog_in_segments_and_in_the_tail_counts():
         room.append(value=bytes(1_000))
 
     assert 6 * 1_100 < before < backlog_size(room.partition, 0) * 0.61
-    room.look()
+    room.move_due_cursors()
     assert room.cursor.mark == 2
     room.obey(size_quota=BacklogQuota(0, -1, EVICTION))
-    room.look()
+    room.move_due_cursors()
     assert room.cursor.mark == 10
 
 
@@ -201,7 +201,7 @@ def test_a_backlog_that_is_too_old_is_evicted():
     room.append()
     room.pass_time(11)
     room.append()
-    room.look()
+    room.move_due_cursors()
 
     assert room.cursor.mark == 1
 
@@ -219,7 +219,7 @@ def test_writers_are_refused_while_too_much_waits(
     writer = Gone("p")
     room.node.broker.writers.get_or_create(room.partition.partition_id).admit(writer)
     room.check()
-    room.look()
+    room.move_due_cursors()
     assert not writer.was_sent_off
 
     if kind == "size":
@@ -229,7 +229,7 @@ def test_writers_are_refused_while_too_much_waits(
     with pytest.raises(BacklogExceeded) as caught:
         room.check()
     assert type(caught.value) is refusal
-    room.look()
+    room.move_due_cursors()
     assert writer.was_sent_off
     assert room.cursor.mark == 0
 
@@ -268,7 +268,7 @@ def test_below_its_limits_a_quota_does_nothing():
     room.obey(
         size_quota=BacklogQuota(10_000, -1, EVICTION), age_quota=BacklogQuota(-1, 10, EVICTION)
     )
-    room.look()
+    room.move_due_cursors()
 
     assert room.cursor.mark == 0
 
@@ -282,7 +282,7 @@ def test_where_nobody_subscribes_there_is_no_backlog():
     room.pass_time(100)
 
     room.check()
-    room.look()
+    room.move_due_cursors()
 
 
 def test_marks_follow_a_start_and_whoever_reads_there_is_told():

@@ -40,9 +40,9 @@ async def flush_many(node, topic, count, first=0):
 
 async def sweep(node):
     """Retire dead segments, write the manifest, remove files that are due."""
-    await node.retention.look()
+    await node.retention.apply_retention()
     await node._manifests.write()
-    await node.retention.look()
+    await node.retention.apply_retention()
 
 
 def read(topic, offset=0):
@@ -187,7 +187,7 @@ def test_a_flush_waits_for_nothing_but_merges_unless_segments_become_very_many(t
         assert not waiting.done()
 
         del levels[0]
-        node.maintenance._tell()
+        node.maintenance._notify()
         await waiting
 
         assert hurried == [FIRST_LEVEL_LAST]

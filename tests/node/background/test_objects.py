@@ -164,14 +164,14 @@ def test_local_copies_stay_and_are_read_as_long_as_one_wants(tmp_path):
         segment = await world.merged(topic, b"one")
         await world.move()
         world.seconds += 3_000
-        await world.keeper.look()
+        await world.keeper.remove_due()
 
         assert b"one" in await world.read(topic)
 
         assert world.storage.objects.counts.misses == 0
         assert world.files() == [segment.name]
         world.seconds += 601
-        await world.keeper.look()
+        await world.keeper.remove_due()
         assert world.files() == []
 
 
@@ -184,10 +184,10 @@ def test_a_copy_goes_when_the_manifest_says_where_its_segment_is(tmp_path):
         await world.move()
 
         world.seconds += GRACE_S + 1
-        await world.keeper.look()
+        await world.keeper.remove_due()
         assert world.files() == [made.name]
         world.published = world.storage.meta.state.version
-        await world.keeper.look()
+        await world.keeper.remove_due()
         assert world.files() == []
 
 
@@ -198,11 +198,11 @@ def test_copies_that_stay_for_ever_go_with_their_segment(tmp_path):
         segment = await world.merged(topic, b"one")
         await world.move()
         world.seconds += 1_000_000
-        await world.keeper.look()
+        await world.keeper.remove_due()
         assert world.files() == [segment.name]
 
         await world.keeper.remove_object(world.info(segment))
-        await world.keeper.look()
+        await world.keeper.remove_due()
 
         assert world.files() == []
         assert world.objects() == []
@@ -284,15 +284,15 @@ def test_an_object_is_removed_when_the_store_lets_us(tmp_path):
         await world.keeper.remove_object(world.info(segment))
         hide(tmp_path)
         deny(tmp_path)
-        await world.keeper.look()
+        await world.keeper.remove_due()
         assert world.keeper.counts.remove_failures == 1
         allow(tmp_path)
         show(tmp_path)
-        await world.keeper.look()
+        await world.keeper.remove_due()
         assert world.objects() == [segment.name]  # it rests
 
         world.seconds += REST_S[0]
-        await world.keeper.look()
+        await world.keeper.remove_due()
 
         assert world.objects() == []
         assert world.keeper.counts.removed == 1
@@ -313,10 +313,10 @@ def test_an_object_that_cannot_be_removed_keeps_no_other_from_going(tmp_path):
 
         objects.delete = delete
         world.keeper._leaving = {"locked.segment": 0.0, "one.segment": 0.0, "two.segment": 0.0}
-        await world.keeper.look()
+        await world.keeper.remove_due()
         world.seconds += REST_S[0]
 
-        await world.keeper.look()
+        await world.keeper.remove_due()
 
         assert list(world.keeper._leaving) == ["locked.segment"]
         assert world.keeper.counts.removed == 2

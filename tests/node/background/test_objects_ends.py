@@ -41,7 +41,7 @@ def test_an_object_that_no_meta_knows_goes_after_a_while(tmp_path):
 
     @in_world(tmp_path)
     async def _(world):
-        await world.keeper.look()
+        await world.keeper.remove_due()
         assert len(world.objects()) == 3
         await world.settle()
         assert world.objects() == ["notes.txt"]
@@ -62,7 +62,7 @@ def test_an_upload_that_meta_has_not_heard_of_is_taken_for_the_move(tmp_path):
     @in_world(tmp_path)
     async def _(world):
         (segment,) = world.storage.meta.state.segments.values()
-        await world.keeper.look()
+        await world.keeper.remove_due()
         await world.settle()
         assert world.objects() == [segment.name]
 
@@ -83,7 +83,7 @@ def test_what_went_while_it_was_uploaded_goes_there_too(tmp_path):
         assert world.objects() == [made.name]
 
         assert await world.keeper.plan() is None
-        await world.keeper.look()
+        await world.keeper.remove_due()
 
         assert world.objects() == []
         assert b"one" in await world.read(topic)
@@ -137,12 +137,12 @@ def test_orphans_are_looked_for_until_the_store_answers(tmp_path):
     @in_world(tmp_path)
     async def _(world):
         hide(tmp_path)
-        await world.keeper.look()
+        await world.keeper.remove_due()
         assert not world.keeper._is_listed
         show(tmp_path)
         world.seconds += REST_S[0]
 
-        await world.keeper.look()
+        await world.keeper.remove_due()
 
         assert world.keeper._is_listed
 

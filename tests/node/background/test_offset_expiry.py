@@ -24,10 +24,10 @@ async def test_a_look_removes_what_is_due_and_says_how_much(caplog):
     job = OffsetExpiry(room.broker, room.timers.now_ms, every_s=1)
     caplog.set_level(logging.INFO)
 
-    await job.look()
+    await job.remove_expired()
     silent = list(caplog.records)
     room.days(7)
-    await job.look()
+    await job.remove_expired()
     room.log.commit()
 
     assert silent == []
@@ -43,10 +43,10 @@ async def test_a_disk_that_refuses_ends_a_look_with_a_line_and_the_next_one_goes
     room.days(7)
 
     room.refuse(log_errors.TailFull("full"))
-    await job.look()
+    await job.remove_expired()
     (line,) = caplog.records
     room.refuse(None)
-    await job.look()
+    await job.remove_expired()
     room.log.commit()
 
     assert line.message == "groups.expiry_failed"

@@ -136,7 +136,7 @@ class SubscriptionCursors:
         self.follow_start(partition_id)
         return self._store.of_partition(partition_id)
 
-    def find(self, partition_id: int, name: str) -> Cursor | None:
+    def find_cursor(self, partition_id: int, name: str) -> Cursor | None:
         """Return the cursor of a subscription, if it exists and its creation is durable."""
         cursor = self._store.of_partition(partition_id).get(name)
         log = None if cursor is None else self._bounds(partition_id)
@@ -174,7 +174,7 @@ class SubscriptionCursors:
         It begins at `mark`, or at the nearest offset that the partition has. Raises InvalidName,
         MetadataTooLarge, TooManyPositions, UnknownTopic.
         """
-        found = self.find(partition_id, name)
+        found = self.find_cursor(partition_id, name)
         if found is not None:
             return Promise.resolved(found)
         key = subscription_key(partition_id, name)
@@ -194,7 +194,7 @@ class SubscriptionCursors:
 
     def delete(self, partition_id: int, name: str) -> Promise[None]:
         """Delete a subscription, at once; kept when that is durable. Raises UnknownSubscription."""
-        cursor = self.find(partition_id, name)
+        cursor = self.find_cursor(partition_id, name)
         if cursor is None:
             raise UnknownSubscription("there is no such subscription")
         durable = self._write(FactKind.SUBSCRIPTION_DELETED, encode_removal(cursor.key))

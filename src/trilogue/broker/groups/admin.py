@@ -57,7 +57,7 @@ class GroupAdmin:
 
     def known(self, name: str) -> GroupListing:
         """Return a group; UnknownGroup."""
-        group = self._groups.find(name)
+        group = self._groups.find_group(name)
         if group is not None:
             return GroupListing(name, group.type, group.protocol_type, group.state_name, group)
         record = self._groups.records.get(name)
@@ -108,7 +108,7 @@ class GroupAdmin:
 
         It raises GroupReadsTopic.
         """
-        group = self._groups.find(name)
+        group = self._groups.find_group(name)
         reads = None if group is None or group.is_empty else group.reading()
 
         def check(topic: TopicName) -> None:

@@ -37,7 +37,7 @@ AT_ONCE: Final = 1_000  # positions looked at, or groups, before others have a t
 
 
 class GroupExpiry:
-    """Looks through all groups; `look` is one time, cut into short steps."""
+    """Removes what expired of all groups; `remove_expired` runs once, in short steps."""
 
     def __init__(
         self,
@@ -51,7 +51,7 @@ class GroupExpiry:
         self._cluster = cluster
         self._remove = remove
 
-    def look(self, now_ms: int, retention_ms: int) -> Iterator[int]:
+    def remove_expired(self, now_ms: int, retention_ms: int) -> Iterator[int]:
         """Remove what has expired; after each step yield how many positions that was.
 
         The removals are durable soon after; the disk's refusal (a BrokerError) ends the look.
@@ -74,14 +74,14 @@ class GroupExpiry:
 
     def _since(self, name: str) -> int | None:
         """From when on the time of a group's positions runs, at the earliest; None: it does not."""
-        group = self._groups.find(name)
+        group = self._groups.find_group(name)
         if group is None or group.is_empty:
             record = self._groups.records.get(name)
             return 0 if record is None else record.empty_since_ms
         return 0 if _settled(group) else None
 
     def _expire(self, name: str, partition_ids: list[int], topics: _Topics) -> int:
-        group = self._groups.find(name)
+        group = self._groups.find_group(name)
         if partition_ids and group is not None and not group.is_empty:
             reads = group.reading()
             partition_ids = [
@@ -98,7 +98,7 @@ class GroupExpiry:
         names = dict.fromkeys(group.name for group in self._groups)
         names.update(dict.fromkeys(self._groups.records.names()))
         for number, name in enumerate(names, 1):
-            if not self._cursors.positions(KAFKA, name) and _over(self._groups.find(name)):
+            if not self._cursors.positions(KAFKA, name) and _over(self._groups.find_group(name)):
                 self._groups.drop(name)
             if number % AT_ONCE == 0:
                 yield 0

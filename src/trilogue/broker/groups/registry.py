@@ -70,7 +70,7 @@ class GroupRegistry:
     def __len__(self) -> int:
         return len(self._groups)
 
-    def find(self, name: str) -> Group | None:
+    def find_group(self, name: str) -> Group | None:
         """Return a group if it is known."""
         return self._groups.get(name)
 

@@ -133,7 +133,7 @@ class Quotas:
                 bucket = self._bucket(QuotaKind.CONNECTIONS, QuotaEntity(address=address), rate)
                 wait_s = bucket.wait_s(now_s)
                 if not wait_s:
-                    bucket.take(1.0, now_s)
+                    bucket.take_tokens(1.0, now_s)
                 return wait_s
         return 0.0
 

@@ -24,7 +24,7 @@ class TokenBucket:
         self._balance = self._burst
         self._since_s = 0.0
 
-    def take(self, amount: float, now_s: float) -> float:
+    def take_tokens(self, amount: float, now_s: float) -> float:
         """Take an amount, and return for how many seconds nothing more should be used."""
         passed = max(0.0, now_s - self._since_s)
         self._balance = min(self._burst, self._balance + passed * self.rate) - amount
@@ -33,4 +33,4 @@ class TokenBucket:
 
     def wait_s(self, now_s: float) -> float:
         """Return how many seconds a debt still lasts; nothing is taken."""
-        return self.take(0.0, now_s)
+        return self.take_tokens(0.0, now_s)

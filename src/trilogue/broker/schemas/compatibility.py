@@ -127,14 +127,14 @@ def check_compatible(
             raise IncompatibleSchema(
                 f"Incompatible schema: exists schema type {old.kind}, new schema type {new.kind}"
             )
-    asked = olds if strategy in TRANSITIVE else olds[-1:]
-    if all(is_same(new, old) for old in asked):
+    compared = olds if strategy in TRANSITIVE else olds[-1:]
+    if all(is_same(new, old) for old in compared):
         return
     if strategy is CompatibilityStrategy.ALWAYS_INCOMPATIBLE:
         raise IncompatibleSchema("the strategy here is that no schema goes with another")
     check = _CHECKS.get(new.kind)
     if check is not None:
-        for old in asked:
+        for old in compared:
             check(new, old, strategy)
 
 

@@ -51,7 +51,7 @@ class SubscriptionConsumer:
     redelivered: int = 0  # messages
     acked: int = 0  # messages
 
-    def ask(self, count: int) -> None:
+    def add_demand(self, count: int) -> None:
         """Take note that it will take so many messages more."""
         self.demand = min(self.demand + max(0, count), DEMAND_MAX)
 

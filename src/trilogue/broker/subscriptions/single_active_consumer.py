@@ -43,7 +43,7 @@ class EntrySpans:
             self._first += REMEMBERED // 2
             self._tidy()
 
-    def find(self, offset: int) -> tuple[int, int] | None:
+    def find_span(self, offset: int) -> tuple[int, int] | None:
         """Return the entry that contains an offset, if it is remembered."""
         at = bisect_right(self._bases, offset, self._first) - 1
         if at < self._first or offset >= self._ends[at]:

@@ -141,9 +141,9 @@ class Subscription:
 
     # -- what to do
 
-    def ask(self, member: SubscriptionConsumer, count: int) -> None:
+    def add_demand(self, member: SubscriptionConsumer, count: int) -> None:
         """A member will take so many messages more."""
-        member.ask(count)
+        member.add_demand(count)
         if self._shared_dispatch is not None:
             self._shared_dispatch.refresh(member)
 
@@ -198,7 +198,7 @@ class Subscription:
     def end_of(self, member: SubscriptionConsumer, offset: int) -> tuple[int, int] | None:
         """Return (base, end) of the entry with an offset, if that is known here."""
         if self._single_active is not None:
-            return self._single_active.spans.find(offset)
+            return self._single_active.spans.find_span(offset)
         handed = member.handed.get(offset)
         return None if handed is None else (offset, handed.end)
 

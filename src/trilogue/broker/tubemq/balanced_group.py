@@ -58,7 +58,7 @@ class TubeMember:
     member_id: str
     terms: GroupTerms
     joined_ms: int
-    heard_ms: int
+    last_heartbeat_ms: int
     host: str = ""
     size_bytes: int = 0  # bytes of its names, filters and lists
     principal: Principal = ANONYMOUS
@@ -191,7 +191,7 @@ class BalancedGroup:
         else:
             member.event = None  # it may have missed that: another is computed
         member.terms = replace(terms, topics=self.terms.topics, filters=self.terms.filters)
-        member.heard_ms = now_ms
+        member.last_heartbeat_ms = now_ms
         member.host, member.principal = host, principal
         member.settled = member.settled or allocated
         self.allocated = self.allocated or allocated
@@ -212,7 +212,7 @@ class BalancedGroup:
         UnknownMember: it must register again.
         """
         member = self.member(member_id)
-        member.heard_ms = now_ms
+        member.last_heartbeat_ms = now_ms
         if answer is not None:
             self._answered(member, answer, report)
         if report is not None:
@@ -246,7 +246,7 @@ class BalancedGroup:
     def expire(self, now_ms: int) -> int:
         """Let go who was silent for too long; how many."""
         oldest = now_ms - self._settings.session_ms
-        silent = [each.member_id for each in self if each.heard_ms <= oldest]
+        silent = [each.member_id for each in self if each.last_heartbeat_ms <= oldest]
         for member_id in silent:
             self._lost(member_id)
         return len(silent)
@@ -303,7 +303,7 @@ class BalancedGroup:
             return
         shares: dict[str, set[TubePartition]] = {each: set() for each in self.members}
         for part, member_id in assign_evenly(
-            parts, sorted(shares), self._owner, self._wishes()
+            parts, sorted(shares), self._owner, self._preferences()
         ).items():
             shares[member_id].add(part)
         changed = False
@@ -330,7 +330,7 @@ class BalancedGroup:
             self._begins(self.name, self.starts)
         return True
 
-    def _wishes(self) -> Mapping[TubePartition, Collection[str]]:
+    def _preferences(self) -> Mapping[TubePartition, Collection[str]]:
         """Who brought the position at which a partition begins is the best to have it."""
         return {
             part: {each.member_id for each in self if each.terms.offsets.get(part) == offset}
@@ -365,19 +365,19 @@ class BalancedGroup:
     ) -> None:
         """Take over the partitions that a member reports, except those that its event is about."""
         self._share(now_ms)
-        said = {self._parts[part] for part in report if part in self._parts}
-        said.update(member.owned.intersection(report))
+        held = {self._parts[part] for part in report if part in self._parts}
+        held.update(member.owned.intersection(report))
         member.reported_ms = now_ms
         member.must_report = False
         if self.terms.kind is BalanceMode.CLIENT:
-            member.owned = said
+            member.owned = held
             return
         moving = set(member.event.parts) if member.event is not None else set()
-        for part in member.owned - said - moving:
+        for part in member.owned - held - moving:
             self._let_go(member, part)
-        member.coming -= said
+        member.coming -= held
         stray = set()
-        for part in said - member.owned:
+        for part in held - member.owned:
             owner = self._owner.get(part)
             if owner is not None and part in self.members[owner].coming:
                 self._let_go(self.members[owner], part)  # sent to it, and not taken
@@ -387,7 +387,7 @@ class BalancedGroup:
             self._take(member, part)
         if stray or member.stray:
             self._stray(member, stray)
-        if said:
+        if held:
             self.allocated = True
 
     # -- events
@@ -492,8 +492,8 @@ class BalancedGroup:
             member.must_report = False
             return EventKind.REPORT, ()
         if self.stopped:
-            told, member.stop_sent = member.stop_sent, True
-            return (None if told else EventKind.STOP_REBALANCE), ()
+            was_sent, member.stop_sent = member.stop_sent, True
+            return (None if was_sent else EventKind.STOP_REBALANCE), ()
         settled = member.owned == member.wanted and not member.coming and not member.stray
         if settled or not self._complete:
             return None, ()

@@ -28,11 +28,11 @@ def assign_evenly(
     parts: Sequence[TubePartition],
     members: Sequence[str],
     held: Mapping[TubePartition, str],
-    wishes: Mapping[TubePartition, Collection[str]] = NO_PREFERENCES,
+    preferred: Mapping[TubePartition, Collection[str]] = NO_PREFERENCES,
 ) -> dict[TubePartition, str]:
     """Return the member of every partition: no two members differ by more than one.
 
-    `parts` and `members` are sorted. `held` has the present member of a partition, `wishes` the
+    `parts` and `members` are sorted. `held` has the present member of a partition, `preferred` the
     preferred ones for a free partition. The same arguments give the same answer, on any node.
     """
     if not members:
@@ -40,23 +40,23 @@ def assign_evenly(
     room = _room(parts, members, held)
     given: dict[TubePartition, str] = {}
 
-    def give(part: TubePartition, member: str) -> None:
+    def assign(part: TubePartition, member: str) -> None:
         given[part] = member
         room[member] -= 1
 
     for part in sorted(parts, key=lambda each: each.number):  # some of every topic
         holder = held.get(part)
         if holder is not None and room.get(holder, 0) > 0:
-            give(part, holder)
-    for part in parts if wishes else ():
-        wishing = [each for each in wishes.get(part, ()) if room[each] > 0]
-        if wishing and part not in given:
-            give(part, max(sorted(wishing), key=lambda each: room[each]))
+            assign(part, holder)
+    for part in parts if preferred else ():
+        candidates = [each for each in preferred.get(part, ()) if room[each] > 0]
+        if candidates and part not in given:
+            assign(part, max(sorted(candidates), key=lambda each: room[each]))
     turn = deque(each for each in members if room[each] > 0)
     for part in parts:
         if part not in given:
             member = turn.popleft()
-            give(part, member)
+            assign(part, member)
             if room[member] > 0:
                 turn.append(member)
     return given

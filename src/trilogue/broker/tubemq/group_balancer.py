@@ -48,7 +48,7 @@ class TubeMemberView:
     member_id: str
     host: str
     joined_ms: int
-    heard_ms: int
+    last_heartbeat_ms: int
     node_id: int
     parts: tuple[TubePartition, ...]  # that it has, as far as is known
     event: RebalanceEvent | None  # that it works on
@@ -168,7 +168,7 @@ class GroupBalancer:
         self._tidy(group)
         return was_there
 
-    def find(self, name: str, member_id: str) -> TubeMember | None:
+    def find_member(self, name: str, member_id: str) -> TubeMember | None:
         """Return a member if there is one."""
         group = self._groups.get(name)
         return None if group is None else group.members.get(member_id)
@@ -234,7 +234,7 @@ class GroupBalancer:
                     each.member_id,
                     each.host,
                     each.joined_ms,
-                    each.heard_ms,
+                    each.last_heartbeat_ms,
                     each.terms.node_id,
                     tuple(sorted(each.owned)),
                     each.event,

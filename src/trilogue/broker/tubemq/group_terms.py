@@ -78,7 +78,7 @@ _VALUES: dict[TermsMismatch, Callable[[GroupTerms], object]] = {
 
 def check_agrees(
     member_id: str,
-    asked: GroupTerms,
+    offered: GroupTerms,
     required: GroupTerms,
     others: Iterable[tuple[str, GroupTerms]],
 ) -> None:
@@ -88,7 +88,7 @@ def check_agrees(
     if counted:
         compared = (*compared, TermsMismatch.SOURCE_COUNT)
     for difference in compared:
-        ours, theirs = _VALUES[difference](asked), _VALUES[difference](required)
+        ours, theirs = _VALUES[difference](offered), _VALUES[difference](required)
         if ours != theirs:
             raise InconsistentMember(
                 difference.value,
@@ -96,10 +96,10 @@ def check_agrees(
                 f"group, required is {_spelled(theirs)}, request is {_spelled(ours)}",
             )
     for other_id, other in others if counted else ():
-        if other_id != member_id and other.node_id == asked.node_id:
+        if other_id != member_id and other.node_id == offered.node_id:
             raise InconsistentMember(
                 TermsMismatch.NODE_ID.value,
-                f"{member_id}'s nodeId value({asked.node_id}) is occupied by {other_id}'s nodeId "
+                f"{member_id}'s nodeId value({offered.node_id}) is occupied by {other_id}'s nodeId "
                 f"value({other.node_id}) in the group!",
             )
 

@@ -87,7 +87,7 @@ class Registration:
     is_gone: bool = False
     text_size: int = 0  # characters of its names and filters
     meter: ReadMeter = field(default_factory=ReadMeter)
-    wish: object | None = None  # state of the gateway
+    get_state: object | None = None  # state of the gateway
 
     @property
     def key(self) -> _Key:
@@ -145,7 +145,7 @@ class Registrations:
 
     # ---- who reads
 
-    def find(self, partition_id: int, group: str) -> Registration | None:
+    def find_registration(self, partition_id: int, group: str) -> Registration | None:
         """Return the registration of a group in a partition, if there is one."""
         return self._readers.get((partition_id, group))
 
@@ -268,8 +268,8 @@ class Registrations:
         del consumer.readers[reader.partition.partition_id]
         if not consumer.readers:
             del self._consumers[consumer.group, consumer.client_id]
-        for tell in self.on_gone:
-            tell(reader)
+        for listener in self.on_gone:
+            listener(reader)
 
     def _check(self, filters: Collection[str]) -> None:
         limits = self.limits
@@ -348,8 +348,8 @@ class Registrations:
         reader = self._readers.get(key)
         if reader is not None:
             reader.committed, reader.temporary = offset, 0
-            for tell in self.on_moved:
-                tell(reader)
+            for listener in self.on_moved:
+                listener(reader)
         return promise
 
     def forget(self, partition: Partition, group: str) -> Promise[None]:

@@ -143,7 +143,7 @@ def delete(
 ) -> None:
     """Delete groups without members, and their positions, after a confirmation."""
 
-    async def look(cluster: KafkaCluster) -> None:
+    async def check_groups(cluster: KafkaCluster) -> None:
         from trilogue.cli.groups.report import known_groups
 
         await known_groups(cluster, groups)
@@ -151,12 +151,12 @@ def delete(
     async def work(cluster: KafkaCluster) -> int:
         from trilogue.cli.groups.report import admin
 
-        await look(cluster)
+        await check_groups(cluster)
         outcomes = await admin(cluster).delete_groups(groups)
         return report_outcomes(outcomes, lambda name: f"deleted {name}")
 
     if not yes:
-        run_with_cluster(server, timeout, look)
+        run_with_cluster(server, timeout, check_groups)
         confirm(f"Delete {', '.join(groups)} and the positions?", yes=False)
     raise typer.Exit(run_with_cluster(server, timeout, work))
 

@@ -170,8 +170,8 @@ class Reading:
         if where.offset is not None:
             return dict.fromkeys(partitions, where.offset)
         offsets = OffsetAdmin(self._client.cluster)
-        asked: dict[tuple[str, int], int] = dict.fromkeys(partitions, where.time)
-        found = granted(await offsets.list_offsets(asked, isolation=self._isolation))
+        requested: dict[tuple[str, int], int] = dict.fromkeys(partitions, where.time)
+        found = granted(await offsets.list_offsets(requested, isolation=self._isolation))
         late: dict[tuple[str, int], int] = {
             one: LATEST for one in partitions if found[one].offset < 0
         }

@@ -109,16 +109,16 @@ class _Run:
     def _read(self, loop: asyncio.AbstractEventLoop, chunks: asyncio.Queue[Chunk]) -> None:
         """Read in a daemon thread: input may block for ever."""
 
-        def give(chunk: Chunk) -> None:
+        def enqueue_chunk(chunk: Chunk) -> None:
             asyncio.run_coroutine_threadsafe(chunks.put(chunk), loop).result()
 
         with contextlib.suppress(RuntimeError, concurrent.futures.CancelledError):  # all is over
             try:
                 for chunk in self._lines.chunks():
-                    give(chunk)
-                give(None)
+                    enqueue_chunk(chunk)
+                enqueue_chunk(None)
             except (LinesError, OSError) as error:
-                give(error)
+                enqueue_chunk(error)
 
     async def _one(self, where: str, piece: bytes) -> None:
         try:

@@ -147,7 +147,7 @@ def delete(
 ) -> None:
     """Delete topics with all messages, after a confirmation."""
 
-    async def look(cluster: KafkaCluster) -> list[str]:
+    async def find_existing_topics(cluster: KafkaCluster) -> list[str]:
         from trilogue.client.kafka.errors import KafkaError
         from trilogue.wire.kafka.errors import ErrorCode
 
@@ -163,11 +163,11 @@ def delete(
         return there
 
     async def work(cluster: KafkaCluster) -> int:
-        outcomes = await _topics(cluster).delete_topics(await look(cluster))
+        outcomes = await _topics(cluster).delete_topics(await find_existing_topics(cluster))
         return report_outcomes(outcomes, lambda name: f"deleted {name}")
 
     if not yes:
-        there = run_with_cluster(server, timeout, look)
+        there = run_with_cluster(server, timeout, find_existing_topics)
         if not there:
             return
         confirm(f"Delete {', '.join(there)} and all that is in there?", yes=False)
@@ -259,11 +259,11 @@ def trim(
     except PositionError as error:
         exit_with_error(f"--before {error}", USAGE_ERROR)
 
-    async def look(cluster: KafkaCluster) -> dict[int, tuple[int, int]]:
+    async def plan_trim(cluster: KafkaCluster) -> dict[int, tuple[int, int]]:
         await require_topics(cluster, [topic])
         return await trimming(cluster, topic, where, partition)
 
-    plan = run_with_cluster(server, timeout, look)
+    plan = run_with_cluster(server, timeout, plan_trim)
     count = sum(to - start for start, to in plan.values())
     if not count:
         print(f"nothing of {topic} stands before that")

@@ -54,7 +54,7 @@ class KafkaConnection:
         self._waiting: deque[_PendingRequest] = deque()
         self._correlation_id = 0
         self._watch: asyncio.TimerHandle | None = None
-        self._heard_at = 0.0
+        self._received_at = 0.0
         self._reason: ConnectionLost | None = None
         self._address = ""
         self.served: dict[int, tuple[int, int]] = {}
@@ -87,11 +87,11 @@ class KafkaConnection:
         """
         self._address = f"{host}:{port}"
         await self._frames.open(host, port, self._connect_timeout_s)
-        asked = ApiVersionsRequest(client_software_name="trilogue", client_software_version="0.1")
+        request = ApiVersionsRequest(client_software_name="trilogue", client_software_version="0.1")
         try:
-            answer: ApiVersionsResponse = await self.start(API_VERSIONS_KEY, TRIED_FIRST, asked)
+            answer: ApiVersionsResponse = await self.start(API_VERSIONS_KEY, TRIED_FIRST, request)
             if answer.error_code == ErrorCode.UNSUPPORTED_VERSION:
-                answer = await self.start(API_VERSIONS_KEY, 0, asked)
+                answer = await self.start(API_VERSIONS_KEY, 0, request)
         except BaseException:  # cancelled, too: nothing else would close the connection
             self.close()
             raise
@@ -155,7 +155,7 @@ class KafkaConnection:
             return
         loop = asyncio.get_running_loop()
         oldest = self._waiting[0]
-        deadline = max(oldest.sent_at, self._heard_at) + oldest.timeout_s
+        deadline = max(oldest.sent_at, self._received_at) + oldest.timeout_s
         if deadline <= loop.time():
             self._reason = ServerUnreachable(
                 f"{self._address} did not answer {NAMES[oldest.key][0]} "
@@ -180,7 +180,7 @@ class KafkaConnection:
             raise WireError("a response without a request")
         waiting = self._waiting.popleft()
         if self._waiting:
-            self._heard_at = now = asyncio.get_running_loop().time()
+            self._received_at = now = asyncio.get_running_loop().time()
             self._watch_until(now + self._waiting[0].timeout_s)
         try:
             correlation_id, position = decode_response_header(body, waiting.key, waiting.version)

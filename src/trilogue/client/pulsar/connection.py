@@ -96,7 +96,7 @@ class PulsarConnection:
         self._second: dict[int, asyncio.Future[Any]] = {}
         self._connected: asyncio.Future[Any] | None = None
         self._request_ids = itertools.count(1)
-        self._heard = True
+        self._has_received = True
         self._timer: asyncio.TimerHandle | None = None
         self.producers: dict[int, ProducerEvents] = {}
         self.consumers: dict[int, ConsumerEvents] = {}
@@ -219,19 +219,19 @@ class PulsarConnection:
 
     def _tick(self) -> None:
         """Probe the broker; a probe that nothing came after ends the connection."""
-        if not self._heard:
+        if not self._has_received:
             self._frames.abort()
             return
-        self._heard = False
+        self._has_received = False
         if self.supports(BaseCommand.PING):
             self.send(BaseCommand(type=BaseCommand.PING, ping=CommandPing()))
         else:
-            self._heard = True
+            self._has_received = True
         loop = asyncio.get_running_loop()
         self._timer = loop.call_later(self._options.keep_alive_s, self._tick)
 
     def _on_frame(self, frame: memoryview) -> None:
-        self._heard = True
+        self._has_received = True
         kind = read_command_type(frame)
         if kind == _MESSAGE:
             delivery = read_message(frame)

@@ -96,9 +96,11 @@ class BinaryLookup:
     async def partitions(self, topic: str) -> int:
         """Request PARTITIONED_METADATA."""
         connection = await self.service()
-        asked = CommandPartitionedTopicMetadata(topic=topic, request_id=connection.new_request_id())
-        command = BaseCommand(type=BaseCommand.PARTITIONED_METADATA, partitionMetadata=asked)
-        answer = await connection.request(asked.request_id, command, f"partitions of {topic}")
+        details = CommandPartitionedTopicMetadata(
+            topic=topic, request_id=connection.new_request_id()
+        )
+        command = BaseCommand(type=BaseCommand.PARTITIONED_METADATA, partitionMetadata=details)
+        answer = await connection.request(details.request_id, command, f"partitions of {topic}")
         return check_partition_count(answer.partitions, topic)
 
     async def broker(self, topic: str) -> PulsarConnection:
@@ -106,13 +108,13 @@ class BinaryLookup:
         connection, authoritative = await self.service(), False
         where = self._addresses[self._next]
         for _ in range(self._options.max_redirects + 1):
-            asked = CommandLookupTopic(
+            details = CommandLookupTopic(
                 topic=topic, request_id=connection.new_request_id(), authoritative=authoritative
             )
             if self._options.listener:
-                asked.advertised_listener_name = self._options.listener
-            command = BaseCommand(type=BaseCommand.LOOKUP, lookupTopic=asked)
-            answer = await connection.request(asked.request_id, command, f"lookup of {topic}")
+                details.advertised_listener_name = self._options.listener
+            command = BaseCommand(type=BaseCommand.LOOKUP, lookupTopic=details)
+            answer = await connection.request(details.request_id, command, f"lookup of {topic}")
             led_to = self._broker_address(answer.brokerServiceUrl, topic)
             if answer.response == CONNECT:
                 if answer.proxy_through_service_url:
@@ -130,11 +132,13 @@ class BinaryLookup:
     async def topics(self, namespace: str) -> list[str]:
         """Request GET_TOPICS_OF_NAMESPACE."""
         connection = await self.service()
-        asked = CommandGetTopicsOfNamespace(
+        details = CommandGetTopicsOfNamespace(
             request_id=connection.new_request_id(), namespace=namespace
         )
-        command = BaseCommand(type=BaseCommand.GET_TOPICS_OF_NAMESPACE, getTopicsOfNamespace=asked)
-        answer = await connection.request(asked.request_id, command, f"topics of {namespace}")
+        command = BaseCommand(
+            type=BaseCommand.GET_TOPICS_OF_NAMESPACE, getTopicsOfNamespace=details
+        )
+        answer = await connection.request(details.request_id, command, f"topics of {namespace}")
         return sorted(answer.topics)
 
 

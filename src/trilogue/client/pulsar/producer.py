@@ -100,7 +100,7 @@ class Producer(AsyncCloseable):
         if part.waiting >= part.options.max_pending:
             part.send_batch()
             await part.room()
-        future, sent = part.put(single, deliver_at_ms)
+        future, sent = part.enqueue(single, deliver_at_ms)
         if sent and self._router is not None and single.partition_key is None:
             self._router.turn()
         return future

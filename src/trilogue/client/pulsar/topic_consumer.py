@@ -246,7 +246,7 @@ class TopicConsumer(AckSender):
 
     # Requests.
 
-    async def _ask(self, field: str, command: Any, about: str) -> Any:
+    async def _request(self, field: str, command: Any, about: str) -> Any:
         """Send a request of this consumer to where it is attached and wait for the answer."""
         await self.wait_reattached()
         connection = self.connection
@@ -260,7 +260,7 @@ class TopicConsumer(AckSender):
 
     async def last_message_id(self) -> tuple[MessageId, MessageId | None]:
         """The id of the last message of the topic, and the position of the subscription."""
-        answer = await self._ask("getLastMessageId", CommandGetLastMessageId(), "last id of")
+        answer = await self._request("getLastMessageId", CommandGetLastMessageId(), "last id of")
         mark = None
         if answer.HasField("consumer_mark_delete_position"):
             mark = MessageId.of(answer.consumer_mark_delete_position, self.topic)
@@ -282,7 +282,7 @@ class TopicConsumer(AckSender):
 
     async def stats(self) -> Any:
         """What the broker counts about this consumer (CONSUMER_STATS)."""
-        return await self._ask("consumerStats", CommandConsumerStats(), "stats of")
+        return await self._request("consumerStats", CommandConsumerStats(), "stats of")
 
     async def seek(
         self,
@@ -305,7 +305,7 @@ class TopicConsumer(AckSender):
             command.message_publish_time = time_ms
         await self.wait_reattached()
         connection, self._since = self.connection, -LASTING_S
-        await self._ask("seek", command, "seek on")
+        await self._request("seek", command, "seek on")
         self._forget_all()
         self._skip = start
         if not self.options.durable:
@@ -324,7 +324,7 @@ class TopicConsumer(AckSender):
 
     async def unsubscribe(self) -> None:
         """Remove the subscription from the topic; this consumer ends with it."""
-        await self._ask("unsubscribe", CommandUnsubscribe(), "unsubscribe from")
+        await self._request("unsubscribe", CommandUnsubscribe(), "unsubscribe from")
         if self.connection is not None:
             self._unregister_events(self.connection)
             self.connection = None

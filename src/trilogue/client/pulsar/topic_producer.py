@@ -120,7 +120,7 @@ class TopicProducer(TopicAttachment):
                 if not waiter.cancelled() and waiter.done() and self._room:
                     self._make_room()
 
-    def put(
+    def enqueue(
         self, single: SingleMessage, deliver_at_ms: int = 0
     ) -> tuple[asyncio.Future[MessageId], bool]:
         """Take a message; its future, and whether a batch was sent with it.

@@ -52,7 +52,7 @@ class Credentials:
         self.required = True
         """Whether the next request must be signed."""
 
-    def take(self, given: MasterAuthorizedInfo) -> None:
+    def store_tokens(self, given: MasterAuthorizedInfo) -> None:
         """Keep the tokens of an answer; those that came before are worth nothing now."""
         self.visit_token = given.visitAuthorizedToken
         if given.HasField("authAuthorizedToken"):

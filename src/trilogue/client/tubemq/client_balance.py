@@ -72,7 +72,9 @@ class ClientBalance:
             authInfo=consumer.credentials.for_master(),
             jdkVersion=RUNTIME,
         )
-        answer = await consumer.ask_master("consumerRegisterC2MV2", request, RegisterResponseM2CV2)
+        answer = await consumer.request_master(
+            "consumerRegisterC2MV2", request, RegisterResponseM2CV2
+        )
         self._take(answer)
         await self._learn()
         await self._assign()
@@ -89,7 +91,9 @@ class ClientBalance:
             opsTaskInfo=self._known_tasks(),
             authInfo=consumer.credentials.for_master(),
         )
-        answer = await consumer.ask_master("consumerHeartbeatC2MV2", request, HeartResponseM2CV2)
+        answer = await consumer.request_master(
+            "consumerHeartbeatC2MV2", request, HeartResponseM2CV2
+        )
         if report:
             self._reported_ms = self._assigned_ms
         self._take(answer)
@@ -108,7 +112,7 @@ class ClientBalance:
             topicMetaInfoId=self._topics_id,
             authInfo=consumer.credentials.for_master(),
         )
-        answer = await consumer.ask_master(
+        answer = await consumer.request_master(
             "consumerGetPartMetaInfoC2M", request, GetPartMetaResponseM2C
         )
         self._take_brokers(answer)
@@ -116,7 +120,7 @@ class ClientBalance:
 
     def _take(self, answer: RegisterResponseM2CV2 | HeartResponseM2CV2) -> None:
         if answer.HasField("authorizedInfo"):
-            self._consumer.credentials.take(answer.authorizedInfo)
+            self._consumer.credentials.store_tokens(answer.authorizedInfo)
         self._tasks.MergeFrom(answer.opsTaskInfo)
         self._take_brokers(answer)
 
@@ -181,7 +185,7 @@ class ClientBalance:
         await self._consumer.release(leaving)
         before = len(reading.holding)
         async with reading.lock:
-            await reading.take(mine.values())
+            await reading.register_all(mine.values())
         if leaving or len(reading.holding) != before:
             self.changed()
 

@@ -43,7 +43,7 @@ class PendingRequest(NamedTuple):
 
     method: Method
     done: ResponseCallback
-    asked_at: float
+    sent_at: float
     expires: float
 
 
@@ -70,7 +70,7 @@ class TubeConnection:
         self._out: list[bytes | bytearray] = []
         self._expiry: asyncio.TimerHandle | None = None
         self._idle: asyncio.TimerHandle | None = None
-        self._used_at = self._heard_at = 0.0
+        self._used_at = self._received_at = 0.0
 
     @property
     def is_open(self) -> bool:
@@ -90,10 +90,10 @@ class TubeConnection:
     async def open(self) -> None:
         """Connect; ConnectionLost."""
         await self._frames.open(*self.where, self._options.connect_timeout_s)
-        self._used_at = self._heard_at = self._loop.time()
+        self._used_at = self._received_at = self._loop.time()
         self._idle = self._loop.call_later(self._options.idle_s, self._look_if_idle)
 
-    def ask(self, method: Method, message: Message, done: ResponseCallback) -> None:
+    def send_request(self, method: Method, message: Message, done: ResponseCallback) -> None:
         """Send a request; `done` is called exactly once. ConnectionLost, QueueFull at once."""
         if not self._frames.is_open:
             raise ConnectionLost(f"{self.address}: connection is closed")
@@ -131,7 +131,7 @@ class TubeConnection:
                 assert problem is not None
                 future.set_exception(problem)
 
-        self.ask(method, message, done)
+        self.send_request(method, message, done)
         return await future
 
     def close(self) -> None:
@@ -151,7 +151,7 @@ class TubeConnection:
             self._frames.send(out)
 
     def _on_frame(self, frame: memoryview) -> None:
-        self._heard_at = self._loop.time()
+        self._received_at = self._loop.time()
         if len(frame) <= SERIAL_SIZE:
             return
         answer = parse_response(frame)
@@ -176,7 +176,7 @@ class TubeConnection:
 
     def _expire(self) -> None:
         """Fail requests after their time-out; a server without any response is given up."""
-        now, last_asked = self._loop.time(), 0.0
+        now, last_sent = self._loop.time(), 0.0
         self._expiry = None
         while self._pending:
             serial, first = next(iter(self._pending.items()))
@@ -184,7 +184,7 @@ class TubeConnection:
                 self._expiry = self._loop.call_at(first.expires, self._expire)
                 break
             del self._pending[serial]
-            last_asked = first.asked_at
+            last_sent = first.sent_at
             first.done(
                 None,
                 ServerUnreachable(
@@ -192,7 +192,7 @@ class TubeConnection:
                     f"within {self._options.request_timeout_s:g} s"
                 ),
             )
-        if last_asked > self._heard_at:
+        if last_sent > self._received_at:
             self._frames.abort()
 
     def _look_if_idle(self) -> None:

@@ -95,7 +95,7 @@ class Consumer(MasterSession):
                 groupName=self.group,
                 authInfo=self.credentials.for_master(),
             )
-            await self.ask_master("consumerCloseClientC2M", request, CloseResponseM2C)
+            await self.request_master("consumerCloseClientC2M", request, CloseResponseM2C)
 
     # Reading.
 

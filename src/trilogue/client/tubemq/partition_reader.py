@@ -151,14 +151,14 @@ class PartitionReader(PartitionRegistrar):
             held = self.holding.next(now)
             if held is None:
                 break
-            self._ask(held, now)
+            self._request_messages(held, now)
         else:
             return  # an answer will come first
         at = self.holding.next_at()
         if at is not None:
             self._timer = self._loop.call_at(at, self._pump)
 
-    def _ask(self, held: PartitionState, now: float) -> None:
+    def _request_messages(self, held: PartitionState, now: float) -> None:
         place = held.place
         request = GetMessageRequestC2B(
             clientId=self._session.client_id,
@@ -169,11 +169,11 @@ class PartitionReader(PartitionRegistrar):
             manualCommitOffset=False,
             escFlowCtrl=self._options.skip_flow_control,
         )
-        held.asked_at = now
+        held.requested_at = now
         try:
             connection = self._session.servers.peek(place.address)
             if connection is not None:
-                connection.ask(GET, request, partial(self._on_answer, held))
+                connection.send_request(GET, request, partial(self._on_answer, held))
                 held.state = FetchState.READING
                 return
         except ConnectionLost:
@@ -253,8 +253,8 @@ class PartitionReader(PartitionRegistrar):
         problem = TubeError(answer.errCode, answer.errMsg, f"get from {held.key}")
         if problem.error is TubeCode.NOT_FOUND:
             # A broker that holds a get at the end of the data has done the waiting.
-            asked_for_s = self._loop.time() - held.asked_at
-            pause_s = max(0.0, self._options.not_found_wait_s - asked_for_s)
+            elapsed_s = self._loop.time() - held.requested_at
+            pause_s = max(0.0, self._options.not_found_wait_s - elapsed_s)
             self._release(held, consumed=False, pause_s=pause_s)
         elif problem.error is TubeCode.CONSUME_SPEED_LIMIT:
             wait_ms = max(0, answer.minLimitTime)
@@ -300,7 +300,7 @@ class PartitionReader(PartitionRegistrar):
         if self._options.confirm is Confirm.NEXT_GET:
             self._release(held, consumed=consumed)
             return
-        held.state, told = FetchState.CONFIRMING, False
+        held.state, was_confirmed = FetchState.CONFIRMING, False
         if held.timer is not None:
             held.timer.cancel()
         place = held.place
@@ -316,7 +316,7 @@ class PartitionReader(PartitionRegistrar):
             answer: Any = await request_checked(
                 connection, "consumerCommitC2B", request, CommitOffsetResponseB2C
             )
-            told = True
+            was_confirmed = True
             held.offset, held.max_offset = answer.currOffset, answer.maxOffset
         except TubeError as problem:
             if problem.error in NOT_REGISTERED:
@@ -324,7 +324,7 @@ class PartitionReader(PartitionRegistrar):
             raise
         finally:
             if held.batch is batch:
-                self._release(held, consumed=told and consumed)
+                self._release(held, consumed=was_confirmed and consumed)
 
     def offsets(self) -> dict[str, Offsets]:
         """Where the group is in every partition that is held."""

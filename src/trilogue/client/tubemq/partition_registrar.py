@@ -75,7 +75,7 @@ class PartitionRegistrar:
 
     # Taking partitions and giving them back.
 
-    async def take(self, places: Iterable[BrokerPartition]) -> list[ClientError]:
+    async def register_all(self, places: Iterable[BrokerPartition]) -> list[ClientError]:
         """Register for partitions as far as they are to be had; why the others are not.
 
         A partition that another consumer still reads (410) is left for the next rebalance.
@@ -185,7 +185,7 @@ class PartitionRegistrar:
         async with self.lock:
             again, self._retry = self._retry, {}
             if again:
-                await self.take(again.values())
+                await self.register_all(again.values())
 
     def _on_broker_unreachable(self, helds: list[PartitionState]) -> None:
         """No connection to the broker: the master may know its new address."""
@@ -235,8 +235,8 @@ class PartitionRegistrar:
             if connection is None and isinstance(problem, ConnectionLost):
                 self._on_broker_unreachable(helds)
             return
-        for heard in helds:
-            heard.unheard = 0
+        for registered in helds:
+            registered.unheard = 0
         (self._sign.add if answer.requireAuth else self._sign.discard)(address)
         for failure in failures:
             held = self.holding.get(str(failure.partition.key))

@@ -49,7 +49,7 @@ class PartitionState:
     """Whether the last batch was consumed: the next get, or the release, reports it."""
     state: FetchState = FetchState.IDLE
     ready_at: float = 0.0
-    asked_at: float = 0.0
+    requested_at: float = 0.0
     served: bool = False
     """Whether its broker has answered a get since it was registered."""
     unheard: int = 0
@@ -173,7 +173,7 @@ class HeldPartitions:
     def next(self, now: float) -> PartitionState | None:
         """The partition to read now, if any."""
         ready = [held for held in self._idle() if held.ready_at <= now]
-        return min(ready, key=lambda held: held.asked_at, default=None)
+        return min(ready, key=lambda held: held.requested_at, default=None)
 
     def next_at(self) -> float | None:
         """When the next partition becomes readable."""

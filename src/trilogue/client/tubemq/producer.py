@@ -104,7 +104,7 @@ class Producer(MasterSession):
             jdkVersion=RUNTIME,
             appdConfig=ApprovedClientConfig(configId=self._config.configId),
         )
-        self._take(await self.ask_master("producerRegisterP2M", request, RegisterResponseM2P))
+        self._take(await self.request_master("producerRegisterP2M", request, RegisterResponseM2P))
 
     async def _heartbeat_once(self) -> None:
         request = HeartRequestP2M(
@@ -115,7 +115,7 @@ class Producer(MasterSession):
             authInfo=self.credentials.for_master(),
             appdConfig=ApprovedClientConfig(configId=self._config.configId),
         )
-        answer = await self.ask_master("producerHeartbeatP2M", request, HeartResponseM2P)
+        answer = await self.request_master("producerHeartbeatP2M", request, HeartResponseM2P)
         self._take(answer)
         self.credentials.required = answer.requireAuth
         before = self.metadata.addresses()
@@ -125,7 +125,7 @@ class Producer(MasterSession):
     def _take(self, answer: RegisterResponseM2P | HeartResponseM2P) -> None:
         """Keep what both answers hold: brokers, tokens, and what the master approves of."""
         if answer.HasField("authorizedInfo"):
-            self.credentials.take(answer.authorizedInfo)
+            self.credentials.store_tokens(answer.authorizedInfo)
         if answer.HasField("appdConfig"):
             self._config = answer.appdConfig
         self.metadata.take_brokers(answer.brokerCheckSum, answer.brokerInfos)
@@ -194,7 +194,7 @@ class Producer(MasterSession):
         self.bytes_in_flight += size
         if self._room and self._has_room(0):  # a large one made room for many
             self._make_room()
-        attempt.go()
+        attempt.start()
         return attempt.future
 
     def _has_room(self, size: int) -> bool:
@@ -315,7 +315,7 @@ class Producer(MasterSession):
                 attempt.not_connected(ClientError(f"no connection: {problem!r}"))
         else:
             for attempt, place in self._connecting.pop(address):
-                attempt.ask(connection, place)
+                attempt.send_to(connection, place)
 
     async def flush(self) -> None:
         """Wait until everything submitted is stored or refused."""
@@ -340,7 +340,7 @@ class Producer(MasterSession):
             request = CloseRequestP2M(
                 clientId=self.client_id, authInfo=self.credentials.for_master()
             )
-            await self.ask_master("producerCloseClientP2M", request, CloseResponseM2P)
+            await self.request_master("producerCloseClientP2M", request, CloseResponseM2P)
 
 
 class SendAttempt:
@@ -356,7 +356,7 @@ class SendAttempt:
         self._place: BrokerPartition | None = None
         self._tries = 0
 
-    def go(self) -> None:
+    def start(self) -> None:
         """Send it to the partition whose turn it is."""
         self._tries += 1
         producer = self._producer
@@ -375,7 +375,7 @@ class SendAttempt:
         if connection is None:
             producer.connect(self, self._place)
         else:
-            self.ask(connection, self._place)
+            self.send_to(connection, self._place)
 
     def not_connected(self, problem: ClientError) -> None:
         """Nothing was sent yet, so another broker may do as well."""
@@ -388,11 +388,11 @@ class SendAttempt:
         """The producer was closed while this waited for a connection."""
         self._settle(ConnectionLost("the producer was closed"))
 
-    def ask(self, connection: TubeConnection, place: BrokerPartition) -> None:
+    def send_to(self, connection: TubeConnection, place: BrokerPartition) -> None:
         """Send it to the broker."""
         request = self._producer.build_request(place, self._message, self.payload)
         try:
-            connection.ask(SEND, request, self._done)
+            connection.send_request(SEND, request, self._done)
         except ConnectionLost as problem:
             self._retry(problem)
         except ClientError as problem:
@@ -426,7 +426,7 @@ class SendAttempt:
     def _retry(self, problem: ClientError) -> None:
         """It is stored nowhere: try another partition, as long as that makes sense."""
         if self._tries < self._producer.options.tries and not self.future.done():
-            self.go()
+            self.start()
         elif isinstance(problem, ConnectionLost) and self._place is not None:
             host, port = self._place.address
             self._settle(ServerUnreachable(describe_unreachable(f"{host}:{port}", problem)))

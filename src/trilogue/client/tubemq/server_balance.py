@@ -67,7 +67,7 @@ class BalancedConsumer(Protocol):
     credentials: Credentials
     reading: PartitionReader
 
-    async def ask_master(self, name: str, message: Any, kind: type[Answer]) -> Answer:
+    async def request_master(self, name: str, message: Any, kind: type[Answer]) -> Answer:
         """Send a request to the active master."""
 
     async def release(self, helds: list[PartitionState]) -> None:
@@ -98,7 +98,7 @@ class FlowControlIds:
         self.default_id = self.group_id = self.priority_id = UNDEFINED
         self.default_rules = self.group_rules = ""
 
-    def take(self, answer: RegisterResponseM2C | HeartResponseM2C) -> None:
+    def store_ids(self, answer: RegisterResponseM2C | HeartResponseM2C) -> None:
         """Keep what an answer holds: an id each time, the rules when they changed."""
         if answer.HasField("defFlowCheckId"):
             self.default_id = answer.defFlowCheckId
@@ -121,7 +121,7 @@ class ServerBalance:
         self._started_ms = int(consumer.core.clock() * 1000)
         self._beats = 0
         self._report = False
-        self._told: list[str] = []
+        self._reported: list[str] = []
         self._results: deque[EventProto] = deque(maxlen=RESULTS_MAX)
         self._not_allocated = True
 
@@ -156,10 +156,10 @@ class ServerBalance:
             request.requiredPartition = ",".join(
                 f"{key}={offset}" for key, offset in bound.offsets.items()
             )
-        answer = await consumer.ask_master("consumerRegisterC2M", request, RegisterResponseM2C)
+        answer = await consumer.request_master("consumerRegisterC2M", request, RegisterResponseM2C)
         self._take(answer)
-        self._told = list(request.subscribeInfo)
-        self._report = bool(self._told)
+        self._reported = list(request.subscribeInfo)
+        self._report = bool(self._reported)
 
     async def send_heartbeat(self) -> None:
         """Report, and do what the master wants done."""
@@ -168,7 +168,7 @@ class ServerBalance:
         result = self._results[0] if self._results else None
         ours = self._subscriptions()
         report = self._report or result is not None or self._beats % REPORT_EVERY == 0
-        report |= ours != self._told  # some were lost, or are read again
+        report |= ours != self._reported  # some were lost, or are read again
         request = HeartRequestC2M(
             clientId=consumer.client_id,
             groupName=consumer.group,
@@ -180,11 +180,11 @@ class ServerBalance:
             qryPriorityId=self._flow.priority_id,
             authInfo=consumer.credentials.for_master(),
         )
-        answer = await consumer.ask_master("consumerHeartbeatC2M", request, HeartResponseM2C)
+        answer = await consumer.request_master("consumerHeartbeatC2M", request, HeartResponseM2C)
         if result is not None:
             self._results.popleft()
         if report:
-            self._told = ours
+            self._reported = ours
         self._report = False
         self._take(answer)
         consumer.credentials.required = answer.requireAuth
@@ -195,10 +195,10 @@ class ServerBalance:
 
     def _take(self, answer: RegisterResponseM2C | HeartResponseM2C) -> None:
         if answer.HasField("authorizedInfo"):
-            self._consumer.credentials.take(answer.authorizedInfo)
+            self._consumer.credentials.store_tokens(answer.authorizedInfo)
         if answer.HasField("notAllocated"):
             self._not_allocated = answer.notAllocated
-        self._flow.take(answer)
+        self._flow.store_ids(answer)
 
     async def _on_event(self, event: EventProto) -> None:
         """Handle a rebalance event; the next get raises UnknownEvent for an unknown kind."""
@@ -211,7 +211,7 @@ class ServerBalance:
         status = DONE
         if event.opType in {RebalanceEvent.CONNECT, RebalanceEvent.ONLY_CONNECT}:
             async with reading.lock:
-                await reading.take(BrokerPartition(partition) for partition in places)
+                await reading.register_all(BrokerPartition(partition) for partition in places)
         elif event.opType in {RebalanceEvent.DISCONNECT, RebalanceEvent.ONLY_DISCONNECT}:
             found = (reading.holding.get(str(partition.key)) for partition in places)
             await self._consumer.release([held for held in found if held is not None])

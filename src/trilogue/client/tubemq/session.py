@@ -144,7 +144,7 @@ class MasterSession(AsyncCloseable):
         """The master of the next request."""
         return self.core.masters[self._at % len(self.core.masters)]
 
-    async def ask_master(self, name: str, message: Message, kind: type[A]) -> A:
+    async def request_master(self, name: str, message: Message, kind: type[A]) -> A:
         """Send a request to the current master; TubeError, and what `request` raises."""
         connection = await self.servers.get(self.master)
         connection.watchers.add(self._on_master_lost)

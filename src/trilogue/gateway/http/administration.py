@@ -66,19 +66,19 @@ class AuthorizedRequest:
             await wait_until_settled(pending)
         await self.gateway.commit(cluster.plan_delete(name))
 
-    async def find_unchanging(self, find: Callable[[], Topic]) -> Topic:
-        """Return the topic that `find` returns, once no change of it is in flight."""
-        topic = find()
+    async def find_unchanging(self, find_existing: Callable[[], Topic]) -> Topic:
+        """Return the topic that `find_existing` returns, once no change of it is in flight."""
+        topic = find_existing()
         while (pending := self.broker.cluster.pending_change(topic.name)) is not None:
             await wait_until_settled(pending)
-            topic = find()
+            topic = find_existing()
         return topic
 
     async def alter_topic(
-        self, find: Callable[[], Topic], change: Callable[[dict[str, str]], object]
+        self, find_existing: Callable[[], Topic], change: Callable[[dict[str, str]], object]
     ) -> Topic:
         """Change the stored settings of a topic; `change` edits them in place."""
-        topic = await self.find_unchanging(find)
+        topic = await self.find_unchanging(find_existing)
         settings = dict(topic.settings)
         change(settings)
         if settings == topic.settings:
@@ -87,9 +87,9 @@ class AuthorizedRequest:
         await self.gateway.commit(altered)
         return altered.done.result()
 
-    async def grow_topic(self, find: Callable[[], Topic], count: int) -> None:
+    async def grow_topic(self, find_existing: Callable[[], Topic], count: int) -> None:
         """Add partitions up to this count, and subscribe the topic's subscriptions to them."""
-        topic = await self.find_unchanging(find)
+        topic = await self.find_unchanging(find_existing)
         before = len(topic.partitions)
         if count > before:
             change = self.broker.cluster.plan_add_partitions(topic.name, count)

@@ -114,15 +114,15 @@ class PulsarConnection(MultiplexedConnection):
         self._rows = rows
         self._handle_send = rows[SEND].handler
         self._connections = connections  # all that are open, of this gateway
-        self._heard = True
-        self._opened_s = self._heard_s = self._pinged_s = 0.0
+        self._has_received = True
+        self._opened_s = self._received_s = self._pinged_s = 0.0
 
     # ---- what the stream calls
 
     def opened(self, stream: Stream) -> None:
         """Keep the stream, and take only small frames until CONNECT."""
         self.stream = stream  # before anything else uses it
-        self._opened_s = self._heard_s = self._pinged_s = self.gateway.loop.time()
+        self._opened_s = self._received_s = self._pinged_s = self.gateway.loop.time()
         limits = stream.limits
         stream.limit_frames(min(limits.frame_bytes, limits.unauthenticated_frame_bytes))
         self._connections[self] = None
@@ -136,10 +136,10 @@ class PulsarConnection(MultiplexedConnection):
             if not self.receipts and self.gateway.log.under_pressure:
                 self.wait_for_log_space()
                 return False
-            self._in_step = self._heard = True
+            self._in_step = self._has_received = True
             self._handle_send(self, None, frame)
             return True
-        self._in_step = self._heard = True
+        self._in_step = self._has_received = True
         row = self._rows.get(kind)
         if row is None:
             raise Close("command.not_served", type=kind)
@@ -292,14 +292,14 @@ class PulsarConnection(MultiplexedConnection):
     def tick(self, now_s: float) -> None:
         """Send PING when it is due, and cut a client that is silent; called once a second."""
         settings = self.gateway.settings
-        if self._heard or self.stream.stops:  # a peer that is not read cannot be heard
-            self._heard = False
-            self._heard_s = now_s
+        if self._has_received or self.stream.stops:  # a peer that is not read cannot be heard
+            self._has_received = False
+            self._received_s = now_s
         if not self.connected:
             if now_s - self._opened_s >= settings.connect_s:
                 self.stream.abort("connection.no_connect")
             return
-        if now_s - self._heard_s >= 2 * settings.keep_alive_s and self.protocol_version > 0:
+        if now_s - self._received_s >= 2 * settings.keep_alive_s and self.protocol_version > 0:
             self.stream.abort("connection.silent")
         elif now_s - self._pinged_s >= settings.keep_alive_s:
             self._pinged_s = now_s
@@ -313,8 +313,10 @@ class PulsarConnection(MultiplexedConnection):
         settings, now_s = self.gateway.settings, self.gateway.loop.time()
         if now_s - self._pinged_s < settings.alive_s:
             return  # a PING is on its way already
-        self._heard, self._pinged_s = False, now_s
-        self._heard_s = min(self._heard_s, now_s - 2 * settings.keep_alive_s + settings.alive_s)
+        self._has_received, self._pinged_s = False, now_s
+        self._received_s = min(
+            self._received_s, now_s - 2 * settings.keep_alive_s + settings.alive_s
+        )
         self.send_command("ping")
 
     def finish_draining(self) -> None:

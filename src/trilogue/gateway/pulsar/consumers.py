@@ -147,7 +147,7 @@ async def _join(
     acked: Position | None = None
     if command.durable:
         acked = cursor = await _find_or_create_cursor(connection, command, partition)
-    elif subscriptions.find(partition.partition_id, command.subscription) is None:
+    elif subscriptions.find_dispatcher(partition.partition_id, command.subscription) is None:
         acked = Position(await _find_start(connection, command, partition))
     removed: Iterable[tuple[int, int]] = ()
     if consumer.read_compacted:
@@ -181,7 +181,7 @@ def _open(
 ) -> Dispatcher:
     """Return the dispatcher to join: that of a connected subscription, or a new one."""
     subscriptions = connection.subscriptions
-    known = subscriptions.find(partition.partition_id, command.subscription)
+    known = subscriptions.find_dispatcher(partition.partition_id, command.subscription)
     if known is not None and known.cursor is not cursor:
         known.close_all()  # their subscription was deleted, and this is a new one of its name
         known = None
@@ -215,10 +215,12 @@ def _check(
     if command.replicate_subscription_state:
         log.info("subscribe.not_replicated", extra={"address": connection.stream.peer[0]})
     partition_id = partition.partition_id
-    durable = connection.gateway.broker.subscriptions.find(partition_id, command.subscription)
+    durable = connection.gateway.broker.subscriptions.find_cursor(
+        partition_id, command.subscription
+    )
     if not command.durable and durable is not None:
         raise NotAllowed("a durable subscription of this name exists")
-    known = connection.subscriptions.find(partition_id, command.subscription)
+    known = connection.subscriptions.find_dispatcher(partition_id, command.subscription)
     if command.durable and known is not None and known.cursor is None:
         raise NotAllowed("a subscription of this name that is not durable exists")
 
@@ -262,7 +264,7 @@ async def _find_or_create_cursor(
     """Return the durable subscription; create it where the policies allow that."""
     subscriptions = connection.gateway.broker.subscriptions
     partition_id = partition.partition_id
-    found = subscriptions.find(partition_id, command.subscription)
+    found = subscriptions.find_cursor(partition_id, command.subscription)
     if found is not None:
         return found
     if not partition.policies.auto_subscription:
@@ -313,7 +315,7 @@ def handle_flow(connection: PulsarConnection, _command: None, frame: memoryview)
     if consumer is None or consumer.dispatcher is None:
         return
     dispatcher = consumer.dispatcher
-    dispatcher.subscription.ask(consumer, permits)
+    dispatcher.subscription.add_demand(consumer, permits)
     dispatcher.wake()
 
 

@@ -135,7 +135,7 @@ async def _create_subscription(connection: PulsarConnection, producer: Producer,
     """Create the initial subscription, from the first message on, where it does not exist."""
     partition, gateway = producer.partition, connection.gateway
     subscriptions = gateway.broker.subscriptions
-    if subscriptions.find(partition.partition_id, name) is not None:
+    if subscriptions.find_cursor(partition.partition_id, name) is not None:
         return
     if not partition.policies.auto_subscription:
         raise NotAllowed("subscriptions of this topic are not created automatically")

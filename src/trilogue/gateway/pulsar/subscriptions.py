@@ -76,7 +76,7 @@ class ConnectedSubscriptions:
 
     # ---- lookup
 
-    def find(self, partition_id: int, name: str) -> Dispatcher | None:
+    def find_dispatcher(self, partition_id: int, name: str) -> Dispatcher | None:
         """Return the dispatcher of a subscription that has consumers, or None."""
         return self._open.get(partition_id, _NONE).get(name)
 
@@ -99,7 +99,7 @@ class ConnectedSubscriptions:
         acked: Position,
     ) -> Dispatcher:
         """Return the dispatcher to join; a caller that does not join it calls `drop_if_empty`."""
-        known = self.find(partition.partition_id, name)
+        known = self.find_dispatcher(partition.partition_id, name)
         if known is not None:
             return known
         dispatcher = Dispatcher(
@@ -163,7 +163,7 @@ class ConnectedSubscriptions:
 
     def mark_moved(self, partition_id: int, name: str) -> None:
         """Settle what a mark that was moved up has acked."""
-        dispatcher = self.find(partition_id, name)
+        dispatcher = self.find_dispatcher(partition_id, name)
         if dispatcher is not None:
             dispatcher.subscription.settle_all()
             dispatcher.check_end()
@@ -201,8 +201,8 @@ class ConnectedSubscriptions:
     def _find_state(
         self, partition: Partition, name: str
     ) -> tuple[Dispatcher | None, Cursor | None]:
-        dispatcher = self.find(partition.partition_id, name)
-        cursor = self.gateway.broker.subscriptions.find(partition.partition_id, name)
+        dispatcher = self.find_dispatcher(partition.partition_id, name)
+        cursor = self.gateway.broker.subscriptions.find_cursor(partition.partition_id, name)
         if dispatcher is None and cursor is None:
             raise UnknownSubscription("there is no such subscription")
         return dispatcher, cursor
@@ -232,7 +232,7 @@ class ConnectedSubscriptions:
 
     def end_move(self, partition: Partition, name: str) -> None:
         """Disconnect the consumers after `seek`, and let others subscribe."""
-        dispatcher = self.find(partition.partition_id, name)
+        dispatcher = self.find_dispatcher(partition.partition_id, name)
         if dispatcher is None:
             return
         dispatcher.closing = False
@@ -267,7 +267,7 @@ class ConnectedSubscriptions:
         return [self._stats(partition_id, name, cursors.get(name)) for name in names]
 
     def _stats(self, partition_id: int, name: str, cursor: Cursor | None) -> SubscriptionStats:
-        dispatcher = self.find(partition_id, name)
+        dispatcher = self.find_dispatcher(partition_id, name)
         properties = {} if cursor is None else dict(cursor.properties)
         if dispatcher is None:
             assert cursor is not None, "a durable subscription, or one with consumers"

@@ -18,7 +18,7 @@ from trilogue.gateway.tubemq.consumers import (
     OK,
     UNDEFINED,
     admit,
-    asks_for_signature,
+    requires_signature,
     authorized_info,
     check_host,
     check_ids,
@@ -166,6 +166,6 @@ def _add_ops_task(
         task.qryPriorityId = UNDEFINED
         if group.id != known.groupFlowCheckId:
             task.groupFlowControlInfo = group.text or NO_TEXT
-    if asks_for_signature(context):
+    if requires_signature(context):
         task.requireAuth = True
     response.authorizedInfo.CopyFrom(authorized_info(context))

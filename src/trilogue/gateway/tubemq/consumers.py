@@ -135,7 +135,7 @@ def heartbeat(context: RequestContext) -> HeartResponseM2C:
             master.encode_event(request.groupName, request.clientId, pulse.event)
         )
     _add_flow_control(context, response)
-    if asks_for_signature(context):
+    if requires_signature(context):
         response.requireAuth = True
     response.authorizedInfo.CopyFrom(authorized_info(context))
     return response
@@ -158,7 +158,7 @@ def admit(context: RequestContext) -> None:
     request = context.request
     check_ids(context)
     context.authenticate(Role.CONSUMER, request.clientId, request.authInfo)
-    member = context.gateway.master.balances.find(request.groupName, request.clientId)
+    member = context.gateway.master.balances.find_member(request.groupName, request.clientId)
     if member is not None and member.principal != context.principal:
         raise TubeRequestError(TubeCode.CERTIFICATE_FAILURE, "this consumer is another user's")
 
@@ -200,7 +200,7 @@ def check_pending(context: RequestContext) -> None:
 def complete_pending(context: RequestContext, enter: Callable[[RequestContext], object]) -> None:
     """Complete the pending registration of a consumer that authenticated with this heartbeat."""
     request, master = context.request, context.gateway.master
-    if master.balances.find(request.groupName, request.clientId) is not None:
+    if master.balances.find_member(request.groupName, request.clientId) is not None:
         return
     now_s = context.gateway.loop.time()
     registration = master.pending.pop(context.connection, request, now_s)
@@ -255,7 +255,7 @@ def join_group(
         raise TubeRequestError(CODES[problem.what], text) from problem
 
 
-def asks_for_signature(context: RequestContext) -> bool:
+def requires_signature(context: RequestContext) -> bool:
     """Return whether the client has to sign its next heartbeat."""
     request = context.request
     return context.gateway.authentication.needs_signature(

@@ -348,9 +348,9 @@ def has_unread(registration: Registration) -> bool:
 
 def get_state(registration: Registration) -> GetState:
     """Return the state that this gateway keeps of a registration."""
-    state = registration.wish
+    state = registration.get_state
     if state is None:
-        state = registration.wish = GetState()
+        state = registration.get_state = GetState()
     assert isinstance(state, GetState)
     return state
 

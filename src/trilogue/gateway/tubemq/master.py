@@ -125,12 +125,14 @@ class PendingRegistrations:
         """
         self._pending.expire(now_s)
         client_id = request.clientId
-        before = self._pending.find(client_id)
+        before = self._pending.find_session(client_id)
         holder = connection if before is None else before.connection
         is_others = holder is not connection and not holder.is_gone
         if is_others or size > PENDING_BYTES_MAX:
             raise AuthenticationFailed(NO_PROOF)
-        if not self._pending.put(client_id, PendingRegistration(connection, request), now_s):
+        if not self._pending.put_session(
+            client_id, PendingRegistration(connection, request), now_s
+        ):
             raise AuthenticationFailed(NO_PROOF)
 
     def check(self, connection: MultiplexedConnection, request: Any, now_s: float) -> None:
@@ -150,7 +152,7 @@ class PendingRegistrations:
         self, connection: MultiplexedConnection, request: Any, now_s: float
     ) -> PendingRegistration | None:
         self._pending.expire(now_s)
-        pending = self._pending.find(request.clientId)
+        pending = self._pending.find_session(request.clientId)
         if pending is None or pending.connection is not connection:
             return None
         return pending if pending.request.groupName == request.groupName else None

@@ -68,7 +68,7 @@ class _Room:
     def is_full(self) -> bool:
         return self.count >= MESSAGES or self.size >= DATA_BYTES
 
-    def put(self, message: Transfer) -> bool:
+    def add_message(self, message: Transfer) -> bool:
         """Take a message, unless it is too much."""
         size = len(message.data)
         if self.messages and self.size + size > DATA_BYTES:
@@ -163,7 +163,7 @@ class _Work:
         """Take a stored message; False when there is no room for it."""
         found = self._picked(entry, base, 1)
         room.count += 1
-        if not all(map(room.put, found.messages)):
+        if not all(map(room.add_message, found.messages)):
             return False
         room.next_offset = found.next_offset
         return True
@@ -182,7 +182,7 @@ class _Work:
                     room.next_offset = max(room.next_offset, each.offset + each.span)
                 elif each.offset >= start:
                     wanted = filters is None or each.message_type in filters.texts
-                    if room.is_full or (wanted and not room.put(self._transfer(each))):
+                    if room.is_full or (wanted and not room.add_message(self._transfer(each))):
                         return False
                     room.next_offset = each.offset + 1
                     room.count += 1

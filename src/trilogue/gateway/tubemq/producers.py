@@ -45,7 +45,7 @@ def register(context: RequestContext) -> Message:
         len(names),
     )
     _check_owner(context, client_id)
-    if not gateway.producers.sessions.put(client_id, producer, gateway.loop.time()):
+    if not gateway.producers.sessions.put_session(client_id, producer, gateway.loop.time()):
         raise TubeRequestError(TubeCode.FORBIDDEN, "there are as many producers as there may be")
     return RegisterResponseM2P(
         success=True,
@@ -121,7 +121,7 @@ def _authenticate_client(context: RequestContext) -> str:
 
 def _check_owner(context: RequestContext, client_id: str) -> None:
     """Check that the client id is not another user's."""
-    producer = context.gateway.producers.sessions.find(client_id)
+    producer = context.gateway.producers.sessions.find_session(client_id)
     if producer is not None and producer.principal != context.principal:
         raise TubeRequestError(TubeCode.CERTIFICATE_FAILURE, "this producer is another user's")
 

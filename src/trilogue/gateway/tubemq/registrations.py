@@ -219,7 +219,7 @@ def find_registration(
     partition = find_partition(context, topic_name, index)
     if partition is None:
         return None
-    return context.gateway.broker.registrations.find(partition.partition_id, group)
+    return context.gateway.broker.registrations.find_registration(partition.partition_id, group)
 
 
 def find_partition(context: RequestContext, topic_name: str, index: int) -> Partition | None:

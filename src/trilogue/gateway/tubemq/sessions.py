@@ -31,12 +31,12 @@ class ClientSessions(Generic[T]):
         """Return all clients and values, the oldest first."""
         return [(client_id, value) for client_id, (_, value) in self._entries.items()]
 
-    def find(self, client_id: str) -> T | None:
+    def find_session(self, client_id: str) -> T | None:
         """Return the value of a client; None if there is none."""
         found = self._entries.get(client_id)
         return None if found is None else found[1]
 
-    def put(self, client_id: str, value: T, now_s: float) -> bool:
+    def put_session(self, client_id: str, value: T, now_s: float) -> bool:
         """Set the value of a client; False where the limit is reached."""
         if self._entries.pop(client_id, None) is None:
             size = self._characters + len(client_id)

@@ -82,7 +82,7 @@ class Source:
         """Open each input and yield its blocks that end above `floor`."""
         partition_id = self._job.partition_id
         for number, info in enumerate(self._job.inputs):
-            extent = info.partitions.find(partition_id)
+            extent = info.partitions.find_extent(partition_id)
             if extent is None or extent.end_offset <= floor:
                 continue
             path = Path(self._job.directory) / info.name

@@ -130,7 +130,7 @@ class JournalFiles:
 
     @property
     def is_ready(self) -> bool:
-        """Whether `take` can return a prepared file at once."""
+        """Whether `take_file` can return a prepared file at once."""
         return bool(self._spares)
 
     def continue_after(self, last_number: int, newest_number: int) -> None:
@@ -144,7 +144,7 @@ class JournalFiles:
         self._spares.append(JournalFile(file, header, file.size()))
         self._spares.sort(key=lambda spare: spare.header.number)
 
-    def take(self, prepare_bytes: int = 0, *, prepare_next: bool = True) -> JournalFile:
+    def take_file(self, prepare_bytes: int = 0, *, prepare_next: bool = True) -> JournalFile:
         """Return the file to write next; without a spare, a new one filled up to `prepare_bytes`.
 
         Its header is durable. Raises `OSError`. Then prepares a spare if `prepare_next` is set.

@@ -102,7 +102,7 @@ class Journal:
     def start(self) -> None:
         """Open the first file to write and start to commit. Raises `OSError`."""
         self._check_space()
-        self._file = self._files.take(self.limits.first_file_bytes, prepare_next=False)
+        self._file = self._files.take_file(self.limits.first_file_bytes, prepare_next=False)
         self._committer.start(self._done)
 
     # -- adding ----------------------------------------------------------------------------
@@ -264,7 +264,7 @@ class Journal:
         file = self._file
         if file is None:
             self.counts.spares_late += not self._files.is_ready
-            file = self._file = self._files.take()
+            file = self._file = self._files.take_file()
         elif not self._dirty:  # a journal without frames needs no second file on the disk
             self._files.prepare_spare()
         self._dirty = True

@@ -94,12 +94,12 @@ class Extents(Mapping[int, Extent]):
 
     def __getitem__(self, partition_id: int) -> Extent:
         """Return the extent of one partition; raises KeyError when it has none."""
-        found = self.find(partition_id)
+        found = self.find_extent(partition_id)
         if found is None:
             raise KeyError(partition_id)
         return found
 
-    def find(self, partition_id: int) -> Extent | None:
+    def find_extent(self, partition_id: int) -> Extent | None:
         """Return the extent of one partition; None when it has none."""
         at = self.index(partition_id)
         return None if at < 0 else self.at(at)

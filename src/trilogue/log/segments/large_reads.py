@@ -32,7 +32,7 @@ class LargeReads:
     def __init__(self, files: FileSystem) -> None:
         self._files = files
         self._can_direct = True
-        self._memory = Budget(maxsize, _nobody_waits, slab_bytes=HUGE_PAGE, huge=True)
+        self._memory = Budget(maxsize, _ignore_release, slab_bytes=HUGE_PAGE, huge=True)
         self._lock = threading.Lock()  # for the memory, which is assigned to one reader at a time
 
     @property
@@ -87,5 +87,5 @@ class LargeReads:
             self._memory.trim()
 
 
-def _nobody_waits() -> None:
+def _ignore_release() -> None:
     """Do nothing: no reader waits for memory."""

@@ -33,7 +33,7 @@ from trilogue.log.segments.segment_info import SegmentInfo
 
 FORMAT_VERSION = 2
 MANIFEST_NAME = "manifest.json"
-NOBODY = 0  # no partition has this id
+NO_PARTITION = 0  # no partition has this id
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +141,7 @@ def seal_manifest(manifest: Manifest) -> SealedManifest:
 
 def _seal(segment: SegmentInfo) -> SealedSegment:
     ids = segment.partitions.ids
-    first, last = (ids[0], ids[-1]) if len(ids) else (NOBODY, NOBODY)
+    first, last = (ids[0], ids[-1]) if len(ids) else (NO_PARTITION, NO_PARTITION)
     return SealedSegment(replace(segment, partitions=EMPTY), first, last)
 
 
@@ -260,7 +260,7 @@ def _decode1(body: bytes) -> SealedManifest:
     inner = msgspec.json.decode(body, type=_Inner1)
     found = []
     for row in inner.segments:
-        ids = [extent[0] for extent in row.extents] or [NOBODY]
+        ids = [extent[0] for extent in row.extents] or [NO_PARTITION]
         found.append(SealedSegment(_info(row), min(ids), max(ids)))
     return SealedManifest(
         bytes.fromhex(inner.cluster_id),

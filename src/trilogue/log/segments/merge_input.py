@@ -63,7 +63,7 @@ class Index(NamedTuple):
 
 
 class ReadWindow:
-    """A window of a file that moves forward. A view of it is valid until the next `take`."""
+    """A window of a file that moves forward. A view of it is valid until the next `read_bytes`."""
 
     __slots__ = ("_data", "_file", "_path", "_room", "_size", "_start", "bytes_read", "stop")
 
@@ -82,7 +82,7 @@ class ReadWindow:
         at = position - self._start
         return self._data[at : at + size] if at >= 0 and at + size <= len(self._data) else None
 
-    def take(self, position: int, size: int, ahead: int = 0) -> memoryview:
+    def read_bytes(self, position: int, size: int, ahead: int = 0) -> memoryview:
         """Return these bytes; a read fetches as many more as fit, or `ahead` in all if it is not 0.
 
         Raises CorruptLog if the disk cannot read, as it does for damage.
@@ -143,8 +143,8 @@ class MergeInput:
         size, window = self._file.size(), self._records
         if size < HEADER.size + TRAILER.size:
             raise CorruptLog(f"{size} bytes are no segment", path)
-        header = read_header(path, bytes(window.take(0, HEADER.size, HEADER.size)), self.info)
-        trailer = bytes(window.take(size - TRAILER.size, TRAILER.size))
+        header = read_header(path, bytes(window.read_bytes(0, HEADER.size, HEADER.size)), self.info)
+        trailer = bytes(window.read_bytes(size - TRAILER.size, TRAILER.size))
         self.footer, length, self._directory, count = read_trailer(
             path, trailer, size, header, self.info
         )
@@ -193,7 +193,7 @@ class MergeInput:
         """Yield the rows of the directory that match their checksum."""
         window, stop = self._records, self._records.stop
         for position in range(self._directory, stop, FOOTER_WINDOW):
-            data = window.take(position, min(FOOTER_WINDOW, stop - position))
+            data = window.read_bytes(position, min(FOOTER_WINDOW, stop - position))
             for at, record in zip(
                 range(0, len(data), RECORD.size), RECORD.iter_unpack(data), strict=True
             ):
@@ -207,7 +207,7 @@ class MergeInput:
         size = rows_size + epochs_size + aborted * ABORTED.size
         if not blocks or not epochs or not self.footer <= position <= self._directory - size:
             return None
-        section = self._sections.take(position, size)
+        section = self._sections.read_bytes(position, size)
         if crc32c(section) != checksum:
             return None
         rows = list(BLOCK.iter_unpack(section[:rows_size]))
@@ -232,7 +232,11 @@ class MergeInput:
         entries = self._entries
         for at, (_, _, position, size, *_) in enumerate(rows):
             found = entries.peek(position, size)
-            yield entries.take(position, size, self._ahead(rows, at)) if found is None else found
+            yield (
+                entries.read_bytes(position, size, self._ahead(rows, at))
+                if found is None
+                else found
+            )
 
     def _ahead(self, rows: list[Row], at: int) -> int:
         """Return how much to read so that it ends with a block; 0: this partition ends before."""

@@ -124,12 +124,12 @@ class SealedLog:
         """Return the segments' parts of these ranges of offsets, by partition."""
         found: dict[int, list[Piece]] = {each: [] for each in ranges}
         for segment in self.manifest.segments:
-            asked = [each for each in ranges if segment.may_hold(each)]
-            if not asked:
+            partition_ids = [each for each in ranges if segment.may_hold(each)]
+            if not partition_ids:
                 continue
             with self._readers.lease(segment.info) as reader:
-                extents = [reader.extent(each) for each in asked]
-            for partition_id, extent in zip(asked, extents, strict=True):
+                extents = [reader.extent(each) for each in partition_ids]
+            for partition_id, extent in zip(partition_ids, extents, strict=True):
                 start, end = ranges[partition_id]
                 if extent is None or extent.end_offset <= start or extent.base_offset >= end:
                     continue

@@ -41,7 +41,7 @@ class Budget:
     """The memory limit of all tails, their use of it, and the callbacks that wait for less."""
 
     __slots__ = (
-        "_asked",
+        "_is_requested",
         "_huge",
         "_open",
         "_pool",
@@ -65,7 +65,7 @@ class Budget:
         self.pooled = 0  # bytes that wait for reuse
         self.on_release = on_release
         self._pool: dict[int, list[bytearray | mmap]] = {}
-        self._asked = False
+        self._is_requested = False
         self._slab_bytes = slab_bytes
         self._huge = huge  # pages, where the memory is large enough
         self._open: _Slab | None = None  # the slab that chunks are cut off now
@@ -83,7 +83,7 @@ class Budget:
             self.used += size
             return memoryview(small)
         size = _rounded(size)
-        self._asked = True
+        self._is_requested = True
         whole = self._slab_bytes
         if SLAB_FROM <= size <= whole // 2 and SLAB_SHARE * self.limit >= whole:
             slab = self._slab(size)
@@ -140,8 +140,8 @@ class Budget:
 
     def trim(self) -> None:
         """Free a part of the pool if it was not used since the last call."""
-        asked, self._asked = self._asked, False
-        if asked:
+        requested, self._is_requested = self._is_requested, False
+        if requested:
             return
         if self._open is not None and not self._open.lent:
             self._open = None

@@ -46,9 +46,9 @@ class BacklogExpiry:
         """Check periodically, for ever."""
         while True:
             await asyncio.sleep(self._every_s)
-            await self.look()
+            await self.move_due_cursors()
 
-    async def look(self) -> None:
+    async def move_due_cursors(self) -> None:
         """Do what is due now."""
         broker = self._storage.broker
         moved = 0

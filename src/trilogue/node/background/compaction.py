@@ -59,7 +59,7 @@ class CompactionPlanner:
         self._helper = helper
         self._now_ms = now_ms
         self._every_s = every_s
-        self._said_anew = asyncio.Event()
+        self._interval_changed = asyncio.Event()
         self._map_bytes = map_bytes
         self._bytes_per_second = bytes_per_second
         self._monotonic = monotonic
@@ -75,14 +75,14 @@ class CompactionPlanner:
         """Set the interval in seconds; a wait for the previous one ends at once."""
         if seconds != self._every_s:
             self._every_s = seconds
-            self._said_anew.set()
+            self._interval_changed.set()
 
     async def run(self) -> None:
         """Check periodically, for ever."""
         while True:
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._said_anew.wait(), self._every_s)
-            self._said_anew.clear()
+                await asyncio.wait_for(self._interval_changed.wait(), self._every_s)
+            self._interval_changed.clear()
             if await self.look_around():
                 self._maintenance.wake()
             await self.hurry()
@@ -170,7 +170,7 @@ class CompactionPlanner:
         """Return the segments with readable messages of a partition, by offset."""
         found = []
         for segment in self._storage.log.segments.values():
-            extent = segment.partitions.find(partition_id)
+            extent = segment.partitions.find_extent(partition_id)
             if extent is not None and extent.end_offset > start_offset:
                 found.append((extent.base_offset, segment))
         return [segment for _, segment in sorted(found, key=_first)]

@@ -179,12 +179,12 @@ class Flusher:
         """Wait until everything added so far is durable; a requested seal happens then."""
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
-        def told(error: BaseException | None) -> None:
+        def resume(error: BaseException | None) -> None:
             if not done.done():
                 done.set_result(None)
             del error  # the log reports a failed storage
 
-        self._storage.log.journal.on_commit(told)
+        self._storage.log.journal.on_commit(resume)
         await done
         await asyncio.sleep(0)  # the seal comes right after the callbacks of its commit
 

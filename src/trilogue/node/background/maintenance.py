@@ -88,7 +88,7 @@ class Maintenance:
         self.failures = 0  # in a row
         self._is_idle = True
         self._has_ended = False
-        self._asked: Planner | None = None  # the last one
+        self._planner: Planner | None = None  # the last one
         self._failed: Planner | None = None  # the planner whose job failed last
         self._storage = storage
         self._retired = retired
@@ -122,23 +122,23 @@ class Maintenance:
                     await self._try(job)
                 elif not self._wake.is_set():
                     self._is_idle = True
-                    self._tell()
+                    self._notify()
                     await _wait(self._wake, LOOK_EVERY_S)
         finally:
             self._has_ended = True
-            self._tell()
+            self._notify()
 
     async def _try(self, job: Job) -> None:
         if await self._do(job):
             self.failures, self._failed = 0, None
-            self._tell()
+            self._notify()
             return
         wait_s = self._retry_s[min(self.failures, len(self._retry_s) - 1)]
-        self.failures, self._failed = self.failures + 1, self._asked
-        self._tell()
+        self.failures, self._failed = self.failures + 1, self._planner
+        self._notify()
         await asyncio.sleep(wait_s)
 
-    def _tell(self) -> None:
+    def _notify(self) -> None:
         self._moved.set()
         self._moved = asyncio.Event()
 
@@ -183,7 +183,7 @@ class Maintenance:
         The jobs of others may free the space that it lacks.
         """
         for planner in sorted(self.planners, key=lambda each: each is self._failed):
-            self._asked = planner
+            self._planner = planner
             try:
                 job = await planner.plan()
             except (StorageFailed, Fenced):
@@ -202,7 +202,7 @@ class Maintenance:
             counts.failures += 1
             return False
         self.at_work, self.doing = job.segment_ids, job.kind
-        self._tell()  # waiters may not want to wait for this job
+        self._notify()  # waiters may not want to wait for this job
         try:
             written = await job.run()
         except (StorageFailed, Fenced):

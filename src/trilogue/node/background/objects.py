@@ -260,12 +260,12 @@ class ObjectMover:
         """Remove objects and copies that are due, for ever."""
         while True:
             try:
-                await self.look()
+                await self.remove_due()
             except Exception:  # a bug, or one of a library: the broker continues without removals
                 log.exception("objects.failed")
             await asyncio.sleep(LOOK_EVERY_S)
 
-    async def look(self) -> None:
+    async def remove_due(self) -> None:
         """Do what is due now."""
         self.cache.trim()
         await self._remove_copies()
@@ -281,7 +281,7 @@ class ObjectMover:
         process are excluded.
         """
         try:
-            names = await self._ask(self.cache.objects.names)
+            names = await self._call_store(self.cache.objects.names)
         except FAILURES as error:
             rest_s = self._listing.failed()
             log.warning("objects.not_listed", extra={"reason": str(error), "again_in_s": rest_s})
@@ -303,7 +303,7 @@ class ObjectMover:
         for name in [each for each, due in self._leaving.items() if due <= now]:
             self.cache.forget(name)
             try:
-                await self._ask(partial(self.cache.objects.delete, name))
+                await self._call_store(partial(self.cache.objects.delete, name))
             except FAILURES as error:
                 self.counts.remove_failures += 1
                 self._leaving[name] = self._leaving.pop(name)  # behind the others
@@ -336,7 +336,7 @@ class ObjectMover:
 
     # -- help ------------------------------------------------------------------------------
 
-    async def _ask(self, call: Callable[[], Result]) -> Result:
+    async def _call_store(self, call: Callable[[], Result]) -> Result:
         return await asyncio.get_running_loop().run_in_executor(self._executor, call)
 
     def _path(self, name: str) -> Path:

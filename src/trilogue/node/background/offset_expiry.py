@@ -24,14 +24,14 @@ class OffsetExpiry:
         """Check periodically, for ever."""
         while True:
             await asyncio.sleep(self._every_s)
-            await self.look()
+            await self.remove_expired()
 
-    async def look(self) -> None:
+    async def remove_expired(self) -> None:
         """Remove what is due now, in steps."""
         retention_ms = self._broker.groups.settings.offset_retention_ms
         removed = 0
         try:
-            for count in self._broker.group_expiry.look(self._now_ms(), retention_ms):
+            for count in self._broker.group_expiry.remove_expired(self._now_ms(), retention_ms):
                 removed += count
                 await asyncio.sleep(0)
         except BrokerError as error:  # as on a full disk: the next check removes the rest

@@ -57,14 +57,14 @@ class Retention:
         while True:
             await asyncio.sleep(self._every_s)
             try:
-                await self.look()
+                await self.apply_retention()
             except TooManyChanges as error:
                 log.warning("retention.failed", extra={"reason": str(error)})
             except DiskFull as error:
                 log.warning("retention.failed", extra={"reason": str(error)})
                 self._storage.give_up_reserve()
 
-    async def look(self) -> None:
+    async def apply_retention(self) -> None:
         """Do what is due now."""
         starts = await self._plan()
         try:

@@ -32,9 +32,9 @@ NUMBERS = {
 
 def set_node_values(values: BrokerValues, settings: Settings, fetch_bytes_max: int) -> None:
     """Set the values that follow from the node's own settings."""
-    told: dict[str, object] = {key: settings.number(own) for key, own in NUMBERS.items()}
+    constants: dict[str, object] = {key: settings.number(own) for key, own in NUMBERS.items()}
     directory = Path(settings.text("data"))
-    told |= {
+    constants |= {
         "auto.create.topics.enable": str(settings.switch("topics.auto-create")).lower(),
         "connections.max.idle.ms": int(Limits().idle_s * 1_000),
         "fetch.max.bytes": fetch_bytes_max,
@@ -42,7 +42,7 @@ def set_node_values(values: BrokerValues, settings: Settings, fetch_bytes_max: i
         "log.dirs": directory,
         "socket.listen.backlog.size": BACKLOG,
     }
-    values.live.update({key: _constant(str(value)) for key, value in told.items()})
+    values.live.update({key: _constant(str(value)) for key, value in constants.items()})
 
 
 def set_addresses(values: BrokerValues, bound: str, advertised: Callable[[], Address]) -> None:

@@ -333,8 +333,8 @@ def test_offsets_are_committed_at_the_epoch_since_which_a_partition_is_owned(roo
     room.join("b", "t")
     room.settle("a", "b")
     check = room.group.check_partition_commit
-    kept = min(room.group.members.find("a").assigned[room.t])
-    moved = min(room.group.members.find("b").assigned[room.t])
+    kept = min(room.group.members.find_member("a").assigned[room.t])
+    moved = min(room.group.members.find_member("b").assigned[room.t])
 
     refused(StaleMemberEpoch, lambda: room.broker.groups.check_commit("g", "a", 2))
     check("a", 2, room.t, kept)
@@ -353,7 +353,7 @@ def test_offsets_of_a_partition_that_is_being_revoked_are_still_committed(room: 
     room.join("a", "t")
     room.join("b", "t")
     room.heartbeat("a")
-    revoking = min(room.group.members.find("a").revoking[room.t])
+    revoking = min(room.group.members.find_member("a").revoking[room.t])
     check = room.group.check_partition_commit
 
     check("a", 2, room.t, revoking)

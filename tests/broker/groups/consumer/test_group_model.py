@@ -187,7 +187,7 @@ class World(RuleBasedStateMachine):
         return [client for client in self.clients if client.here]
 
     def is_quiet(self) -> bool:
-        group = self.room.broker.groups.find("g")
+        group = self.room.broker.groups.find_group("g")
         if group is None or group.type == "classic":
             return all(each.classic for each in self.present)
         return (
@@ -308,17 +308,17 @@ class World(RuleBasedStateMachine):
 
     @invariant()
     def nobody_reads_what_another_reads(self) -> None:
-        group = self.room.broker.groups.find("g")
+        group = self.room.broker.groups.find_group("g")
         if group is None or group.type != "consumer":
             return
-        counted = [each for each in self.clients if group.members.find(each.member_id)]
+        counted = [each for each in self.clients if group.members.find_member(each.member_id)]
         alive = [each for each in counted if each.joined]
         slots = [slot for each in alive for slot in each.reads]
         assert len(slots) == len(set(slots)), self.describe()
 
     @invariant()
     def epochs_do_not_go_back(self) -> None:
-        group = self.room.broker.groups.find("g")
+        group = self.room.broker.groups.find_group("g")
         if not isinstance(group, MixedGroup):
             self.before = None
             return
@@ -330,7 +330,7 @@ class World(RuleBasedStateMachine):
         assert group.context.load.members == len(group.members)
 
     def check_shares(self) -> None:
-        group = self.room.broker.groups.find("g")
+        group = self.room.broker.groups.find_group("g")
         if group is None or group.type != "consumer":
             return
         there = {
@@ -356,7 +356,7 @@ class World(RuleBasedStateMachine):
         return set(topics) | (set(TOPICS[1:]) if pattern else set())
 
     def describe(self) -> str:
-        group = self.room.broker.groups.find("g")
+        group = self.room.broker.groups.find_group("g")
         return f"{group and (group.type, group.state_name)} {self.clients}"
 
 

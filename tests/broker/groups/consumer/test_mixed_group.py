@@ -97,7 +97,7 @@ class Room(ConsumerRoom):
 
     @property
     def found(self):
-        return self.broker.groups.find("g")
+        return self.broker.groups.find_group("g")
 
     def classic_group(self, *members: str) -> ClassicGroup:
         """x leads the others; each has a run of t."""

@@ -33,11 +33,11 @@ def classic(room: Room, group: str = "g", protocol_type: str = "consumer") -> st
 
 
 def test_a_group_is_made_by_the_first_member_that_joins_it(room: Room):
-    assert room.broker.groups.find("g") is None
+    assert room.broker.groups.find_group("g") is None
 
     room.join("a", "t")
 
-    group = room.broker.groups.find("g")
+    group = room.broker.groups.find_group("g")
     assert (group.name, group.type, group.protocol_type) == ("g", CONSUMER, "consumer")
     assert group.subscribes_to(*names("t"))
     assert not group.subscribes_to(*names("u"))
@@ -48,7 +48,7 @@ def test_a_member_of_a_group_that_is_not_here_joins_again(room: Room):
     refused(UnknownMember, lambda: room.heartbeat("a", 7))
     for epoch in (LEAVE_EPOCH, STATIC_LEAVE_EPOCH):
         refused(UnknownGroup, lambda epoch=epoch: room.heartbeat("a", epoch, instance_id="i"))
-    assert room.broker.groups.find("g") is None
+    assert room.broker.groups.find_group("g") is None
 
 
 def test_a_group_of_before_a_restart_is_told_of_as_empty(room: Room):
@@ -60,7 +60,7 @@ def test_a_group_of_before_a_restart_is_told_of_as_empty(room: Room):
     group = after.group
 
     assert (group.state_name, len(group.members)) == ("Empty", 0)
-    assert after.broker.groups.find("g") is None
+    assert after.broker.groups.find_group("g") is None
     refused(UnknownMember, lambda: after.heartbeat("a", 2))
 
 
@@ -83,12 +83,12 @@ def test_an_empty_group_takes_the_kind_of_who_comes(room: Room):
     member_id = classic(room)
     room.broker.groups.leave("g", member_id)
     room.join("a", "t")
-    assert room.broker.groups.find("g").type == CONSUMER
+    assert room.broker.groups.find_group("g").type == CONSUMER
     room.heartbeat("a", LEAVE_EPOCH)
 
     classic(room)
 
-    assert room.broker.groups.find("g").type == CLASSIC
+    assert room.broker.groups.find_group("g").type == CLASSIC
 
 
 def test_groups_with_members_are_kept_when_there_are_too_many():

@@ -35,9 +35,9 @@ class Watched:
         )
         self.subscribed = SubscribedTopics(self.context)
 
-    def look(self, may_see=everything) -> bool:
+    def refresh_view(self, may_see=everything) -> bool:
         """What a heartbeat does."""
-        return self.subscribed.is_stale() and to_the_end(self.subscribed.look(may_see))
+        return self.subscribed.is_stale() and to_the_end(self.subscribed.refresh_view(may_see))
 
     def includes(self, name: str) -> bool:
         (topic,) = names(name)
@@ -82,7 +82,7 @@ def test_names_and_a_pattern_mean_both():
 
     watched.subscribed.change(NO_TOPICS, (names("a", "nowhere"), "b."))
 
-    assert watched.look()
+    assert watched.refresh_view()
     assert watched.seen() == {"a", "b1", "b2"}
     ids = to_the_end(watched.subscribed.ids((names("a", "nowhere"), "b.")))
     assert ids == {watched.room.topics[each].topic_id for each in ("a", "b1", "b2")}
@@ -94,28 +94,28 @@ def test_names_and_a_pattern_mean_both():
 def test_topics_that_come_grow_and_go_are_news(kept_max):
     watched = Watched(kept_max)
     watched.subscribed.change(NO_TOPICS, (names("a"), "b.*"))
-    assert not watched.look()
+    assert not watched.refresh_view()
 
     for name in ("a", "b1", "c"):
         watched.room.topic(name)
-    assert watched.look()
+    assert watched.refresh_view()
     assert watched.seen() == {"a", "b1"}
     watched.room.topic("c2")
-    assert not watched.look()
+    assert not watched.refresh_view()
 
     watched.room.grow("b1", 9)
-    assert watched.look()
+    assert watched.refresh_view()
     assert {seen.partition_count for seen in watched.subscribed.view.values()} == {6, 9}
 
     watched.room.delete("b1")
     watched.room.delete("c")
-    assert watched.look()
+    assert watched.refresh_view()
     assert watched.seen() == {"a"}
 
     before = watched.subscribed.view
     watched.room.delete("a")
     watched.room.topic("a")
-    assert watched.look()
+    assert watched.refresh_view()
     assert watched.subscribed.view != before  # another topic of the same name
 
 
@@ -125,7 +125,7 @@ def test_topics_that_a_member_may_not_see_are_left_out_of_what_a_pattern_means()
     watched.room.topic("secret-1")
     watched.subscribed.change(NO_TOPICS, (frozenset(), ".*"))
 
-    watched.look(lambda name: name.name.startswith("public"))
+    watched.refresh_view(lambda name: name.name.startswith("public"))
 
     assert watched.seen() == {"public-1"}
 
@@ -136,13 +136,13 @@ def test_what_nobody_wants_any_more_is_forgotten():
     subscription = names("a"), "a+"
     watched.subscribed.change(NO_TOPICS, subscription)
     watched.subscribed.change(NO_TOPICS, subscription)
-    watched.look()
+    watched.refresh_view()
 
     watched.subscribed.change(subscription, NO_TOPICS)
-    assert not watched.look()
+    assert not watched.refresh_view()
     watched.subscribed.change(subscription, NO_TOPICS)
 
-    assert watched.look()
+    assert watched.refresh_view()
     assert not watched.includes("a")
 
 

@@ -150,7 +150,7 @@ async def test_what_nobody_will_come_for_is_not_read_any_more():
         ahead.expect(plog, (0, 2, False), PIECE, None, ahead=True)
         assert [each.cancelled() for each in queue.futures] == [True, False]
         await asyncio.sleep(KEPT_S * 1.1)
-        assert ahead.find((0, 2, False), cold, PIECE) is None, "it is late"
+        assert ahead.find_prefetched((0, 2, False), cold, PIECE) is None, "it is late"
         assert [each.cancelled() for each in queue.futures] == [True, True]
         assert ahead.bytes == 0
 

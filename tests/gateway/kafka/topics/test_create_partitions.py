@@ -152,7 +152,7 @@ async def test_when_time_is_over_the_topic_grows_all_the_same():
         assert count(rig, "t") == 3
         # also those that no consumer waited for
         for partition in rig.gateway.topic("t").partitions[1:]:
-            assert subscriptions.find(partition.partition_id, "s") is not None
+            assert subscriptions.find_cursor(partition.partition_id, "s") is not None
 
 
 @on_loop

@@ -141,7 +141,7 @@ class ClassicGroup:
 
     def join(self, request: JoinRequest) -> Promise[JoinResult]:
         """Become or stay a member; kept when the rebalance that this takes part in is over."""
-        before = self.members.find(request.member_id, request.instance_id)
+        before = self.members.find_member(request.member_id, request.instance_id)
         self.members.check_join(request, self.protocol_type, before)
         known = self._known(request)
         self._check_place(known)
@@ -170,14 +170,14 @@ class ClassicGroup:
     ) -> Promise[SyncResult]:
         """Bring (the leader) or get the assignment; kept when the leader has brought it."""
         member = self._present(member_id, generation, instance_id)
-        said = (protocol_type, self.protocol_type), (protocol, self.protocol)
-        if any(a not in {None, b} for a, b in said):
+        protocols = (protocol_type, self.protocol_type), (protocol, self.protocol)
+        if any(a not in {None, b} for a, b in protocols):
             raise InconsistentProtocol(f"the group has settled on {self.protocol!r}")
         assignments = assignments or {}
         if sum(map(len, assignments.values())) > self._settings.bytes_max:
             raise GroupMaxSize("the assignment is too large")
         promise: Promise[SyncResult] = Promise()
-        self._occasion = EventContext(asked=promise, assignments=assignments)
+        self._occasion = EventContext(sync_promise=promise, assignments=assignments)
         try:
             self._fire(GroupEvent.LEAD if self.members.leads(member) else GroupEvent.FOLLOW, member)
         finally:
@@ -209,8 +209,8 @@ class ClassicGroup:
 
         While the group is empty, a client without a generation may commit.
         """
-        nobody = not member_id and instance_id is None
-        if generation < 0 and (nobody or self.state is GroupState.EMPTY):
+        is_anonymous = not member_id and instance_id is None
+        if generation < 0 and (is_anonymous or self.state is GroupState.EMPTY):
             self._fire(GroupEvent.MANUAL, None)
         else:
             self._fire(GroupEvent.COMMIT, self._present(member_id, generation, instance_id))
@@ -460,7 +460,7 @@ class ClassicGroup:
     def _await_assignment(self, member: ClassicMember) -> None:
         if member.syncing is not None:
             self._answer(member.syncing, RebalanceInProgress("the member has asked once more"))
-        member.syncing = self._occasion.asked
+        member.syncing = self._occasion.sync_promise
         member.cancel_timer()
         self._synced(member)
 
@@ -473,8 +473,8 @@ class ClassicGroup:
         self._answer_assignment(leader)
 
     def _answer_assignment(self, member: ClassicMember) -> None:
-        assert self._occasion.asked is not None
-        self._give(member, self._occasion.asked)
+        assert self._occasion.sync_promise is not None
+        self._give(member, self._occasion.sync_promise)
         self._synced(member)
 
     def _give(self, member: ClassicMember, promise: Promise[SyncResult]) -> None:

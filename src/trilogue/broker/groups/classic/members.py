@@ -145,7 +145,7 @@ class EventContext:
 
     skip: bool = False  # the client that joins understands `skip_assignment`
     leader_before: str = ""
-    asked: Promise[SyncResult] | None = None
+    sync_promise: Promise[SyncResult] | None = None
     assignments: Mapping[str, bytes] = field(default_factory=dict)
 
 
@@ -235,7 +235,7 @@ class ClassicMembers:
         """Return the member that stands for an instance."""
         return None if instance_id is None else self._static.get(instance_id)
 
-    def find(self, member_id: str, instance_id: str | None) -> ClassicMember | None:
+    def find_member(self, member_id: str, instance_id: str | None) -> ClassicMember | None:
         """Return the member of this id or, without an id, the one that stands for an instance."""
         return self._by_id.get(member_id) if member_id else self.static(instance_id)
 

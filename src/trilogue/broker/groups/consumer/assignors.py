@@ -191,7 +191,7 @@ def _keep_previous(
 ) -> Steps[dict[bytes, frozenset[int]]]:
     mine = {}
     for topic, indexes in spec.previous.items():
-        still = free.take(topic, indexes)
+        still = free.claim_partitions(topic, indexes)
         if still:
             mine[topic] = still
         if pace.due(len(still)):
@@ -218,7 +218,7 @@ class _FreePartitions:
         self._counts = counts
         self._left: dict[bytes, set[int]] = {}
 
-    def take(self, topic: bytes, wanted: frozenset[int]) -> frozenset[int]:
+    def claim_partitions(self, topic: bytes, wanted: frozenset[int]) -> frozenset[int]:
         """Take those that are free and exist; the same set when that is all of them."""
         if topic not in self._counts:
             return frozenset()
@@ -337,7 +337,9 @@ class _HeterogeneousAssignment:
         free = _FreePartitions({topic: self._counts[topic] for topic in topics})
         for spec in self._specs:
             for topic, indexes in spec.previous.items():
-                still = free.take(topic, indexes) if topic in spec.topics else frozenset()
+                still = (
+                    free.claim_partitions(topic, indexes) if topic in spec.topics else frozenset()
+                )
                 if still:
                     self._share[topic][spec.member_id] = still
                     self._size[spec.member_id] += len(still)

@@ -114,9 +114,9 @@ class Heartbeat:
     @property
     def is_full(self) -> bool:
         """Whether it has all fields that a member can send: then the response has all, too."""
-        says_topics = self.topics is not None or self.pattern is not None
+        has_topics = self.topics is not None or self.pattern is not None
         return self.epoch == JOIN_EPOCH or (
-            self.rebalance_timeout_ms >= 0 and says_topics and self.owned is not None
+            self.rebalance_timeout_ms >= 0 and has_topics and self.owned is not None
         )
 
 
@@ -234,7 +234,7 @@ class ConsumerGroup:
             return self._leave(heartbeat)
         member = self._admit_member(heartbeat)
         had = member.assigned
-        self.take(member, heartbeat)
+        self.apply_heartbeat(member, heartbeat)
         self.refresh(heartbeat.may_see)
         self.step(member, heartbeat.owned)
         self.start_session_timer(member)
@@ -256,7 +256,7 @@ class ConsumerGroup:
 
     def require_member(self, member_id: str) -> ConsumerGroupMember:
         """Return the member of this id; raises UnknownMember."""
-        member = self.members.find(member_id)
+        member = self.members.find_member(member_id)
         if member is None:
             raise UnknownMember(f"member {member_id} is not a member of group {self.name}")
         return member
@@ -275,7 +275,7 @@ class ConsumerGroup:
 
     def check_room(self, member_id: str) -> None:
         """Refuse one more member."""
-        if self.members.find(member_id) is not None:
+        if self.members.find_member(member_id) is not None:
             return
         if len(self.members) >= self.settings.size_max:
             raise GroupMaxSize(f"a group has {self.settings.size_max} members at most")
@@ -294,7 +294,7 @@ class ConsumerGroup:
         self.check_room(heartbeat.member_id)
         self.subscribed.check_room((heartbeat.topics or frozenset(), heartbeat.pattern or ""))
         if heartbeat.instance_id is None:
-            member = self.members.find(heartbeat.member_id)
+            member = self.members.find_member(heartbeat.member_id)
             if member is None and joins:
                 return self.add_member(ConsumerGroupMember(heartbeat.member_id))
             member = self.require_member(heartbeat.member_id)
@@ -306,7 +306,7 @@ class ConsumerGroup:
             member.check_epoch(heartbeat.epoch, heartbeat.owned)
             return member
         if former is None:
-            member = self.members.find(heartbeat.member_id)
+            member = self.members.find_member(heartbeat.member_id)
             return member or self.add_member(
                 ConsumerGroupMember(heartbeat.member_id, heartbeat.instance_id)
             )
@@ -314,7 +314,7 @@ class ConsumerGroup:
             raise UnreleasedInstance(
                 f"instance {heartbeat.instance_id} belongs to member {former.member_id}"
             )
-        other = self.members.find(heartbeat.member_id)
+        other = self.members.find_member(heartbeat.member_id)
         if other is not None and other is not former:
             raise InvalidRequest(f"member id {heartbeat.member_id} is another member's")
         return self.replace(former, heartbeat.member_id)
@@ -335,7 +335,7 @@ class ConsumerGroup:
         self.target[member_id] = target
         return former
 
-    def take(self, member: ConsumerGroupMember, heartbeat: Heartbeat) -> None:
+    def apply_heartbeat(self, member: ConsumerGroupMember, heartbeat: Heartbeat) -> None:
         """Take over a member's fields; the group's epoch grows when its subscription changes."""
         before = member.subscription
         if heartbeat.rack is not None:
@@ -397,7 +397,7 @@ class ConsumerGroup:
 
     def _compute_target(self, may_see: Callable[[TopicName], bool]) -> Steps[None]:
         if self.subscribed.is_stale():
-            changed = yield from self.subscribed.look(may_see)
+            changed = yield from self.subscribed.refresh_view(may_see)
             if changed and self.epoch == self.target_epoch:
                 self.bump()
         if self.epoch == self.target_epoch:
@@ -415,7 +415,7 @@ class ConsumerGroup:
         self.target = {
             member.member_id: made[spec.member_id]  # it may go by another id by now
             for member, spec in zip(members, specs, strict=True)
-            if self.members.find(member.member_id) is member
+            if self.members.find_member(member.member_id) is member
         }
         self.target_epoch = epoch
 
@@ -478,7 +478,7 @@ class ConsumerGroup:
 
     def fence(self, member: ConsumerGroupMember) -> None:
         """Let a member go, by its will or not."""
-        if self.members.find(member.member_id) is member:
+        if self.members.find_member(member.member_id) is member:
             self.drop(member)
 
     def drop(self, member: ConsumerGroupMember) -> None:

@@ -292,7 +292,7 @@ class ConsumerGroupMembers:
     def __len__(self) -> int:
         return len(self._by_id)
 
-    def find(self, member_id: str) -> ConsumerGroupMember | None:
+    def find_member(self, member_id: str) -> ConsumerGroupMember | None:
         """The member with this id."""
         return self._by_id.get(member_id)
 

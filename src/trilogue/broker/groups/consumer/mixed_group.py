@@ -125,11 +125,11 @@ class MixedGroup(ConsumerGroup):
     ) -> Promise[SyncResult]:
         """Get the share of a classic member."""
         member, classic = self._classic(member_id, generation, instance_id)
-        said = (protocol_type, CONSUMER_PROTOCOL), (protocol, classic.protocol)
-        if any(a not in {None, b} for a, b in said):
+        pairs = (protocol_type, CONSUMER_PROTOCOL), (protocol, classic.protocol)
+        if any(a not in {None, b} for a, b in pairs):
             raise InconsistentProtocol(f"the member was told protocol {classic.protocol!r}")
         if self.epoch > member.epoch and member.state is not MemberState.UNREVOKED:
-            self._ask_again(member)
+            self._request_rejoin(member)
         member.stop(MemberTimer.SYNC)
         self.start_session_timer(member)
         share = self._assignment_codec.encode(self._by_name(member.assigned), classic.metadata)
@@ -148,7 +148,7 @@ class MixedGroup(ConsumerGroup):
                 and not awaits_release(member, target, self.members.owners)
             )
         ):
-            self._ask_again(member)
+            self._request_rejoin(member)
 
     def leave(self, member_id: str, instance_id: str | None = None) -> None:
         """Let a member go, of either kind; a static one also by its instance alone."""
@@ -170,7 +170,7 @@ class MixedGroup(ConsumerGroup):
 
     def fence(self, member: ConsumerGroupMember) -> None:
         """Let a member go; without it this may be a group of classic members only."""
-        if self.members.find(member.member_id) is not member:
+        if self.members.find_member(member.member_id) is not member:
             return
         others = [each for each in self.members if each is not member]
         if (
@@ -206,7 +206,9 @@ class MixedGroup(ConsumerGroup):
     def _joining(self, request: JoinRequest, member_id: str) -> ConsumerGroupMember:
         instance_id = request.instance_id
         if instance_id is None:
-            return self.members.find(member_id) or self.add_member(ConsumerGroupMember(member_id))
+            return self.members.find_member(member_id) or self.add_member(
+                ConsumerGroupMember(member_id)
+            )
         if request.member_id:
             return self.static(member_id, instance_id)
         former = self.members.static(instance_id)
@@ -239,7 +241,7 @@ class MixedGroup(ConsumerGroup):
             raise IllegalGeneration(f"the member is at generation {member.epoch}")
         return member, member.classic
 
-    def _ask_again(self, member: ConsumerGroupMember) -> None:
+    def _request_rejoin(self, member: ConsumerGroupMember) -> None:
         if MemberTimer.REBALANCE not in member.waits:
             self.wait(member, MemberTimer.REBALANCE, member.rebalance_timeout_ms)
         raise RebalanceInProgress("the group has moved on: join again")

@@ -70,7 +70,7 @@ class PatternMatches:
         self.done = False  # whether all topics have been looked at
         self._matches = compile_pattern(pattern)
 
-    def take(self, name: TopicName) -> None:
+    def add_if_matching(self, name: TopicName) -> None:
         """Keep a name that matches."""
         if is_kafka_name(name) and self._matches(format_kafka(name)) is not None:
             self.names.add(name)
@@ -92,7 +92,7 @@ class TopicPatterns:
         if pattern not in self._found and len(self._found) >= PATTERNS_ALL_MAX:
             raise GroupMaxSize(f"all groups together may have {PATTERNS_ALL_MAX} patterns")
 
-    def find(self, pattern: str) -> PatternMatches | None:
+    def find_matches(self, pattern: str) -> PatternMatches | None:
         """What is known of a pattern, if some group has it."""
         return self._found.get(pattern)
 
@@ -118,14 +118,14 @@ class TopicPatterns:
             if gone:
                 found.names.discard(name)
             else:
-                found.take(name)
+                found.add_if_matching(name)
 
     def _look_through(self, found: PatternMatches) -> Steps[None]:
         names = [topic.name for topic in self._topics]
         for start in range(0, len(names), MATCHES_A_STEP):
             for name in names[start : start + MATCHES_A_STEP]:
                 if self._topics.find_topic(name) is not None:
-                    found.take(name)
+                    found.add_if_matching(name)
             if start + MATCHES_A_STEP < len(names):
                 yield
             if found.done:  # no group has the pattern any more

@@ -61,13 +61,13 @@ class ConsumerGroupRegistry:
         check_heartbeat(heartbeat, self.settings)
         group = self._find(heartbeat)
         answer = group.consumer_heartbeat(heartbeat)
-        if not group.is_empty and self._groups.find(heartbeat.group) is group:
+        if not group.is_empty and self._groups.find_group(heartbeat.group) is group:
             self._groups.on_occupied(group)
         return answer
 
-    def find(self, name: str) -> MixedGroup:
+    def find_group(self, name: str) -> MixedGroup:
         """Return a consumer group; raises UnknownGroup."""
-        group = self._groups.find(name)
+        group = self._groups.find_group(name)
         if group is None:
             record = self._groups.records.get(name)
             if record is not None and record.type == CONSUMER:
@@ -80,11 +80,11 @@ class ConsumerGroupRegistry:
         return group
 
     def _find(self, heartbeat: Heartbeat) -> MixedGroup:
-        found = self._groups.find(heartbeat.group)
+        found = self._groups.find_group(heartbeat.group)
         if isinstance(found, MixedGroup):
             return found
         if heartbeat.epoch in {LEAVE_EPOCH, STATIC_LEAVE_EPOCH}:
-            return self.find(heartbeat.group)
+            return self.find_group(heartbeat.group)
         if heartbeat.epoch != JOIN_EPOCH:
             raise UnknownMember(
                 f"member {heartbeat.member_id} is not a member of group {heartbeat.group}"

@@ -30,7 +30,7 @@ class SteppedTask:
         self._taken = 0
         self.ended = False
 
-    def go(self, steps_max: int) -> None:
+    def run_steps(self, steps_max: int) -> None:
         """Take so many steps, or those that are left."""
         for _ in range(steps_max):
             try:
@@ -66,7 +66,7 @@ class StepScheduler:
     def start(self, steps: Steps[None], then: Callable[[int], None]) -> SteppedTask:
         """Begin with some work; it may have ended when this returns."""
         work = SteppedTask(steps, then)
-        work.go(1 if self._queue else self.at_once)
+        work.run_steps(1 if self._queue else self.at_once)
         if not work.ended:
             self._queue.append(work)
             self._wait()
@@ -85,4 +85,4 @@ class StepScheduler:
             work = self._queue[0]
             self._queue.rotate(-1)
             self._wait()
-            work.go(STEPS_AT_A_TIME)
+            work.run_steps(STEPS_AT_A_TIME)

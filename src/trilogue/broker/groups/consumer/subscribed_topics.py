@@ -3,7 +3,7 @@
 A group reads what has happened to topics (`TopicChanges`) when one of its members beats: news of
 other topics cost a lookup in the group's sets and patterns. Only when something has
 happened to subscribed topics, or when subscriptions change, it looks up its topics again, in
-steps (`look`). What a member may not see (the authorizer's affair) is left out then.
+steps (`refresh_view`). What a member may not see (the authorizer's affair) is left out then.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ class SubscribedTopics:
     def includes(self, name: TopicName) -> bool:
         """Whether some member wants a topic, which may not exist."""
         return any(name in names for names in self._sets) or any(
-            (found := self._context.patterns.find(each)) is not None and name in found.names
+            (found := self._context.patterns.find_matches(each)) is not None and name in found.names
             for each in self._patterns
         )
 
@@ -102,12 +102,12 @@ class SubscribedTopics:
         if news is None or any(name in self.view or self.includes(name) for name in news):
             self._stale = True
         for pattern in self._unfinished:
-            found = self._context.patterns.find(pattern)
+            found = self._context.patterns.find_matches(pattern)
             if found is None or found.done:
                 self._stale = True
         return self._stale
 
-    def look(self, may_see: Callable[[TopicName], bool]) -> Steps[bool]:
+    def refresh_view(self, may_see: Callable[[TopicName], bool]) -> Steps[bool]:
         """Look up the topics again; True when something is not as before.
 
         `may_see` decides which of the topics that patterns match are visible.
@@ -118,7 +118,7 @@ class SubscribedTopics:
         for names in list(self._sets):
             yield from self._see(names, view)
         for pattern in list(self._patterns):
-            found = self._context.patterns.find(pattern)
+            found = self._context.patterns.find_matches(pattern)
             if found is None:
                 continue
             if not found.done:
@@ -136,7 +136,7 @@ class SubscribedTopics:
     def ids(self, subscription: TopicSubscription) -> Steps[frozenset[bytes]]:
         """The ids of all topics seen that these names and this pattern mean."""
         names, pattern = subscription
-        found = self._context.patterns.find(pattern) if pattern else None
+        found = self._context.patterns.find_matches(pattern) if pattern else None
         ids: set[bytes] = set()
         for some in (names, found.names if found else ()):
             for portion in _chunks(some):

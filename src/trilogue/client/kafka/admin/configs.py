@@ -55,8 +55,8 @@ class ConfigAdmin(AdminRequests):
 
         async def attempt(left: list[Resource]) -> dict[Resource, dict[str, Setting] | KafkaError]:
             found: dict[Resource, dict[str, Setting] | KafkaError] = {}
-            for connection, some in (await self._asked(left)).items():
-                answer: DescribeConfigsResponse = await self._ask(
+            for connection, some in (await self._connections_for(left)).items():
+                answer: DescribeConfigsResponse = await self._send_request(
                     connection,
                     DescribeConfigsRequest(
                         resources=[
@@ -91,7 +91,7 @@ class ConfigAdmin(AdminRequests):
 
         async def attempt(left: list[Resource]) -> dict[Resource, KafkaError | None]:
             found: dict[Resource, KafkaError | None] = {}
-            for connection, some in (await self._asked(left)).items():
+            for connection, some in (await self._connections_for(left)).items():
                 rows = [
                     IncrementalAlterConfigsResource(
                         resource_type=one.type,
@@ -100,8 +100,10 @@ class ConfigAdmin(AdminRequests):
                     )
                     for one in some
                 ]
-                asked = IncrementalAlterConfigsRequest(resources=rows, validate_only=validate_only)
-                found |= _build_outcomes(await self._ask(connection, asked))
+                request = IncrementalAlterConfigsRequest(
+                    resources=rows, validate_only=validate_only
+                )
+                found |= _build_outcomes(await self._send_request(connection, request))
             return found
 
         return await self._run_for_each(changes, attempt)
@@ -116,7 +118,7 @@ class ConfigAdmin(AdminRequests):
 
         async def attempt(left: list[Resource]) -> dict[Resource, KafkaError | None]:
             found: dict[Resource, KafkaError | None] = {}
-            for connection, some in (await self._asked(left)).items():
+            for connection, some in (await self._connections_for(left)).items():
                 rows = [
                     AlterConfigsResource(
                         resource_type=one.type,
@@ -128,8 +130,8 @@ class ConfigAdmin(AdminRequests):
                     )
                     for one in some
                 ]
-                asked = AlterConfigsRequest(resources=rows, validate_only=validate_only)
-                found |= _build_outcomes(await self._ask(connection, asked))
+                request = AlterConfigsRequest(resources=rows, validate_only=validate_only)
+                found |= _build_outcomes(await self._send_request(connection, request))
             return found
 
         return await self._run_for_each(settings, attempt)
@@ -143,7 +145,9 @@ class ConfigAdmin(AdminRequests):
             return False
         return True
 
-    async def _asked(self, resources: list[Resource]) -> dict[KafkaConnection, list[Resource]]:
+    async def _connections_for(
+        self, resources: list[Resource]
+    ) -> dict[KafkaConnection, list[Resource]]:
         """The connection for each resource: to the broker itself, or to any node."""
         grouped: dict[KafkaConnection, list[Resource]] = {}
         for one in resources:

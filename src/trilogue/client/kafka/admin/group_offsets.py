@@ -56,11 +56,11 @@ class GroupOffsetAdmin(GroupAdmin):
         """
         wanted = None if partitions is None else list(partitions)
 
-        async def ask(connection: KafkaConnection) -> dict[Partition, GroupOffset | KafkaError]:
+        async def fetch(connection: KafkaConnection) -> dict[Partition, GroupOffset | KafkaError]:
             return await fetch_offsets(connection, group, wanted, stable=stable)
 
         try:
-            return await self._at(group, ask)
+            return await self._at(group, fetch)
         except KafkaError as refused:
             if refused.error is ErrorCode.GROUP_ID_NOT_FOUND:
                 return {}
@@ -71,7 +71,7 @@ class GroupOffsetAdmin(GroupAdmin):
     ) -> dict[Partition, KafkaError | None]:
         """Move a group without members to these offsets."""
 
-        async def ask(connection: KafkaConnection) -> dict[Partition, KafkaError | None]:
+        async def commit(connection: KafkaConnection) -> dict[Partition, KafkaError | None]:
             rows = [
                 OffsetCommitRequestTopic(
                     name=topic,
@@ -84,7 +84,7 @@ class GroupOffsetAdmin(GroupAdmin):
             )
             return _by_partition(group, answer.topics)
 
-        return await self._at(group, ask)
+        return await self._at(group, commit)
 
     async def delete_group_offsets(
         self, group: str, partitions: RequestedPartitions
@@ -92,7 +92,7 @@ class GroupOffsetAdmin(GroupAdmin):
         """Forget where a group is in partitions of topics that no member of it reads."""
         wanted = group_by_topic(partitions)
 
-        async def ask(connection: KafkaConnection) -> dict[Partition, KafkaError | None]:
+        async def delete(connection: KafkaConnection) -> dict[Partition, KafkaError | None]:
             rows = [
                 OffsetDeleteRequestTopic(
                     name=topic,
@@ -108,16 +108,16 @@ class GroupOffsetAdmin(GroupAdmin):
             raise_for_code(answer.error_code, f"positions of {group}")
             return _by_partition(group, answer.topics)
 
-        return await self._at(group, ask)
+        return await self._at(group, delete)
 
     async def _at(
-        self, group: str, ask: Callable[[KafkaConnection], Awaitable[Outcome]]
+        self, group: str, send: Callable[[KafkaConnection], Awaitable[Outcome]]
     ) -> Outcome:
         """Send a request to the group's current coordinator."""
 
         async def once() -> Outcome:
             try:
-                return await ask(await self._coordinators.connect(group))
+                return await send(await self._coordinators.connect(group))
             except (ConnectionLost, KafkaError):
                 self._coordinators.forget([group])
                 raise

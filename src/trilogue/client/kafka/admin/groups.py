@@ -54,7 +54,7 @@ class GroupAdmin(AdminRequests):
         """All groups of all nodes, or those in these states and of these types."""
         wanted_states, wanted_types = list(states), list(types)
 
-        async def ask() -> list[GroupListing]:
+        async def list_all() -> list[GroupListing]:
             found: dict[str, GroupListing] = {}
             for connection in (await self._all_nodes()).values():
                 version = connection.version(LIST_GROUPS)
@@ -64,7 +64,7 @@ class GroupAdmin(AdminRequests):
                 ):
                     if names and version < since:
                         raise Unsupported(f"the server lists groups in v{version} only")
-                answer: ListGroupsResponse = await self._ask(
+                answer: ListGroupsResponse = await self._send_request(
                     connection,
                     ListGroupsRequest(states_filter=wanted_states, types_filter=wanted_types),
                 )
@@ -75,7 +75,7 @@ class GroupAdmin(AdminRequests):
                     )
             return [found[name] for name in sorted(found)]
 
-        return await self._retry(ask)
+        return await self._retry(list_all)
 
     async def describe_groups(
         self, names: Iterable[str], *, operations: bool = False
@@ -89,10 +89,10 @@ class GroupAdmin(AdminRequests):
         async def describe(
             connection: KafkaConnection, node: Node, some: list[str]
         ) -> dict[str, GroupDescription | KafkaError]:
-            found = await _of_kip_848(self._ask, connection, node, some, operations)
+            found = await _of_kip_848(self._send_request, connection, node, some, operations)
             classic = [name for name in some if name not in found]
             if classic:
-                answer: DescribeGroupsResponse = await self._ask(
+                answer: DescribeGroupsResponse = await self._send_request(
                     connection,
                     DescribeGroupsRequest(groups=classic, include_authorized_operations=operations),
                 )
@@ -107,7 +107,7 @@ class GroupAdmin(AdminRequests):
         async def delete(
             connection: KafkaConnection, _node: Node, some: list[str]
         ) -> dict[str, KafkaError | None]:
-            answer: DeleteGroupsResponse = await self._ask(
+            answer: DeleteGroupsResponse = await self._send_request(
                 connection, DeleteGroupsRequest(groups_names=some)
             )
             return {
@@ -155,14 +155,14 @@ class GroupAdmin(AdminRequests):
 
 
 async def _of_kip_848(
-    ask: Any, connection: KafkaConnection, node: Node, names: list[str], operations: bool
+    send_request: Any, connection: KafkaConnection, node: Node, names: list[str], operations: bool
 ) -> dict[str, GroupDescription | KafkaError]:
     """Those of the groups that are of KIP-848."""
     try:
         connection.version(CONSUMER_GROUP_DESCRIBE)
     except Unsupported:
         return {}
-    answer: consumer_groups.ConsumerGroupDescribeResponse = await ask(
+    answer: consumer_groups.ConsumerGroupDescribeResponse = await send_request(
         connection,
         consumer_groups.ConsumerGroupDescribeRequest(
             group_ids=names, include_authorized_operations=operations

@@ -35,7 +35,7 @@ class NodeAdmin(AdminRequests):
     async def describe_cluster(self, *, operations: bool = False) -> ClusterDescription:
         """The cluster's id, its controller and its nodes; from metadata where it must be."""
 
-        async def ask() -> ClusterDescription:
+        async def describe() -> ClusterDescription:
             connection = await self._cluster.any_connection()
             try:
                 connection.version(DESCRIBE_CLUSTER)
@@ -46,7 +46,7 @@ class NodeAdmin(AdminRequests):
                     self._cluster.controller_id,
                     tuple(self._cluster.nodes[number] for number in sorted(self._cluster.nodes)),
                 )
-            answer: DescribeClusterResponse = await self._ask(
+            answer: DescribeClusterResponse = await self._send_request(
                 connection, DescribeClusterRequest(include_cluster_authorized_operations=operations)
             )
             raise_for_code(answer.error_code, "describe cluster", answer.error_message)
@@ -58,7 +58,7 @@ class NodeAdmin(AdminRequests):
                 operations_of(answer.cluster_authorized_operations),
             )
 
-        return await self._retry(ask)
+        return await self._retry(describe)
 
     async def api_versions(self) -> dict[int, tuple[int, int]]:
         """What some node speaks: API key to lowest and highest version."""
@@ -78,18 +78,18 @@ class NodeAdmin(AdminRequests):
             ]
         wanted = None if nodes is None else set(nodes)
 
-        async def ask() -> dict[int, list[LogDir | KafkaError]]:
+        async def describe_dirs() -> dict[int, list[LogDir | KafkaError]]:
             found: dict[int, list[LogDir | KafkaError]] = {}
             for number, connection in (await self._all_nodes()).items():
                 if wanted is None or number in wanted:
-                    answer: DescribeLogDirsResponse = await self._ask(
+                    answer: DescribeLogDirsResponse = await self._send_request(
                         connection, DescribeLogDirsRequest(topics=topics)
                     )
                     raise_for_code(answer.error_code, f"log dirs of node {number}")
                     found[number] = [_log_dir(row) for row in answer.results]
             return found
 
-        return await self._retry(ask)
+        return await self._retry(describe_dirs)
 
 
 def _log_dir(row: DescribeLogDirsResult) -> LogDir | KafkaError:

@@ -43,8 +43,8 @@ class OffsetAdmin(AdminRequests):
         async def attempt(left: list[Partition]) -> dict[Partition, OffsetAt | KafkaError]:
             found: dict[Partition, OffsetAt | KafkaError] = {}
             found |= await unknown_partitions(self._cluster, left)
-            asked = [one for one in left if one not in found]
-            for connection, some in (await self._cluster.connections_by_leader(asked)).items():
+            missing = [one for one in left if one not in found]
+            for connection, some in (await self._cluster.connections_by_leader(missing)).items():
                 times = {Partition(*one): wanted[one] for one in some}
                 found |= await request_offsets(connection, times, isolation, self._timeout_ms)
             return found
@@ -60,8 +60,8 @@ class OffsetAdmin(AdminRequests):
         async def attempt(left: list[Partition]) -> dict[Partition, int | KafkaError]:
             found: dict[Partition, int | KafkaError] = {}
             found |= await unknown_partitions(self._cluster, left)
-            asked = [one for one in left if one not in found]
-            for connection, some in (await self._cluster.connections_by_leader(asked)).items():
+            missing = [one for one in left if one not in found]
+            for connection, some in (await self._cluster.connections_by_leader(missing)).items():
                 rows = [
                     DeleteRecordsTopic(
                         name=topic,
@@ -74,7 +74,7 @@ class OffsetAdmin(AdminRequests):
                     )
                     for topic, numbers in group_by_topic(some).items()
                 ]
-                answer: DeleteRecordsResponse = await self._ask(
+                answer: DeleteRecordsResponse = await self._send_request(
                     connection, DeleteRecordsRequest(topics=rows, timeout_ms=self._timeout_ms)
                 )
                 for topic in answer.topics:

@@ -42,9 +42,11 @@ class AdminRequests:
     async def _send_to_any(self, request: Any, *, most: int | None = None) -> Any:
         """Send a request to any node, which forwards it to the controller."""
         connection = await self._cluster.any_connection()
-        return await self._ask(connection, request, most)
+        return await self._send_request(connection, request, most)
 
-    async def _ask(self, connection: KafkaConnection, request: Any, most: int | None = None) -> Any:
+    async def _send_request(
+        self, connection: KafkaConnection, request: Any, most: int | None = None
+    ) -> Any:
         # The server may use the whole time-out of the request before it answers.
         timeout_s = self._cluster.timeout_s + 5
         return await connection.request(request, most=most, timeout_s=timeout_s)

@@ -94,7 +94,7 @@ class TopicAdmin(AdminRequests):
         async def attempt(left: list[str]) -> dict[str, KafkaError | None]:
             connection = await self._cluster.any_connection()
             states = connection.version(DELETE_TOPICS) >= STATES_SINCE
-            answer: DeleteTopicsResponse = await self._ask(
+            answer: DeleteTopicsResponse = await self._send_request(
                 connection,
                 DeleteTopicsRequest(
                     topics=[DeleteTopicState(name=name) for name in left] if states else [],

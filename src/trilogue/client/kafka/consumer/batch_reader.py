@@ -114,7 +114,7 @@ class BatchReader:
         self, topic: str, partition: int, offset: int, max_bytes: int, max_wait_ms: int
     ) -> FetchedRecords:
         connection = await self._cluster.leader(topic, partition)
-        asked = FetchPartition(
+        partition_request = FetchPartition(
             partition=partition, fetch_offset=offset, partition_max_bytes=max_bytes
         )
         answer: FetchResponse = await connection.request(
@@ -126,7 +126,7 @@ class BatchReader:
                 isolation_level=READ_COMMITTED,
                 session_id=0,
                 session_epoch=-1,
-                topics=[FetchTopic(topic=topic, partitions=[asked])],
+                topics=[FetchTopic(topic=topic, partitions=[partition_request])],
             ),
             most=FETCH_NEWEST,
         )

@@ -97,7 +97,7 @@ class ClassicMember(GroupMember):
         await super()._lose_membership(keep_id=keep_id)
 
     async def _send_heartbeat(self) -> None:
-        answer: HeartbeatResponse = await self._ask(
+        answer: HeartbeatResponse = await self._send_request(
             HeartbeatRequest(
                 group_id=self._committer.group,
                 generation_id=self.generation,
@@ -145,7 +145,7 @@ class ClassicMember(GroupMember):
 
     async def _join(self) -> JoinGroupResponse:
         options = self._options
-        answer: JoinGroupResponse = await self._ask(
+        answer: JoinGroupResponse = await self._send_request(
             JoinGroupRequest(
                 group_id=self._committer.group,
                 session_timeout_ms=int(options.session_timeout_s * 1000),
@@ -209,7 +209,7 @@ class ClassicMember(GroupMember):
         self, joined: JoinGroupResponse, shares: assignors.Assignment
     ) -> frozenset[Partition]:
         options = self._options
-        answer: SyncGroupResponse = await self._ask(
+        answer: SyncGroupResponse = await self._send_request(
             SyncGroupRequest(
                 group_id=self._committer.group,
                 generation_id=self.generation,
@@ -234,7 +234,7 @@ class ClassicMember(GroupMember):
         """Leave the group, unless as a static member, whose place is kept until it times out."""
         if not self.member_id or self._options.instance_id is not None:
             return
-        answer: LeaveGroupResponse = await self._ask(
+        answer: LeaveGroupResponse = await self._send_request(
             LeaveGroupRequest(
                 group_id=self._committer.group,
                 member_id=self.member_id,
@@ -247,17 +247,17 @@ class ClassicMember(GroupMember):
 
 
 def _member(row: JoinGroupResponseMember) -> MemberSubscription:
-    said = decode_subscription(row.metadata)
-    generation = said.generation_id
-    if generation == NO_GENERATION and len(said.user_data or b"") == GENERATION_SIZE:
-        generation = int.from_bytes(said.user_data or b"", "big", signed=True)
+    subscription = decode_subscription(row.metadata)
+    generation = subscription.generation_id
+    if generation == NO_GENERATION and len(subscription.user_data or b"") == GENERATION_SIZE:
+        generation = int.from_bytes(subscription.user_data or b"", "big", signed=True)
     return MemberSubscription(
         row.member_id,
         row.group_instance_id,
-        frozenset(said.topics),
+        frozenset(subscription.topics),
         tuple(
             Partition(owned.topic, number)
-            for owned in said.owned_partitions
+            for owned in subscription.owned_partitions
             for number in owned.partitions
         ),
         generation,

@@ -412,11 +412,11 @@ class Consumer(AsyncCloseable):
         had = {one: self._fetcher.held.get(one) for one in partitions}
 
         def now() -> MemberIdentity:
-            who = self._identity
+            identity = self._identity
             kept = all(self._fetcher.held.get(one) is held is not None for one, held in had.items())
-            if who != first and (who.member_id != first.member_id or not kept):
+            if identity != first and (identity.member_id != first.member_id or not kept):
                 raise KafkaError(ErrorCode.ILLEGAL_GENERATION, "commit", "lost meanwhile")
-            return who
+            return identity
 
         return now
 
@@ -429,15 +429,15 @@ class Consumer(AsyncCloseable):
         self._check()
         group = self._group()
         if offsets is None:
-            told = self._positions(lambda held: held.position)
+            positions = self._positions(lambda held: held.position)
         else:
-            told = {
+            positions = {
                 Partition(*one): what if isinstance(what, GroupOffset) else GroupOffset(what)
                 for one, what in offsets.items()
             }
-        if told:
+        if positions:
             await group.commit(
-                told, self._committing_identity(told), total_s=self._cluster.timeout_s
+                positions, self._committing_identity(positions), total_s=self._cluster.timeout_s
             )
 
     def _positions(
@@ -461,14 +461,14 @@ class Consumer(AsyncCloseable):
         )
 
     async def _commit_periodically(self, every_s: float) -> None:
-        told: dict[Partition, GroupOffset] = {}
+        positions: dict[Partition, GroupOffset] = {}
         while True:
             await asyncio.sleep(every_s)
             now = self._positions(lambda held: held.consumed)
-            if now and now != told:
+            if now and now != positions:
                 with suppress(ClientError):  # the next round commits it, or its partitions are lost
                     await self._group().commit(now, self._committing_identity(now), total_s=every_s)
-                    told = now
+                    positions = now
 
     # As the membership sees it.
 
@@ -501,11 +501,11 @@ class Consumer(AsyncCloseable):
         _, on_revoked, on_lost = self._listeners
         if not lost and self.options.auto_commit_s is not None and self._committer is not None:
             with suppress(ClientError):
-                told = self._positions(lambda held: held.position, partitions)
-                if told:
+                positions = self._positions(lambda held: held.position, partitions)
+                if positions:
                     total_s = self.options.heartbeat_s
                     await self._committer.commit(
-                        told, self._committing_identity(told), total_s=total_s
+                        positions, self._committing_identity(positions), total_s=total_s
                     )
         await self._call_listener(on_lost if lost else on_revoked, partitions)
         for one in partitions:

@@ -113,9 +113,9 @@ class ConsumerMember(GroupMember):
             self.member_id = uuid4().hex
         if self._is_in_doubt and self.generation == JOINING:
             await self._leave_lost_join(connection)
-        asked = self._news()
-        has, wishes = self._reader.assignment, self._reader.topics
-        answer: ConsumerGroupHeartbeatResponse = await connection.request(asked)
+        request = self._build_heartbeat()
+        has, topics = self._reader.assignment, self._reader.topics
+        answer: ConsumerGroupHeartbeatResponse = await connection.request(request)
         raise_for_code(
             answer.error_code, f"heartbeat in {self._committer.group}", answer.error_message
         )
@@ -123,30 +123,30 @@ class ConsumerMember(GroupMember):
         self.member_id = answer.member_id or self.member_id
         self.generation = answer.member_epoch
         self._every_s = answer.heartbeat_interval_ms / 1000 or self._every_s
-        self._reported_topics = wishes
-        if asked.topic_partitions is not None:
+        self._reported_topics = topics
+        if request.topic_partitions is not None:
             self._reported = None if self._target is None else has
         if answer.assignment is not None:
             self._unnamed = answer.assignment.topic_partitions
 
-    def _news(self) -> ConsumerGroupHeartbeatRequest:
+    def _build_heartbeat(self) -> ConsumerGroupHeartbeatRequest:
         """A heartbeat with what the server does not know yet, or with everything."""
         joining, everything = self.generation == JOINING, self._is_in_doubt
-        wishes, has = self._reader.topics, self._reader.assignment
-        asked = ConsumerGroupHeartbeatRequest(
+        topics, has = self._reader.topics, self._reader.assignment
+        request = ConsumerGroupHeartbeatRequest(
             group_id=self._committer.group,
             member_id=self.member_id,
             member_epoch=self.generation,
             instance_id=self._options.instance_id,
             topic_partitions=[] if joining else None,
         )
-        if joining or everything or wishes != self._reported_topics:
-            asked.subscribed_topic_names = sorted(wishes)
-            asked.rebalance_timeout_ms = int(self._options.max_poll_s * 1000)
+        if joining or everything or topics != self._reported_topics:
+            request.subscribed_topic_names = sorted(topics)
+            request.rebalance_timeout_ms = int(self._options.max_poll_s * 1000)
         done = self._target is not None and has != self._reported and has <= self._target
         if not joining and (everything or done):
-            asked.topic_partitions = self._by_id(has)
-        return asked
+            request.topic_partitions = self._by_id(has)
+        return request
 
     async def _leave_lost_join(self, connection: KafkaConnection) -> None:
         """Release the instance id: the member may have joined although the response was lost."""
@@ -182,7 +182,7 @@ class ConsumerMember(GroupMember):
         """Leave the group; a static member only for a while."""
         if self.generation <= JOINING:
             return
-        await self._ask(self._build_leave())
+        await self._send_request(self._build_leave())
         self.generation = JOINING
 
     def _build_leave(self) -> ConsumerGroupHeartbeatRequest:

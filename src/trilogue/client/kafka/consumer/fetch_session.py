@@ -51,7 +51,9 @@ class FetchSession:
         if self.epoch == FULL:
             return _topics(self._requested, by_id=by_id), []
         changed = {
-            key: asked for key, asked in wanted.items() if self._wait_for_topic.get(key) != asked
+            key: requested
+            for key, requested in wanted.items()
+            if self._wait_for_topic.get(key) != requested
         }
         gone: dict[Name, list[int]] = {}
         for name, number in self._wait_for_topic:
@@ -88,9 +90,11 @@ class FetchSession:
         self._wait_for_topic = {}
 
 
-def _topics(asked: Mapping[tuple[Name, int], FetchPosition], *, by_id: bool) -> list[FetchTopic]:
+def _topics(
+    requested: Mapping[tuple[Name, int], FetchPosition], *, by_id: bool
+) -> list[FetchTopic]:
     topics: dict[Name, FetchTopic] = {}
-    for (name, number), one in asked.items():
+    for (name, number), one in requested.items():
         topic = topics.get(name)
         if topic is None:
             topic = topics[name] = FetchTopic(

@@ -206,6 +206,6 @@ class GroupMember:
                 raise KafkaError(ErrorCode.REBALANCE_IN_PROGRESS, "left meanwhile")
         await work()
 
-    async def _ask(self, request: Any, timeout_s: float | None = None) -> Any:
+    async def _send_request(self, request: Any, timeout_s: float | None = None) -> Any:
         connection = await self._committer.coordinator()
         return await connection.request(request, timeout_s=timeout_s)

@@ -80,7 +80,7 @@ class FetchedBatches:
         self.end = last[2] + last[3] + 1 if last else -1
         """The offset behind all of it; -1 where there is nothing whole."""
 
-    def take(self, position: int, limit: int) -> tuple[list[Message], int, bool]:
+    def take_messages(self, position: int, limit: int) -> tuple[list[Message], int, bool]:
         """Messages from a position on, where to go on, and whether there may be more.
 
         BadRecords where the first of them cannot be read: each time, until the position is past it.

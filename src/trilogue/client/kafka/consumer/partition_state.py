@@ -68,7 +68,7 @@ class PartitionState:
         while self.buffer and len(taken) < limit:
             fetched = self.buffer[0]
             try:
-                some, self.position, more = fetched.take(self.position, limit - len(taken))
+                some, self.position, more = fetched.take_messages(self.position, limit - len(taken))
             except BadRecords:
                 if taken:
                     break

@@ -131,8 +131,8 @@ class AdminRequest(AuthorizedRequest):
 
     def flag(self, name: str, *, default: bool = False) -> bool:
         """Return a boolean query parameter."""
-        said = self.http.query_params.get(name)
-        return default if said is None else said.lower() == "true"
+        value = self.http.query_params.get(name)
+        return default if value is None else value.lower() == "true"
 
     def number(self, name: str) -> int:
         """Return a number of the path; raises HttpError 400."""

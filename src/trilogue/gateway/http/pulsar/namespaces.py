@@ -87,7 +87,7 @@ def find_namespace(request: AdminRequest) -> Namespace:
 def get_namespace(request: AdminRequest) -> object:
     """Return the policies, permissions and properties of a namespace."""
     found = find_namespace(request)
-    said = {
+    fields = {
         name: found.policies.get(policy, UNSET_FIELDS.get(name))
         for name, policy in POLICY_OF_FIELD.items()
     }
@@ -100,7 +100,7 @@ def get_namespace(request: AdminRequest) -> object:
         "replication_clusters": [request.gateway.settings.cluster],
         "allowed_clusters": [],
         "bundles": BUNDLES,
-        **{name: value for name, value in said.items() if value is not None},
+        **{name: value for name, value in fields.items() if value is not None},
         "deleted": False,
         "subscription_auth_mode": "None",
         "offload_threshold": -1,

@@ -97,8 +97,8 @@ QUOTA = "backlogQuota"
 QUOTA_KINDS = ("destination_storage", "message_age")
 
 
-def _own(path: PolicyPath, said: dict[str, Any]) -> object:
-    value = said.get(path.policy, path.unset)
+def _own(path: PolicyPath, policies: dict[str, Any]) -> object:
+    value = policies.get(path.policy, path.unset)
     return NOTHING_SET if value is UNSET else value
 
 
@@ -179,9 +179,9 @@ def make_topic_getter(path: PolicyPath) -> Callable[[AdminRequest], object]:
 
     def get(request: AdminRequest) -> object:
         topic = request.topic
-        said = read_topic_policies(topic.settings)
-        if path.policy in said or not request.flag("applied"):
-            return _own(path, said)
+        policies = read_topic_policies(topic.settings)
+        if path.policy in policies or not request.flag("applied"):
+            return _own(path, policies)
         namespace = request.broker.namespaces.namespace(topic.name.namespace_name).policies
         if path.policy in namespace:
             return namespace[path.policy]
@@ -230,11 +230,11 @@ def _in_body(request: AdminRequest, _path: PolicyPath) -> Any:
 
 
 def _in_body_or_query(request: AdminRequest, path: PolicyPath) -> Any:
-    said = request.http.query_params.get(path.segment)  # messageTTL is sent this way
-    if said is None or request.body:
+    parameter = request.http.query_params.get(path.segment)  # messageTTL is sent this way
+    if parameter is None or request.body:
         return request.any_json()
     try:
-        return msgspec.json.decode(said)
+        return msgspec.json.decode(parameter)
     except (msgspec.DecodeError, RecursionError) as error:
         raise HttpError(400, f"{path.segment} cannot be read") from error
 

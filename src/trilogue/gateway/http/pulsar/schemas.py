@@ -125,8 +125,8 @@ async def test_compatibility(request: AdminRequest) -> object:
         fits = False
     else:
         fits = True
-    said = {"compatibility": fits, "schemaCompatibilityStrategy": strategy.value}
-    return replace(encode_reply(said), status=202)
+    result = {"compatibility": fits, "schemaCompatibilityStrategy": strategy.value}
+    return replace(encode_reply(result), status=202)
 
 
 async def find_schema_version(request: AdminRequest) -> object:

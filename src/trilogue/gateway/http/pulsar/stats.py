@@ -189,8 +189,10 @@ async def get_partitioned_internal_stats(request: AdminRequest) -> object:
 async def get_backlog_size(request: AdminRequest) -> object:
     """Return about how many bytes there are from an entry on."""
     _, partition = request.partition
-    said, log = request.json(MessageId), partition.log
-    first = said.entry_id if said.ledger_id == partition.partition_id else log.start_offset
+    message_id, log = request.json(MessageId), partition.log
+    first = (
+        message_id.entry_id if message_id.ledger_id == partition.partition_id else log.start_offset
+    )
     kept = max(1, log.high_watermark - log.start_offset)
     behind = max(0, log.high_watermark - max(first, log.start_offset))
     return log.size_bytes * behind // kept

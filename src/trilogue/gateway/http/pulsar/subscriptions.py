@@ -57,7 +57,8 @@ def _cursors(request: AdminRequest) -> list[tuple[Partition, Cursor]]:
     found = [
         (partition, cursor)
         for _, partition in request.partitions
-        if (cursor := request.broker.subscriptions.find(partition.partition_id, name)) is not None
+        if (cursor := request.broker.subscriptions.find_cursor(partition.partition_id, name))
+        is not None
     ]
     if not found:
         raise HttpError(404, f"Subscription {name} not found for topic {request.name}")
@@ -78,7 +79,7 @@ async def create_subscription(request: AdminRequest) -> None:
     body = request.json(CreateBody) if request.body.strip() not in {b"", b"null"} else CreateBody()
     await find_or_create_topic(request)
     known, partitions = request.broker.subscriptions, request.partitions
-    if any(known.find(each.partition_id, name) for _, each in partitions):
+    if any(known.find_cursor(each.partition_id, name) for _, each in partitions):
         raise HttpError(409, "Subscription already exists for topic")
     for _, partition in partitions:
         most = partition.policies.max_subscriptions
@@ -98,16 +99,16 @@ async def create_subscription(request: AdminRequest) -> None:
         await await_promise(promise)
 
 
-async def _find_mark(request: AdminRequest, partition: Partition, said: MessageId) -> int:
+async def _find_mark(request: AdminRequest, partition: Partition, message_id: MessageId) -> int:
     """Return the first offset that a subscription at this id has not acknowledged."""
-    log, ledger, entry_id = partition.log, said.ledger_id, said.entry_id
-    at = not said.after
+    log, ledger, entry_id = partition.log, message_id.ledger_id, message_id.entry_id
+    at = not message_id.after
     if LATEST in {ledger, entry_id} or ledger > partition.partition_id:
         return log.high_watermark
     if ledger < partition.partition_id or entry_id < 0:
         return log.start_offset
-    if said.batch_index >= 0:
-        return entry_id + said.batch_index + (0 if at else 1)
+    if message_id.batch_index >= 0:
+        return entry_id + message_id.batch_index + (0 if at else 1)
     if at or entry_id >= log.high_watermark:
         return entry_id
     async for entry in visible_entries(request, partition, max(entry_id, log.start_offset)):
@@ -122,13 +123,13 @@ async def delete_subscription(request: AdminRequest) -> None:
         partition
         for _, partition in request.partitions
         if name in readers.of(partition.partition_id)
-        or request.broker.subscriptions.find(partition.partition_id, name) is not None
+        or request.broker.subscriptions.find_cursor(partition.partition_id, name) is not None
     ]
     if not there:
         raise HttpError(404, f"Subscription {name} not found for topic {request.name}")
     if not request.flag("force"):
         for partition in there:
-            dispatcher = readers.find(partition.partition_id, name)
+            dispatcher = readers.find_dispatcher(partition.partition_id, name)
             if dispatcher is not None and dispatcher.consumers:
                 raise HttpError(412, "Subscription has active connected consumers")
     for partition in there:
@@ -203,17 +204,22 @@ async def _expire_cursors(request: AdminRequest, cursors: list[tuple[Partition, 
 
 async def expire_to_id(request: AdminRequest) -> None:
     """Acknowledge messages of one subscription up to an entry."""
-    said = request.json(MessageId)
+    message_id = request.json(MessageId)
     _check_one_partition(request, "Expire message at position")
     for partition, cursor in _cursors(request):
         end = await _find_mark(
-            request, partition, MessageId(*_id_fields(said), excluded=not said.after)
+            request, partition, MessageId(*_id_fields(message_id), excluded=not message_id.after)
         )
         _ack_until(request, partition, cursor, end)
 
 
-def _id_fields(said: MessageId) -> tuple[int, int, int, int]:
-    return said.ledger_id, said.entry_id, said.partition_index, said.batch_index
+def _id_fields(message_id: MessageId) -> tuple[int, int, int, int]:
+    return (
+        message_id.ledger_id,
+        message_id.entry_id,
+        message_id.partition_index,
+        message_id.batch_index,
+    )
 
 
 def _check_one_partition(request: AdminRequest, what: str) -> None:
@@ -231,11 +237,13 @@ async def reset_to_time(request: AdminRequest) -> None:
 
 async def reset_to_id(request: AdminRequest) -> None:
     """Move to a message."""
-    said = request.json(MessageId)
-    if request.topic.partitioned and request.name.partition is None and said.entry_id >= 0:
+    message_id = request.json(MessageId)
+    if request.topic.partitioned and request.name.partition is None and message_id.entry_id >= 0:
         raise HttpError(405, "Reset-cursor at position is not allowed for partitioned-topic")
     for partition, cursor in _cursors(request):
-        await _seek(request, partition, cursor.name, await _find_mark(request, partition, said))
+        await _seek(
+            request, partition, cursor.name, await _find_mark(request, partition, message_id)
+        )
 
 
 async def _seek(request: AdminRequest, partition: Partition, name: str, mark: int) -> None:

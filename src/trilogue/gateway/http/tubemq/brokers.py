@@ -49,9 +49,9 @@ def query_configuration(request: WebApiRequest) -> Answer:
     """Return the configuration of the broker."""
     if not _is_named(request):
         return master_response([])
-    said = request.rules.broker
+    record = request.rules.broker
     host, port = _address(request)
-    told: Answer = {
+    fields: Answer = {
         "brokerId": BROKER_ID,
         "brokerIp": host,
         "brokerPort": port,
@@ -65,16 +65,16 @@ def query_configuration(request: WebApiRequest) -> Answer:
         "numTopicStores": 1,
         "numPartitions": 1,
         **FILE_BOUNDS,
-        "acceptPublish": said.publishes,
-        "acceptSubscribe": said.subscribes,
+        "acceptPublish": record.publishes,
+        "acceptSubscribe": record.subscribes,
         **describe_storage(request.broker.cluster.defaults.retention_ms),
-        **describe_stamp(said.stamp),
+        **describe_stamp(record.stamp),
     }
     if request.flag("withTopic", default=False):
-        told["topicSet"] = [
+        fields["topicSet"] = [
             describe_configuration(request, topic) for topic in request.found_topics()
         ]
-    return master_response([told])
+    return master_response([fields])
 
 
 def query_run_status(request: WebApiRequest) -> Answer:
@@ -85,7 +85,7 @@ def query_run_status(request: WebApiRequest) -> Answer:
     )
     if abnormal or not _is_named(request):
         return master_response([])
-    said = request.rules.broker
+    record = request.rules.broker
     host, port = _address(request)
     return master_response(
         [
@@ -106,8 +106,8 @@ def query_run_status(request: WebApiRequest) -> Answer:
                 "isConfLoaded": "true",
                 "isBrokerOnline": "true",
                 "brokerVersion": __version__,
-                "acceptPublish": TEXT[said.publishes],
-                "acceptSubscribe": TEXT[said.subscribes],
+                "acceptPublish": TEXT[record.publishes],
+                "acceptSubscribe": TEXT[record.subscribes],
             }
         ]
     )
@@ -146,11 +146,11 @@ async def set_read_or_write(request: WebApiRequest) -> list[Answer]:
     """Accept messages, deliver them, or both."""
     if not request.has("acceptPublish") and not request.has("acceptSubscribe"):
         raise WebApiError("Fields acceptPublish or acceptSubscribe must exist at this method!")
-    said = request.rules.broker
+    record = request.rules.broker
     return await _set_status(
         request,
-        publishes=request.flag("acceptPublish", default=said.publishes),
-        subscribes=request.flag("acceptSubscribe", default=said.subscribes),
+        publishes=request.flag("acceptPublish", default=record.publishes),
+        subscribes=request.flag("acceptSubscribe", default=record.subscribes),
     )
 
 
@@ -175,8 +175,8 @@ async def _set_broker_status(
         before = rules.broker
         if (before.publishes, before.subscribes) == (publishes, subscribes):
             raise ItemError(UNCHANGED, f"Unchanged manageStatus({manage_status(request)})!")
-        said = BrokerRecord(publishes, subscribes)
-        return rules.plan_broker(replace(said, stamp=request.stamp(before.stamp)))
+        record = BrokerRecord(publishes, subscribes)
+        return rules.plan_broker(replace(record, stamp=request.stamp(before.stamp)))
 
     await request.commit_change(decide)
 

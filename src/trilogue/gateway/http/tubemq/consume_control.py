@@ -90,9 +90,9 @@ async def _change_record(
     await request.commit_change(decide)
 
 
-def _without_defaults(said: ConsumeRecord) -> ConsumeRecord | None:
+def _without_defaults(record: ConsumeRecord) -> ConsumeRecord | None:
     """Return None for a record that has no effect."""
-    return None if said.may and not said.named and not said.filtered else said
+    return None if record.may and not record.named and not record.filtered else record
 
 
 async def add_records(request: WebApiRequest) -> list[Answer]:
@@ -234,20 +234,23 @@ def _find_records(request: WebApiRequest) -> list[tuple[str, str, ConsumeRecord]
     """Return group, topic and record of those that the request names."""
     groups, topics = set(request.groups), {str(each): each for each in request.topics}
     found = []
-    for group, topic, said in request.rules.every_consume():
+    for group, topic, record in request.rules.every_consume():
         if (groups and group not in groups) or (topics and topic not in topics):
             continue
         if request.is_allowed(ResourceKind.GROUP, group):
             tenant, _, rest = topic.partition("/")
             namespace, _, name = rest.rpartition("/")
-            found.append((group, format_tubemq(TopicName(tenant, namespace, name)), said))
+            found.append((group, format_tubemq(TopicName(tenant, namespace, name)), record))
     return found
 
 
 def query_records(request: WebApiRequest) -> Answer:
     """Return all fields of records."""
     return master_response(
-        [describe_consume_of(topic, group, said) for group, topic, said in _find_records(request)]
+        [
+            describe_consume_of(topic, group, record)
+            for group, topic, record in _find_records(request)
+        ]
     )
 
 
@@ -263,11 +266,11 @@ def query_black_list(request: WebApiRequest) -> Answer:
             {
                 "groupName": group,
                 "topicName": topic,
-                "reason": said.reason,
-                **describe_stamp(said.stamp, serial=False),
+                "reason": record.reason,
+                **describe_stamp(record.stamp, serial=False),
             }
-            for group, topic, said in _find_records(request)
-            if not said.may
+            for group, topic, record in _find_records(request)
+            if not record.may
         ]
     )
 
@@ -276,9 +279,9 @@ def query_named_groups(request: WebApiRequest) -> Answer:
     """Return the named groups."""
     return master_response(
         [
-            {"topicName": topic, "groupName": group, **describe_stamp(said.stamp, serial=False)}
-            for group, topic, said in _find_records(request)
-            if said.named and said.may
+            {"topicName": topic, "groupName": group, **describe_stamp(record.stamp, serial=False)}
+            for group, topic, record in _find_records(request)
+            if record.named and record.may
         ]
     )
 
@@ -287,11 +290,11 @@ def query_filters(request: WebApiRequest) -> Answer:
     """Return the required filters."""
     status = request.number("condStatus", -1, low=-1, high=CONDITION_ON)
     found = []
-    for group, topic, said in _find_records(request):
-        told = describe_filters(said)
-        if status in {-1, told["condStatus"]}:
+    for group, topic, record in _find_records(request):
+        fields = describe_filters(record)
+        if status in {-1, fields["condStatus"]}:
             named = {"topicName": topic, "groupName": group}
-            found.append({**named, **told, **describe_stamp(said.stamp, serial=False)})
+            found.append({**named, **fields, **describe_stamp(record.stamp, serial=False)})
     return master_response(found)
 
 
@@ -354,7 +357,7 @@ async def _update_topic_control(request: WebApiRequest, topic: TopicName) -> Non
     if size:
         check_message_mib(size)
 
-        def find() -> Topic:
+        def find_existing() -> Topic:
             request.check_access(ResourceKind.TOPIC, topic)
             found = request.broker.cluster.find_topic(topic)
             if found is None:
@@ -365,7 +368,7 @@ async def _update_topic_control(request: WebApiRequest, topic: TopicName) -> Non
             return found
 
         await request.alter_topic(
-            find, lambda settings: settings.update({SIZE_KEY: str(size * MIB)})
+            find_existing, lambda settings: settings.update({SIZE_KEY: str(size * MIB)})
         )
     if request.has("enableAuthControl"):
         await _set_authorization(request, topic, only=request.flag("enableAuthControl"))

@@ -69,12 +69,12 @@ async def set_default_flow(request: WebApiRequest) -> Answer:
     """Set the default flow control."""
     _check_priority(request)
 
-    def change(said: ClusterRecord) -> ClusterRecord:
+    def change(record: ClusterRecord) -> ClusterRecord:
         flow = _read_flow(
-            request, said.flow, request.number("statusId", int(said.flow.holds), high=1) == 1
+            request, record.flow, request.number("statusId", int(record.flow.holds), high=1) == 1
         )
         return msgspec.structs.replace(
-            said, flow=flow, message_mib_max=_read_message_mib(request, said)
+            record, flow=flow, message_mib_max=_read_message_mib(request, record)
         )
 
     await _change_cluster(request, change)
@@ -84,9 +84,9 @@ async def set_default_flow(request: WebApiRequest) -> Answer:
 async def remove_default_flow(request: WebApiRequest) -> Answer:
     """Remove the default flow control."""
 
-    def change(said: ClusterRecord) -> ClusterRecord:
-        flow = next_flow_text(said.flow, "", holds=False, now_ms=request.gateway.now_ms())
-        return msgspec.structs.replace(said, flow=flow)
+    def change(record: ClusterRecord) -> ClusterRecord:
+        flow = next_flow_text(record.flow, "", holds=False, now_ms=request.gateway.now_ms())
+        return msgspec.structs.replace(record, flow=flow)
 
     await _change_cluster(request, change)
     return master_response(_describe_default(request))
@@ -104,12 +104,12 @@ async def set_cluster_defaults(request: WebApiRequest) -> Answer:
         if request.has(name):
             raise WebApiError(f"{name}: set by the settings of the node, not by the web API")
 
-    def change(said: ClusterRecord) -> ClusterRecord:
+    def change(record: ClusterRecord) -> ClusterRecord:
         flow = _read_flow(
-            request, said.flow, request.flag("flowCtrlEnable", default=said.flow.holds)
+            request, record.flow, request.flag("flowCtrlEnable", default=record.flow.holds)
         )
         return msgspec.structs.replace(
-            said, flow=flow, message_mib_max=_read_message_mib(request, said)
+            record, flow=flow, message_mib_max=_read_message_mib(request, record)
         )
 
     await _change_cluster(request, change)
@@ -122,16 +122,16 @@ async def _change_cluster(
     rules = request.rules
 
     def decide() -> MetadataChange[None]:
-        said = change(rules.cluster)
+        record = change(rules.cluster)
         stamp = request.stamp(rules.cluster.stamp)
-        return rules.plan_cluster(msgspec.structs.replace(said, stamp=stamp))
+        return rules.plan_cluster(msgspec.structs.replace(record, stamp=stamp))
 
     await request.commit_change(decide)
 
 
-def _read_message_mib(request: WebApiRequest, said: ClusterRecord) -> int:
+def _read_message_mib(request: WebApiRequest, record: ClusterRecord) -> int:
     if not request.has("maxMsgSizeInMB"):
-        return said.message_mib_max
+        return record.message_mib_max
     return check_message_mib(request.number("maxMsgSizeInMB", low=1, high=20))
 
 
@@ -140,32 +140,32 @@ def _message_mib(request: WebApiRequest) -> int:
 
 
 def _describe_default(request: WebApiRequest) -> list[Answer]:
-    said = request.rules.cluster
-    if not said.stamp.made_ms:
+    record = request.rules.cluster
+    if not record.stamp.made_ms:
         return []
-    rules = _parse_flow_rules(said.flow)
-    told = {
-        "statusId": int(said.flow.holds),
+    rules = _parse_flow_rules(record.flow)
+    fields = {
+        "statusId": int(record.flow.holds),
         "maxMsgSizeInMB": _message_mib(request),
         "qryPriorityId": PRIORITY,
         "ruleCnt": len(rules),
         "flowCtrlInfo": rules,
     }
-    return [{**told, **describe_stamp(said.stamp)}]
+    return [{**fields, **describe_stamp(record.stamp)}]
 
 
 def _describe_cluster(request: WebApiRequest) -> list[Answer]:
-    said = request.rules.cluster
-    if not said.stamp.made_ms:
+    record = request.rules.cluster
+    if not record.stamp.made_ms:
         return []
-    rules = _parse_flow_rules(said.flow)
-    told = {
+    rules = _parse_flow_rules(record.flow)
+    fields = {
         "brokerPort": int(request.gateway.broker_address.rpartition(":")[2]),
         "brokerTLSPort": UNDEFINED,
         "brokerWebPort": request.web_port,
         "maxMsgSizeInMB": _message_mib(request),
         "qryPriorityId": PRIORITY,
-        "flowCtrlEnable": said.flow.holds,
+        "flowCtrlEnable": record.flow.holds,
         "flowCtrlRuleCount": len(rules),
         "flowCtrlInfo": rules,
         "numTopicStores": 1,
@@ -175,7 +175,7 @@ def _describe_cluster(request: WebApiRequest) -> list[Answer]:
         "acceptSubscribe": True,
         **describe_storage(request.broker.cluster.defaults.retention_ms),
     }
-    return [{**told, **describe_stamp(said.stamp)}]
+    return [{**fields, **describe_stamp(record.stamp)}]
 
 
 # -- for one
@@ -184,51 +184,51 @@ def _describe_cluster(request: WebApiRequest) -> list[Answer]:
 def query_group_flow(request: WebApiRequest) -> Answer:
     """Return the flow control of groups, in the older shape."""
     data = []
-    for group, said in _find_groups(request):
-        rules = _parse_flow_rules(said.flow)
-        if request.has("statusId") and request.number("statusId", high=1) != int(said.flow.holds):
+    for group, record in _find_groups(request):
+        rules = _parse_flow_rules(record.flow)
+        if request.has("statusId") and request.number("statusId", high=1) != int(record.flow.holds):
             continue
-        told = {
+        fields = {
             "groupName": group,
-            "statusId": int(said.flow.holds),
+            "statusId": int(record.flow.holds),
             "qryPriorityId": PRIORITY,
             "ruleCnt": len(rules),
             "flowCtrlInfo": rules,
         }
-        data.append({**told, **describe_stamp(said.stamp)})
+        data.append({**fields, **describe_stamp(record.stamp)})
     return master_response(data)
 
 
 def query_group_records(request: WebApiRequest) -> Answer:
     """Return the records of groups, in the newer shape."""
     data = []
-    for group, said in _find_groups(request):
-        rules = _parse_flow_rules(said.flow)
-        told = {
+    for group, record in _find_groups(request):
+        rules = _parse_flow_rules(record.flow)
+        fields = {
             "groupName": group,
-            "resCheckEnable": said.checks_rate,
-            "alwdBrokerClientRate": said.rate,
+            "resCheckEnable": record.checks_rate,
+            "alwdBrokerClientRate": record.rate,
             "qryPriorityId": PRIORITY,
-            "flowCtrlEnable": said.flow.holds,
+            "flowCtrlEnable": record.flow.holds,
             "flowCtrlRuleCount": len(rules),
             "flowCtrlInfo": rules,
         }
-        data.append({**told, **describe_stamp(said.stamp)})
+        data.append({**fields, **describe_stamp(record.stamp)})
     return master_response(data)
 
 
 def query_group_rates(request: WebApiRequest) -> Answer:
     """Return the rates of groups, in the oldest shape."""
     data = []
-    for group, said in _find_groups(request):
-        told = {
+    for group, record in _find_groups(request):
+        fields = {
             "groupName": group,
             "enableBind": 1,
-            "allowedBClientRate": said.rate,
+            "allowedBClientRate": record.rate,
             "attributes": "",
             "lastBindUsedDate": "-",
         }
-        data.append({**told, **describe_stamp(said.stamp, serial=False)})
+        data.append({**fields, **describe_stamp(record.stamp, serial=False)})
     return master_response(data)
 
 
@@ -256,11 +256,11 @@ async def set_group_flow(request: WebApiRequest) -> list[Answer]:
 
 
 async def _set_flow_of(request: WebApiRequest, group: str) -> None:
-    def change(said: TubeGroupRecord) -> TubeGroupRecord:
+    def change(record: TubeGroupRecord) -> TubeGroupRecord:
         flow = _read_flow(
-            request, said.flow, request.number("statusId", int(said.flow.holds), high=1) == 1
+            request, record.flow, request.number("statusId", int(record.flow.holds), high=1) == 1
         )
-        return msgspec.structs.replace(said, flow=flow)
+        return msgspec.structs.replace(record, flow=flow)
 
     await _change_group(request, group, change, may_make=True)
 
@@ -283,11 +283,11 @@ async def remove_group_flow(request: WebApiRequest) -> list[Answer]:
 
 
 async def _disable_flow_of(request: WebApiRequest, group: str) -> None:
-    def change(said: TubeGroupRecord) -> TubeGroupRecord:
+    def change(record: TubeGroupRecord) -> TubeGroupRecord:
         flow = next_flow_text(
-            said.flow, said.flow.text, holds=False, now_ms=request.gateway.now_ms()
+            record.flow, record.flow.text, holds=False, now_ms=request.gateway.now_ms()
         )
-        return msgspec.structs.replace(said, flow=flow)
+        return msgspec.structs.replace(record, flow=flow)
 
     if group in request.rules.groups:
         await _change_group(request, group, change, may_make=False)
@@ -306,7 +306,7 @@ async def _add_group(request: WebApiRequest, group: str) -> None:
     if group in request.rules.groups:
         raise ItemError(EXISTS, f"Existed record found for groupName({group})!")
     await _change_group(
-        request, group, lambda said: _apply_parameters(request, said), may_make=True
+        request, group, lambda record: _apply_parameters(request, record), may_make=True
     )
 
 
@@ -326,7 +326,7 @@ async def _update_group(request: WebApiRequest, group: str) -> None:
     if _apply_parameters(request, before) == before:
         raise ItemError(UNCHANGED, "Group resource configure not changed!")
     await _change_group(
-        request, group, lambda said: _apply_parameters(request, said), may_make=False
+        request, group, lambda record: _apply_parameters(request, record), may_make=False
     )
 
 
@@ -358,9 +358,9 @@ async def _change_group(
         before = rules.groups.get(group)
         if before is None and not may_make:
             raise ItemError(NOT_FOUND, f"Not found group control configure for groupName({group})!")
-        said = change(before or TubeGroupRecord())
+        record = change(before or TubeGroupRecord())
         stamp = request.stamp(before.stamp if before else None)
-        return rules.plan_group(group, msgspec.structs.replace(said, stamp=stamp))
+        return rules.plan_group(group, msgspec.structs.replace(record, stamp=stamp))
 
     await request.commit_change(decide)
 

@@ -47,8 +47,8 @@ MOVES_AT_ONCE = 1_000
 def query_group_offset(request: WebApiRequest) -> Answer:
     """Return the offset of a group in one partition."""
     group, partition = _needed_group(request), _needed_partition(request)
-    reader = request.broker.registrations.find(partition.partition_id, group)
-    told: Answer = {
+    reader = request.broker.registrations.find_registration(partition.partition_id, group)
+    fields: Answer = {
         "result": True,
         "errCode": 0,
         "errMsg": "OK!",
@@ -58,8 +58,8 @@ def query_group_offset(request: WebApiRequest) -> Answer:
         "zkOffset": _find_offset(request, partition, group),
     }
     if request.flag("requireRealOffset", default=False):
-        told |= {"curReadDataOffset": NO_OFFSET, "curRdDltDataOffset": NO_OFFSET}
-    return told
+        fields |= {"curReadDataOffset": NO_OFFSET, "curRdDltDataOffset": NO_OFFSET}
+    return fields
 
 
 async def set_group_offset(request: WebApiRequest) -> Answer:
@@ -77,8 +77,8 @@ async def set_group_offset(request: WebApiRequest) -> Answer:
         )
     before = _find_offset(request, partition, group)
     await await_promise(request.broker.registrations.reset(partition, group, offset))
-    told = {"errMsg": "Manual update current Offset success!", "oldOffset": before}
-    return {**change_response(), **told}
+    fields = {"errMsg": "Manual update current Offset success!", "oldOffset": before}
+    return {**change_response(), **fields}
 
 
 # -- many
@@ -86,7 +86,7 @@ async def set_group_offset(request: WebApiRequest) -> Answer:
 
 async def query_offsets(request: WebApiRequest) -> Answer:
     """Return the offsets of groups in topics."""
-    wanted, told = {str(each) for each in request.topics}, []
+    wanted, rows = {str(each) for each in request.topics}, []
     here = _GroupOffsets(request)
     for group in request.groups or _booked_groups(request):
         if not request.is_allowed(ResourceKind.GROUP, group):
@@ -100,13 +100,13 @@ async def query_offsets(request: WebApiRequest) -> Answer:
             topics.append({"topicName": named, "offsets": offsets, "partCount": len(offsets)})
         await asyncio.sleep(0)  # yield to other requests
         if topics:
-            told.append({"groupName": group, "subInfo": topics, "topicCount": len(topics)})
-    return broker_response(told)
+            rows.append({"groupName": group, "subInfo": topics, "topicCount": len(topics)})
+    return broker_response(rows)
 
 
 def _describe_offset(request: WebApiRequest, topic: Topic, number: int, group: str) -> Answer:
     partition = topic.partitions[number]
-    reader = request.broker.registrations.find(partition.partition_id, group)
+    reader = request.broker.registrations.find_registration(partition.partition_id, group)
     offset, end = _find_offset(request, partition, group), partition.log.high_watermark
     return {
         "partitionId": number,
@@ -193,7 +193,7 @@ async def remove_offsets(request: WebApiRequest) -> Answer:
                 continue
             for number in numbers:
                 partition = topic.partitions[number]
-                if registrations.find(partition.partition_id, group) is None:
+                if registrations.find_registration(partition.partition_id, group) is None:
                     await await_promise(registrations.forget(partition, group))
     return {**change_response(), "data": []}
 

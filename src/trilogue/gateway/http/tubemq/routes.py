@@ -110,12 +110,12 @@ def query_broker_version(request: WebApiRequest) -> Answer:
     return {"result": True, "errCode": 0, "errMsg": "Ok", "data": version}
 
 
-_ASK = ResourceKind.CLUSTER, Operation.DESCRIBE
+_DESCRIBE_CLUSTER = ResourceKind.CLUSTER, Operation.DESCRIBE
 TABLE: Final[Mapping[str, WebApiMethod]] = MappingProxyType(
     {
         method.name: method
         for method in (
-            WebApiMethod("admin_get_methods", query_methods, *_ASK),
+            WebApiMethod("admin_get_methods", query_methods, *_DESCRIBE_CLUSTER),
             *tubemq_brokers.METHODS,
             *tubemq_topics.METHODS,
             *tubemq_topic_views.METHODS,
@@ -130,8 +130,15 @@ AT_BROKER: Final[Mapping[str, WebApiMethod]] = MappingProxyType(
     {
         method.name: method
         for method in (
-            WebApiMethod("admin_get_methods", query_broker_methods, *_ASK, of_broker=True),
-            WebApiMethod("admin_query_server_version", query_broker_version, *_ASK, of_broker=True),
+            WebApiMethod(
+                "admin_get_methods", query_broker_methods, *_DESCRIBE_CLUSTER, of_broker=True
+            ),
+            WebApiMethod(
+                "admin_query_server_version",
+                query_broker_version,
+                *_DESCRIBE_CLUSTER,
+                of_broker=True,
+            ),
         )
     }
 )

@@ -34,10 +34,10 @@ CONDITION_OFF, CONDITION_ON = 0, 2
 
 def manage_status(request: WebApiRequest) -> str:
     """Return a real master's name for the state of the broker."""
-    said = request.rules.broker
-    if said.publishes:
-        return "online" if said.subscribes else "only-write"
-    return "only-read" if said.subscribes else "offline"
+    record = request.rules.broker
+    if record.publishes:
+        return "online" if record.subscribes else "only-write"
+    return "only-read" if record.subscribes else "offline"
 
 
 def message_mib(request: WebApiRequest, topic: Topic) -> int:
@@ -144,17 +144,18 @@ def query_deployments(request: WebApiRequest) -> Answer:
     with_groups = request.flag("withGroupAuthInfo", default=False)
     data = []
     for topic in _find_topics(request):
-        told = {
+        fields = {
             **describe_control(request, topic),
             "deployInfo": _describe_deployment(request, topic),
             **_describe_totals(request, topic),
         }
         if with_groups:
             groups = [
-                describe_consume(topic, group, said) for group, said in _records_of(request, topic)
+                describe_consume(topic, group, record)
+                for group, record in _records_of(request, topic)
             ]
-            told |= {"groupAuthInfo": groups, "groupAuthCount": len(groups)}
-        data.append(told)
+            fields |= {"groupAuthInfo": groups, "groupAuthCount": len(groups)}
+        data.append(fields)
     return master_response(data)
 
 
@@ -270,12 +271,12 @@ def query_brokers_of_topics(request: WebApiRequest) -> Answer:
 
 def describe_control(request: WebApiRequest, topic: Topic) -> Answer:
     """Return the settings of a topic as a whole."""
-    said = request.rules.topics.get(str(topic.name), NO_TOPIC_RECORD)
-    stamp = said.stamp if said.stamp.made_ms else read_stamp(topic.settings)
+    record = request.rules.topics.get(str(topic.name), NO_TOPIC_RECORD)
+    stamp = record.stamp if record.stamp.made_ms else read_stamp(topic.settings)
     return {
         "topicName": format_tubemq(topic.name),
         "topicNameId": UNDEFINED,
-        "enableAuthControl": said.named_groups_only,
+        "enableAuthControl": record.named_groups_only,
         "maxMsgSizeInMB": message_mib(request, topic),
         **describe_stamp(stamp),
     }
@@ -294,19 +295,19 @@ def query_authorization(request: WebApiRequest) -> Answer:
 
 
 def _describe_authorization(request: WebApiRequest, topic: Topic) -> Answer:
-    said = request.rules.topics.get(str(topic.name), NO_TOPIC_RECORD)
-    stamp = said.stamp if said.stamp.made_ms else read_stamp(topic.settings)
+    record = request.rules.topics.get(str(topic.name), NO_TOPIC_RECORD)
+    stamp = record.stamp if record.stamp.made_ms else read_stamp(topic.settings)
     name = {"topicName": format_tubemq(topic.name)}
-    told = _records_of(request, topic)
+    records = _records_of(request, topic)
     return {
         **name,
-        "isEnable": said.named_groups_only,
+        "isEnable": record.named_groups_only,
         **_only_dates(describe_stamp(stamp)),
         "authConsumeGroup": [
             {**name, "groupName": group, **_only_dates(describe_stamp(each.stamp))}
-            for group, each in told
+            for group, each in records
         ],
-        "groupCount": len(told),
+        "groupCount": len(records),
         "authFilterCondSet": [
             {
                 **name,
@@ -314,68 +315,74 @@ def _describe_authorization(request: WebApiRequest, topic: Topic) -> Answer:
                 **describe_filters(each),
                 **_only_dates(describe_stamp(each.stamp)),
             }
-            for group, each in told
+            for group, each in records
         ],
-        "filterCount": len(told),
+        "filterCount": len(records),
     }
 
 
 def _describe_auth_data(request: WebApiRequest, topic: Topic) -> Answer:
-    said = request.rules.topics.get(str(topic.name))
-    told = _records_of(request, topic)
-    if said is None and not told:
+    record = request.rules.topics.get(str(topic.name))
+    records = _records_of(request, topic)
+    if record is None and not records:
         return {}
-    stamp = NO_TOPIC_RECORD.stamp if said is None else said.stamp
+    stamp = NO_TOPIC_RECORD.stamp if record is None else record.stamp
     return {
-        "enableAuthControl": said is not None and said.named_groups_only,
+        "enableAuthControl": record is not None and record.named_groups_only,
         "createUser": stamp.made_by,
         "createDate": format_date(stamp.made_ms),
         "authConsumeGroup": [
-            {"groupName": group, **_only_dates(describe_stamp(each.stamp))} for group, each in told
+            {"groupName": group, **_only_dates(describe_stamp(each.stamp))}
+            for group, each in records
         ],
-        "groupCount": len(told),
+        "groupCount": len(records),
         "authFilterCondSet": [
             {
                 "groupName": group,
                 **describe_filters(each),
                 **_only_dates(describe_stamp(each.stamp)),
             }
-            for group, each in told
+            for group, each in records
         ],
-        "filterCount": len(told),
+        "filterCount": len(records),
     }
 
 
-def describe_filters(said: ConsumeRecord) -> Answer:
+def describe_filters(record: ConsumeRecord) -> Answer:
     """Return filters as older methods show them: with a comma around each."""
-    told = f",{','.join(said.filters)}," if said.filters else ",," if said.filtered else ""
-    return {"condStatus": CONDITION_ON if said.filtered else CONDITION_OFF, "filterConds": told}
+    conditions = (
+        f",{','.join(record.filters)}," if record.filters else ",," if record.filtered else ""
+    )
+    return {
+        "condStatus": CONDITION_ON if record.filtered else CONDITION_OFF,
+        "filterConds": conditions,
+    }
 
 
-def describe_consume(topic: Topic, group: str, said: ConsumeRecord) -> Answer:
+def describe_consume(topic: Topic, group: str, record: ConsumeRecord) -> Answer:
     """Return the record of a group and a topic, as newer methods show it."""
-    return describe_consume_of(format_tubemq(topic.name), group, said)
+    return describe_consume_of(format_tubemq(topic.name), group, record)
 
 
-def describe_consume_of(topic: str, group: str, said: ConsumeRecord) -> Answer:
+def describe_consume_of(topic: str, group: str, record: ConsumeRecord) -> Answer:
     """Return the same for a topic that may not exist."""
     return {
         "topicName": topic,
         "groupName": group,
-        "consumeEnable": said.may,
-        "disableCsmRsn": said.reason,
-        "filterEnable": said.filtered,
-        "filterConds": describe_filters(said)["filterConds"],
-        **describe_stamp(said.stamp),
+        "consumeEnable": record.may,
+        "disableCsmRsn": record.reason,
+        "filterEnable": record.filtered,
+        "filterConds": describe_filters(record)["filterConds"],
+        **describe_stamp(record.stamp),
     }
 
 
-def _only_dates(told: Answer) -> Answer:
-    return {key: value for key, value in told.items() if key not in {"dataVersionId", "serialId"}}
+def _only_dates(fields: Answer) -> Answer:
+    return {key: value for key, value in fields.items() if key not in {"dataVersionId", "serialId"}}
 
 
 def _records_of(request: WebApiRequest, topic: Topic) -> list[tuple[str, ConsumeRecord]]:
-    return [(group, said) for group, said in request.rules.of_topic(str(topic.name))]
+    return [(group, record) for group, record in request.rules.of_topic(str(topic.name))]
 
 
 def _is_named_only(request: WebApiRequest, topic: Topic) -> bool:

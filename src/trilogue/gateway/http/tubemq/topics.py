@@ -114,19 +114,21 @@ async def modify_topics(request: WebApiRequest) -> list[Answer]:
 async def _modify_topic(request: WebApiRequest, broker_id: int, name: TopicName) -> None:
     spelled = format_tubemq(name)
     here = f"brokerId-topicName({broker_id}:{spelled})"
-    find = _make_finder(request, broker_id, name, f"Not found topic deploy configure for {here}!")
-    change, now = _read_changes(request), len(find().partitions)
+    find_existing = _make_finder(
+        request, broker_id, name, f"Not found topic deploy configure for {here}!"
+    )
+    change, now = _read_changes(request), len(find_existing().partitions)
     count = request.number("numPartitions", now, low=1)
     if count < now:
         text = f"Partition number less than before, new value is {count}, current value is {now}"
         raise ItemError(BAD_VALUE, f"{text} in {here} record!")
-    before = dict(find().settings)
+    before = dict(find_existing().settings)
     after = dict(before)
     change(after)
     if after == before and count == now:
         raise ItemError(UNCHANGED, "Topic deploy configure not changed!")
-    await request.grow_topic(find, count)
-    await _alter_topic(request, find, change, stamps=count > now)
+    await request.grow_topic(find_existing, count)
+    await _alter_topic(request, find_existing, change, stamps=count > now)
 
 
 def _read_changes(request: WebApiRequest) -> Callable[[dict[str, str]], None]:
@@ -211,24 +213,30 @@ async def _change_status(
     return found
 
 
-async def _hide_topic(request: WebApiRequest, broker_id: int, find: Callable[[], Topic]) -> None:
-    topic = find()
+async def _hide_topic(
+    request: WebApiRequest, broker_id: int, find_existing: Callable[[], Topic]
+) -> None:
+    topic = find_existing()
     _check_accepts_nothing(broker_id, topic)
     if TUBEMQ_DELETED not in topic.settings:
         await _alter_topic(
-            request, find, lambda settings: settings.update({TUBEMQ_DELETED: "true"})
+            request, find_existing, lambda settings: settings.update({TUBEMQ_DELETED: "true"})
         )
 
 
 async def _restore_topic(
-    request: WebApiRequest, _broker_id: int, find: Callable[[], Topic]
+    request: WebApiRequest, _broker_id: int, find_existing: Callable[[], Topic]
 ) -> None:
-    if TUBEMQ_DELETED in find().settings:
-        await _alter_topic(request, find, lambda settings: settings.pop(TUBEMQ_DELETED, None))
+    if TUBEMQ_DELETED in find_existing().settings:
+        await _alter_topic(
+            request, find_existing, lambda settings: settings.pop(TUBEMQ_DELETED, None)
+        )
 
 
-async def _remove_topic(request: WebApiRequest, broker_id: int, find: Callable[[], Topic]) -> None:
-    topic = find()
+async def _remove_topic(
+    request: WebApiRequest, broker_id: int, find_existing: Callable[[], Topic]
+) -> None:
+    topic = find_existing()
     _check_accepts_nothing(broker_id, topic)
     await request.delete_topic(topic.name)
 
@@ -247,19 +255,19 @@ def _make_finder(
 ) -> Callable[[], Topic]:
     """Return a function that finds a topic which the principal may change, or raises."""
 
-    def find() -> Topic:
+    def find_existing() -> Topic:
         request.check_access(ResourceKind.TOPIC, name)
         topic = request.broker.cluster.find_topic(name)
         if topic is None or broker_id != BROKER_ID:
             raise ItemError(NOT_FOUND, text)
         return topic
 
-    return find
+    return find_existing
 
 
 async def _alter_topic(
     request: WebApiRequest,
-    find: Callable[[], Topic],
+    find_existing: Callable[[], Topic],
     change: Callable[[dict[str, str]], object],
     *,
     stamps: bool = False,
@@ -272,7 +280,7 @@ async def _alter_topic(
         if stamps or settings != before:
             settings[TUBEMQ_STAMP] = _encode_stamp(request.stamp(read_stamp(settings)))
 
-    await request.alter_topic(find, changed)
+    await request.alter_topic(find_existing, changed)
 
 
 def _needed_brokers(request: WebApiRequest) -> list[int]:

@@ -381,11 +381,11 @@ def format_date(ms: int) -> str:
 
 def describe_stamp(stamp: ChangeStamp, *, serial: bool = True) -> Answer:
     """Return the fields of a stamp, which end a record."""
-    told: Answer = {"dataVersionId": UNDEFINED}
+    fields: Answer = {"dataVersionId": UNDEFINED}
     if serial:
-        told["serialId"] = stamp.changed_ms
+        fields["serialId"] = stamp.changed_ms
     return {
-        **told,
+        **fields,
         "createUser": stamp.made_by or NO_USER,
         "createDate": format_date(stamp.made_ms),
         "modifyUser": stamp.changed_by or NO_USER,

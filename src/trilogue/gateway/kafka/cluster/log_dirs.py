@@ -43,7 +43,7 @@ async def handle_describe_log_dirs(
         return DescribeLogDirsResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     result = DescribeLogDirsResult(log_dir=str(context.gateway.log.directory.path.absolute()))
     counted = 0
-    for topic, spelled, indexes in _asked(context, request):
+    for topic, spelled, indexes in _requested_partitions(context, request):
         rows: list[DescribeLogDirsPartition] = []
         for index in indexes:
             counted += 1
@@ -61,7 +61,7 @@ async def handle_describe_log_dirs(
     return DescribeLogDirsResponse(results=[result])
 
 
-def _asked(
+def _requested_partitions(
     context: RequestContext, request: DescribeLogDirsRequest
 ) -> Iterator[tuple[Topic, str, list[int]]]:
     """Yield topics, their Kafka names, and the requested partition indexes, each once."""

@@ -128,13 +128,13 @@ class FetchPartition:
         """Register for the next move of the log; idempotent."""
         if self.log is not None and not self.is_watching:
             self.is_watching = True
-            self.log.call(self, self.log_moved)
+            self.log.watch(self, self.log_moved)
 
     def unwatch_log(self) -> None:
         """Withdraw the registration of `watch_log`."""
         if self.log is not None and self.is_watching:
             self.is_watching = False
-            self.log.call_not(self)
+            self.log.unwatch(self)
 
     def log_moved(self) -> None:
         """Called by the log: this partition may have news."""

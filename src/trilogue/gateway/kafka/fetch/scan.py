@@ -308,7 +308,7 @@ class FetchScan:
             quick = None
             if isinstance(found, SegmentSlice):
                 key = (plog.partition_id, offset, self.committed)
-                quick = self._context.gateway.read_ahead.find(key, found, room)
+                quick = self._context.gateway.read_ahead.find_prefetched(key, found, room)
             if quick is not None:
                 read = read._replace(source=quick)
             reading = DeferredRead(

@@ -115,11 +115,11 @@ def _group_code(context: RequestContext, request: OffsetCommitRequest) -> ErrorC
     if not context.is_allowed(request.group_id):
         return ErrorCode.GROUP_AUTHORIZATION_FAILED
     epoch = request.generation_id_or_member_epoch
-    group = context.broker.groups.find(request.group_id)
+    group = context.broker.groups.find_group(request.group_id)
     if group is None and epoch >= 0 and context.version >= EPOCHS_SINCE:
         return ErrorCode.UNKNOWN_MEMBER_ID  # after a restart: the member joins again
     if isinstance(group, MixedGroup) and context.version < EPOCHS_SINCE:
-        member = group.members.find(request.member_id)
+        member = group.members.find_member(request.member_id)
         if member is not None and member.classic is None:
             return ErrorCode.UNSUPPORTED_VERSION
     try:
@@ -133,7 +133,7 @@ def _group_code(context: RequestContext, request: OffsetCommitRequest) -> ErrorC
 
 def _partition_check(context: RequestContext, request: OffsetCommitRequest) -> PartitionCheck:
     """Return the check of a commit at an older epoch of its member (KIP-1251)."""
-    group = context.broker.consumer_groups.find(request.group_id)
+    group = context.broker.consumer_groups.find_group(request.group_id)
     epoch = request.generation_id_or_member_epoch
     return partial(group.check_partition_commit, request.member_id, epoch)
 

@@ -57,7 +57,7 @@ def _describe_group(
     if not name:
         return _error_group(name, ErrorCode.INVALID_GROUP_ID)
     try:
-        group = context.broker.consumer_groups.find(name)
+        group = context.broker.consumer_groups.find_group(name)
     except BrokerError as refusal:
         return _error_group(name, to_error_code(refusal), str(refusal))
     names = {seen.topic_id: topic for topic, seen in group.subscribed.view.items()}

@@ -93,7 +93,7 @@ class ProduceFastPath:
         self._gateway = gateway
         self._replies = replies
         self._find_api = find_api
-        self._find_template = templates.find
+        self._find_template = templates.find_template
 
     def take_frame(self, frame: memoryview) -> bool:
         """Process one request; False while the broker has no memory for its records."""

@@ -256,7 +256,7 @@ class RequestTemplates:
 
     def __init__(self) -> None:
         self._templates: dict[bytes, RequestTemplate] = {}
-        self.find = self._templates.get
+        self.find_template = self._templates.get
 
     def __len__(self) -> int:
         return len(self._templates)

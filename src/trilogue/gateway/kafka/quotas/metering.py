@@ -121,7 +121,7 @@ class Metering:
         if wait_s >= WAIT_MIN_S:
             self._wait(QuotaKind.CHANGES, wait_s)
             raise QuotaExceeded(f"too many changes of topics: again in {ceil(wait_s)} s")
-        meter.take(count, self._loop.time())
+        meter.take_tokens(count, self._loop.time())
 
     # ---- what that means
 
@@ -150,7 +150,7 @@ class Metering:
     def _use(self, bound: QuotaKind, meter: TokenBucket | None, amount: float) -> None:
         if meter is None:
             return
-        wait_s = meter.take(amount, self._loop.time())
+        wait_s = meter.take_tokens(amount, self._loop.time())
         if wait_s >= WAIT_MIN_S:
             self._wait(bound, wait_s)
 

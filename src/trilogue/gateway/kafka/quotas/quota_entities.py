@@ -17,9 +17,9 @@ BOUNDS: dict[str, QuotaKind] = {
 KEYS: dict[QuotaKind, str] = {bound: key for key, bound in BOUNDS.items()}
 
 
-def describe_entity(who: QuotaEntity) -> list[tuple[str, str | None]]:
+def describe_entity(entity: QuotaEntity) -> list[tuple[str, str | None]]:
     """Return the entity's parts as Kafka reports them: sorted, null for the default."""
-    parts = zip(PARTS, who, strict=True)
+    parts = zip(PARTS, entity, strict=True)
     return sorted(
         (kind, name if name != DEFAULT else None) for kind, name in parts if name is not None
     )
