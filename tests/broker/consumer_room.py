@@ -104,7 +104,7 @@ class Room:
 
     @property
     def group(self) -> MixedGroup:
-        return self.broker.consumer_groups.find("g")
+        return self.broker.consumer_groups.find_group("g")
 
     def assigned(self, member: str) -> PartitionIndexes:
         return self.group.require_member(member).assigned

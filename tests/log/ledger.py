@@ -1,7 +1,7 @@
 """The transactions and epochs of one partition, recomputed from all of its entries at each call.
 
 tests/log/test_transactions_model.py compares the log's results with these after any history.
-`History.flush` and its other methods do for a rig what the node does.
+`Ledger.flush` and its other methods do for a rig what the node does.
 """
 
 from __future__ import annotations

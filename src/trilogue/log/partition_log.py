@@ -280,7 +280,7 @@ class PartitionLog:
         return lambda: self.unwatch(token)
 
     def watch(self, watcher: object, callback: Callable[[], None]) -> None:
-        """Call `callback` once, under the key `watcher`, when the high watermark or the start moves."""
+        """Call `callback` once, under this key, when the high watermark or start moves."""
         if self._appender.watchers is NO_WATCHERS:
             self._appender.watchers = {}
         self._appender.watchers[watcher] = callback

@@ -53,7 +53,7 @@ def test_a_group_is_made_when_somebody_joins_it():
     room.groups.heartbeat("g", member_id, 1)
     room.groups.check_commit("g", member_id, 1)
 
-    group = room.groups.find("g")
+    group = room.groups.find_group("g")
     assert group is not None
     assert group.state is GroupState.STABLE
     assert synced.result().assignment == b"all"
@@ -123,7 +123,7 @@ def test_where_there_are_too_many_the_group_that_is_empty_longest_is_forgotten()
     members = {name: room.member(name) for name in ("a", "b", "c")}
     room.groups.leave("b", members["b"])
     room.groups.leave("a", members["a"])
-    group_b = room.groups.find("b")
+    group_b = room.groups.find_group("b")
 
     room.member("d")
 
@@ -178,7 +178,7 @@ def test_a_rebalance_is_heard_through_the_front():
 def test_a_group_takes_the_place_of_one_without_members_which_ends():
     room = Room()
     assert isinstance(room.join(member_id_required=True).error, MemberIdRequired)
-    former = room.groups.find("g")
+    former = room.groups.find_group("g")
     assert former is not None
 
     room.groups.replace("g", room.groups.classic("g"))
@@ -191,7 +191,7 @@ def test_a_group_takes_the_place_of_one_without_members_which_ends():
 def test_a_group_with_members_that_is_put_in_place_is_remembered_as_occupied():
     room, other = Room(), Room()
     other.member()
-    group = other.groups.find("g")
+    group = other.groups.find_group("g")
     assert group is not None
 
     room.groups.replace("g", group)

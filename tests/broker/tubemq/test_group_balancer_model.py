@@ -199,7 +199,7 @@ class World(RuleBasedStateMachine):
     def answer_late(self, which: int, status: int, old: int) -> None:
         """A result of an event that is over, or never existed."""
         client = self.client(which)
-        if client is None or self.balances.find("g", client.name) is None:
+        if client is None or self.balances.find_member("g", client.name) is None:
             return
         about = client.told
         answer = EventResult(

@@ -171,7 +171,7 @@ def test_a_terminated_topic_takes_no_more(client, admin: Admin, topic):
 
 
 def test_an_unloaded_topic_is_found_again(client, admin: Admin, topic):
-    """Seed 000, CloseProducer from the broker: look up again; the TCP connection stays."""
+    """Pulsar protocol, CloseProducer from the broker: look up again; the TCP connection stays."""
     producer = client.create_producer(topic, batching_enabled=False)
     producer.send(b"before")
 

@@ -10,13 +10,13 @@ from trilogue.gateway.tubemq.sessions import IDS_MAX, ClientSessions
 
 def test_a_client_is_there_until_it_was_silent_for_the_time():
     sessions: ClientSessions[str] = ClientSessions(30.0, limit=10)
-    sessions.put("a", "A", 0.0)
-    sessions.put("b", "B", 10.0)
+    sessions.put_session("a", "A", 0.0)
+    sessions.put_session("b", "B", 10.0)
     assert sessions.touch("a", 29.0) == "A"
 
     assert sessions.expire(39.9) == []
     assert sessions.expire(40.0) == [("b", "B")]
-    assert sessions.find("a") == "A"
+    assert sessions.find_session("a") == "A"
     assert sessions.expire(59.0) == [("a", "A")]
     assert len(sessions) == 0
 
@@ -24,25 +24,25 @@ def test_a_client_is_there_until_it_was_silent_for_the_time():
 def test_there_is_no_room_for_one_more_but_for_the_same_again():
     sessions: ClientSessions[int] = ClientSessions(30.0, limit=2)
 
-    assert sessions.put("a", 1, 0.0)
-    assert sessions.put("b", 2, 0.0)
-    assert not sessions.put("c", 3, 0.0)
-    assert sessions.put("a", 4, 0.0)
-    assert sessions.find("a") == 4
+    assert sessions.put_session("a", 1, 0.0)
+    assert sessions.put_session("b", 2, 0.0)
+    assert not sessions.put_session("c", 3, 0.0)
+    assert sessions.put_session("a", 4, 0.0)
+    assert sessions.find_session("a") == 4
 
 
 def test_all_ids_together_have_so_many_characters_and_no_more():
     sessions: ClientSessions[int] = ClientSessions(30.0, limit=10)
     half = IDS_MAX // 2
 
-    assert sessions.put("a" * half, 1, 0.0)
-    assert sessions.put("b" * half, 2, 1.0)
-    assert not sessions.put("c", 3, 1.0)
-    assert sessions.put("b" * half, 4, 1.0)
+    assert sessions.put_session("a" * half, 1, 0.0)
+    assert sessions.put_session("b" * half, 2, 1.0)
+    assert not sessions.put_session("c", 3, 1.0)
+    assert sessions.put_session("b" * half, 4, 1.0)
     sessions.expire(30.0)
-    assert sessions.put("c", 5, 30.0)
+    assert sessions.put_session("c", 5, 30.0)
     sessions.remove("b" * half)
-    assert sessions.put("d" * half, 6, 30.0)
+    assert sessions.put_session("d" * half, 6, 30.0)
 
 
 def test_nobody_who_is_not_there_is_heard_or_dropped():

@@ -1,6 +1,6 @@
 """All groups whose members the server balances, or who balance themselves: TubeMQ's consumers.
 
-    balances = Balances(BalanceSettings(), partition_count)
+    balances = GroupBalancer(BalanceSettings(), partition_count)
     balances.join("group", "client-1", terms, now_ms)     # InconsistentMember, GroupMaxSize, ...
     pulse = balances.heartbeat("group", "client-1", now_ms, answer=..., report=...)
     pulse.event                                           # the next step of the client, or None

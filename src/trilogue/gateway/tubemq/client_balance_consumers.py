@@ -18,7 +18,6 @@ from trilogue.gateway.tubemq.consumers import (
     OK,
     UNDEFINED,
     admit,
-    requires_signature,
     authorized_info,
     check_host,
     check_ids,
@@ -28,6 +27,7 @@ from trilogue.gateway.tubemq.consumers import (
     join_group,
     keep_pending,
     lacks_proof,
+    requires_signature,
 )
 from trilogue.gateway.tubemq.master import bad_request, parse_client_report
 from trilogue.gateway.tubemq.request_context import RequestContext

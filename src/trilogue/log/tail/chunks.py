@@ -41,8 +41,8 @@ class Budget:
     """The memory limit of all tails, their use of it, and the callbacks that wait for less."""
 
     __slots__ = (
-        "_is_requested",
         "_huge",
+        "_is_requested",
         "_open",
         "_pool",
         "_slab_bytes",

@@ -140,12 +140,12 @@ def test_members_are_found_by_id_and_by_instance_until_they_go():
     m.wait(MemberTimer.SESSION, FakeCall(lambda: None))
     m.wait(MemberTimer.SESSION, timer)
 
-    assert (members.find("m"), members.static("i"), len(members)) == (m, m, 1)
+    assert (members.find_member("m"), members.static("i"), len(members)) == (m, m, 1)
     assert members.static(None) is None
     assert not members.owners.free(A, [0], "n")
 
     members.remove(m)
-    assert (members.find("m"), members.static("i"), list(members)) == (None, None, [])
+    assert (members.find_member("m"), members.static("i"), list(members)) == (None, None, [])
     assert members.owners.free(A, [0], "n")
     assert timer.cancelled
 

@@ -74,7 +74,7 @@ def test_who_is_refused_makes_no_group(room: Room):
 def test_a_classic_group_is_no_consumer_group(room: Room):
     classic(room, protocol_type="connect")
 
-    refused(UnknownGroup, lambda: room.broker.consumer_groups.find("g"))
+    refused(UnknownGroup, lambda: room.broker.consumer_groups.find_group("g"))
     refused(UnknownGroup, lambda: room.heartbeat("a", LEAVE_EPOCH))
     refused(UnknownMember, lambda: room.heartbeat("a", 3))
 
@@ -117,6 +117,6 @@ def test_what_was_said_of_one_group_holds_for_it(room: Room):
     assert room.join("a", "t", group="other").heartbeat_interval_ms == BEAT_MS
     room.timers.advance(2)
     assert room.group.is_empty
-    assert room.broker.consumer_groups.find("other").members.find("a").assigned == some(
-        room.t, *range(6)
-    )
+    assert room.broker.consumer_groups.find_group("other").members.find_member(
+        "a"
+    ).assigned == some(room.t, *range(6))
