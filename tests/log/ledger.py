@@ -1,7 +1,7 @@
 """The transactions and epochs of one partition, recomputed from all of its entries at each call.
 
 tests/log/test_transactions_model.py compares the log's results with these after any history.
-`Ledger.flush` and its other methods do for a rig what the node does.
+`flush_all` and the other functions do for a rig what the node does.
 """
 
 from __future__ import annotations

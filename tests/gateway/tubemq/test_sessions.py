@@ -53,7 +53,11 @@ def test_nobody_who_is_not_there_is_heard_or_dropped():
     assert "a" not in sessions
 
 
-@given(st.lists(st.tuples(st.sampled_from("abcde"), st.sampled_from(["put", "touch", "remove"]))))
+@given(
+    st.lists(
+        st.tuples(st.sampled_from("abcde"), st.sampled_from(["put_session", "touch", "remove"]))
+    )
+)
 def test_who_expires_is_who_was_silent(steps):
     sessions: ClientSessions[None] = ClientSessions(5.0, limit=100)
     touch: dict[str, int] = {}
@@ -65,7 +69,7 @@ def test_who_expires_is_who_was_silent(steps):
         if step == "remove":
             sessions.remove(client)
             touch.pop(client, None)
-        elif step == "put" or client in touch:
-            getattr(sessions, step)(client, *((None,) if step == "put" else ()), now)
+        elif step == "put_session" or client in touch:
+            getattr(sessions, step)(client, *((None,) if step == "put_session" else ()), now)
             touch[client] = now
     assert [each for each, _ in sessions.items()] == sorted(touch, key=touch.__getitem__)
