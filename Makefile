@@ -97,7 +97,7 @@ fmt: setup ## format and fix what can be fixed
 	$(BIN)/ruff check --fix-only -q .
 	$(BIN)/ruff format .
 
-native: | $(BIN)/python ## compile 16 modules in place (without a C compiler they stay Python)
+native: | $(BIN)/python ## compile the modules that walk bytes, in place (without a C compiler they stay Python)
 	@bash tools/build-native.sh $(BIN)/python
 
 proto: ## generate the protobuf modules from the .proto files
