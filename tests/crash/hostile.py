@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
 import threading
 import time
@@ -10,6 +11,8 @@ from pathlib import Path
 from typing import Self
 
 from tools.servers.probe import own_time
+
+from tests.brokers import OurServer
 
 GROWTH_MAX = 200 << 20
 ANSWER_WITHIN_S = 10.0  # a client that waits for the hostile peers waits longer than this
@@ -63,3 +66,27 @@ class Healthy(threading.Thread):
         self.stopping.set()
         self.join(60)
         self.close()
+
+
+def check_server(
+    server: OurServer, healthy: Healthy, before: int, *, growth: int = GROWTH_MAX
+) -> None:
+    """Check the server, after it has processed everything that it was sent.
+
+    `before` and `growth` are bytes of its memory: at first, and what may have come to it.
+    """
+    healthy.wait_for(30)
+    assert server.running.alive
+    assert "Traceback" not in server.output
+    assert healthy.slowest < ANSWER_WITHIN_S
+    grown = resident(server.pid) - before
+    assert grown < growth, f"{grown >> 20} MiB"
+
+
+def exchange(address: str, content: bytes) -> None:
+    """Send all of it, and read the responses until the server closes the connection."""
+    with dial(address) as peer, contextlib.suppress(OSError):
+        peer.sendall(content)
+        peer.shutdown(socket.SHUT_WR)
+        while peer.recv(65_536):
+            pass

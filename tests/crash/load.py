@@ -10,22 +10,27 @@ from __future__ import annotations
 import asyncio
 import random
 import threading
-from collections.abc import Iterator, Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from typing import TypeVar
 
 from aiokafka import AIOKafkaProducer
 from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from tests.brokers import Broker, OurServer
 from tests.conformance.clients.base import Deadline
 from tests.crash.ledger import Ledger, Verdict
 from tests.crash.parts import PATIENCE, LoopLoad, Part
 
 QUICK_RECONNECT = {"reconnect.backoff.ms": 20, "reconnect.backoff.max.ms": 100}
 QUIET = {"log_level": 2}
+ACKS_WITHIN = 60.0
 SIZES = (40, 100, 100, 1000, 1000, 20_000)
 
 Reads = dict[int, list[tuple[int, bytes | None]]]
+Server = TypeVar("Server", bound=OurServer | Broker)
 
 
 class ConfluentLoad(Part):
@@ -208,6 +213,28 @@ def running(loads: list[threading.Thread]) -> Iterator[None]:
             load.stopping.set()
         for load in loads:
             load.stop()
+
+
+def end_under_load(
+    server: Server,
+    end: Callable[[Server], None],
+    ledger: Ledger,
+    chance: random.Random,
+    *,
+    rounds: int,
+    acks: int,
+) -> list[float]:
+    """End and start the server `rounds` times, each after `acks` to twice as many acks, and wait
+    for `acks` more; returns the seconds from each start to the first ack after it."""
+    first_acks_s: list[float] = []
+    for _ in range(rounds):
+        ledger.wait_for_acks(acks + chance.randrange(acks), ACKS_WITHIN)
+        end(server)
+        began = time.monotonic()
+        server.start()
+        first_acks_s.append(ledger.wait_for_acks(1, ACKS_WITHIN) - began)
+    ledger.wait_for_acks(acks, ACKS_WITHIN)
+    return first_acks_s
 
 
 def mixed_load(

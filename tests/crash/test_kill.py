@@ -6,17 +6,15 @@ The time from the start to the first ack is reported and has no bound but the wa
 from __future__ import annotations
 
 import random
-import time
 from collections.abc import Callable
 
 import pytest
 
 from tests.brokers import Broker
 from tests.crash.ledger import Ledger
-from tests.crash.load import create_topic, judge, mixed_load, running
+from tests.crash.load import create_topic, end_under_load, judge, mixed_load, running
 
 PARTITIONS = 4
-ACKS_WITHIN = 60.0
 
 Report = Callable[[object], None]
 
@@ -42,15 +40,8 @@ def run(
     ledger = Ledger(chance.randbytes(8))
     create_topic(broker.address, "ledger", PARTITIONS)
     loads = mixed_load(broker.address, "ledger", PARTITIONS, ledger, seed=chance.randrange(10**6))
-    first_acks_s: list[float] = []
     with running(loads):
-        for _ in range(rounds):
-            ledger.wait_for_acks(acks_a_round + chance.randrange(acks_a_round), ACKS_WITHIN)
-            end(broker)
-            began = time.monotonic()
-            broker.start()
-            first_acks_s.append(ledger.wait_for_acks(1, ACKS_WITHIN) - began)
-        ledger.wait_for_acks(acks_a_round, ACKS_WITHIN)
+        first_acks_s = end_under_load(broker, end, ledger, chance, rounds=rounds, acks=acks_a_round)
     return ledger, first_acks_s
 
 

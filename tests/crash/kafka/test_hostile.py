@@ -21,7 +21,7 @@ from tools.servers.probe import receive
 
 from tests.brokers import Trilogue, make_topic
 from tests.conformance.raw import CODECS, batch_of, text
-from tests.crash.hostile import ANSWER_WITHIN_S, GROWTH_MAX, Healthy, dial, resident
+from tests.crash.hostile import Healthy, check_server, dial, exchange, resident
 from trilogue.entry.entry import Codec, Record
 from trilogue.entry.kafka.record_batch import build_batch
 
@@ -150,25 +150,6 @@ def healthy_client(server: Trilogue) -> Healthy:
     return Healthy(server.pid, ask, line.close)
 
 
-def check(server: Trilogue, healthy: Healthy, before: int, *, growth: int = GROWTH_MAX) -> None:
-    """Check the server, after it has processed everything that it was sent."""
-    healthy.wait_for(30)
-    assert server.running.alive
-    assert "Traceback" not in server.output
-    assert healthy.slowest < ANSWER_WITHIN_S
-    grown = resident(server.pid) - before
-    assert grown < growth, f"{grown >> 20} MiB"
-
-
-def exchange(address: str, content: bytes) -> None:
-    """Send all of it, and read the responses until the server closes the connection."""
-    with dial(address) as peer, contextlib.suppress(OSError):
-        peer.sendall(content)
-        peer.shutdown(socket.SHUT_WR)
-        while peer.recv(65_536):
-            pass
-
-
 def is_closed(peer: socket.socket) -> bool:
     try:
         return peer.recv(1) == b""
@@ -186,7 +167,7 @@ def test_hostile_frames_cost_their_sender_the_connection_and_nobody_anything(ser
                 peers += 1
                 assert server.running.alive, (name, server.output[-2_000:])
 
-        check(server, healthy, before)
+        check_server(server, healthy, before)
     told = server.output.splitlines()[lines:]
     assert len(told) < 2 * peers, told[-10:]
 
@@ -199,7 +180,7 @@ def test_a_large_frame_costs_nothing_until_its_bytes_arrive(server: Trilogue):
             peer = stack.enter_context(dial(server.address))
             peer.sendall(struct.pack(">i", 99 * MIB) + head(0, 7))
 
-        check(server, healthy, before, growth=16 * MIB)
+        check_server(server, healthy, before, growth=16 * MIB)
 
 
 def bomb(codec: int) -> bytes:
@@ -243,7 +224,7 @@ def test_bombs_are_not_unpacked(server: Trilogue):
                 with contextlib.suppress(ConnectionError), Line(server.address) as reader:
                     reader.ask(fetch(topic, version=min(version, 4)))
 
-        check(server, healthy, before)
+        check_server(server, healthy, before)
 
 
 def make_topic_with(address: str, topic: str, settings: dict[str, str]) -> None:
@@ -266,7 +247,7 @@ def test_peers_that_say_a_little_or_come_and_go_hold_up_nobody(server: Trilogue)
             gone.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
             gone.close()  # with a reset
 
-        check(server, healthy, before)
+        check_server(server, healthy, before)
 
 
 def test_connections_are_limited_by_address_and_in_all(tmp_path: Path):
@@ -322,11 +303,11 @@ def test_without_descriptors_accepting_pauses_and_who_is_in_goes_on(tmp_path: Pa
                 for _ in range(400):
                     peer = stack.enter_context(dial(server.address))
                     peer.sendall(fetch("healthy"))
-                check(server, healthy, before)
+                check_server(server, healthy, before)
                 assert "listener.accept_paused" in server.output
 
             wait_until(lambda: let_in(server.address))
-            check(server, healthy, before)
+            check_server(server, healthy, before)
 
 
 def test_consumers_that_never_read_cost_two_buffers_each(server: Trilogue):
@@ -341,7 +322,7 @@ def test_consumers_that_never_read_cost_two_buffers_each(server: Trilogue):
             peer = stack.enter_context(dial(server.address))
             peer.sendall(fetch("large") * 10)
 
-        check(server, healthy, before)
+        check_server(server, healthy, before)
 
 
 @pytest.mark.parametrize("seconds", [pytest.param(60.0, marks=pytest.mark.long), 5.0])

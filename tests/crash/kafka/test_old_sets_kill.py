@@ -18,10 +18,9 @@ from tests.brokers import Trilogue
 from tests.crash.faults import CutDisk, kill
 from tests.crash.kafka.old_load import NAMES, STAMPED, SetLoad, judge, make_topics, old_load
 from tests.crash.ledger import Ledger
-from tests.crash.load import reader, running
+from tests.crash.load import end_under_load, reader, running
 from tests.crash.parts import PATIENCE
 
-ACKS_WITHIN = 60.0
 SETTINGS = {"journal.file-size": "1MiB", "journal.file-age": "1s"}  # many flushes: kills meet them
 
 Report = Callable[[object], None]
@@ -38,11 +37,7 @@ def run(
     began_ms = int(time.time() * 1000)
     loads = old_load(server.address, ledger, seed=chance.randrange(10**6))
     with running(loads):
-        for _ in range(rounds):
-            ledger.wait_for_acks(acks + chance.randrange(acks), ACKS_WITHIN)
-            end(server)
-            server.start()
-        ledger.wait_for_acks(acks, ACKS_WITHIN)
+        end_under_load(server, end, ledger, chance, rounds=rounds, acks=acks)
 
     verdict = judge(server.address, ledger)
     by_hand = [load for load in loads if isinstance(load, SetLoad)]

@@ -7,7 +7,6 @@ changed, no message is skipped, and no message below a committed offset is deliv
 from __future__ import annotations
 
 import random
-import time
 from collections.abc import Callable
 
 import pytest
@@ -16,10 +15,9 @@ from tests.brokers import Trilogue
 from tests.crash.faults import CutDisk, kill, stop
 from tests.crash.kafka.own_load import OwnTail, own_load
 from tests.crash.ledger import Ledger
-from tests.crash.load import create_topic, judge, running
+from tests.crash.load import ACKS_WITHIN, create_topic, end_under_load, judge, running
 
 PARTITIONS = 4
-ACKS_WITHIN = 60.0
 SETTINGS = {"journal.file-size": "1MiB", "journal.file-age": "1s"}  # many flushes: kills meet them
 
 Report = Callable[[object], None]
@@ -36,15 +34,8 @@ def run(
     loads = own_load(server.address, "ledger", PARTITIONS, ledger, seed=chance.randrange(10**6))
     tails = [load for load in loads if isinstance(load, OwnTail)]
     producers = [load for load in loads if load not in tails]
-    first_acks_s: list[float] = []
     with running(loads):
-        for _ in range(rounds):
-            ledger.wait_for_acks(acks + chance.randrange(acks), ACKS_WITHIN)
-            end(server)
-            began = time.monotonic()
-            server.start()
-            first_acks_s.append(ledger.wait_for_acks(1, ACKS_WITHIN) - began)
-        ledger.wait_for_acks(acks, ACKS_WITHIN)
+        first_acks_s = end_under_load(server, end, ledger, chance, rounds=rounds, acks=acks)
         for load in producers:
             load.stop()
         ends: dict[int, int] = {}

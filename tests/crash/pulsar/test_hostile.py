@@ -5,7 +5,6 @@ Throughout, memory stays within bounds, and a well-behaved client gets its respo
 
 from __future__ import annotations
 
-import contextlib
 import socket
 import struct
 from collections.abc import Iterator
@@ -15,7 +14,7 @@ import pulsar
 import pytest
 
 from tests.brokers import TrilogueForPulsar
-from tests.crash.hostile import ANSWER_WITHIN_S, GROWTH_MAX, Healthy, dial, resident
+from tests.crash.hostile import ANSWER_WITHIN_S, GROWTH_MAX, Healthy, dial, exchange, resident
 from tests.crash.pulsar.pulsar_load import client, closing
 from trilogue.wire.pulsar.commands import COMMANDS
 from trilogue.wire.pulsar.frame import MAX_FRAME_SIZE, encode_command
@@ -94,11 +93,7 @@ def test_hostile_frames_cost_their_sender_the_connection_and_nobody_anything(
         for _ in range(ROUNDS):
             for name, content in HOSTILE.items():
                 for greeting in (b"", CONNECT):
-                    with dial(server.address) as peer, contextlib.suppress(OSError):
-                        peer.sendall(greeting + content)
-                        peer.shutdown(socket.SHUT_WR)
-                        while peer.recv(65_536):
-                            pass
+                    exchange(server.address, greeting + content)
                 assert server.running.alive, (name, server.output[-2_000:])
 
     assert healthy.sent > 0

@@ -22,11 +22,10 @@ from tests.brokers import TrilogueForPulsar
 from tests.conformance.pulsar.pulsar_admin import Admin
 from tests.crash.faults import kill, stop
 from tests.crash.ledger import Ledger
-from tests.crash.load import running
+from tests.crash.load import ACKS_WITHIN, end_under_load, running
 from tests.crash.pulsar.pulsar_load import client, closing, judge, pulsar_load
 
 PARTITIONS = 4
-ACKS_WITHIN = 60.0
 ON_DISK = {"journal.file-age": "1s"}  # many flushes, so that kills meet them
 
 Report = Callable[[object], None]
@@ -55,15 +54,8 @@ def run(
     admin.deduplicate("public/default", on=deduplicates)
     admin.make_partitioned("ledger", PARTITIONS)
     seed = chance.randrange(10**6)
-    first_acks_s: list[float] = []
     with running(pulsar_load(server.address, "ledger", PARTITIONS, ledger, seed=seed)):
-        for _ in range(rounds):
-            ledger.wait_for_acks(acks_a_round + chance.randrange(acks_a_round), ACKS_WITHIN)
-            end(server)
-            began = time.monotonic()
-            server.start()
-            first_acks_s.append(ledger.wait_for_acks(1, ACKS_WITHIN) - began)
-        ledger.wait_for_acks(acks_a_round, ACKS_WITHIN)
+        first_acks_s = end_under_load(server, end, ledger, chance, rounds=rounds, acks=acks_a_round)
     return ledger, first_acks_s
 
 

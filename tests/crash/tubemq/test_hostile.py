@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from tests.brokers import TrilogueForTubeMQ, make_topic
-from tests.crash.hostile import ANSWER_WITHIN_S, GROWTH_MAX, Healthy, dial, resident
+from tests.crash.hostile import Healthy, check_server, dial, exchange, resident
 from tests.crash.tubemq.tubemq_reader import TubeLine, TubeReader
 from tests.gateway.tubemq.rig import frame_of, send_frame
 from trilogue.wire.tubemq.frame import TOKEN, encode_frame
@@ -96,27 +96,6 @@ def healthy_client(server: TrilogueForTubeMQ) -> Healthy:
     return Healthy(server.pid, ask, close)
 
 
-def check(
-    server: TrilogueForTubeMQ, healthy: Healthy, before: int, *, growth: int = GROWTH_MAX
-) -> None:
-    """Check the server, after it has processed everything that it was sent."""
-    healthy.wait_for(30)
-    assert server.running.alive
-    assert "Traceback" not in server.output
-    assert healthy.slowest < ANSWER_WITHIN_S
-    grown = resident(server.pid) - before
-    assert grown < growth, f"{grown >> 20} MiB"
-
-
-def exchange(address: str, content: bytes) -> None:
-    """Send all of it, and read the responses until the server closes the connection."""
-    with dial(address) as peer, contextlib.suppress(OSError):
-        peer.sendall(content)
-        peer.shutdown(socket.SHUT_WR)
-        while peer.recv(65_536):
-            pass
-
-
 def test_hostile_frames_cost_their_sender_the_connection_and_nobody_anything(
     server: TrilogueForTubeMQ,
 ):
@@ -130,7 +109,7 @@ def test_hostile_frames_cost_their_sender_the_connection_and_nobody_anything(
                     peers += 1
                 assert server.running.alive, (name, server.output[-2_000:])
 
-        check(server, healthy, before)
+        check_server(server, healthy, before)
     told = server.output.splitlines()[lines:]
     assert len(told) < 2 * peers, told[-10:]
 
@@ -148,7 +127,7 @@ def test_peers_that_say_a_little_or_come_and_go_hold_up_nobody(server: TrilogueF
                     gone = dial(server.doors[door])
                     gone.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
                     gone.close()  # with a reset
-            check(server, healthy, before)
+            check_server(server, healthy, before)
     finally:
         for peer in slow:
             peer.close()
@@ -185,7 +164,7 @@ def test_consumers_that_never_read_cost_two_buffers_each(server: TrilogueForTube
             for _ in range(10):
                 get(line, number)
         writer.send(b"and on")
-        check(server, healthy, before, growth=BUFFERED_MAX)
+        check_server(server, healthy, before, growth=BUFFERED_MAX)
 
 
 @pytest.mark.parametrize("count", [3_000, pytest.param(101_000, marks=pytest.mark.long)])
@@ -206,7 +185,7 @@ def test_who_registers_again_and_again_under_other_names_is_refused_in_the_end(
                 for _, said in line.hear():
                     codes[said.errCode] += 1
                     waiting -= 1
-        check(server, healthy, before, growth=MANY_MAX)
+        check_server(server, healthy, before, growth=MANY_MAX)
         grown = (resident(server.pid) - before) >> 20
     report(f"{grown} MiB, slowest answer to another {healthy.slowest:.3f} s, {dict(codes)}")
     assert codes[SUCCESS] >= min(count, 10_000)
@@ -238,7 +217,7 @@ def test_one_who_reads_for_many_groups_but_never_reads_costs_two_buffers(
                 get(line, number)
             healthy.wait_for(10)  # all of them are held, or wait for the first ones to be read
             writer.send(bytes(LARGE))
-        check(server, healthy, before)
+        check_server(server, healthy, before)
         heard = 0
         while heard < GROUPS:  # a client that reads late receives everything
             heard += sum(bool(said.messages) for _, said in line.hear())

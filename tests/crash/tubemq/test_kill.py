@@ -10,7 +10,6 @@ import random
 import re
 import signal
 import threading
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -26,10 +25,9 @@ from confluent_kafka.admin import (
 from tests.brokers import TrilogueForTubeMQ
 from tests.crash.faults import kill, stop
 from tests.crash.ledger import Ledger
-from tests.crash.load import running
+from tests.crash.load import ACKS_WITHIN, end_under_load, running
 from tests.crash.tubemq.tubemq_load import TOPICS, judge, make_topics, tube_load
 
-ACKS_WITHIN = 60.0
 SETTINGS = {"journal.file-age": "1s", "tubemq.hold": "200ms"}  # many flushes: kills meet them
 
 Report = Callable[[object], None]
@@ -55,17 +53,10 @@ def run(
     """End the server `rounds` times under load; the ledger and the times to the first answer."""
     ledger = Ledger(chance.randbytes(8))
     loads = tube_load(server, ledger, seed=chance.randrange(10**6))
-    first_acks_s: list[float] = []
     with running(loads):
-        for _ in range(rounds):
-            ledger.wait_for_acks(acks_a_round + chance.randrange(acks_a_round), ACKS_WITHIN)
-            end(server)
-            began = time.monotonic()
-            server.start()
-            first_acks_s.append(ledger.wait_for_acks(1, ACKS_WITHIN) - began)
-            if end is stop:
-                assert frames_read(server) <= 2, "an orderly end leaves nothing to recover"
-        ledger.wait_for_acks(acks_a_round, ACKS_WITHIN)
+        first_acks_s = end_under_load(server, end, ledger, chance, rounds=rounds, acks=acks_a_round)
+        if end is stop:
+            assert frames_read(server) <= 2, "an orderly end leaves nothing to recover"
     assert loads[-1].went_back == [], "what was confirmed came again"
     assert len(ledger.tailed) > 0
     return ledger, first_acks_s

@@ -18,9 +18,9 @@ from tests.brokers import TrilogueForTubeMQ
 from tests.conformance.clients.pulsar import ClientError
 from tests.conformance.clients.tubemq import Client, Out, Producer, connect, driver_process
 from tests.crash.ledger import Ledger, Origin, decode
-from tests.crash.load import SIZES, running
+from tests.crash.load import SIZES, end_under_load, running
 from tests.crash.parts import Part
-from tests.crash.tubemq.test_kill import ACKS_WITHIN, SETTINGS, kill
+from tests.crash.tubemq.test_kill import SETTINGS, kill
 from tests.crash.tubemq.tubemq_load import PLACES, ClientTail, full_read, judge, make_topics
 
 pytestmark = [pytest.mark.long, pytest.mark.java, pytest.mark.timeout(300)]
@@ -103,11 +103,7 @@ def test_nothing_the_java_client_was_told_is_lost_or_moved(
     loads = [JavaLoad(each, ledger, number=at, place=at) for at, each in enumerate(producers)]
     tail, java_tail = ClientTail(server.address, ledger), JavaTail(client)
     with running([*loads, tail, java_tail]):
-        for _ in range(KILLS):
-            ledger.wait_for_acks(1_000 + chance.randrange(1_000), ACKS_WITHIN)
-            kill(server)
-            server.start()
-        ledger.wait_for_acks(2_000, ACKS_WITHIN)
+        end_under_load(server, kill, ledger, chance, rounds=KILLS, acks=1_000)
 
     verdict = judge(server, ledger)
     there = {value for got in full_read(server).values() for _, value in got}
