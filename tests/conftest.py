@@ -45,10 +45,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     sharing.put_in_order(config, items)
     named = config.getoption("markexpr")
     without = [] if LONG in named else [LONG] if FULL in named else [LONG, FULL]
-    left_out = [item for item in items if any(map(item.get_closest_marker, without))]
-    if left_out:
-        config.hook.pytest_deselected(items=left_out)
-        items[:] = [item for item in items if item not in set(left_out)]
+    stays: dict[bool, list[pytest.Item]] = {True: [], False: []}
+    for item in items:
+        stays[not any(map(item.get_closest_marker, without))].append(item)
+    if stays[False]:
+        config.hook.pytest_deselected(items=stays[False])
+        items[:] = stays[True]
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)

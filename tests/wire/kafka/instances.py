@@ -77,11 +77,10 @@ def changes(spoken: Spoken) -> bool:
     return layout(*spoken) != layout(spoken.cls, spoken.version - 1)
 
 
-def quick(spoken: Spoken, *more: object) -> object:
+def quick(spoken: Spoken) -> object:
     """A parameter of a test: versions that change nothing are tested by `make test-all` only."""
     marks = () if changes(spoken) else pytest.mark.full
-    values = (spoken, *more) if more else (spoken,)
-    return pytest.param(*values, marks=marks, id=str(spoken))
+    return pytest.param(spoken, marks=marks, id=str(spoken))
 
 
 def ordinary(_: Field) -> None:

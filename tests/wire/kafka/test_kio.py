@@ -5,7 +5,9 @@ from __future__ import annotations
 import importlib
 import io
 import re
+from pathlib import Path
 
+import kio
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -17,6 +19,7 @@ from trilogue.wire.kafka.codec.compile import decoder, encoder
 from trilogue.wire.kafka.codec.schema import Field
 from trilogue.wire.kafka.errors import ErrorCode
 
+KIO = Path(kio.__file__).parents[1]
 few = settings(
     max_examples=10, derandomize=True, deadline=None, suppress_health_check=list(HealthCheck)
 )
@@ -31,23 +34,22 @@ def narrowed(field: Field) -> st.SearchStrategy[object] | None:
     return None
 
 
-def kio_class(spoken: Spoken) -> type | None:
-    """kio's class for a message and version, or None."""
+def kio_module(spoken: Spoken) -> str:
+    """The name of kio's module for a message and version, whether there is one or not."""
     *words, kind = re.findall("[A-Z][a-z]*", spoken.cls.__name__)
-    name = f"kio.schema.{'_'.join(words).lower()}.v{spoken.version}.{kind.lower()}"
-    try:
-        found = getattr(importlib.import_module(name), spoken.cls.__name__)
-    except ModuleNotFoundError:
-        return None
-    assert isinstance(found, type)
-    return found
+    return f"kio.schema.{'_'.join(words).lower()}.v{spoken.version}.{kind.lower()}"
 
 
-BOTH = [(spoken, found) for spoken in SPOKEN if (found := kio_class(spoken))]
+def has_module(name: str) -> bool:
+    """Without an import: kio has hundreds of modules, and each process collects this file."""
+    return (KIO / (name.replace(".", "/") + ".py")).exists()
+
+
+BOTH = [spoken for spoken in SPOKEN if has_module(kio_module(spoken))]
 
 
 def test_kio_has_what_this_oracle_needs():
-    missing = {str(spoken) for spoken in SPOKEN} - {str(spoken) for spoken, _ in BOTH}
+    missing = {str(spoken) for spoken in SPOKEN} - {str(spoken) for spoken in BOTH}
 
     assert missing == {
         f"{name}{kind}-v{version}"
@@ -62,11 +64,12 @@ def test_kio_has_what_this_oracle_needs():
     }  # fmt: skip
 
 
-@pytest.mark.parametrize(("spoken", "theirs"), [quick(*each) for each in BOTH])
+@pytest.mark.parametrize("spoken", [quick(each) for each in BOTH])
 @few
 @given(data=st.data())
-def test_kio_reads_ours_and_writes_the_same_bytes(spoken, theirs, data):
+def test_kio_reads_ours_and_writes_the_same_bytes(spoken, data):
     cls, version = spoken
+    theirs = getattr(importlib.import_module(kio_module(spoken)), cls.__name__)
     message = data.draw(messages(cls, version, narrowed))
     ours = bytearray()
     encoder(cls, version)(message, ours)
