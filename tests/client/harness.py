@@ -12,6 +12,8 @@ from collections.abc import Awaitable, Callable, Iterator
 from contextlib import AbstractAsyncContextManager
 from typing import Any, Generic, Protocol, Self, TypeVar
 
+from tests.waiting import run_ready_tasks
+
 Served = TypeVar("Served", bound=AbstractAsyncContextManager[Any])
 
 
@@ -53,7 +55,7 @@ class ScriptedServer(Generic[Peer]):
             peer.hang_up()
         self.peers.clear()
         for _ in range(3):
-            await asyncio.sleep(0)  # closed transports take a turn to go
+            await run_ready_tasks()  # closed transports take a turn to go
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Take requests from a connection until it ends."""

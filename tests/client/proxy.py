@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import Self
 
+from tests.waiting import run_ready_tasks
+
 Ends = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
@@ -30,7 +32,7 @@ class Proxy:
         for task in self._serving:
             task.cancel()
         await asyncio.gather(*self._serving, return_exceptions=True)
-        await asyncio.sleep(0)  # closed transports take a turn to go
+        await run_ready_tasks()  # closed transports take a turn to go
 
     async def hand_on(self, client: Ends, server: Ends) -> None:
         """Serve one connection until it ends; both ends are cut off then."""

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+from tests.waiting import run_ready_tasks
 from trilogue.entry.walk import walk_headers
 from trilogue.wire.kafka.api import MESSAGES
 from trilogue.wire.kafka.codec.compile import decoder, encoder
@@ -197,7 +198,7 @@ def scripted(parts: dict[tuple[str, int], Part]) -> Iterator[ScriptedKafka]:
         for task in left:
             task.cancel()
         await asyncio.gather(*left, return_exceptions=True)
-        await asyncio.sleep(0)  # closed transports take a turn to go
+        await run_ready_tasks()  # closed transports take a turn to go
 
     stop = asyncio.Event()
     thread = threading.Thread(target=lambda: loop.run_until_complete(run(stop)))

@@ -15,6 +15,7 @@ from random import Random
 from typing import NamedTuple
 
 from tests.crash.ledger import Ledger, Origin, Verdict, decode
+from tests.waiting import pass_time
 from trilogue.broker.facts import CursorMove, Protocol
 from trilogue.broker.names import parse_kafka
 from trilogue.broker.topics.partition import Partition
@@ -94,7 +95,7 @@ class LogWorkload:
             await self.act(node)
         await durable(node)
         assert not self.unacked
-        await asyncio.sleep(20)  # retention, merges, files that go
+        await pass_time(20)  # retention, merges, files that go
         self.follow(node)
         self.check(node)
 
@@ -107,7 +108,7 @@ class LogWorkload:
         if number % 7 == 0:
             self.follow(node)
         if number % 11 == 0:
-            await asyncio.sleep(1.0)
+            await pass_time(1.0)
         if number % 20 == 0:
             await self.commit(node)
         if number in {60, 180}:

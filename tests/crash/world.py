@@ -34,6 +34,7 @@ from typing import Protocol
 from unittest.mock import patch
 
 from tests.fakes import FakeFile, FakeFileSystem, PowerCut
+from tests.waiting import VirtualClock, pass_time
 from trilogue.log.journal.commit import InlineCommitter
 from trilogue.log.log import LogLimits
 from trilogue.meta.memory import MemoryMeta
@@ -183,7 +184,7 @@ class StepMeta(MemoryMeta):
         preconditions: Sequence[Precondition] = (),
         fence: Fence | None = None,
     ) -> ChangeResult:
-        await asyncio.sleep(0.001)
+        await pass_time(0.001)
         return self.write_now(ops, preconditions, fence)
 
 
@@ -211,7 +212,7 @@ class InlineHelper:
         self.starts = self.jobs_done = 0
 
     async def run(self, function: Callable[..., object], *arguments: object) -> object:
-        await asyncio.sleep(JOB_S)
+        await pass_time(JOB_S)
         return pickle.loads(pickle.dumps(function(*pickle.loads(pickle.dumps(arguments)))))
 
     def hurry(self) -> None:
@@ -220,7 +221,7 @@ class InlineHelper:
     async def close(self) -> None: ...
 
 
-class VirtualLoop(asyncio.SelectorEventLoop):
+class VirtualLoop(VirtualClock, asyncio.SelectorEventLoop):
     """A loop whose clock moves on only when there is nothing else to do."""
 
     def __init__(self) -> None:

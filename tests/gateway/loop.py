@@ -9,6 +9,8 @@ from concurrent.futures import Executor, Future
 from functools import wraps
 from typing import Any
 
+from tests.waiting import VirtualClock
+
 
 class _Jumping(selectors.DefaultSelector):
     """Never sleeps: when nothing is ready the time until the next timer is simply over."""
@@ -24,7 +26,7 @@ class _Jumping(selectors.DefaultSelector):
         return events
 
 
-class JumpingLoop(asyncio.SelectorEventLoop):
+class JumpingLoop(VirtualClock, asyncio.SelectorEventLoop):
     def __init__(self) -> None:
         self._jumping = _Jumping()
         super().__init__(self._jumping)

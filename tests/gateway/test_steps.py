@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import tracemalloc
 
 import pytest
@@ -12,6 +11,7 @@ from tests.gateway.kafka.fetch.test_fetch import fetch
 from tests.gateway.kafka.rig import Peer, Rig, settle
 from tests.gateway.kafka.test_connection import head
 from tests.gateway.loop import on_loop
+from tests.waiting import run_ready_tasks
 from trilogue.broker.facts import CursorMove, Protocol
 from trilogue.broker.names import parse_kafka
 from trilogue.gateway.kafka import apis
@@ -181,7 +181,7 @@ async def test_a_topic_may_go_while_a_request_looks_at_it_in_turns(asked, versio
         peer = rig.peer()
 
         peer.send(asked(count), version)
-        await asyncio.sleep(0)
+        await run_ready_tasks()
         gone = rig.broker.cluster.plan_delete(parse_kafka("t"))
         rig.meta.write_now(gone.ops(), gone.preconditions)
         gone.apply()
@@ -232,7 +232,7 @@ async def test_others_are_served_while_a_request_that_names_ten_thousand_things_
 
         large.send(request_, version)
         large.send(ApiVersionsRequest(), 0)
-        await asyncio.sleep(0)
+        await run_ready_tasks()
         assert rig.executor.runs == 1
         for _ in range(10):
             await settle_once(small)
@@ -350,7 +350,7 @@ async def test_what_thousands_of_topics_say_is_told_in_turns():
 async def settle_once(peer: Peer) -> None:
     """One request, answered in one turn."""
     peer.send(ApiVersionsRequest(), 0)
-    await asyncio.sleep(0)
+    await run_ready_tasks()
     assert peer.answer().api_keys
 
 

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.meta.samples import segment, topic
+from tests.waiting import run_ready_tasks
 from trilogue.log.errors import StorageFailed
 from trilogue.log.segments.manifest import ManifestTopic, PartitionRange
 from trilogue.log.segments.segment_info import without
@@ -287,7 +288,7 @@ def test_the_state_has_moved_when_a_commit_returns(meta: Meta):
 def test_a_cancelled_caller_does_not_stop_the_commit(meta: Meta):
     async def cancel() -> None:
         task = asyncio.ensure_future(meta.write([PutSetting("a", "1")]))
-        await asyncio.sleep(0)
+        await run_ready_tasks()
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
         await meta.write([PutSetting("b", "2")])

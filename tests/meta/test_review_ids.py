@@ -7,6 +7,7 @@ import sqlite3
 
 import pytest
 
+from tests.waiting import run_ready_tasks
 from trilogue.log.errors import DiskFull
 from trilogue.meta.errors import NoIdsLeft
 from trilogue.meta.operations import ID_BLOCKS, PutSetting, PutSnapshot
@@ -25,7 +26,7 @@ def test_ids_that_ran_out_on_a_full_disk_come_back_when_there_is_room(tmp_path):
             while meta._loop is None or not meta._queue.empty():  # noqa: ASYNC110 -- a thread
                 await asyncio.sleep(0.001)
             large = asyncio.ensure_future(meta.write([PutSnapshot(b"k", bytes(500_000))]))
-            await asyncio.sleep(0)
+            await run_ready_tasks()
             for _ in range(ID_BLOCKS["producer"]):
                 meta.allocate("producer")
             other.execute("ROLLBACK")

@@ -18,6 +18,7 @@ import msgspec
 import pytest
 
 from tests.meta.samples import segment, topic
+from tests.waiting import run_ready_tasks
 from trilogue.log.errors import CorruptLog, DiskFull, NewerFormat, StorageFailed
 from trilogue.meta.errors import Fenced, NoIdsLeft, TooManyChanges
 from trilogue.meta.operations import (
@@ -348,7 +349,7 @@ def test_too_many_waiting_commits_are_refused(path: Path):
                 asyncio.ensure_future(meta.write([PutSetting("n", str(n))]))
                 for n in range(WAITING_MAX + 1000)
             ]
-            await asyncio.sleep(0)
+            await run_ready_tasks()
             blocker.execute("ROLLBACK")
         return await asyncio.gather(*tasks, return_exceptions=True)
 
@@ -364,7 +365,7 @@ def test_closing_finishes_what_was_asked_for(path: Path):
 
     async def leave() -> list[ChangeResult]:
         tasks = [asyncio.ensure_future(meta.write([PutSetting("n", str(n))])) for n in range(100)]
-        await asyncio.sleep(0)
+        await run_ready_tasks()
         closer = Thread(target=meta.close)
         closer.start()
         results = await asyncio.gather(*tasks)

@@ -8,6 +8,7 @@ import sys
 
 import pytest
 
+from tests.waiting import run_ready_tasks
 from trilogue.broker.errors import TopicExists
 from trilogue.broker.names import parse_kafka
 from trilogue.entry.entry import Record
@@ -89,7 +90,7 @@ def test_a_decision_goes_on_when_whoever_asked_goes_away(tmp_path):
     @scenario(tmp_path / "data")
     async def _(node):
         asked = asyncio.ensure_future(make_topic(node))
-        await asyncio.sleep(0)
+        await run_ready_tasks()
         asked.cancel()
         with pytest.raises(asyncio.CancelledError):
             await asked

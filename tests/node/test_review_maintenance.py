@@ -14,6 +14,7 @@ from tests.node.background.test_maintenance import Planner, maintenance_of
 from tests.node.background.test_merge import files, flush_many, merges, messages, read
 from tests.node.objects_world import in_world
 from tests.node.test_background import append, make_topic, scenario, until
+from tests.waiting import run_ready_tasks
 from trilogue.log.jobs.merge_plan import FIRST_LEVEL_DUE, FIRST_LEVEL_MAX
 from trilogue.log.objects.objects import STORE
 from trilogue.log.segments.segment_info import segment_name
@@ -138,7 +139,7 @@ def test_a_flush_that_waits_for_a_plan_goes_ahead_when_something_else_is_begun(t
         await append(node, topic, b"message 16;")
         node.storage.log.seal()
         await until(lambda: node.flusher.waiting)
-        await asyncio.sleep(0)
+        await run_ready_tasks()
         assert node.flusher.waiting
 
         planning.set()

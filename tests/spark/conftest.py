@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import gc
 import os
 import warnings
@@ -14,6 +13,7 @@ import pytest
 from tests.client.scripted import ScriptedKafka, scripted
 from tests.server import Server, start_server
 from tests.tools import require
+from tests.waiting import run_ready_tasks
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -61,5 +61,5 @@ def scripted_kafka() -> Iterator[ScriptedKafka]:
         at = links._links.pop((os.getpid(), running.address), None)
         if at is not None:
             at.run(at.cluster.close())
-            at.run(asyncio.sleep(0))  # closed transports take a turn to go
+            at.run(run_ready_tasks())  # closed transports take a turn to go
             at.loop.close()

@@ -11,6 +11,7 @@ import pytest
 from tools.servers.kafka import RealKafka
 
 from tests.tools import require_jars
+from tests.waiting import run_ready_tasks
 from trilogue.client.kafka.admin import Admin
 from trilogue.client.kafka.cluster import KafkaCluster
 from trilogue.client.kafka.producer.batch_writer import BatchWriter
@@ -34,7 +35,7 @@ def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     at = links._links.pop((os.getpid(), server.address), None)
     if at is not None:
         at.run(at.cluster.close())
-        at.run(asyncio.sleep(0))
+        at.run(run_ready_tasks())
         at.loop.close()
     server.kill9()
 
@@ -77,7 +78,7 @@ def test_a_foreign_server_takes_our_batches_and_gives_them_back(kafka, codec):
         records = [Record(one, 1_700_000_000_000, None, b"v%d" % one, (), 0) for one in range(50)]
         await BatchWriter(cluster).send(f"codec-{codec}", 0, build_batch(records, codec=codec))
         await cluster.close()
-        await asyncio.sleep(0)
+        await run_ready_tasks()
 
     asyncio.run(write())
 

@@ -13,6 +13,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from tests.client.harness import ScriptedServer, in_one_loop
+from tests.waiting import run_ready_tasks
 from trilogue.client.kafka import KafkaClient
 from trilogue.entry.entry import EntryHeader
 from trilogue.entry.kafka.record_batch import read_header, set_base
@@ -85,7 +86,7 @@ class ScriptedKafkaCluster(ScriptedServer[Peer]):
         for peer in self.peers:
             peer.hang_up()
         for _ in range(5):
-            await asyncio.sleep(0)
+            await run_ready_tasks()
 
     async def serve_node(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, node: int

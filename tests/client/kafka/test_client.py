@@ -10,6 +10,7 @@ import pytest
 
 from tests.client.scripted import HANG_UP, METADATA, OFFSETS, PRODUCE, SILENCE, Part, scripted
 from tests.server import Server
+from tests.waiting import run_ready_tasks
 from trilogue.client.errors import ClientError, ConnectionLost, ServerRefused
 from trilogue.client.kafka.admin import Admin
 from trilogue.client.kafka.cluster import KafkaCluster, addresses
@@ -175,7 +176,7 @@ def on_scripted(parts, work, timeout_s: float = 10):
                 return await work(kafka, cluster)
             finally:
                 await cluster.close()
-                await asyncio.sleep(0)
+                await run_ready_tasks()
 
         return asyncio.run(connected())
 

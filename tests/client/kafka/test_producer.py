@@ -19,6 +19,7 @@ from tests.client.kafka.scripted import (
     on_cluster,
     refusing,
 )
+from tests.waiting import run_ready_tasks
 from trilogue.client.errors import ClientError, Unsupported
 from trilogue.client.kafka import (
     Acks,
@@ -112,7 +113,7 @@ async def test_at_most_so_many_requests_are_under_way(
         await submit(producer, (0, value))
         await cluster.saw(PRODUCE, seen)
     await submit(producer, (0, b"c"), (0, b"d"))
-    await asyncio.sleep(0)
+    await run_ready_tasks()
 
     assert len(cluster.all(PRODUCE)) == 2
     (waits,) = producer._accumulator.queues[TOPIC, 0].batches  # the others went together
@@ -127,7 +128,7 @@ async def test_who_is_not_idempotent_has_one_batch_of_a_partition_under_way(
     producer = await client.producer(idempotent=False, **QUICK)
     for value in (b"a", b"b", b"c"):
         await submit(producer, (0, value))
-        await asyncio.sleep(0)
+        await run_ready_tasks()
     await producer.flush()
 
     assert stored(cluster) == [b"a", b"b", b"c"]
@@ -174,7 +175,7 @@ async def test_what_comes_back_keeps_its_order_and_its_sequence(
     futures = []
     for value in (b"a", b"b", b"c"):
         futures += await submit(producer, (0, value))
-        await asyncio.sleep(0)
+        await run_ready_tasks()
     await producer.flush()
 
     assert stored(cluster) == [b"0", b"a", b"b", b"c"]
@@ -332,7 +333,7 @@ async def test_who_gives_up_waiting_for_room_takes_none(
     await submit(producer, (0, bytes(700)))
     gone = asyncio.ensure_future(submit(producer, (0, bytes(700))))
     behind = asyncio.ensure_future(submit(producer, (0, bytes(100))))
-    await asyncio.sleep(0)
+    await run_ready_tasks()
     gone.cancel()
     await behind
     await producer.flush()

@@ -17,6 +17,7 @@ from tests.client.kafka.scripted import (
     on_cluster,
     refusing,
 )
+from tests.waiting import run_ready_tasks
 from trilogue.client.errors import ClientError
 from trilogue.client.kafka import ClosedError, KafkaClient
 from trilogue.client.kafka.producer.accumulator import LAST_EPOCH
@@ -64,7 +65,7 @@ async def test_what_may_be_stored_keeps_its_numbers_when_what_comes_behind_is_sp
         queue = producer._accumulator.queues[TOPIC, 0]
         queue.open = None
         producer._sender.ready(queue)
-        await asyncio.sleep(0)
+        await run_ready_tasks()
     await producer.flush()
 
     first, *_ = [header for header in cluster.sent() if header.base_sequence == 0]

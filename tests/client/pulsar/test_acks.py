@@ -15,6 +15,7 @@ from tests.client.pulsar.scripted import (
     on_broker,
     single,
 )
+from tests.waiting import run_ready_tasks
 from trilogue.client.errors import ClientError, ConnectionLost, Unsupported
 from trilogue.client.pulsar import (
     ClosedError,
@@ -256,7 +257,7 @@ async def test_a_closed_consumer_acknowledges_nothing(broker: ScriptedPulsar, cl
     broker.peers[0].hang_up()
     await broker.saw("LOOKUP", 2)
     waiting = asyncio.ensure_future(consumer.ack(message))
-    await asyncio.sleep(0)
+    await run_ready_tasks()
     await consumer.close()
 
     with pytest.raises(ClosedError):

@@ -15,6 +15,7 @@ from tests.client.pulsar.scripted import (
     on_broker,
     single,
 )
+from tests.waiting import run_ready_tasks
 from trilogue.client.errors import ClientError, ConnectionLost, Unsupported
 from trilogue.client.lifecycle import PRUNE_AT
 from trilogue.client.pulsar import (
@@ -273,7 +274,7 @@ async def test_a_frame_cut_anywhere_is_put_together(broker: ScriptedPulsar, clie
     for octet in out:
         peer.raw(bytes([octet]))
         await peer.writer.drain()
-        await asyncio.sleep(0)
+        await run_ready_tasks()
 
     assert (await consumer.receive(5)).value == b"x" * 50
 

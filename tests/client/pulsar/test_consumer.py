@@ -16,6 +16,7 @@ from tests.client.pulsar.scripted import (
     single,
     text,
 )
+from tests.waiting import run_ready_tasks
 from trilogue.client.errors import ClientError
 from trilogue.client.pulsar import (
     ClosedError,
@@ -140,7 +141,7 @@ def test_a_receiver_that_goes_passes_its_news_on():
     async def work() -> None:
         inbox = ReceiveQueue()
         first, second = (asyncio.ensure_future(inbox.wait()) for _ in range(2))
-        await asyncio.sleep(0)
+        await run_ready_tasks()
         inbox.put([None])  # type: ignore[list-item]
         first.cancel()
         await asyncio.wait_for(second, 5)

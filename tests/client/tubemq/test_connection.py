@@ -17,6 +17,7 @@ from tests.client.tubemq.scripted import (
     eventually,
     on_server,
 )
+from tests.waiting import run_ready_tasks
 from trilogue.client.errors import ClientError, ConnectionLost
 from trilogue.client.tubemq import (
     BadFrame,
@@ -128,7 +129,7 @@ async def test_so_many_requests_wait_for_answers_at_most(server: ScriptedTube, c
         await futures[2]
 
     assert refused.value.err_code == 421
-    await asyncio.sleep(0)
+    await run_ready_tasks()
     assert not futures[0].done()
 
 

@@ -18,6 +18,7 @@ from tests.client.tubemq.scripted import (
     eventually,
     on_server,
 )
+from tests.waiting import run_ready_tasks
 from trilogue.client.errors import ClientError, ConnectionLost
 from trilogue.client.tubemq import ClosedError, Message, TimedOut, TubeClient, TubeError
 from trilogue.client.tubemq.message import decode_message, encode_message
@@ -196,7 +197,7 @@ async def test_no_more_messages_are_under_way_than_allowed(
     futures = [await producer.submit(Message(TOPIC, b"x")) for _ in range(2)]
     third = asyncio.ensure_future(producer.submit(Message(TOPIC, b"x")))
     await server.saw("sendMessageP2B", 2)
-    await asyncio.sleep(0)
+    await run_ready_tasks()
     assert not third.done()
     server.on_send_message_p2b(*kept[0])
     await third

@@ -15,6 +15,7 @@ import pytest
 from tests.brokers import TrilogueForTubeMQ, TubeBroker
 from tests.client.tubemq.cases import CASES, Case, Service, collect, name, sender, take
 from tests.client.tubemq.scripted import eventually
+from tests.waiting import run_ready_tasks
 from trilogue.client.errors import ConnectionLost
 from trilogue.client.tubemq import Balance, Message, TimedOut, TubeError
 
@@ -119,7 +120,7 @@ def test_what_is_submitted_while_it_connects_keeps_its_order(own: TrilogueForTub
             for number in range(60):
                 futures.append(await producer.submit(Message(topic, b"%d" % number)))
                 if number % pause_after == 0:
-                    await asyncio.sleep(0)
+                    await run_ready_tasks()
             return [(await each).offset for each in futures]
 
     for pause_after in (1, 2, 3, 4, 5):

@@ -8,13 +8,13 @@ just started with these possible states.
 
 from __future__ import annotations
 
-import asyncio
 from collections import Counter
 from collections.abc import Mapping
 from random import Random
 from typing import Any
 
 from tests.crash.log_workload import durable, make_topic
+from tests.waiting import pass_time
 from trilogue.broker.errors import UnknownGroup
 from trilogue.broker.facts import CursorMove, Protocol
 from trilogue.broker.groups.group import CLASSIC, CONSUMER
@@ -86,7 +86,7 @@ class GroupWorkload:
             self.done += 1
             await self.act(node, Random(self.done))
         await durable(node)
-        await asyncio.sleep(20)
+        await pass_time(20)
         self.check(node)
 
     async def act(self, node: Node, chance: Random) -> None:
@@ -104,7 +104,7 @@ class GroupWorkload:
                 node, chance
             )
         if self.done % 7 == 0:
-            await asyncio.sleep(1.0)
+            await pass_time(1.0)
 
     # -- through the journal
 

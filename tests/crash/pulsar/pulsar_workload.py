@@ -8,7 +8,6 @@ just started with the receipts and durable acks.
 
 from __future__ import annotations
 
-import asyncio
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
@@ -16,6 +15,7 @@ from random import Random
 
 from tests.broker.pulsar import send
 from tests.crash.log_workload import durable
+from tests.waiting import pass_time
 from trilogue.broker.cursors.position import Cursor
 from trilogue.broker.names import parse_kafka
 from trilogue.broker.topics.partition import Partition
@@ -156,7 +156,7 @@ class PulsarWorkload:
             await self.act(node)
         await durable(node)
         assert not any(writer.waiting for writer in self.writers)
-        await asyncio.sleep(20)
+        await pass_time(20)
         self.check(node)
 
     async def act(self, node: Node) -> None:
@@ -169,7 +169,7 @@ class PulsarWorkload:
         if number % 3 == 0:
             await durable(node)
         if number % 7 == 0:
-            await asyncio.sleep(1.0)
+            await pass_time(1.0)
 
     async def make_topic(self, node: Node) -> None:
         cluster = node.storage.broker.cluster

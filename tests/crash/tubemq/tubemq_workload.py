@@ -8,13 +8,13 @@ with the responses that the clients have received.
 
 from __future__ import annotations
 
-import asyncio
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from random import Random
 
 from tests.crash.log_workload import durable, make_topic
+from tests.waiting import pass_time
 from trilogue.broker.names import parse_kafka
 from trilogue.broker.promise import Promise
 from trilogue.broker.topics.partition import Partition
@@ -138,7 +138,7 @@ class TubeMQWorkload:
         while self.written < self.messages:
             await self.act(node)
         await durable(node)
-        await asyncio.sleep(20)
+        await pass_time(20)
         self.check(node)
 
     async def act(self, node: Node) -> None:
@@ -150,7 +150,7 @@ class TubeMQWorkload:
         if number % 3 == 0:
             await durable(node)
         if number % 7 == 0:
-            await asyncio.sleep(1.0)
+            await pass_time(1.0)
 
     def send(self, node: Node) -> None:
         number = self.written

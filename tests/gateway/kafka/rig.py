@@ -16,6 +16,7 @@ from crc32c import crc32c
 from tests.fakes import FakeFileSystem
 from tests.gateway.fakes import FakeTransport
 from tests.gateway.loop import InlineExecutor
+from tests.waiting import run_ready_tasks, wait_on_loop
 from trilogue.broker.access.authorizer import Operation, Principal, Resource, ResourceKind
 from trilogue.broker.broker import Broker
 from trilogue.broker.metadata_change import MetadataChange
@@ -266,11 +267,7 @@ class Peer:
         return self.answer()
 
     async def wait(self) -> None:
-        for _ in range(60_000):
-            if self.answered > 0 or self.transport.closed:
-                return
-            await asyncio.sleep(0.001)
-        raise AssertionError("no answer within a minute")
+        await wait_on_loop(lambda: self.answered > 0 or self.transport.closed, "a response")
 
     @property
     def is_cut(self) -> bool:
@@ -279,8 +276,7 @@ class Peer:
 
 async def settle() -> None:
     """Run everything that can run without time passing."""
-    for _ in range(20):
-        await asyncio.sleep(0)
+    await run_ready_tasks(20)
 
 
 def batch(*values: bytes | str, timestamp: int = NOW_MS, **how: Any) -> bytes:

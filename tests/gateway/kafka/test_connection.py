@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import struct
 
 import pytest
@@ -17,6 +16,7 @@ from tests.gateway.kafka.produce.test_produce import only
 from tests.gateway.kafka.produce.test_produce import request as produce
 from tests.gateway.kafka.rig import Rig, batch, settle
 from tests.gateway.loop import on_loop
+from tests.waiting import pass_time
 from trilogue.gateway.kafka import apis
 from trilogue.gateway.stream import Limits
 from trilogue.log.journal.journal import JournalLimits
@@ -68,7 +68,7 @@ async def test_answers_leave_in_the_order_of_the_requests_whatever_each_waits_fo
         for requested, version in kinds:
             peer.send(requested, version)
 
-        await asyncio.sleep(10)
+        await pass_time(10)
 
         names = [type(peer.answer()).__name__.removesuffix("Response") for _ in kinds]
         expected = [type(requested).__name__.removesuffix("Request") for requested, _ in kinds]
@@ -243,7 +243,7 @@ async def test_producers_pause_while_the_tail_is_full_and_go_on_when_it_was_flus
             await settle()
         assert 5 <= sent < 30
         assert rig.log.under_pressure
-        await asyncio.sleep(3_000)
+        await pass_time(3_000)
         assert not writer.is_cut
         assert topic.partitions[0].log.end_offset == sent - 1
         assert (await reader.ask(fetch("t", 0), 11)).responses[0].partitions[0].error_code == 0

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import itertools
 import struct
 from typing import Any, NamedTuple
@@ -10,6 +9,7 @@ from typing import Any, NamedTuple
 from tests.gateway.fakes import FakeTransport
 from tests.gateway.kafka.rig import LIMITS, LOG_LIMITS, NOW_MS, settle
 from tests.gateway.kafka.rig import Rig as KafkaRig
+from tests.waiting import wait_on_loop
 from trilogue.broker.names import TopicName, parse_namespace, parse_pulsar
 from trilogue.broker.topics.namespaces import Namespace
 from trilogue.broker.topics.topic import Topic
@@ -189,11 +189,8 @@ class Peer:
         )
 
     async def wait(self) -> None:
-        for _ in range(60_000):
-            if self.answered > 0 or self.transport.closed:
-                break
-            await asyncio.sleep(0.001)
-        assert self.answered > 0, "no answer" + (", cut" if self.is_cut else " within a minute")
+        await wait_on_loop(lambda: self.answered > 0 or self.transport.closed, "a response")
+        assert self.answered > 0, "no answer, cut"
 
     @property
     def is_cut(self) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import errno
 import logging
 
@@ -25,6 +24,7 @@ from tests.gateway.pulsar.readers import (
     subscribe,
 )
 from tests.gateway.pulsar.rig import Peer, Rig, settle
+from tests.waiting import run_ready_tasks
 from trilogue.broker.cursors.position import Cursor
 from trilogue.wire.pulsar.errors import ServerError
 from trilogue.wire.pulsar.pulsar_pb2 import CommandAck
@@ -240,8 +240,8 @@ async def test_many_acks_of_what_nobody_has_let_others_have_their_turn():
         await subscribe(peer, kind=SHARED, asks=0)
 
         ack(peer, ids(rig, *[0] * 1_000), request_id=5)
-        await asyncio.sleep(0)
-        await asyncio.sleep(0)
+        await run_ready_tasks()
+        await run_ready_tasks()
         assert not peer.answered
         await peer.answer("ackResponse")
 

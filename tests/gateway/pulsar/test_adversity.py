@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-
 import pytest
 
 from tests.gateway.loop import on_loop
@@ -23,6 +21,7 @@ from tests.gateway.pulsar.readers import (
     subscribe,
 )
 from tests.gateway.pulsar.rig import Answer, Peer, Rig, frame_of, settle
+from tests.waiting import pass_time
 from trilogue.gateway.pulsar.settings import PulsarSettings
 from trilogue.gateway.pulsar.subscriptions import HELD_S
 from trilogue.wire.pulsar.errors import ServerError
@@ -68,11 +67,11 @@ async def test_a_reader_that_sought_twice_has_its_whole_time_to_come_again():
         peer.say("seek", request_id=50, consumer_id=1, message_id=ids(rig, 3)[0])
         assert [each.field for each in await received(peer)] == ["close_consumer", "success"]
         await subscribe(peer, durable=False, asks=0)
-        await asyncio.sleep(HELD_S - 1)
+        await pass_time(HELD_S - 1)
 
         peer.say("seek", request_id=51, consumer_id=1, message_id=ids(rig, 7)[0])
         assert [each.field for each in await received(peer)] == ["close_consumer", "success"]
-        await asyncio.sleep(2)
+        await pass_time(2)
         await subscribe(peer, durable=False, asks=1)
 
         assert await offsets(peer) == [7]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 
 import pytest
@@ -10,6 +9,7 @@ from google.protobuf.descriptor import FieldDescriptor
 
 from tests.gateway.loop import on_loop
 from tests.gateway.pulsar.rig import Rig, frame_of, send_frame, settle
+from tests.waiting import pass_time
 from trilogue.gateway.pulsar.commands import TABLE
 from trilogue.gateway.pulsar.settings import PulsarSettings
 from trilogue.gateway.stream import STOP_BROKER, STOP_SESSION
@@ -96,9 +96,9 @@ async def test_whoever_says_no_connect_for_half_a_minute_is_cut():
     async with Rig() as rig:
         peer = rig.peer()
 
-        await asyncio.sleep(28)
+        await pass_time(28)
         assert not peer.is_cut
-        await asyncio.sleep(4)
+        await pass_time(4)
 
         assert peer.is_cut
 
@@ -136,11 +136,11 @@ async def test_a_client_is_pinged_and_cut_after_a_minute_of_silence():
     async with Rig() as rig:
         peer = await rig.connected()
 
-        await asyncio.sleep(32)
+        await pass_time(32)
         assert peer.next().field == "ping"
-        await asyncio.sleep(26)
+        await pass_time(26)
         assert not peer.is_cut
-        await asyncio.sleep(5)
+        await pass_time(5)
 
         assert peer.is_cut
 
@@ -150,7 +150,7 @@ async def test_any_frame_is_a_sign_of_life():
     async with Rig() as rig:
         peer = await rig.connected()
         for kind in ("pong", "ping", "pong"):
-            await asyncio.sleep(45)
+            await pass_time(45)
             peer.say(kind)
 
         assert not peer.is_cut
@@ -161,7 +161,7 @@ async def test_a_client_too_old_for_ping_is_left_alone():
     async with Rig() as rig:
         peer = await rig.connected(0)
 
-        await asyncio.sleep(120)
+        await pass_time(120)
 
         assert peer.answered == 0
         assert not peer.is_cut
@@ -173,10 +173,10 @@ async def test_a_connection_that_we_do_not_read_from_is_not_cut_for_its_silence(
         peer = await rig.connected()
         peer.stream.stop(STOP_BROKER)
 
-        await asyncio.sleep(300)
+        await pass_time(300)
         assert not peer.is_cut
         peer.stream.go_on(STOP_BROKER)
-        await asyncio.sleep(62)
+        await pass_time(62)
 
         assert peer.is_cut
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-
 from tests.gateway.loop import on_loop
 from tests.gateway.pulsar.readers import (
     EXCLUSIVE,
@@ -19,6 +17,7 @@ from tests.gateway.pulsar.readers import (
     subscribe,
 )
 from tests.gateway.pulsar.rig import Rig
+from tests.waiting import pass_time
 from trilogue.broker.cursors.position import Cursor
 from trilogue.wire.pulsar.errors import ServerError
 from trilogue.wire.pulsar.pulsar_pb2 import KeySharedMode
@@ -159,7 +158,7 @@ async def test_a_message_waits_for_its_time():
 
         assert await payloads(peer) == [b"now"]
         rig.now_ms += 5_001
-        await asyncio.sleep(5.1)
+        await pass_time(5.1)
         assert await payloads(peer) == [b"later"]
 
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
-
 import pytest
 
 from tests.gateway.loop import on_loop
 from tests.gateway.pulsar.rig import Peer, Rig, frame_of, send_frame, settle
+from tests.waiting import pass_time
 from trilogue.broker.access.authorizer import Operation, ResourceKind
 from trilogue.broker.errors import UnknownTopic
 from trilogue.gateway.pulsar.settings import NO_REQUEST, PulsarSettings
@@ -106,11 +105,11 @@ async def test_whoever_wants_a_taken_name_has_its_holder_asked_whether_it_is_ali
         peer, other = await rig.connected(), await rig.connected()
         await peer.producer("t", producer_name="mine")
 
-        await asyncio.sleep(6)
+        await pass_time(6)
         assert await refused(other, producer_name="mine") == ServerError.ProducerBusy
 
         assert (await peer.answer("ping")) is not None
-        await asyncio.sleep(7)
+        await pass_time(7)
         assert peer.is_cut
         await other.producer("t", 2, producer_name="mine")
 
@@ -123,7 +122,7 @@ async def test_a_holder_that_is_alive_keeps_its_name_however_often_it_is_asked()
         await peer.producer("t", producer_name="mine")
 
         for number in range(40):
-            await asyncio.sleep(0.4)
+            await pass_time(0.4)
             await refused(other, producer_id=number, producer_name="mine")
             while peer.answered:
                 assert peer.next().field == "ping"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from itertools import pairwise
 
 import pytest
@@ -26,6 +25,7 @@ from tests.gateway.pulsar.readers import (
     subscribe,
 )
 from tests.gateway.pulsar.rig import Peer, Rig, settle
+from tests.waiting import run_ready_tasks
 from trilogue.gateway.pulsar.message_ids import (
     decode_acked_ranges,
     encode_ack_set,
@@ -172,7 +172,7 @@ async def test_acks_and_demand_that_cross_a_seek_do_nothing():
 
         peer.say("seek", consumer_id=1, request_id=9, message_id=EARLIEST_ID)
         for _ in range(2):
-            await asyncio.sleep(0)
+            await run_ready_tasks()
         assert rig.gateway.subscriptions.of(ids(rig, 0)[0]["ledgerId"])["s"].closing
         ack(peer, ids(rig, 7), ack_type=1)
         peer.say("flow", consumer_id=1, messagePermits=100)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import errno
 import struct
 from dataclasses import replace
@@ -11,6 +10,7 @@ import pytest
 
 from tests.gateway.loop import on_loop
 from tests.gateway.pulsar.rig import LOG_LIMITS, Rig, section, send_frame, settle
+from tests.waiting import pass_time
 from trilogue.entry.entry import Format
 from trilogue.entry.kafka.record_batch import read_header
 from trilogue.entry.pulsar.pulsar_batch import PULSAR_SECTION_AT, broker_time
@@ -224,7 +224,7 @@ async def test_a_full_disk_refuses_messages_until_there_is_room():
 
         assert answer.command.error == ServerError.PersistenceError
         rig.fs.free = 1 << 40
-        await asyncio.sleep(1)
+        await pass_time(1)
         peer.send(1, sequence_id)
         await peer.answer("send_receipt")
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
-
 import pytest
 
 from tests.gateway.loop import on_loop
 from tests.gateway.pulsar.rig import Rig, settle
+from tests.waiting import pass_time
 from trilogue.broker.access.authorizer import Operation, ResourceKind
 from trilogue.gateway.pulsar.topic_lists import hash_names
 from trilogue.wire.pulsar.errors import ServerError
@@ -157,7 +156,7 @@ async def test_a_watch_that_is_closed_tells_nothing():
         await peer.ask("watchTopicListClose", "success", watcher_id=4)
 
         rig.topic("t")
-        await asyncio.sleep(1)
+        await pass_time(1)
 
         assert peer.answered == 0
 
@@ -174,9 +173,9 @@ async def test_a_peer_that_does_not_read_is_told_once_when_it_does():
 
         rig.topic("a")
         rig.topic("b")
-        await asyncio.sleep(1)
+        await pass_time(1)
         await rig.commit(rig.broker.cluster.plan_delete(rig.name("a")))
-        await asyncio.sleep(1)
+        await pass_time(1)
         peer.transport.unstick()
         await settle()
 

@@ -9,7 +9,6 @@ async with Rig() as rig:
 
 from __future__ import annotations
 
-import asyncio
 import itertools
 from typing import Any, NamedTuple
 
@@ -18,6 +17,7 @@ from google.protobuf.message import Message
 from tests.gateway.fakes import FakeTransport
 from tests.gateway.kafka.rig import LIMITS, LOG_LIMITS, NOW_MS, settle
 from tests.gateway.kafka.rig import Rig as KafkaRig
+from tests.waiting import wait_on_loop
 from trilogue.broker.access.credentials import Users
 from trilogue.broker.names import TopicName, parse_tubemq
 from trilogue.gateway.stream import Stream
@@ -185,12 +185,9 @@ class Peer:
 
     async def wait(self, serial: int) -> Any:
         """Return the response to a request, after at most a virtual minute."""
-        for _ in range(60_000):
-            if self.is_answered(serial):
-                return self._answers[serial]
-            assert not self.is_cut, "cut"
-            await asyncio.sleep(0.001)
-        raise AssertionError("no answer within a minute")
+        await wait_on_loop(lambda: self.is_answered(serial) or self.is_cut, "a response")
+        assert self.is_answered(serial), "cut"
+        return self._answers[serial]
 
     async def ask(self, name: str, **fields: Any) -> Any:
         """Send a request and return its response: a message of its class, or a Failure."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import struct
 
@@ -10,6 +9,7 @@ import pytest
 
 from tests.gateway.loop import on_loop
 from tests.gateway.tubemq.rig import Failure, Rig, frame_of, send_frame, settle
+from tests.waiting import pass_time
 from trilogue.gateway.stream import STOP_BROKER, STOP_SESSION, Limits
 from trilogue.gateway.tubemq.connection import UNDECODABLE_MAX
 from trilogue.gateway.tubemq.settings import TubeSettings
@@ -283,7 +283,7 @@ async def test_a_request_older_than_its_timeout_is_dropped_without_an_answer():
         peer.stream.buffer_updated(len(rest))
         peer.connection._note_stop()
 
-        await asyncio.sleep(2)
+        await pass_time(2)
         peer.stream.go_on(STOP_SESSION)
         await settle()
 
@@ -308,7 +308,7 @@ async def test_under_pressure_a_send_waits_for_room():
 
         serial = peer.send_request("sendMessageP2B", **SEND)
         assert peer.stream.stops & STOP_BROKER
-        await asyncio.sleep(5)
+        await pass_time(5)
         assert not peer.is_answered(serial)
         await rig.flush()
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
 import pytest
 
 from tests.gateway.loop import on_loop
 from tests.gateway.tubemq.rig import FULL, Rig
+from tests.waiting import pass_time
 from trilogue.broker.access.authorizer import Operation, ResourceKind
 from trilogue.broker.names import TopicName
 from trilogue.broker.tubemq.group_rules import ConsumeRecord, FlowControlText, TubeGroupRecord
@@ -151,7 +151,7 @@ class TestComingAndGoing:
             one, two = await both(rig)
 
             for _ in range(7):
-                await asyncio.sleep(1)
+                await pass_time(1)
                 await one.heartbeat()
             lost = await two.heartbeat()
 
@@ -163,7 +163,7 @@ class TestComingAndGoing:
         async with Rig(tube=TubeSettings(consumer_timeout_s=5)) as rig:
             one, two = await both(rig)
             for _ in range(8):
-                await asyncio.sleep(1)
+                await pass_time(1)
                 await one.heartbeat()
 
             again = await two.register(subscribeInfo=two.has)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import zlib
 
@@ -12,6 +11,7 @@ from tests.gateway.kafka.rig import batch
 from tests.gateway.loop import on_loop
 from tests.gateway.tubemq.partition_consumer import GROUP, PartitionConsumer, bodies
 from tests.gateway.tubemq.rig import Peer, Rig, settle
+from tests.waiting import run_ready_tasks
 from trilogue.broker.access.authorizer import Operation, ResourceKind
 from trilogue.broker.tubemq.group_rules import (
     BrokerRecord,
@@ -303,7 +303,7 @@ async def test_what_was_read_for_a_connection_that_is_gone_is_not_handed_out():
         await rig.flush()
         await mine.register()
         mine.send_get(manualCommitOffset=True)
-        await asyncio.sleep(0)  # it is being read
+        await run_ready_tasks()  # it is being read
         mine.peer.drop()
         await settle()
 

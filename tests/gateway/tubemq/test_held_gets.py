@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 
 from tests.gateway.loop import on_loop
 from tests.gateway.tubemq.partition_consumer import OTHER, PartitionConsumer, bodies
 from tests.gateway.tubemq.rig import TIMEOUT_MS, Rig, settle
+from tests.waiting import pass_time
 from trilogue.broker.tubemq.group_rules import ClusterRecord, FlowControlText
 from trilogue.gateway.tubemq.held_gets import PAUSE_S, consumer_get_state
 from trilogue.gateway.tubemq.settings import TubeSettings
@@ -24,7 +24,7 @@ async def test_a_get_at_the_end_is_answered_when_a_message_comes():
         writer, mine = rig.broker_peer(), PartitionConsumer(rig.broker_peer())
         await mine.register()
         held = mine.send_get()
-        await asyncio.sleep(2)
+        await pass_time(2)
         assert not mine.peer.is_answered(held)
 
         await writer.send(data=b"0")
@@ -66,14 +66,14 @@ async def test_who_does_not_read_is_written_a_few_messages_and_the_rest_once_it_
         data = bytes(300 << 10)
 
         await writer.send(data=data)
-        await asyncio.sleep(0.1)
+        await pass_time(0.1)
 
         written = len(peer.transport.written)
         assert written < 3 * len(data)
         while not all(peer.is_answered(each) for each in held):
             peer.transport.unstick()  # it reads what there is, and stops again
             peer.transport.stuck = True
-            await asyncio.sleep(0.01)
+            await pass_time(0.01)
             assert len(peer.transport.written) - written < 3 * len(data)
             written = len(peer.transport.written)
         assert all(bodies(peer.response(each)) == [data] for each in held)
@@ -90,7 +90,7 @@ async def test_a_get_that_waits_to_be_read_by_a_peer_that_goes_is_nothing_to_the
             reader.send_get()
         peer.transport.stuck = True
         await writer.send(data=bytes(300 << 10))
-        await asyncio.sleep(0.1)
+        await pass_time(0.1)
 
         peer.drop()
         await settle()
@@ -161,7 +161,7 @@ async def test_who_waits_for_one_partition_is_sent_to_another_where_something_is
         assert bodies(await mine.get(2)) == [b"2"]
         assert (await mine.commit(2)).success
         held = mine.send_get(0)
-        await asyncio.sleep(1)
+        await pass_time(1)
         assert not mine.peer.is_answered(held)
 
 
@@ -383,7 +383,7 @@ async def test_what_is_taken_back_while_a_get_is_held_comes_again_at_once():
         await mine.register()
         assert bodies(await mine.get(manualCommitOffset=True)) == [b"0"]
         held = mine.send_get(manualCommitOffset=True)
-        await asyncio.sleep(0.1)
+        await pass_time(0.1)
         assert not mine.peer.is_answered(held)
 
         await mine.commit(consumed=False)

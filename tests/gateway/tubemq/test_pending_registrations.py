@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
 import pytest
@@ -10,6 +9,7 @@ import pytest
 from tests.gateway.loop import on_loop
 from tests.gateway.tubemq.rig import Rig
 from tests.gateway.tubemq.test_consumers import Client
+from tests.waiting import pass_time
 from trilogue.gateway.tubemq import master
 from trilogue.gateway.tubemq.authentication import AuthenticationSettings, Role, signature
 from trilogue.gateway.tubemq.master import PendingRegistrations
@@ -162,7 +162,7 @@ async def test_who_brings_no_proof_in_time_is_forgotten():
         client = Client(server, "a")
         await client.register(authInfo=NOTHING)
 
-        await asyncio.sleep(2 * server.tube.consumer_timeout_s)
+        await pass_time(2 * server.tube.consumer_timeout_s)
 
         assert (await client.heartbeat(authInfo=NOTHING)).errCode == 411
 

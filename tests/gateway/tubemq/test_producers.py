@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
 import pytest
 
 from tests.gateway.loop import on_loop
 from tests.gateway.tubemq.rig import FULL, Rig
+from tests.waiting import pass_time
 from trilogue.broker.access.authorizer import Operation, ResourceKind
 from trilogue.gateway.tubemq.authentication import AuthenticationSettings, Role, signature
 from trilogue.gateway.tubemq.settings import TubeSettings
@@ -105,10 +105,10 @@ async def test_a_producer_that_is_silent_is_forgotten():
         master = rig.master()
         await master.ask("producerRegisterP2M", **ME)
         for _ in range(3):
-            await asyncio.sleep(20)
+            await pass_time(20)
             assert (await master.ask("producerHeartbeatP2M", **ME)).success
 
-        await asyncio.sleep(32)
+        await pass_time(32)
 
         assert (await master.ask("producerHeartbeatP2M", **ME)).errCode == 411
         assert rig.gateway.producers.expired == 1

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
-
 from tests.gateway.loop import on_loop
 from tests.gateway.tubemq.partition_consumer import ME, OTHER, PartitionConsumer, bodies
 from tests.gateway.tubemq.rig import Rig
+from tests.waiting import pass_time
 
 
 @on_loop
@@ -167,11 +166,11 @@ async def test_a_silent_reader_is_let_go_of_and_can_confirm_nothing():
         await mine.register()
         assert bodies(await mine.get()) == [b"0"]
         for _ in range(3):
-            await asyncio.sleep(29)
+            await pass_time(29)
             assert not (await mine.heartbeat(0)).hasPartFailure
         assert (await others.register()).errCode == 410
 
-        await asyncio.sleep(32)
+        await pass_time(32)
 
         assert (await mine.commit()).errCode == 401
         assert (await others.register()).currOffset == 0

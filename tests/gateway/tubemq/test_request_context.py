@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 
 import pytest
 
 from tests.gateway.loop import on_loop
 from tests.gateway.tubemq.rig import Failure, Peer, Rig, settle
+from tests.waiting import pass_time
 from trilogue.broker.errors import NotReady
 from trilogue.gateway.stream import STOP_SESSION
 from trilogue.gateway.tubemq.errors import TEXT_MAX, TubeRequestError
@@ -44,7 +44,7 @@ async def test_a_coroutine_is_run_while_others_are_answered():
         contexts = []
 
         async def slowly(context):
-            await asyncio.sleep(2)
+            await pass_time(2)
             contexts.append(context)
             return OK
 
@@ -90,7 +90,7 @@ async def test_what_a_handler_raises_is_answered_with_its_code(later, problem, c
             raise problem
 
         async def raising_later(_call):
-            await asyncio.sleep(1)
+            await pass_time(1)
             raise problem
 
         peer = served(rig, raising_later if later else raising)
@@ -106,7 +106,7 @@ def test_a_mistake_of_ours_ends_this_connection_only(later, caplog):
         raise ZeroDivisionError
 
     async def wrong_later(_call):
-        await asyncio.sleep(1)
+        await pass_time(1)
         raise ZeroDivisionError
 
     @on_loop
@@ -115,7 +115,7 @@ def test_a_mistake_of_ours_ends_this_connection_only(later, caplog):
             peer = served(rig, wrong_later if later else wrong)
             other = rig.master()
             ask(peer)
-            await asyncio.sleep(2)
+            await pass_time(2)
             assert peer.is_cut
             assert not other.is_cut
 
@@ -185,16 +185,16 @@ async def test_a_drain_waits_for_requests_at_work():
     async with Rig() as rig:
 
         async def slowly(_call):
-            await asyncio.sleep(3)
+            await pass_time(3)
             return OK
 
         peer = served(rig, slowly)
         serial = ask(peer)
 
         peer.connection.drain()
-        await asyncio.sleep(2)
+        await pass_time(2)
         assert not peer.is_cut
-        await asyncio.sleep(2)
+        await pass_time(2)
 
         assert peer.response(serial) == OK
         assert peer.is_cut

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from dataclasses import replace
 from zlib import crc32
 
@@ -11,6 +10,7 @@ import pytest
 from tests.gateway.loop import on_loop
 from tests.gateway.tubemq.partition_consumer import PartitionConsumer
 from tests.gateway.tubemq.rig import LOG_LIMITS, Rig, send_frame, settle
+from tests.waiting import pass_time
 from tests.wire.tubemq.captures import recorded
 from trilogue.broker.access.authorizer import Operation, ResourceKind
 from trilogue.entry.tubemq.tubemq_blob import NO_TIME, message_id, read_stored, verify_entry
@@ -312,7 +312,7 @@ async def test_a_full_disk_refuses_messages_until_there_is_room():
 
         assert response.errCode == 503
         rig.fs.free = 1 << 40
-        await asyncio.sleep(1)
+        await pass_time(1)
         assert (await broker.send("demo")).success
 
 

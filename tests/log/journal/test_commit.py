@@ -12,6 +12,7 @@ import pytest
 
 from tests.fakes import FakeFileSystem, FakeLoop
 from tests.pure import load_pure
+from tests.waiting import run_ready_tasks
 from trilogue.log.files import BLOCK, File, OsFileSystem
 from trilogue.log.journal import commit
 from trilogue.log.ports import Committer, Scheduler
@@ -125,8 +126,8 @@ def test_close_waits_for_the_write_under_way_and_says_how_it_went(
         assert committer.close() == 0
         assert file.pread(4, 0) == b"last"
         assert file.size() == 2048 * BLOCK
-        await asyncio.sleep(0)
-        await asyncio.sleep(0)
+        await run_ready_tasks()
+        await run_ready_tasks()
         assert collector.results == [], "collector although close said it"
 
     asyncio.run(main())

@@ -17,6 +17,7 @@ from tests.broker.fakes import batch
 from tests.broker.node_room import Node
 from tests.broker.pulsar import append, send
 from tests.gateway.loop import on_loop
+from tests.waiting import pass_time
 from trilogue.broker.cursors.position import Cursor
 from trilogue.broker.errors import BacklogExceeded, BacklogHold, BrokerError
 from trilogue.broker.producers.access_modes import Writer
@@ -243,16 +244,16 @@ async def test_it_looks_again_and_again():
     writers = room.node.broker.writers.get_or_create(room.partition.partition_id)
     looking = asyncio.create_task(room.runs(10))
     writers.admit(early := Gone("early"))
-    await asyncio.sleep(15)
+    await pass_time(15)
     assert not early.was_sent_off
 
     room.append(value=bytes(1_000))
-    await asyncio.sleep(4)
+    await pass_time(4)
     assert not early.was_sent_off
-    await asyncio.sleep(2)
+    await pass_time(2)
     assert early.was_sent_off
     writers.admit(late := Gone("late"))
-    await asyncio.sleep(10)
+    await pass_time(10)
     assert late.was_sent_off
     looking.cancel()
 

@@ -17,6 +17,7 @@ import pytest
 
 from tests.log.jobs.merging import job, put
 from tests.log.samples import samples
+from tests.waiting import run_ready_tasks
 from trilogue.log.files import OsFileSystem
 from trilogue.log.jobs import merge
 from trilogue.log.segments.segment_info import segment_name
@@ -112,7 +113,7 @@ def test_a_cancelled_job_does_not_answer_the_next_one():
     async def scenario(helper):
         await helper.run(operator.add, 1, 1)
         slow = asyncio.ensure_future(helper.run(signal.pause))
-        await asyncio.sleep(0)  # it has begun
+        await run_ready_tasks()  # it has begun
         slow.cancel()
         with pytest.raises(asyncio.CancelledError):
             await slow

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.node.test_background import DEADLINE_S, append, make_topic, scenario, until
+from tests.waiting import run_ready_tasks
 from trilogue.log.errors import CorruptLog, StorageFailed
 from trilogue.log.segments.segment_info import Swap
 from trilogue.meta.errors import PreconditionFailed
@@ -142,7 +143,7 @@ def test_nobody_waits_for_maintenance_that_was_ended(tmp_path):
         maintenance.wake()
         task = asyncio.create_task(maintenance.run())
         waiting = asyncio.create_task(maintenance.moved())
-        await asyncio.sleep(0)
+        await run_ready_tasks()
         task.cancel()
 
         async with asyncio.timeout(DEADLINE_S):

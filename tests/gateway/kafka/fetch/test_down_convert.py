@@ -5,8 +5,6 @@ KIP-31 and KIP-32 define magic 1, KIP-283 how a broker converts down to it.
 
 from __future__ import annotations
 
-import asyncio
-
 import pytest
 
 from tests.conformance.raw_sets import APPEND_TIME, Message, messages, read_set
@@ -16,6 +14,7 @@ from tests.gateway.kafka.fetch.test_fetch_foreign import ENCRYPTED, several, sin
 from tests.gateway.kafka.produce.test_produce import request as produce
 from tests.gateway.kafka.rig import NOW_MS, Rig, batch, settle
 from tests.gateway.loop import on_loop
+from tests.waiting import pass_time
 from trilogue.entry.control import Outcome, build_marker
 from trilogue.entry.entry import Codec
 from trilogue.entry.kafka.record_batch import check_crc, iter_records, read_header, set_base
@@ -193,7 +192,7 @@ async def test_behind_a_marker_at_the_end_a_fetch_waits():
         assert rig.loop.time() - began == pytest.approx(0.5, abs=0.01)
         peer = rig.peer()
         peer.send(fetch("t", 0, max_wait_ms=60_000), 3)
-        await asyncio.sleep(1)
+        await pass_time(1)
         assert peer.answered == 0
         await fill(rig, batch("a"))
         await peer.wait()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import struct
 
 import pytest
@@ -10,6 +9,7 @@ import pytest
 from tests.gateway.kafka.produce.test_produce import request as produce
 from tests.gateway.kafka.rig import Rig, batch, settle, versions
 from tests.gateway.loop import on_loop
+from tests.waiting import pass_time
 from trilogue.broker.access.authorizer import Operation, ResourceKind
 from trilogue.wire.kafka.fetch import FetchPartition, FetchRequest, FetchTopic, ReplicaState
 
@@ -167,11 +167,11 @@ async def test_fetch_waits_until_min_bytes():
         reader.send(fetch("t", 0, max_wait_ms=60_000, min_bytes=3 * size), 11)
         for _ in range(2):
             await fill(rig, "t", "a")
-            await asyncio.sleep(0.1)
+            await pass_time(0.1)
             assert reader.answered == 0
 
         await fill(rig, "t", "a")
-        await asyncio.sleep(0.1)
+        await pass_time(0.1)
 
         assert bases(partitions(reader.answer())[0].records) == [0, 1, 2]
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from concurrent.futures import Executor, Future
 from typing import Any
 
@@ -11,6 +10,7 @@ import pytest
 from tests.gateway.kafka.fetch.test_fetch import bases, fetch, fill, partitions
 from tests.gateway.kafka.rig import Peer, Rig
 from tests.gateway.loop import on_loop
+from tests.waiting import pass_time
 from trilogue.broker.names import parse_kafka
 from trilogue.gateway import read_ahead
 from trilogue.gateway.read_ahead import KEPT_S, ReadAhead
@@ -73,7 +73,7 @@ async def test_who_is_slow_is_not_read_ahead_for():
 
         for _ in range(4):
             offset = (await read(peer, offset))[-1] + 1
-            await asyncio.sleep(KEPT_S + 0.1)
+            await pass_time(KEPT_S + 0.1)
 
         assert offset == 8
         assert rig.gateway.read_ahead.hits == rig.gateway.read_ahead.bytes == 0
@@ -87,7 +87,7 @@ async def test_what_nobody_comes_for_is_let_go_of():
         await read_on(rig, times=2)
         assert rig.gateway.read_ahead.bytes == PIECE
 
-        await asyncio.sleep(2 * KEPT_S + 0.1)
+        await pass_time(2 * KEPT_S + 0.1)
 
         assert rig.gateway.read_ahead.bytes == 0
 
@@ -149,7 +149,7 @@ async def test_what_nobody_will_come_for_is_not_read_any_more():
         ahead.expect(plog, (0, 2, False), PIECE, None, ahead=True)
         ahead.expect(plog, (0, 2, False), PIECE, None, ahead=True)
         assert [each.cancelled() for each in queue.futures] == [True, False]
-        await asyncio.sleep(KEPT_S * 1.1)
+        await pass_time(KEPT_S * 1.1)
         assert ahead.find_prefetched((0, 2, False), cold, PIECE) is None, "it is late"
         assert [each.cancelled() for each in queue.futures] == [True, True]
         assert ahead.bytes == 0

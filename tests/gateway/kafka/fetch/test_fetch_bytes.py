@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
-
 import pytest
 
 from tests.gateway.kafka.fetch.test_fetch import bases, fetch, fill, partitions
 from tests.gateway.kafka.produce.test_produce import request as produce
 from tests.gateway.kafka.rig import Rig, batch, settle
 from tests.gateway.loop import on_loop
+from tests.waiting import run_ready_tasks
 from trilogue.gateway.kafka.context import KafkaSettings
 from trilogue.gateway.kafka.fetch.fetch import ROOM_BYTES_MIN
 from trilogue.gateway.reply_queue import ITERATION_WORK
@@ -143,7 +142,7 @@ async def test_what_comes_while_others_are_looked_at_is_not_waited_for(in_sessio
         began_s = rig.loop.time()
 
         reader.send(requested, 11)
-        await asyncio.sleep(0)
+        await run_ready_tasks()
         await rig.peer().ask(produce("t", batch("now")), 7)
         assert topic.partitions[0].log.high_watermark == 1
         await reader.wait()
@@ -169,7 +168,7 @@ async def test_a_look_has_one_share_of_each_turn_however_much_moves_meanwhile():
             if rounds < 20:
                 writer.send(produce("t", batch("now"), index=count - 1 - rounds), 7)
             rounds += 1
-            await asyncio.sleep(0)
+            await run_ready_tasks()
 
         assert len(looks) >= 8
         assert all(looks.count(each) == 1 for each in looks), looks

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterable
 from random import Random
 
@@ -22,6 +21,7 @@ from tests.gateway.kafka.reader import (
 )
 from tests.gateway.kafka.rig import Rig, settle
 from tests.gateway.loop import on_loop
+from tests.waiting import pass_time
 from trilogue.gateway.kafka.context import KafkaSettings
 from trilogue.gateway.kafka.fetch.sessions import EVICTABLE_AFTER_S
 from trilogue.wire.kafka.fetch import (
@@ -127,9 +127,9 @@ async def test_a_session_that_ends_while_its_fetch_waits_answers_that_one():
         rig.topic("t")
         reader, other = Reader(rig), Reader(rig)
         await reader.full(0)
-        await asyncio.sleep(EVICTABLE_AFTER_S)
+        await pass_time(EVICTABLE_AFTER_S)
         reader.peer.send(reader.request(max_wait_ms=200_000), NAMED)
-        await asyncio.sleep(EVICTABLE_AFTER_S + 1)
+        await pass_time(EVICTABLE_AFTER_S + 1)
         await other.full(0)
         assert other.session_id != 0
 

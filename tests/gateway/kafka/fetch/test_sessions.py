@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-
 import pytest
 
 from tests.gateway.kafka.fetch.test_fetch import bases
@@ -22,6 +20,7 @@ from tests.gateway.kafka.reader import (
 )
 from tests.gateway.kafka.rig import Rig, batch
 from tests.gateway.loop import on_loop
+from tests.waiting import pass_time
 from trilogue.broker.access.authorizer import Operation, ResourceKind
 from trilogue.gateway.kafka.context import KafkaSettings
 from trilogue.gateway.kafka.fetch.sessions import EVICTABLE_AFTER_S, next_epoch
@@ -375,9 +374,9 @@ async def test_the_session_that_nobody_used_for_longest_goes_first():
         large, small = Reader(rig), Reader(rig)
         await large.full(0, 0, 0)
         await small.full(0)
-        await asyncio.sleep(EVICTABLE_AFTER_S - 1)
+        await pass_time(EVICTABLE_AFTER_S - 1)
         await small.ask()
-        await asyncio.sleep(2)
+        await pass_time(2)
 
         third = Reader(rig)
         await third.full(0)
@@ -396,7 +395,7 @@ async def test_else_the_smallest_old_one_goes_for_a_larger_one():
         await large.full(0, 0, 0)
         await small.full(0)
         for _ in range(2):
-            await asyncio.sleep(EVICTABLE_AFTER_S / 2 + 1)
+            await pass_time(EVICTABLE_AFTER_S / 2 + 1)
             await large.ask()
             await small.ask()
 

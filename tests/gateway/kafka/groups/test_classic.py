@@ -8,6 +8,7 @@ import pytest
 
 from tests.gateway.kafka.rig import Rig, settle, versions
 from tests.gateway.loop import on_loop
+from tests.waiting import pass_time
 from trilogue.broker.access.authorizer import Operation, ResourceKind
 from trilogue.wire.kafka.groups.classic import (
     FindCoordinatorRequest,
@@ -74,7 +75,7 @@ async def test_who_asked_for_the_coordinator_of_a_group_is_waited_for(version):
         await settle()
         peer = rig.peer()
         await peer.ask(FindCoordinatorRequest(key="g", coordinator_keys=["g"]), version)
-        await asyncio.sleep(0.2)
+        await pass_time(0.2)
 
         second = await enter(peer, 2)
 
@@ -208,7 +209,7 @@ async def test_a_follower_waits_for_the_leaders_assignment():
         peers = [rig.peer(), rig.peer()]
         for peer in peers:
             peer.send(join(), 3)
-        await asyncio.sleep(5)
+        await pass_time(5)
         leader, follower = (peer.answer() for peer in peers)
         assert [each.member_id for each in leader.members] == ["rig-member-1", "rig-member-2"]
         assert follower.members == []

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import asyncio
-
 import pytest
 
 from tests.gateway.kafka.produce.test_produce import only, request, stored
 from tests.gateway.kafka.rig import Rig, batch, settle, versions
 from tests.gateway.loop import on_loop
+from tests.waiting import pass_time
 from trilogue.wire.kafka.fetch import FetchPartition, FetchRequest, FetchTopic
 from trilogue.wire.kafka.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 
 
 async def pass_interval(rig: Rig) -> None:
-    await asyncio.sleep(rig.log.journal.limits.interval_s)
+    await pass_time(rig.log.journal.limits.interval_s)
     await settle()
 
 

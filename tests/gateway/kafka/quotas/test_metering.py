@@ -15,6 +15,7 @@ from tests.gateway.kafka.fetch.test_fetch import fetch
 from tests.gateway.kafka.produce.test_produce import request as produce
 from tests.gateway.kafka.rig import Peer, Rig, batch, settle, versions
 from tests.gateway.loop import on_loop
+from tests.waiting import pass_time
 from trilogue.broker.errors import QuotaExceeded
 from trilogue.broker.quotas.quotas import DEFAULT, QuotaEntity, QuotaKind
 from trilogue.gateway.kafka.quotas.metering import Metering
@@ -42,8 +43,8 @@ def metadata(*names: str) -> MetadataRequest:
 
 async def ask(peer: Peer, request: object, version: int):
     """Send when the connection is read again: until then a kernel would keep the bytes."""
-    while not peer.transport.reading:  # noqa: ASYNC110 - the clock jumps
-        await asyncio.sleep(0.001)
+    while not peer.transport.reading:
+        await pass_time(0.001)
     return await peer.ask(request, version)
 
 
@@ -90,11 +91,11 @@ async def test_while_a_client_waits_what_it_sends_waits_too():
         assert 2_000 < peer.answer().throttle_time_ms < 2_300
 
         later = asyncio.gather(*(ask(peer, metadata("t"), 4) for _ in range(1)))
-        await asyncio.sleep(2.0)
+        await pass_time(2.0)
 
         assert (later.done(), is_muted(peer)) == (False, True)
         assert (await ask(other, metadata("t"), 4)).throttle_time_ms == 0
-        await asyncio.sleep(0.3)
+        await pass_time(0.3)
         assert (is_muted(peer), peer.transport.reading) == (False, True)
         (answer,) = await later
         assert answer.throttle_time_ms == 0
@@ -293,7 +294,7 @@ async def test_changes_of_topics_are_counted_and_newer_versions_refused():
         with pytest.raises(QuotaExceeded):
             metering.count_mutations(1, strict=True)
         assert metering.throttle_ms() == 2_000
-        await asyncio.sleep(2.0)
+        await pass_time(2.0)
         metering.count_mutations(1, strict=True)
         metering.count_mutations(4, strict=False)
         assert metering.throttle_ms() == 2_500
@@ -375,7 +376,7 @@ async def test_requests_that_came_together_are_taken_one_wait_after_the_other():
         peer.transport.receive(together)
         answered = []
         for _ in range(4):
-            await asyncio.sleep(1.0)
+            await pass_time(1.0)
             answered.append(peer.answered)
 
         assert answered == [1, 2, 2, 3]
@@ -391,7 +392,7 @@ async def test_who_is_muted_is_not_idle_and_sends_nothing_incomplete():
 
         peer.transport.receive(kept_back(peer, produce("t", batch("x" * 5_000))) + half)
         for number in range(9):
-            await asyncio.sleep(1.0)
+            await pass_time(1.0)
             peer.stream.sweep(1_000_000.0 * number)
 
         assert is_muted(peer)

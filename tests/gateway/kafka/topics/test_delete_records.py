@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
-
 import pytest
 
 from tests.gateway.kafka.produce.test_produce import request as produce
 from tests.gateway.kafka.rig import Rig, batch, settle, versions
 from tests.gateway.loop import on_loop
+from tests.waiting import run_ready_tasks
 from trilogue.broker.access.authorizer import Operation, ResourceKind
 from trilogue.gateway.kafka.context import KafkaSettings
 from trilogue.wire.kafka.fetch import FetchPartition, FetchRequest, FetchTopic
@@ -193,7 +192,7 @@ async def test_a_request_with_thousands_of_partitions_lets_others_work_between()
         peer.send(delete("t", *[(0, 1)] * 5_000), 1)
         while not peer.answered:
             turns += 1
-            await asyncio.sleep(0)
+            await run_ready_tasks()
 
         assert outcomes(peer.answer())[-1] == (0, 1, 0)
         assert turns > 5

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
-
 import pytest
 
 from tests.gateway.kafka.rig import Rig
 from tests.gateway.kafka.topics.test_create_partitions import grow, to
 from tests.gateway.kafka.topics.test_topics import codes, create, delete, topic
 from tests.gateway.loop import on_loop
+from tests.waiting import pass_time
 from trilogue.broker.quotas.quotas import QuotaEntity, QuotaKind
 
 TOO_MUCH = 89
@@ -50,7 +49,7 @@ async def test_newer_versions_are_told_that_it_is_too_much_and_nothing_changes(k
         assert {each.error_code for each in getattr(answer, where)} == {TOO_MUCH}
         assert 0 < answer.throttle_time_ms <= 2_000
         assert before == {each.name: len(each.partitions) for each in rig.broker.cluster}
-        await asyncio.sleep(2.1)
+        await pass_time(2.1)
         answer = await rig.peer().ask(requested(), version)
         assert getattr(answer, where)[0].error_code == 0, "the debt is over"
 
@@ -72,7 +71,7 @@ async def test_older_versions_are_served_and_made_to_wait(kind):
 async def test_what_is_only_validated_or_refused_counts_nothing():
     async with Rig() as rig:
         await bounded(rig)
-        await asyncio.sleep(2.0)
+        await pass_time(2.0)
         peer = rig.peer()
 
         validated = await peer.ask(create(topic("more", 50), validate_only=True), 7)
