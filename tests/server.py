@@ -28,7 +28,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-DOORS = ("kafka", "pulsar", "tubemq-master", "tubemq-broker", "http")
+LISTENERS = ("kafka", "pulsar", "tubemq-master", "tubemq-broker", "http")
 UNLESS_NAMED = {  # 8080, where it would listen otherwise, is taken now and then
     "http": "127.0.0.1:0",
     **dict.fromkeys(("pulsar", "tubemq-master", "tubemq-broker"), "off"),
@@ -184,7 +184,7 @@ def launch_server(
     number = f"{os.getpid()}-{next(_numbers)}"
     ready_file = data.parent / f"{data.name}.{number}.ready"
     log_file = data.parent / f"{data.name}.{number}.output"
-    doors = dict.fromkeys(DOORS, "127.0.0.1:0")
+    doors = dict.fromkeys(LISTENERS, "127.0.0.1:0")
     if listen is not None:
         doors = {**UNLESS_NAMED, **listen}
     command = [*wrapper, *command_line("serve"), "--data", str(data)]

@@ -104,14 +104,19 @@ def test_a_wrong_setting_ends_with_one_line_and_exit_code_2():
 
 
 def test_reference_of_settings_is_what_the_table_says():
-    assert (DOCS / "settings.md").read_text() == run_trilogue("config", "--markdown").stdout
+    written = (DOCS / "settings.md").read_text()
+
+    assert written == run_trilogue("config", "--markdown").stdout, (
+        "run `trilogue config --markdown > docs/reference/settings.md`"
+    )
 
 
 def test_reference_of_the_command_line_names_every_verb():
     text = (DOCS / "cli.md").read_text()
 
-    for verb in VERBS:
-        assert f"## trilogue {verb}\n" in text
+    missing = [verb for verb in VERBS if f"## trilogue {verb}\n" not in text]
+
+    assert missing == [], "docs/reference/cli.md has a section for each verb"
 
 
 def test_doctor_says_what_runs_here(tmp_path):

@@ -29,7 +29,7 @@ from tests.tools import require, require_program
 
 KAFKA, HTTP, PULSAR = "127.0.0.1:9092", "127.0.0.1:8080", "127.0.0.1:6650"
 TUBEMQ = "127.0.0.1:8715"
-DOORS = ("kafka", "http", "pulsar", "tubemq-master", "tubemq-broker")
+LISTENERS = ("kafka", "http", "pulsar", "tubemq-master", "tubemq-broker")
 ARCHIVE = "/srv/archive"
 QUICK = ["docs/tutorial/first-topic.md", "docs/how-to/debug.md", "docs/how-to/object-storage.md"]
 QUICK += ["docs/how-to/use-the-command-line.md"]
@@ -44,7 +44,7 @@ class Typist:
         self.directory = directory
         self.server: Server | None = None
         self.printed = ""
-        self._listen = {door: f"127.0.0.1:{free_port()}" for door in DOORS}
+        self._listen = {door: f"127.0.0.1:{free_port()}" for door in LISTENERS}
         self._python: subprocess.Popen[str] | None = None
 
     def type(self, page: Path) -> None:

@@ -22,12 +22,12 @@ from trilogue.entry.walk import walk_headers
 from trilogue.log.partition_log import SegmentSlice
 from trilogue.node.node import Node
 from trilogue.node.settings.sources import load_settings
-from trilogue.node.settings.table import DOORS
+from trilogue.node.settings.table import LISTENERS
 
 FIXTURES = sorted((Path(__file__).parents[1] / "fixtures").glob("data-v*.tar.xz"))
 DEADLINE_S = 60
 MADE_MS = "made_ms"  # beside the data: when that was
-OFF = tuple(f"listen.{door}=off" for door in DOORS if door != "kafka")
+OFF = tuple(f"listen.{door}=off" for door in LISTENERS if door != "kafka")
 QUIET = ("listen.kafka=127.0.0.1:0", *OFF, "disk.reserve=0", "disk.min-free=0")
 
 

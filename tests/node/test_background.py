@@ -18,7 +18,7 @@ from trilogue.log.partition_log import TailSlice
 from trilogue.log.segments.manifest import read_manifest, seal_manifest
 from trilogue.node.node import Node
 from trilogue.node.settings.sources import load_settings
-from trilogue.node.settings.table import DOORS
+from trilogue.node.settings.table import LISTENERS
 from trilogue.node.storage import new_topic_id, wall_clock_ms
 
 DEADLINE_S = 20
@@ -26,7 +26,7 @@ DEADLINE_S = 20
 
 @contextlib.asynccontextmanager
 async def started(data, *assignments):
-    off = (f"listen.{door}=off" for door in DOORS if door != "kafka")
+    off = (f"listen.{door}=off" for door in LISTENERS if door != "kafka")
     listen = ("listen.kafka=127.0.0.1:0", *off)
     node = Node(load_settings(environment={}, assignments=[f"data={data}", *listen, *assignments]))
     await node.start()

@@ -11,7 +11,7 @@ from trilogue.node.addresses import Address
 from trilogue.node.errors import StartError
 from trilogue.node.listeners import ListenerPlan, bind_listener, plan_listeners
 from trilogue.node.settings.sources import load_settings
-from trilogue.node.settings.table import DOORS
+from trilogue.node.settings.table import LISTENERS
 
 
 def planned(*assignments):
@@ -39,7 +39,7 @@ def test_an_address_that_others_reach_needs_insecure(door, address):
 
 
 def test_a_door_that_is_off_is_not_planned():
-    assert set(planned("listen.http=off")) == set(DOORS) - {"http"}
+    assert set(planned("listen.http=off")) == set(LISTENERS) - {"http"}
 
 
 DOOR = ListenerPlan("kafka", Address("localhost", 0), (Address("127.0.0.1", 0), Address("::1", 0)))

@@ -15,13 +15,13 @@ from trilogue.log.errors import StorageFailed
 from trilogue.node.errors import StartError
 from trilogue.node.node import Node
 from trilogue.node.settings.sources import load_settings
-from trilogue.node.settings.table import DOORS, TABLE
+from trilogue.node.settings.table import LISTENERS, TABLE
 
 SOURCE = Path(trilogue.__file__).parent
 
 
 def settings_of(data, *assignments):
-    listen = (f"listen.{door}=127.0.0.1:0" for door in DOORS)
+    listen = (f"listen.{door}=127.0.0.1:0" for door in LISTENERS)
     return load_settings(environment={}, assignments=[f"data={data}", *listen, *assignments])
 
 

@@ -12,7 +12,7 @@ import pytest
 from confluent_kafka import Consumer
 
 from tests.node.clients import consume, produce
-from tests.server import DOORS, launch_server, start_server
+from tests.server import LISTENERS, launch_server, start_server
 from trilogue.wire.tubemq.frame import BlockFrames, encode_request, parse_response
 from trilogue.wire.tubemq.master_pb2 import RegisterRequestP2M
 
@@ -31,7 +31,7 @@ def test_ready_file_names_process_and_doors_and_goes_at_the_end(tmp_path):
 
     content = json.loads(server.ready_file.read_text())
     assert content["pid"] == server.pid
-    assert set(content["doors"]) == set(DOORS)
+    assert set(content["doors"]) == set(LISTENERS)
     for address in content["doors"].values():
         host, port = address.rsplit(":", 1)
         socket.create_connection((host, int(port)), 5).close()

@@ -1,4 +1,4 @@
-"""The layout of an entry's header: the 61 bytes of Kafka's record batch v2 that every entry has.
+"""The layout of the entry header: the 61 bytes of Kafka's record batch v2 that every entry has.
 
      0        8      12     16 17    21   23     27       35       43       51   53     57     61
     +--------+------+------+--+-----+----+------+--------+--------+--------+----+------+------+---

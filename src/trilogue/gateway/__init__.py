@@ -1,1 +1,1 @@
-"""Sockets and translation: where foreign words become ours."""
+"""Gateways: sockets, and the translation of each protocol into calls of the broker."""

@@ -33,7 +33,7 @@ class GatewayDependencies(TypedDict):
 
     broker: Broker
     log: Log
-    commit: Callable[[MetadataChange[Any]], Awaitable[object]]  # carries it out, or raises why not
+    write_metadata: Callable[[MetadataChange[Any]], Awaitable[object]]  # returns once it is applied
     advertised: Callable[[], tuple[str, int]]  # the address that clients connect to
     authorizer: Authorizer
     now_ms: Callable[[], int]
@@ -54,7 +54,7 @@ class ProtocolGateway:
         self.broker = dependencies["broker"]
         self.log = dependencies["log"]
         self.journal = self.log.journal
-        self.commit = dependencies["commit"]
+        self.write_metadata = dependencies["write_metadata"]
         self.advertised = dependencies["advertised"]
         self.authorizer = dependencies["authorizer"]
         self.now_ms = dependencies["now_ms"]

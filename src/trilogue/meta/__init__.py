@@ -1,1 +1,1 @@
-"""Slow small facts that survive: topics, segments, snapshots, ids."""
+"""Meta: the database of slow facts: topics, segments, settings, snapshots, ids."""

@@ -1,4 +1,4 @@
-"""Ids from durable blocks, allocated one by one without waiting.
+"""Ids (partition ids, producer ids) from durable blocks, allocated one by one without waiting.
 
 A block counts as used up the moment it is allocated; what is left of it when the process ends is
 never used. So no id comes twice, and none is made from a clock.

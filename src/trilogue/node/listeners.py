@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from trilogue.node.addresses import Address, AddressError, is_loopback, parse_address, resolve
 from trilogue.node.errors import WRONG_SETTING, StartError
-from trilogue.node.settings.table import DOORS, Settings
+from trilogue.node.settings.table import LISTENERS, Settings
 
 log = logging.getLogger(__name__)
 
@@ -38,7 +38,7 @@ class ListenerPlan:
 def plan_listeners(settings: Settings) -> dict[str, ListenerPlan]:
     """Return the listeners to open by name; StartError if an address is invalid or refused."""
     plans: dict[str, ListenerPlan] = {}
-    for name in DOORS:
+    for name in LISTENERS:
         text = settings.text(f"listen.{name}")
         if text == OFF:
             continue

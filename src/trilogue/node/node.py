@@ -46,7 +46,7 @@ from trilogue.node.measurements import LoopLag, MessageCount
 from trilogue.node.metadata_writer import MetadataWriter
 from trilogue.node.settings.kafka_values import follow_values, set_addresses, set_node_values
 from trilogue.node.settings.objects import is_in_the_clear
-from trilogue.node.settings.table import BY_KEY, TUBEMQ_DOORS, Settings
+from trilogue.node.settings.table import BY_KEY, TUBEMQ_LISTENERS, Settings
 from trilogue.node.settings.tubemq_values import tube_settings
 from trilogue.node.storage import Storage, open_storage, wall_clock_ms
 from trilogue.node.tubemq_access import make_authentication, make_authorizer, web_token
@@ -288,7 +288,7 @@ class Node:
             await self._open_kafka(plans["kafka"])
         if "pulsar" in plans:
             await self._open_pulsar(plans["pulsar"])
-        if plans.keys() & set(TUBEMQ_DOORS):
+        if plans.keys() & set(TUBEMQ_LISTENERS):
             await self._open_tubemq(plans)
         if "http" in plans:
             await self._open_http(plans["http"])
@@ -301,7 +301,7 @@ class Node:
         return {
             "broker": self.storage.broker,
             "log": self.storage.log,
-            "commit": self.metadata_writer.write,
+            "write_metadata": self.metadata_writer.write,
             "advertised": lambda: (advertised[0].host, advertised[0].port),
             "authorizer": self.authorizer,
             "now_ms": self.now_ms,

@@ -152,8 +152,8 @@ class ReceiveBuffer:
             self._aside = grown
 
     def _missing(self) -> int:
-        """Return how many bytes the current frame still needs, as far as that is known."""
-        raise NotImplementedError
+        """Return how many bytes the current frame still needs, at least; ROOM if unknown."""
+        return ROOM
 
     def _move(self, start: int) -> None:
         """Set where the pending bytes begin."""

@@ -3,6 +3,7 @@ from __future__ import annotations
 import pytest
 
 from trilogue.broker.errors import InvalidSetting
+from trilogue.broker.settings.setting import Setting
 from trilogue.broker.settings.topic_settings import (
     Change,
     TopicSettings,
@@ -125,6 +126,26 @@ def test_every_default_is_acceptable(row):
     assert row.check(row.default) == row.default
     assert isinstance(row.kind, Kind)
     assert row.doc
+
+
+@pytest.mark.parametrize(
+    "row", [row for row in TABLE.values() if row.is_effective], ids=lambda row: row.key
+)
+def test_an_effective_row_changes_the_settings_of_a_topic(row: Setting):
+    """A new row needs its field of `TopicSettings`, which `resolve_settings` fills."""
+    prefix, _, rest = row.key.partition(".")
+    codec = rest.removesuffix(".level") if prefix == "compression" and rest != "type" else None
+    base = {} if codec is None else {"compression.type": codec}
+    if row.kind is Kind.BOOLEAN:
+        value = "false" if row.default == "true" else "true"
+    elif row.key == "cleanup.policy":
+        value = "compact"
+    else:
+        value = next((each for each in row.choices if each != row.default), "1")
+
+    changed = resolve_settings(base | check_settings({row.key: value}))
+
+    assert changed != resolve_settings(base), f"{row.key}={value} has no effect"
 
 
 def test_a_topic_without_settings_keeps_seven_days_by_append_time():

@@ -24,7 +24,7 @@ from tests.conformance.members import AioMember, ConfluentMember, Member, Python
 from trilogue.gateway.kafka.fetch.sessions import FetchSessionCache
 from trilogue.node.node import Node
 from trilogue.node.settings.sources import load_settings
-from trilogue.node.settings.table import DOORS
+from trilogue.node.settings.table import LISTENERS
 
 PARTITIONS = 4
 WHOLE = range(PARTITIONS)
@@ -164,7 +164,7 @@ class InProcess:
     """Our server in a thread, so that a test can take its clients' sessions from it."""
 
     def __init__(self, data: Path, *settings: str) -> None:
-        listen = [f"listen.{door}=off" for door in DOORS if door not in {"kafka", "http"}]
+        listen = [f"listen.{door}=off" for door in LISTENERS if door not in {"kafka", "http"}]
         listen += ["listen.kafka=127.0.0.1:0", "listen.http=127.0.0.1:0"]
         given = [f"data={data}", *listen, *settings]
         self.node = Node(load_settings(environment={}, assignments=given))

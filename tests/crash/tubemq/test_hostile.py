@@ -25,7 +25,7 @@ ROUNDS = 10
 MIB = 1 << 20
 SLOW = 100
 GROUPS = 300  # each of them has a get held by one connection
-DOORS = ["tubemq-master", "tubemq-broker"]
+LISTENERS = ["tubemq-master", "tubemq-broker"]
 LARGE = 1000 << 10
 BUFFERED_MAX = 2 * SLOW * LARGE + (32 << 20)  # two responses a connection, and what all share
 MANY_MAX = 400 << 20  # for 100,000 registrations, each with a position that is durable
@@ -104,7 +104,7 @@ def test_hostile_frames_cost_their_sender_the_connection_and_nobody_anything(
     with healthy_client(server) as healthy:
         for _ in range(ROUNDS):
             for name, content in HOSTILE.items():
-                for door in DOORS:
+                for door in LISTENERS:
                     exchange(server.doors[door], content)
                     peers += 1
                 assert server.running.alive, (name, server.output[-2_000:])
@@ -121,7 +121,7 @@ def test_peers_that_say_a_little_or_come_and_go_hold_up_nobody(server: TrilogueF
     try:
         with healthy_client(server) as healthy:
             for number in range(300):
-                for door in DOORS:
+                for door in LISTENERS:
                     slow.append(dial(server.doors[door]))
                     slow[-1].sendall(head(3, 8_192)[: number % 17])
                     gone = dial(server.doors[door])

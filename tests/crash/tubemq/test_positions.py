@@ -11,7 +11,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from tests.crash.tubemq.tubemq_reader import TubeReader
 from tests.server import Server, start_server
 
-DOORS = {
+LISTENERS = {
     "kafka": "127.0.0.1:0",
     "tubemq-master": "127.0.0.1:0",
     "tubemq-broker": "127.0.0.1:0",
@@ -27,7 +27,7 @@ def data(tmp_path):
 
 
 def start(data) -> Server:
-    return start_server(data, listen=DOORS, settings={"tubemq.hold": "0"})
+    return start_server(data, listen=LISTENERS, settings={"tubemq.hold": "0"})
 
 
 def reader_of(server: Server, number: int) -> TubeReader:

@@ -138,7 +138,7 @@ class Rig:
         return KafkaGateway(
             broker=self.broker,
             log=self.log,
-            commit=self.commit,
+            write_metadata=self.commit,
             advertised=lambda: ("broker.example", 9092),
             settings=self._settings,
             authorizer=self.rules,

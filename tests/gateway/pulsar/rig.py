@@ -56,7 +56,7 @@ class Rig(KafkaRig):
         return PulsarGateway(
             broker=self.broker,
             log=self.log,
-            commit=self.commit,
+            write_metadata=self.commit,
             advertised=lambda: ("broker.example", 6650),
             settings=self._pulsar,
             authorizer=self.rules,

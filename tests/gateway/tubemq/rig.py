@@ -79,7 +79,7 @@ class Rig(KafkaRig):
         return TubeGateway(
             broker=self.broker,
             log=self.log,
-            commit=self.commit,
+            write_metadata=self.commit,
             advertised=lambda: ADDRESS,
             settings=self.tube,
             authentication=authentication,

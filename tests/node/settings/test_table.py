@@ -8,7 +8,7 @@ import pytest
 
 from trilogue.broker.settings.values import format_value
 from trilogue.node.settings.sources import load_settings
-from trilogue.node.settings.table import BY_KEY, DOORS, TABLE, SettingsError, environment_name
+from trilogue.node.settings.table import BY_KEY, LISTENERS, TABLE, SettingsError, environment_name
 
 
 def load(**sources):
@@ -92,7 +92,7 @@ def test_config_file_may_be_named_by_the_environment(tmp_path):
         ({"assignments": ["listen.tubemq-broker=off"]}, "sends its clients there"),
         ({"assignments": ["listen.kafka=localhost"]}, "is not HOST:PORT"),
         (
-            {"assignments": [f"listen.{door}=off" for door in DOORS]},
+            {"assignments": [f"listen.{door}=off" for door in LISTENERS]},
             "every listener is off",
         ),
         ({"environment": {"TRILOGUE_LOG_LEVL": "info"}}, "did you mean TRILOGUE_LOG_LEVEL"),

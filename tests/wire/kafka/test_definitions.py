@@ -75,7 +75,7 @@ def test_every_version_has_the_fields_of_kafkas_definition(spoken: Spoken):
     theirs = [one for release in RELEASES if (one := definition(release, cls.__name__))]
     defined = [rows(one, version) for one in theirs if one.first <= version <= one.last]
 
-    assert defined
+    assert defined, f"Kafka {' and '.join(RELEASES)} have no version {version} of {cls.__name__}"
     for one in defined:
         assert declared(cls, version) == one
 

@@ -1,11 +1,12 @@
 """The position of one reader in one partition: a mark, and acked ranges above it.
 
-Everything below the mark is acked. A committed offset of Kafka or TubeMQ is the case without
-ranges; the cursor of a Pulsar subscription has a range for each run of messages that was acked
-ahead of the mark. Ranges are half-open, sorted, and neither overlap nor touch, and the first one
-does not touch the mark, because it would move it. They are kept in two packed arrays, the starts
-and the ends, 16 bytes a range, allocated with the first range: a lookup is a bisection, an
-insertion moves memory, and ranges that the mark has passed are cut off in bulk, not one by one.
+Everything below the mark (Pulsar: the mark-delete position) is acked. A committed offset of Kafka
+or TubeMQ is the case without ranges; the cursor of a Pulsar subscription has a range for each run
+of messages that was acked ahead of the mark. Ranges are half-open, sorted, and neither overlap nor
+touch, and the first one does not touch the mark, because it would move it. They are kept in two
+packed arrays, the starts and the ends, 16 bytes a range, allocated with the first range: a lookup
+is a bisection, an insertion moves memory, and ranges that the mark has passed are cut off in bulk,
+not one by one.
 
 All numbers are offsets. Of an entry that is acked in part, the acked messages are ranges.
 """

@@ -1,4 +1,4 @@
-"""Cursors of durable subscriptions (Pulsar): positions that outlive consumers and the process.
+"""Cursors of durable Pulsar subscriptions: positions that outlive consumers and the process.
 
 Each change is a fact in the journal:
 

@@ -1,6 +1,6 @@
-"""All groups of this node, of both kinds, by name: found, made, replaced, forgotten.
+"""The registry of Kafka groups, classic and KIP-848, by name: creation, replacement, removal.
 
-Members are memory only. After a restart they hear UnknownMember, join again and go on from the
+Members are in memory only. After a restart they get UnknownMember, join again and continue at the
 positions, which are durable (broker/cursors/committed_offsets.py). Groups without members are kept
 while there is room, the one that has been empty longest goes first.
 

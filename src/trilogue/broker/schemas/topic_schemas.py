@@ -214,7 +214,7 @@ class SchemaRegistry:
             return version
 
         key, name, row = _key(topic, version), topic.name, topic.row
-        commit = MetadataChange(
+        change = MetadataChange(
             lambda: [PutSetting(key, text)],
             (
                 SettingIs(key, None),
@@ -224,8 +224,8 @@ class SchemaRegistry:
             on_conflict=ConcurrentChange("the topic or its schema was changed meanwhile"),
         )
         self._pending.setdefault(topic.topic_id, set()).add(version)
-        commit.done.then(lambda _: self._settle(topic.topic_id, version))
-        return commit
+        change.done.then(lambda _: self._settle(topic.topic_id, version))
+        return change
 
     def _settle(self, topic_id: bytes, version: int) -> None:
         pending = self._pending.get(topic_id, set())

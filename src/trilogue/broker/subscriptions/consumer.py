@@ -1,7 +1,7 @@
-"""One connected reader of a subscription, as the subscription sees it: what it takes, what it owes.
+"""One connected consumer of a subscription: its permits, and its messages that are not acked.
 
-`demand` counts messages: how many more it will take. An entry is never split, so a large one may
-bring it below zero; then the consumer gets nothing until its demand is positive again.
+`demand` is its permits: how many more messages it accepts. An entry is never split, so a large
+one may bring it below zero; then the consumer gets nothing until its demand is positive again.
 
     Flow         demand += n          handed out    demand -= messages, unacked += messages
     acked        unacked -= messages  given back    unacked -= messages, `handed` forgets it

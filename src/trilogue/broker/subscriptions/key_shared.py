@@ -1,4 +1,4 @@
-"""Which consumer of a key-shared subscription has which keys (PIP-34, PIP-119).
+"""Which consumer of a Key_Shared subscription has which keys (PIP-34, PIP-119).
 
 A key's hash names one of 65,536 slots; slots belong to consumers by one of three rules:
 

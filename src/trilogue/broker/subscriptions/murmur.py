@@ -1,4 +1,4 @@
-"""Murmur3 (x86, 32 bits, seed 0): how a key finds its place among the members of a subscription.
+"""Murmur3 (x86, 32 bits, seed 0): the hash of a key in a Key_Shared subscription.
 
 Clients compute the same number when they choose key ranges, so the function is fixed.
 """

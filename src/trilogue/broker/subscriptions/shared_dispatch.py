@@ -1,4 +1,4 @@
-"""Shared and key-shared subscriptions: many members, each entry with one of them.
+"""Shared and Key_Shared subscriptions: many members, each entry with one of them.
 
     log ──position──►  offer  ──► handed to a member ──► acked
                         │  ▲            │ given back, or its member went
@@ -47,7 +47,7 @@ class SharedLimits:
 
 
 class SharedDispatch:
-    """Who has what of a shared or key-shared subscription."""
+    """The unacked entries of a Shared or Key_Shared subscription, and their consumers."""
 
     def __init__(self, acked: Position, limits: SharedLimits, assigner: KeyAssigner | None) -> None:
         self.limits = limits
@@ -186,7 +186,7 @@ class SharedDispatch:
         return -1 if entry is None else entry.end
 
     def redeliveries(self, base: int) -> int:
-        """How often an entry was given back."""
+        """Return how often an entry was given back: by this count clients send dead letters."""
         return self._redelivered.get(base, 0)
 
     # -- what comes back

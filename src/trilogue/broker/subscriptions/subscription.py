@@ -25,7 +25,7 @@ the next one chooses the kind.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from enum import IntEnum
+from enum import Enum, auto
 from typing import Final
 
 from trilogue.broker.cursors.position import Position
@@ -43,13 +43,13 @@ from trilogue.broker.subscriptions.single_active_consumer import SingleActiveCon
 NOTHING: Final = -1
 
 
-class SubscriptionType(IntEnum):
-    """How the members of a subscription share its entries; the numbers are Pulsar's."""
+class SubscriptionType(Enum):
+    """How the members of a subscription share its entries."""
 
-    EXCLUSIVE = 0
-    SHARED = 1
-    FAILOVER = 2
-    KEY_SHARED = 3
+    EXCLUSIVE = auto()
+    SHARED = auto()
+    FAILOVER = auto()
+    KEY_SHARED = auto()
 
     @property
     def is_single(self) -> bool:

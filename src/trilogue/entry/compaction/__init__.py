@@ -1,1 +1,1 @@
-"""Compaction of one stored entry."""
+"""Compaction of one stored entry: removed records leave holes."""

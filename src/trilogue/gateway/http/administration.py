@@ -53,7 +53,7 @@ class AuthorizedRequest:
         for _ in range(ATTEMPTS):
             change = decide()
             try:
-                await self.gateway.commit(change)
+                await self.gateway.write_metadata(change)
             except ConcurrentChange:
                 continue
             return change.done.result()
@@ -64,7 +64,7 @@ class AuthorizedRequest:
         cluster = self.broker.cluster
         while (pending := cluster.pending_change(name)) is not None:
             await wait_until_settled(pending)
-        await self.gateway.commit(cluster.plan_delete(name))
+        await self.gateway.write_metadata(cluster.plan_delete(name))
 
     async def find_unchanging(self, find_existing: Callable[[], Topic]) -> Topic:
         """Return the topic that `find_existing` returns, once no change of it is in flight."""
@@ -84,7 +84,7 @@ class AuthorizedRequest:
         if settings == topic.settings:
             return topic
         altered = self.broker.cluster.plan_alter(topic.name, settings)
-        await self.gateway.commit(altered)
+        await self.gateway.write_metadata(altered)
         return altered.done.result()
 
     async def grow_topic(self, find_existing: Callable[[], Topic], count: int) -> None:
@@ -93,7 +93,7 @@ class AuthorizedRequest:
         before = len(topic.partitions)
         if count > before:
             change = self.broker.cluster.plan_add_partitions(topic.name, count)
-            await self.gateway.commit(change)
+            await self.gateway.write_metadata(change)
             for created in subscribe_new_partitions(
                 self.broker.subscriptions, change.done.result(), before
             ):

@@ -7,7 +7,7 @@ How a node starts the gateway (this is the whole contract with `node/`):
         log=log,                    # trilogue.log.log.Log
         # async (trilogue.broker.metadata_change.MetadataChange) -> object: applies the change,
         # shielded from cancellation, or raises the error of `commit.abandon`
-        commit=commit,
+        write_metadata=write_metadata,
         advertised=advertised,      # () -> (host, port): the address that clients connect to
         settings=KafkaSettings(),   # auto-creation, limits of fetches and of requests
         authorizer=authorizer,      # trilogue.broker.access.authorizer.Authorizer

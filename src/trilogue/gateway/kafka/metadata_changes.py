@@ -24,17 +24,17 @@ def check_named_topic(context: RequestContext, before: int, mentioned: int) -> N
         raise InvalidRequest("the request names this topic more than once")
 
 
-def start_change(context: RequestContext, commit: MetadataChange[Any]) -> Promise[Any]:
+def start_change(context: RequestContext, change: MetadataChange[Any]) -> Promise[Any]:
     """Run a change in a task of the gateway and return its promise."""
 
     async def work() -> None:
         try:
-            await context.gateway.commit(commit)
+            await context.gateway.write_metadata(change)
         except BrokerError:
             return  # the promise carries the error
 
     context.gateway.spawn(work())
-    return commit.done
+    return change.done
 
 
 async def wait_for(context: RequestContext, promise: Promise[Any]) -> None:

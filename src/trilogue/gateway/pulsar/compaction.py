@@ -146,4 +146,6 @@ class CompactedTopics:
         now = cluster.topic(topic.name)
         horizons = {**compacted_horizons(now.settings), index: horizon}
         text = msgspec.json.encode(horizons).decode()
-        await gateway.commit(cluster.plan_alter(now.name, {**now.settings, COMPACTED: text}))
+        await gateway.write_metadata(
+            cluster.plan_alter(now.name, {**now.settings, COMPACTED: text})
+        )

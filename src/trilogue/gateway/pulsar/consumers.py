@@ -42,7 +42,7 @@ from trilogue.gateway.pulsar.entry_search import find_message_id, offset_for_pub
 from trilogue.gateway.pulsar.errors import EXPECTED
 from trilogue.gateway.pulsar.lookup import parse_authorized
 from trilogue.gateway.pulsar.message_ids import signed
-from trilogue.gateway.pulsar.subscriptions import TYPE_NAMES
+from trilogue.gateway.pulsar.subscriptions import SUBSCRIPTION_TYPES, TYPE_NAMES
 from trilogue.wire.pulsar.errors import ServerError
 from trilogue.wire.pulsar.message_codec import read_flow
 from trilogue.wire.pulsar.pulsar_pb2 import (
@@ -138,7 +138,7 @@ async def _join(
     if gateway.broker.cluster.find_topic(name.topic) is None and not command.force_topic_creation:
         raise UnknownTopic("the topic does not exist")
     topic, partition = await gateway.find_or_create_topic(name)
-    kind = SubscriptionType(command.subType)
+    kind = SUBSCRIPTION_TYPES[command.subType]
     _check(connection, command, partition, kind)
     subscriptions = connection.subscriptions
     others = _count_with_schema(subscriptions.of(partition.partition_id).values())

@@ -1,6 +1,6 @@
 """The Pulsar gateway: makes connections, owns the tasks of their requests, keeps their time.
 
-gateway = PulsarGateway(broker=..., log=..., commit=..., advertised=...,
+gateway = PulsarGateway(broker=..., log=..., write_metadata=..., advertised=...,
 settings=PulsarSettings(), authorizer=..., now_ms=..., executor=...)
 async with gateway:
 ...

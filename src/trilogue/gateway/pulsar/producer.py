@@ -115,7 +115,7 @@ class Producer(Writer):
         connection = self.connection
         if record:
             writers = connection.gateway.broker.writers.get_or_create(self.partition.partition_id)
-            await connection.gateway.commit(writers.plan_epoch(self))
+            await connection.gateway.write_metadata(writers.plan_epoch(self))
             if not self.admitted:
                 return  # fenced, or closed, while its epoch was recorded
         if not self.is_current:

@@ -181,9 +181,9 @@ async def find_or_add_schema(
                 "schema not found, and the topic does not add schemas automatically"
             )
         try:
-            commit = schemas.plan_add(topic, definition, current, schema_name)
-            await gateway.commit(commit)
-            return commit.done.result()
+            change = schemas.plan_add(topic, definition, current, schema_name)
+            await gateway.write_metadata(change)
+            return change.done.result()
         except ConcurrentChange:
             continue
     raise ConcurrentChange("the schema of the topic changes too often")

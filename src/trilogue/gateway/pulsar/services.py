@@ -83,7 +83,7 @@ class PulsarServices(ProtocolGateway):
             if creating is None:
                 allowed = self.settings.auto_create_topics
                 plan = cluster.plan_create(check_auto_create(self.broker, name, allowed=allowed))
-                await self.commit(plan)
+                await self.write_metadata(plan)
             else:
                 await self.wait_for(creating)
         return find_partition(cluster, name)

@@ -22,13 +22,24 @@ from trilogue.broker.cursors.position import Cursor, Position
 from trilogue.broker.errors import SubscriptionBusy, UnknownSubscription
 from trilogue.broker.promise import Promise
 from trilogue.broker.subscriptions.shared_dispatch import SharedLimits
+from trilogue.broker.subscriptions.subscription import SubscriptionType
 from trilogue.broker.topics.cluster import TopicEvent
 from trilogue.broker.topics.partition import Partition
 from trilogue.broker.topics.topic import Topic
 from trilogue.gateway.pulsar.dispatcher import Dispatcher, PulsarConsumer
 from trilogue.gateway.pulsar.services import PulsarServices
+from trilogue.wire.pulsar.pulsar_pb2 import CommandSubscribe
 
-TYPE_NAMES = ("Exclusive", "Shared", "Failover", "Key_Shared")
+SUBSCRIPTION_TYPES: Mapping[CommandSubscribe.SubType, SubscriptionType] = {
+    CommandSubscribe.Exclusive: SubscriptionType.EXCLUSIVE,
+    CommandSubscribe.Shared: SubscriptionType.SHARED,
+    CommandSubscribe.Failover: SubscriptionType.FAILOVER,
+    CommandSubscribe.Key_Shared: SubscriptionType.KEY_SHARED,
+}
+"""The types of subscriptions by their numbers in SUBSCRIBE."""
+TYPE_NAMES = {
+    kind: CommandSubscribe.SubType.Name(number) for number, kind in SUBSCRIPTION_TYPES.items()
+}
 HELD_S = 60.0  # a subscription that is not durable waits so long for its consumers after a seek
 _NONE: Mapping[str, Dispatcher] = MappingProxyType({})
 

@@ -1,4 +1,4 @@
-"""The commit thread: it writes and syncs a window in one system call and reports the result.
+"""The commit thread: it writes and syncs (fsync) a window in one system call, and reports that.
 
 Compiled, the thread never takes the GIL in its whole life: the loop leaves the job in plain C
 fields and wakes it through one eventfd, the thread writes and wakes the loop through another. So a

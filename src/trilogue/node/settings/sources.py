@@ -19,11 +19,11 @@ from trilogue.node.settings.objects import check_objects
 from trilogue.node.settings.table import (
     BY_ENVIRONMENT,
     BY_KEY,
-    DOORS,
+    LISTENERS,
     TABLE,
-    Given,
     Settings,
     SettingsError,
+    SettingValue,
 )
 
 CONFIG_VARIABLE = "TRILOGUE_CONFIG"
@@ -49,10 +49,10 @@ def load_settings(
 ) -> Settings:
     """Join all sources; `flags` are (key, value, origin). SettingsError for an invalid one."""
     defaults = {row.key: _default(row, environment) for row in TABLE}
-    file: dict[str, Given] = {}
-    variables: dict[str, Given] = {}
-    assigned: dict[str, Given] = {}
-    flagged: dict[str, Given] = {}
+    file: dict[str, SettingValue] = {}
+    variables: dict[str, SettingValue] = {}
+    assigned: dict[str, SettingValue] = {}
+    flagged: dict[str, SettingValue] = {}
     if config_file is None and environment.get(CONFIG_VARIABLE):
         config_file = Path(environment[CONFIG_VARIABLE])
     if config_file is not None:
@@ -135,8 +135,8 @@ def check_together(settings: Settings) -> None:
         )
     check_objects(settings)
     check_access(settings)
-    closed = {name for name in DOORS if settings.text(f"listen.{name}") == "off"}
-    if closed == set(DOORS):
+    closed = {name for name in LISTENERS if settings.text(f"listen.{name}") == "off"}
+    if closed == set(LISTENERS):
         raise SettingsError("every listener is off: no client could reach the server")
     master_alone = "tubemq-broker" in closed and "tubemq-master" not in closed
     if master_alone and not settings.switch("tubemq.standby"):
@@ -146,16 +146,16 @@ def check_together(settings: Settings) -> None:
         )
 
 
-def _default(row: Setting, environment: Mapping[str, str]) -> Given:
+def _default(row: Setting, environment: Mapping[str, str]) -> SettingValue:
     if row.key == "data":
         home = environment.get("XDG_DATA_HOME", "")
         if home.startswith("/"):  # a relative one is ignored, as the XDG rules require
-            return Given(f"{home.rstrip('/')}/trilogue", "default (XDG_DATA_HOME)")
-        return Given(str(Path(row.default).expanduser()), "default")
-    return Given(row.parse(row.default), "default")
+            return SettingValue(f"{home.rstrip('/')}/trilogue", "default (XDG_DATA_HOME)")
+        return SettingValue(str(Path(row.default).expanduser()), "default")
+    return SettingValue(row.parse(row.default), "default")
 
 
-def _give(given: dict[str, Given], key: str, text: str, origin: str) -> None:
+def _give(given: dict[str, SettingValue], key: str, text: str, origin: str) -> None:
     row = BY_KEY.get(key)
     if row is None:
         family, _, name = key.partition(".")
@@ -170,7 +170,7 @@ def _give(given: dict[str, Given], key: str, text: str, origin: str) -> None:
         raise SettingsError(f"{key} = {text!r} ({origin}): {error}") from error
     if row.kind is Kind.PATH and isinstance(value, str):
         value = str(Path(value).expanduser())
-    given[key] = Given(value, origin)
+    given[key] = SettingValue(value, origin)
 
 
 def _is_off(row: Setting, value: str) -> bool:
@@ -201,8 +201,8 @@ def _flatten(table: Mapping[str, object], prefix: str, path: Path) -> Iterable[t
 
 
 def _unknown_listener(family: str, name: str) -> str:
-    known = [name for name in DOORS if f"{family}.{name}" in BY_KEY]
-    if name in DOORS:
+    known = [name for name in LISTENERS if f"{family}.{name}" in BY_KEY]
+    if name in LISTENERS:
         return f"the {name} listener is not advertised; only {', '.join(known)}"
     return f"unknown listener {name!r}{_nearest(name, known)}; listeners: {', '.join(known)}"
 

@@ -22,8 +22,8 @@ from trilogue.node.settings.pulsar import PULSAR
 from trilogue.node.settings.tubemq import TUBEMQ
 from trilogue.node.settings.tubemq_access import TUBEMQ_ACCESS
 
-TUBEMQ_DOORS = ("tubemq-master", "tubemq-broker")
-DOORS = ("kafka", "pulsar", *TUBEMQ_DOORS, "http")
+TUBEMQ_LISTENERS = ("tubemq-master", "tubemq-broker")
+LISTENERS = ("kafka", "pulsar", *TUBEMQ_LISTENERS, "http")
 
 FLUSH_CHOICES = ("commit", "interval")
 LOG_LEVELS = ("debug", "info", "warning", "error")
@@ -35,7 +35,7 @@ class SettingsError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Given:
+class SettingValue:
     """A value and the source it came from."""
 
     value: Value
@@ -412,11 +412,11 @@ assert len(BY_ENVIRONMENT) == len(TABLE), "two keys share one environment variab
 class Settings:
     """The values of one process, read by key and type; it has every key of the table."""
 
-    def __init__(self, given: Mapping[str, Given]) -> None:
+    def __init__(self, given: Mapping[str, SettingValue]) -> None:
         assert set(given) == set(BY_KEY), "every setting has a value"
         self._given = dict(given)
 
-    def __iter__(self) -> Iterator[tuple[Setting, Given]]:
+    def __iter__(self) -> Iterator[tuple[Setting, SettingValue]]:
         for row in TABLE:
             yield row, self._given[row.key]
 

@@ -1,11 +1,11 @@
-"""One group: readers that agree, through their leader, on who reads what.
+"""One classic group of Kafka: its members join and sync, and each change begins a rebalance.
 
-The group only keeps order; the assignment itself is made by one of the members and is opaque bytes
-here, so eager and cooperative assignors need nothing different. Everything that may happen in each
-state stands in the table of `states.py`.
+The group only keeps order; its leader, one of the members, makes the assignment, which is opaque
+bytes here, so eager and cooperative assignors need nothing different. The table in
+`states.py` has everything that may happen in each state.
 
-Only `_fire` changes the state, and only by the table. Public methods first find out who speaks and
-whether it may (UnknownMember, FencedInstance, IllegalGeneration), then fire one event. Actions may
+Only `_fire` changes the state, and only by the table. Public methods first check the member and
+its generation (UnknownMember, FencedInstance, IllegalGeneration), then fire one event. Actions may
 fire further events of the group itself (JOINED, NONE_LEFT). Answers are collected and given when
 the group is at rest, so that a client's reaction to one never meets a half-made change.
 

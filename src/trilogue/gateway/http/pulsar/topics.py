@@ -116,7 +116,7 @@ async def _create_topic(request: AdminRequest, partitions: int, texts: dict[str,
         kept: dict[str, str] = {}
         _json_change(PROPERTIES, lambda there: there.update(texts), PROPERTIES_MAX)(kept)
         new = replace(new, settings={**new.settings, **kept})
-    await request.gateway.commit(cluster.plan_create(new))
+    await request.gateway.write_metadata(cluster.plan_create(new))
 
 
 async def find_or_create_topic(request: AdminRequest) -> Topic:
@@ -129,7 +129,7 @@ async def find_or_create_topic(request: AdminRequest) -> Topic:
         if coming is None:
             allowed = request.gateway.settings.auto_create_topics
             new = check_auto_create(request.broker, name, allowed=allowed)
-            await request.gateway.commit(cluster.plan_create(new))
+            await request.gateway.write_metadata(cluster.plan_create(new))
         else:
             await wait_until_settled(coming)
     return request.topic
@@ -242,7 +242,7 @@ async def truncate_topic(request: AdminRequest) -> None:
     """Delete all present messages; subscriptions are at the end then."""
     topic = request.topic
     there = {max(0, index): partition for index, partition in request.partitions}
-    await request.gateway.commit(delete_records(topic, dict.fromkeys(there)))
+    await request.gateway.write_metadata(delete_records(topic, dict.fromkeys(there)))
     for partition in there.values():
         request.broker.subscriptions.follow_start(partition.partition_id)
         for name in list(request.gateway.subscriptions.of(partition.partition_id)):

@@ -95,7 +95,7 @@ async def _add_topic(request: WebApiRequest, broker_id: int, name: TopicName) ->
     settings = dict(new.settings)
     change(settings)
     settings[TUBEMQ_STAMP] = _encode_stamp(request.stamp())
-    await request.gateway.commit(cluster.plan_create(replace(new, settings=settings)))
+    await request.gateway.write_metadata(cluster.plan_create(replace(new, settings=settings)))
 
 
 async def modify_topics(request: WebApiRequest) -> list[Answer]:

@@ -4,9 +4,10 @@ v1 throttle time · v2 append times · v3 batches, transactions · v5 log start 
 messages · v9 flexible · v10 current leaders (left empty: there is one node) · v13 topics by id.
 v0-v2 carry message sets, or a batch, which Kafka accepts too; message sets are stored as batches.
 
-acks 1 and -1 are the same: one durable copy. Topics with `flush=interval` are acknowledged from
-memory, unless another topic of the same request requires the commit. acks 0 has no response; when
-such a request fails the broker closes the connection, as Kafka does, so that the client notices.
+acks=1 and acks=all (-1) are the same: one durable copy. Topics with `flush=interval` are
+acknowledged from memory, unless another topic of the same request requires the commit. acks=0 has
+no response; when such a request fails the broker closes the connection, as Kafka does, so that
+the client notices.
 From v3 on each partition gets exactly one batch. Transactions are refused with error 42.
 
 A batch whose records must be read before the append (broker/topics/batch_validation.py) is

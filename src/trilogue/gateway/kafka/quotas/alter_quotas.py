@@ -76,10 +76,10 @@ async def _record(
 ) -> None:
     problem: BaseException | None
     try:
-        commit = context.gateway.quotas.plan_alter(
+        change = context.gateway.quotas.plan_alter(
             [(entity_key, rates) for _, entity_key, rates in changes]
         )
-        promise = start_change(context, commit)
+        promise = start_change(context, change)
         await wait_for(context, promise)
         problem = promise.error
     except BrokerError as error:

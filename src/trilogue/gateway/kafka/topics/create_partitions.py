@@ -70,19 +70,19 @@ async def _start_growth(context: RequestContext, requested: CreatePartitionsTopi
         topic = _check(context, requested)
     more = requested.count - len(topic.partitions)
     context.count_mutations(more, strict=context.version >= STRICT_SINCE)
-    commit = cluster.plan_add_partitions(topic.name, requested.count)
+    change = cluster.plan_add_partitions(topic.name, requested.count)
     grown: Promise[None] = Promise()
-    context.gateway.spawn(_add_partitions(context, commit, len(topic.partitions), grown))
+    context.gateway.spawn(_add_partitions(context, change, len(topic.partitions), grown))
     return grown
 
 
 async def _add_partitions(
-    context: RequestContext, commit: MetadataChange[Topic], first: int, grown: Promise[None]
+    context: RequestContext, change: MetadataChange[Topic], first: int, grown: Promise[None]
 ) -> None:
     try:
-        await context.gateway.commit(commit)
+        await context.gateway.write_metadata(change)
         for made in subscribe_new_partitions(
-            context.broker.subscriptions, commit.done.result(), first
+            context.broker.subscriptions, change.done.result(), first
         ):
             await wait_for(context, made)
     except EXPECTED as problem:

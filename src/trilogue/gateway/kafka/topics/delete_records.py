@@ -46,9 +46,9 @@ async def handle_delete_records(
         topics=[await _check_topic(context, requested, waiting) for requested in request.topics]
     )
     if waiting:
-        commit = plan_delete_records([deletion for _, deletion in waiting])
+        change = plan_delete_records([deletion for _, deletion in waiting])
         limit_ms = context.gateway.settings.topics_timeout_max_ms
-        (problem,) = await wait_for_all(context, [start_change(context, commit)], limit_ms)
+        (problem,) = await wait_for_all(context, [start_change(context, change)], limit_ms)
         if problem is None:
             moved = [partition.partition_id for _, (partition, _) in waiting]
             context.broker.subscriptions.on_starts_moved(moved)
