@@ -13,16 +13,16 @@ from benchmarks.measure import settle
 from benchmarks.rows import metered
 from benchmarks.servers import Contender
 
-Asked = TypeVar("Asked", bound=Contender)
+RequestedLoad = TypeVar("RequestedLoad", bound=Contender)
 
 
 @dataclass
-class Stage(Generic[Asked]):
+class Stage(Generic[RequestedLoad]):
     """What a leg runs on: `driver` is the program, `class_path` its classes and the client's."""
 
     driver: str
     class_path: list[object]
-    servers: list[Asked]
+    servers: list[RequestedLoad]
     seconds: float
     warmup: float
 
@@ -32,7 +32,7 @@ class Stage(Generic[Asked]):
     def drive(
         self,
         mode: str,
-        server: Asked,
+        server: RequestedLoad,
         topic: str,
         *,
         begin: Moment = nothing,
@@ -42,7 +42,9 @@ class Stage(Generic[Asked]):
         words = [mode, server.address, topic]
         return run_java(self.class_path, self.driver, words, begin=begin, end=end, options=options)
 
-    def measured(self, mode: str, server: Asked, topic: str, options: dict[str, float]) -> Figures:
+    def measured(
+        self, mode: str, server: RequestedLoad, topic: str, options: dict[str, float]
+    ) -> Figures:
         """Drive, and read the server's counters around it."""
         options = {**options, "seconds": self.seconds, "warmup": self.warmup}
 
@@ -59,7 +61,7 @@ class Stage(Generic[Asked]):
                     "produce", server, "warm", **options, warmup=0.0, seconds=seconds / len(loads)
                 )
 
-    def in_turn(self, leg: Callable[[Asked, int], Figures], rounds: int) -> report.Legs:
+    def in_turn(self, leg: Callable[[RequestedLoad, int], Figures], rounds: int) -> report.Legs:
         """Measure all servers in each round, in alternating order."""
         legs: report.Legs = {server.name: [] for server in self.servers}
         for number in range(rounds):

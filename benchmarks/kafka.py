@@ -82,8 +82,8 @@ def run(chosen: argparse.Namespace, build: Path, done: Callable[[dict[str, objec
     wanted = set(chosen.rows.split(",")) & set(NAMES)
     if START in wanted:
         done(start_row(chosen, names))
-    asked = [row for row in ROWS if row.name in wanted]
-    needed = {name for row in asked for name in row.servers}
+    rows = [row for row in ROWS if row.name in wanted]
+    needed = {name for row in rows for name in row.servers}
     if RESTART in wanted:
         needed |= set(STARTED)
     servers = [
@@ -95,10 +95,10 @@ def run(chosen: argparse.Namespace, build: Path, done: Callable[[dict[str, objec
         for server in servers:
             server.start()
         stage = Stage(Drivers(build), servers, chosen.directory, chosen.seconds)
-        for server in servers if asked else []:
+        for server in servers if rows else []:
             ours = server.name == TRILOGUE
             warm_all(stage, server, min(chosen.warm, OUR_WARMING_S) if ours else chosen.warm)
-        for row in asked:
+        for row in rows:
             done(measure(stage, row, chosen.rounds))
         if RESTART in wanted:
             done(restart_row(servers))

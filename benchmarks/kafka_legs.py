@@ -53,10 +53,10 @@ def load_leg(topic: str, **options: float) -> Leg:
 
 def load_bytes_leg(topic: str, **options: float) -> Leg:
     """The same, with the rate in bytes."""
-    ask = load_leg(topic, **options)
+    run_leg = load_leg(topic, **options)
 
     def leg(stage: Stage, server: Contender) -> Figures:
-        figures = ask(stage, server)
+        figures = run_leg(stage, server)
         size = options["size"] * options.get("records", 1)
         figures["mb_per_s"] = figures["requests_per_s"] * size / 1e6
         return figures
@@ -329,7 +329,7 @@ def poll_idle(
     """
     found: dict[str, tuple[int, float]] = {}
     with Asker(server.address) as asker:
-        opened = asker.ask(ask_for(topic, partitions, epoch=OPENING_EPOCH), FETCH_VERSION)
+        opened = asker.request(fetch_request(topic, partitions, epoch=OPENING_EPOCH), FETCH_VERSION)
         expect(opened, server)
         if not opened.session_id:
             raise RuntimeError(f"{server.name} opened no session")
@@ -338,11 +338,11 @@ def poll_idle(
             while time.monotonic() - began < seconds:
                 count += 1
                 request = (
-                    ask_for(topic, partitions, epoch=FULL_EPOCH)
+                    fetch_request(topic, partitions, epoch=FULL_EPOCH)
                     if kind
-                    else ask_for("", 0, session_id=opened.session_id, epoch=count)
+                    else fetch_request("", 0, session_id=opened.session_id, epoch=count)
                 )
-                expect(asker.ask(request, FETCH_VERSION), server)
+                expect(asker.request(request, FETCH_VERSION), server)
             found[kind] = count, time.monotonic() - began
             done()
     return found
@@ -353,7 +353,7 @@ def expect(answer: FetchResponse, server: Contender) -> None:
         raise RuntimeError(f"{server.name}: error {answer.error_code}")
 
 
-def ask_for(topic: str, partitions: int, *, session_id: int = 0, epoch: int) -> FetchRequest:
+def fetch_request(topic: str, partitions: int, *, session_id: int = 0, epoch: int) -> FetchRequest:
     wanted = [
         FetchPartition(partition=number, fetch_offset=0, partition_max_bytes=1 << 20)
         for number in range(partitions)

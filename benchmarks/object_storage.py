@@ -83,9 +83,9 @@ def measure(store: object, directory: Path, info: SegmentInfo, count: int) -> di
         there = replace(info, name=f"{run}{info.name[1:]}", store=STORE)
         cache = ObjectCache(objects, time.monotonic)
         readers = SegmentReaders(OsFileSystem(), directory / "nothing", objects=cache)
-        asked = objects.counts.reads
+        reads_before = objects.counts.reads
         reads.append(timed(lambda readers=readers, there=there: read_all(readers, there, count)))
-        requests = objects.counts.reads - asked
+        requests = objects.counts.reads - reads_before
     for run in range(RUNS):
         objects.delete(f"{run}{info.name[1:]}")
     return {

@@ -77,7 +77,7 @@ def metadata() -> MessageMetadata:
 def cases() -> dict[str, tuple[Callable[[Room], object], Callable[[], object] | None, int]]:
     """Name: what a room does, what the runtime does, how many messages that is."""
     send, flow, ack = frame(SEND), frame(FLOW), frame(ACK)
-    said = metadata().SerializeToString()
+    encoded = metadata().SerializeToString()
     nothing = PulsarMessage(0, b"x" * 1024, None, False, False, None, 0, -1, ())
     section = memoryview(build_single(nothing, metadata()))
     messages = [nothing._replace(value=b"x" * 100, partition_key=f"{i:08d}") for i in range(1000)]
@@ -94,8 +94,8 @@ def cases() -> dict[str, tuple[Callable[[Room], object], Callable[[], object] | 
             lambda room: room.hot.read_ack(ack),
             lambda: BaseCommand.FromString(ack[4:]).ack.message_id[0].entryId, 1),
         "read MessageMetadata": (
-            lambda room: room.hot.read_metadata(said),
-            lambda: MessageMetadata.FromString(said).producer_name, 1),
+            lambda room: room.hot.read_metadata(encoded),
+            lambda: MessageMetadata.FromString(encoded).producer_name, 1),
         "write SEND_RECEIPT": (
             lambda room: room.hot.encode_send_receipt(3, 123_456, 0, 7, 123_456),
             lambda: encode_command(RECEIPT), 1),

@@ -227,10 +227,10 @@ class Run:
         """A row of one leg a server, if it is requested; those that only wait run together."""
         if name not in self.wanted:
             return
-        asked = [s for s in self.stage.servers if s.name != INTERVAL or name == LOST]
-        with ThreadPoolExecutor(len(asked) if name in WAITING else 1) as threads:
-            found = list(threads.map(leg, asked))
-        legs = {server.name: [figures] for server, figures in zip(asked, found, strict=True)}
+        chosen = [s for s in self.stage.servers if s.name != INTERVAL or name == LOST]
+        with ThreadPoolExecutor(len(chosen) if name in WAITING else 1) as threads:
+            found = list(threads.map(leg, chosen))
+        legs = {server.name: [figures] for server, figures in zip(chosen, found, strict=True)}
         self.done(summarise(name, QUESTIONS[name], legs, GATES.get(name, ())))
 
 
@@ -343,10 +343,10 @@ def run(chosen: argparse.Namespace, build: Path, done: Callable[[dict[str, objec
         run.row(TOPIC, topic_leg(stage))
         run.row(GROUPS, groups_leg(stage))
         run.row(KILLED, killed_leg(stage))
-        asked = [row for row in ROWS if row.name in wanted]
-        if asked:
+        selected = [row for row in ROWS if row.name in wanted]
+        if selected:
             stage.warm(WARMING, chosen.warm)
-        for row in asked:
+        for row in selected:
             done(measure(stage, row, chosen.tubemq_rounds))
         run.row(LOST, lost_leg(stage))
     finally:

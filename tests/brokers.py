@@ -202,8 +202,8 @@ def make(name: str, root: Path, settings: Mapping[str, object] | None = None) ->
         case "trilogue":
             return Trilogue(root / "data", settings)
         case "kafka":
-            asked = os.environ["TRILOGUE_TEST_REAL"]
-            version = asked if "." in asked else DEFAULT_VERSION
+            requested = os.environ["TRILOGUE_TEST_REAL"]
+            version = requested if "." in requested else DEFAULT_VERSION
             require_jars(version)
             return RealKafka(root, version=version, heap="512m")
         case "elsewhere":

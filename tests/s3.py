@@ -130,13 +130,13 @@ class S3:
         self._process.wait(10)
 
 
-def _refuse(asked: BaseHTTPRequestHandler, status: int) -> None:
-    told = f"<Error><Code>Broken</Code><Keys>{' '.join(KEYS.values())}</Keys></Error>"
-    asked.send_response(status)
-    asked.send_header("content-length", str(len(told)))
-    asked.end_headers()
-    if asked.command != "HEAD":
-        asked.wfile.write(told.encode())
+def _refuse(handler: BaseHTTPRequestHandler, status: int) -> None:
+    body = f"<Error><Code>Broken</Code><Keys>{' '.join(KEYS.values())}</Keys></Error>"
+    handler.send_response(status)
+    handler.send_header("content-length", str(len(body)))
+    handler.end_headers()
+    if handler.command != "HEAD":
+        handler.wfile.write(body.encode())
 
 
 def options(port: int, prefix: str) -> StoreOptions:
@@ -180,24 +180,24 @@ class Proxy:
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.02,))
         self._thread.start()
 
-    def _go(self, asked: BaseHTTPRequestHandler, upstream: int) -> None:
-        body = asked.rfile.read(int(asked.headers.get("content-length", 0)))
-        self.seen.append(asked.command)
-        fault = self.fault(asked.command, asked.path)
-        asked.close_connection = fault is not None
+    def _go(self, handler: BaseHTTPRequestHandler, upstream: int) -> None:
+        body = handler.rfile.read(int(handler.headers.get("content-length", 0)))
+        self.seen.append(handler.command)
+        fault = self.fault(handler.command, handler.path)
+        handler.close_connection = fault is not None
         if fault == "hang":
             self.over.wait(60)
             return
         if fault == "reset":
             linger = struct.pack("ii", 1, 0)
-            asked.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
-            asked.connection.close()
+            handler.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
+            handler.connection.close()
             return
         if isinstance(fault, int):
-            _refuse(asked, fault)
+            _refuse(handler, fault)
             return
         there = http.client.HTTPConnection("127.0.0.1", upstream, timeout=30)
-        there.request(asked.command, asked.path, body, dict(asked.headers))
+        there.request(handler.command, handler.path, body, dict(handler.headers))
         answer = there.getresponse()
         data = bytearray(answer.read())
         there.close()
@@ -205,14 +205,14 @@ class Proxy:
             return
         if fault == "flip" and data:
             data[len(data) // 2] ^= 1
-        asked.send_response_only(answer.status)
+        handler.send_response_only(answer.status)
         for name, value in answer.getheaders():
             if name.lower() not in {"transfer-encoding", "connection"}:
-                asked.send_header(name, value)
-        asked.end_headers()
-        if asked.command != "HEAD":
+                handler.send_header(name, value)
+        handler.end_headers()
+        if handler.command != "HEAD":
             part = {"cut": len(data) // 2, "slow": 1}.get(str(fault), len(data))
-            asked.wfile.write(data[:part])
+            handler.wfile.write(data[:part])
         if fault == "slow":
             self.over.wait(60)
 

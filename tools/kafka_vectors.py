@@ -162,18 +162,18 @@ class Recorder:
 
     async def connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         up_reader, up_writer = await asyncio.open_connection(self.host, self.port)
-        asked: dict[int, tuple[int, int]] = {}
+        requested: dict[int, tuple[int, int]] = {}
         with contextlib.suppress(OSError):  # the client is gone, which is how recordings end
             await asyncio.gather(
-                self.copy(reader, up_writer, asked, response=False),
-                self.copy(up_reader, writer, asked, response=True),
+                self.copy(reader, up_writer, requested, response=False),
+                self.copy(up_reader, writer, requested, response=True),
             )
 
     async def copy(
         self,
         reader: asyncio.StreamReader,
         writer: asyncio.StreamWriter,
-        asked: dict[int, tuple[int, int]],
+        requested: dict[int, tuple[int, int]],
         *,
         response: bool,
     ) -> None:
@@ -185,17 +185,17 @@ class Recorder:
                 room[: len(part)] = part
                 frames.received(len(part))
                 while (frame := frames.next()) is not None:
-                    self.keep(bytes(frame), asked, response=response)
+                    self.keep(bytes(frame), requested, response=response)
                     writer.write(len(frame).to_bytes(4, "big") + frame)
             await writer.drain()
         writer.close()
 
-    def keep(self, raw: bytes, asked: dict[int, tuple[int, int]], *, response: bool) -> None:
+    def keep(self, raw: bytes, requested: dict[int, tuple[int, int]], *, response: bool) -> None:
         if response:
-            key, version = asked.pop(struct.unpack_from(">i", raw)[0])
+            key, version = requested.pop(struct.unpack_from(">i", raw)[0])
         else:
             key, version, correlation = struct.unpack_from(">hhi", raw)
-            asked[correlation] = key, version
+            requested[correlation] = key, version
         place = (key, version, response)
         if key in MESSAGES and len(self.kept.get(place, b"")) < len(raw) <= LONGEST:
             self.kept[place] = raw

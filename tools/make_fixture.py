@@ -248,13 +248,13 @@ def spell(data: bytes | None) -> str | None:
 
 def positions(server: Server) -> list[list[object]]:
     consumer = Consumer({"bootstrap.servers": server.kafka, "group.id": GROUP})
-    asked = [
+    places = [
         TopicPartition(topic, number)
         for topic, (count, _) in TOPICS.items()
         for number in range(count)
         if topic != "dropped"
     ]
-    found = consumer.committed(asked, PATIENCE)
+    found = consumer.committed(places, PATIENCE)
     consumer.close()
     return [[GROUP, each.topic, each.partition, each.offset, each.metadata or ""] for each in found]
 
@@ -278,22 +278,22 @@ def versions(data: Path) -> dict[str, int]:
 def keep(data: Path, name: str, found: dict[str, Any]) -> None:
     copy = data.with_name("copy")
     shutil.copytree(data, copy)
-    said = {"versions": versions(copy), "made_ms": time.time_ns() // 1_000_000, **found}
+    facts = {"versions": versions(copy), "made_ms": time.time_ns() // 1_000_000, **found}
     shutil.rmtree(copy)
     archive = PLACE / f"{name}.tar.xz"
     assert not archive.exists(), f"{archive} is kept for ever"
     with tarfile.open(archive, "w:xz", preset=9) as packed:
         packed.add(data, "data", filter=plain)
-    (PLACE / f"{name}.json").write_text(spelled(said) + "\n")
+    (PLACE / f"{name}.json").write_text(spelled(facts) + "\n")
     size = archive.stat().st_size
     print(f"{archive.name}: {size} bytes")
     assert size < SIZE_MAX
 
 
-def spelled(said: dict[str, Any]) -> str:
+def spelled(facts: dict[str, Any]) -> str:
     """JSON with a line for each message."""
-    partitions = said.pop("partitions")
-    head = json.dumps(said, indent=1, sort_keys=True).removesuffix("\n}")
+    partitions = facts.pop("partitions")
+    head = json.dumps(facts, indent=1, sort_keys=True).removesuffix("\n}")
     parts = []
     for each in partitions:
         messages = ",\n  ".join(json.dumps(message) for message in each.pop("messages"))

@@ -24,7 +24,7 @@ from benchmarks.log.memory import memory
 from benchmarks.log.reads import reads
 from benchmarks.log.recovery import recovery
 from benchmarks.log.starts import starts
-from benchmarks.log.world import say
+from benchmarks.log.world import report_line
 from benchmarks.log.writes import writes
 from benchmarks.measure import NOT_A_DISK, file_system, machine
 from trilogue.log.journal import commit
@@ -71,7 +71,7 @@ def main() -> int:
         "seconds_a_leg": chosen.seconds,
     }
     for name in chosen.parts.split(","):
-        say(f"{name} ...")
+        report_line(f"{name} ...")
         result[name] = parts[name]()
     result["took_s"] = round(time.monotonic() - began)
     result["load_average_after"] = [round(each, 2) for each in os.getloadavg()]

@@ -26,9 +26,9 @@ from benchmarks.log.world import (
     medians,
     never_flush,
     node_on,
+    report_line,
     run,
     sample,
-    say,
 )
 from trilogue.log.partition_log import PartitionLog
 from trilogue.node import garbage_collector as collector
@@ -104,7 +104,7 @@ async def measure(folder: Path, rounds: int, seconds: float) -> dict[str, object
                     found[case.name].setdefault(name, []).append(
                         await press(nodes[name], places[name][case.partitions], case, seconds)
                     )
-            say(f"appends: round {number + 1} of {rounds}")
+            report_line(f"appends: round {number + 1} of {rounds}")
     return {
         "limits": {name: medians(legs) for name, legs in disk.items()},
         "cases": {

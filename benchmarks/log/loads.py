@@ -60,7 +60,7 @@ class Load:
         self.sent += count
         began = time.perf_counter()
 
-        def told(error: Exception | None) -> None:
+        def reported(error: Exception | None) -> None:
             if error is not None:
                 raise error
             self.took.append(time.perf_counter() - began)
@@ -69,7 +69,7 @@ class Load:
             if not self._stopping:
                 after()
 
-        self._log.journal.on_commit(told)
+        self._log.journal.on_commit(reported)
 
     async def feed(self, count: int, burst: int) -> None:
         """Append so many in all, some at a time, and return when they are durable."""

@@ -24,9 +24,9 @@ from benchmarks.log.world import (
     make_partitions,
     make_topic,
     node_on,
+    report_line,
     run,
     sample,
-    say,
 )
 from trilogue.node import garbage_collector as collector
 
@@ -118,7 +118,7 @@ def memory(folder: Path, rounds: int) -> dict[str, dict[str, object]]:
         found[kind] = legs[len(legs) // 2]
         traced = elsewhere(MODULE, kind, fresh(folder / "memory") / "data", "trace")
         found[kind]["places"] = traced["places"]
-        say(f"memory: {kind} done")
+        report_line(f"memory: {kind} done")
     fresh(folder / "memory")
     return found
 

@@ -21,7 +21,16 @@ from pathlib import Path
 
 from benchmarks.log import limits
 from benchmarks.log.loads import Load, drained
-from benchmarks.log.world import Figures, elsewhere, fresh, make_topic, node_on, run, sample, say
+from benchmarks.log.world import (
+    Figures,
+    elsewhere,
+    fresh,
+    make_topic,
+    node_on,
+    report_line,
+    run,
+    sample,
+)
 from trilogue.log.partition_log import PartitionLog, SegmentSlice, TailSlice
 from trilogue.node.node import Node
 
@@ -151,7 +160,7 @@ def reads(folder: Path, seconds: float) -> dict[str, Figures]:
     """All of it, in a fresh process."""
     found = elsewhere(MODULE, fresh(folder / "reads") / "data", seconds)
     fresh(folder / "reads")
-    say("reads: done")
+    report_line("reads: done")
     return found
 
 

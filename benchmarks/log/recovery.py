@@ -26,9 +26,9 @@ from benchmarks.log.world import (
     make_topic,
     medians,
     node_on,
+    report_line,
     run,
     sample,
-    say,
 )
 
 PARTITIONS = 100
@@ -92,7 +92,7 @@ def recovery(folder: Path, rounds: int) -> dict[str, Figures]:
             legs.append(leg)
         name = f"{mib} MiB in entries of {size} B"
         found[name] = medians(legs)
-        say(f"recovery: {name}: {found[name]['recovery_s']:.2f} s")
+        report_line(f"recovery: {name}: {found[name]['recovery_s']:.2f} s")
     fresh(folder / "recovery")
     return found
 

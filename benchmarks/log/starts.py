@@ -27,9 +27,9 @@ from benchmarks.log.world import (
     make_topic,
     medians,
     node_on,
+    report_line,
     run,
     sample,
-    say,
 )
 from benchmarks.measure import cpu_seconds
 from benchmarks.servers import Trilogue
@@ -92,11 +92,11 @@ def data_of(folder: Path, partitions: int) -> Path:
     place = folder / f"start-{partitions}"
     recipe = place / "recipe.json"
     if not recipe.exists() or json.loads(recipe.read_text()) != RECIPE:
-        say(f"start: making {MESSAGES:,} messages in {partitions} partitions")
+        report_line(f"start: making {MESSAGES:,} messages in {partitions} partitions")
         began = time.monotonic()
         elsewhere(MODULE, "build", fresh(place) / "data", MESSAGES, partitions)
         recipe.write_text(json.dumps(RECIPE))
-        say(f"start: made in {time.monotonic() - began:.0f} s")
+        report_line(f"start: made in {time.monotonic() - began:.0f} s")
     return place
 
 
@@ -119,7 +119,7 @@ def starts(folder: Path, rounds: int) -> dict[str, Figures]:
             legs.append(leg)
         name = f"{MESSAGES:,} messages, {partitions} partitions"
         found[name] = medians(legs)
-        say(f"start: {name}: {found[name]['exec_to_answer_s']:.2f} s to the first answer")
+        report_line(f"start: {name}: {found[name]['exec_to_answer_s']:.2f} s to the first answer")
     return found
 
 

@@ -185,6 +185,6 @@ def percentile(values: list[float], share: float) -> float:
     return values[min(len(values) - 1, int(len(values) * share))]
 
 
-def say(text: str) -> None:
+def report_line(text: str) -> None:
     """One line of progress, with the time."""
     print(f"[{time.strftime('%H:%M:%S')}] {text}", file=sys.stderr, flush=True)

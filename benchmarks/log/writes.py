@@ -13,7 +13,7 @@ import os
 from pathlib import Path
 
 from benchmarks.log.loads import Load, drained, merged
-from benchmarks.log.world import Figures, fresh, make_partitions, node_on, run, sample, say
+from benchmarks.log.world import Figures, fresh, make_partitions, node_on, report_line, run, sample
 from benchmarks.measure import counted_syncs, have_strace, syncs_in
 from trilogue.node.node import Node
 
@@ -81,6 +81,6 @@ def writes(folder: Path) -> dict[str, Figures]:
     found: dict[str, Figures] = {}
     for name, (size, partitions) in LOADS.items():
         found[name] = run(lambda size=size, count=partitions: press(folder, size, count))
-        say(f"writes: {name}: {found[name]['segments_per_byte']:.2f}")
+        report_line(f"writes: {name}: {found[name]['segments_per_byte']:.2f}")
     fresh(folder / "writes")
     return found

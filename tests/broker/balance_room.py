@@ -43,11 +43,11 @@ class Room:
 
     def settle(self, *names: str) -> None:
         """Let all members follow their events until there are none."""
-        told = dict.fromkeys(names)
+        sent = dict.fromkeys(names)
         for _ in range(20):
             for name in names:
-                told[name] = self.beat(name, told[name])
-            if not any(told.values()):
+                sent[name] = self.beat(name, sent[name])
+            if not any(sent.values()):
                 return
         raise AssertionError("somebody is always told something")
 

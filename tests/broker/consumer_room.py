@@ -79,19 +79,19 @@ class Room:
 
     # -- members
 
-    def heartbeat(self, member: str, epoch: int | None = None, **said) -> HeartbeatResponse:
+    def heartbeat(self, member: str, epoch: int | None = None, **fields) -> HeartbeatResponse:
         """Beat at the member's epoch, or at this one."""
         at = self.epochs.get(member, 0) if epoch is None else epoch
         response = self.broker.consumer_groups.heartbeat(
-            Heartbeat(said.pop("group", "g"), member, at, **said)
+            Heartbeat(fields.pop("group", "g"), member, at, **fields)
         )
         self.epochs[member] = response.epoch
         return response
 
-    def join(self, member: str, *topics: str, **said) -> HeartbeatResponse:
-        said.setdefault("topics", names(*topics))
-        said.setdefault("rebalance_timeout_ms", REBALANCE_S * 1_000)
-        return self.heartbeat(member, 0, owned={}, **said)
+    def join(self, member: str, *topics: str, **fields) -> HeartbeatResponse:
+        fields.setdefault("topics", names(*topics))
+        fields.setdefault("rebalance_timeout_ms", REBALANCE_S * 1_000)
+        return self.heartbeat(member, 0, owned={}, **fields)
 
     def settle(self, *members: str) -> None:
         """Let all members follow their assignments until each has its target."""
@@ -125,9 +125,9 @@ def some(topic_id: bytes, *indexes: int) -> PartitionIndexes:
     return {topic_id: frozenset(indexes)} if indexes else {}
 
 
-def refused(kind: type[BrokerError], ask) -> BrokerError:
+def refused(kind: type[BrokerError], call) -> BrokerError:
     with pytest.raises(kind) as caught:
-        ask()
+        call()
     assert type(caught.value) is kind
     return caught.value
 

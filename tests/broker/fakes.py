@@ -119,11 +119,11 @@ class FakeLog:
     def commit(self, error: BaseException | None = None, *, waiters: int | None = None) -> None:
         """Let what was added be durable, or fail; `waiters` cuts the window after so many."""
         waiters = len(self._waiters) if waiters is None else waiters
-        told, self._waiters = self._waiters[:waiters], self._waiters[waiters:]
+        reported, self._waiters = self._waiters[:waiters], self._waiters[waiters:]
         self.durable_facts = list(self.facts)
         for partition in self.partitions.values():
             partition.high_watermark = partition.end_offset
-        for callback in told:
+        for callback in reported:
             callback(error)
 
 

@@ -101,6 +101,6 @@ def stable(room: Room, instances: tuple[str | None, ...] = (None, None)) -> None
 STATIC = ("m", None)  # instance "m": its member ids look like the others'
 
 
-def refused(reason: type[Exception], ask: Callable[[], object]) -> None:
+def refused(reason: type[Exception], call: Callable[[], object]) -> None:
     with pytest.raises(reason):
-        ask()
+        call()

@@ -107,8 +107,10 @@ class Room:
 
     def joined(self, group: str, topics: str, kind: str = "consumer") -> str:
         """A member that has joined and waits for its assignment."""
-        asked = JoinRequest(group, "", kind, (("range", topics.encode()),), SESSION_MS, SESSION_MS)
-        promise = self.broker.groups.join(asked)
+        request = JoinRequest(
+            group, "", kind, (("range", topics.encode()),), SESSION_MS, SESSION_MS
+        )
+        promise = self.broker.groups.join(request)
         self.timers.advance(1)
         return promise.result().member_id
 

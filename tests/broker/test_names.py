@@ -198,10 +198,10 @@ PAGE = Path(__file__).resolve().parents[2] / "docs" / "reference" / "names.md"
 
 def test_the_page_of_spellings_tells_the_truth():
     rows = re.findall(r"^\| ([\w, ]+) \| `([^`]+)` \| (.+) \|$", PAGE.read_text(), re.MULTILINE)
-    told = [row for row in rows if {*row[0].split(", ")} <= {"Kafka", "TubeMQ", "Pulsar"}]
+    reported = [row for row in rows if {*row[0].split(", ")} <= {"Kafka", "TubeMQ", "Pulsar"}]
     parsers = {"Kafka": parse_kafka, "TubeMQ": parse_tubemq}
 
-    for doors, spelled, meant in told:
+    for doors, spelled, meant in reported:
         canonical = "/".join(re.findall(r"`([^`]+)`", meant)[-3:]) if " / " in meant else meant
         for door in doors.split(", "):
             parse = parsers.get(door)
@@ -210,4 +210,4 @@ def test_the_page_of_spellings_tells_the_truth():
                 assert not parse_pulsar(spelled).persistent
             else:
                 assert f"{name!s}" in canonical.replace("`", ""), (door, spelled)
-    assert len(told) == 9
+    assert len(reported) == 9

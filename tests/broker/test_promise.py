@@ -27,14 +27,14 @@ def test_a_broken_promise_raises_its_error():
 
 def test_callbacks_run_once_in_order_and_at_once_when_settled():
     promise: Promise[str] = Promise()
-    heard: list[tuple[int, str]] = []
-    promise.then(lambda each: heard.append((1, each.result())))
-    promise.then(lambda each: heard.append((2, each.result())))
+    outcomes: list[tuple[int, str]] = []
+    promise.then(lambda each: outcomes.append((1, each.result())))
+    promise.then(lambda each: outcomes.append((2, each.result())))
 
     promise.set_result("yes")
-    promise.then(lambda each: heard.append((3, each.result())))
+    promise.then(lambda each: outcomes.append((3, each.result())))
 
-    assert heard == [(1, "yes"), (2, "yes"), (3, "yes")]
+    assert outcomes == [(1, "yes"), (2, "yes"), (3, "yes")]
 
 
 def test_a_promise_is_settled_only_once():
@@ -53,13 +53,13 @@ def test_a_waiting_promise_has_no_result():
 
 def test_a_callback_that_adds_another_is_not_called_twice():
     promise: Promise[int] = Promise()
-    heard: list[str] = []
+    outcomes: list[str] = []
 
     def first(each: Promise[int]) -> None:
-        heard.append("first")
-        each.then(lambda _: heard.append("second"))
+        outcomes.append("first")
+        each.then(lambda _: outcomes.append("second"))
 
     promise.then(first)
     promise.set_result(1)
 
-    assert heard == ["first", "second"]
+    assert outcomes == ["first", "second"]

@@ -90,8 +90,8 @@ class Reader:
     """A subscription; which offsets it acked, and which of these acks were confirmed."""
 
     name: str
-    asked: set[int] = field(default_factory=set)
-    told: set[int] = field(default_factory=set)
+    requested: set[int] = field(default_factory=set)
+    acknowledged: set[int] = field(default_factory=set)
 
     def cursor(self, node: Node) -> Cursor | None:
         return node.broker.subscriptions.find_cursor(node.partition(0).partition_id, self.name)
@@ -112,11 +112,11 @@ class Reader:
             start = node.random.randrange(max(0, high - 40), high)
             offsets = range(start, min(high, start + node.random.randint(1, 3)))
             subscriptions.ack(cursor, [(offsets.start, offsets.stop)])
-        self.asked.update(offsets)
+        self.requested.update(offsets)
 
         def durable(error: BaseException | None) -> None:
             assert error is None
-            self.told.update(offsets)
+            self.acknowledged.update(offsets)
 
         if node.random.random() < 0.5:
             node.log.journal.on_commit(durable)
@@ -124,11 +124,11 @@ class Reader:
     def check(self, node: Node) -> None:
         cursor = self.cursor(node)
         if cursor is None:
-            assert not self.told
+            assert not self.acknowledged
             return
         high = node.partition(0).log.high_watermark
         acked = {each for each in range(high) if cursor.contains(each)}
-        assert self.told <= acked <= self.asked
+        assert self.acknowledged <= acked <= self.requested
         assert cursor.mark <= high
         assert cursor.properties == {"of": self.name}
 

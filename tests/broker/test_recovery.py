@@ -72,7 +72,7 @@ class Reader:
     def __init__(self) -> None:
         self.next_offset = 1
         # What each partition's position was to be, one after the other, and which is surely there.
-        self.asked: dict[int, list[int | None]] = {0: [None], 1: [None]}
+        self.commits: dict[int, list[int | None]] = {0: [None], 1: [None]}
         self.acknowledged = {0: 0, 1: 0}
 
     def commit(self, node: Node) -> None:
@@ -94,8 +94,8 @@ class Reader:
     def note(self, indexes: list[int], offset: int | None, promise: Promise[None]) -> None:
         numbers: dict[int, int] = {}
         for index in indexes:
-            numbers[index] = len(self.asked[index])
-            self.asked[index].append(offset)
+            numbers[index] = len(self.commits[index])
+            self.commits[index].append(offset)
 
         def answered(answer: Promise[None]) -> None:
             assert answer.error is None
@@ -108,15 +108,15 @@ class Reader:
             partition_id = node.partition(index).partition_id
             position = node.broker.committed_offsets.position(KAFKA, "group", partition_id)
             found = None if position is None else position.mark
-            assert found in self.asked[index][surely:]
+            assert found in self.commits[index][surely:]
 
     def after_crash(self, node: Node) -> None:
         """What is there now stays; what was requested and lost never comes."""
         self.check(node)
-        for index in self.asked:
+        for index in self.commits:
             partition_id = node.partition(index).partition_id
             position = node.broker.committed_offsets.position(KAFKA, "group", partition_id)
-            self.asked[index] = [None if position is None else position.mark]
+            self.commits[index] = [None if position is None else position.mark]
             self.acknowledged[index] = 0
 
 

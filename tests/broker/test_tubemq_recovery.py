@@ -25,7 +25,7 @@ class World(Steps):
         super().__init__(Node(seed))
         self.node.create("orders", 1)
         self.sent = 0
-        self.told: dict[int, bytes] = {}  # offset -> data, acknowledged
+        self.acknowledged: dict[int, bytes] = {}  # offset -> data, acknowledged
 
     def send(self) -> None:
         self.sent += 1
@@ -40,7 +40,7 @@ class World(Steps):
 
         def durable(error: BaseException | None) -> None:
             assert error is None
-            self.told[appended.base_offset] = data
+            self.acknowledged[appended.base_offset] = data
 
         self.node.log.journal.on_commit(durable)
 
@@ -68,7 +68,7 @@ class World(Steps):
                 assert verify_entry(data, header).data == message.data
                 found[offset] = bytes(message.data)
             offset += header.span
-        assert self.told.items() <= found.items()
+        assert self.acknowledged.items() <= found.items()
         assert len(set(found.values())) == len(found)
 
 
@@ -92,4 +92,4 @@ def test_what_tubemqs_producers_were_told_is_there_to_the_byte(seed: int):
 
     world.node.loop.run()
     world.check()
-    assert len(world.told) > 100
+    assert len(world.acknowledged) > 100

@@ -13,7 +13,7 @@ from trilogue.cli.completion import SCRIPTS
 from trilogue.cli.verbs import VERBS
 from trilogue.node.settings.sources import load_settings
 
-NOBODY = Shell("127.0.0.1:1", http="127.0.0.1:1")
+NO_SERVER = Shell("127.0.0.1:1", http="127.0.0.1:1")
 ASKING = [
     ("topics", "list"),
     ("topics", "describe", "a"),
@@ -27,7 +27,7 @@ ASKING = [
 
 @pytest.mark.parametrize("arguments", ASKING, ids=lambda one: " ".join(one[:2]))
 def test_where_nobody_answers_it_says_what_to_do(arguments):
-    detail = NOBODY.refused(*arguments, code=3)
+    detail = NO_SERVER.refused(*arguments, code=3)
 
     assert "no Kafka server responds at 127.0.0.1:1" in detail
     assert "trilogue serve" in detail
@@ -58,7 +58,7 @@ def test_where_nobody_answers_it_says_what_to_do(arguments):
     ids=" ".join,
 )
 def test_a_wrong_command_line_ends_in_exit_code_2_before_anybody_is_asked(arguments):
-    assert "trilogue: " in NOBODY.refused(*arguments, code=2)
+    assert "trilogue: " in NO_SERVER.refused(*arguments, code=2)
 
 
 def test_names_that_are_near_are_offered():
@@ -72,7 +72,7 @@ def test_what_the_command_line_reads_of_the_environment_is_no_setting():
 
 def test_verbs_options_and_values_are_completed():
     def found(*words: str) -> list[str]:
-        return [line.partition("\t")[0] for line in NOBODY.lines("complete", "--words", *words)]
+        return [line.partition("\t")[0] for line in NO_SERVER.lines("complete", "--words", *words)]
 
     assert found("") == sorted(VERBS)
     assert found("topics", "d") == ["delete", "describe"]
@@ -86,21 +86,21 @@ def test_verbs_options_and_values_are_completed():
 
 
 def test_a_cluster_that_does_not_answer_completes_nothing():
-    assert NOBODY.lines("complete", "--words", "consume", "") == []
-    assert NOBODY.lines("complete", "--words") == []
+    assert NO_SERVER.lines("complete", "--words", "consume", "") == []
+    assert NO_SERVER.lines("complete", "--words") == []
 
 
 def test_bash_has_words_broken_at_colons():
     line = "trilogue produce x --server=127"
 
-    assert NOBODY.lines("complete", "--line", line) == []
-    assert NOBODY.lines("complete", "--line", "trilogue 'top") == []
-    assert NOBODY.lines("complete", "--line", "trilogue ")[0].startswith("codec\t")
+    assert NO_SERVER.lines("complete", "--line", line) == []
+    assert NO_SERVER.lines("complete", "--line", "trilogue 'top") == []
+    assert NO_SERVER.lines("complete", "--line", "trilogue ")[0].startswith("codec\t")
 
 
 @pytest.mark.parametrize("shell", SCRIPTS)
 def test_each_shell_gets_a_script(shell):
-    assert "trilogue complete" in NOBODY.run("completion", shell).stdout
+    assert "trilogue complete" in NO_SERVER.run("completion", shell).stdout
 
 
 def test_bash_completes_with_its_script(tmp_path):
@@ -119,4 +119,4 @@ def test_bash_completes_with_its_script(tmp_path):
 
 
 def test_a_position_that_is_shared_is_not_there_yet():
-    assert "cannot share a position yet" in NOBODY.refused("subscriptions", "share")
+    assert "cannot share a position yet" in NO_SERVER.refused("subscriptions", "share")

@@ -70,7 +70,7 @@ class ScriptedKafka:
     def __init__(self, parts: dict[tuple[str, int], Part]) -> None:
         self.parts = parts
         self.next_up: dict[int, deque[ErrorCode | str | Callable[[], None]]] = defaultdict(deque)
-        self.asked: list[tuple[int, Any]] = []
+        self.requests: list[tuple[int, Any]] = []
         self.topic_ids: dict[str, bytes] = {}
         self.internal: set[str] = set()
         self.address = ""
@@ -94,7 +94,7 @@ class ScriptedKafka:
         header, position = decode_request_header(body)
         key, version = header.api_key, header.api_version
         request, _ = decoder(MESSAGES[key][0], version)(body, position)
-        self.asked.append((key, request))
+        self.requests.append((key, request))
         upset = self.next_up[key].popleft() if self.next_up[key] else None
         if callable(upset):
             upset()
@@ -150,13 +150,13 @@ class ScriptedKafka:
 
     def on_FetchRequest(self, request: FetchRequest, code: int):  # noqa: N802
         (topic,) = request.topics
-        (asked,) = topic.partitions
-        part = self.parts[topic.topic, asked.partition]
-        if not code and not part.start <= asked.fetch_offset <= part.end:
+        (fetch,) = topic.partitions
+        part = self.parts[topic.topic, fetch.partition]
+        if not code and not part.start <= fetch.fetch_offset <= part.end:
             code = ErrorCode.OFFSET_OUT_OF_RANGE
-        found = [] if code else [one for one in part.batches if ends(one) > asked.fetch_offset]
+        found = [] if code else [one for one in part.batches if ends(one) > fetch.fetch_offset]
         data = PartitionData(
-            partition_index=asked.partition, error_code=code, high_watermark=part.end,
+            partition_index=fetch.partition, error_code=code, high_watermark=part.end,
             last_stable_offset=part.end, log_start_offset=part.start,
             aborted_transactions=part.aborted, records=b"".join(found[:1]),
         )  # fmt: skip

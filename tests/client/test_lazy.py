@@ -32,8 +32,8 @@ def test_a_client_that_only_asks_loads_neither_producer_nor_consumer():
         " and name.endswith(('producer.producer', 'consumer.consumer', 'admin.admin'))])"
     )
 
-    told = subprocess.run(
+    output = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=True
     )
 
-    assert told.stdout == "[]\n"
+    assert output.stdout == "[]\n"

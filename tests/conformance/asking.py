@@ -30,7 +30,7 @@ class Asker:
     def __init__(self, address: str, *, timeout: float = 20.0) -> None:
         host, port = address.rsplit(":", 1)
         self._socket = socket.create_connection((host, int(port)), timeout)
-        self._asked: list[tuple[int, int, int]] = []  # key, version, correlation id
+        self._requests: list[tuple[int, int, int]] = []  # key, version, correlation id
         self._numbers = itertools.count(1)
 
     def __enter__(self) -> Self:
@@ -54,11 +54,11 @@ class Asker:
         encode_request_header(body, RequestHeader(key, version, correlation_id, "asker"))
         encoder(type(request), version)(request, body)
         self._socket.sendall(struct.pack(">i", len(body)) + body)
-        self._asked.append((key, version, correlation_id))
+        self._requests.append((key, version, correlation_id))
 
     def answer(self) -> Any:
         """The next answer, decoded to its last byte."""
-        key, version, correlation_id = self._asked.pop(0)
+        key, version, correlation_id = self._requests.pop(0)
         (size,) = struct.unpack(">i", receive(self._socket, 4))
         frame = receive(self._socket, size)
         found, position = decode_response_header(memoryview(frame), key, version)
@@ -69,8 +69,8 @@ class Asker:
 
     def unanswered(self) -> None:
         """Pass over the next one, which has no answer (acks 0)."""
-        self._asked.pop(0)
+        self._requests.pop(0)
 
-    def ask(self, request: object, version: int) -> Any:
+    def request(self, request: object, version: int) -> Any:
         self.send(request, version)
         return self.answer()

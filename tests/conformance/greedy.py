@@ -48,8 +48,8 @@ def main() -> None:
     producer.purge(in_flight=False)
     producer.flush(5)
     lost = [each for each in problems if each != "_PURGE_QUEUE"]
-    told = {"sent": sent, "seconds": time.monotonic() - began, "waits_ms": waits_ms}
-    print(json.dumps({**told, "problems": lost}), flush=True)
+    summary = {"sent": sent, "seconds": time.monotonic() - began, "waits_ms": waits_ms}
+    print(json.dumps({**summary, "problems": lost}), flush=True)
 
 
 if __name__ == "__main__":

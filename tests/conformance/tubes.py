@@ -10,7 +10,7 @@ from typing import NamedTuple
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from tests.conformance.across.test_across import WAIT_S, Told, World
+from tests.conformance.across.test_across import WAIT_S, World, WrittenMessage
 from tests.conformance.clients import tubemq as java
 from tests.conformance.clients.pulsar import Process
 from trilogue.client.tubemq import Message, NoMessage
@@ -114,14 +114,14 @@ def message(topic: str, index: int) -> Message:
     return made
 
 
-def as_told(message: Message, offset: int) -> Told:
+def as_written(message: Message, offset: int) -> WrittenMessage:
     """What readers of the others are to see of it; 0 where the time is that of the append."""
     headers = [(name, text.encode()) for name, text in seen_attributes(message).items()]
     if message.type is not None:
         headers.append(("trilogue.type", message.type.encode()))
     key = message.attributes.get("trilogue.key")
     time_ms = MINUTE_MS if message.time else 0
-    return Told(offset, key and key.encode(), message.body, tuple(headers), time_ms)
+    return WrittenMessage(offset, key and key.encode(), message.body, tuple(headers), time_ms)
 
 
 def seen_attributes(message: Message) -> dict[str, str]:
@@ -132,14 +132,14 @@ def seen_attributes(message: Message) -> dict[str, str]:
     }
 
 
-def as_seen(told: Told) -> Seen:
+def as_seen(reported: WrittenMessage) -> Seen:
     """What TubeMQ's clients are to see of what the others wrote."""
-    attributes = {"trilogue.timestamp": str(told.time_ms)}
-    if told.key is not None and told.key.startswith(b"\xff"):
+    attributes = {"trilogue.timestamp": str(reported.time_ms)}
+    if reported.key is not None and reported.key.startswith(b"\xff"):
         attributes["trilogue.key.base64"] = "/wA"
-    elif told.key is not None:
-        attributes["trilogue.key"] = told.key.decode()
-    if told.value is None:
+    elif reported.key is not None:
+        attributes["trilogue.key"] = reported.key.decode()
+    if reported.value is None:
         attributes["trilogue.value"] = "null"
-    attributes |= {name: (text or b"").decode() for name, text in told.headers}
-    return Seen(told.offset, told.value or b"", attributes, None, MINUTE)
+    attributes |= {name: (text or b"").decode() for name, text in reported.headers}
+    return Seen(reported.offset, reported.value or b"", attributes, None, MINUTE)

@@ -133,8 +133,8 @@ class CutDisk:
         self.reboot()
 
     def is_used(self) -> bool:
-        asked = ["losetup", "-j", str(self.image)]
-        return bool(subprocess.run(asked, capture_output=True, check=True).stdout)
+        command = ["losetup", "-j", str(self.image)]
+        return bool(subprocess.run(command, capture_output=True, check=True).stdout)
 
     def close(self) -> None:
         unmount(self.root)

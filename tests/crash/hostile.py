@@ -36,9 +36,9 @@ class Healthy(threading.Thread):
     The time that the machine gives to other processes is not counted: see `own_time`.
     """
 
-    def __init__(self, pid: int, ask: Callable[[], object], close: Callable[[], None]) -> None:
+    def __init__(self, pid: int, request: Callable[[], object], close: Callable[[], None]) -> None:
         super().__init__(daemon=True)
-        self.pid, self.ask, self.close = pid, ask, close
+        self.pid, self.request, self.close = pid, request, close
         self.stopping = threading.Event()
         self.slowest = 0.0
         self.sent = 0
@@ -46,7 +46,7 @@ class Healthy(threading.Thread):
     def run(self) -> None:
         while not self.stopping.wait(0.01):
             began = own_time(self.pid)
-            self.ask()
+            self.request()
             self.slowest = max(self.slowest, own_time(self.pid) - began)
             self.sent += 1
 

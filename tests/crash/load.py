@@ -127,7 +127,7 @@ class AioLoad(LoopLoad):
                 if len(self.waiting) < 500:
                     await self.send(producer)
                 await asyncio.sleep(0.002)
-            await self.hear_of_all()
+            await self.watch_all()
         finally:
             await producer.stop()
 

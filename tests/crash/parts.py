@@ -53,7 +53,7 @@ class LoopLoad(LoopPart):
         self.waiting.add(future)
         future.add_done_callback(lambda done: self._record_result(origin, done))
 
-    async def hear_of_all(self) -> None:
+    async def watch_all(self) -> None:
         """Wait until nothing is under way any more."""
         if self.waiting:
             await asyncio.wait(self.waiting, timeout=PATIENCE)

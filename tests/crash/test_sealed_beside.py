@@ -88,10 +88,10 @@ def test_whoever_reads_by_the_manifest_misses_nothing_and_sees_nothing_wrong(
             did = asyncio.run(write(data, workload, seen.exists))
         finally:
             stop.touch()
-        said, complaint = reader.communicate(timeout=DEADLINE_S)
+        output, complaint = reader.communicate(timeout=DEADLINE_S)
 
     assert reader.returncode == 0, complaint.decode()
-    counts = json.loads(said)
+    counts = json.loads(output)
     report(f"{len(workload.ledger.acked)} acked; node: {did}; reader: {counts}")
     verdict = workload.judge(reads_of(data))
     assert verdict.bad == {}, verdict.examples

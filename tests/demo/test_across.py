@@ -23,7 +23,7 @@ from trilogue.demo.report import Report, cross_protocol_tables
 
 LONG_AGO_MS = 1_357_000_000_000
 WRITING = TopicReceipts("w", "Pulsar", {Position(1, 7): Receipt(Event("w", "k", b"v", 5), "9:7:0")})
-TOLD = [
+REPORTED = [
     CrossProtocolRead(
         "airports",
         "TubeMQ",
@@ -48,7 +48,7 @@ TOLD = [
 
 
 @pytest.mark.parametrize(
-    ("found", "said"),
+    ("found", "expected"),
     [
         (Message(b"k", b"v", 5, 1, 7), []),
         (Message(b"k", b"V", 5, 1, 7), ["w: 1 message is not what the Pulsar client sent"]),
@@ -57,8 +57,8 @@ TOLD = [
         (Message(b"k", b"v", 5, 1, 8), ["w: 1 message is not what the Pulsar client sent"]),
     ],
 )
-def test_any_difference_is_told(found: Message, said: list[str]):
-    assert compare_messages(WRITING, [found])[:1] == said
+def test_any_difference_is_told(found: Message, expected: list[str]):
+    assert compare_messages(WRITING, [found])[:1] == expected
 
 
 def test_a_message_that_is_missing_or_too_much_is_told():
@@ -69,9 +69,9 @@ def test_a_message_that_is_missing_or_too_much_is_told():
 
 
 def test_a_place_that_its_writer_was_not_told_is_shown_as_such():
-    told = sample_messages(WRITING, [Message(b"k", b"v", 5, 1, 8)])
+    samples = sample_messages(WRITING, [Message(b"k", b"v", 5, 1, 8)])
 
-    assert [each.message_id for each in told.samples] == ["?", "?", "?"]
+    assert [each.message_id for each in samples.samples] == ["?", "?", "?"]
 
 
 def test_a_long_name_does_not_take_the_place_of_others():
@@ -80,17 +80,17 @@ def test_a_long_name_does_not_take_the_place_of_others():
     for table in cross_protocol_tables([CrossProtocolRead("airports", "TubeMQ", 1, [sample])]):
         console.print(table)
 
-    said = console.export_text()
-    assert "…" not in said
-    assert "70368744180985  airports          0    3321  N999DN  xxxx" in said
+    expected = console.export_text()
+    assert "…" not in expected
+    assert "70368744180985  airports          0    3321  N999DN  xxxx" in expected
 
 
 def test_it_is_shown_in_the_terminal_and_on_the_page():
     console = Console(record=True, width=80, file=io.StringIO())
-    for table in cross_protocol_tables(TOLD):
+    for table in cross_protocol_tables(REPORTED):
         console.print(table)
     report = Report([], [], 1.0)
-    report.across = TOLD
+    report.across = REPORTED
 
     for text in (console.export_text(), _across(report)):
         for word in (

@@ -74,8 +74,8 @@ def message(row: dict[str, object], time: str) -> Message:
     at = row[time]
     assert isinstance(at, datetime)
     key = f"EV/{row['flight']}" if time == "time_hour" else f"{at:%F %T}/{row['carrier']}/EWR"
-    said = {**row, time: f"{at:%FT%T}.000Z"}
-    value = json.dumps({name: one for name, one in said.items() if one is not None})
+    messages = {**row, time: f"{at:%FT%T}.000Z"}
+    value = json.dumps({name: one for name, one in messages.items() if one is not None})
     return Message(key.encode(), value.encode(), int(at.timestamp() * 1000))
 
 
@@ -92,11 +92,13 @@ def test_equal_results_are_equal(found):
 def test_one_changed_figure_in_parquet_is_said(found):
     found.rows["delay-stats"][1] = {**STATS[1], "delay_minutes": 3}
 
-    said = found.judged()
+    messages = found.judged()
 
-    assert "delay-stats, Parquet: 2 rows where the data set gives 2; 1 missing, 1 that" in said[0]
-    assert any("missing" in line and "'United', 'EWR', 1, 0, 0, 2, 2" in line for line in said)
-    assert any("extra" in line and "'United', 'EWR', 1, 0, 0, 3, 2" in line for line in said)
+    assert (
+        "delay-stats, Parquet: 2 rows where the data set gives 2; 1 missing, 1 that" in messages[0]
+    )
+    assert any("missing" in line and "'United', 'EWR', 1, 0, 0, 2, 2" in line for line in messages)
+    assert any("extra" in line and "'United', 'EWR', 1, 0, 0, 3, 2" in line for line in messages)
 
 
 def test_a_null_is_not_a_zero(found):
@@ -115,11 +117,11 @@ def test_windows_that_did_not_come_out_are_said(found):
     found.rows["delay-stats"].pop()
     found.messages["delay-stats"].pop()
 
-    said = found.judged()
+    messages = found.judged()
 
-    assert [line for line in said if "1 rows where the data set gives 2" in line] == [
-        said[0],
-        said[2],
+    assert [line for line in messages if "1 rows where the data set gives 2" in line] == [
+        messages[0],
+        messages[2],
     ]
 
 
@@ -127,10 +129,10 @@ def test_a_row_written_twice_is_said(found):
     found.rows["cancellations"] *= 2
     found.messages["cancellations"] *= 2
 
-    said = found.judged()
+    messages = found.judged()
 
-    assert "cancellations, Parquet: 2 rows where the data set gives 1; 0 missing, 1" in said[0]
-    assert "cancellations, topic: 2 rows" in said[2]
+    assert "cancellations, Parquet: 2 rows where the data set gives 1; 0 missing, 1" in messages[0]
+    assert "cancellations, topic: 2 rows" in messages[2]
 
 
 def test_no_rows_at_all_are_said(found):
@@ -148,7 +150,10 @@ def test_a_message_with_another_key_or_time_than_its_row_is_said(found, change):
 
 
 def test_only_a_few_of_many_differences_are_shown():
-    said = compare_rows("what", [(number,) for number in range(100)], [])
+    messages = compare_rows("what", [(number,) for number in range(100)], [])
 
-    assert len(said) == 4
-    assert said[0] == "what: 0 rows where the data set gives 100; 100 missing, 0 that should not be"
+    assert len(messages) == 4
+    assert (
+        messages[0]
+        == "what: 0 rows where the data set gives 100; 100 missing, 0 that should not be"
+    )

@@ -84,10 +84,10 @@ def test_whatever_goes_wrong_is_one_line_and_a_log(tmp_path, monkeypatch, capsys
     with pytest.raises(typer.Exit) as ended:
         verb.demo(output=tmp_path)
 
-    said = capsys.readouterr().out
+    output = capsys.readouterr().out
     assert ended.value.exit_code == 1
-    assert "The demo failed: ZeroDivisionError: first line" in said
-    assert "second line" not in said
+    assert "The demo failed: ZeroDivisionError: first line" in output
+    assert "second line" not in output
     assert "Traceback" in (tmp_path / "demo.log").read_text()
 
 
@@ -129,10 +129,10 @@ def test_a_demo_that_is_stopped_leaves_no_process(tmp_path, number):
     pid = server_of(output)
 
     process.send_signal(number)
-    said, _ = process.communicate(timeout=60)
+    message, _ = process.communicate(timeout=60)
 
     assert process.returncode == verb.INTERRUPTED
-    assert "Stopped; no process of the demo is left." in said
+    assert "Stopped; no process of the demo is left." in message
     with pytest.raises(ProcessLookupError):
         os.kill(pid, 0)
 

@@ -114,9 +114,9 @@ def test_one_changed_value_in_the_data_fails_the_check(paths, tmp_path):
     changed.write_text(text.replace(row, ",".join(fields)))
 
     wrong = judged({**paths, "flights": changed}, tmp_path / "run")
-    told, _ = find_differences(
+    reported, _ = find_differences(
         paths, tmp_path / "run" / "parquet", {"delay-stats": [], "cancellations": []}
     )
 
     assert wrong == []
-    assert any("delay-stats, Parquet" in line and "1 missing, 1 that" in line for line in told)
+    assert any("delay-stats, Parquet" in line and "1 missing, 1 that" in line for line in reported)

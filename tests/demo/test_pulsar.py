@@ -40,9 +40,9 @@ def test_each_message_is_where_the_pulsar_client_was_told(server: Server):
     assert len(seen) == 2
     writing = TopicReceipts("w", "Pulsar", replay.receipts)
     assert compare_messages(writing, found) == []
-    told = sample_messages(writing, found)
-    assert told.messages == 5_003
-    assert all(one.key != "closing" and one.message_id != "?" for one in told.samples)
+    samples = sample_messages(writing, found)
+    assert samples.messages == 5_003
+    assert all(one.key != "closing" and one.message_id != "?" for one in samples.samples)
 
 
 def test_an_event_that_the_server_refuses_ends_the_replay(server: Server):

@@ -40,9 +40,9 @@ def test_each_message_is_where_the_tubemq_client_was_told(server: Server):
         found = read_all(server.kafka, topic, end_offsets(server.kafka, topic), lambda _: None)
         writing = TopicReceipts(topic, "TubeMQ", replay.receipts[topic])
         assert compare_messages(writing, found) == []
-        told = sample_messages(writing, found)
-        assert told.messages == 1_250
-        assert all(one.message_id.isdigit() for one in told.samples)
+        samples = sample_messages(writing, found)
+        assert samples.messages == 1_250
+        assert all(one.message_id.isdigit() for one in samples.samples)
 
 
 def test_a_topic_that_is_not_there_ends_the_replay(server: Server):

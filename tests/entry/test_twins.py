@@ -17,7 +17,7 @@ SEED = build_batch(plain_records(3), producer_id=1, producer_epoch=0, base_seque
 COLUMNS = ("key", "value", "offset", "timestampType", "headers")
 
 
-def says(verdict: Callable[[Room, bytes], object], room: Room, data: bytes) -> object:
+def outcome_of(verdict: Callable[[Room, bytes], object], room: Room, data: bytes) -> object:
     try:
         return verdict(room, data)
     except EntryError as error:
@@ -52,7 +52,7 @@ VERDICTS: dict[str, Callable[[Room, bytes], object]] = {
 
 def compare(data: bytes) -> None:
     for verdict in VERDICTS.values():
-        assert says(verdict, INSTALLED, data) == says(verdict, PURE, data)
+        assert outcome_of(verdict, INSTALLED, data) == outcome_of(verdict, PURE, data)
 
 
 @given(data=st.data(), fix_crc=st.booleans())

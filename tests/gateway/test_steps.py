@@ -67,7 +67,7 @@ async def test_a_request_may_name_only_so_many_things(caplog):
     async with Rig() as rig:
         rig.topic("t")
         peer = rig.peer()
-        await peer.ask(fetch("t", *range(apis.FETCHED - 1)), 11)
+        await peer.request(fetch("t", *range(apis.FETCHED - 1)), 11)
 
         peer.send(fetch("t", *range(apis.FETCHED)), 11)
         await settle()
@@ -117,7 +117,7 @@ async def test_a_produce_request_that_names_too_much_is_not_even_decoded(caplog)
         rig.topic("t")
         peer = rig.peer()
 
-        answer = await peer.ask(empty_parts(apis.MANY - 1), 9)
+        answer = await peer.request(empty_parts(apis.MANY - 1), 9)
         peer.send(empty_parts(apis.MANY), 9)
         await settle()
 
@@ -150,11 +150,11 @@ async def test_a_member_may_name_as_many_partitions_as_it_may_commit():
             )
             for number in range(1, 21)
         ]
-        told = ConsumerGroupHeartbeatRequest(
+        reported = ConsumerGroupHeartbeatRequest(
             group_id="g", member_id="m", member_epoch=5, topic_partitions=parts
         )
 
-        answer = await rig.peer().ask(told, 1)
+        answer = await rig.peer().request(reported, 1)
 
         assert answer.error_code == ErrorCode.UNKNOWN_MEMBER_ID
 
@@ -171,16 +171,16 @@ def epochs(count: int) -> OffsetForLeaderEpochRequest:
     )
 
 
-@pytest.mark.parametrize(("asked", "version"), [(positions, 7), (epochs, 3)])
+@pytest.mark.parametrize(("requested", "version"), [(positions, 7), (epochs, 3)])
 @on_loop
-async def test_a_topic_may_go_while_a_request_looks_at_it_in_turns(asked, version):
+async def test_a_topic_may_go_while_a_request_looks_at_it_in_turns(requested, version):
     """Topics of earlier steps are in the answer, later ones are deleted; no connection is cut."""
     count = 3 * list_offsets.PARTITIONS_PER_STEP
     async with Rig() as rig:
         rig.topic("t", count)
         peer = rig.peer()
 
-        peer.send(asked(count), version)
+        peer.send(requested(count), version)
         await run_ready_tasks()
         gone = rig.broker.cluster.plan_delete(parse_kafka("t"))
         rig.meta.write_now(gone.ops(), gone.preconditions)
@@ -290,9 +290,9 @@ async def test_positions_in_thousands_of_topics_are_told_in_turns(version: int, 
         large, small = rig.peer(), rig.peer()
         wanted = [OffsetFetchRequestTopics(name=each, partition_indexes=[0]) for each in names]
         group = OffsetFetchRequestGroup(group_id="g", topics=wanted if named else None)
-        asked = OffsetFetchRequest(groups=[group], group_id="g", topics=None)
+        request = OffsetFetchRequest(groups=[group], group_id="g", topics=None)
 
-        large.send(asked, version)
+        large.send(request, version)
         for _ in range(4):
             await settle_once(small)
             assert large.answered == 0
@@ -309,7 +309,7 @@ async def test_one_setting_of_as_many_topics_as_may_be_changed_at_once_can_be():
     """Each is two things that the request lists: the topic and the setting."""
     most = KafkaSettings().topics_per_request_max
     changes = [IncrementalAlterableConfig(name="retention.ms", config_operation=0, value="5")]
-    asked = IncrementalAlterConfigsRequest(
+    request = IncrementalAlterConfigsRequest(
         resources=[
             IncrementalAlterConfigsResource(resource_type=2, resource_name=each, configs=changes)
             for each in MANY_NAMES[: most + 1]
@@ -318,7 +318,7 @@ async def test_one_setting_of_as_many_topics_as_may_be_changed_at_once_can_be():
     async with Rig() as rig:
         peer = rig.peer()
 
-        peer.send(asked, 1)
+        peer.send(request, 1)
         await peer.wait()
 
         codes = [each.error_code for each in peer.answer().responses]
@@ -333,9 +333,9 @@ async def test_what_thousands_of_topics_say_is_told_in_turns():
         for each in MANY_NAMES[:count]:
             rig.topic(each)
         large, small = rig.peer(), rig.peer()
-        asked = DescribeConfigsRequest(resources=EVERY.resources[:count])
+        request = DescribeConfigsRequest(resources=EVERY.resources[:count])
 
-        large.send(asked, 4)
+        large.send(request, 4)
         for _ in range(count // configs.YIELD_EVERY - 1):
             await settle_once(small)
             assert large.answered == 0
@@ -376,4 +376,4 @@ async def test_a_connection_may_end_while_its_large_request_is_decoded():
         peer.transport.close()
         await settle()
 
-        assert (await rig.peer().ask(positions(1), 7)).topics[0].partitions[0].offset == 0
+        assert (await rig.peer().request(positions(1), 7)).topics[0].partitions[0].offset == 0

@@ -80,7 +80,7 @@ class Ledger:
             if row.first_offset < to_offset and row.last_offset >= from_offset
         ]
 
-    def epoch_end(self, asked: int) -> tuple[int, int]:
+    def epoch_end(self, wanted_epoch: int) -> tuple[int, int]:
         """As Kafka's LeaderEpochFileCache.endOffsetFor, with what its truncateFromStart keeps."""
         starts: list[tuple[int, int]] = []
         for each in self.durable:
@@ -92,13 +92,13 @@ class Ledger:
         starts = [each for each in starts if each[1] > self.start]
         if gone:
             starts.insert(0, (gone[-1], self.start))
-        if asked == self.owner[0]:
-            return asked, self.end
-        higher = [each for each in starts if each[0] > asked]
-        if asked < 0 or not higher:
+        if wanted_epoch == self.owner[0]:
+            return wanted_epoch, self.end
+        higher = [each for each in starts if each[0] > wanted_epoch]
+        if wanted_epoch < 0 or not higher:
             return -1, -1
-        floor = [each for each in starts if each[0] <= asked]
-        return (floor[-1][0] if floor else asked), higher[0][1]
+        floor = [each for each in starts if each[0] <= wanted_epoch]
+        return (floor[-1][0] if floor else wanted_epoch), higher[0][1]
 
     def first_appended(self, timestamp_ms: int, from_offset: int) -> int | None:
         """The first offset from one on that became durable at a time or later."""

@@ -34,11 +34,11 @@ QUIET = ("listen.kafka=127.0.0.1:0", *OFF, "disk.reserve=0", "disk.min-free=0")
 def unpacked(fixture: Path, folder: Path) -> Path:
     with tarfile.open(fixture) as archive:
         archive.extractall(folder, filter="data")
-    (folder / MADE_MS).write_text(str(said(fixture)["made_ms"]))
+    (folder / MADE_MS).write_text(str(description(fixture)["made_ms"]))
     return folder / "data"
 
 
-def said(fixture: Path) -> dict[str, Any]:
+def description(fixture: Path) -> dict[str, Any]:
     return json.loads(fixture.with_name(fixture.name.replace(".tar.xz", ".json")).read_text())
 
 
@@ -146,7 +146,7 @@ def check(node: Node, expected: dict[str, Any]) -> None:
         partition_id = partition(node, topic, number).partition_id
         found = node.storage.broker.committed_offsets.position(Protocol.KAFKA, group, partition_id)
         assert (-1001 if found is None else found.mark) == offset
-        said_then = (
+        old_description = (
             "" if found is None else found.metadata.rstrip("\0")
         )  # the client's own addition
-        assert said_then == metadata
+        assert old_description == metadata

@@ -20,10 +20,10 @@ import pytest
 from tests.log.old_data import (
     FIXTURES,
     check,
+    description,
     messages_of,
     partition,
     run,
-    said,
     unpacked,
 )
 from trilogue.broker.topics.partition import Partition
@@ -93,7 +93,7 @@ def test_there_are_fixtures():
 
 def test_what_an_older_version_wrote_reads_as_it_did(fixture: Path, tmp_path: Path):
     """Before a flush by this version and after it, and once more after a start."""
-    data, expected = unpacked(fixture, tmp_path), said(fixture)
+    data, expected = unpacked(fixture, tmp_path), description(fixture)
 
     run(data, lambda node: check(node, expected))
     run(data, lambda node: check(node, expected), drain=False)
@@ -102,7 +102,7 @@ def test_what_an_older_version_wrote_reads_as_it_did(fixture: Path, tmp_path: Pa
 
 def test_what_an_older_version_wrote_goes_on(fixture: Path, tmp_path: Path):
     """Appends, after them an end without a flush, and a start that finds all of it."""
-    data, expected = unpacked(fixture, tmp_path), said(fixture)
+    data, expected = unpacked(fixture, tmp_path), description(fixture)
 
     run(data, lambda node: check_producers(node, expected), drain=False)
     run(data, lambda node: check(node, expected))
@@ -111,7 +111,7 @@ def test_what_an_older_version_wrote_goes_on(fixture: Path, tmp_path: Path):
 
 
 def test_readers_without_a_broker_read_what_an_older_version_sealed(fixture: Path, tmp_path: Path):
-    data, expected = unpacked(fixture, tmp_path), said(fixture)
+    data, expected = unpacked(fixture, tmp_path), description(fixture)
 
     sealed = SealedLog(data)
 

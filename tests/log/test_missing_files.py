@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.log.old_data import FIXTURES, check, messages, partition, run, said, unpacked
+from tests.log.old_data import FIXTURES, check, description, messages, partition, run, unpacked
 from trilogue.log.errors import CorruptLog
 from trilogue.log.files import OsFileSystem
 from trilogue.log.segments.manifest import read_manifest
@@ -52,7 +52,7 @@ Damage = Callable[[Path], None]
 @pytest.mark.parametrize("damage", HOW)
 def test_what_can_be_made_again_is(tmp_path: Path, damage: Damage):
     """One after the other, each before a start."""
-    data, expected = unpacked(KILLED, tmp_path), said(KILLED)
+    data, expected = unpacked(KILLED, tmp_path), description(KILLED)
     run(data, lambda _: None, drain=False)
 
     for name in MADE_AGAIN:
@@ -105,7 +105,7 @@ def test_what_was_in_a_segment_is_an_error_and_all_else_is_there(tmp_path: Path,
 def look(node: Node, *, name: str, hurt: set[int]) -> None:
     """Reads of partitions with messages in that segment fail; all others are complete."""
     (info,) = [each for each in node.storage.log.segments.values() if each.name == name]
-    for row in said(CLOSED)["partitions"]:
+    for row in description(CLOSED)["partitions"]:
         where = partition(node, row["topic"], row["partition"])
         extent = info.partitions.find_extent(where.partition_id)
         if extent is not None and extent.end_offset > where.log.start_offset:

@@ -89,11 +89,11 @@ def test_a_decision_is_true_when_it_is_durable(tmp_path):
 def test_a_decision_goes_on_when_whoever_asked_goes_away(tmp_path):
     @scenario(tmp_path / "data")
     async def _(node):
-        asked = asyncio.ensure_future(make_topic(node))
+        request = asyncio.ensure_future(make_topic(node))
         await run_ready_tasks()
-        asked.cancel()
+        request.cancel()
         with pytest.raises(asyncio.CancelledError):
-            await asked
+            await request
 
         await node.metadata_writer.finish()
 

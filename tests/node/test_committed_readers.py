@@ -129,9 +129,9 @@ async def fill(node: Node) -> None:
     (topic,) = node.storage.broker.cluster
     for entry in HISTORY:
         topic.partitions[0].log.append(memoryview(entry), read_header(entry))
-    told: asyncio.Future[object] = asyncio.get_running_loop().create_future()
-    node.storage.log.journal.on_commit(told.set_result)
-    assert await told is None
+    reported: asyncio.Future[object] = asyncio.get_running_loop().create_future()
+    node.storage.log.journal.on_commit(reported.set_result)
+    assert await reported is None
 
 
 @pytest.mark.filterwarnings("ignore")  # what a foreign client warns about is not for us to mend

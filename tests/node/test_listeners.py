@@ -57,14 +57,14 @@ def bind(refusals):
 
 
 def test_all_literals_of_a_name_share_one_port():
-    asked = []
+    requested = []
 
     async def taken(host, port):
-        asked.append((host, port))
+        requested.append((host, port))
         return host, port or 4711
 
     assert asyncio.run(bind_listener(DOOR, taken)) == Address("127.0.0.1", 4711)
-    assert asked == [("127.0.0.1", 0), ("::1", 4711)]
+    assert requested == [("127.0.0.1", 0), ("::1", 4711)]
 
 
 def test_a_literal_that_this_machine_does_not_have_is_passed_over():

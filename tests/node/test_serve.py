@@ -69,15 +69,15 @@ def test_ipv6_literals_work(tmp_path):
 def test_a_standby_is_a_master_that_sends_its_clients_on(tmp_path):
     doors = {"tubemq-master": "127.0.0.1:0", "kafka": "off", "http": "off"}
     with start_server(tmp_path / "data", listen=doors, tubemq__standby=True) as server:
-        asked = RegisterRequestP2M(clientId="p", hostName="h", brokerCheckSum=-1)
+        request = RegisterRequestP2M(clientId="p", hostName="h", brokerCheckSum=-1)
         host, port = server.tubemq.split(":")
         with socket.create_connection((host, int(port)), 10) as master:
-            master.sendall(encode_request(7, 1, 1, asked.SerializeToString(), timeout_ms=10_000))
-            frames, said = BlockFrames(), None
-            while said is None:
+            master.sendall(encode_request(7, 1, 1, request.SerializeToString(), timeout_ms=10_000))
+            frames, reported = BlockFrames(), None
+            while reported is None:
                 frames.received(master.recv_into(frames.get_buffer()))
-                said = frames.next()
-            answer = parse_response(said)
+                reported = frames.next()
+            answer = parse_response(reported)
 
         assert answer.exception == "org.apache.inlong.tubemq.corerpc.exception.StandbyException"
 

@@ -166,8 +166,8 @@ def test_messages_and_files_go_when_there_are_too_many_of_them(tmp_path):
         change = ConfigEntry(
             "retention.bytes", str(keep), incremental_operation=AlterConfigOpType.SET
         )
-        asked = ConfigResource("topic", "large", incremental_configs=[change])
-        admin.incremental_alter_configs([asked])[asked].result(10)
+        config_resource = ConfigResource("topic", "large", incremental_configs=[change])
+        admin.incremental_alter_configs([config_resource])[config_resource].result(10)
 
         reader = Consumer({"bootstrap.servers": server.kafka, "group.id": "nobody"})
         place = TopicPartition("large", 0)
@@ -259,7 +259,7 @@ def send(server, sent):
     """Offsets that were acknowledged; the rest was refused."""
     acked = {}
 
-    def told(error, message):
+    def reported(error, message):
         if error is None:
             acked[message.offset()] = message.value()
 
@@ -273,7 +273,7 @@ def send(server, sent):
         }
     )
     for value in sent:
-        producer.produce("t", value, on_delivery=told)
+        producer.produce("t", value, on_delivery=reported)
     producer.flush(10)
     return acked
 

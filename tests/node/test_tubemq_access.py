@@ -12,7 +12,7 @@ from trilogue.node.settings.table import SettingsError
 
 
 @pytest.mark.parametrize(
-    ("assignments", "says"),
+    ("assignments", "message"),
     [
         (["tubemq.authenticate=both"], "needs tubemq.users"),
         (["tubemq.authorize=producers"], "not authenticated"),
@@ -25,8 +25,8 @@ from trilogue.node.settings.table import SettingsError
         (["tubemq.web-token=a\nb\nc\nd\ne\nf"], "can be seen"),
     ],
 )
-def test_what_would_promise_too_much_is_refused(assignments, says):
-    with pytest.raises(SettingsError, match=says):
+def test_what_would_promise_too_much_is_refused(assignments, message):
+    with pytest.raises(SettingsError, match=message):
         load_settings(environment={}, assignments=assignments)
 
 
@@ -40,10 +40,10 @@ def test_what_holds_is_taken():
 
 
 def test_the_token_of_the_web_api_is_not_shown():
-    said = ["config", "--set", "tubemq.web-token=a secret of mine"]
+    command = ["config", "--set", "tubemq.web-token=a secret of mine"]
 
     for more in ([], ["--json"]):
-        shown = run_trilogue(*said, *more).stdout
+        shown = run_trilogue(*command, *more).stdout
         assert "a secret of mine" not in shown
         assert "(secret)" in shown
     assert json.loads(shown)["tubemq.users"]["value"] in {None, ""}

@@ -64,15 +64,15 @@ def test_one_bound_is_for_all_partitions_and_a_map_names_each():
 
 
 @pytest.mark.parametrize(
-    ("bounds", "said"),
+    ("bounds", "reported"),
     [
         ({"t": {0: 5}}, "'startingOffsets' does not name partition 1 of 't'"),
         ({"t": {0: 5, 1: 5, 2: 5}}, "names partition 2 of 't', which is not read"),
         ({"t": {0: 5, 1: 5}, "misspelt": {0: 1}}, "names partition 0 of 'misspelt'"),
     ],
 )
-def test_a_map_that_leaves_out_or_adds_a_partition_is_refused(bounds, said):
-    with pytest.raises(OptionError, match=said):
+def test_a_map_that_leaves_out_or_adds_a_partition_is_refused(bounds, reported):
+    with pytest.raises(OptionError, match=reported):
         wanted("startingOffsets", bounds, [("t", 0), ("t", 1)])
 
 

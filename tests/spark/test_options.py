@@ -18,7 +18,7 @@ def test_names_are_not_case_sensitive():
 
 
 @pytest.mark.parametrize(
-    ("more", "said"),
+    ("more", "message"),
     [
         ({"kafka.group.id": "g"}, "unknown option 'kafka.group.id'"),
         ({"kafka.bootstrap.servers": ""}, "required"),
@@ -40,8 +40,8 @@ def test_names_are_not_case_sensitive():
         ({"maxDecompressedBytes": "0"}, "from 1 on"),
     ],
 )
-def test_what_cannot_be_honoured_is_refused(more, said):
-    with pytest.raises(OptionError, match=said):
+def test_what_cannot_be_honoured_is_refused(more, message):
+    with pytest.raises(OptionError, match=message):
         ReadOptions.parse({**READ, **more})
 
 
@@ -76,28 +76,28 @@ def test_offsets_by_partition():
 
 
 @pytest.mark.parametrize(
-    ("more", "said"),
+    ("more", "message"),
     [
         ({"maxOffsetsPerTrigger": "5"}, "streams only"),
         ({"minOffsetsPerTrigger": "5"}, "streams only"),
         ({"startingOffsets": "latest"}, "nothing would be read"),
     ],
 )
-def test_what_only_a_stream_has_is_refused_in_a_batch(more, said):
-    with pytest.raises(OptionError, match=said):
+def test_what_only_a_stream_has_is_refused_in_a_batch(more, message):
+    with pytest.raises(OptionError, match=message):
         ReadOptions.parse({**READ, **more}).for_batch()
 
 
 @pytest.mark.parametrize(
-    ("more", "said"),
+    ("more", "message"),
     [
         ({"endingOffsets": '{"t": {"0": 3}}'}, "batch reads only"),
         ({"endingTimestamp": "3"}, "batch reads only"),
         ({"minOffsetsPerTrigger": "5", "maxOffsetsPerTrigger": "4"}, "more than"),
     ],
 )
-def test_what_only_a_batch_has_is_refused_in_a_stream(more, said):
-    with pytest.raises(OptionError, match=said):
+def test_what_only_a_batch_has_is_refused_in_a_stream(more, message):
+    with pytest.raises(OptionError, match=message):
         ReadOptions.parse({**READ, **more}).for_stream()
 
 

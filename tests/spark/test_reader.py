@@ -133,5 +133,7 @@ def test_the_next_fetch_is_asked_for_before_this_one_is_handed_over(kafka):
 
     assert read(kafka, 4, 27) == list(range(4, 27))
 
-    fetches = [one.topics[0].partitions[0].fetch_offset for key, one in kafka.asked if key == FETCH]
+    fetches = [
+        one.topics[0].partitions[0].fetch_offset for key, one in kafka.requests if key == FETCH
+    ]
     assert fetches == [4, 9, 18]

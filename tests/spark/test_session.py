@@ -74,8 +74,8 @@ def test_a_java_that_lacks_what_spark_asks_for_is_wrapped(
 
     command = [f"{wrapped}/bin/java", "-Xmx1g", VECTOR, OPENS, "a b", "", "-cp", "x"]
     monkeypatch.setenv("PATH", "/bin:/usr/bin")
-    said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-    assert said == "-Xmx1g a b  -cp x\n"
+    output = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    assert output == "-Xmx1g a b  -cp x\n"
 
 
 def test_the_java_of_pypi_starts_with_spark_s_arguments(nowhere, monkeypatch):
@@ -88,8 +88,8 @@ def test_the_java_of_pypi_starts_with_spark_s_arguments(nowhere, monkeypatch):
 
     assert home is not None
     command = [f"{home}/bin/java", VECTOR, OPENS, "-version"]
-    said = subprocess.run(command, capture_output=True, text=True, check=True).stderr
-    assert "WARNING" not in said
+    output = subprocess.run(command, capture_output=True, text=True, check=True).stderr
+    assert "WARNING" not in output
 
 
 def test_a_program_that_is_no_java_says_nothing(tmp_path):

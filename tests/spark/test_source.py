@@ -212,14 +212,14 @@ def test_what_spark_wrote_another_client_reads(spark, server):
 
 
 @pytest.mark.parametrize(
-    ("columns", "said"),
+    ("columns", "message"),
     [(["id"], "value"), (["value", "colour"], "colour"), (["value"], "topic")],
 )
-def test_rows_that_cannot_be_written_are_refused_before_any_is(spark, server, columns, said):
+def test_rows_that_cannot_be_written_are_refused_before_any_is(spark, server, columns, message):
     rows = spark.range(1).select(*[f.lit("x").alias(name) for name in columns])
     writer = rows.write.format("trilogue").option("kafka.bootstrap.servers", server.kafka)
 
-    with pytest.raises(Exception, match=said):
+    with pytest.raises(Exception, match=message):
         writer.mode("append").save()
 
 

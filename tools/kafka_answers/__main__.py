@@ -19,23 +19,23 @@ from pathlib import Path
 from tests.server import start_server
 
 from tools.kafka_answers import admin_questions, group_questions, questions
-from tools.kafka_answers.asking import Answer, Asked
+from tools.kafka_answers.asking import Answer, Questions
 from tools.servers.kafka import RealKafka
 
 FAMILIES = questions.FAMILIES | group_questions.FAMILIES | admin_questions.FAMILIES
 
 
-def ask_all(address: str, families: list[str]) -> Asked:
+def question_all(address: str, families: list[str]) -> Questions:
     """Send all requests to one server."""
-    asked = Asked(address, secrets.token_hex(3))
-    questions.prepare(asked)
+    session = Questions(address, secrets.token_hex(3))
+    questions.prepare(session)
     for family in families:
-        FAMILIES[family](asked)
+        FAMILIES[family](session)
         print(f"{address}: {family} asked", file=sys.stderr)
-    return asked
+    return session
 
 
-def differences(ours: Asked, real: Asked) -> Iterator[str]:
+def differences(ours: Questions, real: Questions) -> Iterator[str]:
     """One line for each question, place and pair of values, with the versions it is true of."""
     found: dict[tuple[str, str, str, str], list[int]] = defaultdict(list)
     for (title, version), theirs in real.answers.items():
@@ -43,25 +43,25 @@ def differences(ours: Asked, real: Asked) -> Iterator[str]:
         if mine is None:
             found[title, "", "not asked", ""].append(version)
             continue
-        for path, said in _apart(mine, theirs).items():
-            found[title, path, *said].append(version)
-    for (title, path, mine_said, said), versions in found.items():
-        yield f"{title} v{_span(versions)} {path}: {mine_said} / {said}"
+        for path, values in _apart(mine, theirs).items():
+            found[title, path, *values].append(version)
+    for (title, path, mine_shown, values), versions in found.items():
+        yield f"{title} v{_span(versions)} {path}: {mine_shown} / {values}"
 
 
 def _apart(mine: Answer, theirs: Answer) -> dict[str, tuple[str, str]]:
     """Where two answers differ; an element that only one of them has is listed once."""
     found: dict[str, tuple[str, str]] = {}
     for path in {**theirs, **mine}:
-        said = tuple(repr(each[path]) if path in each else "-" for each in (mine, theirs))
-        if "-" in said:
-            gone = theirs if said[1] == "-" else mine
+        values = tuple(repr(each[path]) if path in each else "-" for each in (mine, theirs))
+        if "-" in values:
+            gone = theirs if values[1] == "-" else mine
             while not any(other.startswith(path.rpartition("[")[0]) for other in gone):
                 path = path.rpartition("[")[0]  # noqa: PLW2901 - outwards to what both have
             path = path.rpartition("]")[0] + "]" if "]" in path else path  # noqa: PLW2901
-            said = "has it" if said[0] != "-" else "-", "has it" if said[1] != "-" else "-"
-        if said[0] != said[1]:
-            found.setdefault(path, (said[0], said[1]))
+            values = "has it" if values[0] != "-" else "-", "has it" if values[1] != "-" else "-"
+        if values[0] != values[1]:
+            found.setdefault(path, (values[0], values[1]))
     return found
 
 
@@ -99,7 +99,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as root, contextlib.ExitStack() as stack:
         addresses = [stack.enter_context(_server(each, Path(root))) for each in wanted]
         with ThreadPoolExecutor() as pool:
-            ours, *others = pool.map(ask_all, addresses, [chosen.only] * len(addresses))
+            ours, *others = pool.map(question_all, addresses, [chosen.only] * len(addresses))
     for name, real in zip(wanted[1:], others, strict=True):
         lines = list(differences(ours, real))
         print(f"== {name}: {len(real.answers)} answers, {len(lines)} differences", *lines, sep="\n")

@@ -7,7 +7,7 @@ import socket
 import struct
 from typing import Any
 
-from tools.kafka_answers.asking import SERVED, Asked, raw
+from tools.kafka_answers.asking import SERVED, Questions, raw
 from tools.kafka_answers.questions import BAD_NAMES, BIG, HUGE, LONG, T0, UNKNOWN, produce, topic
 from tools.servers.probe import receive
 from trilogue.entry.entry import Record
@@ -16,7 +16,7 @@ from trilogue.entry.kafka.record_batch import build_batch
 Spec = dict[str, Any]
 
 
-def topics(a: Asked) -> None:
+def topics(a: Questions) -> None:
     numbers = itertools.count()
 
     def create(title: str, first: int = 0, only: bool = False, **more: Any) -> None:
@@ -87,7 +87,7 @@ def topics(a: Asked) -> None:
     _deleted(a)
 
 
-def _more_partitions(a: Asked) -> None:
+def _more_partitions(a: Questions) -> None:
     for count in (-1, 0, 1, 3):
         some = {"name": a.named("none"), "count": count, "assignments": None}
         a.every(37, f"to {count}", {"topics": [some], "timeout_ms": 1000, "validate_only": True})
@@ -110,7 +110,7 @@ def _more_partitions(a: Asked) -> None:
     a.every(20, "nothing", {"timeout_ms": 1000})
 
 
-def _deleted(a: Asked) -> None:
+def _deleted(a: Questions) -> None:
     """Topics and records, some of them for real: last, in topics of their own."""
     a.every(20, "twice", {"topic_names": [a.named("no")] * 2, "timeout_ms": 1000})
     by_id = (
@@ -124,7 +124,7 @@ def _deleted(a: Asked) -> None:
 
     def words(version: int) -> Spec:
         one = topic(a, f"gone{version}")
-        made = a.ask(19, 7, {"topics": [one], "timeout_ms": 5000})
+        made = a.request(19, 7, {"topics": [one], "timeout_ms": 5000})
         ids = [{"topic_id": made.topics[0].topic_id, "name": None}]
         return {"topics": ids, "topic_names": [one["name"]], "timeout_ms": 5000}
 
@@ -157,7 +157,7 @@ def _deleted(a: Asked) -> None:
     )
 
 
-def settings(a: Asked) -> None:
+def settings(a: Questions) -> None:
     a.every(32, "nothing", {})
     for kind, name in itertools.product(
         (-1, 0, 1, 2, 4, 8, 16, 32, 64), ("", "1", "9", "x", a.named("a"), a.named("no"))
@@ -192,7 +192,7 @@ def settings(a: Asked) -> None:
     _changed(a)
 
 
-def _changed(a: Asked) -> None:
+def _changed(a: Questions) -> None:
     """One topic's settings, really changed, and requests that cannot be repeated."""
     name = a.named("b")
     for setting, value in (
@@ -239,7 +239,7 @@ def _changed(a: Asked) -> None:
         ) else None
 
 
-def nodes(a: Asked) -> None:
+def nodes(a: Questions) -> None:
     for flag, kind, fenced in itertools.product((False, True), (-1, 0, 1, 2, 3), (False, True)):
         words = {
             "include_cluster_authorized_operations": flag,
@@ -261,8 +261,8 @@ def nodes(a: Asked) -> None:
             topics = [{"name": name, "partitions": numbers} for name, numbers in some]
             a.every(34, f"some {n} {path!r}", {"dirs": [{"path": path, "topics": topics}]})
         a.every(61, f"some {n}", {"topics": [{"name": t, "partition_indexes": p} for t, p in some]})
-        ask = [{"name": t, "partition_indexes": p} for t, p in some]
-        a.every(46, f"some {n}", {"topics": ask})
+        topics = [{"name": t, "partition_indexes": p} for t, p in some]
+        a.every(46, f"some {n}", {"topics": topics})
         for replicas in (None, [], [1], [9], [1, 1], [-1], [1, 9]):
             moves = [
                 {"name": t, "partitions": [{"partition_index": i, "replicas": replicas} for i in p]}
@@ -283,7 +283,7 @@ def nodes(a: Asked) -> None:
     _pages(a)
 
 
-def transactions(a: Asked) -> None:
+def transactions(a: Questions) -> None:
     for name in ("tx", "", LONG):
         a.every(65, f"one {name[:3]!r}", {"transactional_ids": [name]})
         for wait in (-1, 0, 1, 900_001, BIG) if name != LONG and not name else ():
@@ -317,7 +317,7 @@ def transactions(a: Asked) -> None:
             a.every(66, f"{states} {more}", {"state_filters": states, **more})
 
 
-def _pages(a: Asked) -> None:
+def _pages(a: Questions) -> None:
     here, gone = a.named("a"), a.named("no")
     for names, limit, cursor in itertools.product(
         ([here], [gone], [here, gone, here], [""], ["a b"]),
@@ -333,7 +333,7 @@ def _pages(a: Asked) -> None:
         a.every(75, f"{short} {limit} {cursor and cursor[1]}", words2)
 
 
-def quotas(a: Asked) -> None:
+def quotas(a: Questions) -> None:
     kinds = ("user", "client-id", "ip", "nonsense", "")
     for kind, match, name, strict in itertools.product(
         kinds, (0, 1, 2, 3, -1), (None, "x", ""), (False, True)
@@ -374,18 +374,18 @@ def quotas(a: Asked) -> None:
     a.every(49, "nobody", {"entries": [{"entity": [], "ops": []}], "validate_only": True})
 
 
-def broken(a: Asked) -> None:
+def broken(a: Questions) -> None:
     """Requests that no codec of ours would write; the whole answer as bytes, or how it ended."""
     for name, version in itertools.product(
         ("", "a b", "-a", "a-", "ok", "ü", LONG), ("", "1 2", "1.0")
     ):
         words = {"client_software_name": name, "client_software_version": version}
         for spoken in (3, 4):
-            said = a.ask(18, spoken, words)
+            response = a.request(18, spoken, words)
             a.note(
                 f"ApiVersions: {name[:4]!r} {version!r}",
                 spoken,
-                said and [said.error_code, said.throttle_time_ms],
+                response and [response.error_code, response.throttle_time_ms],
             )
     strange = [
         *((f"ApiVersions v{v}", raw(18, v, b"")) for v in (-1, 5, 32767)),
@@ -414,20 +414,20 @@ def broken(a: Asked) -> None:
     host, port = a.address.rsplit(":", 1)
     for title, frame in strange:
         with socket.create_connection((host, int(port)), 2) as connection:
-            said: object
+            response: object
             try:
                 connection.sendall(frame)
                 size = int.from_bytes(receive(connection, 4), "big")
                 answer = receive(connection, size)
-                said = answer.hex() if size < 60 else answer[:10].hex()
+                response = answer.hex() if size < 60 else answer[:10].hex()
             except TimeoutError:
-                said = "silence"
+                response = "silence"
             except OSError:
-                said = "closed"
-        a.note(f"raw: {title}", 0, [said])
+                response = "closed"
+        a.note(f"raw: {title}", 0, [response])
 
 
-def in_order(a: Asked) -> None:
+def in_order(a: Questions) -> None:
     """Requests of one connection, sent at once: who is answered, and whether the rest still is."""
     good = bytes(build_batch([Record(0, T0, b"k", b"v")]))
     name = a.named("c")

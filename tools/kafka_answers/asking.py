@@ -53,7 +53,7 @@ def _value(item: Any, value: Any) -> Any:
     return value
 
 
-class Asked:
+class Questions:
     """One server: its requests and responses, by question and version."""
 
     def __init__(self, address: str, run: str, *, timeout: float = 3.0) -> None:
@@ -64,18 +64,18 @@ class Asked:
         self.epoch = 0  # of the leader of its partitions
         self._timeout = timeout
         self._asker = Asker(address, timeout=timeout)
-        told = self._asker.ask(ApiVersionsRequest(), 0).api_keys
-        self.range = {each.api_key: (each.min_version, each.max_version) for each in told}
+        served = self._asker.request(ApiVersionsRequest(), 0).api_keys
+        self.range = {each.api_key: (each.min_version, each.max_version) for each in served}
 
     def named(self, word: str) -> str:
         """Return this run's topic or group."""
         return f"{word}-{self.run}"
 
-    def ask(self, key: int, version: int, spec: Spec) -> Any:
+    def request(self, key: int, version: int, spec: Spec) -> Any:
         """Send one request, unrecorded; a closed connection or a timeout is None."""
         request = build(MESSAGES[key][0], spec)
         try:
-            return self._asker.ask(request, version)
+            return self._asker.request(request, version)
         except (OSError, EOFError, AssertionError, WireError) as problem:
             self._asker.close()
             self._asker = Asker(self.address, timeout=self._timeout)
@@ -85,18 +85,18 @@ class Asked:
         """Send all, then return which were answered, in their order, until one is not."""
         for key, version, spec in requests:
             self._asker.send(build(MESSAGES[key][0], spec), version)
-        said: list[str] = []
+        reported: list[str] = []
         try:
             for key, _, spec in requests:
                 if key == 0 and spec["acks"] == 0:
                     self._asker.unanswered()
                 else:
-                    said.append(type(self._asker.answer()).__name__)
+                    reported.append(type(self._asker.answer()).__name__)
         except OSError as problem:
-            said.append("silence" if isinstance(problem, TimeoutError) else "closed")
+            reported.append("silence" if isinstance(problem, TimeoutError) else "closed")
             self._asker.close()
             self._asker = Asker(self.address, timeout=self._timeout)
-        return said
+        return reported
 
     def every(
         self, key: int, title: str, spec: Spec | Callable[[int], Spec], *, first: int = 0
@@ -110,7 +110,7 @@ class Asked:
                 encoder(MESSAGES[key][0], version)(build(MESSAGES[key][0], words), bytearray())
             except EncodeError:
                 continue
-            answer = self.ask(key, version, words)
+            answer = self.request(key, version, words)
             self.note(f"{MESSAGES[key][0].__name__[:-7]}: {title}", version, answer)
 
     def note(self, title: str, version: int, answer: Any) -> None:
@@ -125,8 +125,8 @@ class Asked:
     def _paths(self, path: str, value: Any, version: int) -> Iterator[tuple[str, object]]:
         if dataclasses.is_dataclass(value):
             for field in table(type(value)).fields:
-                told = field.name not in TEXTS or not getattr(value, "error_code", 0)
-                if field.present(version) and told:  # errors may have texts or not
+                served = field.name not in TEXTS or not getattr(value, "error_code", 0)
+                if field.present(version) and served:  # errors may have texts or not
                     inner = getattr(value, field.name)
                     yield from self._paths(f"{path}.{field.name}", inner, version)
         elif isinstance(value, list):

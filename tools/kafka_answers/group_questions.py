@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tools.kafka_answers.asking import SERVED, Asked
+from tools.kafka_answers.asking import SERVED, Questions
 from tools.kafka_answers.questions import BIG, LONG, UNKNOWN, of_topic
 
 Spec = dict[str, Any]
@@ -12,7 +12,7 @@ TEXT = "d" * 4096
 PROTOCOLS = [{"name": "range", "metadata": b"x"}, {"name": "other", "metadata": b"y"}]
 
 
-def coordinators(a: Asked) -> None:
+def coordinators(a: Questions) -> None:
     for kind in (-1, 0, 1, 3, 127):  # a 2 is about share groups, which not every real one has
         for word in ("g", "", LONG, "with blank"):
             name = f"{word[:4]!r} {kind}"
@@ -25,12 +25,12 @@ def coordinators(a: Asked) -> None:
         a.every(10, f"share {word}", {"coordinator_keys": [word], "key_type": 2}, first=4)
 
 
-def _commit(a: Asked, version: int, word: str, parts: list[Spec], topic: str = "a") -> Spec:
+def _commit(a: Questions, version: int, word: str, parts: list[Spec], topic: str = "a") -> Spec:
     topics = [of_topic(a, topic, version, 10) | {"partitions": parts}]
     return {"group_id": a.named(word) if word else "", "topics": topics}
 
 
-def positions(a: Asked) -> None:
+def positions(a: Questions) -> None:
     def commit(
         title: str, parts: list[Spec], topic: str = "a", word: str = "p", **more: Any
     ) -> None:
@@ -61,11 +61,11 @@ def positions(a: Asked) -> None:
     for word, epoch in (("own", a.epoch), ("next", a.epoch + 1), ("-2", -2), ("last", BIG)):
         commit(f"epoch {word}", [good | {"committed_leader_epoch": epoch}])
     a.every(8, "no topics", lambda v: {"group_id": a.named(f"p{v}")}, first=1)
-    _positions_told(a)
+    _committed_offsets(a)
 
 
-def _positions_told(a: Asked) -> None:
-    a.ask(
+def _committed_offsets(a: Questions) -> None:
+    a.request(
         8,
         7,
         _commit(
@@ -119,7 +119,7 @@ def _positions_told(a: Asked) -> None:
         a.every(9, f"member {member} {epoch}", {"groups": [group]}, first=9)
 
 
-def members(a: Asked) -> None:
+def members(a: Questions) -> None:
     base: Spec = {
         "session_timeout_ms": 10_000,
         "rebalance_timeout_ms": 3_000,
@@ -165,14 +165,14 @@ def members(a: Asked) -> None:
         _life(a, version, base)
 
 
-def _life(a: Asked, version: int, base: Spec) -> None:
+def _life(a: Questions, version: int, base: Spec) -> None:
     """One member from its first request to its last, with invalid requests between."""
     group = {"group_id": a.named(f"life{version}")}
-    first = a.ask(11, version, group | base)
+    first = a.request(11, version, group | base)
     member = {"member_id": first.member_id}
-    joined = a.ask(11, version, group | base | member) if first.error_code == 79 else first
+    joined = a.request(11, version, group | base | member) if first.error_code == 79 else first
     a.note("JoinGroup: life", version, joined)
-    who = group | member | {"generation_id": joined.generation_id}
+    client = group | member | {"generation_id": joined.generation_id}
     kind = {"protocol_type": "consumer", "protocol_name": "range"}
     steps: list[tuple[str, int, Spec]] = [
         ("join of another type", 11, group | base | {"protocol_type": "connect"}),
@@ -181,14 +181,14 @@ def _life(a: Asked, version: int, base: Spec) -> None:
             11,
             group | base | {"protocols": [{"name": "third", "metadata": b""}]},
         ),
-        ("heartbeat before", 12, who),
-        ("sync of an older one", 14, who | {"generation_id": joined.generation_id - 1}),
-        ("sync of another type", 14, who | kind | {"protocol_type": "connect"}),
-        ("sync of another protocol", 14, who | kind | {"protocol_name": "third"}),
+        ("heartbeat before", 12, client),
+        ("sync of an older one", 14, client | {"generation_id": joined.generation_id - 1}),
+        ("sync of another type", 14, client | kind | {"protocol_type": "connect"}),
+        ("sync of another protocol", 14, client | kind | {"protocol_name": "third"}),
         (
             "sync",
             14,
-            who
+            client
             | kind
             | {
                 "assignments": [
@@ -197,11 +197,11 @@ def _life(a: Asked, version: int, base: Spec) -> None:
                 ]
             },
         ),
-        ("sync again", 14, who),
-        ("heartbeat", 12, who),
-        ("heartbeat of an older one", 12, who | {"generation_id": 0}),
-        ("heartbeat of another", 12, who | {"member_id": "x"}),
-        ("heartbeat of an instance", 12, who | {"group_instance_id": "i"}),
+        ("sync again", 14, client),
+        ("heartbeat", 12, client),
+        ("heartbeat of an older one", 12, client | {"generation_id": 0}),
+        ("heartbeat of another", 12, client | {"member_id": "x"}),
+        ("heartbeat of an instance", 12, client | {"group_instance_id": "i"}),
         ("described", 15, {"groups": [a.named(f"life{version}")]}),
         ("deleted while it is there", 42, {"groups_names": [a.named(f"life{version}")]}),
         ("joined again", 11, group | base | member),
@@ -213,10 +213,10 @@ def _life(a: Asked, version: int, base: Spec) -> None:
     ]
     for title, key, words in steps:
         spoken = min(version, SERVED[key][1], a.range[key][1], 5 if key == 15 else 99)
-        a.note(f"life: {title}", version, a.ask(key, spoken, words))
+        a.note(f"life: {title}", version, a.request(key, spoken, words))
 
 
-def administration(a: Asked) -> None:
+def administration(a: Questions) -> None:
     kept = a.named("kept")
     names = [kept, a.named("nobody"), "", kept]
     for flag in (False, True):
@@ -247,7 +247,7 @@ def administration(a: Asked) -> None:
         a.every(47, f"{group.split('-')[0]} nothing", {"group_id": group})
 
 
-def consumer_groups(a: Asked) -> None:
+def consumer_groups(a: Questions) -> None:
     name = a.named
     base: Spec = {
         "rebalance_timeout_ms": 5000,
@@ -290,21 +290,23 @@ def consumer_groups(a: Asked) -> None:
         _consumer(a, version, base)
 
 
-def _consumer(a: Asked, version: int, base: Spec) -> None:
+def _consumer(a: Questions, version: int, base: Spec) -> None:
     group = a.named(f"cg{version}")
-    first = a.ask(68, version, {"group_id": group, "member_id": "who" if version else ""} | base)
+    first = a.request(
+        68, version, {"group_id": group, "member_id": "who" if version else ""} | base
+    )
     a.note("consumer: joined", version, first)
-    who: Spec = {"group_id": group, "member_id": first.member_id}
+    client: Spec = {"group_id": group, "member_id": first.member_id}
     now = {"member_epoch": first.member_epoch}
     own = {"topic_id": a.ids[a.named("a")], "partitions": [0, 1, 2]}
     at = first.member_epoch
     classic = {"group_id": group, "member_id": first.member_id, "generation_id": at}
     offset = {"topics": [{"name": a.named("a"), "partitions": [{"partition_index": 0}]}]}
     steps: list[tuple[str, int, int, Spec]] = [
-        ("beat", 68, version, who | now),
-        ("told", 68, version, who | now | {"topic_partitions": [own]}),
-        ("ahead", 68, version, who | {"member_epoch": at + 1}),
-        ("behind", 68, version, who | {"member_epoch": at - 1}),
+        ("beat", 68, version, client | now),
+        ("told", 68, version, client | now | {"topic_partitions": [own]}),
+        ("ahead", 68, version, client | {"member_epoch": at + 1}),
+        ("behind", 68, version, client | {"member_epoch": at - 1}),
         ("described", 69, version, {"group_ids": [group]}),
         ("described as classic", 15, 5, {"groups": [group]}),
         *_consumer_positions(a, group, first.member_id, at),
@@ -313,17 +315,17 @@ def _consumer(a: Asked, version: int, base: Spec) -> None:
         ("classic leave", 13, 5, {"group_id": group, "members": [{"member_id": "x"}]}),
         ("deleted", 42, 2, {"groups_names": [group]}),
         ("offsets deleted", 47, 0, {"group_id": group} | offset),
-        ("leaves", 68, version, who | {"member_epoch": -1}),
-        ("leaves again", 68, version, who | {"member_epoch": -1}),
+        ("leaves", 68, version, client | {"member_epoch": -1}),
+        ("leaves again", 68, version, client | {"member_epoch": -1}),
         ("described empty", 69, version, {"group_ids": [group]}),
         ("deleted empty", 42, 2, {"groups_names": [group]}),
     ]
     for title, key, spoken, words in steps:
-        a.note(f"consumer: {title}", version, a.ask(key, spoken, words))
+        a.note(f"consumer: {title}", version, a.request(key, spoken, words))
 
 
 def _consumer_positions(
-    a: Asked, group: str, member: str, at: int
+    a: Questions, group: str, member: str, at: int
 ) -> list[tuple[str, int, int, Spec]]:
     good = [{"partition_index": 0, "committed_offset": 5, "committed_metadata": "m"}]
     plain = _commit(a, 9, group.removesuffix(f"-{a.run}"), good)
@@ -331,8 +333,8 @@ def _consumer_positions(
     def commit(epoch: int) -> Spec:
         return plain | {"member_id": member, "generation_id_or_member_epoch": epoch}
 
-    def fetch(who: str, epoch: int) -> Spec:
-        one = {"group_id": group, "topics": None, "member_id": who, "member_epoch": epoch}
+    def fetch(client: str, epoch: int) -> Spec:
+        one = {"group_id": group, "topics": None, "member_id": client, "member_epoch": epoch}
         return {"groups": [one]}
 
     return [

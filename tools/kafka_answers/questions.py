@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 from typing import Any
 
-from tools.kafka_answers.asking import Asked
+from tools.kafka_answers.asking import Questions
 from trilogue.entry.entry import Record
 from trilogue.entry.kafka.record_batch import build_batch
 
@@ -17,7 +17,7 @@ UNKNOWN = bytes(range(16))
 T0 = 1_700_000_000_000
 
 
-def prepare(a: Asked) -> None:
+def prepare(a: Questions) -> None:
     """Topics that the questions speak of: `a` with records in partition 0, `b`, `empty`."""
     topics = [
         topic(a, "a", 3),
@@ -29,11 +29,11 @@ def prepare(a: Asked) -> None:
     for each in topics:  # T0 is long ago
         each["configs"] = [{"name": "retention.ms", "value": "-1"}]
     squeezed = topic(a, "zstd", configs=[{"name": "compression.type", "value": "zstd"}])
-    made = a.ask(19, 7, {"topics": [*topics, squeezed], "timeout_ms": 10_000})
+    made = a.request(19, 7, {"topics": [*topics, squeezed], "timeout_ms": 10_000})
     a.ids.update({each.name: each.topic_id for each in made.topics})
     a.note("CreateTopics: prepared", 7, made)
     first = {"topics": [{"name": a.named("a")}]}
-    while (found := a.ask(3, 8, first).topics[0]).error_code or found.partitions[0].error_code:
+    while (found := a.request(3, 8, first).topics[0]).error_code or found.partitions[0].error_code:
         continue
     a.epoch = found.partitions[0].leader_epoch
     for start in (0, 10):
@@ -41,12 +41,17 @@ def prepare(a: Asked) -> None:
         data = bytes(build_batch(records))
         for version in (8, 9):
             spec = produce(a.named("a"), [(0, data)])
-            while (said := a.ask(0, version, spec)).responses[0].partition_responses[0].error_code:
+            while (
+                (response := a.request(0, version, spec))
+                .responses[0]
+                .partition_responses[0]
+                .error_code
+            ):
                 continue
-            a.note(f"Produce: prepared {start}", version, said)
+            a.note(f"Produce: prepared {start}", version, response)
 
 
-def topic(a: Asked, word: str, count: int = 1, **more: Any) -> dict[str, Any]:
+def topic(a: Questions, word: str, count: int = 1, **more: Any) -> dict[str, Any]:
     return {"name": a.named(word), "num_partitions": count, "replication_factor": 1} | more
 
 
@@ -60,7 +65,7 @@ def produce(
 
 
 def of_topic(
-    a: Asked, word: str, version: int, ids_from: int, field: str = "name"
+    a: Questions, word: str, version: int, ids_from: int, field: str = "name"
 ) -> dict[str, Any]:
     """Name a topic as this version does, by name or by id."""
     if version < ids_from:
@@ -68,12 +73,12 @@ def of_topic(
     return {"topic_id": a.ids.get(a.named(word), UNKNOWN)}
 
 
-def epochs_of(a: Asked) -> list[tuple[str, int]]:
+def epochs_of(a: Questions) -> list[tuple[str, int]]:
     """Return epochs around the leader's own, which is another one at each server."""
     return [("-2", -2), ("-1", -1), ("own", a.epoch), ("next", a.epoch + 1), ("last", BIG)]
 
 
-def metadata(a: Asked) -> None:
+def metadata(a: Questions) -> None:
     name = a.named
     key = 3
     a.every(key, "none", {"topics": []}, first=1)
@@ -106,7 +111,7 @@ def metadata(a: Asked) -> None:
     a.every(key, "made", lambda v: {"topics": [{"name": name(f"made{v}")}]})
 
 
-def produced(a: Asked) -> None:
+def produced(a: Questions) -> None:
     name = a.named("b")
     good = bytes(build_batch([Record(0, T0, b"k", b"v")]))
     damaged = good[:-1] + bytes([good[-1] ^ 1])
@@ -115,8 +120,8 @@ def produced(a: Asked) -> None:
         title: str, parts: list[tuple[int, bytes | None]], word: str = "b", **more: Any
     ) -> None:
         def words(version: int) -> dict[str, Any]:
-            who = a.ids.get(a.named(word), UNKNOWN) if version >= 13 else a.named(word)
-            return produce(who, parts, **more)
+            client = a.ids.get(a.named(word), UNKNOWN) if version >= 13 else a.named(word)
+            return produce(client, parts, **more)
 
         a.every(0, title, words, first=3)
 
@@ -170,7 +175,7 @@ def produced(a: Asked) -> None:
         all_of(f"transactional {transactional} control {control}", [(0, data)])
 
 
-def fetched(a: Asked) -> None:
+def fetched(a: Questions) -> None:
     def all_of(
         title: str, parts: list[dict[str, Any]], word: str = "a", *, first: int = 4, **more: Any
     ) -> None:
@@ -220,16 +225,16 @@ def fetched(a: Asked) -> None:
         forgotten_topics_data=[{"partitions": [1]}],
     )
     squeezed = bytes(build_batch([Record(0, T0, b"k", b"v")], codec=4))
-    a.ask(0, 9, produce(a.named("zstd"), [(0, squeezed)]))
+    a.request(0, 9, produce(a.named("zstd"), [(0, squeezed)]))
     all_of("zstd", [{"partition": 0}], "zstd")
     all_of("rack", [{"partition": 0}], rack_id="r", first=11)
     all_of("cluster id", [{"partition": 0}], cluster_id="other", first=12)
-    for who in (-2, -3, 5):
-        all_of(f"replica {who}", [{"partition": 0}], replica_id=who)
+    for client in (-2, -3, 5):
+        all_of(f"replica {client}", [{"partition": 0}], replica_id=client)
     _incremental(a)
 
 
-def _incremental(a: Asked) -> None:
+def _incremental(a: Questions) -> None:
     def part(version: int, word: str, *numbers: int, start: int = 0) -> dict[str, Any]:
         rows = [
             {"partition": n, "fetch_offset": start, "partition_max_bytes": 1 << 20} for n in numbers
@@ -240,7 +245,7 @@ def _incremental(a: Asked) -> None:
     for version in range(low, high + 1):
         base: dict[str, Any] = {"max_bytes": 1 << 20, "min_bytes": 1, "max_wait_ms": 100}
         full = [part(version, "a", 0, 1, 9), part(version, "none", 0), part(version, "no", 0)]
-        opened = a.ask(1, version, base | {"session_epoch": 0, "topics": full})
+        opened = a.request(1, version, base | {"session_epoch": 0, "topics": full})
         a.note("Fetch: opened", version, opened)
         session = getattr(opened, "session_id", 0)
         forgotten = of_topic(a, "none", version, 13, "topic") | {"partitions": [0, 4]}
@@ -258,10 +263,10 @@ def _incremental(a: Asked) -> None:
         ]
         for number, (epoch, more) in enumerate(steps):
             spec = base | {"session_id": session, "session_epoch": epoch} | more
-            a.note(f"Fetch: step {number}", version, a.ask(1, version, spec))
+            a.note(f"Fetch: step {number}", version, a.request(1, version, spec))
 
 
-def offsets_listed(a: Asked) -> None:
+def offsets_listed(a: Questions) -> None:
     def all_of(title: str, parts: list[dict[str, Any]], word: str = "a", **more: Any) -> None:
         words = {"replica_id": -1, "topics": [{"name": a.named(word), "partitions": parts}]} | more
         a.every(2, title, words)
@@ -270,7 +275,7 @@ def offsets_listed(a: Asked) -> None:
         for word, number in (("a", 0), ("empty", 0)):
             parts = [{"partition_index": number, "timestamp": time, "max_num_offsets": 5}]
             all_of(f"{time} {word}", parts, word)
-    _offsets_asked_wrongly(a)
+    _wrong_offset_requests(a)
     for count in (-1, 0, 1, BIG):
         all_of(f"count {count}", [{"timestamp": -1, "max_num_offsets": count}])
     for number in (-1, 9, BIG):
@@ -282,20 +287,20 @@ def offsets_listed(a: Asked) -> None:
         all_of(f"epoch {word}", [{"timestamp": -1, "current_leader_epoch": epoch}])
     for isolation in (0, 1, 2, -1):
         all_of(f"isolation {isolation}", [{"timestamp": -1}], isolation_level=isolation)
-    for who in (-3, -2, 0, 1, 5):
-        all_of(f"replica {who}", [{"timestamp": -1}], replica_id=who)
+    for client in (-3, -2, 0, 1, 5):
+        all_of(f"replica {client}", [{"timestamp": -1}], replica_id=client)
     for wait in (-1, 0, BIG):
         all_of(f"timeout {wait}", [{"timestamp": -1}], timeout_ms=wait)
 
 
-def _offsets_asked_wrongly(a: Asked) -> None:
+def _wrong_offset_requests(a: Questions) -> None:
     a.every(2, "nothing", {"replica_id": -1})
     for bad in BAD_NAMES:
         spec = {"topics": [{"name": bad, "partitions": [{"timestamp": -1}]}], "replica_id": -1}
         a.every(2, f"name {bad[:5]!r} {len(bad)}", spec)
 
 
-def epochs(a: Asked) -> None:
+def epochs(a: Questions) -> None:
     for now, current in epochs_of(a):
         for word, epoch in epochs_of(a):
             part = {"partition": 0, "current_leader_epoch": current, "leader_epoch": epoch}
@@ -311,8 +316,8 @@ def epochs(a: Asked) -> None:
     a.every(23, "twice", {"topics": [twice]})
     a.every(23, "topic twice", {"topics": [twice, twice]})
     a.every(23, "nothing", {})
-    for who in (-1, 0, 1, 7):
-        a.every(23, f"replica {who}", {"replica_id": who, "topics": [twice]})
+    for client in (-1, 0, 1, 7):
+        a.every(23, f"replica {client}", {"replica_id": client, "topics": [twice]})
 
 
 FAMILIES = {

@@ -139,14 +139,14 @@ def main() -> None:
         report(ours, real, "Kafka", left_out)
         return
     enter_own_network("tools.kafka_suites")
-    says = chosen.says if chosen.server == "trilogue" else chosen.server
+    version = chosen.says if chosen.server == "trilogue" else chosen.server
     scratch = tempfile.TemporaryDirectory()
     tools = make_tools(Path(scratch.name))
     job = Run(
         chosen.folder,
         chosen.only,
         chosen.seconds,
-        says,
+        version,
         chosen.python,
         tools,
         consumer=chosen.consumer,

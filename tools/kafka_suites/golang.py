@@ -52,10 +52,10 @@ def sarama(job: Run) -> None:
         text = (folder / "functional_test.go").read_text()
         for words, instead in ONE_NODE:
             text = re.sub(words, instead, text)
-        told = Path(scratch) / "functional_test.go"
-        told.write_text(text)
+        copy = Path(scratch) / "functional_test.go"
+        copy.write_text(text)
         overlay = Path(scratch) / "overlay.json"
-        overlay.write_text(json.dumps({"Replace": {str(folder / told.name): str(told)}}))
+        overlay.write_text(json.dumps({"Replace": {str(folder / copy.name): str(copy)}}))
         options = ["-tags", "functional", "-overlay", str(overlay)]
         program = build(folder, ".", folder / "sarama.test", options)
         more = {"TOXIPROXY_ADDR": f"http://127.0.0.1:{PROXY_PORT}", "KAFKA_VERSION": job.version}

@@ -196,11 +196,11 @@ def opens_producer(address: str, name: bytes = PROBED_TOPIC) -> bool:
         b"\x08\x05\x2a" + bytes([len(producer)]) + producer,
     ]
     with socket.create_connection((host, int(port)), 10.0) as connection:
-        kinds = [ask(connection, command) for command in commands]
+        kinds = [send_request(connection, command) for command in commands]
     return kinds[-1] == PRODUCER_SUCCESS
 
 
-def ask(connection: socket.socket, command: bytes) -> int:
+def send_request(connection: socket.socket, command: bytes) -> int:
     """Send one command; the type of what comes back (pings are not answered: this is quick)."""
     framed = len(command).to_bytes(4, "big") + command
     connection.sendall(len(framed).to_bytes(4, "big") + framed)

@@ -208,17 +208,17 @@ class RealTubeMQ:
         self._run(self.master, "MasterStartup", self.master_heap, [])
         self._wait(self.master, lambda: listens(self.master_port) and listens(self.master_web))
         self._wait(self.master, self._web_answers)
-        listed = self.ask("op_query", "admin_query_broker_configure", token=False)
+        listed = self.request("op_query", "admin_query_broker_configure", token=False)
         if listed.get("data"):
             return
-        self.ask(
+        self.request(
             "op_modify", "admin_add_broker_configure", brokerId=BROKER_ID, brokerIp="127.0.0.1",
             brokerPort=self.broker_port, brokerTLSPort=TLS_PORT, brokerWebPort=self.broker_web,
             deletePolicy="delete,168h", numPartitions=1, acceptPublish="true",
             acceptSubscribe="true", unflushThreshold=1000, unflushInterval=10000,
             createUser="oracle", modifyUser="oracle",
         )  # fmt: skip
-        self.ask(
+        self.request(
             "op_modify", "admin_online_broker_configure", brokerId=BROKER_ID, modifyUser="oracle"
         )
 
@@ -237,7 +237,7 @@ class RealTubeMQ:
 
     def add_topic(self, name: str, partitions: int, **more: object) -> None:
         with self.inside():
-            self.ask(
+            self.request(
                 "op_modify", "admin_add_new_topic_record", brokerId=BROKER_ID, topicName=name,
                 **{"numPartitions": partitions, "deletePolicy": "delete,168h",
                    "acceptPublish": "true", "acceptSubscribe": "true", "unflushThreshold": 1000,
@@ -251,7 +251,7 @@ class RealTubeMQ:
         while True:
             try:
                 with self.inside():
-                    self.ask("op_modify", "admin_reload_broker_configure", brokerId=BROKER_ID,
+                    self.request("op_modify", "admin_reload_broker_configure", brokerId=BROKER_ID,
                              modifyUser="oracle")  # fmt: skip
             except RuntimeError:
                 if time.monotonic() > end:
@@ -270,7 +270,7 @@ class RealTubeMQ:
     def usable_topics(self) -> set[str]:
         """The topics that the broker has reported as served, for writing and reading."""
         with self.inside():
-            answer = self.ask("op_query", "admin_query_topic_info", token=False)
+            answer = self.request("op_query", "admin_query_topic_info", token=False)
         found = set()
         for topic in answer.get("data") or []:
             for one in topic["topicInfo"]:
@@ -279,17 +279,17 @@ class RealTubeMQ:
                     found.add(topic["topicName"])
         return found
 
-    def ask(self, kind: str, method: str, *, token: bool = True, **words: object) -> dict:
+    def request(self, kind: str, method: str, *, token: bool = True, **words: object) -> dict:
         """One request of the web API (from inside); RuntimeError with its text when refused."""
-        asked = {"type": kind, "method": method, **words}
+        parameters = {"type": kind, "method": method, **words}
         if token:
-            asked["confModAuthToken"] = TOKEN
-        url = f"{self.web}?{urllib.parse.urlencode(asked)}"
+            parameters["confModAuthToken"] = TOKEN
+        url = f"{self.web}?{urllib.parse.urlencode(parameters)}"
         with urllib.request.urlopen(url, timeout=10) as answer:
-            said = json.load(answer)
-        if not said["result"]:
-            raise RuntimeError(f"{method}: {said.get('errMsg')}")
-        return said
+            response = json.load(answer)
+        if not response["result"]:
+            raise RuntimeError(f"{method}: {response.get('errMsg')}")
+        return response
 
     def stop(self) -> int:
         """SIGTERM to both; SIGKILL when that takes too long."""
@@ -305,7 +305,7 @@ class RealTubeMQ:
 
     def _web_answers(self) -> bool:
         try:
-            self.ask("op_query", "admin_query_broker_configure", token=False)
+            self.request("op_query", "admin_query_broker_configure", token=False)
         except (OSError, RuntimeError, ValueError):
             return False
         return True

@@ -38,7 +38,7 @@ def test_a_line_is_a_user_and_a_password_that_may_have_colons_and_blanks():
 
 
 @pytest.mark.parametrize(
-    ("content", "says"),
+    ("content", "message"),
     [
         (b"alice", "user:password"),
         (b"alice:", "user:password"),
@@ -50,8 +50,8 @@ def test_a_line_is_a_user_and_a_password_that_may_have_colons_and_blanks():
         (b"\xff:secret", "UTF-8"),
     ],
 )
-def test_other_lines_are_refused_with_their_number_and_without_the_secret(content, says):
-    with pytest.raises(CredentialsError, match=says) as refused:
+def test_other_lines_are_refused_with_their_number_and_without_the_secret(content, message):
+    with pytest.raises(CredentialsError, match=message) as refused:
         parse_users(b"# first\n" + content, "here")
 
     assert "here, line" in str(refused.value)

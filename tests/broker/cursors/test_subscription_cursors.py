@@ -60,9 +60,9 @@ class Facts:
 
     def commit(self, upto: int | None = None, error: BaseException | None = None) -> None:
         self.durable = len(self.facts) if upto is None else upto
-        told = [each for each in self._waiters if each[0] <= self.durable]
+        reported = [each for each in self._waiters if each[0] <= self.durable]
         self._waiters = [each for each in self._waiters if each[0] > self.durable]
-        for _, callback in told:
+        for _, callback in reported:
             callback(error)
 
 
@@ -413,11 +413,11 @@ def test_a_crash_takes_no_subscription_and_no_ack_that_was_durable(seed: int):
         room.journal.commit(random.randint(room.journal.durable, len(room.journal.facts)))
         if random.random() < 0.5:
             room.flush()
-        durable, asked = from_facts_alone(room), room.state
+        durable, requested = from_facts_alone(room), room.state
         room = room.restarted()
-        assert durable.keys() <= room.state.keys() <= asked.keys()
+        assert durable.keys() <= room.state.keys() <= requested.keys()
         for key, now in room.state.items():
-            assert offsets(now) <= offsets(asked[key])
+            assert offsets(now) <= offsets(requested[key])
             assert key not in durable or offsets(durable[key]) <= offsets(now)
 
 

@@ -59,9 +59,9 @@ def test_after_a_restart_groups_are_known_and_have_no_members(room: Room):
 def test_what_nobody_ever_heard_of_is_unknown(room: Room):
     admin = room.broker.group_admin
 
-    for ask in (admin.known, admin.delete, admin.check_removal):
+    for call in (admin.known, admin.delete, admin.check_removal):
         with pytest.raises(UnknownGroup):
-            ask("nobody")
+            call("nobody")
     with pytest.raises(InvalidGroupName):
         admin.check_removal("")
 
@@ -169,14 +169,14 @@ def test_what_members_say_is_read_once_for_all_topics_that_are_asked_about():
     """300 members and 1,000 topics held the loop for 22 s when it was read for each topic."""
     read: list[bytes] = []
 
-    def wishes(metadata: bytes) -> MemberSubscription:
+    def subscriptions(metadata: bytes) -> MemberSubscription:
         read.append(metadata)
         return MemberSubscription(frozenset({parse_kafka("t")}))
 
     timers = FakeTimers()
     settings = GroupSettings(initial_delay_ms=0)
     group = ClassicGroup(
-        "g", settings, timers, lambda: "1", lambda _: None, decode_subscription=wishes
+        "g", settings, timers, lambda: "1", lambda _: None, decode_subscription=subscriptions
     )
     group.join(JoinRequest("g", "", "consumer", (("range", b"m"),), 10_000, 60_000))
     timers.advance(1)

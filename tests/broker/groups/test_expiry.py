@@ -93,12 +93,14 @@ def test_a_settled_group_of_readers_loses_what_it_does_not_read(room: Room):
 
 
 @pytest.mark.parametrize(
-    ("wishes", "kind"), [("?", "consumer"), ("t", "connect")], ids=["unreadable", "other kind"]
+    ("subscriptions", "kind"),
+    [("?", "consumer"), ("t", "connect")],
+    ids=["unreadable", "other kind"],
 )
 def test_a_group_of_which_nobody_knows_what_it_reads_loses_nothing(
-    room: Room, wishes: str, kind: str
+    room: Room, subscriptions: str, kind: str
 ):
-    member = room.member("g", wishes, kind)
+    member = room.member("g", subscriptions, kind)
     room.commit("g", "t", "u")
     room.stay("g", member, 8)
 
@@ -209,10 +211,10 @@ def test_groups_with_neither_members_nor_positions_are_forgotten(room: Room):
 
 
 def test_a_group_that_somebody_is_about_to_join_is_not_forgotten(room: Room):
-    asked = JoinRequest(
+    request = JoinRequest(
         "g", "", "consumer", (("range", b"t"),), 10_000, 10_000, member_id_required=True
     )
-    promise = room.broker.groups.join(asked)
+    promise = room.broker.groups.join(request)
 
     room.remove_expired()
 

@@ -99,12 +99,12 @@ def test_facts_and_snapshots_end_where_memory_did():
     room.records.mark_occupied("a", CLASSIC, "consumer")
     room.records.mark_occupied("b", CONSUMER, "consumer")
     rows = room.records.snapshot()
-    told = len(room.log.facts)
+    reported = len(room.log.facts)
     room.records.mark_empty("a", CLASSIC, "consumer")
     room.records.forget("b")
     room.records.forget("never there")
 
-    found = room.after(rows, room.log.facts[told:])
+    found = room.after(rows, room.log.facts[reported:])
 
     assert (found.get("a"), found.get("b")) == (GroupRecord(CLASSIC, "consumer", 100), None)
     assert sorted(found.snapshot()) == sorted(room.records.snapshot())

@@ -24,19 +24,19 @@ class Noted(Writer):
 
     def __init__(self, name: str, access: AccessMode = SHARED, **how) -> None:
         super().__init__(name, access=access, **{"session": self, **how})
-        self.told: list[object] = []
+        self.events: list[object] = []
 
     def on_fenced(self):
-        self.told.append("fenced")
+        self.events.append("fenced")
 
     def on_replaced(self):
-        self.told.append("replaced")
+        self.events.append("replaced")
 
     def on_promoted(self):
-        self.told.append("promoted")
+        self.events.append("promoted")
 
     def on_refused(self, problem):
-        self.told.append(type(problem))
+        self.events.append(type(problem))
 
 
 def taken(writers: PartitionWriters, writer: Writer) -> int:
@@ -79,7 +79,7 @@ def test_a_reconnect_of_a_generated_name_takes_it_from_the_older(writers):
 
     assert writers.admit(newer) is Admission.ADMITTED
 
-    assert older.told == ["replaced"]
+    assert older.events == ["replaced"]
     with pytest.raises(ProducerBusy):
         writers.admit(older)
 
@@ -93,7 +93,7 @@ def test_the_same_producer_of_the_same_connection_takes_its_name_again(writers):
 
     writers.admit(Noted("a", session=session, number=3, incarnation=1))
 
-    assert older.told == ["replaced"]
+    assert older.events == ["replaced"]
 
 
 @pytest.mark.parametrize("access", [EXCLUSIVE, FENCING, WAITING])
@@ -119,8 +119,8 @@ def test_fencing_sends_everybody_off(writers):
 
     taken(writers, Noted("c", FENCING))
 
-    assert present.told == ["fenced"]
-    assert waiting.told == [ProducerFenced]
+    assert present.events == ["fenced"]
+    assert waiting.events == [ProducerFenced]
     assert [each.name for each in writers] == ["c"]
 
 
@@ -131,10 +131,10 @@ def test_those_who_wait_have_their_turn_in_order(writers):
     assert writers.admit(first) is writers.admit(second) is Admission.WAITING
 
     writers.leave(holder)
-    assert (first.told, second.told) == (["promoted"], [])
+    assert (first.events, second.events) == (["promoted"], [])
     writers.leave(first)
 
-    assert second.told == ["promoted"]
+    assert second.events == ["promoted"]
 
 
 def test_a_holder_that_reconnects_keeps_the_partition_from_the_line(writers):
@@ -146,8 +146,8 @@ def test_a_holder_that_reconnects_keeps_the_partition_from_the_line(writers):
 
     assert taken(writers, again) == epoch
 
-    assert holder.told == ["replaced"]
-    assert waiting.told == []
+    assert holder.events == ["replaced"]
+    assert waiting.events == []
 
 
 def test_who_is_replaced_for_nothing_makes_room_for_the_line(writers):
@@ -159,7 +159,7 @@ def test_who_is_replaced_for_nothing_makes_room_for_the_line(writers):
     with pytest.raises(ProducerBusy):
         writers.admit(Noted("a", SHARED, generated=True, incarnation=1))
 
-    assert (holder.told, waiting.told) == (["replaced"], ["promoted"])
+    assert (holder.events, waiting.events) == (["replaced"], ["promoted"])
 
 
 def test_the_line_is_bounded(writers, monkeypatch):
@@ -190,7 +190,7 @@ def test_who_leaves_the_line_is_passed_over(writers):
     writers.leave(first)
     writers.leave(holder)
 
-    assert (first.told, second.told) == ([], ["promoted"])
+    assert (first.events, second.events) == ([], ["promoted"])
 
 
 def test_each_who_takes_a_partition_has_a_higher_epoch(writers):
@@ -231,7 +231,7 @@ def test_one_in_the_line_whose_epoch_is_over_is_told_so(writers):
 
     writers.leave(between)
 
-    assert late.told == [ProducerFenced]
+    assert late.events == [ProducerFenced]
 
 
 def test_an_epoch_survives_a_restart():
@@ -251,7 +251,7 @@ def test_a_deleted_partition_has_no_writers():
 
     writers.drop(7, UnknownTopic("deleted"))
 
-    assert writer.told == ["fenced"]
+    assert writer.events == ["fenced"]
     assert writers.get(7) is None
 
 

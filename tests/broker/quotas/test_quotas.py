@@ -28,10 +28,10 @@ ORDER = (  # KIP-257, the strongest first: the user's part and the client id's
 )  # fmt: skip
 
 
-def quotas(*said: tuple[QuotaEntity, QuotaKind, float], burst_s: float = 1.0) -> Quotas:
+def quotas(*limits: tuple[QuotaEntity, QuotaKind, float], burst_s: float = 1.0) -> Quotas:
     made = Quotas({}, burst_s=burst_s)
-    for who, bound, rate in said:
-        made.plan_alter([(who, {bound: rate})]).apply()
+    for entity, bound, rate in limits:
+        made.plan_alter([(entity, {bound: rate})]).apply()
     return made
 
 
@@ -45,11 +45,11 @@ def test_without_any_quota_nothing_counts():
 
 def test_the_first_that_says_something_holds():
     for there in itertools.product([False, True], repeat=len(ORDER)):
-        said = [place for place, is_there in zip(ORDER, there, strict=True) if is_there]
+        limits = [place for place, is_there in zip(ORDER, there, strict=True) if is_there]
         made = quotas(
             *(
                 (QuotaEntity(*place), QuotaKind.PRODUCED, 10.0 + ORDER.index(place))
-                for place in said
+                for place in limits
             ),
             (QuotaEntity("other", "c"), QuotaKind.PRODUCED, 1.0),
             (QuotaEntity("u", "other"), QuotaKind.PRODUCED, 2.0),
@@ -57,7 +57,7 @@ def test_the_first_that_says_something_holds():
 
         meter = made.buckets("u", "c").produced
 
-        assert (meter and meter.rate - 10.0) == (ORDER.index(said[0]) if said else None)
+        assert (meter and meter.rate - 10.0) == (ORDER.index(limits[0]) if limits else None)
 
 
 def test_each_thing_has_a_quota_of_its_own():
@@ -74,7 +74,7 @@ def test_each_thing_has_a_quota_of_its_own():
 
 
 @pytest.mark.parametrize(
-    ("who", "shared"),
+    ("entity", "shared"),
     [
         (QuotaEntity("u"), [("u", "c"), ("u", "d")]),
         (QuotaEntity(DEFAULT), [("u", "c"), ("u", "d")]),
@@ -86,8 +86,8 @@ def test_each_thing_has_a_quota_of_its_own():
         (QuotaEntity(DEFAULT, DEFAULT), [("u", "c")]),
     ],
 )
-def test_a_quota_is_shared_by_those_that_it_names_and_no_others(who, shared):
-    made = quotas((who, QuotaKind.PRODUCED, 100.0))
+def test_a_quota_is_shared_by_those_that_it_names_and_no_others(entity, shared):
+    made = quotas((entity, QuotaKind.PRODUCED, 100.0))
     meters = {
         pair: made.buckets(*pair).produced
         for pair in itertools.product(["u", "v"], ["c", "d"])
@@ -103,7 +103,7 @@ def test_what_was_said_is_there_after_a_restart():
     meta = MemoryMeta(b"0" * 16, node_id=1, node_epoch=1)
     made = Quotas(meta.state.settings)
     odd = QuotaEntity(None, 'a/b "c" ä\0')
-    for who, change in (
+    for entity, change in (
         (odd, {QuotaKind.PRODUCED: 5.0, QuotaKind.WORK: 0.5}),
         (QuotaEntity("u", DEFAULT), {QuotaKind.FETCHED: 7.0}),
         (QuotaEntity(address="::1"), {QuotaKind.CONNECTIONS: 9.0}),
@@ -111,7 +111,7 @@ def test_what_was_said_is_there_after_a_restart():
         (QuotaEntity("u", DEFAULT), {QuotaKind.FETCHED: None}),
         (QuotaEntity("nobody"), {QuotaKind.FETCHED: None}),
     ):
-        commit = made.plan_alter([(who, change)])
+        commit = made.plan_alter([(entity, change)])
         meta.write_now(commit.ops(), commit.preconditions)
         commit.apply()
 
@@ -210,7 +210,7 @@ def test_what_meta_cannot_mean_is_damage(key, text):
 
 
 @pytest.mark.parametrize(
-    "who",
+    "entity",
     [
         QuotaEntity(),
         QuotaEntity("u", None, "1.2.3.4"),
@@ -221,9 +221,9 @@ def test_what_meta_cannot_mean_is_damage(key, text):
         QuotaEntity(None, "x" * 1_025),
     ],
 )
-def test_nobody_else_can_have_a_quota(who):
+def test_nobody_else_can_have_a_quota(entity):
     with pytest.raises(InvalidRequest):
-        check_entity(who)
+        check_entity(entity)
 
 
 def test_an_address_is_spelled_in_one_way():
@@ -236,7 +236,7 @@ ADDRESS, CLIENT = QuotaEntity(address="::1"), QuotaEntity(None, "c")
 
 
 @pytest.mark.parametrize(
-    ("who", "bound", "rate"),
+    ("entity", "bound", "rate"),
     [
         (CLIENT, QuotaKind.PRODUCED, 0.0),
         (CLIENT, QuotaKind.PRODUCED, -1.0),
@@ -249,13 +249,13 @@ ADDRESS, CLIENT = QuotaEntity(address="::1"), QuotaEntity(None, "c")
         (ADDRESS, QuotaKind.CONNECTIONS, 1.5),
     ],
 )
-def test_no_other_rate_is_one(who, bound, rate):
+def test_no_other_rate_is_one(entity, bound, rate):
     with pytest.raises(InvalidRequest):
-        check_rate(who, bound, rate)
+        check_rate(entity, bound, rate)
 
 
 @pytest.mark.parametrize(
-    ("who", "bound", "rate"),
+    ("entity", "bound", "rate"),
     [
         (CLIENT, QuotaKind.PRODUCED, 1.0),
         (CLIENT, QuotaKind.FETCHED, 9e18),
@@ -264,5 +264,5 @@ def test_no_other_rate_is_one(who, bound, rate):
         (ADDRESS, QuotaKind.CONNECTIONS, 5.0),
     ],
 )
-def test_a_rate_is_taken_as_it_is(who, bound, rate):
-    assert check_rate(who, bound, rate) == rate
+def test_a_rate_is_taken_as_it_is(entity, bound, rate):
+    assert check_rate(entity, bound, rate) == rate

@@ -31,12 +31,12 @@ def test_a_row_has_a_reason_and_a_default_it_would_accept(row):
 
 
 def test_what_holds_for_topics_can_be_said_and_little_else():
-    said = {row.key for row in BROKER.values() if not row.is_read_only}
+    settable = {row.key for row in BROKER.values() if not row.is_read_only}
 
     of_topics = {row.broker_keys[0] for row in TOPICS.values() if row.broker_keys}
     of_node = {"max.connections", "max.connections.per.ip", "log.cleaner.backoff.ms"}
-    assert said - of_topics == of_node | {"sasl.kerberos.min.time.before.relogin"}
-    assert of_topics - said == {"min.insync.replicas", "log.message.format.version"}
+    assert settable - of_topics == of_node | {"sasl.kerberos.min.time.before.relogin"}
+    assert of_topics - settable == {"min.insync.replicas", "log.message.format.version"}
 
 
 def test_a_row_that_speaks_for_topics_names_theirs():

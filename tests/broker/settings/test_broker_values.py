@@ -25,14 +25,14 @@ class Desk:
         self.topics: list[dict[str, str]] = []
         settings = self.meta.state.settings
         self.values = BrokerValues(
-            settings, NODE, apply_to_topics=lambda said: self.told(dict(said))
+            settings, NODE, apply_to_topics=lambda values: self.apply(dict(values))
         )
         self.groups = GroupValues(settings)
 
-    def told(self, said: dict[str, str]) -> None:
-        self.topics.append(said)
+    def apply(self, settings: dict[str, str]) -> None:
+        self.topics.append(settings)
 
-    def say(self, *changes: tuple[str, Change, str | None], all_nodes: bool = False) -> None:
+    def alter(self, *changes: tuple[str, Change, str | None], all_nodes: bool = False) -> None:
         after = self.values.check(changes, all_nodes=all_nodes, replace=False)
         self.carry_out(self.values.plan_alter(after, all_nodes=all_nodes))
 
@@ -44,8 +44,8 @@ class Desk:
 def test_what_was_said_for_this_node_holds_before_what_was_said_for_all_and_at_the_start():
     desk = Desk()
     desk.values.live["message.max.bytes"] = lambda: "7"
-    desk.say(("message.max.bytes", SET, "5"))
-    desk.say(("message.max.bytes", SET, "6"), all_nodes=True)
+    desk.alter(("message.max.bytes", SET, "5"))
+    desk.alter(("message.max.bytes", SET, "6"), all_nodes=True)
 
     assert desk.values.values_by_source("message.max.bytes") == [
         (SettingSource.THIS_NODE, "5"),
@@ -54,7 +54,7 @@ def test_what_was_said_for_this_node_holds_before_what_was_said_for_all_and_at_t
         (SettingSource.DEFAULT, "1048588"),
     ]
     assert desk.values.value("message.max.bytes") == "5"
-    desk.say(("message.max.bytes", RESET, None))
+    desk.alter(("message.max.bytes", RESET, None))
     assert desk.values.value("message.max.bytes") == "6"
 
 
@@ -72,31 +72,33 @@ def test_what_nobody_said_has_kafkas_default_or_no_value():
 
 def test_topics_are_told_what_holds_for_them_and_others_that_something_changed():
     desk = Desk()
-    heard: list[int] = []
-    desk.values.listeners.append(lambda: heard.append(len(desk.topics)))
+    notified: list[int] = []
+    desk.values.listeners.append(lambda: notified.append(len(desk.topics)))
 
-    desk.say(("log.cleanup.policy", SET, "compact"), ("max.connections", SET, "9"), all_nodes=True)
-    desk.say(("log.cleanup.policy", SET, "delete"), ("log.segment.bytes", SET, "99"))
+    desk.alter(
+        ("log.cleanup.policy", SET, "compact"), ("max.connections", SET, "9"), all_nodes=True
+    )
+    desk.alter(("log.cleanup.policy", SET, "delete"), ("log.segment.bytes", SET, "99"))
 
     assert desk.topics == [
         {},
         {"cleanup.policy": "compact"},
         {"cleanup.policy": "delete", "segment.bytes": "99"},
     ]
-    assert heard == [2, 3]
+    assert notified == [2, 3]
 
 
 def test_what_was_said_survives_a_restart_and_can_be_forgotten():
     desk = Desk()
-    desk.say(("log.retention.bytes", SET, "5"))
-    desk.say(("log.retention.bytes", SET, "6"), all_nodes=True)
+    desk.alter(("log.retention.bytes", SET, "5"))
+    desk.alter(("log.retention.bytes", SET, "6"), all_nodes=True)
 
     again = Desk(desk.meta)
 
     assert again.values.value("log.retention.bytes") == "5"
     assert again.topics == [{"retention.bytes": "5"}]
-    again.say(("log.retention.bytes", RESET, None))
-    again.say(("log.retention.bytes", RESET, None), all_nodes=True)
+    again.alter(("log.retention.bytes", RESET, None))
+    again.alter(("log.retention.bytes", RESET, None), all_nodes=True)
     assert not again.meta.state.settings
 
 
@@ -141,7 +143,7 @@ def test_the_least_lag_of_all_topics_is_not_more_than_the_largest():
 
 def test_anew_means_that_what_was_said_before_is_over():
     desk = Desk()
-    desk.say(("log.retention.bytes", SET, "5"), ("log.cleanup.policy", APPEND, "compact"))
+    desk.alter(("log.retention.bytes", SET, "5"), ("log.cleanup.policy", APPEND, "compact"))
 
     kept = desk.values.check([("log.preallocate", SET, "true")], all_nodes=False, replace=True)
 
@@ -166,15 +168,15 @@ def test_changes_follow_each_other_and_one_that_was_outrun_says_so():
 
 def test_a_groups_own_settings_are_kept_and_told():
     desk = Desk()
-    heard: list[str] = []
-    desk.groups.listeners.append(heard.append)
+    notified: list[str] = []
+    desk.groups.listeners.append(notified.append)
     changes = [("consumer.session.timeout.ms", SET, "50000")]
     kept = desk.groups.check("g", changes, replace=False)
     desk.carry_out(desk.groups.plan_alter("g", kept))
 
     again = GroupValues(desk.meta.state.settings)
 
-    assert heard == ["g"]
+    assert notified == ["g"]
     assert again.names == ["g"]
     assert again.number("g", "consumer.session.timeout.ms") == 50_000
     assert again.number("g", "consumer.heartbeat.interval.ms") is None

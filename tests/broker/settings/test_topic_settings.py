@@ -223,10 +223,10 @@ def test_the_old_limit_of_times_holds_where_the_new_ones_are_not_set():
 
 
 def test_what_was_said_for_all_topics_holds_for_those_that_set_nothing():
-    said = {"retention.ms": "5", "cleanup.policy": "compact", "max.message.bytes": "7"}
+    settings = {"retention.ms": "5", "cleanup.policy": "compact", "max.message.bytes": "7"}
 
-    silent = resolve_settings({}, broker_overrides=said)
-    own = resolve_settings({"cleanup.policy": "delete"}, broker_overrides=said)
+    silent = resolve_settings({}, broker_overrides=settings)
+    own = resolve_settings({"cleanup.policy": "delete"}, broker_overrides=settings)
 
     assert (silent.retention_ms, silent.compacts, silent.message_size_max) == (-1, True, 7)
     assert (own.retention_ms, own.compacts, own.message_size_max) == (5, False, 7)

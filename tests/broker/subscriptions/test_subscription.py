@@ -26,10 +26,10 @@ class Room:
         self.keys: dict[int, int] = {}
         self.due: dict[int, int] = {}
 
-    def join(self, name: str = "", *, asks: int = 0, **how: object) -> SubscriptionConsumer:
+    def join(self, name: str = "", *, demand: int = 0, **how: object) -> SubscriptionConsumer:
         member = SubscriptionConsumer(name, **how)
         self.subscription.join(member, self.kind)
-        self.subscription.add_demand(member, asks)
+        self.subscription.add_demand(member, demand)
         return member
 
     def hand_out(self, end: int, *, now_ms: int = 0) -> list[tuple[int, str]]:
@@ -110,7 +110,7 @@ def test_who_is_refused_leaves_nothing_behind():
 )
 def test_demand_counts_messages_and_an_entry_is_not_split(kind):
     room = Room(kind, size=4)
-    member = room.join("a", asks=5)
+    member = room.join("a", demand=5)
 
     assert bases(room.hand_out(100)) == [0, 4]
     assert member.demand == -3
@@ -133,7 +133,7 @@ def test_demand_is_bounded_and_never_goes_back():
 def test_what_is_acked_of_an_entry_costs_no_demand():
     room = Room(SubscriptionType.SHARED, size=4)
     room.acked.ack(1, 3)
-    member = room.join("a", asks=3)
+    member = room.join("a", demand=3)
 
     assert bases(room.hand_out(100)) == [0, 4]
     assert member.demand == -3
@@ -142,7 +142,7 @@ def test_what_is_acked_of_an_entry_costs_no_demand():
 
 def test_who_cannot_be_written_to_gets_nothing_and_the_others_go_on():
     room = Room(SubscriptionType.SHARED)
-    slow, quick = room.join("slow", asks=100), room.join("quick", asks=100)
+    slow, quick = room.join("slow", demand=100), room.join("quick", demand=100)
 
     room.subscription.set_waits(slow, waits=True)
     assert {"quick"} == {name for _, name in room.hand_out(30)}
@@ -178,8 +178,8 @@ def test_partitions_of_a_topic_have_their_active_members_in_turn():
 
 def test_a_takeover_hands_out_what_the_one_before_has_not_acked_in_order():
     room = Room(SubscriptionType.FAILOVER)
-    first = room.join("a", asks=10)
-    room.join("b", asks=10)
+    first = room.join("a", demand=10)
+    room.join("b", demand=10)
     room.hand_out(6)
     room.ack(first, 0)
     room.ack(first, 3)
@@ -191,7 +191,7 @@ def test_a_takeover_hands_out_what_the_one_before_has_not_acked_in_order():
 
 def test_giving_back_begins_again_at_the_first_unacked_message():
     room = Room(SubscriptionType.EXCLUSIVE)
-    member = room.join("a", asks=100)
+    member = room.join("a", demand=100)
     room.hand_out(4)
     room.ack(member, 1)
 
@@ -212,8 +212,8 @@ def test_an_epoch_does_not_go_back():
 
 def test_only_the_active_member_gives_back():
     room = Room(SubscriptionType.FAILOVER)
-    room.join("a", asks=100)
-    other = room.join("b", asks=100)
+    room.join("a", demand=100)
+    other = room.join("b", demand=100)
     room.hand_out(4)
 
     room.subscription.give_back(other)
@@ -226,8 +226,8 @@ def test_only_the_active_member_gives_back():
 
 def test_members_have_turns_of_twenty_messages():
     room = Room(SubscriptionType.SHARED)
-    room.join("a", asks=100)
-    room.join("b", asks=100)
+    room.join("a", demand=100)
+    room.join("b", demand=100)
 
     found = room.hand_out(60)
 
@@ -236,8 +236,8 @@ def test_members_have_turns_of_twenty_messages():
 
 def test_messages_that_come_one_by_one_go_round():
     room = Room(SubscriptionType.SHARED)
-    room.join("a", asks=100)
-    room.join("b", asks=100)
+    room.join("a", demand=100)
+    room.join("b", demand=100)
 
     found = [room.hand_out(end)[0][1] for end in range(1, 5)]
 
@@ -246,18 +246,18 @@ def test_messages_that_come_one_by_one_go_round():
 
 def test_a_lower_priority_number_is_served_first():
     room = Room(SubscriptionType.SHARED)
-    room.join("second", priority=1, asks=10)
-    room.join("first", asks=3)
+    room.join("second", priority=1, demand=10)
+    room.join("first", demand=3)
 
     assert [name for _, name in room.hand_out(5)] == ["first"] * 3 + ["second"] * 2
 
 
 def test_what_a_lost_member_had_comes_first_and_in_order():
     room = Room(SubscriptionType.SHARED)
-    lost = room.join("lost", asks=5)
+    lost = room.join("lost", demand=5)
     room.hand_out(5)
     room.ack(lost, 2)
-    room.join("other", asks=100)
+    room.join("other", demand=100)
 
     room.subscription.leave(lost)
 
@@ -267,7 +267,7 @@ def test_what_a_lost_member_had_comes_first_and_in_order():
 
 def test_what_is_given_back_comes_again_and_is_counted():
     room = Room(SubscriptionType.SHARED)
-    member = room.join("a", asks=100)
+    member = room.join("a", demand=100)
     room.hand_out(5)
 
     room.subscription.give_back(member, [1, 3, 77])
@@ -280,7 +280,7 @@ def test_what_is_given_back_comes_again_and_is_counted():
 
 def test_very_many_are_given_back_at_once_and_in_order():
     room = Room(SubscriptionType.SHARED)
-    member = room.join("a", asks=100_000)
+    member = room.join("a", demand=100_000)
     room.hand_out(10_000)
     for base in range(0, 10_000, 3):
         room.ack(member, base)
@@ -292,7 +292,7 @@ def test_very_many_are_given_back_at_once_and_in_order():
 
 def test_a_member_with_too_much_unacked_waits_until_half_is_acked():
     room = Room(SubscriptionType.SHARED, member_unacked=4)
-    member = room.join("a", asks=100)
+    member = room.join("a", demand=100)
 
     assert bases(room.hand_out(10)) == [0, 1, 2, 3]
     room.ack(member, 0)
@@ -303,7 +303,7 @@ def test_a_member_with_too_much_unacked_waits_until_half_is_acked():
 
 def test_a_subscription_with_too_much_unacked_waits_until_half_is_acked():
     room = Room(SubscriptionType.SHARED, unacked=4)
-    members = {name: room.join(name, asks=100) for name in "ab"}
+    members = {name: room.join(name, demand=100) for name in "ab"}
     found = dict(room.hand_out(10))
     assert len(found) == 4
 
@@ -316,7 +316,7 @@ def test_a_subscription_with_too_much_unacked_waits_until_half_is_acked():
 
 def test_other_limits_hold_at_once():
     room = Room(SubscriptionType.SHARED)
-    room.join("a", asks=100)
+    room.join("a", demand=100)
     room.hand_out(5)
 
     room.subscription.set_limits(SharedLimits(member_unacked=3))
@@ -327,7 +327,7 @@ def test_other_limits_hold_at_once():
 
 def test_an_ack_of_what_another_has_counts():
     room = Room(SubscriptionType.SHARED)
-    first = room.join("a", asks=1)
+    first = room.join("a", demand=1)
     room.hand_out(1)
     other = room.join("b")
 
@@ -339,7 +339,7 @@ def test_an_ack_of_what_another_has_counts():
 
 def test_what_was_acked_while_nobody_had_it_is_not_handed_out():
     room = Room(SubscriptionType.SHARED)
-    member = room.join("a", asks=100)
+    member = room.join("a", demand=100)
     room.hand_out(3)
     room.subscription.give_back(member)
     room.ack(member, 1)
@@ -351,8 +351,8 @@ def test_what_was_acked_while_nobody_had_it_is_not_handed_out():
 def test_parts_of_one_message_stay_with_one_member():
     """Chunks: the first goes to any consumer, the others follow it."""
     room = Room(SubscriptionType.SHARED)
-    room.join("a", asks=100)
-    room.join("b", asks=100)
+    room.join("a", demand=100)
+    room.join("b", demand=100)
     room.keys = dict.fromkeys(range(0, 60, 2), 5)
 
     found = room.hand_out(60)
@@ -362,13 +362,13 @@ def test_parts_of_one_message_stay_with_one_member():
 
 def test_with_nobody_left_it_begins_again_at_the_mark():
     room = Room(SubscriptionType.SHARED)
-    member = room.join("a", asks=100)
+    member = room.join("a", demand=100)
     room.hand_out(5)
     room.ack(member, 0)
     room.subscription.give_back(member, [1])
 
     room.subscription.leave(member)
-    room.join("b", asks=100)
+    room.join("b", demand=100)
 
     assert bases(room.hand_out(5)) == [1, 2, 3, 4]
     assert room.subscription.redeliveries(1) == 0
@@ -385,10 +385,10 @@ def keys_of(room: Room, name: str) -> list[int]:
 
 def test_a_key_moves_when_what_the_one_before_has_of_it_is_acked():
     room = Room(SubscriptionType.KEY_SHARED)
-    first = room.join("a", asks=100)
+    first = room.join("a", demand=100)
     room.keys = {base: base * 331 for base in range(200)}
     room.hand_out(200)
-    second = room.join("b", asks=200)
+    second = room.join("b", demand=200)
     moved = keys_of(room, "b")[0]
     room.keys |= {100: moved * 331, 101: moved * 331}
     assert moved < 100
@@ -402,10 +402,10 @@ def test_a_key_moves_when_what_the_one_before_has_of_it_is_acked():
 
 def test_a_key_moves_at_once_where_order_does_not_matter():
     room = Room(SubscriptionType.KEY_SHARED)
-    room.join("a", asks=100, out_of_order=True)
+    room.join("a", demand=100, out_of_order=True)
     room.keys = {base: base * 331 for base in range(200)}
     room.hand_out(200)
-    room.join("b", asks=200, out_of_order=True)
+    room.join("b", demand=200, out_of_order=True)
     moved = keys_of(room, "b")[0]
     room.keys[100] = moved * 331
 
@@ -414,8 +414,8 @@ def test_a_key_moves_at_once_where_order_does_not_matter():
 
 def test_reading_ahead_for_members_that_take_nothing_is_bounded():
     room = Room(SubscriptionType.KEY_SHARED, look_ahead_per_member=10)
-    room.join("a", asks=0)
-    room.join("b", asks=10_000)
+    room.join("a", demand=0)
+    room.join("b", demand=10_000)
     mine = keys_of(room, "a")[0]
     room.keys = dict.fromkeys(range(1000), mine * 331)
 
@@ -429,7 +429,7 @@ def test_reading_ahead_for_members_that_take_nothing_is_bounded():
 
 def test_a_message_waits_for_its_time_and_the_others_do_not_wait_for_it():
     room = Room(SubscriptionType.SHARED)
-    room.join("a", asks=100)
+    room.join("a", demand=100)
     room.due = {0: 500, 1: 300}
 
     assert bases(room.hand_out(3, now_ms=100)) == [2]
@@ -441,7 +441,7 @@ def test_a_message_waits_for_its_time_and_the_others_do_not_wait_for_it():
 
 def test_how_many_messages_wait_for_their_time_is_bounded():
     room = Room(SubscriptionType.SHARED, delayed=3)
-    room.join("a", asks=100)
+    room.join("a", demand=100)
     room.due = dict.fromkeys(range(10), 500)
 
     room.hand_out(10)
@@ -452,7 +452,7 @@ def test_how_many_messages_wait_for_their_time_is_bounded():
 def test_exclusive_members_do_not_wait_for_delayed_messages():
     """As with a real broker: it delays for shared kinds only."""
     room = Room(SubscriptionType.EXCLUSIVE)
-    room.join("a", asks=100)
+    room.join("a", demand=100)
     room.due = {0: 500}
 
     assert bases(room.hand_out(2)) == [0, 1]

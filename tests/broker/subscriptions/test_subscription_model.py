@@ -88,23 +88,23 @@ class World(RuleBasedStateMachine):
         self.subscription.join(member, self.kind)
 
     @precondition(lambda self: len(self.members) > 1)
-    @rule(who=st.integers(0, 9))
-    def leave(self, who: int) -> None:
-        member = self.members[who % len(self.members)]
+    @rule(index=st.integers(0, 9))
+    def leave(self, which: int) -> None:
+        member = self.members[which % len(self.members)]
         self.subscription.leave(member)
         self._lost(member)
 
     def _lost(self, member: SubscriptionConsumer) -> None:
         self.has = {base: each for base, each in self.has.items() if each is not member}
 
-    @rule(who=st.integers(0, 9), count=st.integers(1, 20))
-    def add_demand(self, who: int, count: int) -> None:
+    @rule(index=st.integers(0, 9), count=st.integers(1, 20))
+    def add_demand(self, which: int, count: int) -> None:
         if self.members:
-            self.subscription.add_demand(self.members[who % len(self.members)], count)
+            self.subscription.add_demand(self.members[which % len(self.members)], count)
 
-    @rule(who=st.integers(0, 9), count=st.integers(1, 20))
-    def demand_and_receive(self, who: int, count: int) -> None:
-        self.add_demand(who, count)
+    @rule(index=st.integers(0, 9), count=st.integers(1, 20))
+    def demand_and_receive(self, which: int, count: int) -> None:
+        self.add_demand(which, count)
         self.hand_out(50)
 
     @rule(turns=st.integers(1, 30))
@@ -167,9 +167,9 @@ class World(RuleBasedStateMachine):
             del self.has[base]
 
     @precondition(lambda self: self.members)
-    @rule(who=st.integers(0, 9), several=st.booleans())
-    def give_back(self, who: int, several: bool) -> None:
-        member = self.members[who % len(self.members)]
+    @rule(index=st.integers(0, 9), several=st.booleans())
+    def give_back(self, which: int, several: bool) -> None:
+        member = self.members[which % len(self.members)]
         mine = [base for base, each in self.has.items() if each is member]
         bases = None if several else mine[:1]
         self.subscription.give_back(member, bases)

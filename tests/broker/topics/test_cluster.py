@@ -109,8 +109,8 @@ def test_a_name_may_be_given_again_while_what_had_it_is_let_go():
     """Who knows topics by name must hear of the end of one before the beginning of the next."""
     room = Room()
     room.cluster.limits = ClusterLimits(topic_partitions_max=1_000, partitions_max=10_000)
-    heard: list[tuple[TopicEvent, bytes]] = []
-    room.cluster.listeners.append(lambda event, topic: heard.append((event, topic.topic_id)))
+    events: list[tuple[TopicEvent, bytes]] = []
+    room.cluster.listeners.append(lambda event, topic: events.append((event, topic.topic_id)))
     old = room.create("orders", partition_count=3 * PARTITIONS_PER_STEP)
     gone = room.cluster.plan_delete(ORDERS)
     room.meta.write_now(gone.ops(), gone.preconditions)
@@ -125,7 +125,7 @@ def test_a_name_may_be_given_again_while_what_had_it_is_let_go():
     with pytest.raises(UnknownTopic, match="being deleted"):
         room.cluster.plan_delete(ORDERS)
     room.carry_out(again)
-    assert heard == [
+    assert events == [
         (TopicEvent.CREATED, old.topic_id),
         (TopicEvent.DELETED, old.topic_id),
         (TopicEvent.CREATED, new.topic_id),
@@ -285,10 +285,10 @@ def test_a_topic_that_could_not_be_recorded_frees_its_name(error, reason):
     room = Room()
     commit = room.plan_create("orders")
 
-    told = commit.abandon(error)
+    notify = commit.abandon(error)
 
-    assert type(told) is reason
-    assert commit.done.error is told
+    assert type(notify) is reason
+    assert commit.done.error is notify
     assert room.cluster.pending_creation(ORDERS) is None
     assert len(room.create("orders").partitions) == 3
 
@@ -340,24 +340,24 @@ def test_a_deletion_that_could_not_be_recorded_changes_nothing():
     topic = room.create("orders")
     commit = room.cluster.plan_delete(ORDERS)
 
-    told = commit.abandon(PreconditionFailed("changed"))
+    notify = commit.abandon(PreconditionFailed("changed"))
 
-    assert isinstance(told, UnknownTopic)
+    assert isinstance(notify, UnknownTopic)
     assert room.cluster.find_topic(ORDERS) is topic
     assert room.carry_out(room.cluster.plan_delete(ORDERS)) is None
 
 
 @pytest.mark.parametrize(
-    "ask",
+    "call",
     [
         lambda cluster: cluster.topic(ORDERS),
         lambda cluster: cluster.plan_delete(ORDERS),
         lambda cluster: cluster.topic_by_id(bytes(16)),
     ],
 )
-def test_what_is_not_there_is_said_so(ask):
+def test_what_is_not_there_is_said_so(call):
     with pytest.raises(BrokerError):
-        ask(Room().cluster)
+        call(Room().cluster)
 
 
 @pytest.mark.parametrize("index", [-1, 3])

@@ -102,9 +102,9 @@ def test_an_unpartitioned_topic_has_one_partition():
 
 def test_listeners_are_told_what_happened_when_it_is_true():
     room = Room()
-    told: list[tuple[TopicEvent, str, int]] = []
+    events: list[tuple[TopicEvent, str, int]] = []
     room.cluster.listeners.append(
-        lambda event, topic: told.append((event, topic.name.name, len(topic.partitions)))
+        lambda event, topic: events.append((event, topic.name.name, len(topic.partitions)))
     )
     room.create("orders", partition_count=1)
     room.carry_out(room.cluster.plan_add_partitions(ORDERS, 2))
@@ -112,7 +112,7 @@ def test_listeners_are_told_what_happened_when_it_is_true():
     room.cluster.refresh_policies(ORDERS.namespace_name)
     room.carry_out(room.cluster.plan_delete(ORDERS))
 
-    assert told == [
+    assert events == [
         (TopicEvent.CREATED, "orders", 1),
         (TopicEvent.ALTERED, "orders", 2),
         (TopicEvent.ALTERED, "orders", 2),
@@ -123,18 +123,18 @@ def test_listeners_are_told_what_happened_when_it_is_true():
 
 def test_a_listener_that_fails_keeps_nothing_from_being_true(caplog):
     room = Room()
-    told: list[TopicEvent] = []
+    events: list[TopicEvent] = []
 
     def fail(_event: TopicEvent, _topic: object) -> None:
         raise RuntimeError("a mistake of ours")
 
-    room.cluster.listeners += [fail, lambda event, _topic: told.append(event)]
+    room.cluster.listeners += [fail, lambda event, _topic: events.append(event)]
     commit = room.plan_create("orders")
 
     topic = room.carry_out(commit)
 
     assert commit.done.result() is topic
-    assert told == [TopicEvent.CREATED]
+    assert events == [TopicEvent.CREATED]
     assert "topic.listener_failed" in caplog.text
 
 

@@ -203,9 +203,9 @@ def test_settings_hold_from_when_they_are_obeyed():
     room.partition.apply_settings(TopicSettings(log_append_time=True))
     stamped = room.append()
     room.partition.apply_settings(TopicSettings(acks_from_memory=True))
-    told = room.append()
+    appended = room.append()
 
-    assert (stamped.log_append_time_ms, told.acks_from_memory) == (NOW, True)
+    assert (stamped.log_append_time_ms, appended.acks_from_memory) == (NOW, True)
 
 
 @pytest.mark.parametrize(

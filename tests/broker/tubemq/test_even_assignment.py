@@ -37,7 +37,7 @@ def test_a_member_keeps_some_of_every_topic():
 
     found = assign_evenly(parts, ["a", "b"], dict.fromkeys(parts, "a"))
 
-    assert {part for part, who in found.items() if who == "a"} == {
+    assert {part for part, member in found.items() if member == "a"} == {
         TubePartition(T, 0),
         TubePartition(U, 0),
     }

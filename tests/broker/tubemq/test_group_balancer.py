@@ -239,13 +239,13 @@ def test_an_event_that_is_never_answered_is_told_again_after_a_question():
     room.later(299)
     early = room.beat("a")
     room.later(1)
-    asked = room.beat("a")
+    requested = room.beat("a")
     again = room.beat("a")
 
     assert event is not None
     assert early is None
-    assert asked is not None
-    assert (asked.kind, asked.parts) == (EventKind.REPORT, ())
+    assert requested is not None
+    assert (requested.kind, requested.parts) == (EventKind.REPORT, ())
     assert again is not None
     assert again.parts == event.parts
     assert again.rebalance_id > event.rebalance_id
@@ -384,13 +384,13 @@ def test_a_stopped_group_is_told_once_and_moves_nothing_until_it_may():
     room.join("a")
     room.balances.stop("g")
 
-    told = room.beat("a")
+    response = room.beat("a")
     quiet = room.beat("a")
     room.balances.stop("g", stopped=False)
     event = room.beat("a")
 
-    assert told is not None
-    assert (told.kind, quiet) == (EventKind.STOP_REBALANCE, None)
+    assert response is not None
+    assert (response.kind, quiet) == (EventKind.STOP_REBALANCE, None)
     assert event is not None
     assert event.kind is EventKind.ONLY_CONNECT
 
@@ -449,9 +449,9 @@ def test_nothing_is_kept_of_a_group_that_nobody_is_in():
     assert emptied == ["g"]
     assert not room.balances.leave("g", "a")
     room.balances.topic_changed(T)
-    for ask in (room.balances.view, room.balances.terms, room.balances.stop):
+    for call in (room.balances.view, room.balances.terms, room.balances.stop):
         with pytest.raises(UnknownMember):
-            ask("g")
+            call("g")
 
 
 def test_administrators_see_who_has_what():

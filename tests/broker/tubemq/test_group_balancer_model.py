@@ -49,7 +49,7 @@ WHICH = st.integers(0, CLIENTS - 1)
 @dataclass
 class Client:
     name: str
-    told: RebalanceEvent | None = None
+    sent_event: RebalanceEvent | None = None
     done: EventStatus | None = None  # its result, for the next heartbeat
     unsaid: set[TubePartition] = field(default_factory=set)  # taken since its last report
     registered: bool = False
@@ -132,9 +132,11 @@ class World(RuleBasedStateMachine):
         if client is None:
             return
         answer = None
-        if client.told is not None and client.done is not None:
-            answer = EventResult(client.told.rebalance_id, client.told.kind, client.done)
-            client.told = client.done = None
+        if client.sent_event is not None and client.done is not None:
+            answer = EventResult(
+                client.sent_event.rebalance_id, client.sent_event.kind, client.done
+            )
+            client.sent_event = client.done = None
             report = True
         has = self.has(client)
         try:
@@ -142,7 +144,7 @@ class World(RuleBasedStateMachine):
                 "g", client.name, self.now_ms, answer=answer, report=has if report else None
             )
         except UnknownMember:
-            client.told = client.done = None
+            client.sent_event = client.done = None
             self.register(client)
             return
         self.beats += 1
@@ -175,19 +177,19 @@ class World(RuleBasedStateMachine):
                 known = self.has(other) - other.unsaid
                 assert not known & set(event.parts), "told to take what another has"
         if event.kind in CONNECTS | DISCONNECTS:
-            client.told, client.done = event, None
+            client.sent_event, client.done = event, None
 
     @rule(which=WHICH, fails=st.booleans())
     def obey(self, which: int, fails: bool) -> None:
         """A client carries out its event as far as it can; its next heartbeat reports that."""
         client = self.client(which)
-        if client is None or client.told is None or client.done is not None:
+        if client is None or client.sent_event is None or client.done is not None:
             return
         client.done = EventStatus.FAILED if fails else EventStatus.DONE
         if fails:
             return
-        for part in client.told.parts:
-            if client.told.kind in DISCONNECTS:
+        for part in client.sent_event.parts:
+            if client.sent_event.kind in DISCONNECTS:
                 if self.reads.get(part) == client.name:
                     del self.reads[part]
                 client.unsaid.discard(part)
@@ -201,7 +203,7 @@ class World(RuleBasedStateMachine):
         client = self.client(which)
         if client is None or self.balances.find_member("g", client.name) is None:
             return
-        about = client.told
+        about = client.sent_event
         answer = EventResult(
             self.last_id - old, EventKind.ONLY_CONNECT if about is None else about.kind, status
         )

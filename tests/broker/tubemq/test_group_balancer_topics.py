@@ -30,11 +30,11 @@ def test_what_is_deleted_and_made_again_between_heartbeats_is_taken_again():
 
 
 def test_many_who_join_a_large_group_at_once_do_not_share_it_out_each_time():
-    room, asked = Room(), 0
+    room, requested = Room(), 0
 
     def count(_topic: TopicName) -> int:
-        nonlocal asked
-        asked += 1
+        nonlocal requested
+        requested += 1
         return 10_000
 
     balances = GroupBalancer(BalanceSettings(), count)
@@ -43,6 +43,6 @@ def test_many_who_join_a_large_group_at_once_do_not_share_it_out_each_time():
         balances.heartbeat("g", f"m{number}", room.now_ms)
         room.now_ms += 10
 
-    assert asked <= 4, "in a second"
+    assert requested <= 4, "in a second"
     balances.heartbeat("g", "m99", room.now_ms + 1_000)
     assert len(balances.member("g", "m99").wanted) == 100

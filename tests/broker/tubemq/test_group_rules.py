@@ -58,8 +58,8 @@ def test_of_a_topic_for_named_groups_the_others_are_450(house):
 
 def test_a_group_on_the_black_list_of_a_topic_is_450_with_the_reason(house):
     rules = house.broker.rules
-    said = ConsumeRecord(may=False, reason="too loud")
-    house.carry_out(rules.plan_consume("bad", PLANES, said))
+    record = ConsumeRecord(may=False, reason="too loud")
+    house.carry_out(rules.plan_consume("bad", PLANES, record))
 
     denied = rules.may_consume("bad", PLANES)
 
@@ -69,29 +69,31 @@ def test_a_group_on_the_black_list_of_a_topic_is_450_with_the_reason(house):
 
 
 @pytest.mark.parametrize(
-    ("allowed", "asked", "says"),
+    ("allowed", "requested", "stated"),
     [
         (("a", "b"), (), "must set"),
         (("a", "b"), ("a", "c"), "unauthorized filter conditions"),
         ((), ("a",), "not allowed to consume any"),
     ],
 )
-def test_a_group_that_needs_filters_is_455_without_or_with_others(house, allowed, asked, says):
+def test_a_group_that_needs_filters_is_455_without_or_with_others(
+    house, allowed, requested, stated
+):
     rules = house.broker.rules
-    said = ConsumeRecord(filtered=True, filters=allowed)
-    house.carry_out(rules.plan_consume("g", PLANES, said))
+    record = ConsumeRecord(filtered=True, filters=allowed)
+    house.carry_out(rules.plan_consume("g", PLANES, record))
 
-    denied = rules.may_consume("g", PLANES, asked)
+    denied = rules.may_consume("g", PLANES, requested)
 
     assert denied is not None
     assert denied.reason is DenialReason.CONTENT_FORBIDDEN
-    assert says in denied.text
+    assert stated in denied.text
 
 
 def test_a_group_with_some_of_its_filters_may_read(house):
     rules = house.broker.rules
-    said = ConsumeRecord(filtered=True, filters=("a", "b"))
-    house.carry_out(rules.plan_consume("g", PLANES, said))
+    record = ConsumeRecord(filtered=True, filters=("a", "b"))
+    house.carry_out(rules.plan_consume("g", PLANES, record))
 
     assert rules.may_consume("g", PLANES, ("b",)) is None
 
@@ -206,8 +208,8 @@ def test_all_of_it_is_there_after_a_restart(house):
 
 def test_what_is_forgotten_is_gone_and_who_listens_hears(house):
     rules = house.broker.rules
-    heard: list[int] = []
-    rules.listeners.append(lambda: heard.append(1))
+    received: list[int] = []
+    rules.listeners.append(lambda: received.append(1))
     house.carry_out(rules.plan_topic(PLANES, TopicRecord(named_groups_only=True)))
     house.carry_out(rules.plan_group("g", TubeGroupRecord(FlowControlText(3, SLOW, holds=True))))
     house.carry_out(rules.plan_consume("g", PLANES, ConsumeRecord(may=False)))
@@ -218,7 +220,7 @@ def test_what_is_forgotten_is_gone_and_who_listens_hears(house):
 
     assert rules.may_consume("g", PLANES) is None
     assert rules.flow("g") == NO_FLOW_CONTROL
-    assert len(heard) == 6
+    assert len(received) == 6
     assert not [key for key in house.meta.state.settings if key.startswith("tubemq/")]
 
 

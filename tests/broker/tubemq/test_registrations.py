@@ -265,7 +265,7 @@ class Model:
         self.first = self.end = 0
         self.committed: int | None = None
         self.temporary = 0
-        self.told = -1  # of what was durable at its response
+        self.reported = -1  # of what was durable at its response
 
     def register(self, offset: int, status: int) -> int:
         self.temporary = 0

@@ -124,15 +124,15 @@ async def a_group_goes_on_where_it_stopped(service: Service) -> None:
         async with await client.consumer(service.topic, group=group, **FROM_START) as first:
             before = await take(first, 40)
             await first.commit()
-            told = await first.committed(first.assignment)
+            committed = await first.committed(first.assignment)
             await take(first, 10)
-            await first.commit(told)
-            for one, position in told.items():
+            await first.commit(committed)
+            for one, position in committed.items():
                 first.seek(one, position.offset)
         async with await client.consumer(service.topic, group=group, **FROM_START) as second:
             after = await take(second, 60)
 
-        assert sum(position.offset for position in told.values()) == 40
+        assert sum(position.offset for position in committed.values()) == 40
         assert sorted(int(one.value or b"") for one in before + after) == list(range(100))
 
 
@@ -144,27 +144,29 @@ async def what_was_dealt_with_is_committed_by_itself(service: Service) -> None:
         async with await client.consumer(service.topic, **options) as consumer:
             await take(consumer, 4)
             await consumer.poll(0.0, 1)  # came back: the four are done, what it gets now is not
-            told = 0
+            committed = 0
             async with asyncio.timeout(WAIT_S):
-                while told != 4:  # some of the four, while they came in pieces; never the fifth
+                while (
+                    committed != 4
+                ):  # some of the four, while they came in pieces; never the fifth
                     for one in (await consumer.committed([(service.topic, 0)])).values():
-                        assert told <= one.offset <= 4
-                        told = one.offset
+                        assert committed <= one.offset <= 4
+                        committed = one.offset
         at_the_end = await client.admin.group_offsets(service.topic)
         assert [one.offset for one in at_the_end.values()] == [5]
 
 
 async def share(service: Service, **more: Any) -> list[tuple[str, list[Partition]]]:
     """Two members share; one leaves, the other gets everything; the listener calls of the first."""
-    told: list[tuple[str, list[Partition]]] = []
+    committed: list[tuple[str, list[Partition]]] = []
     async with service.made(4) as client:
         producer = await client.producer(batch_bytes=100)
         await numbers(producer, service.topic, 50)
         options = {**FROM_START, "group": service.topic, **more}
         first = await client.consumer(
             service.topic, **options,
-            on_assigned=lambda some: told.append(("+", some)),
-            on_revoked=lambda some: told.append(("-", some)),
+            on_assigned=lambda some: committed.append(("+", some)),
+            on_revoked=lambda some: committed.append(("-", some)),
         )  # fmt: skip
         got = await take(first, 50)
         second = await client.consumer(service.topic, **options)
@@ -183,23 +185,23 @@ async def share(service: Service, **more: Any) -> list[tuple[str, list[Partition
         places = [(one.partition, one.offset) for one in got]
         assert len(places) == len(set(places)) == 150  # nothing twice, nothing left out
         assert [one.state for one in described.values()] == ["Empty"]  # type: ignore[union-attr]
-    return told
+    return committed
 
 
 @case
 async def members_share_and_give_everything_up_before(service: Service) -> None:
-    told = await share(service)
+    committed = await share(service)
 
-    kinds = [(kind, len(some)) for kind, some in told]
+    kinds = [(kind, len(some)) for kind, some in committed]
     assert kinds == [("+", 4), ("-", 4), ("+", 2), ("-", 2), ("+", 4), ("-", 4)]
 
 
 @case
 async def members_share_and_keep_what_they_may(service: Service) -> None:
     """KIP-429: only what another member gets is given up."""
-    told = await share(service, assignors=(Assignor.COOPERATIVE_STICKY,))
+    committed = await share(service, assignors=(Assignor.COOPERATIVE_STICKY,))
 
-    kinds = [(kind, len(some)) for kind, some in told if some]
+    kinds = [(kind, len(some)) for kind, some in committed if some]
     assert kinds == [("+", 4), ("-", 2), ("+", 2), ("-", 4)]
 
 
@@ -228,19 +230,19 @@ async def a_member_gets_what_the_server_says(service: Service) -> None:
             assert (described.type, described.state) == ("consumer", "Stable")
             (member,) = described.members
             assert set(member.assignment) == set(member.target) == consumer.assignment
-        told = granted(await client.admin.group_offsets(service.topic))
+        committed = granted(await client.admin.group_offsets(service.topic))
 
         assert sorted(int(one.value or b"") for one in got) == list(range(20))
-        assert sum(one.offset for one in told.values()) == 20
+        assert sum(one.offset for one in committed.values()) == 20
 
 
 @case
 async def members_share_what_the_server_says(service: Service) -> None:
     """KIP-848; slow, as members hear of each other with their heartbeats, every five seconds."""
     with where_the_server_shares():
-        told = await share(service, protocol=GroupProtocol.CONSUMER)
+        committed = await share(service, protocol=GroupProtocol.CONSUMER)
 
-    kinds = [(kind, len(some)) for kind, some in told if some]
+    kinds = [(kind, len(some)) for kind, some in committed if some]
     assert kinds == [("+", 4), ("-", 2), ("+", 2), ("-", 4)]
 
 
@@ -281,21 +283,21 @@ async def members_of_two_libraries_share_a_group(service: Service) -> None:
 @case
 async def a_static_member_comes_back_to_its_partitions(service: Service) -> None:
     """KIP-345: a static member that returns within the session time-out causes no rebalance."""
-    told: list[str] = []
+    committed: list[str] = []
     async with service.made(4) as client:
         options = {**FROM_START, "group": service.topic}
         stays = await client.consumer(
-            service.topic, instance_id="a", **options, on_revoked=lambda _: told.append("-")
+            service.topic, instance_id="a", **options, on_revoked=lambda _: committed.append("-")
         )
         goes = await client.consumer(service.topic, instance_id="b", **options)
         await until(lambda: len(stays.assignment) == len(goes.assignment) == 2, stays, goes)
-        had, before = goes.assignment, len(told)
+        had, before = goes.assignment, len(committed)
         await goes.close()
         back = await client.consumer(service.topic, instance_id="b", **options)
         await until(lambda: bool(back.assignment), stays, back)
 
         assert back.assignment == had
-        assert len(told) == before
+        assert len(committed) == before
 
 
 @case

@@ -93,10 +93,10 @@ def test_of_two_who_say_they_have_it_the_newer_generation_is_believed():
 
 
 topics = st.dictionaries(st.sampled_from("stuv"), st.integers(0, 7), min_size=1)
-wishes = st.lists(st.frozensets(st.sampled_from("stuv"), min_size=1), min_size=1, max_size=6)
+topic_sets = st.lists(st.frozensets(st.sampled_from("stuv"), min_size=1), min_size=1, max_size=6)
 
 
-@given(topics, wishes, st.randoms(use_true_random=False))
+@given(topics, topic_sets, st.randoms(use_true_random=False))
 def test_everything_wanted_is_given_once_to_somebody_who_wants_it(counts, wanted, dice):
     every = [Partition(topic, number) for topic in counts for number in range(counts[topic])]
     owned = {at: tuple(one for one in every if dice.random() < 0.3) for at in range(len(wanted))}

@@ -75,8 +75,8 @@ def test_offsets_are_found_by_time_and_at_both_ends(server: Server):
         await Admin(cluster).create_topic("times", 2)
         await BatchWriter(cluster).send("times", 0, build_batch(records(10)))
         consumer = BatchReader(cluster)
-        asked = [LATEST, EARLIEST, BEGAN_MS + 4 * HOUR_MS - 1, BEGAN_MS + 99 * HOUR_MS]
-        return [(await consumer.offsets({("times", 0): one}))["times", 0] for one in asked] + [
+        requested = [LATEST, EARLIEST, BEGAN_MS + 4 * HOUR_MS - 1, BEGAN_MS + 99 * HOUR_MS]
+        return [(await consumer.offsets({("times", 0): one}))["times", 0] for one in requested] + [
             (await consumer.offsets({("times", 1): LATEST}))["times", 1]
         ]
 

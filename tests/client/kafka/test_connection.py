@@ -21,7 +21,7 @@ from trilogue.client.kafka import KafkaClient
 from trilogue.client.kafka.connection import KafkaConnection
 from trilogue.wire.kafka.metadata.metadata import MetadataRequest, MetadataRequestTopic
 
-ASKED = MetadataRequest(topics=[])
+REQUESTED = MetadataRequest(topics=[])
 METADATA_KEY = 3
 
 
@@ -40,11 +40,11 @@ async def test_what_was_waited_for_long_does_not_make_others_wait(
     assert connection._watch is not None
     connection._watch.cancel()
     connection._look()  # as its timer does: no request of the handshake is pending
-    await connection.request(ASKED, timeout_s=300)
+    await connection.request(REQUESTED, timeout_s=300)
     cluster.next_up[METADATA].append(SILENCE)
     async with asyncio.timeout(5):
         with pytest.raises(ConnectionLost, match="did not answer Metadata"):
-            await connection.request(ASKED)
+            await connection.request(REQUESTED)
 
 
 @on_cluster
@@ -53,8 +53,8 @@ async def test_who_stands_behind_what_takes_long_has_its_own_time_from_then_on(
 ):
     connection = await connected(cluster)
     cluster.next_up[METADATA].extend([SILENCE] * 2)
-    first = connection.start(3, 9, ASKED, 300)
-    second = asyncio.ensure_future(connection.request(ASKED))
+    first = connection.start(3, 9, REQUESTED, 300)
+    second = asyncio.ensure_future(connection.request(REQUESTED))
     await asyncio.sleep(0.3)  # longer than the second may take by itself
     assert not first.done()
     assert not second.done()
@@ -79,7 +79,7 @@ async def test_an_answer_that_cannot_be_read_is_a_lost_connection(
 
     cluster.answer = garbage  # type: ignore[method-assign]
     with pytest.raises(ConnectionLost, match="the answer to Metadata cannot be read"):
-        await connection.request(ASKED)
+        await connection.request(REQUESTED)
 
 
 @on_cluster

@@ -20,7 +20,7 @@ from trilogue.wire.kafka.fetch import FetchTopic, ForgottenTopic
 A, B = ("t", 0), ("t", 1)
 
 
-def said(topics: list[FetchTopic]) -> dict[tuple[str, int], int]:
+def request_fields(topics: list[FetchTopic]) -> dict[tuple[str, int], int]:
     return {
         (topic.topic, one.partition): one.fetch_offset
         for topic in topics
@@ -46,9 +46,9 @@ def test_only_what_has_changed_is_said_again():
     nothing, forgotten = session.build_next({A: FetchPosition(5, 9)}, by_id=False)
 
     assert opened == (0, 0)
-    assert said(full) == {A: 0, B: 0}
-    assert (said(changed), gone(none)) == ({A: 5}, [])
-    assert (said(nothing), gone(forgotten)) == ({}, [B])
+    assert request_fields(full) == {A: 0, B: 0}
+    assert (request_fields(changed), gone(none)) == ({A: 5}, [])
+    assert (request_fields(nothing), gone(forgotten)) == ({}, [B])
     assert (session.id, session.epoch) == (7, 2)
 
 
@@ -63,13 +63,17 @@ def test_a_session_that_is_gone_is_opened_anew():
 
         assert not session.on_response(code, 0)
         assert (session.id, session.epoch) == (left, 0)
-        assert said(session.build_next({A: FetchPosition(0, 9)}, by_id=False)[0]) == {A: 0}
+        assert request_fields(session.build_next({A: FetchPosition(0, 9)}, by_id=False)[0]) == {
+            A: 0
+        }
 
 
 def test_a_server_without_sessions_is_told_everything_each_time():
     session = FetchSession()
     for _ in range(3):
-        assert said(session.build_next({A: FetchPosition(0, 9)}, by_id=False)[0]) == {A: 0}
+        assert request_fields(session.build_next({A: FetchPosition(0, 9)}, by_id=False)[0]) == {
+            A: 0
+        }
         session.on_response(0, 0)
         assert (session.id, session.epoch) == (0, 0)
 

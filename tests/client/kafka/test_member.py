@@ -222,12 +222,12 @@ async def test_a_share_that_could_not_be_named_is_named_later(
     group = ServerSide(cluster)
     group.share = [0, 1, 2]
     usual = group.metadata
-    asked: list[Any] = []
+    requested: list[Any] = []
 
     def nameless(request: Any, code: int) -> Any:
         answer = usual(request, code)
-        asked.append(request)
-        if len(asked) < 3:
+        requested.append(request)
+        if len(requested) < 3:
             answer.topics = []
         return answer
 

@@ -63,9 +63,9 @@ async def test_one_request_for_each_node_carries_all_ready_batches(
                 await producer.submit(topic, value, partition=number)
     await producer.flush()
 
-    asked = [(node, one) for node, name, one in cluster.at_node if name == PRODUCE]
-    assert sorted(node for node, _ in asked) == [1, 2]
-    for node, request in asked:
+    requested = [(node, one) for node, name, one in cluster.at_node if name == PRODUCE]
+    assert sorted(node for node, _ in requested) == [1, 2]
+    for node, request in requested:
         assert sorted(topic.name for topic in request.topic_data) == [TOPIC, "u"]
         for topic in request.topic_data:
             assert {one.index % 2 for one in topic.partition_data} == {node - 1}

@@ -29,7 +29,7 @@ QUICK = {"reset_to": EARLIEST, "heartbeat_s": 0.2, "max_wait_s": 0.1}
 
 
 def test_everything_is_there_without_asyncio(server: Server):
-    told: list[tuple[str, int]] = []
+    reported: list[tuple[str, int]] = []
     with sync.KafkaClient(server.kafka) as client:
         granted(client.admin.create_topics([NewTopic("sync", 2)]))
         with client.producer(linger_s=0.001) as producer:
@@ -43,13 +43,15 @@ def test_everything_is_there_without_asyncio(server: Server):
             assert producer.submit("sync", b"x", key="k").result(5).partition in {0, 1}
 
         def assigned(partitions: list[Partition]) -> None:
-            told.extend(("+", consumer.position(one)) for one in partitions)  # may call the client
+            reported.extend(
+                ("+", consumer.position(one)) for one in partitions
+            )  # may call the client
 
         consumer = client.consumer("sync", group="sync", on_assigned=assigned, **QUICK)
         got = []
         while len(got) < 7:
             got += consumer.poll(5)
-        assert sorted(told) == [("+", 0), ("+", 0)]
+        assert sorted(reported) == [("+", 0), ("+", 0)]
         consumer.commit()
         assert sum(one.offset for one in consumer.committed(consumer.assignment).values()) == 7
         assert set(consumer.lag().values()) == {0}

@@ -61,7 +61,7 @@ class Service:
     def admin(self) -> Admin:
         return Admin(self.http)
 
-    async def ask(self, request: Callable[..., Any], *arguments: Any) -> Any:
+    async def request(self, request: Callable[..., Any], *arguments: Any) -> Any:
         """An administration request, which blocks."""
         return await asyncio.to_thread(request, *arguments)
 

@@ -33,7 +33,7 @@ from trilogue.client.pulsar import (
 
 @case
 async def partitions_are_chosen_by_key_and_all_received(service: Service) -> None:
-    await service.ask(service.admin.make_partitioned, service.topic, 3)
+    await service.request(service.admin.make_partitioned, service.topic, 3)
     async with service.client() as client:
         consumer = await client.subscribe(service.topic, "s")
         for hashing in Hashing:
@@ -81,7 +81,7 @@ async def the_end_of_a_terminated_topic_is_told(service: Service) -> None:
         await numbers(client, service.topic, 3)
         consumer = await client.subscribe(service.topic, "s", **FROM_START)
         producer = await client.producer(service.topic)
-        await service.ask(service.admin.terminate, service.topic)
+        await service.request(service.admin.terminate, service.topic)
         got = []
         async for message in consumer:
             got.append(message.value)
@@ -96,7 +96,7 @@ async def the_end_of_a_terminated_topic_is_told(service: Service) -> None:
 
 @case
 async def a_topic_is_found_over_http(service: Service) -> None:
-    await service.ask(service.admin.make_partitioned, f"{service.topic}-p", 2)
+    await service.request(service.admin.make_partitioned, f"{service.topic}-p", 2)
     async with PulsarClient(service.http) as client:
         assert await client.partitions(f"{service.topic}-p") == 2
         consumer = await client.subscribe([service.topic, f"{service.topic}-p"], "s")

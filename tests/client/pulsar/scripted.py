@@ -120,16 +120,16 @@ class ScriptedPulsar(ScriptedServer[Peer]):
         )
         peer.send(connected=connected)
 
-    def on_partitioned_metadata(self, peer: Peer, asked: Any) -> None:
+    def on_partitioned_metadata(self, peer: Peer, query: Any) -> None:
         answer = pb.CommandPartitionedTopicMetadataResponse(
-            partitions=self.partitions.get(asked.topic, 0),
-            request_id=asked.request_id,
+            partitions=self.partitions.get(query.topic, 0),
+            request_id=query.request_id,
             response=pb.CommandPartitionedTopicMetadataResponse.Success,
         )
         peer.send(partitionMetadataResponse=answer)
 
-    def on_lookup(self, peer: Peer, asked: Any) -> None:
-        lookup_answer(self.url)(peer, asked)
+    def on_lookup(self, peer: Peer, query: Any) -> None:
+        lookup_answer(self.url)(peer, query)
 
     def on_producer(self, peer: Peer, producer: Any) -> None:
         answer = pb.CommandProducerSuccess(
@@ -144,20 +144,20 @@ class ScriptedPulsar(ScriptedServer[Peer]):
         receipt(peer, send, self._entries)
         self._entries += 1
 
-    def _success(self, peer: Peer, asked: Any) -> None:
-        peer.send(success=pb.CommandSuccess(request_id=asked.request_id))
+    def _success(self, peer: Peer, query: Any) -> None:
+        peer.send(success=pb.CommandSuccess(request_id=query.request_id))
 
     on_subscribe = on_close_producer = on_close_consumer = on_unsubscribe = on_seek = _success
 
-    def on_get_last_message_id(self, peer: Peer, asked: Any) -> None:
+    def on_get_last_message_id(self, peer: Peer, query: Any) -> None:
         answer = pb.CommandGetLastMessageIdResponse(
-            last_message_id=self.last_message_id, request_id=asked.request_id
+            last_message_id=self.last_message_id, request_id=query.request_id
         )
         peer.send(getLastMessageIdResponse=answer)
 
-    def on_get_topics_of_namespace(self, peer: Peer, asked: Any) -> None:
+    def on_get_topics_of_namespace(self, peer: Peer, query: Any) -> None:
         answer = pb.CommandGetTopicsOfNamespaceResponse(
-            request_id=asked.request_id, topics=self.topics
+            request_id=query.request_id, topics=self.topics
         )
         peer.send(getTopicsOfNamespaceResponse=answer)
 
@@ -173,9 +173,9 @@ class ScriptedPulsar(ScriptedServer[Peer]):
 def lookup_answer(url: str, **more: Any) -> Callable[[Peer, Any], None]:
     """An answer to LOOKUP; `response=LOOKUP.Redirect` and so on."""
 
-    def answer(peer: Peer, asked: Any) -> None:
+    def answer(peer: Peer, query: Any) -> None:
         found = {"response": LOOKUP.Connect, "authoritative": True, **more}
-        response = LOOKUP(request_id=asked.request_id, brokerServiceUrl=url, **found)
+        response = LOOKUP(request_id=query.request_id, brokerServiceUrl=url, **found)
         peer.send(lookupTopicResponse=response)
 
     return answer

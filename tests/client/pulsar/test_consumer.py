@@ -225,18 +225,18 @@ async def test_subscribe_says_what_was_asked_for(broker: ScriptedPulsar, client:
         properties={"a": "b"}, subscription_properties={"c": "d"}, allow_out_of_order=True,
     )  # fmt: skip
     broker.peers[0].hang_up()
-    said, again = await broker.saw("SUBSCRIBE", 2)
+    reported, again = await broker.saw("SUBSCRIBE", 2)
 
-    assert (said.subType, said.consumer_name, said.priority_level) == (3, "me", 2)
-    assert (said.initialPosition, said.read_compacted, said.durable) == (1, True, True)
-    assert said.keySharedMeta.keySharedMode == pb.KeySharedMode.STICKY
-    assert [(one.start, one.end) for one in said.keySharedMeta.hashRanges] == [(0, 99)]
-    assert said.keySharedMeta.allowOutOfOrderDelivery
-    assert said.start_message_rollback_duration_sec == 5
+    assert (reported.subType, reported.consumer_name, reported.priority_level) == (3, "me", 2)
+    assert (reported.initialPosition, reported.read_compacted, reported.durable) == (1, True, True)
+    assert reported.keySharedMeta.keySharedMode == pb.KeySharedMode.STICKY
+    assert [(one.start, one.end) for one in reported.keySharedMeta.hashRanges] == [(0, 99)]
+    assert reported.keySharedMeta.allowOutOfOrderDelivery
+    assert reported.start_message_rollback_duration_sec == 5
     assert again.start_message_rollback_duration_sec == 0
-    assert [(one.key, one.value) for one in said.metadata] == [("a", "b")]
-    assert [(one.key, one.value) for one in said.subscription_properties] == [("c", "d")]
-    assert not said.HasField("start_message_id")
+    assert [(one.key, one.value) for one in reported.metadata] == [("a", "b")]
+    assert [(one.key, one.value) for one in reported.subscription_properties] == [("c", "d")]
+    assert not reported.HasField("start_message_id")
 
 
 @on_broker

@@ -237,10 +237,10 @@ class Admin(http.server.BaseHTTPRequestHandler):
     """The HTTP side of a service: the first address only redirects."""
 
     answers: dict[str, Any]
-    asked: list[tuple[str, str | None]]
+    requests: list[tuple[str, str | None]]
 
     def do_GET(self) -> None:
-        self.asked.append((self.path, self.headers.get("Authorization")))
+        self.requests.append((self.path, self.headers.get("Authorization")))
         answer = self.answers.get(self.path.partition("?")[0], 404)
         if isinstance(answer, str):
             self.send_response(307)
@@ -286,8 +286,12 @@ async def test_a_topic_is_looked_up_over_http_with_redirects(
         producer = await client.producer("a b")
         await producer.send(b"x")
 
-    assert [path.partition("?")[0] for path, _ in admin.asked] == [PARTITIONS, LOOKED_UP, "/moved"]
-    assert {token for _, token in admin.asked} == {"Bearer secret"}
+    assert [path.partition("?")[0] for path, _ in admin.requests] == [
+        PARTITIONS,
+        LOOKED_UP,
+        "/moved",
+    ]
+    assert {token for _, token in admin.requests} == {"Bearer secret"}
     assert broker.names("LOOKUP", "SEND") == ["SEND"]
 
 

@@ -94,15 +94,15 @@ async def test_a_reader_begins_after_a_message_or_at_it(
     at = await client.reader("t", place, inclusive=True)
     for consumer in range(2):
         broker.peers[0].message(batch(b"a", b"b", b"c"), 4, consumer)
-    said, _ = broker.all("SUBSCRIBE")
+    reported, _ = broker.all("SUBSCRIBE")
     await client.reader("t", MessageId(1, 4), inclusive=True)
     alone = broker.all("SUBSCRIBE")[2].start_message_id
 
     assert await received(after, 1) == [b"c"]
     assert await received(at, 2) == [b"b", b"c"]
-    assert not said.durable
-    assert (said.start_message_id.entryId, said.start_message_id.batch_index) == (4, 1)
-    assert said.subscription.startswith("reader-")
+    assert not reported.durable
+    assert (reported.start_message_id.entryId, reported.start_message_id.batch_index) == (4, 1)
+    assert reported.subscription.startswith("reader-")
     # A batch index makes brokers begin with the entry, not behind it.
     assert (alone.entryId, alone.HasField("batch_index"), alone.batch_index) == (4, True, 0)
 

@@ -175,10 +175,10 @@ class ScriptedTube(ScriptedServer[Peer]):
         known = self._brokers_for(request.brokerCheckSum)
         peer.send(serial, "producerHeartbeatP2M", topicInfos=infos, **known)
 
-    def on_producer_close_client_p2m(self, peer: Peer, serial: int, _asked: Any) -> None:
+    def on_producer_close_client_p2m(self, peer: Peer, serial: int, _request: Any) -> None:
         peer.send(serial, "producerCloseClientP2M")
 
-    def on_consumer_register_c2m(self, peer: Peer, serial: int, _asked: Any) -> None:
+    def on_consumer_register_c2m(self, peer: Peer, serial: int, _request: Any) -> None:
         peer.send(serial, "consumerRegisterC2M", notAllocated=True, **self._given())
 
     def on_consumer_heartbeat_c2m(self, peer: Peer, serial: int, request: Any) -> None:
@@ -203,16 +203,16 @@ class ScriptedTube(ScriptedServer[Peer]):
             }
         )
 
-    def on_consumer_close_client_c2m(self, peer: Peer, serial: int, _asked: Any) -> None:
+    def on_consumer_close_client_c2m(self, peer: Peer, serial: int, _request: Any) -> None:
         peer.send(serial, "consumerCloseClientC2M")
 
-    def on_consumer_register_c2mv2(self, peer: Peer, serial: int, _asked: Any) -> None:
+    def on_consumer_register_c2mv2(self, peer: Peer, serial: int, _request: Any) -> None:
         peer.send(
             serial, "consumerRegisterC2MV2", brokerConfigId=self.checksum,
             brokerConfigList=self.brokers, **self._given(),
         )  # fmt: skip
 
-    def on_consumer_heartbeat_c2mv2(self, peer: Peer, serial: int, _asked: Any) -> None:
+    def on_consumer_heartbeat_c2mv2(self, peer: Peer, serial: int, _request: Any) -> None:
         known = {"brokerConfigId": self.checksum, **self._given()}
         peer.send(serial, "consumerHeartbeatC2MV2", **known)
 
@@ -247,7 +247,7 @@ class ScriptedTube(ScriptedServer[Peer]):
             self.read[key] = 0
             peer.send(serial, "consumerRegisterC2B", currOffset=-1)
 
-    def on_consumer_heartbeat_c2b(self, peer: Peer, serial: int, _asked: Any) -> None:
+    def on_consumer_heartbeat_c2b(self, peer: Peer, serial: int, _request: Any) -> None:
         peer.send(serial, "consumerHeartbeatC2B", hasPartFailure=False, requireAuth=False)
 
     def on_get_messages_c2b(self, peer: Peer, serial: int, request: Any) -> None:
@@ -278,8 +278,8 @@ class ScriptedTube(ScriptedServer[Peer]):
 
 def handler_of(name: str) -> str:
     """Spell a method as one of ours: producerRegisterP2M is on_producer_register_p2m."""
-    words, who = re.fullmatch(r"(.*?)([A-Z]2[A-Z]\w*)", name).groups()  # type: ignore[union-attr]
-    return "on_" + re.sub("[A-Z]", lambda one: f"_{one[0].lower()}", words) + f"_{who.lower()}"
+    words, client = re.fullmatch(r"(.*?)([A-Z]2[A-Z]\w*)", name).groups()  # type: ignore[union-attr]
+    return "on_" + re.sub("[A-Z]", lambda one: f"_{one[0].lower()}", words) + f"_{client.lower()}"
 
 
 def transfer(data: bytes, flag: int = 0, checksum: int | None = None) -> Any:

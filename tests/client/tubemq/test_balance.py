@@ -47,7 +47,7 @@ async def idle(server: ScriptedTube, client: TubeClient) -> Consumer:
     return consumer
 
 
-async def told(server: ScriptedTube, consumer: Consumer, op_type: int, *numbers: int) -> Any:
+async def send_event(server: ScriptedTube, consumer: Consumer, op_type: int, *numbers: int) -> Any:
     """Have the master want something; the heartbeat that gives the result back."""
     server.plan(consumer.client_id, op_type, [server.full(number) for number in numbers])
     wanted = server.events[-1]["rebalanceId"]
@@ -70,7 +70,7 @@ def test_what_the_master_allocates_is_registered_and_reported_at_once(op_type: i
     @on_server
     async def work(server: ScriptedTube, client: TubeClient):
         consumer = await idle(server, client)
-        result = await told(server, consumer, op_type, 0, 2)
+        result = await send_event(server, consumer, op_type, 0, 2)
 
         assert sorted(consumer.partitions) == [key(0), key(2)]
         assert result.event.status == DONE
@@ -88,8 +88,8 @@ def test_what_the_master_takes_back_is_given_back(op_type: int):
     @on_server
     async def work(server: ScriptedTube, client: TubeClient):
         consumer = await idle(server, client)
-        await told(server, consumer, ONLY_CONNECT, 0, 1, 2)
-        result = await told(server, consumer, op_type, 1, 9)
+        await send_event(server, consumer, ONLY_CONNECT, 0, 1, 2)
+        result = await send_event(server, consumer, op_type, 1, 9)
 
         assert sorted(consumer.partitions) == [key(0), key(2)]
         assert len(result.subscribeInfo) == 2
@@ -105,9 +105,9 @@ async def test_a_partition_is_given_back_when_its_pack_in_hand_is_confirmed(
 ):
     server.stored[key(1)].append((b"x", 0))
     consumer = await idle(server, client)
-    await told(server, consumer, ONLY_CONNECT, 1)
+    await send_event(server, consumer, ONLY_CONNECT, 1)
     batch = await consumer.get(5)
-    giving = asyncio.ensure_future(told(server, consumer, ONLY_DISCONNECT, 1))
+    giving = asyncio.ensure_future(send_event(server, consumer, ONLY_DISCONNECT, 1))
     await eventually(lambda: not server.events)
     for _ in range(3):
         await (
@@ -128,9 +128,9 @@ async def test_a_pack_that_nobody_confirms_does_not_keep_a_partition_for_ever(
     server.allocate = False
     server.stored[key(1)].append((b"x", 0))
     consumer = await client.consumer(TOPIC, group=GROUP, release_wait_s=0.05)
-    await told(server, consumer, ONLY_CONNECT, 1)
+    await send_event(server, consumer, ONLY_CONNECT, 1)
     batch = await consumer.get(5)
-    await told(server, consumer, ONLY_DISCONNECT, 1)
+    await send_event(server, consumer, ONLY_DISCONNECT, 1)
 
     with pytest.raises(TubeError):
         await consumer.confirm(batch)
@@ -144,12 +144,12 @@ async def test_a_partition_that_is_still_read_is_dropped_until_the_next_round(
     """TubeMQ protocol: PARTITION_OCCUPIED, then it is allocated again when its last reader left."""
     consumer = await idle(server, client)
     server.next_up["consumerRegisterC2B"].append(410)
-    result = await told(server, consumer, ONLY_CONNECT, 0, 1)
+    result = await send_event(server, consumer, ONLY_CONNECT, 0, 1)
 
     assert len(consumer.partitions) == 1
     assert (result.event.status, len(result.subscribeInfo)) == (DONE, 1)
     request = len(server.all("consumerRegisterC2B"))
-    again = await told(server, consumer, ONLY_CONNECT, 0, 1)
+    again = await send_event(server, consumer, ONLY_CONNECT, 0, 1)
     assert sorted(consumer.partitions) == [key(0), key(1)]
     assert len(again.subscribeInfo) == 2
     assert len(server.all("consumerRegisterC2B")) == request + 1
@@ -158,7 +158,7 @@ async def test_a_partition_that_is_still_read_is_dropped_until_the_next_round(
 @on_server
 async def test_a_report_is_given_when_it_is_wanted(server: ScriptedTube, client: TubeClient):
     consumer = await idle(server, client)
-    await told(server, consumer, ONLY_CONNECT, 0)
+    await send_event(server, consumer, ONLY_CONNECT, 0)
     server.plan(consumer.client_id, REPORT, [])
     count = len(server.all("consumerHeartbeatC2M"))
     consumer.wake()
@@ -186,7 +186,7 @@ def test_an_event_that_nobody_knows_is_raised_and_given_back_as_failed(op_type: 
     @on_server
     async def work(server: ScriptedTube, client: TubeClient):
         consumer = await idle(server, client)
-        result = await told(server, consumer, op_type, 0)
+        result = await send_event(server, consumer, op_type, 0)
         with pytest.raises(UnknownEvent, match=str(op_type)):
             await consumer.get(5)
 
@@ -231,7 +231,7 @@ async def test_several_events_are_done_one_after_the_other(
 async def test_flow_control_is_kept_and_its_numbers_told(server: ScriptedTube, client: TubeClient):
     """Flow control: the ids are compared, the rules come when they differ."""
 
-    def ruled(peer: Peer, serial: int, _asked: Any) -> None:
+    def ruled(peer: Peer, serial: int, _request: Any) -> None:
         peer.send(
             serial, "consumerRegisterC2M", notAllocated=True, defFlowCheckId=5, groupFlowCheckId=6,
             qryPriorityId=301, defFlowControlInfo=" ", groupFlowControlInfo="[]",
@@ -318,7 +318,7 @@ async def test_partitions_that_come_and_go_are_taken_and_given_back(
 async def test_the_master_may_send_new_metadata_in_a_heartbeat(
     server: ScriptedTube, client: TubeClient
 ):
-    def told_more(peer: Peer, serial: int, _asked: Any) -> None:
+    def send_more(peer: Peer, serial: int, _request: Any) -> None:
         peer.send(
             serial, "consumerHeartbeatC2MV2", brokerConfigId=100, topicMetaInfoId=300,
             topicMetaInfoList=[f"{TOPIC}#1:1:5:1"],
@@ -327,7 +327,7 @@ async def test_the_master_may_send_new_metadata_in_a_heartbeat(
 
     consumer = await client.consumer(TOPIC, group=GROUP, balance=Balance.CLIENT)
     server.topics[TOPIC], server.topics_id = 5, 300
-    server.next_up["consumerHeartbeatC2MV2"].append(told_more)
+    server.next_up["consumerHeartbeatC2MV2"].append(send_more)
     await eventually(lambda: len(consumer.partitions) == 5)
     beats = await server.saw(
         "consumerHeartbeatC2MV2", len(server.all("consumerHeartbeatC2MV2")) + 2
@@ -351,7 +351,7 @@ async def test_a_master_that_forgot_a_consumer_that_balances_itself_is_told_agai
 
 @on_server
 async def test_brokers_that_may_not_be_read_are_left_out(server: ScriptedTube, client: TubeClient):
-    def closed(peer: Peer, serial: int, _asked: Any) -> None:
+    def closed(peer: Peer, serial: int, _request: Any) -> None:
         peer.send(
             serial, "consumerGetPartMetaInfoC2M", topicMetaInfoId=1,
             topicMetaInfoList=[f"{TOPIC}#1:1:3:0,2:1:3:1"],
@@ -412,8 +412,8 @@ async def test_partitions_of_a_broker_that_has_moved_are_read_where_it_is(
         put(new, b"a")
         if balance is Balance.SERVER:
             await eventually(lambda: not consumer.partitions)
-            told = len(server.all("consumerHeartbeatC2M"))
-            beat = (await server.saw("consumerHeartbeatC2M", told + 2))[-1]
+            reported = len(server.all("consumerHeartbeatC2M"))
+            beat = (await server.saw("consumerHeartbeatC2M", reported + 2))[-1]
             server.plan(consumer.client_id, 10, [server.full(number) for number in range(3)])
             assert not beat.subscribeInfo
         else:

@@ -204,16 +204,16 @@ async def test_a_bad_token_makes_a_new_connection_at_once(server: ScriptedTube, 
         assert await producer.send(Message(TOPIC, b"again"))
 
 
-def _wrong_method(peer: Peer, serial: int, _asked: Any) -> None:
+def _wrong_method(peer: Peer, serial: int, _request: Any) -> None:
     sent = SendMessageResponseB2P(success=True, errCode=200, errMsg="", messageId=1)
     peer.raw(encode_response(serial, 17, sent.SerializeToString()))
 
 
-def _no_message(peer: Peer, serial: int, _asked: Any) -> None:
+def _no_message(peer: Peer, serial: int, _request: Any) -> None:
     peer.raw(encode_response(serial, SEND.number, b"\xff\xff"))
 
 
-def _missing_fields(peer: Peer, serial: int, _asked: Any) -> None:
+def _missing_fields(peer: Peer, serial: int, _request: Any) -> None:
     peer.raw(encode_response(serial, SEND.number, b""))
 
 

@@ -349,7 +349,7 @@ async def test_who_waits_for_nothing_asks_for_nothing(server: ScriptedTube, clie
 async def test_a_speed_limit_is_kept(server: ScriptedTube, client: TubeClient):
     """452 carries the ms to wait."""
 
-    def limited(peer: Peer, serial: int, _asked: Any) -> None:
+    def limited(peer: Peer, serial: int, _request: Any) -> None:
         peer.send(serial, "getMessagesC2B", success=False, errCode=452, minLimitTime=150)
 
     server.topics[TOPIC] = 1

@@ -53,8 +53,8 @@ async def exchange(client: TubeClient, topic: str) -> tuple[dict[int, int], dict
 def test_what_was_stored_is_read_over_a_network_that_breaks(tmp_path: Path):
     ports = {"tubemq-master": free_port(), "tubemq-broker": free_port()}
     doors = dict.fromkeys(("kafka", *ports), "127.0.0.1:0")
-    told = [f"--advertise=tubemq-broker=127.0.0.1:{ports['tubemq-broker']}"]
-    with start_server(tmp_path / "data", listen=doors, arguments=told) as server:
+    arguments = [f"--advertise=tubemq-broker=127.0.0.1:{ports['tubemq-broker']}"]
+    with start_server(tmp_path / "data", listen=doors, arguments=arguments) as server:
         make_topic(server.doors["kafka"], "cut", 3)
 
         async def work() -> tuple[dict[int, int], dict[int, int], int]:

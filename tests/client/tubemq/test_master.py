@@ -386,7 +386,7 @@ async def test_a_master_that_makes_no_sense_is_asked_less_and_less_often(
 ):
     await client.consumer(TOPIC, group="g")
 
-    def nonsense(peer: Peer, serial: int, _asked: Any) -> None:
+    def nonsense(peer: Peer, serial: int, _request: Any) -> None:
         event = EventProto(rebalanceId=1, opType=10, subscribeInfo=["not a partition"])
         peer.send(serial, "consumerHeartbeatC2M", event=event)
 

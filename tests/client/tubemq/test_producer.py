@@ -46,8 +46,8 @@ async def test_topics_are_published_and_given_up_at_run_time(
     with pytest.raises(TubeError) as refused:
         await producer.send(Message("other", b"x"))
     assert refused.value.err_code == TubeCode.TOPIC_NOT_PUBLISHED
-    told = [list(one.topicList) for one in server.all("producerHeartbeatP2M")]
-    assert told == [[TOPIC, "other", "unknown"], [TOPIC, "unknown"]]
+    reported = [list(one.topicList) for one in server.all("producerHeartbeatP2M")]
+    assert reported == [[TOPIC, "other", "unknown"], [TOPIC, "unknown"]]
 
 
 @on_server(first_heartbeats_s=0.01)
@@ -96,7 +96,7 @@ async def test_a_message_without_attributes_is_its_body(server: ScriptedTube, cl
 async def test_the_message_id_of_an_old_broker_is_in_its_text(
     server: ScriptedTube, client: TubeClient
 ):
-    def old(peer: Peer, serial: int, _asked: Any) -> None:
+    def old(peer: Peer, serial: int, _request: Any) -> None:
         peer.send(serial, "sendMessageP2B", errMsg="-42")
 
     server.next_up["sendMessageP2B"].append(old)

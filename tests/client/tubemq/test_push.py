@@ -197,7 +197,7 @@ async def test_a_callback_whose_own_work_was_cancelled_has_failed(
 async def test_a_broker_that_cannot_confirm_does_not_end_the_pushing(
     server: ScriptedTube, client: TubeClient
 ):
-    def upset(peer: Peer, serial: int, _asked: Any) -> None:
+    def upset(peer: Peer, serial: int, _request: Any) -> None:
         peer.raw(encode_failure(serial, 1, EXCEPTION, "scripted"))
 
     put(server, b"a")

@@ -38,7 +38,7 @@ WAIT_S = 20.0
 _groups = itertools.count(1)
 
 
-class Told(NamedTuple):
+class WrittenMessage(NamedTuple):
     """A message as its reader has it."""
 
     offset: int
@@ -53,7 +53,7 @@ class World:
     """A server, what was written to it, and clients of both kinds."""
 
     server: Server
-    written: dict[str, list[Told]] = field(default_factory=dict)
+    written: dict[str, list[WrittenMessage]] = field(default_factory=dict)
 
     def pulsar(self) -> pulsar.Client:
         quiet = pulsar.ConsoleLogger(pulsar.LoggerLevel.Error)
@@ -85,7 +85,7 @@ def write_by_kafka(world: World, topic: str, codec: str) -> None:
     """Half in batches, half one by one; keys and values that are null, empty, and no text."""
     producer = world.producer(**{"compression.type": codec, "linger.ms": 50})
     offsets: list[int] = []
-    written: list[Told] = []
+    written: list[WrittenMessage] = []
 
     def done(error: object, message: Message) -> None:
         assert error is None
@@ -93,7 +93,7 @@ def write_by_kafka(world: World, topic: str, codec: str) -> None:
 
     for index in range(COUNT):
         keys = (None, b"", b"\xff\0", (text_key(index) or "").encode())
-        told = Told(
+        reported = WrittenMessage(
             index,
             keys[index % 4],
             None if index % 10 == 9 else b"" if index % 10 == 8 else value(index),
@@ -102,14 +102,14 @@ def write_by_kafka(world: World, topic: str, codec: str) -> None:
         )
         producer.produce(
             topic,
-            told.value,
-            told.key,
+            reported.value,
+            reported.key,
             partition=0,
-            timestamp=told.time_ms,
-            headers=list(told.headers),
+            timestamp=reported.time_ms,
+            headers=list(reported.headers),
             on_delivery=done,
         )
-        written.append(told)
+        written.append(reported)
         if index >= COUNT // 2:
             producer.flush(WAIT_S)
     assert producer.flush(WAIT_S) == 0
@@ -126,16 +126,18 @@ def write_by_pulsar(world: World, client: pulsar.Client, topic: str, codec: str)
         batching_max_messages=10,
         batching_max_publish_delay_ms=1000,
     )
-    written: dict[int, Told] = {}
+    written: dict[int, WrittenMessage] = {}
 
-    def sent(result: pulsar.Result, message_id: pulsar.MessageId, *, told: Told) -> None:
+    def sent(
+        result: pulsar.Result, message_id: pulsar.MessageId, *, reported: WrittenMessage
+    ) -> None:
         assert result == pulsar.Result.Ok
-        written[offset_of(message_id)] = told
+        written[offset_of(message_id)] = reported
 
     for index in range(COUNT):
         key = text_key(index)
         headers = {"a": "1", "ü": "ü"} if index % 3 else {}
-        told = Told(
+        reported = WrittenMessage(
             index,
             None if key is None else key.encode(),
             b"" if index % 10 == 8 else value(index),
@@ -143,17 +145,17 @@ def write_by_pulsar(world: World, client: pulsar.Client, topic: str, codec: str)
             EVENT_MS + index,
         )
         producer.send_async(
-            told.value,
-            partial(sent, told=told),
+            reported.value,
+            partial(sent, reported=reported),
             partition_key=key,
             properties=headers,
-            event_timestamp=told.time_ms,
+            event_timestamp=reported.time_ms,
         )
         if index >= COUNT // 2:
             producer.flush()
     producer.flush()
     producer.close()
-    assert {each: told.offset for each, told in written.items()} == {
+    assert {each: reported.offset for each, reported in written.items()} == {
         each: each for each in range(COUNT)
     }
     world.written[topic] = list(written.values())
@@ -163,10 +165,10 @@ def offset_of(message_id: pulsar.MessageId) -> int:
     return message_id.entry_id() + max(0, message_id.batch_index())
 
 
-def read_by_kafka(world: World, topic: str, count: int, start: int = 0) -> list[Told]:
+def read_by_kafka(world: World, topic: str, count: int, start: int = 0) -> list[WrittenMessage]:
     consumer = world.consumer()
     consumer.assign([TopicPartition(topic, 0, start)])
-    found: list[Told] = []
+    found: list[WrittenMessage] = []
     deadline = time.monotonic() + WAIT_S
     while len(found) < count and time.monotonic() < deadline:
         message = consumer.poll(1.0)
@@ -175,7 +177,9 @@ def read_by_kafka(world: World, topic: str, count: int, start: int = 0) -> list[
         assert message.error() is None, message.error()
         headers = tuple(message.headers() or ())
         found.append(
-            Told(message.offset(), message.key(), message.value(), headers, message.timestamp()[1])
+            WrittenMessage(
+                message.offset(), message.key(), message.value(), headers, message.timestamp()[1]
+            )
         )
     consumer.close()
     return found
@@ -311,8 +315,8 @@ def test_kafka_goes_to_a_time_of_what_pulsar_wrote(world: World, client: pulsar.
     consumer = world.consumer()
 
     for index in (0, 12, COUNT - 1):
-        asked = TopicPartition("pulsar-none", 0, published[index])
-        (found,) = consumer.offsets_for_times([asked], WAIT_S)
+        requested = TopicPartition("pulsar-none", 0, published[index])
+        (found,) = consumer.offsets_for_times([requested], WAIT_S)
         # an entry has one time, the one its first message was published at
         first = next(at for at, each in enumerate(published) if each >= published[index])
         assert published[found.offset] >= published[index]

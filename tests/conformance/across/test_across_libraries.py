@@ -50,8 +50,8 @@ def test_it_reads_what_kafka_wrote(world: World, connection: Connection, library
             producer.produce(
                 topic, value, key, 0, timestamp=EVENT_MS + index, headers=list(headers.items())
             )
-            can_tell = "null" not in library.cannot
-            sent.append((value if can_tell else value or b"", key, headers, EVENT_MS + index))
+            is_distinct = "null" not in library.cannot
+            sent.append((value if is_distinct else value or b"", key, headers, EVENT_MS + index))
             if index >= 10:
                 producer.flush(WAIT_S)
         assert producer.flush(WAIT_S) == 0

@@ -22,7 +22,7 @@ from tests.conformance.across.test_across import (
     EVENT_MS,
     PHASES,
     WAIT_S,
-    Told,
+    WrittenMessage,
     key_of,
     offset_of,
     read_by_kafka,
@@ -37,7 +37,7 @@ from tests.conformance.tubes import (
     Seen,
     Tubes,
     as_seen,
-    as_told,
+    as_written,
     groups,
     message,
 )
@@ -75,7 +75,7 @@ def world(
     offsets = made.write("own", *messages)
     assert offsets == list(range(COUNT))
     made.written[topic] = [
-        as_told(each, offset) for each, offset in zip(messages, offsets, strict=True)
+        as_written(each, offset) for each, offset in zip(messages, offsets, strict=True)
     ]
     made.tube_topic = topic
     if request.param == "killed":
@@ -95,7 +95,7 @@ def client(world: Tubes) -> Iterator[pulsar.Client]:
     made.close()
 
 
-def same_time(found: Told, written: Told) -> Told:
+def same_time(found: WrittenMessage, written: WrittenMessage) -> WrittenMessage:
     """A message without a time has that of its append."""
     if written.time_ms:
         return found
@@ -135,7 +135,7 @@ def test_the_others_read_what_java_wrote(world: Tubes, client: pulsar.Client):
     topic = world.topic("by-java")
     messages = [message(topic, index) for index in range(COUNT)]
     offsets = world.write("java", *messages)
-    written = [as_told(*pair) for pair in zip(messages, offsets, strict=True)]
+    written = [as_written(*pair) for pair in zip(messages, offsets, strict=True)]
 
     by_kafka = read_by_kafka(world, topic, COUNT)
     by_pulsar = read_by_pulsar(client.create_reader(topic, pulsar.MessageId.earliest), COUNT)

@@ -1,7 +1,7 @@
 """Every client as an administrator: the verbs of driven.py in the words of each Python library.
 
     for client in able("delete_records"):
-        client.ask("delete_records", address, topic=topic, before={"0": 3})
+        client.request("delete_records", address, topic=topic, before={"0": 3})
 
 | verb | words | answer |
 |---|---|---|
@@ -51,7 +51,7 @@ class Administrator(Protocol):
     name: str
     verbs: frozenset[str]
 
-    def ask(self, verb: str, address: str = "", **words: object) -> object: ...
+    def request(self, verb: str, address: str = "", **words: object) -> object: ...
 
 
 class KcatAdmin(InPython):
@@ -71,8 +71,10 @@ class KcatAdmin(InPython):
     def offsets(self, address: str, topic: str, at: str) -> dict[int, int]:
         time = {"earliest": "-2", "latest": "-1"}.get(at, at)
         places = [f"{topic}:{each}:{time}" for each in range(self.partitions(address, topic))]
-        told = Kcat().run("-Q", "-b", address, *(word for at in places for word in ("-t", at)))
-        return {int(n): int(offset) for n, offset in re.findall(r"\[(\d+)\] offset (-?\d+)", told)}
+        output = Kcat().run("-Q", "-b", address, *(word for at in places for word in ("-t", at)))
+        return {
+            int(n): int(offset) for n, offset in re.findall(r"\[(\d+)\] offset (-?\d+)", output)
+        }
 
 
 CONFLUENT, AIOKAFKA = ConfluentAdmin(), AiokafkaAdmin()

@@ -92,6 +92,6 @@ def go(needed: tuple[int, int] = (1, 0)) -> str | None:
     tool = shutil.which("go", path=":".join(GO))
     if tool is None:
         return None
-    said = subprocess.run([tool, "env", "GOVERSION"], capture_output=True, text=True, check=True)
-    version = said.stdout.strip().removeprefix("go").split(".")
+    output = subprocess.run([tool, "env", "GOVERSION"], capture_output=True, text=True, check=True)
+    version = output.stdout.strip().removeprefix("go").split(".")
     return tool if tuple(int(part) for part in version[:2]) >= needed else None

@@ -29,17 +29,17 @@ class ConfluentAdmin(InPython):
     def _admin(self, address: str) -> AdminClient:
         return AdminClient({"bootstrap.servers": address, "log_level": 2})
 
-    def _ask(self, address: str, method: str, *arguments: object) -> object:
+    def _request(self, address: str, method: str, *arguments: object) -> object:
         """The result, by resource where the library returns futures by resource. The call goes on
         only while a reference to the client exists."""
         admin = self._admin(address)
-        told = getattr(admin, method)(*arguments)
-        if isinstance(told, Mapping):
-            return {about: each.result(DEADLINE) for about, each in told.items()}
-        return told.result(DEADLINE)
+        response = getattr(admin, method)(*arguments)
+        if isinstance(response, Mapping):
+            return {about: each.result(DEADLINE) for about, each in response.items()}
+        return response.result(DEADLINE)
 
     def _one(self, address: str, method: str, *arguments: object) -> object:
-        (answer,) = self._ask(address, method, *arguments).values()
+        (answer,) = self._request(address, method, *arguments).values()
         return answer
 
     def topics(self, address: str) -> list[str]:
@@ -65,9 +65,10 @@ class ConfluentAdmin(InPython):
         self._one(address, "create_partitions", [new])
 
     def configs(self, address: str, resource: str, name: str) -> dict[str, dict[str, object]]:
-        told = self._one(address, "describe_configs", [ConfigResource(resource, name)])
+        reported = self._one(address, "describe_configs", [ConfigResource(resource, name)])
         return {
-            each.name: {"value": each.value, "default": each.is_default} for each in told.values()
+            each.name: {"value": each.value, "default": each.is_default}
+            for each in reported.values()
         }
 
     def alter(
@@ -86,37 +87,39 @@ class ConfluentAdmin(InPython):
             ConfigEntry(key, None, incremental_operation=AlterConfigOpType.DELETE)
             for key in without
         ]
-        asked = ConfigResource(resource, name, incremental_configs=changes)
-        self._one(address, "incremental_alter_configs", [asked])
+        config_resource = ConfigResource(resource, name, incremental_configs=changes)
+        self._one(address, "incremental_alter_configs", [config_resource])
 
     def offsets(self, address: str, topic: str, at: str) -> dict[int, int]:
         ends = {"earliest": OffsetSpec.earliest, "latest": OffsetSpec.latest}
         spec = ends[at]() if at in ends else OffsetSpec.for_timestamp(int(at))
-        asked = {Place(topic, number): spec for number in range(self.partitions(address, topic))}
-        told = self._ask(address, "list_offsets", asked)
-        return {place.partition: each.offset for place, each in told.items()}
+        requested = {
+            Place(topic, number): spec for number in range(self.partitions(address, topic))
+        }
+        response = self._request(address, "list_offsets", requested)
+        return {place.partition: each.offset for place, each in response.items()}
 
     def newest(self, address: str, topic: str, partition: int) -> int:
-        asked = {Place(topic, partition): OffsetSpec.max_timestamp()}
-        return self._one(address, "list_offsets", asked).offset
+        requested = {Place(topic, partition): OffsetSpec.max_timestamp()}
+        return self._one(address, "list_offsets", requested).offset
 
     def delete_records(self, address: str, topic: str, before: Numbers) -> dict[int, int]:
-        asked = [Place(topic, int(number), offset) for number, offset in before.items()]
-        told = self._ask(address, "delete_records", asked)
-        return {place.partition: each.low_watermark for place, each in told.items()}
+        requested = [Place(topic, int(number), offset) for number, offset in before.items()]
+        response = self._request(address, "delete_records", requested)
+        return {place.partition: each.low_watermark for place, each in response.items()}
 
     def cluster(self, address: str) -> dict[str, object]:
-        told = self._ask(address, "describe_cluster")
-        nodes = [[node.id, node.host, node.port] for node in told.nodes]
-        return {"id": told.cluster_id, "controller": told.controller.id, "nodes": nodes}
+        response = self._request(address, "describe_cluster")
+        nodes = [[node.id, node.host, node.port] for node in response.nodes]
+        return {"id": response.cluster_id, "controller": response.controller.id, "nodes": nodes}
 
     def groups(self, address: str) -> dict[str, str | None]:
-        told = self._ask(address, "list_consumer_groups")
-        assert told.errors == []
-        return {each.group_id: each.state.name for each in told.valid}
+        response = self._request(address, "list_consumer_groups")
+        assert response.errors == []
+        return {each.group_id: each.state.name for each in response.valid}
 
     def describe_group(self, address: str, group: str) -> dict[str, object]:
-        told = self._one(address, "describe_consumer_groups", [group])
+        response = self._one(address, "describe_consumer_groups", [group])
         members = [
             {
                 "id": each.member_id,
@@ -126,24 +129,24 @@ class ConfluentAdmin(InPython):
                     for at in (each.assignment.topic_partitions if each.assignment else [])
                 ],
             }
-            for each in told.members
+            for each in response.members
         ]
         return {
-            "state": told.state.name,
-            "protocol": told.partition_assignor,
+            "state": response.state.name,
+            "protocol": response.partition_assignor,
             "members": members,
         }
 
     def group_offsets(self, address: str, group: str) -> dict[str, dict[int, int]]:
-        asked = [ConsumerGroupTopicPartitions(group)]
-        told = self._one(address, "list_consumer_group_offsets", asked)
-        return by_topic((at.topic, at.partition, at.offset) for at in told.topic_partitions)
+        requested = [ConsumerGroupTopicPartitions(group)]
+        response = self._one(address, "list_consumer_group_offsets", requested)
+        return by_topic((at.topic, at.partition, at.offset) for at in response.topic_partitions)
 
     def alter_group_offsets(self, address: str, group: str, topic: str, offsets: Numbers) -> None:
         places = [Place(topic, int(number), offset) for number, offset in offsets.items()]
-        asked = [ConsumerGroupTopicPartitions(group, places)]
-        told = self._one(address, "alter_consumer_group_offsets", asked)
-        for at in told.topic_partitions:
+        requested = [ConsumerGroupTopicPartitions(group, places)]
+        response = self._one(address, "alter_consumer_group_offsets", requested)
+        for at in response.topic_partitions:
             if at.error is not None:
                 raise confluent_kafka.KafkaException(at.error)
 
@@ -151,7 +154,7 @@ class ConfluentAdmin(InPython):
         self._one(address, "delete_consumer_groups", [group])
 
     def elect(self, address: str, topic: str, partition: int) -> str | None:
-        asked = [Place(topic, partition)]
-        told = self._ask(address, "elect_leaders", ElectionType.PREFERRED, asked)
-        (error,) = told.values()
+        requested = [Place(topic, partition)]
+        response = self._request(address, "elect_leaders", ElectionType.PREFERRED, requested)
+        (error,) = response.values()
         return None if error is None else error.name()

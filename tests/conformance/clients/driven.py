@@ -9,7 +9,7 @@ with the first verb and stopped with the session: {"id": 7, "do": "write", ...} 
     (read,) = client.read(address, topic, 1, group="readers")
     member = client.join(address, "readers", [topic])
     member.poll(); member.partitions(); member.reads; member.commit(); member.close()
-    client.ask("create", address, topic=topic, partitions=3)
+    client.request("create", address, topic=topic, partitions=3)
 
 The verbs are those of administrators.py. `settings` are the client's own, by its own names, and go
 through as they are: `join(..., settings={"group.protocol": "consumer"})`.
@@ -46,7 +46,7 @@ class Driven:
         """What starts the driver, which is built if need be."""
         raise NotImplementedError
 
-    def ask(self, verb: str, address: str = "", **words: object) -> object:
+    def request(self, verb: str, address: str = "", **words: object) -> object:
         """Raises ClientError with the client's own words."""
         if self._process is None:
             self.require()
@@ -69,9 +69,9 @@ class Driven:
         idempotent: bool = False,
         **words: object,
     ) -> None:
-        told = [as_words(record) for record in records]
+        fields = [as_words(record) for record in records]
         kind = {"codec": codec, "acks": acks, "idempotent": idempotent}
-        self.ask("write", address, topic=topic, records=told, **kind, **words)
+        self.request("write", address, topic=topic, records=fields, **kind, **words)
 
     def read(
         self,
@@ -82,7 +82,7 @@ class Driven:
         group: str | None = None,
         **words: object,
     ) -> list[Read]:
-        got = self.ask("read", address, topic=topic, count=count, group=group, **words)
+        got = self.request("read", address, topic=topic, count=count, group=group, **words)
         reads = [as_read(each) for each in got]  # type: ignore[attr-defined]
         assert len(reads) == count, f"{self.name}: {len(reads)} of {count} in time: {reads!r:.2000}"
         return reads
@@ -108,12 +108,12 @@ class DrivenMember:
         self.client = client
         self.reads: list[Read] = []
         self.has: set[tuple[str, int]] = set()
-        self.handle: object = client.ask(
+        self.handle: object = client.request(
             "join", address, group=group, topics=topics, settings=spelled(settings), **words
         )
 
     def poll(self, ms: int = 50) -> None:
-        got: dict[str, list[object]] = self.client.ask("poll", of=self.handle, ms=ms)  # type: ignore[assignment]
+        got: dict[str, list[object]] = self.client.request("poll", of=self.handle, ms=ms)  # type: ignore[assignment]
         self.reads += [as_read(each) for each in got["reads"]]
         self.has = {(topic, partition) for topic, partition in got["partitions"]}  # type: ignore[misc]
 
@@ -121,11 +121,11 @@ class DrivenMember:
         return {partition for _, partition in self.has}
 
     def commit(self) -> None:
-        self.client.ask("commit", of=self.handle)
+        self.client.request("commit", of=self.handle)
 
     def close(self) -> None:
         if self.handle is not None:
-            self.client.ask("leave", of=self.handle)
+            self.client.request("leave", of=self.handle)
             self.handle = None
 
 
@@ -144,8 +144,8 @@ def as_words(record: Record) -> dict[str, object]:
     return words
 
 
-def as_read(told: object) -> Read:
-    words: dict[str, object] = dict(told)  # type: ignore[call-overload]
+def as_read(fields: object) -> Read:
+    words: dict[str, object] = dict(fields)  # type: ignore[call-overload]
     headers: Headers = tuple((name, value_of(value)) for name, value in words["headers"])  # type: ignore[attr-defined]
     return Read(
         int(words["partition"]),  # type: ignore[call-overload]
@@ -161,5 +161,5 @@ def token(value: bytes | None) -> str | None:
     return None if value is None else base64.b64encode(value).decode()
 
 
-def value_of(told: object) -> bytes | None:
-    return None if told is None else base64.b64decode(str(told))
+def value_of(words: object) -> bytes | None:
+    return None if words is None else base64.b64decode(str(words))

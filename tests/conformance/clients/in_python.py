@@ -17,7 +17,7 @@ class InPython:
     def verbs(self) -> frozenset[str]:
         return frozenset(name for name in vars(type(self)) if not name.startswith("_"))
 
-    def ask(self, verb: str, address: str = "", **words: object) -> object:
+    def request(self, verb: str, address: str = "", **words: object) -> object:
         return getattr(self, verb)(address, **words)
 
 

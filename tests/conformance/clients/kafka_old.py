@@ -101,12 +101,12 @@ class OldLibrdkafka(Confluent):
         self.name = f"librdkafka-as-of-{version}"
 
     def producer(self, address: str, more: dict[str, object] | None = None) -> object:  # type: ignore[override]
-        return Confluent.producer(address, {**(more or {}), **self.told()})
+        return Confluent.producer(address, {**(more or {}), **self.settings()})
 
     def consumer(self, address: str, group: str, more: dict[str, object] | None = None) -> object:  # type: ignore[override]
-        return Confluent.consumer(address, group, {**(more or {}), **self.told()})
+        return Confluent.consumer(address, group, {**(more or {}), **self.settings()})
 
-    def told(self) -> dict[str, object]:
+    def settings(self) -> dict[str, object]:
         return {"api.version.request": False, "broker.version.fallback": self.version}
 
 

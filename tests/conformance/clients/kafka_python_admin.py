@@ -28,7 +28,7 @@ class KafkaPythonAdmin(InPython):
 
     name = "kafka-python"
 
-    def _ask(self, address: str, method: str, *arguments: object, **more: object) -> object:
+    def _request(self, address: str, method: str, *arguments: object, **more: object) -> object:
         admin = KafkaAdminClient(bootstrap_servers=address)
         try:
             return getattr(admin, method)(*arguments, **more)
@@ -36,30 +36,30 @@ class KafkaPythonAdmin(InPython):
             admin.close()
 
     def topics(self, address: str) -> list[str]:
-        return list(self._ask(address, "list_topics"))
+        return list(self._request(address, "list_topics"))
 
     def partitions(self, address: str, topic: str) -> int:
-        (told,) = self._ask(address, "describe_topics", [topic])
-        if told["error_code"]:
-            raise for_code(told["error_code"])
-        return len(told["partitions"])
+        (response,) = self._request(address, "describe_topics", [topic])
+        if response["error_code"]:
+            raise for_code(response["error_code"])
+        return len(response["partitions"])
 
     def create(
         self, address: str, topic: str, partitions: int, configs: Mapping[str, str] | None = None
     ) -> None:
         new = NewTopic(topic, partitions, 1, topic_configs=dict(configs or {}))
-        self._ask(address, "create_topics", [new])
+        self._request(address, "create_topics", [new])
 
     def delete(self, address: str, topic: str) -> None:
-        self._ask(address, "delete_topics", [topic])
+        self._request(address, "delete_topics", [topic])
 
     def grow(self, address: str, topic: str, partitions: int) -> None:
-        self._ask(address, "create_partitions", {topic: NewPartitions(partitions)})
+        self._request(address, "create_partitions", {topic: NewPartitions(partitions)})
 
     def configs(self, address: str, resource: str, name: str) -> dict[str, dict[str, object]]:
-        asked = [ConfigResource(resource, name)]
-        told = self._ask(address, "describe_configs", asked, config_filter="all")
-        return dict(told[resource][name])
+        requested = [ConfigResource(resource, name)]
+        response = self._request(address, "describe_configs", requested, config_filter="all")
+        return dict(response[resource][name])
 
     def alter(
         self,
@@ -70,85 +70,92 @@ class KafkaPythonAdmin(InPython):
         without: Sequence[str] = (),
     ) -> None:
         if values:
-            asked = [ConfigResource(resource, name, dict(values))]
-            told = self._ask(address, "alter_configs", asked)
-            self._ok(told[resource][name])
+            requested = [ConfigResource(resource, name, dict(values))]
+            response = self._request(address, "alter_configs", requested)
+            self._ok(response[resource][name])
         if without:
-            asked = [ConfigResource(resource, name, dict.fromkeys(without))]
-            told = self._ask(address, "reset_configs", asked)
-            self._ok(told[resource][name])
+            requested = [ConfigResource(resource, name, dict.fromkeys(without))]
+            response = self._request(address, "reset_configs", requested)
+            self._ok(response[resource][name])
 
     def offsets(self, address: str, topic: str, at: str) -> dict[int, int]:
         ends = {"earliest": OffsetSpec.EARLIEST, "latest": OffsetSpec.LATEST}
         spec = ends[at] if at in ends else OffsetTimestamp(int(at))
-        asked = {
+        requested = {
             TopicPartition(topic, number): spec for number in range(self.partitions(address, topic))
         }
-        told = self._ask(address, "list_partition_offsets", asked)
-        return {place.partition: each.offset for place, each in told.items()}
+        response = self._request(address, "list_partition_offsets", requested)
+        return {place.partition: each.offset for place, each in response.items()}
 
     def newest(self, address: str, topic: str, partition: int) -> int:
-        asked = {TopicPartition(topic, partition): OffsetSpec.MAX_TIMESTAMP}
-        (told,) = self._ask(address, "list_partition_offsets", asked).values()
-        return int(told.offset)
+        requested = {TopicPartition(topic, partition): OffsetSpec.MAX_TIMESTAMP}
+        (response,) = self._request(address, "list_partition_offsets", requested).values()
+        return int(response.offset)
 
     def delete_records(self, address: str, topic: str, before: Numbers) -> dict[int, int]:
-        asked = {TopicPartition(topic, int(number)): offset for number, offset in before.items()}
-        told = self._ask(address, "delete_records", asked)
-        return {place.partition: each["low_watermark"] for place, each in told.items()}
+        requested = {
+            TopicPartition(topic, int(number)): offset for number, offset in before.items()
+        }
+        response = self._request(address, "delete_records", requested)
+        return {place.partition: each["low_watermark"] for place, each in response.items()}
 
     def cluster(self, address: str) -> dict[str, object]:
-        told: dict[str, object] = self._ask(address, "describe_cluster")
-        nodes = [[node["broker_id"], node["host"], node["port"]] for node in told["brokers"]]
-        return {"id": told["cluster_id"], "controller": told["controller_id"], "nodes": nodes}
+        response: dict[str, object] = self._request(address, "describe_cluster")
+        nodes = [[node["broker_id"], node["host"], node["port"]] for node in response["brokers"]]
+        return {
+            "id": response["cluster_id"],
+            "controller": response["controller_id"],
+            "nodes": nodes,
+        }
 
     def log_dirs(self, address: str, node: int) -> dict[str, dict[str, int]]:
-        (told,) = self._ask(address, "describe_log_dirs", brokers=[node])
+        (response,) = self._request(address, "describe_log_dirs", brokers=[node])
         return {
             each["log_dir"]: {
                 f"{topic['name']}-{partition['partition_index']}": partition["partition_size"]
                 for topic in each["topics"]
                 for partition in topic["partitions"]
             }
-            for each in told["log_dirs"]
+            for each in response["log_dirs"]
         }
 
     def groups(self, address: str) -> dict[str, str | None]:
-        told = self._ask(address, "list_groups")
-        return {each["group_id"]: each["group_state"] for each in told}
+        response = self._request(address, "list_groups")
+        return {each["group_id"]: each["group_state"] for each in response}
 
     def describe_group(self, address: str, group: str) -> dict[str, object]:
-        told = self._ask(address, "describe_groups", [group])[group]
+        response = self._request(address, "describe_groups", [group])[group]
         return {
-            "state": told["group_state"],
-            "protocol": told["protocol_data"],
+            "state": response["group_state"],
+            "protocol": response["protocol_data"],
             "members": [
-                {"id": each["member_id"], "client": each["client_id"]} for each in told["members"]
+                {"id": each["member_id"], "client": each["client_id"]}
+                for each in response["members"]
             ],
         }
 
     def group_offsets(self, address: str, group: str) -> dict[str, dict[int, int]]:
-        told = self._ask(address, "list_group_offsets", group)[group]
-        return by_topic((at.topic, at.partition, each.offset) for at, each in told.items())
+        response = self._request(address, "list_group_offsets", group)[group]
+        return by_topic((at.topic, at.partition, each.offset) for at, each in response.items())
 
     def alter_group_offsets(self, address: str, group: str, topic: str, offsets: Numbers) -> None:
-        asked = {
+        requested = {
             TopicPartition(topic, int(number)): OffsetAndMetadata(offset, "", -1)
             for number, offset in offsets.items()
         }
-        self._raise(self._ask(address, "alter_group_offsets", group, asked))
+        self._raise(self._request(address, "alter_group_offsets", group, requested))
 
     def delete_group_offsets(self, address: str, group: str, topic: str, partition: int) -> None:
         place = TopicPartition(topic, partition)
-        self._raise(self._ask(address, "delete_group_offsets", group, [place]))
+        self._raise(self._request(address, "delete_group_offsets", group, [place]))
 
-    def _raise(self, told: object) -> None:
-        for error in told.values():
+    def _raise(self, reported: object) -> None:
+        for error in reported.values():
             if error is not None and error.errno:
                 raise error
 
     def delete_group(self, address: str, group: str) -> None:
-        self._ok(self._ask(address, "delete_groups", [group])[group])
+        self._ok(self._request(address, "delete_groups", [group])[group])
 
     def _ok(self, text: str) -> None:
         if text != "OK":
@@ -156,7 +163,7 @@ class KafkaPythonAdmin(InPython):
 
     def producers(self, address: str, topic: str, partition: int) -> list[dict[str, int]]:
         place = TopicPartition(topic, partition)
-        told = self._ask(address, "describe_producers", [place])[place]
+        response = self._request(address, "describe_producers", [place])[place]
         return [
             {
                 "id": each.producer_id,
@@ -164,27 +171,29 @@ class KafkaPythonAdmin(InPython):
                 "sequence": each.last_sequence,
                 "open_from": each.current_transaction_start_offset,
             }
-            for each in told.active_producers
+            for each in response.active_producers
         ]
 
     def transactions(self, address: str) -> dict[str, str]:
-        told = self._ask(address, "list_transactions")
+        response = self._request(address, "list_transactions")
         return {
-            each.transactional_id: str(each.state) for listed in told.values() for each in listed
+            each.transactional_id: str(each.state)
+            for listed in response.values()
+            for each in listed
         }
 
     def describe_transaction(self, address: str, transaction: str) -> str:
-        told = self._ask(address, "describe_transactions", [transaction])
-        return str(told[transaction].state)
+        response = self._request(address, "describe_transactions", [transaction])
+        return str(response[transaction].state)
 
     def elect(self, address: str, topic: str, partition: int) -> None:
-        asked = {topic: [partition]}
-        self._ask(address, "elect_leaders", PREFERRED, asked)
+        requested = {topic: [partition]}
+        self._request(address, "elect_leaders", PREFERRED, requested)
 
     def reassign(self, address: str, topic: str, partition: int, nodes: list[int]) -> None:
-        asked = {TopicPartition(topic, partition): nodes}
-        self._raise(self._ask(address, "alter_partition_reassignments", asked))
+        requested = {TopicPartition(topic, partition): nodes}
+        self._raise(self._request(address, "alter_partition_reassignments", requested))
 
     def reassignments(self, address: str) -> dict[str, list[int]]:
-        told = self._ask(address, "list_partition_reassignments")
-        return {f"{at.topic}-{at.partition}": each["replicas"] for at, each in told.items()}
+        response = self._request(address, "list_partition_reassignments")
+        return {f"{at.topic}-{at.partition}": each["replicas"] for at, each in response.items()}

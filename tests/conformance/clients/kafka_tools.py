@@ -17,7 +17,7 @@ from tests.tools import require_jars, require_program
 
 
 @dataclass(frozen=True)
-class Told:
+class ToolOutput:
     """How a tool ended and what it printed, on both outputs."""
 
     status: int
@@ -42,10 +42,10 @@ class Tools(Driven):
         made = classes(BUILD / "kafka-clients" / self.name, [source], path)
         return ["java", *QUICK_START, QUIET, "-cp", f"{made}:{path}", "Tools"]
 
-    def run(self, main: str, *arguments: object) -> Told:
-        got = self.ask("run", main=main, arguments=[str(each) for each in arguments])
+    def run(self, main: str, *arguments: object) -> ToolOutput:
+        got = self.request("run", main=main, arguments=[str(each) for each in arguments])
         assert isinstance(got, dict)
-        return Told(got["status"], got["text"])
+        return ToolOutput(got["status"], got["text"])
 
 
 TOOLS_3, TOOLS_4 = Tools("3.9.1"), Tools("4.3.1")

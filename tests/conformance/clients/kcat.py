@@ -67,14 +67,14 @@ def as_line(record: Record) -> bytes:
 
 
 def as_read(line: str) -> Read:
-    told = json.loads(line)
+    response = json.loads(line)
     return Read(
-        told["partition"],
-        told["offset"],
-        encoded(told["key"]),
-        encoded(told["payload"]),
-        as_headers(told.get("headers") or []),
-        told["ts"],
+        response["partition"],
+        response["offset"],
+        encoded(response["key"]),
+        encoded(response["payload"]),
+        as_headers(response.get("headers") or []),
+        response["ts"],
     )
 
 

@@ -109,17 +109,17 @@ class InProcess:
         left = threading.Semaphore(0)
 
         def sent(number: int) -> Callable[[object, object], None]:
-            def heard(result: object, id_: object) -> None:
+            def received(result: object, id_: object) -> None:
                 if result == _pulsar.Result.Ok:
                     results[number]["id"] = token(id_)
                 else:
                     results[number]["error"] = str(result)
                 left.release()
 
-            return heard
+            return received
 
         for number, message in enumerate(w["messages"]):
-            producer.send_async(content(schema, message), sent(number), **said(message))
+            producer.send_async(content(schema, message), sent(number), **result_name(message))
         producer.flush()
         for _ in results:
             left.acquire()
@@ -278,7 +278,7 @@ def content(schema: object, message: Words) -> object:
     return value.decode() if isinstance(schema, StringSchema) else value
 
 
-def said(message: Words) -> dict[str, object]:
+def result_name(message: Words) -> dict[str, object]:
     words: dict[str, object] = {"properties": message.get("properties")}
     renamed = {
         "key": "partition_key",

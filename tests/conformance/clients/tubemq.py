@@ -148,7 +148,7 @@ class Producer(Thing):
 
     @staticmethod
     def results(sending: Future[object]) -> list[Sent]:
-        return [Sent(**said) for said in sending.result(CALL_S)]  # type: ignore[attr-defined]
+        return [Sent(**reported) for reported in sending.result(CALL_S)]  # type: ignore[attr-defined]
 
     def sent(self, *messages: Out, at_once: bool = False) -> list[Sent]:
         """All of them were taken."""
@@ -306,11 +306,11 @@ class Client(Thing):
     def balance(
         self, group: str, topics: Topics, *, sources: int = 1, node: int = 0, **words: object
     ) -> Balancing:
-        said: Mapping[str, object] = self.call(
+        response: Mapping[str, object] = self.call(
             "balance", group=group, topics=listed(topics), sources=sources, node=node, **words
         )  # type: ignore[assignment]
-        made = Balancing(self.driver, int(said["handle"]))  # type: ignore[call-overload]
-        made.began = as_got(said)
+        made = Balancing(self.driver, int(response["handle"]))  # type: ignore[call-overload]
+        made.began = as_got(response)
         return made
 
     def _handle(self, verb: str, **words: object) -> int:

@@ -47,17 +47,17 @@ class ByConfluent:
 
 class ByAiokafka:
     def create(self, address: str, topic: str, partitions: int) -> None:
-        asyncio.run(self.ask(address, "create_topics", [AioTopic(topic, partitions, 1)]))
+        asyncio.run(self.request(address, "create_topics", [AioTopic(topic, partitions, 1)]))
 
     def delete(self, address: str, topic: str) -> None:
-        asyncio.run(self.ask(address, "delete_topics", [topic]))
+        asyncio.run(self.request(address, "delete_topics", [topic]))
 
     def grow(self, address: str, topic: str, partitions: int) -> None:
         new = {topic: AioPartitions(partitions)}
-        asyncio.run(self.ask(address, "create_partitions", new))
+        asyncio.run(self.request(address, "create_partitions", new))
 
     @staticmethod
-    async def ask(address: str, method: str, argument: object) -> None:
+    async def request(address: str, method: str, argument: object) -> None:
         admin = AIOKafkaAdminClient(bootstrap_servers=address)
         await admin.start()
         try:
@@ -70,18 +70,18 @@ class ByKafkaPython:
     def create(self, address: str, topic: str, partitions: int) -> None:
         from kafka.admin import NewTopic as PythonTopic
 
-        self.ask(address, "create_topics", [PythonTopic(topic, partitions, 1)])
+        self.request(address, "create_topics", [PythonTopic(topic, partitions, 1)])
 
     def delete(self, address: str, topic: str) -> None:
-        self.ask(address, "delete_topics", [topic])
+        self.request(address, "delete_topics", [topic])
 
     def grow(self, address: str, topic: str, partitions: int) -> None:
         from kafka.admin import NewPartitions as PythonPartitions
 
-        self.ask(address, "create_partitions", {topic: PythonPartitions(partitions)})
+        self.request(address, "create_partitions", {topic: PythonPartitions(partitions)})
 
     @staticmethod
-    def ask(address: str, method: str, argument: object) -> None:
+    def request(address: str, method: str, argument: object) -> None:
         from kafka.admin import KafkaAdminClient
 
         admin = KafkaAdminClient(bootstrap_servers=address)

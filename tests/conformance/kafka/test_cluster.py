@@ -46,34 +46,34 @@ def made(admin: AdminClient, topic: str) -> str:
 
 
 def test_librdkafka_is_told_of_the_cluster(address: str, admin: AdminClient):
-    told = admin.describe_cluster(include_authorized_operations=True).result(DEADLINE)
+    response = admin.describe_cluster(include_authorized_operations=True).result(DEADLINE)
 
-    (node,) = told.nodes
+    (node,) = response.nodes
     assert f"{node.host}:{node.port}" == address
-    assert told.controller.id == node.id == 1
-    assert len(told.cluster_id) == 22
-    assert {each.name for each in told.authorized_operations} == {
+    assert response.controller.id == node.id == 1
+    assert len(response.cluster_id) == 22
+    assert {each.name for each in response.authorized_operations} == {
         "CREATE", "ALTER", "DESCRIBE", "CLUSTER_ACTION", "DESCRIBE_CONFIGS", "ALTER_CONFIGS",
         "IDEMPOTENT_WRITE",
     }  # fmt: skip
 
 
 def test_librdkafka_is_told_what_it_may_do_with_a_topic(admin: AdminClient, made: str):
-    asked = admin.describe_topics(TopicCollection([made]), include_authorized_operations=True)
+    requested = admin.describe_topics(TopicCollection([made]), include_authorized_operations=True)
 
-    told = asked[made].result(DEADLINE)
+    response = requested[made].result(DEADLINE)
 
-    assert [each.leader.id for each in told.partitions] == [1, 1, 1]
-    assert len(told.authorized_operations) == 8
+    assert [each.leader.id for each in response.partitions] == [1, 1, 1]
+    assert len(response.authorized_operations) == 8
 
 
 def test_librdkafka_hears_that_no_election_is_needed(admin: AdminClient, made: str):
     for kind in (ElectionType.PREFERRED, ElectionType.UNCLEAN):
-        asked = [Place(made, 0), Place(made, 9)]
+        requested = [Place(made, 0), Place(made, 9)]
 
-        told = admin.elect_leaders(kind, asked).result(DEADLINE)
+        response = admin.elect_leaders(kind, requested).result(DEADLINE)
 
-        errors = {place.partition: error.name() for place, error in told.items()}
+        errors = {place.partition: error.name() for place, error in response.items()}
         assert errors == {0: "ELECTION_NOT_NEEDED", 9: "UNKNOWN_TOPIC_OR_PART"}
 
 
@@ -100,8 +100,8 @@ def test_kafka_python_is_told_where_replicas_lie_and_how_large_they_are(
     (broker,) = python.describe_log_dirs({made: [0, 1, 2]})
 
     (folder,) = broker["log_dirs"]
-    (told,) = folder["topics"]
-    sizes = sorted(row["partition_size"] for row in told["partitions"])
+    (reported,) = folder["topics"]
+    sizes = sorted(row["partition_size"] for row in reported["partitions"])
     assert sizes[:2] == [0, 0]
     assert 100_000 < sizes[2] < 101_000
     assert Path(folder["log_dir"]).is_absolute()
@@ -109,9 +109,9 @@ def test_kafka_python_is_told_where_replicas_lie_and_how_large_they_are(
 
 
 def test_kafka_python_is_told_who_decides(python: Any):
-    told = python.describe_metadata_quorum()
+    response = python.describe_metadata_quorum()
 
-    (topic,) = told["topics"]
+    (topic,) = response["topics"]
     (state,) = topic["partitions"]
     assert (topic["topic_name"], state["partition_index"]) == ("__cluster_metadata", 0)
     assert [voter["replica_id"] for voter in state["current_voters"]] == [state["leader_id"]] == [1]
@@ -137,9 +137,11 @@ def test_kafka_python_hears_that_moves_are_not_possible(python: Any, made: str):
 
     places = [TopicPartition(made, index) for index in range(3)]
 
-    told = python.alter_partition_reassignments({places[0]: [1], places[1]: [2], places[2]: None})
+    response = python.alter_partition_reassignments(
+        {places[0]: [1], places[1]: [2], places[2]: None}
+    )
 
-    errors = {place.partition: error and error.errno for place, error in told.items()}
+    errors = {place.partition: error and error.errno for place, error in response.items()}
     assert {index: error or 0 for index, error in errors.items()} == {0: 0, 1: 39, 2: 85}
     assert python.list_partition_reassignments() == {}
 
@@ -156,15 +158,15 @@ def test_kafka_python_is_told_of_idempotent_producers(address: str, python: Any,
     Confluent().write(address, made, [Record(b"plain", b"v")])
 
     places = [TopicPartition(made, index) for index in range(3)]
-    asked = python.describe_producers(places)
-    told = {place: state.active_producers for place, state in asked.items()}
+    requested = python.describe_producers(places)
+    reported = {place: state.active_producers for place, state in requested.items()}
 
     found = {
         place.partition: [(each.producer_epoch, each.last_sequence) for each in state]
-        for place, state in told.items()
+        for place, state in reported.items()
     }
     assert found == {0: [], 1: [(0, 4)], 2: [(0, 0)]}
-    (first,), (second,) = (told[place] for place in places[1:])
+    (first,), (second,) = (reported[place] for place in places[1:])
     assert first.producer_id == second.producer_id
 
 
@@ -181,20 +183,20 @@ def test_javas_tools_look_at_the_cluster(address: str, made: str, java: Java, tm
     at = f"--bootstrap-server={address}"
     tools = "org.apache.kafka.tools"
 
-    told = java.run(f"{tools}.ClusterTool", "cluster-id", at)
-    assert len(told.removeprefix("Cluster ID: ").strip()) == 22
+    output = java.run(f"{tools}.ClusterTool", "cluster-id", at)
+    assert len(output.removeprefix("Cluster ID: ").strip()) == 22
     pages = "--partition-size-limit-per-response=2"
-    told = java.run(f"{tools}.TopicCommand", at, "--describe", f"--topic={made}", pages)
-    assert told.count("Leader: 1\tReplicas: 1\tIsr: 1\tElr: ") == 3
-    told = java.run(f"{tools}.LogDirsCommand", at, "--describe", f"--topic-list={made}")
-    (broker,) = json.loads(told.splitlines()[-1])["brokers"]
+    output = java.run(f"{tools}.TopicCommand", at, "--describe", f"--topic={made}", pages)
+    assert output.count("Leader: 1\tReplicas: 1\tIsr: 1\tElr: ") == 3
+    output = java.run(f"{tools}.LogDirsCommand", at, "--describe", f"--topic-list={made}")
+    (broker,) = json.loads(output.splitlines()[-1])["brokers"]
     (folder,) = broker["logDirs"]
     assert {row["partition"] for row in folder["partitions"]} == {f"{made}-{n}" for n in range(3)}
-    told = java.run(
+    output = java.run(
         f"{tools}.LeaderElectionCommand", at, "--election-type=preferred", f"--topic={made}",
         "--partition=0",
     )  # fmt: skip
-    assert "Valid replica already elected" in told
+    assert "Valid replica already elected" in output
 
 
 @pytest.mark.java
@@ -215,5 +217,5 @@ def test_javas_tools_find_nothing_on_the_move_and_no_transactions(
     assert "Successfully started partition reassignment" in done
     listed = java.run(transactions, at, "list")
     assert listed.split()[:2] == ["TransactionalId", "Coordinator"]
-    told = java.run(transactions, at, "describe-producers", f"--topic={made}", "--partition=0")
-    assert told.split()[:2] == ["ProducerId", "ProducerEpoch"]
+    output = java.run(transactions, at, "describe-producers", f"--topic={made}", "--partition=0")
+    assert output.split()[:2] == ["ProducerId", "ProducerEpoch"]

@@ -25,26 +25,26 @@ from tests.conformance.clients.java import Java
 SET, DELETE = AlterConfigOpType.SET, AlterConfigOpType.DELETE
 
 
-def ask(address: str, method: str, asked: object) -> object:
+def call_admin(address: str, method: str, requested: object) -> object:
     """Have an admin client do one thing; it lives until that is done."""
     client = AdminClient({"bootstrap.servers": address})
-    (done,) = getattr(client, method)([asked]).values()
+    (done,) = getattr(client, method)([requested]).values()
     return done.result(DEADLINE)
 
 
 @pytest.fixture
 def made(address: str, topic: str) -> str:
-    ask(address, "create_topics", NewTopic(topic, 1, 1))
+    call_admin(address, "create_topics", NewTopic(topic, 1, 1))
     return topic
 
 
 def described(address: str, topic: str) -> dict[str, ConfigEntry]:
-    return ask(address, "describe_configs", ConfigResource("topic", topic))
+    return call_admin(address, "describe_configs", ConfigResource("topic", topic))
 
 
 def change(address: str, topic: str, *entries: ConfigEntry) -> None:
-    asked = ConfigResource("topic", topic, incremental_configs=list(entries))
-    ask(address, "incremental_alter_configs", asked)
+    resource = ConfigResource("topic", topic, incremental_configs=list(entries))
+    call_admin(address, "incremental_alter_configs", resource)
 
 
 def entry(name: str, value: str | None, operation: AlterConfigOpType = SET) -> ConfigEntry:
@@ -66,8 +66,8 @@ def test_settings_are_changed_one_by_one(address: str, made: str):
 def test_all_settings_are_replaced(address: str, made: str):
     change(address, made, entry("retention.ms", "3600000"))
 
-    asked = ConfigResource("topic", made, set_config={"retention.bytes": "1000000"})
-    ask(address, "alter_configs", asked)
+    resource = ConfigResource("topic", made, set_config={"retention.bytes": "1000000"})
+    call_admin(address, "alter_configs", resource)
 
     after = described(address, made)
     assert after["retention.ms"].is_default
@@ -77,15 +77,15 @@ def test_all_settings_are_replaced(address: str, made: str):
 def test_a_change_holds_at_once(address: str, made: str):
     change(address, made, entry("max.message.bytes", "500"))
 
-    told: list[str | None] = []
+    reported: list[str | None] = []
     producer = Producer({"bootstrap.servers": address})
     for value in (b"x" * 900, b"x"):
         producer.produce(
-            made, value, on_delivery=lambda error, _: told.append(error and error.name())
+            made, value, on_delivery=lambda error, _: reported.append(error and error.name())
         )
         producer.flush(DEADLINE)
 
-    assert told == ["MSG_SIZE_TOO_LARGE", None]
+    assert reported == ["MSG_SIZE_TOO_LARGE", None]
 
 
 @pytest.mark.parametrize(("name", "value"), [("no.such", "1"), ("retention.ms", "soon")])
@@ -108,10 +108,10 @@ def test_aiokafka_describes_and_alters(address: str, made: str):
         client = AIOKafkaAdminClient(bootstrap_servers=address)
         await client.start()
         try:
-            asked = AioResource(AioType.TOPIC, made, {"retention.ms": "7000000"})
-            await client.alter_configs([asked])
-            (told,) = await client.describe_configs([asked])
-            return told.resources[0][4][0][:2]
+            resource = AioResource(AioType.TOPIC, made, {"retention.ms": "7000000"})
+            await client.alter_configs([resource])
+            (response,) = await client.describe_configs([resource])
+            return response.resources[0][4][0][:2]
         finally:
             await client.close()
 
@@ -124,8 +124,8 @@ def test_kafka_python_describes_and_alters(address: str, made: str):
 
     client = KafkaAdminClient(bootstrap_servers=address)
     try:
-        asked = PythonResource(ConfigResourceType.TOPIC, made, {"retention.ms": "7000000"})
-        client.alter_configs([asked])
+        resource = PythonResource(ConfigResourceType.TOPIC, made, {"retention.ms": "7000000"})
+        client.alter_configs([resource])
     finally:
         client.close()
 
@@ -141,7 +141,7 @@ def test_java_alters_and_describes(address: str, made: str, java: Java):
 
     java.run(tool, *place, "--alter", "--add-config=retention.ms=3600000,retention.bytes=5")
     java.run(tool, *place, "--alter", "--delete-config=retention.bytes")
-    told = java.run(tool, *place, "--describe")
+    output = java.run(tool, *place, "--describe")
     topic = java.run(
         "org.apache.kafka.tools.TopicCommand",
         f"--bootstrap-server={address}",
@@ -149,14 +149,14 @@ def test_java_alters_and_describes(address: str, made: str, java: Java):
         f"--topic={made}",
     )
 
-    assert "retention.ms=3600000" in told
-    assert "retention.bytes" not in told
+    assert "retention.ms=3600000" in output
+    assert "retention.bytes" not in output
     assert "retention.ms=3600000" in topic
 
 
 def test_a_change_survives_a_kill(own_broker: Broker, topic: str):
     address = own_broker.address
-    ask(address, "create_topics", NewTopic(topic, 1, 1))
+    call_admin(address, "create_topics", NewTopic(topic, 1, 1))
     change(address, topic, entry("retention.ms", "3600000"))
 
     own_broker.kill9()
@@ -186,7 +186,7 @@ def test_what_a_reader_saw_of_it_survives_a_kill(own_broker: Broker, topic: str)
     if own_broker.name != "trilogue":
         pytest.skip("a setting of Trilogue's own")
     address = own_broker.address
-    ask(address, "create_topics", NewTopic(topic, 1, 1, config={"flush": "interval"}))
+    call_admin(address, "create_topics", NewTopic(topic, 1, 1, config={"flush": "interval"}))
     records = [Record(b"k", b"%d" % number) for number in range(300)]
     Confluent().write(address, topic, records)
     seen = Confluent().read(address, topic, 300)

@@ -97,11 +97,11 @@ class RawMember:
         self.has: set[int] = set()
         self.beat(subscribed_topic_names=[topic], rebalance_timeout_ms=5_000, topic_partitions=[])
 
-    def beat(self, **said: object) -> None:
+    def beat(self, **fields: object) -> None:
         request = ConsumerGroupHeartbeatRequest(
-            group_id=self.group, member_id="by-hand", member_epoch=self.epoch, **said
+            group_id=self.group, member_id="by-hand", member_epoch=self.epoch, **fields
         )
-        answer = self.asker.ask(request, 1)
+        answer = self.asker.request(request, 1)
         assert answer.error_code == 0, answer.error_message
         self.epoch = answer.member_epoch
         if answer.assignment is not None:
@@ -230,18 +230,22 @@ def test_our_command_line_shows_a_group_as_kafkas_own_tool_does(
 
     shell = Shell(address)
     [listed] = shell.json("groups", "list", wide_topic, "--type", "consumer")
-    [told] = shell.json("groups", "describe", wide_topic)
+    [response] = shell.json("groups", "describe", wide_topic)
     printed = shell.run("groups", "describe", wide_topic).stdout
     members = table(TOOLS_4.run(GROUPS_TOOL, *words, "--members", "--verbose").text)
     places = table(TOOLS_4.run(GROUPS_TOOL, *words, "--verbose").text)
     [state] = table(TOOLS_4.run(GROUPS_TOOL, *words, "--state", "--verbose").text)
 
     assert (listed["state"], listed["type"]) == ("Stable", "consumer")
-    assert (told["state"], told["type"], told["assignor"]) == ("Stable", "consumer", "uniform")
+    assert (response["state"], response["type"], response["assignor"]) == (
+        "Stable",
+        "consumer",
+        "uniform",
+    )
     assert (state["STATE"], state["ASSIGNMENT-STRATEGY"]) == ("Stable", "uniform")
     assert (state["GROUP-EPOCH"], state["TARGET-ASSIGNMENT-EPOCH"]) == (
-        str(told["epoch"]),
-        str(told["assignment_epoch"]),
+        str(response["epoch"]),
+        str(response["assignment_epoch"]),
     )
     assert {row["CONSUMER-ID"]: row for row in members} == {
         each["member"]: {
@@ -252,18 +256,18 @@ def test_our_command_line_shows_a_group_as_kafkas_own_tool_does(
             "#PARTITIONS": "2",
             "CURRENT-EPOCH": str(each["epoch"]),
             "CURRENT-ASSIGNMENT": f"{wide_topic}:{joined(each['assignment'])}",
-            "TARGET-EPOCH": str(told["assignment_epoch"]),
+            "TARGET-EPOCH": str(response["assignment_epoch"]),
             "TARGET-ASSIGNMENT": f"{wide_topic}:{joined(each['target'])}",
         }
-        for each in told["members"]
+        for each in response["members"]
     }
     heads = ("PARTITION", "CURRENT-OFFSET", "LOG-END-OFFSET", "LAG", "CONSUMER-ID", "CLIENT-ID")
     keys = ("partition", "position", "end", "lag", "member", "client")
     assert {tuple(row[each] for each in heads) for row in places} == {
-        tuple(str(row[each]) for each in keys) for row in told["partitions"]
+        tuple(str(row[each]) for each in keys) for row in response["partitions"]
     }
     assert f"group {wide_topic}: Stable, consumer, 2 members, 0 behind" in printed
-    assert all(each["member"] in printed for each in told["members"])
+    assert all(each["member"] in printed for each in response["members"])
 
 
 def table(text: str) -> list[dict[str, str]]:

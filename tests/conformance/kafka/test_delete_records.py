@@ -31,17 +31,17 @@ def confluent_delete(address: str, topic: str, offset: int, _: Path) -> int:
 
 
 def aiokafka_delete(address: str, topic: str, offset: int, _: Path) -> int:
-    async def ask() -> int:
+    async def delete_once() -> int:
         admin = AIOKafkaAdminClient(bootstrap_servers=address)
         await admin.start()
         try:
             place = AioPartition(topic, 0)
-            told = await admin.delete_records({place: RecordsToDelete(before_offset=offset)})
-            return told[place]
+            reported = await admin.delete_records({place: RecordsToDelete(before_offset=offset)})
+            return reported[place]
         finally:
             await admin.close()
 
-    return asyncio.run(ask())
+    return asyncio.run(delete_once())
 
 
 def kafka_python_delete(address: str, topic: str, offset: int, _: Path) -> int:
@@ -62,12 +62,12 @@ def java_delete(address: str, topic: str, offset: int, scratch: Path) -> int:
     order = scratch / "offsets.json"
     partition = {"topic": topic, "partition": 0, "offset": offset}
     order.write_text(json.dumps({"partitions": [partition], "version": 1}))
-    told = java.run(
+    output = java.run(
         "org.apache.kafka.tools.DeleteRecordsCommand",
         f"--bootstrap-server={address}",
         f"--offset-json-file={order}",
     )
-    return int(told.rsplit("low_watermark:", 1)[1])
+    return int(output.rsplit("low_watermark:", 1)[1])
 
 
 @pytest.fixture

@@ -44,7 +44,7 @@ T = 1_700_000_000_000
 NOTHING = -1
 # A real Kafka reports a deleted id with error 3 or 103, once its controller has applied it.
 pytestmark = pytest.mark.timeout(120)
-Told = list[tuple[int, int, int, int, int]]
+FetchOutcome = list[tuple[int, int, int, int, int]]
 
 
 class Reads:
@@ -55,7 +55,7 @@ class Reads:
         self.names = {"topic": topic, "topic_id": topic_id}
         self.session_id, self.epoch = 0, NOTHING
 
-    def ask(
+    def request(
         self,
         offsets: dict[int, int] | None = None,
         forget: Iterable[int] = (),
@@ -64,7 +64,7 @@ class Reads:
         max_bytes: int = 50 << 20,
         wait_ms: int = 0,
         last_epoch: int = NOTHING,
-    ) -> tuple[int, Told]:
+    ) -> tuple[int, FetchOutcome]:
         """The answer's error, and of each partition: number, error, end, start, bytes."""
         partitions = [
             FetchPartition(
@@ -85,7 +85,7 @@ class Reads:
             topics=[FetchTopic(partitions=partitions, **self.names)] if partitions else [],
             forgotten_topics_data=[ForgottenTopic(partitions=gone, **self.names)] if gone else [],
         )
-        self.answer = self.asker.ask(request, self.version)
+        self.answer = self.asker.request(request, self.version)
         if epoch == 0:
             self.session_id, self.epoch = self.answer.session_id, 1
         elif epoch is None and self.session_id and not self.answer.error_code:
@@ -111,14 +111,14 @@ def asker(address: str) -> Iterator[Asker]:
 
 def create(asker: Asker, topic: str, partitions: int = 1, **configs: str) -> bytes:
     rows = [CreatableTopicConfig(name=key.replace("_", "."), value=configs[key]) for key in configs]
-    asked = CreatableTopic(
+    requested = CreatableTopic(
         name=topic,
         num_partitions=partitions,
         replication_factor=1,
         assignments=[],
         configs=rows,
     )
-    (made,) = asker.ask(CreateTopicsRequest(timeout_ms=10_000, topics=[asked]), 7).topics
+    (made,) = asker.request(CreateTopicsRequest(timeout_ms=10_000, topics=[requested]), 7).topics
     assert made.error_code == 0, made
     return made.topic_id
 
@@ -149,22 +149,22 @@ def test_a_session_from_its_first_to_its_last_answer(
     for number in (0, 2):
         fill(address, topic, number, "x")
 
-    code, told = reads.ask({0: 1, 1: 0, 2: 1}, epoch=0)
-    assert (code, told) == (0, [(0, 0, 1, 0, 0), (1, 0, 2, 0, two), (2, 0, 1, 0, 0)])
+    code, response = reads.request({0: 1, 1: 0, 2: 1}, epoch=0)
+    assert (code, response) == (0, [(0, 0, 1, 0, 0), (1, 0, 2, 0, two), (2, 0, 1, 0, 0)])
     assert reads.session_id > 0
-    assert reads.ask() == (0, [(1, 0, 2, 0, two)]), "what is not read on comes again"
-    assert reads.ask({1: 2}) == (0, [])
+    assert reads.request() == (0, [(1, 0, 2, 0, two)]), "what is not read on comes again"
+    assert reads.request({1: 2}) == (0, [])
     one = fill(address, topic, 0, "c")
-    assert reads.ask() == (0, [(0, 0, 2, 0, one)])
-    assert reads.ask({0: 99}) == (0, [(0, 1, -1, -1, 0)])
-    assert reads.ask({0: 2}) == (0, [(0, 0, 2, 0, 0)]), "the end of an error is told"
-    assert reads.ask({7: 0}) == (0, [(7, 3, -1, -1, 0)])
-    assert reads.ask(forget=[7]) == (0, [])
-    assert reads.ask(epoch=reads.epoch + 1) == (71, [])
-    assert reads.ask() == (0, [])
-    assert reads.ask(forget=[0, 1, 2]) == (0, [])
+    assert reads.request() == (0, [(0, 0, 2, 0, one)])
+    assert reads.request({0: 99}) == (0, [(0, 1, -1, -1, 0)])
+    assert reads.request({0: 2}) == (0, [(0, 0, 2, 0, 0)]), "the end of an error is told"
+    assert reads.request({7: 0}) == (0, [(7, 3, -1, -1, 0)])
+    assert reads.request(forget=[7]) == (0, [])
+    assert reads.request(epoch=reads.epoch + 1) == (71, [])
+    assert reads.request() == (0, [])
+    assert reads.request(forget=[0, 1, 2]) == (0, [])
     assert reads.answer.session_id == 0, "nothing is wanted any more"
-    assert reads.ask() == (70, [])
+    assert reads.request() == (70, [])
 
 
 @pytest.mark.parametrize("version", [11, 13])
@@ -173,25 +173,25 @@ def test_which_session_a_request_means(address: str, asker: Asker, topic: str, v
     size = fill(address, topic, 0, "a")
     everything = (0, [(0, 0, 1, 0, size)])
 
-    assert reads.ask({0: 0}, epoch=-1) == everything
+    assert reads.request({0: 0}, epoch=-1) == everything
     assert reads.answer.session_id == 0
-    assert reads.ask(epoch=-2) == (70, [])
-    assert reads.ask({0: 0}, epoch=0) == everything
+    assert reads.request(epoch=-2) == (70, [])
+    assert reads.request({0: 0}, epoch=0) == everything
     first = reads.session_id
-    assert reads.ask({0: 0}, epoch=0) == everything
+    assert reads.request({0: 0}, epoch=0) == everything
     second, reads.session_id = reads.session_id, first
     assert first != second
-    assert reads.ask(epoch=1) == (70, []), "a full request closes the session that it names"
+    assert reads.request(epoch=1) == (70, []), "a full request closes the session that it names"
     reads.session_id = second
     reads.version = 24 - version
-    assert reads.ask(epoch=1) == (106, []), "names and ids do not mix"
+    assert reads.request(epoch=1) == (106, []), "names and ids do not mix"
     reads.version = version
-    assert reads.ask({0: 0}, epoch=-1) == everything
-    assert reads.ask(epoch=1) == (70, []), "that was the last one"
+    assert reads.request({0: 0}, epoch=-1) == everything
+    assert reads.request(epoch=1) == (70, []), "that was the last one"
     reads.session_id = 0
-    reads.ask(epoch=0)
+    reads.request(epoch=0)
     assert reads.session_id > 0, "of nothing yet"
-    assert reads.ask({0: 0}) == everything
+    assert reads.request({0: 0}) == everything
 
 
 def test_partitions_take_turns_and_starts_are_told(address: str, asker: Asker, topic: str):
@@ -200,17 +200,17 @@ def test_partitions_take_turns_and_starts_are_told(address: str, asker: Asker, t
         for _ in range(3):
             size = fill(address, topic, number, "v" * 300)
 
-    reads.ask(dict.fromkeys(range(3), 0), epoch=0, max_bytes=size)
-    turns = [reads.ask(max_bytes=size)[1][0][0] for _ in range(4)]
+    reads.request(dict.fromkeys(range(3), 0), epoch=0, max_bytes=size)
+    turns = [reads.request(max_bytes=size)[1][0][0] for _ in range(4)]
     assert turns == [0, 1, 2, 0]
-    assert reads.ask(dict.fromkeys(range(3), 3)) == (0, [])
+    assert reads.request(dict.fromkeys(range(3), 3)) == (0, [])
     partition = DeleteRecordsPartition(partition_index=1, offset=2)
     deleting = [DeleteRecordsTopic(name=topic, partitions=[partition])]
-    asker.ask(DeleteRecordsRequest(timeout_ms=5_000, topics=deleting), 2)
-    assert reads.ask() == (0, [(1, 0, 3, 2, 0)])
-    assert reads.ask() == (0, [])
+    asker.request(DeleteRecordsRequest(timeout_ms=5_000, topics=deleting), 2)
+    assert reads.request() == (0, [(1, 0, 3, 2, 0)])
+    assert reads.request() == (0, [])
     begin = time.monotonic()
-    assert reads.ask({9: 0}, wait_ms=300) == (0, [(9, 3, -1, -1, 0)])
+    assert reads.request({9: 0}, wait_ms=300) == (0, [(9, 3, -1, -1, 0)])
     assert time.monotonic() - begin > 0.25, "what is unknown is told with the rest"
 
 
@@ -220,9 +220,9 @@ def test_a_topic_of_a_session_goes_and_another_has_its_name(
 ):
     reads = Reads(asker, topic, create(asker, topic), version)
     fill(address, topic, 0, "a")
-    reads.ask({0: 1}, epoch=0)
+    reads.request({0: 1}, epoch=0)
 
-    asker.ask(DeleteTopicsRequest(timeout_ms=5_000, topic_names=[topic]), 5)
+    asker.request(DeleteTopicsRequest(timeout_ms=5_000, topic_names=[topic]), 5)
     assert codes_until(reads, codes[0]) == codes[0]
     create(asker, topic)
     assert codes_until(reads, codes[1]) == codes[1]
@@ -230,9 +230,9 @@ def test_a_topic_of_a_session_goes_and_another_has_its_name(
 
 def codes_until(reads: Reads, code: int) -> int:
     deadline = time.monotonic() + 10
-    while (told := reads.ask()[1]) == [] or told[0][1] != code:
-        assert time.monotonic() < deadline, told
-    return told[0][1]
+    while (response := reads.request()[1]) == [] or response[0][1] != code:
+        assert time.monotonic() < deadline, response
+    return response[0][1]
 
 
 @pytest.mark.parametrize(("version", "expected"), [(9, 76), (10, 0), (11, 0)])
@@ -248,8 +248,8 @@ def test_zstd_topics_are_for_who_knows_zstd(
     for name in (topic, plain):
         fill(address, name, 0, "a" * 100, codec=4)
 
-    (_, ((_, code, *_, size),)) = Reads(asker, topic, b"", version).ask({0: 0})
-    (_, ((_, other, *_, found),)) = Reads(asker, plain, b"", version).ask({0: 0})
+    (_, ((_, code, *_, size),)) = Reads(asker, topic, b"", version).request({0: 0})
+    (_, ((_, other, *_, found),)) = Reads(asker, plain, b"", version).request({0: 0})
 
     assert (code, size > 0) == (expected, expected == 0)
     assert (other, found > 0) == (0, True)
@@ -262,15 +262,15 @@ def test_who_has_read_what_is_not_here_is_told_where_it_diverged(
     reads = Reads(asker, topic, create(asker, topic), 12)
     fill(address, topic, 0, "a", "b")
     partition = ListOffsetsPartition(partition_index=0, timestamp=-1)
-    asked = ListOffsetsRequest(topics=[ListOffsetsTopic(name=topic, partitions=[partition])])
-    epoch = asker.ask(asked, 4).topics[0].partitions[0].leader_epoch
+    request = ListOffsetsRequest(topics=[ListOffsetsTopic(name=topic, partitions=[partition])])
+    epoch = asker.request(request, 4).topics[0].partitions[0].leader_epoch
 
-    assert reads.ask({0: 1}, last_epoch=epoch)[1][0][1:3] == (0, 2)
-    reads.ask({0: 9}, last_epoch=epoch)
+    assert reads.request({0: 1}, last_epoch=epoch)[1][0][1:3] == (0, 2)
+    reads.request({0: 9}, last_epoch=epoch)
     (diverged,) = reads.answer.responses[0].partitions
     assert (diverged.error_code, diverged.diverging_epoch.epoch) == (0, epoch)
     assert (diverged.diverging_epoch.end_offset, diverged.high_watermark) == (2, 2)
-    assert reads.ask({0: 1}, last_epoch=epoch + 1)[1][0][1] == 1
+    assert reads.request({0: 1}, last_epoch=epoch + 1)[1][0][1] == 1
 
 
 def end_of_epoch(
@@ -280,8 +280,8 @@ def end_of_epoch(
         partition=0, current_leader_epoch=current, leader_epoch=epoch
     )
     topics = [OffsetForLeaderTopic(topic=topic, partitions=[partition])]
-    asked = OffsetForLeaderEpochRequest(replica_id=-1, topics=topics)
-    (answer,) = asker.ask(asked, version).topics[0].partitions
+    request = OffsetForLeaderEpochRequest(replica_id=-1, topics=topics)
+    (answer,) = asker.request(request, version).topics[0].partitions
     return answer.error_code, answer.leader_epoch, answer.end_offset
 
 
@@ -303,7 +303,7 @@ def listed(
     partitions = [
         ListOffsetsPartition(partition_index=0, timestamp=each, max_num_offsets=1) for each in times
     ]
-    asked = ListOffsetsRequest(
+    request = ListOffsetsRequest(
         replica_id=-1,
         isolation_level=isolation,
         timeout_ms=1_000,
@@ -311,7 +311,7 @@ def listed(
     )
     return [
         (each.error_code, each.offset, each.timestamp, each.leader_epoch >= 0)
-        for each in asker.ask(asked, version).topics[0].partitions
+        for each in asker.request(request, version).topics[0].partitions
     ]
 
 
@@ -328,7 +328,7 @@ def test_offsets_by_time_and_by_name(address: str, asker: Asker, topic: str, ver
     deleting = [DeleteRecordsTopic(name=topic, partitions=[partition])]
     other = f"{topic}.other"
     create(asker, other)
-    asker.ask(DeleteRecordsRequest(timeout_ms=5_000, topics=deleting), 2)
+    asker.request(DeleteRecordsRequest(timeout_ms=5_000, topics=deleting), 2)
     fill_times(address, other)
 
     has_epoch = version >= 4
@@ -342,8 +342,8 @@ def test_offsets_by_time_and_by_name(address: str, asker: Asker, topic: str, ver
         time_ms = T if offset == 0 else T + 10
         expected = (0, -1, -1, False) if offset is None else (0, offset, time_ms, has_epoch)
         for isolation in (0, 1) if version >= 2 else (0,):
-            asked = listed(asker, other, wanted, version=version, isolation=isolation)
-            assert asked == [expected]
+            requested = listed(asker, other, wanted, version=version, isolation=isolation)
+            assert requested == [expected]
     assert {each[0] for each in listed(asker, other, -1, -2, version=version)} == {42}
     assert listed(asker, topic, -2, version=version) == [(0, 1, -1, has_epoch)]
 

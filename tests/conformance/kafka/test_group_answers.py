@@ -56,8 +56,8 @@ class Group:
             found.check()
 
     def find(self) -> int:
-        asked = FindCoordinatorRequest(coordinator_keys=[self.name])
-        return self.outside.ask(asked, 4).coordinators[0].error_code
+        request = FindCoordinatorRequest(coordinator_keys=[self.name])
+        return self.outside.request(request, 4).coordinators[0].error_code
 
     def member(self, instance: str | None = None) -> Member:
         self.members.append(Member(self, instance))
@@ -66,9 +66,9 @@ class Group:
     def settled(self, *protocols: tuple[tuple[str, bytes], ...], kind: str = "consumer"):
         """Members that are all in and have their assignments, the leader first."""
         members: list[Member] = []
-        for number, wishes in enumerate(protocols):
+        for number, metadata in enumerate(protocols):
             members.append(self.member())
-            members[-1].sends_join(wishes, kind)
+            members[-1].sends_join(metadata, kind)
             if number:
                 self.wait_for("PreparingRebalance")
             for member, again in zip(members[:-1], protocols, strict=False):
@@ -82,8 +82,8 @@ class Group:
         return members
 
     def state(self) -> tuple[str, str, int]:
-        (told,) = self.outside.ask(DescribeGroupsRequest(groups=[self.name]), 5).groups
-        return told.group_state, told.protocol_data, len(told.members)
+        (reported,) = self.outside.request(DescribeGroupsRequest(groups=[self.name]), 5).groups
+        return reported.group_state, reported.protocol_data, len(reported.members)
 
     def wait_for(self, state: str) -> None:
         waiting = Deadline(state, DEADLINE)
@@ -93,17 +93,19 @@ class Group:
     def commit(self, generation: int = -1, member_id: str = "", *, version: int = 8) -> int:
         partition = OffsetCommitRequestPartition(partition_index=0, committed_offset=1)
         topic = OffsetCommitRequestTopic(name=self.topic, partitions=[partition])
-        asked = OffsetCommitRequest(
+        request = OffsetCommitRequest(
             group_id=self.name,
             generation_id_or_member_epoch=generation,
             member_id=member_id,
             topics=[topic],
         )
-        return self.outside.ask(asked, version).topics[0].partitions[0].error_code
+        return self.outside.request(request, version).topics[0].partitions[0].error_code
 
     def delete(self) -> int:
         return (
-            self.outside.ask(DeleteGroupsRequest(groups_names=[self.name]), 2).results[0].error_code
+            self.outside.request(DeleteGroupsRequest(groups_names=[self.name]), 2)
+            .results[0]
+            .error_code
         )
 
     def offset_delete(self, *partitions: tuple[str, int]) -> tuple[int, dict[str, int]]:
@@ -113,13 +115,13 @@ class Group:
             )
             for name, index in partitions
         ]
-        answer = self.outside.ask(OffsetDeleteRequest(group_id=self.name, topics=topics), 0)
+        answer = self.outside.request(OffsetDeleteRequest(group_id=self.name, topics=topics), 0)
         return answer.error_code, {
             topic.name: topic.partitions[0].error_code for topic in answer.topics
         }
 
     def listed(self, **filters: list[str]) -> bool:
-        answer = self.outside.ask(
+        answer = self.outside.request(
             ListGroupsRequest(
                 states_filter=filters.get("states", []), types_filter=filters.get("types", [])
             ),
@@ -155,11 +157,11 @@ class Member:
             )
 
         if version >= 4 and not self.id and self.instance is None:
-            told = self.asker.ask(request(), version)
-            if told.error_code != 79:
-                self.refused = told.error_code
+            response = self.asker.request(request(), version)
+            if response.error_code != 79:
+                self.refused = response.error_code
                 return
-            self.id = told.member_id
+            self.id = response.member_id
         self.asker.send(request(), version)
 
     def joined(self):
@@ -193,23 +195,23 @@ class Member:
         return answer.error_code, bytes(answer.assignment)
 
     def heartbeat(self) -> int:
-        asked = HeartbeatRequest(
+        request = HeartbeatRequest(
             group_id=self.group.name,
             generation_id=self.generation,
             member_id=self.id,
             group_instance_id=self.instance,
         )
-        return self.group.outside.ask(asked, 4).error_code
+        return self.group.outside.request(request, 4).error_code
 
     def commit(self) -> int:
         return self.group.commit(self.generation, self.id)
 
     def leave(self, *, by_instance: bool = False) -> int:
-        who = MemberIdentity(
+        client = MemberIdentity(
             member_id="" if by_instance else self.id, group_instance_id=self.instance
         )
-        asked = LeaveGroupRequest(group_id=self.group.name, members=[who])
-        return self.group.outside.ask(asked, 5).members[0].error_code
+        request = LeaveGroupRequest(group_id=self.group.name, members=[client])
+        return self.group.outside.request(request, 5).members[0].error_code
 
 
 @pytest.fixture
@@ -224,9 +226,9 @@ def group(address: str, topic: str) -> Iterator[Group]:
 
 def test_votes_decide_among_what_all_have(group: Group):
     """The protocol that most members prefer, of those that all members support."""
-    wishes = (("rr", b""), ("range", b"")), (("range", b""), ("rr", b"")), (("range", b""),)
+    protocols = (("rr", b""), ("range", b"")), (("range", b""), ("rr", b"")), (("range", b""),)
 
-    members = group.settled(*wishes)
+    members = group.settled(*protocols)
 
     assert {member.protocol for member in members} == {"range"}
     assert group.state() == ("Stable", "range", 3)
@@ -327,7 +329,7 @@ def test_what_does_not_fit_is_said_first(group: Group):
 
 
 @pytest.mark.parametrize(
-    ("ask", "codes"),
+    ("send", "codes"),
     [
         (lambda group: group.commit(), (0,)),
         (lambda group: group.commit(3, "x"), (22,)),
@@ -348,9 +350,9 @@ def test_what_does_not_fit_is_said_first(group: Group):
     ],
 )
 def test_what_is_said_of_a_group_that_nobody_knows(
-    group: Group, ask: Callable[[Group], int], codes: tuple[int, ...]
+    group: Group, send: Callable[[Group], int], codes: tuple[int, ...]
 ):
-    assert ask(group) in codes
+    assert send(group) in codes
 
 
 def test_a_group_of_positions_alone(group: Group):
@@ -368,8 +370,8 @@ def test_a_group_of_positions_alone(group: Group):
 
 def test_positions_that_may_be_deleted(group: Group):
     """KIP-496."""
-    wishes = encode_subscription(Subscription(topics=[group.topic]), 1)
-    (member,) = group.settled((("range", wishes),))
+    protocols = encode_subscription(Subscription(topics=[group.topic]), 1)
+    (member,) = group.settled((("range", protocols),))
     other = group.topic + ".u"
 
     code, outcomes = group.offset_delete((group.topic, 0), (other, 0), ("nowhere", 0))
@@ -393,7 +395,7 @@ def test_positions_of_members_of_another_kind_stay(group: Group):
 @pytest.mark.parametrize(("kind", "versions"), [(2, (1, 4, 5)), (3, (1, 4, 6)), (-1, (1, 6))])
 def test_coordinators_of_kinds_that_are_not_there(group: Group, kind: int, versions):
     for version in versions:
-        asked = FindCoordinatorRequest(key="k", key_type=kind, coordinator_keys=["k"])
-        answer = group.outside.ask(asked, version)
-        told = answer if version < 4 else answer.coordinators[0]
-        assert told.error_code == 42
+        request = FindCoordinatorRequest(key="k", key_type=kind, coordinator_keys=["k"])
+        answer = group.outside.request(request, version)
+        reported = answer if version < 4 else answer.coordinators[0]
+        assert reported.error_code == 42

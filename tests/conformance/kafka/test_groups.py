@@ -192,12 +192,12 @@ def committed_by_confluent(address: str, group: str, topic: str) -> int:
 def committed_by_aiokafka(address: str, group: str, topic: str) -> int | None:
     import asyncio
 
-    async def ask() -> int | None:
+    async def fetch_offset() -> int | None:
         async with Aiokafka.consumer(address, group) as consumer:
             consumer.assign([AioPartition(topic, 0)])
             return await consumer.committed(AioPartition(topic, 0))
 
-    return asyncio.run(ask())
+    return asyncio.run(fetch_offset())
 
 
 def committed_by_kafka_python(address: str, group: str, topic: str) -> int | None:
@@ -208,24 +208,24 @@ def committed_by_kafka_python(address: str, group: str, topic: str) -> int | Non
         consumer.close()
 
 
-ASKERS = [committed_by_confluent, committed_by_aiokafka, committed_by_kafka_python]
+FETCHERS = [committed_by_confluent, committed_by_aiokafka, committed_by_kafka_python]
 
 
 @pytest.mark.parametrize(
-    ("client", "ask"),
+    ("client", "fetch"),
     [
-        pytest.param(client, ask, id=f"{client.name}-{ask.__name__}")
-        for client, ask in itertools.product(IN_PROCESS, ASKERS)
+        pytest.param(client, fetch, id=f"{client.name}-{fetch.__name__}")
+        for client, fetch in itertools.product(IN_PROCESS, FETCHERS)
     ],
 )
 def test_a_position_committed_by_one_library_is_seen_by_another(
-    address: str, topic: str, client: Client, ask: Callable[[str, str, str], int]
+    address: str, topic: str, client: Client, fetch: Callable[[str, str, str], int]
 ):
     client.write(address, topic, [Record(b"k", b"%d" % number) for number in range(5)])
 
     client.read(address, topic, 3, group=topic)
 
-    assert ask(address, topic, topic) == 3
+    assert fetch(address, topic, topic) == 3
 
 
 def test_a_commit_keeps_its_metadata_and_may_go_back(address: str, topic: str):

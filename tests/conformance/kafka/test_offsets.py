@@ -39,12 +39,12 @@ def confluent_at(address: str, topic: str, timestamp: int) -> int:
 
 
 def aiokafka_at(address: str, topic: str, timestamp: int) -> int:
-    async def ask() -> int:
+    async def list_once() -> int:
         async with asyncio.timeout(DEADLINE), Aiokafka.consumer(address, None) as consumer:
             place = AioPartition(topic, 0)
             return (await consumer.offsets_for_times({place: timestamp}))[place].offset
 
-    return asyncio.run(ask())
+    return asyncio.run(list_once())
 
 
 def kafka_python_at(address: str, topic: str, timestamp: int) -> int:
@@ -57,18 +57,18 @@ def kafka_python_at(address: str, topic: str, timestamp: int) -> int:
 
 
 def kcat_at(address: str, topic: str, timestamp: int) -> int:
-    told = Kcat().run("-Q", "-b", address, "-t", f"{topic}:0:{timestamp}")
-    return int(told.rsplit("offset", 1)[1])
+    output = Kcat().run("-Q", "-b", address, "-t", f"{topic}:0:{timestamp}")
+    return int(output.rsplit("offset", 1)[1])
 
 
 def java_at(address: str, topic: str, timestamp: int) -> int:
-    told = JAVA[1].run(
+    output = JAVA[1].run(
         "org.apache.kafka.tools.GetOffsetShell",
         f"--bootstrap-server={address}",
         f"--topic={topic}",
         f"--time={timestamp}",
     )
-    return int(told.rsplit(":", 1)[1])
+    return int(output.rsplit(":", 1)[1])
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ from tests.conformance.clients.confluent import Confluent
 from tests.conformance.clients.kafka_old import OLD_IN_PROCESS, OLD_JAVA, OldKafkaPython
 from tests.conformance.clients.kafka_programs import JAVA_2, JAVA_3
 from tests.conformance.kafka.families.families import eventually
-from tests.conformance.kafka.test_configs import ask
+from tests.conformance.kafka.test_configs import call_admin
 from tests.conformance.raw import batch_of, stored_batches
 from tests.conformance.raw import fetch as fetch_now
 from tests.conformance.raw import produce as produce_now
@@ -56,7 +56,7 @@ RECORDS = [
 def make(address: str, topic: str, **settings: object) -> str:
     """A topic with these settings that takes messages."""
     given = {name.replace("_", "."): str(value) for name, value in settings.items()}
-    ask(address, "create_topics", NewTopic(topic, 1, 1, config=given))
+    call_admin(address, "create_topics", NewTopic(topic, 1, 1, config=given))
     eventually(lambda: fetch_now(address, topic, 0, 0, version=10).error, 0)
     return topic
 
@@ -268,7 +268,7 @@ def test_messages_that_are_not_taken_are_named(address: str, topic: str):
             records = [StoredRecord(at, when, key, b"v") for at, (when, key) in enumerate(each)]
             data = PartitionProduceData(index=0, records=build_batch(records))
             topics = [TopicProduceData(name=topic, partition_data=[data])]
-            answer = client.ask(ProduceRequest(acks=-1, timeout_ms=9_000, topic_data=topics), 9)
+            answer = client.request(ProduceRequest(acks=-1, timeout_ms=9_000, topic_data=topics), 9)
             (one,) = answer.responses[0].partition_responses
             found.append((one.error_code, [error.batch_index for error in one.record_errors]))
 

@@ -93,10 +93,10 @@ def test_kafka_configs_sets_tells_and_removes(address: str, topic: str, version:
         return java.run("kafka.admin.ConfigCommand", *options)
 
     configs("--alter", f"--add-config={quota}=1000000")
-    told = configs("--describe")
+    response = configs("--describe")
     configs("--alter", f"--delete-config={quota}")
 
-    assert f"{shown.replace('NAME', topic)} are {quota}=1000000.0" in told
+    assert f"{shown.replace('NAME', topic)} are {quota}=1000000.0" in response
     assert quota not in configs("--describe")
 
 
@@ -250,12 +250,12 @@ def greedy(address: str, topic: str, client_id: str, seconds: float) -> Iterator
     process = subprocess.Popen(
         [*command, str(seconds)], stdout=subprocess.PIPE, text=True, cwd=ROOT
     )
-    told: list[dict] = []
+    reported: list[dict] = []
     try:
         assert process.stdout is not None
         assert process.stdout.readline() == "ready\n"
-        yield told
-        told.append(json.loads(process.stdout.readline()))
+        yield reported
+        reported.append(json.loads(process.stdout.readline()))
         assert process.wait(DEADLINE) == 0
     finally:
         process.kill()
@@ -306,6 +306,6 @@ def test_topics_made_too_fast_are_refused_until_later(address: str, topic: str):
             admin.create_topics([PythonTopic(f"{topic}.2", 1, 1)])
     finally:
         admin.close()
-    told = AdminClient({"bootstrap.servers": address}).list_topics(timeout=DEADLINE).topics
-    assert f"{topic}.1" in told
-    assert f"{topic}.2" not in told
+    response = AdminClient({"bootstrap.servers": address}).list_topics(timeout=DEADLINE).topics
+    assert f"{topic}.1" in response
+    assert f"{topic}.2" not in response

@@ -11,7 +11,7 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from tests.brokers import Trilogue
-from tests.conformance.kafka.test_configs import ask, described
+from tests.conformance.kafka.test_configs import call_admin, described
 
 DEADLINE_S = 20.0
 REPLICATED = {
@@ -33,10 +33,10 @@ def test_a_topic_with_copies_is_refused_with_advice_or_has_one(served):
     for kind, topic in REPLICATED.items():
         if not accepts:
             with pytest.raises(KafkaException, match=r"kafka\.accept-replication") as refused:
-                ask(broker.address, "create_topics", topic)
+                call_admin(broker.address, "create_topics", topic)
             assert "one synced copy" in str(refused.value), kind
             continue
-        ask(broker.address, "create_topics", topic)
+        call_admin(broker.address, "create_topics", topic)
 
         metadata = AdminClient({"bootstrap.servers": broker.address}).list_topics(
             timeout=DEADLINE_S

@@ -25,7 +25,7 @@ from tests.conformance.clients import JAVA, Record
 from tests.conformance.clients.base import Deadline
 from tests.conformance.clients.confluent import Confluent
 from tests.conformance.clients.java import Java
-from tests.conformance.kafka.test_configs import ask, change, described, entry
+from tests.conformance.kafka.test_configs import call_admin, change, described, entry
 
 SET, DELETE = AlterConfigOpType.SET, AlterConfigOpType.DELETE
 APPEND, SUBTRACT = AlterConfigOpType.APPEND, AlterConfigOpType.SUBTRACT
@@ -51,10 +51,10 @@ OF_PROGRAMS = {
 
 
 def test_topics_are_made_with_what_programs_ask_for(address: str, topic: str):
-    ask(address, "create_topics", NewTopic(topic, 2, 1, config=OF_PROGRAMS))
+    call_admin(address, "create_topics", NewTopic(topic, 2, 1, config=OF_PROGRAMS))
 
-    told = described(address, topic)
-    assert {key: told[key].value for key in OF_PROGRAMS} == OF_PROGRAMS
+    response = described(address, topic)
+    assert {key: response[key].value for key in OF_PROGRAMS} == OF_PROGRAMS
     Confluent().write(address, topic, [Record(b"k", b"v")])
     assert [each.value for each in Confluent().read(address, topic, 1)] == [b"v"]
 
@@ -75,7 +75,7 @@ REFUSED_OF_TOPICS = [
 
 @pytest.mark.parametrize(("wrong", "reason"), REFUSED_OF_TOPICS)
 def test_a_topic_takes_no_other_values(address: str, topic: str, wrong, reason: str):
-    ask(address, "create_topics", NewTopic(topic, 1, 1))
+    call_admin(address, "create_topics", NewTopic(topic, 1, 1))
 
     with pytest.raises(KafkaException) as refused:
         change(address, topic, entry(wrong[0], wrong[1], wrong[2]))
@@ -85,7 +85,7 @@ def test_a_topic_takes_no_other_values(address: str, topic: str, wrong, reason: 
 
 
 def test_lists_grow_and_shrink(address: str, topic: str):
-    ask(address, "create_topics", NewTopic(topic, 1, 1))
+    call_admin(address, "create_topics", NewTopic(topic, 1, 1))
 
     change(address, topic, entry("cleanup.policy", "compact", APPEND))
     both = described(address, topic)["cleanup.policy"].value
@@ -99,26 +99,29 @@ def test_lists_grow_and_shrink(address: str, topic: str):
 
 
 def of_broker(address: str) -> dict[str, ConfigEntry]:
-    return ask(address, "describe_configs", ConfigResource("broker", BROKER))
+    return call_admin(address, "describe_configs", ConfigResource("broker", BROKER))
 
 
-def say(address: str, *entries: ConfigEntry) -> None:
-    asked = ConfigResource("broker", BROKER, incremental_configs=list(entries))
-    ask(address, "incremental_alter_configs", asked)
+def alter_broker(address: str, *entries: ConfigEntry) -> None:
+    resource = ConfigResource("broker", BROKER, incremental_configs=list(entries))
+    call_admin(address, "incremental_alter_configs", resource)
 
 
 def test_a_broker_tells_all_its_settings(address: str):
-    told = of_broker(address)
+    reported = of_broker(address)
 
-    assert told["node.id"].value == BROKER
-    assert told["listeners"].value.startswith(f"PLAINTEXT://{address}")
-    assert (told["message.max.bytes"].value, told["message.max.bytes"].is_read_only) == (
+    assert reported["node.id"].value == BROKER
+    assert reported["listeners"].value.startswith(f"PLAINTEXT://{address}")
+    assert (reported["message.max.bytes"].value, reported["message.max.bytes"].is_read_only) == (
         "1048588",
         False,
     )
-    assert told["num.partitions"].is_read_only
-    assert (told["ssl.key.password"].value, told["ssl.key.password"].is_sensitive) == (None, True)
-    assert len(told) >= 314
+    assert reported["num.partitions"].is_read_only
+    assert (reported["ssl.key.password"].value, reported["ssl.key.password"].is_sensitive) == (
+        None,
+        True,
+    )
+    assert len(reported) >= 314
 
 
 REFUSED_OF_BROKERS = [
@@ -131,7 +134,7 @@ REFUSED_OF_BROKERS = [
 @pytest.mark.parametrize(("key", "value"), REFUSED_OF_BROKERS)
 def test_a_broker_takes_no_other_values(address: str, key: str, value: str):
     with pytest.raises(KafkaException) as refused:
-        say(address, entry(key, value))
+        alter_broker(address, entry(key, value))
 
     assert refused.value.args[0].name() == "INVALID_REQUEST"
     assert of_broker(address)[key].value != value
@@ -141,9 +144,9 @@ def test_what_a_broker_says_holds_for_topics_at_once_and_after_a_kill(
     own_broker: Broker, topic: str
 ):
     address = own_broker.address
-    ask(address, "create_topics", NewTopic(topic, 1, 1))
+    call_admin(address, "create_topics", NewTopic(topic, 1, 1))
 
-    say(address, entry("message.max.bytes", "500"), entry("log.retention.bytes", "7000"))
+    alter_broker(address, entry("message.max.bytes", "500"), entry("log.retention.bytes", "7000"))
 
     def refused() -> bool:
         try:
@@ -156,9 +159,9 @@ def test_what_a_broker_says_holds_for_topics_at_once_and_after_a_kill(
     own_broker.kill9()
     own_broker.start()
     assert refused()
-    told = described(address, topic)["retention.bytes"]
-    assert (told.value, told.source) == ("7000", 2)
-    say(address, entry("message.max.bytes", None, DELETE))
+    response = described(address, topic)["retention.bytes"]
+    assert (response.value, response.source) == ("7000", 2)
+    alter_broker(address, entry("message.max.bytes", None, DELETE))
     wait_until(lambda: not refused())
 
 
@@ -189,7 +192,7 @@ def altered(client: KafkaAdminClient, kind: ConfigResourceType, name: str, **val
     return done[kind.name.lower()][name]
 
 
-def told(client: KafkaAdminClient, kind: ConfigResourceType, name: str) -> dict[str, object]:
+def describe(client: KafkaAdminClient, kind: ConfigResourceType, name: str) -> dict[str, object]:
     found = client.describe_configs([PythonResource(kind, name)], config_filter="all")
     return {key: each["value"] for key, each in found[kind.name.lower()][name].items()}
 
@@ -207,19 +210,19 @@ def told(client: KafkaAdminClient, kind: ConfigResourceType, name: str) -> dict[
 def test_levels_of_loggers_are_told_and_changed(address: str, name, level, reason: str):
     loggers = ConfigResourceType.BROKER_LOGGER
     with python(address) as client:
-        before = told(client, loggers, BROKER)["root"]
+        before = describe(client, loggers, BROKER)["root"]
 
         done = altered(client, loggers, BROKER, **{name: level})
 
         assert reason in done
-        after = told(client, loggers, BROKER)["root"]
+        after = describe(client, loggers, BROKER)["root"]
         assert after == (level if reason == "OK" else before)
         assert altered(client, loggers, BROKER, root=before) == "OK"
 
 
 def test_things_with_settings_are_listed(address: str, topic: str):
     """Version 1; with a 3.9.1, which does not support it, the client requests client metrics."""
-    ask(address, "create_topics", NewTopic(topic, 1, 1))
+    call_admin(address, "create_topics", NewTopic(topic, 1, 1))
     with python(address) as client:
         found = client.list_config_resources(["topic", "broker"])
     if not found:

@@ -73,7 +73,7 @@ class Watch(threading.Thread):
     def __init__(self, address: str, topic: str) -> None:
         super().__init__(daemon=True)
         self.admin = AdminClient({"bootstrap.servers": address})
-        self.asked = [TopicPartition(topic, each) for each in range(PARTITIONS)]
+        self.places = [TopicPartition(topic, each) for each in range(PARTITIONS)]
         self.last = dict.fromkeys(range(PARTITIONS), -1)
         self.went_back: list[str] = []
         self.looks = 0
@@ -84,7 +84,7 @@ class Watch(threading.Thread):
             self.look()
 
     def look(self) -> None:
-        request = [ConsumerGroupTopicPartitions(GROUP, self.asked)]
+        request = [ConsumerGroupTopicPartitions(GROUP, self.places)]
         (answer,) = self.admin.list_consumer_group_offsets(request).values()
         for each in answer.result(DEADLINE).topic_partitions:
             offset = max(each.offset, -1)

@@ -23,7 +23,7 @@ class Admin:
     def __init__(self, http: str) -> None:
         self.base = f"{http}/admin/v2"
 
-    def ask(self, method: str, path: str, body: object = None) -> object:
+    def request(self, method: str, path: str, body: object = None) -> object:
         data = None if body is None else json.dumps(body).encode()
         request = urllib.request.Request(f"{self.base}/{path}", data, method=method)
         request.add_header("Content-Type", "application/json")
@@ -40,32 +40,32 @@ class Admin:
         return "persistent/" + (topic if "/" in topic else f"public/default/{topic}")
 
     def make_partitioned(self, topic: str, partitions: int) -> None:
-        self.ask("PUT", f"{self.path(topic)}/partitions", partitions)
+        self.request("PUT", f"{self.path(topic)}/partitions", partitions)
 
     def grow(self, topic: str, partitions: int) -> None:
-        self.ask("POST", f"{self.path(topic)}/partitions", partitions)
+        self.request("POST", f"{self.path(topic)}/partitions", partitions)
 
     def make(self, topic: str) -> None:
-        self.ask("PUT", self.path(topic))
+        self.request("PUT", self.path(topic))
 
     def terminate(self, topic: str) -> None:
-        self.ask("POST", f"{self.path(topic)}/terminate")
+        self.request("POST", f"{self.path(topic)}/terminate")
 
     def make_namespace(self, namespace: str) -> None:
-        self.ask("PUT", f"namespaces/{namespace}", {"replication_clusters": ["standalone"]})
+        self.request("PUT", f"namespaces/{namespace}", {"replication_clusters": ["standalone"]})
 
     def deduplicate(self, namespace: str, *, on: bool = True) -> None:
-        self.ask("POST", f"namespaces/{namespace}/deduplication", on)
+        self.request("POST", f"namespaces/{namespace}/deduplication", on)
 
     def stats(self, topic: str) -> dict[str, object]:
-        got = self.ask("GET", f"{self.path(topic)}/stats")
+        got = self.request("GET", f"{self.path(topic)}/stats")
         assert isinstance(got, dict)
         return got
 
     def subscriptions(self, topic: str) -> list[str]:
         """Their names; none of a topic that does not exist."""
         try:
-            got = self.ask("GET", f"{self.path(topic)}/subscriptions")
+            got = self.request("GET", f"{self.path(topic)}/subscriptions")
         except AdminError as error:
             if error.status == NOT_FOUND:
                 return []

@@ -48,11 +48,11 @@ def test_javas_administration_does_what_it_is_for(tmp_path: Path):
         )  # fmt: skip
 
     lines = [line.partition(" -> ") for line in ran.stdout.splitlines()]
-    ok = {what[3:]: said for what, _, said in lines if what.startswith("ok ")}
-    refused = {what[8:]: said for what, _, said in lines if what.startswith("refused ")}
+    ok = {what[3:]: text for what, _, text in lines if what.startswith("ok ")}
+    refused = {what[8:]: text for what, _, text in lines if what.startswith("refused ")}
 
     assert ran.returncode == 0, ran.stderr
     assert sorted(refused) == sorted(REFUSED), refused
-    assert all(refused[what].startswith(said) for what, said in REFUSED.items())
+    assert all(refused[what].startswith(text) for what, text in REFUSED.items())
     assert {what: ok.get(what) for what in ANSWERS} == ANSWERS
     assert len(ok) > 100

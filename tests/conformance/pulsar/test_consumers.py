@@ -355,11 +355,11 @@ def test_a_message_is_delivered_when_it_is_due(client, topic):
 def test_a_listener_is_called_for_each_message(client, topic):
     found: list[bytes] = []
 
-    def heard(consumer: lib.Consumer, message: lib.Message) -> None:
+    def received(consumer: lib.Consumer, message: lib.Message) -> None:
         found.append(message.data())
         consumer.acknowledge(message)
 
-    subscribe(client, topic, lib.ConsumerType.Shared, message_listener=heard)
+    subscribe(client, topic, lib.ConsumerType.Shared, message_listener=received)
     send(client, topic, *numbers(0, 50))
 
     assert eventually(lambda: len(found) == 50)

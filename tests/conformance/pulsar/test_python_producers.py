@@ -175,7 +175,7 @@ def test_an_unloaded_topic_is_found_again(client, admin: Admin, topic):
     producer = client.create_producer(topic, batching_enabled=False)
     producer.send(b"before")
 
-    admin.ask("PUT", f"{admin.path(topic)}/unload")
+    admin.request("PUT", f"{admin.path(topic)}/unload")
     producer.send(b"after")
 
     assert read(client, topic, 2) == [b"before", b"after"]

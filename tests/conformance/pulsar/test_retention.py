@@ -51,7 +51,7 @@ def connected(server: TrilogueForPulsar) -> Iterator[pulsar.Client]:
 
 
 def policy(admin: Admin, topic: str, name: str, value: object) -> None:
-    admin.ask("POST", f"{admin.path(topic)}/{name}", value)
+    admin.request("POST", f"{admin.path(topic)}/{name}", value)
 
 
 def send(opened: pulsar.Client, topic: str, count: int, size: int = 10) -> None:

@@ -70,14 +70,14 @@ def change(message: Message, chance: random.Random) -> None:
 def changed(number: int, chance: random.Random, changes: float) -> tuple[str, bytes]:
     """One request, and whom it is for."""
     frame = REQUESTS[number % len(REQUESTS)]
-    asked = parse_request(body_of(frame))
-    method = find_method(asked.method)
+    request = parse_request(body_of(frame))
+    method = find_method(request.method)
     assert method is not None
-    message = parse_message(method.request, asked.body)
+    message = parse_message(method.request, request.body)
     if chance.random() < changes:
         change(message, chance)
     octets = encode_request(
-        number, asked.service, asked.method, message.SerializePartialToString(),
+        number, request.service, request.method, message.SerializePartialToString(),
         version=chance.choice([1, 2, 3]), timeout_ms=10_000,
     )  # fmt: skip
     if chance.random() < 0.05:

@@ -39,8 +39,8 @@ def test_threads_and_programs_made_inside_are_inside():
         thread = threading.Thread(target=lambda: found.append(listens(port)))
         thread.start()
         thread.join()
-        asks = f"import socket; socket.create_connection(('127.0.0.1', {port}))"
-        subprocess.run([sys.executable, "-c", asks], check=True)
+        requests = f"import socket; socket.create_connection(('127.0.0.1', {port}))"
+        subprocess.run([sys.executable, "-c", requests], check=True)
 
     assert found == [True]
     network.close()

@@ -87,8 +87,8 @@ def test_a_server_that_wants_proof_lets_our_client_in(tmp_path: Path):
 
 
 async def with_proof(service: Service, topic: str) -> None:
-    for who in ({}, {"user": "me", "password": "wrong"}):
-        async with service.client(**who) as client:
+    for credentials in ({}, {"user": "me", "password": "wrong"}):
+        async with service.client(**credentials) as client:
             for made in (client.producer(topic), client.consumer(topic, group="g")):
                 with pytest.raises(TubeError) as refused:
                     await made

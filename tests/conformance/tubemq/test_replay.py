@@ -86,7 +86,7 @@ class Member:
         self.mine: list[str] = []
         self._known: set[tuple[int, int]] = set()
 
-    def told(self, event: Any, *, ours: bool) -> None:
+    def record_event(self, event: Any, *, ours: bool) -> None:
         key = (event.rebalanceId, event.opType)
         if not ours:
             self.steps["real"].append((event.opType, len(event.subscribeInfo)))
@@ -108,7 +108,7 @@ class Replay:
         self._server = server
         self._frames = recorded(name)
         self._lines: dict[int, Line] = {}
-        self._asked: dict[tuple[int, int], Message] = {}
+        self._requests: dict[tuple[int, int], Message] = {}
         self._ours: dict[int, int] = {}  # number of the real server -> ours
         self.members: dict[str, Member] = defaultdict(Member)
         self.sent = sent  # data of all messages since the topics were made
@@ -121,7 +121,7 @@ class Replay:
                 self._lines[frame.connection] = Line(self._server.doors[f"tubemq-{frame.to}"])
             if frame.is_request:
                 self._make_topics(number)
-                self._say(frame)
+                self._send_frame(frame)
             else:
                 self._compare(number, frame)
         for line in self._lines.values():
@@ -133,26 +133,26 @@ class Replay:
         wanted = [name for name in ("func", "func2") if b"%s#1:" % name.encode() in answer]
         make_topics(self._server, [name for name in wanted if b"@" not in answer])
 
-    def _say(self, frame: Recorded) -> None:
-        asked = parse_request(body_of(frame))
-        method = find_method(asked.method)
+    def _send_frame(self, frame: Recorded) -> None:
+        request = parse_request(body_of(frame))
+        method = find_method(request.method)
         if method is None:  # C++ producers close with a request of no method
             self._lines[frame.connection].socket.sendall(frame.octets)
             return
-        message: Any = parse_message(method.request, asked.body)
-        self._asked[frame.connection, asked.serial] = message
+        message: Any = parse_message(method.request, request.body)
+        self._requests[frame.connection, request.serial] = message
         self._relearn(message)
         if method.name == "consumerHeartbeatC2M":
             self._report(message)
-        if asked.method == SEND:
+        if request.method == SEND:
             self.sent.add(message.data)
         octets = encode_request(
-            asked.serial, asked.service, asked.method, message.SerializeToString(),
-            version=asked.version, timeout_ms=asked.timeout_ms,
+            request.serial, request.service, request.method, message.SerializeToString(),
+            version=request.version, timeout_ms=request.timeout_ms,
         )  # fmt: skip
         if left := left_behind(frame):
             body = bytes(body_of(frame._replace(octets=bytes(octets)))[4:])
-            octets = encode_frame(asked.serial, body + left)
+            octets = encode_frame(request.serial, body + left)
         self._lines[frame.connection].socket.sendall(octets)
 
     def _relearn(self, message: Message) -> None:
@@ -194,28 +194,30 @@ class Replay:
         assert method is not None
         where = f"#{number} {method.name}"
         assert (ours.status, ours.method) == (0, real.method), f"{where}: {ours}"
-        said: Any = parse_message(method.response, ours.body)
-        told: Any = parse_message(method.response, real.body)
-        asked: Any = self._asked[frame.connection, real.serial]
-        for each, message in (("real", told), ("ours", said)):
+        ours_message: Any = parse_message(method.response, ours.body)
+        real_message: Any = parse_message(method.response, real.body)
+        request: Any = self._requests[frame.connection, real.serial]
+        for each, message in (("real", real_message), ("ours", ours_message)):
             if method.name == "consumerHeartbeatC2M" and message.HasField("event"):
-                self.members[asked.clientId].told(message.event, ours=each == "ours")
+                self.members[request.clientId].record_event(message.event, ours=each == "ours")
             if real.method == GET:
-                key = (asked.clientId, asked.partitionId)
+                key = (request.clientId, request.partitionId)
                 data = [one.payLoadData for one in message.messages if one.payLoadData in self.sent]
                 self.got[each].setdefault(key, []).extend(data)
-        self._learn(told, said)
-        if real.method == GET and said.errCode == 404:
-            assert told.errCode in {200, 404}
+        self._learn(real_message, ours_message)
+        if real.method == GET and ours_message.errCode == 404:
+            assert real_message.errCode in {200, 404}
             return
-        self.differences += [f"{where}: {each}" for each in differences(told, said, real.method)]
+        self.differences += [
+            f"{where}: {each}" for each in differences(real_message, ours_message, real.method)
+        ]
 
-    def _learn(self, told: Message, said: Message) -> None:
-        for field, value in told.ListFields():
+    def _learn(self, real_message: Message, ours_message: Message) -> None:
+        for field, value in real_message.ListFields():
             if field.message_type is not None and not field.is_repeated:
-                self._learn(value, getattr(said, field.name))
-            elif field.name in LEARNT and said.HasField(field.name):
-                self._ours[value] = getattr(said, field.name)
+                self._learn(value, getattr(ours_message, field.name))
+            elif field.name in LEARNT and ours_message.HasField(field.name):
+                self._ours[value] = getattr(ours_message, field.name)
 
 
 def differences(real: Message, ours: Message, method: int) -> list[str]:

@@ -89,7 +89,7 @@ class Watch(Part):
     def __init__(self, address: str, group: str, topic: str, partitions: int) -> None:
         super().__init__()
         self.address, self.group = address, group
-        self.asked = [(topic, each) for each in range(partitions)]
+        self.places = [(topic, each) for each in range(partitions)]
         self.last = dict.fromkeys(range(partitions), -1)
         self.went_back: list[str] = []
         self.looks = 0
@@ -101,10 +101,10 @@ class Watch(Part):
                     self.look(client)
 
     def look(self, client: sync.KafkaClient) -> None:
-        found = granted(client.admin.group_offsets(self.group, self.asked))
-        told = {partition: where.offset for (_, partition), where in found.items()}
+        found = granted(client.admin.group_offsets(self.group, self.places))
+        reported = {partition: where.offset for (_, partition), where in found.items()}
         for partition, before in self.last.items():
-            offset = told.get(partition, -1)
+            offset = reported.get(partition, -1)
             if offset < before:
                 self.went_back.append(f"{partition}: {before} to {offset}")
             self.last[partition] = offset
@@ -113,10 +113,12 @@ class Watch(Part):
 
 def shares(client: sync.KafkaClient, group: str) -> dict[str, set[int]]:
     """The partitions of each member by DescribeGroups; empty unless the group is stable."""
-    told = granted(client.admin.describe_groups([group]))[group]
-    if told.state != "Stable":
+    response = granted(client.admin.describe_groups([group]))[group]
+    if response.state != "Stable":
         return {}
-    return {each.member_id: {place.number for place in each.assignment} for each in told.members}
+    return {
+        each.member_id: {place.number for place in each.assignment} for each in response.members
+    }
 
 
 def settle(address: str, group: str, members: list[GroupMember], partitions: int) -> float:

@@ -53,7 +53,7 @@ class OwnLoad(LoopLoad):
                     for _ in range(self.random.randint(1, 20)):
                         await self.send(producer)
                 await asyncio.sleep(0.002)
-            await self.hear_of_all()
+            await self.watch_all()
 
     async def send(self, producer: Producer) -> None:
         partition = self.random.randrange(self.partitions)
@@ -81,7 +81,7 @@ class OwnTail(LoopPart):
         super().__init__()
         self.address, self.topic, self.ledger, self.protocol = address, topic, ledger, protocol
         self.answer_s = answer_s
-        self.told: dict[int, int] = {}
+        self.positions: dict[int, int] = {}
         self.seen_until: dict[int, int] = {}
         self.went_back: list[str] = []
         self.missed: list[str] = []
@@ -112,8 +112,8 @@ class OwnTail(LoopPart):
         for message in messages:
             partition, offset = message.partition, message.offset
             where = self.seen_until.get(partition, 0)
-            if offset < self.told.get(partition, 0):
-                self.went_back.append(f"{partition}: {offset} after {self.told[partition]}")
+            if offset < self.positions.get(partition, 0):
+                self.went_back.append(f"{partition}: {offset} after {self.positions[partition]}")
             if offset > where:
                 self.missed.append(f"{partition}: {where} to {offset}")
             self.seen_until[partition] = max(where, offset + 1)
@@ -122,7 +122,7 @@ class OwnTail(LoopPart):
             ends = {(self.topic, each.partition): each.offset + 1 for each in messages}
             await consumer.commit(ends)
             for (_, partition), end in ends.items():
-                self.told[partition] = max(end, self.told.get(partition, 0))
+                self.positions[partition] = max(end, self.positions.get(partition, 0))
             self.commits += 1
 
     def wait_until(self, ends: dict[int, int], seconds: float) -> None:

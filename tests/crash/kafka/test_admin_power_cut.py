@@ -47,23 +47,23 @@ class Desk:
         self.server = server
         self.disk = disk
 
-    def ask(self, method: str, asked: object, **how: object) -> object:
+    def request(self, method: str, requested: object, **how: object) -> object:
         client = AdminClient({"bootstrap.servers": self.server.address})
-        (done,) = getattr(client, method)([asked], **how).values()
+        (done,) = getattr(client, method)([requested], **how).values()
         return done.result(PATIENCE)
 
-    def does(self, method: str, asked: object) -> None:
-        self.ask(method, asked)
+    def does(self, method: str, requested: object) -> None:
+        self.request(method, requested)
         self.disk.cut_under(self.server)
 
-    def says(self, kind: str, name: str, key: str, value: str | None) -> None:
+    def set_value(self, kind: str, name: str, key: str, value: str | None) -> None:
         operation = AlterConfigOpType.SET if value is not None else AlterConfigOpType.DELETE
         entry = ConfigEntry(key, value, incremental_operation=operation)
         resource = ConfigResource(kind, name, incremental_configs=[entry])
         self.does("incremental_alter_configs", resource)
 
-    def told(self, kind: str, name: str, key: str) -> str:
-        return self.ask("describe_configs", ConfigResource(kind, name))[key].value
+    def get_value(self, kind: str, name: str, key: str) -> str:
+        return self.request("describe_configs", ConfigResource(kind, name))[key].value
 
     def partitions(self) -> dict[str, int]:
         listed = AdminClient({"bootstrap.servers": self.server.address}).list_topics(
@@ -82,32 +82,32 @@ def test_what_an_administrator_was_told_survives_a_power_cut_right_after_the_rep
         desk.does("create_topics", NewTopic(name, size, 1, config={"retention.ms": f"{size}000"}))
         topics[name] = size
         assert desk.partitions() == topics
-        assert desk.told("topic", name, "retention.ms") == f"{size}000"
-        desk.says("topic", name, "max.message.bytes", f"{1000 + round_}")
-        assert desk.told("topic", name, "max.message.bytes") == f"{1000 + round_}"
+        assert desk.get_value("topic", name, "retention.ms") == f"{size}000"
+        desk.set_value("topic", name, "max.message.bytes", f"{1000 + round_}")
+        assert desk.get_value("topic", name, "max.message.bytes") == f"{1000 + round_}"
         desk.does("create_partitions", NewPartitions(name, size + 2))
         topics[name] += 2
         assert desk.partitions() == topics
-        desk.says("broker", "1", "log.retention.bytes", f"{round_}")
-        assert desk.told("broker", "1", "log.retention.bytes") == f"{round_}"
-        assert desk.told("topic", name, "retention.bytes") == f"{round_}"
+        desk.set_value("broker", "1", "log.retention.bytes", f"{round_}")
+        assert desk.get_value("broker", "1", "log.retention.bytes") == f"{round_}"
+        assert desk.get_value("topic", name, "retention.bytes") == f"{round_}"
         if round_ % 2:
             desk.does("delete_topics", name)
             del topics[name]
             assert desk.partitions() == topics
-    desk.says("broker", "1", "log.retention.bytes", None)
-    assert desk.told("broker", "1", "log.retention.bytes") == "-1"
+    desk.set_value("broker", "1", "log.retention.bytes", None)
+    assert desk.get_value("broker", "1", "log.retention.bytes") == "-1"
     report(f"{5 * ROUNDS + ROUNDS // 2 - ROUNDS + 1} power cuts")
 
 
 def test_records_that_were_deleted_stay_deleted(server: Trilogue, disk: CutDisk):
     desk = Desk(server, disk)
-    desk.ask("create_topics", NewTopic("t", 1, 1, config={"max.message.bytes": "2000"}))
+    desk.request("create_topics", NewTopic("t", 1, 1, config={"max.message.bytes": "2000"}))
     Confluent().write(server.address, "t", [Record(b"k", b"v")] * 10)
 
     for first in (3, 7):
         desk.does("delete_records", TopicPartition("t", 0, first))
-        asked = {TopicPartition("t", 0): OffsetSpec.earliest()}
+        requested = {TopicPartition("t", 0): OffsetSpec.earliest()}
         admin = AdminClient({"bootstrap.servers": server.address})
-        (found,) = admin.list_offsets(asked).values()
+        (found,) = admin.list_offsets(requested).values()
         assert found.result(PATIENCE).offset == first

@@ -102,14 +102,14 @@ class Line:
         self.peer = dial(address)
         self.peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
-    def ask(self, request: bytes) -> bytes:
+    def request(self, request: bytes) -> bytes:
         self.peer.sendall(request)
         (size,) = struct.unpack(">i", receive(self.peer, 4))
         return receive(self.peer, size)
 
     def produce(self, topic: str, records: bytes, *, version: int = 7) -> int:
         """The error code."""
-        answer = self.ask(produce(topic, records, version=version))
+        answer = self.request(produce(topic, records, version=version))
         (code,) = struct.unpack_from(">h", answer, 4 + 4 + 2 + len(topic) + 4 + 4)
         return int(code)
 
@@ -129,7 +129,7 @@ def running(tmp_path: Path, **how: object) -> Iterator[Trilogue]:
     made.start()
     try:
         with Line(made.address) as line:  # which makes a topic by mentioning it
-            line.ask(framed(head(3, 1) + struct.pack(">i", 1) + text("healthy")))
+            line.request(framed(head(3, 1) + struct.pack(">i", 1) + text("healthy")))
         yield made
     finally:
         made.kill9()
@@ -144,10 +144,10 @@ def server(tmp_path: Path) -> Iterator[Trilogue]:
 def healthy_client(server: Trilogue) -> Healthy:
     line = Line(server.address)
 
-    def ask() -> None:
+    def request() -> None:
         assert line.produce("healthy", GOOD) == 0
 
-    return Healthy(server.pid, ask, line.close)
+    return Healthy(server.pid, request, line.close)
 
 
 def is_closed(peer: socket.socket) -> bool:
@@ -168,8 +168,8 @@ def test_hostile_frames_cost_their_sender_the_connection_and_nobody_anything(ser
                 assert server.running.alive, (name, server.output[-2_000:])
 
         check_server(server, healthy, before)
-    told = server.output.splitlines()[lines:]
-    assert len(told) < 2 * peers, told[-10:]
+    output = server.output.splitlines()[lines:]
+    assert len(output) < 2 * peers, output[-10:]
 
 
 def test_a_large_frame_costs_nothing_until_its_bytes_arrive(server: Trilogue):
@@ -222,7 +222,7 @@ def test_bombs_are_not_unpacked(server: Trilogue):
             line.produce(topic, old, version=2)
             for version in (2, 3, 4, 11):
                 with contextlib.suppress(ConnectionError), Line(server.address) as reader:
-                    reader.ask(fetch(topic, version=min(version, 4)))
+                    reader.request(fetch(topic, version=min(version, 4)))
 
         check_server(server, healthy, before)
 
@@ -345,7 +345,7 @@ def test_a_thousand_connections_and_fifty_mebibytes_a_second(
                     assert line.produce("busy", batch) == 0
                     sent += 1
                 else:
-                    lines[(sent * 7) % CONNECTIONS].ask(fetch("healthy", max_bytes=KIB))
+                    lines[(sent * 7) % CONNECTIONS].request(fetch("healthy", max_bytes=KIB))
                     time.sleep(0.002)
                 if sent % 50 == 0:
                     highest = max(highest, resident(server.pid))

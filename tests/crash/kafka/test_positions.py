@@ -40,7 +40,7 @@ class Reader(threading.Thread):
     def __init__(self, address: str, group: str) -> None:
         super().__init__(daemon=True)
         self.address, self.group = address, group
-        self.told: dict[int, int] = dict.fromkeys(range(PARTITIONS), -1)
+        self.reported: dict[int, int] = dict.fromkeys(range(PARTITIONS), -1)
         self.commits = 0
         self.over = threading.Event()
         self.problem: BaseException | None = None
@@ -56,9 +56,11 @@ class Reader(threading.Thread):
         raise NotImplementedError
 
     def report(self, partition: int, offset: int) -> None:
-        if offset < self.told[partition]:
-            raise AssertionError(f"{self.told[partition]} was told, and {offset} came after it")
-        self.told[partition] = offset
+        if offset < self.reported[partition]:
+            raise AssertionError(
+                f"{self.reported[partition]} was reported, and {offset} came after it"
+            )
+        self.reported[partition] = offset
         self.commits += 1
 
     def wait_for(self, more: int) -> None:
@@ -113,8 +115,8 @@ class Member(Reader):
 def positions(address: str, group: str) -> dict[int, int]:
     """By partition; -1 is none."""
     admin = AdminClient({"bootstrap.servers": address})
-    asked = [TopicPartition("t", each) for each in range(PARTITIONS)]
-    request = [ConsumerGroupTopicPartitions(group, asked)]
+    requested = [TopicPartition("t", each) for each in range(PARTITIONS)]
+    request = [ConsumerGroupTopicPartitions(group, requested)]
     (answer,) = admin.list_consumer_group_offsets(request).values()
     found = answer.result(DEADLINE).topic_partitions
     return {each.partition: max(each.offset, -1) for each in found}
@@ -152,9 +154,9 @@ def run(server: Trilogue, end: End, chance: random.Random, rounds: int) -> None:
                 reader.wait_for(chance.randrange(COMMITS))
             commit_and_delete(server.address, f"gone-{number}")
             end(server)
-            told = {reader.group: dict(reader.told) for reader in readers}
+            reported = {reader.group: dict(reader.reported) for reader in readers}
             server.start()
-            for group, least in told.items():
+            for group, least in reported.items():
                 found = positions(server.address, group)
                 assert all(found[each] >= least[each] for each in least), (group, found, least)
             assert groups(server.address) == {"by-hand", "member"}

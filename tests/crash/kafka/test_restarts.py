@@ -33,7 +33,7 @@ TOPIC, PARTITIONS = "ledger", 2
 MAY_BE = {"duplicated", "reordered", "wrong_offset"}  # where a batch is sent again without a number
 OFTEN = {"journal.file-size": "64KiB", "journal.file-age": "200ms"}
 
-ANEW = ["segments/manifest.json", "reserve", "lock"]
+AFTER_RESTART = ["segments/manifest.json", "reserve", "lock"]
 
 Report = Callable[[object], None]
 
@@ -75,8 +75,8 @@ def test_a_batch_that_is_sent_again_after_a_kill_has_its_old_place(
     trilogue.start()
     create_topic(trilogue.address, "t", 1)
     with Asker(trilogue.address) as asker:
-        asked = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=60_000)
-        producer_id = asker.ask(asked, 2).producer_id
+        request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=60_000)
+        producer_id = asker.request(request, 2).producer_id
         assert producer_id >= 0
     batches = [
         build_batch(
@@ -105,7 +105,7 @@ def send(address: str, batch: bytes) -> tuple[int, int]:
     topics = [TopicProduceData(name="t", partition_data=[data])]
     request = ProduceRequest(acks=-1, timeout_ms=10_000, topic_data=topics)
     with Asker(address) as asker:
-        (topic,) = asker.ask(request, 8).responses
+        (topic,) = asker.request(request, 8).responses
     (row,) = topic.partition_responses
     return row.error_code, row.base_offset
 
@@ -124,7 +124,8 @@ def make_empty(path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "names", [ANEW, *(pytest.param([each], marks=pytest.mark.long) for each in ANEW)]
+    "names",
+    [AFTER_RESTART, *(pytest.param([each], marks=pytest.mark.long) for each in AFTER_RESTART)],
 )
 @pytest.mark.parametrize("damage", [Path.unlink, make_empty])
 def test_files_that_can_be_made_anew_are(

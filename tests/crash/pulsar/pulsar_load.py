@@ -92,14 +92,14 @@ class PulsarLoad(Part):
         size = self.random.choice(SIZES)
         origin, value = self.ledger.next_value(self.number, partition, size)
 
-        def told(result: pulsar.Result, found: pulsar.MessageId) -> None:
+        def reported(result: pulsar.Result, found: pulsar.MessageId) -> None:
             if result == pulsar.Result.Ok:
                 self.ledger.ack(origin, place_of(found))
             else:
                 self.ledger.fail(str(result))
             self.waiting.release()
 
-        self.producers[partition].send_async(value, told)
+        self.producers[partition].send_async(value, reported)
 
 
 class PulsarTail(Part):

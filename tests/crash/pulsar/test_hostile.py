@@ -116,7 +116,7 @@ def test_consumers_that_never_read_cost_two_buffers_each(server: TrilogueForPuls
             with healthy_client(server) as healthy:
                 for number in range(SLOW):
                     peers.append(dial(server.address))
-                    ask_for_everything(peers[-1], number)
+                    request_everything(peers[-1], number)
                 consumer = opened.subscribe(
                     "large",
                     "reads",
@@ -137,7 +137,7 @@ def test_consumers_that_never_read_cost_two_buffers_each(server: TrilogueForPuls
     assert was_sent > 32 << 10  # a part of a message at least
 
 
-def ask_for_everything(peer: socket.socket, number: int) -> None:
+def request_everything(peer: socket.socket, number: int) -> None:
     """As a reader that wants everything at once, and then reads nothing."""
     reader = BaseCommand(type=TYPES["subscribe"])
     reader.subscribe.topic = "large"

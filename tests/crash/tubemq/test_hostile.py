@@ -83,17 +83,17 @@ def healthy_client(server: TrilogueForTubeMQ) -> Healthy:
     writer = TubeReader(server.doors["tubemq-broker"], "c", topic="healthy")
     master = TubeLine(server.doors["tubemq-master"])
     me = {"clientId": "healthy-1", "brokerCheckSum": -1, "hostName": "h"}
-    assert master.ask("producerRegisterP2M", **me).success
+    assert master.request("producerRegisterP2M", **me).success
 
-    def ask() -> None:
+    def request() -> None:
         writer.send(b"still here")
-        assert master.ask("producerHeartbeatP2M", topicList=["healthy"], **me).success
+        assert master.request("producerHeartbeatP2M", topicList=["healthy"], **me).success
 
     def close() -> None:
         writer.line.close()
         master.close()
 
-    return Healthy(server.pid, ask, close)
+    return Healthy(server.pid, request, close)
 
 
 def test_hostile_frames_cost_their_sender_the_connection_and_nobody_anything(
@@ -110,8 +110,8 @@ def test_hostile_frames_cost_their_sender_the_connection_and_nobody_anything(
                 assert server.running.alive, (name, server.output[-2_000:])
 
         check_server(server, healthy, before)
-    told = server.output.splitlines()[lines:]
-    assert len(told) < 2 * peers, told[-10:]
+    output = server.output.splitlines()[lines:]
+    assert len(output) < 2 * peers, output[-10:]
 
 
 def test_peers_that_say_a_little_or_come_and_go_hold_up_nobody(server: TrilogueForTubeMQ):
@@ -143,12 +143,12 @@ def reader_of(number: int) -> dict[str, object]:
 
 
 def take_up(line: TubeLine, number: int) -> None:
-    said = line.ask("consumerRegisterC2B", opType=31, readStatus=0, **reader_of(number))
-    assert said.success, said.errMsg
+    response = line.request("consumerRegisterC2B", opType=31, readStatus=0, **reader_of(number))
+    assert response.success, response.errMsg
 
 
 def get(line: TubeLine, number: int) -> None:
-    line.say("getMessagesC2B", lastPackConsumed=False, **reader_of(number))
+    line.send("getMessagesC2B", lastPackConsumed=False, **reader_of(number))
 
 
 def test_consumers_that_never_read_cost_two_buffers_each(server: TrilogueForTubeMQ):
@@ -179,11 +179,11 @@ def test_who_registers_again_and_again_under_other_names_is_refused_in_the_end(
     with TubeLine(server.doors[door]) as line, healthy_client(server) as healthy:
         waiting = 0
         for number in range(count):
-            say_registration(line, kind, number)
+            send_registration(line, kind, number)
             waiting += 1
             while waiting > 500 or (waiting and number == count - 1):
-                for _, said in line.hear():
-                    codes[said.errCode] += 1
+                for _, reported in line.receive():
+                    codes[reported.errCode] += 1
                     waiting -= 1
         check_server(server, healthy, before, growth=MANY_MAX)
         grown = (resident(server.pid) - before) >> 20
@@ -192,15 +192,15 @@ def test_who_registers_again_and_again_under_other_names_is_refused_in_the_end(
     assert set(codes) <= {SUCCESS, FORBIDDEN, UNAVAILABLE}
 
 
-def say_registration(line: TubeLine, kind: str, number: int) -> None:
+def send_registration(line: TubeLine, kind: str, number: int) -> None:
     client_id, group = ids(number)
     if kind == "producers":
-        line.say("producerRegisterP2M", clientId=client_id, brokerCheckSum=-1, hostName="h")
+        line.send("producerRegisterP2M", clientId=client_id, brokerCheckSum=-1, hostName="h")
     elif kind == "consumers":
         me = {"clientId": client_id, "groupName": group}
-        line.say("consumerRegisterC2M", hostName="h", topicList=["large"], **me)
+        line.send("consumerRegisterC2M", hostName="h", topicList=["large"], **me)
     else:
-        line.say("consumerRegisterC2B", opType=31, readStatus=0, **reader_of(number))
+        line.send("consumerRegisterC2B", opType=31, readStatus=0, **reader_of(number))
 
 
 def test_one_who_reads_for_many_groups_but_never_reads_costs_two_buffers(
@@ -218,6 +218,6 @@ def test_one_who_reads_for_many_groups_but_never_reads_costs_two_buffers(
             healthy.wait_for(10)  # all of them are held, or wait for the first ones to be read
             writer.send(bytes(LARGE))
         check_server(server, healthy, before)
-        heard = 0
-        while heard < GROUPS:  # a client that reads late receives everything
-            heard += sum(bool(said.messages) for _, said in line.hear())
+        received = 0
+        while received < GROUPS:  # a client that reads late receives everything
+            received += sum(bool(reported.messages) for _, reported in line.receive())

@@ -72,8 +72,8 @@ def set_topic(server: TrilogueForTubeMQ, topic: str, name: str, value: str) -> N
 
 def frames_read(server: TrilogueForTubeMQ) -> int:
     """How many frames of the journal it had to read at its last start."""
-    (said,) = re.findall(r"log\.recovered.*?frames\D+(\d+)", server.output)
-    return int(said)
+    (reported,) = re.findall(r"log\.recovered.*?frames\D+(\d+)", server.output)
+    return int(reported)
 
 
 @pytest.mark.timeout(300)

@@ -35,25 +35,25 @@ def reader_of(server: Server, number: int) -> TubeReader:
 
 
 def read_until_killed(
-    reader: TubeReader, random: Random, told: list[int], problems: list[str]
+    reader: TubeReader, random: Random, offsets: list[int], problems: list[str]
 ) -> None:
     """Read in order and record each confirmed offset, until the server ends or a problem occurs."""
     try:
         while not problems:
             found = [int(each) for each in reader.get(consumed=random.random() < 0.3)]
-            if found and found[0] < told[-1]:
-                problems.append(f"{told[-1]} was confirmed, and {found[0]} came again")
+            if found and found[0] < offsets[-1]:
+                problems.append(f"{offsets[-1]} was confirmed, and {found[0]} came again")
             if found and found != list(range(found[0], found[0] + len(found))):
                 problems.append(f"{found} is not in order")
-            told.append(reader.commit(consumed=random.random() < 0.7))
-            if told[-1] < told[-2]:
-                problems.append(f"from {told[-2]} it went back to {told[-1]}")
+            offsets.append(reader.commit(consumed=random.random() < 0.7))
+            if offsets[-1] < offsets[-2]:
+                problems.append(f"from {offsets[-2]} it went back to {offsets[-1]}")
     except OSError:
         pass
 
 
 def test_confirmed_positions_never_go_back_over_kills(data):
-    random, told, written = Random(7), [0], 0
+    random, offsets, written = Random(7), [0], 0
     problems: list[str] = []
     server = start(data)
     admin = AdminClient({"bootstrap.servers": server.kafka})
@@ -61,12 +61,12 @@ def test_confirmed_positions_never_go_back_over_kills(data):
     for number in range(KILLS):
         reader, writer = reader_of(server, number), reader_of(server, 99)
         at = reader.register()
-        assert told[-1] <= at <= written, "between what was told and what there is"
+        assert offsets[-1] <= at <= written, "between what was told and what there is"
         for _ in range(MESSAGES):
             writer.send(b"%d" % written)
             written += 1
         reading = threading.Thread(
-            target=read_until_killed, args=(reader, Random(number), told, problems)
+            target=read_until_killed, args=(reader, Random(number), offsets, problems)
         )
         reading.start()
         for _ in range(random.randrange(MESSAGES)):
@@ -79,7 +79,7 @@ def test_confirmed_positions_never_go_back_over_kills(data):
     with server:
         reader = reader_of(server, KILLS)
         at = reader.register()
-        assert 0 < told[-1] <= at <= written
+        assert 0 < offsets[-1] <= at <= written
         found: list[int] = []
         while bodies := reader.get(consumed=True):
             found += map(int, bodies)

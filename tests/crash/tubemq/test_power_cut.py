@@ -58,25 +58,25 @@ def test_confirmed_positions_stay_and_others_come_again_when_the_power_goes(
     server: TrilogueForTubeMQ, disk: CutDisk, chance: random.Random
 ):
     """By a confirm, by an end with readStatus 0; what was handed out only is handed out again."""
-    told = written = 0
+    confirmed = written = 0
     for number in range(CUTS):
         with reading(server.doors["tubemq-broker"], f"c-{number}", **PLACE) as reader:
             for _ in range(20):
                 reader.send(b"x" * chance.randrange(1, 2_000))
             written += 20
-            assert reader.register() == told
+            assert reader.register() == confirmed
             got = reader.pack(consumed=False)
-            assert [offset for offset, _ in got] == list(range(told, written))
+            assert [offset for offset, _ in got] == list(range(confirmed, written))
             match number % 3:
                 case 0:
-                    told = reader.commit(consumed=True)
-                    assert told == written
+                    confirmed = reader.commit(consumed=True)
+                    assert confirmed == written
                 case 1:
                     reader.unregister(consumed=True)
-                    told = written
+                    confirmed = written
                 case 2:
-                    assert reader.commit(consumed=False) == told
+                    assert reader.commit(consumed=False) == confirmed
                     assert reader.pack(consumed=False) == got
         disk.cut_under(server)
     with reading(server.doors["tubemq-broker"], "c-last", **PLACE) as reader:
-        assert reader.register() == told
+        assert reader.register() == confirmed

@@ -67,10 +67,10 @@ class LineLoad(Part):
             for _ in range(self.random.randint(1, 30)):
                 if len(self.waiting) < IN_FLIGHT:
                     self.send(line)
-            self.hear(line, 0.002)
+            self.receive(line, 0.002)
         ends = time.monotonic() + PATIENCE
         while self.waiting and time.monotonic() < ends:
-            self.hear(line, 0.1)
+            self.receive(line, 0.1)
         if self.waiting:
             self.ledger.fail(f"producer {self.number}: {len(self.waiting)} left at the end")
 
@@ -78,13 +78,13 @@ class LineLoad(Part):
         place = self.random.choice(self.places)
         size = self.random.choice(SIZES)
         origin, value = self.ledger.next_value(self.number, place, size)
-        self.waiting[line.say_send(*PLACES[place], value)] = origin
+        self.waiting[line.send_message(*PLACES[place], value)] = origin
 
-    def hear(self, line: TubeLine, wait_s: float) -> None:
-        for serial, said in line.hear(wait_s):
+    def receive(self, line: TubeLine, wait_s: float) -> None:
+        for serial, response in line.receive(wait_s):
             origin = self.waiting.pop(serial)
-            if said.success:
-                self.ledger.ack(origin, said.appendOffset)
+            if response.success:
+                self.ledger.ack(origin, response.appendOffset)
             else:
                 self.refusals += 1
 
@@ -110,7 +110,7 @@ class ClientLoad(LoopLoad):
                     await asyncio.sleep(0.002)
                 except ClientError:
                     await asyncio.sleep(PAUSE_S)
-            await self.hear_of_all()
+            await self.watch_all()
 
     async def send(self, producer: Producer) -> None:
         place = self.random.choice(self.places)

@@ -36,7 +36,7 @@ class TubeLine:
     def close(self) -> None:
         self._socket.close()
 
-    def say(self, name: str, **fields: Any) -> int:
+    def send(self, name: str, **fields: Any) -> int:
         """Send a request and do not wait; its serial number. OSError when the server is gone."""
         method, serial = BY_NAME[name], next(self._serials)
         body: Message = method.request(**fields)
@@ -51,7 +51,7 @@ class TubeLine:
         )
         return serial
 
-    def hear(self, wait_s: float = TIMEOUT_S) -> Iterator[tuple[int, Any]]:
+    def receive(self, wait_s: float = TIMEOUT_S) -> Iterator[tuple[int, Any]]:
         """Answers with their serial numbers: what is there, and what one read brings."""
         yield from self._whole()
         self._socket.settimeout(max(wait_s, 0.001))
@@ -74,17 +74,17 @@ class TubeLine:
             assert method is not None
             yield answer.serial, method.response.FromString(bytes(answer.body))
 
-    def ask(self, name: str, **fields: Any) -> Any:
+    def request(self, name: str, **fields: Any) -> Any:
         """Send a request and wait for its answer; OSError when the server is gone."""
-        serial = self.say(name, **fields)
+        serial = self.send(name, **fields)
         while True:
-            for answered, message in self.hear():
+            for answered, message in self.receive():
                 assert answered == serial
                 return message
 
-    def say_send(self, topic: str, partition: int, data: bytes) -> int:
+    def send_message(self, topic: str, partition: int, data: bytes) -> int:
         """Send a message and do not wait."""
-        return self.say("sendMessageP2B", **send_fields(topic, partition, data))
+        return self.send("sendMessageP2B", **send_fields(topic, partition, data))
 
 
 class TubeReader:
@@ -104,7 +104,7 @@ class TubeReader:
         self._me = {"clientId": client_id, "groupName": group, **self._where}
 
     def send(self, data: bytes) -> None:
-        said = self.line.ask(
+        response = self.line.request(
             "sendMessageP2B",
             clientId="p",
             data=data,
@@ -113,35 +113,38 @@ class TubeReader:
             sentAddr=1,
             **self._where,
         )
-        assert said.success, said.errMsg
+        assert response.success, response.errMsg
 
     def register(self) -> int:
         """Where the group is."""
-        said = self.line.ask("consumerRegisterC2B", opType=31, readStatus=0, **self._me)
-        assert said.success, said.errMsg
-        return int(said.currOffset)
+        response = self.line.request("consumerRegisterC2B", opType=31, readStatus=0, **self._me)
+        assert response.success, response.errMsg
+        return int(response.currOffset)
 
     def unregister(self, *, consumed: bool) -> None:
         """Read no more; what was handed out last is confirmed with it, or comes again."""
-        said = self.line.ask(
+        response = self.line.request(
             "consumerRegisterC2B", opType=32, readStatus=int(not consumed), **self._me
         )
-        assert said.success, said.errMsg
+        assert response.success, response.errMsg
 
     def get(self, *, consumed: bool) -> list[bytes]:
         return [data for _, data in self.pack(consumed=consumed)]
 
     def pack(self, *, consumed: bool) -> list[tuple[int, bytes]]:
         """Messages with their offsets."""
-        said = self.line.ask("getMessagesC2B", lastPackConsumed=consumed, **self._me)
-        assert said.errCode in {TubeCode.SUCCESS, TubeCode.NOT_FOUND}, said.errMsg
-        return [(said.currOffset + at, each.payLoadData) for at, each in enumerate(said.messages)]
+        response = self.line.request("getMessagesC2B", lastPackConsumed=consumed, **self._me)
+        assert response.errCode in {TubeCode.SUCCESS, TubeCode.NOT_FOUND}, response.errMsg
+        return [
+            (response.currOffset + at, each.payLoadData)
+            for at, each in enumerate(response.messages)
+        ]
 
     def commit(self, *, consumed: bool) -> int:
         """Where the group is, durably."""
-        said = self.line.ask("consumerCommitC2B", lastPackConsumed=consumed, **self._me)
-        assert said.success, said.errMsg
-        return int(said.currOffset)
+        response = self.line.request("consumerCommitC2B", lastPackConsumed=consumed, **self._me)
+        assert response.success, response.errMsg
+        return int(response.currOffset)
 
 
 @contextmanager

@@ -207,14 +207,14 @@ def test_many_holes_are_pieces_of_nothing():
     assert pieces[0].offset == 0
     assert [piece.offset for piece in pieces[1:]] == [p.offset + p.span for p in pieces[:-1]]
     assert pieces[-1].offset + pieces[-1].span == 60_001
-    told = [each for each in pieces if isinstance(each, Section)]
+    reported = [each for each in pieces if isinstance(each, Section)]
     assert [
-        each.offset + message.batch_index for each in told for message in read_section(each)[1]
+        each.offset + message.batch_index for each in reported for message in read_section(each)[1]
     ] == [0, 5_000]
     assert {each.reason for each in pieces if isinstance(each, Skipped)} == {None}
     assert all(start >= each.offset and end <= each.offset + each.span
-               for each in told for start, end in each.holes)  # fmt: skip
-    assert all(len(each.data) <= 10_000 for each in told)
+               for each in reported for start, end in each.holes)  # fmt: skip
+    assert all(len(each.data) <= 10_000 for each in reported)
 
 
 @pytest.mark.parametrize("way", ["to pulsar", "to kafka"])

@@ -131,7 +131,7 @@ def sent(draw: st.DrawFn) -> tuple[bytes, str, str | None, str | None]:
     return draw(st.binary(min_size=1, max_size=20)), text, kind or None, time or None
 
 
-def told(found: TubeMessage) -> tuple[bytes, str]:
+def outcome_of(found: TubeMessage) -> tuple[bytes, str]:
     text, body = split_data(found.data, found.flag)
     return bytes(body), text
 
@@ -144,7 +144,7 @@ def test_tubemq_to_pulsar_and_back_loses_nothing(made):
     section = one_section(entry)
     (again,) = tubed(stored(section.data, section.offset)[0])
 
-    assert told(again) == (body, text)
+    assert outcome_of(again) == (body, text)
     assert (again.offset, again.message_type) == (5, kind)
     assert again.message_time == int(time or -1)
 
@@ -157,7 +157,7 @@ def test_tubemq_to_kafka_and_back_loses_nothing(made):
 
     batch = bytes(convert.kafka_batch(entry, header).data)
     (again,) = tubed(batch)
-    back, found = told(again)
+    back, found = outcome_of(again)
 
     pieces = [each for each in found.split(",") if each]
     if time is None:

@@ -389,8 +389,8 @@ def test_recorded_sends_are_kept_and_handed_out_as_the_real_broker_does():
             )  # fmt: skip
             sent[bytes(send.data)] = verify_entry(entry, header)
         elif not frame.is_request and parse_response(body_of(frame)).method == 17:
-            said = GetMessageResponseB2C.FromString(bytes(parse_response(body_of(frame)).body))
-            got |= {each.payLoadData: each for each in said.messages}
+            response = GetMessageResponseB2C.FromString(bytes(parse_response(body_of(frame)).body))
+            got |= {each.payLoadData: each for each in response.messages}
 
     both = sent.keys() & got.keys()
     assert len(both) >= 8

@@ -36,14 +36,14 @@ class Admin:
     def __exit__(self, *_problem: object) -> None:
         self.client.close()
 
-    def ask(self, method: str, path: str, body: Any = ..., **how: Any) -> httpx.Response:
+    def request(self, method: str, path: str, body: Any = ..., **how: Any) -> httpx.Response:
         if not path.startswith(("/admin", "/lookup")):
             path = f"{V2}/{path}"
         content = None if body is ... else json.dumps(body)
         return self.client.request(method, path, content=content, **how)
 
     def __call__(self, method: str, path: str, body: Any = ..., **how: Any) -> tuple[int, Any]:
-        answer = self.ask(method, path, body, **how)
+        answer = self.request(method, path, body, **how)
         return answer.status_code, answer.json() if answer.content else None
 
     def get(self, path: str) -> Any:

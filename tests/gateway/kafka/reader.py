@@ -28,7 +28,7 @@ class Reader:
         self.session_id, self.epoch = 0, 0
         self.topic_id = rig.gateway.topic(topic).topic_id
 
-    def request(
+    def build_request(
         self,
         offsets: dict[int, int] | None = None,
         forget: Iterable[int] = (),
@@ -56,24 +56,24 @@ class Reader:
 
     async def full(self, *offsets: int, **how: int) -> list[PartitionData]:
         """Fetch partitions 0, 1, ... and open a session."""
-        requested = self.request(dict(enumerate(offsets)), session_epoch=0, **how)
-        answer = await self.peer.ask(requested, self.version)
+        requested = self.build_request(dict(enumerate(offsets)), session_epoch=0, **how)
+        answer = await self.peer.request(requested, self.version)
         assert answer.error_code == 0
         self.session_id, self.epoch = answer.session_id, 1
         return reported(answer)
 
-    async def ask(
+    async def request(
         self, offsets: dict[int, int] | None = None, forget: Iterable[int] = (), **how: int
     ) -> list[PartitionData]:
         """Fetch what is new."""
-        answer = await self.peer.ask(self.request(offsets, forget, **how), self.version)
+        answer = await self.peer.request(self.build_request(offsets, forget, **how), self.version)
         assert (answer.error_code, answer.session_id) == (0, self.session_id)
         self.epoch += 1
         return reported(answer)
 
     async def code(self, **how: int) -> tuple[int, int]:
         """Return the error of a whole response, and its session id."""
-        answer = await self.peer.ask(self.request(**how), self.version)
+        answer = await self.peer.request(self.build_request(**how), self.version)
         return answer.error_code, answer.session_id
 
 
@@ -88,7 +88,7 @@ def indexes(partitions: list[PartitionData]) -> list[int]:
 async def fill(rig: Rig, *values: str, index: int = 0, topic: str = "t") -> None:
     peer = rig.peer()
     for value in values:
-        await peer.ask(produce(topic, batch(value), index=index), 7)
+        await peer.request(produce(topic, batch(value), index=index), 7)
     peer.transport.close()
 
 

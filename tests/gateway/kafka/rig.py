@@ -62,14 +62,14 @@ class Rules:
 
     def __init__(self) -> None:
         self.denied: set[tuple[Operation, ResourceKind, str]] = set()
-        self.asked: list[tuple[Operation, ResourceKind, str]] = []
+        self.checked_access: list[tuple[Operation, ResourceKind, str]] = []
 
     def deny(self, operation: Operation, kind: ResourceKind, name: str) -> None:
         self.denied.add((operation, kind, name))
 
     def allowed(self, principal: Principal, operation: Operation, resource: Resource) -> bool:
         requested = (operation, resource.kind, resource.name)
-        self.asked.append(requested)
+        self.checked_access.append(requested)
         return requested not in self.denied
 
 
@@ -226,7 +226,7 @@ class Peer:
         )
         self.transport = FakeTransport(self.stream)
         self.stream.connection_made(self.transport)
-        self._asked: list[tuple[int, int, int]] = []  # key, version, correlation id
+        self._requests: list[tuple[int, int, int]] = []  # key, version, correlation id
         self._numbers = itertools.count(100)
         self._read = 0
 
@@ -237,12 +237,12 @@ class Peer:
         body = bytearray()
         encode_request_header(body, RequestHeader(key, version, correlation_id, self.client_id))
         encoder(type(request), version)(request, body)
-        self._asked.append((key, version, correlation_id))
+        self._requests.append((key, version, correlation_id))
         self.transport.receive(struct.pack(">i", len(body)) + bytes(body), piece)
 
     def sends_nothing_back(self) -> None:
         """The last request has no response (acks 0)."""
-        self._asked.pop()
+        self._requests.pop()
 
     @property
     def answered(self) -> int:
@@ -252,7 +252,7 @@ class Peer:
     def answer(self) -> Any:
         """Return the next response, decoded to its last byte, in the order of the requests."""
         frame = self.transport.frames()[self._read]
-        key, version, correlation_id = self._asked[self._read]
+        key, version, correlation_id = self._requests[self._read]
         found, position = decode_response_header(frame, key, version)
         assert found == correlation_id, "answers are out of order"
         response, position = decoder(MESSAGES[key][1], version)(frame, position)
@@ -260,7 +260,7 @@ class Peer:
         self._read += 1
         return response
 
-    async def ask(self, request: object, version: int) -> Any:
+    async def request(self, request: object, version: int) -> Any:
         """Send a request and wait for its response, for a virtual minute at most."""
         self.send(request, version)
         await self.wait()

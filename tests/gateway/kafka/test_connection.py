@@ -102,8 +102,8 @@ async def test_the_clients_software_name_is_checked(name, version, code):
     async with Rig() as rig:
         requested = ApiVersionsRequest(client_software_name=name, client_software_version=version)
 
-        assert (await rig.peer().ask(requested, 3)).error_code == code
-        assert (await rig.peer().ask(requested, 0)).error_code == 0
+        assert (await rig.peer().request(requested, 3)).error_code == code
+        assert (await rig.peer().request(requested, 0)).error_code == 0
 
 
 OUTSIDE = [
@@ -161,14 +161,14 @@ async def test_hostile_bytes_cost_their_sender_the_connection_and_nobody_else_an
     async with Rig() as rig:
         rig.topic("t")
         healthy, hostile = rig.peer(), rig.peer()
-        await healthy.ask(produce("t", batch("a")), 7)
+        await healthy.request(produce("t", batch("a")), 7)
 
         hostile.transport.receive(frame(HOSTILE[kind]))
         await settle()
 
         assert hostile.is_cut
         assert len(caplog.messages) == 1
-        assert only(await healthy.ask(produce("t", batch("b")), 7)).base_offset == 1
+        assert only(await healthy.request(produce("t", batch("b")), 7)).base_offset == 1
 
 
 @on_loop
@@ -213,7 +213,7 @@ def test_no_bytes_at_all_may_do_more_than_close_their_connection(key, version, b
             peer = rig.peer()
             peer.transport.receive(frame(head(key, version, client=b"\xff\xff\x00") + body))
             await settle()
-            healthy = await rig.peer().ask(produce("t", batch("b")), 7)
+            healthy = await rig.peer().request(produce("t", batch("b")), 7)
             assert only(healthy).error_code == 0
 
     run()
@@ -246,7 +246,7 @@ async def test_producers_pause_while_the_tail_is_full_and_go_on_when_it_was_flus
         await pass_time(3_000)
         assert not writer.is_cut
         assert topic.partitions[0].log.end_offset == sent - 1
-        assert (await reader.ask(fetch("t", 0), 11)).responses[0].partitions[0].error_code == 0
+        assert (await reader.request(fetch("t", 0), 11)).responses[0].partitions[0].error_code == 0
 
         await rig.flush()
         await settle()
@@ -284,7 +284,7 @@ async def test_a_mistake_of_ours_ends_one_connection_and_not_the_door(monkeypatc
 
         assert peer.is_cut
         assert "connection.failed" in caplog.messages
-        assert only(await rig.peer().ask(produce("t", batch("a")), 7)).error_code == 0
+        assert only(await rig.peer().request(produce("t", batch("a")), 7)).error_code == 0
 
 
 @on_loop
@@ -302,11 +302,11 @@ async def test_a_mistake_in_a_task_ends_one_connection_and_not_the_door(monkeypa
 
         from tests.gateway.kafka.topics.test_topics import create, topic
 
-        answer = await peer.ask(create(topic("u"), timeout_ms=50), 5)
+        answer = await peer.request(create(topic("u"), timeout_ms=50), 5)
 
         assert answer.topics[0].error_code == 7
         assert "task.failed" in caplog.messages
-        assert only(await rig.peer().ask(produce("t", batch("a")), 7)).error_code == 0
+        assert only(await rig.peer().request(produce("t", batch("a")), 7)).error_code == 0
 
 
 @on_loop
@@ -315,8 +315,8 @@ async def test_requests_are_counted_by_their_key():
         rig.topic("t")
         peer = rig.peer()
         for _ in range(3):
-            await peer.ask(produce("t", batch("a")), 7)
-        await peer.ask(MetadataRequest(topics=None), 1)
+            await peer.request(produce("t", batch("a")), 7)
+        await peer.request(MetadataRequest(topics=None), 1)
 
         assert dict(rig.gateway.requests) == {0: 3, 3: 1}
 

@@ -20,13 +20,13 @@ async def subscribe(
     *,
     kind: int = EXCLUSIVE,
     consumer_id: int = 1,
-    asks: int = 1_000,
+    permits: int = 1_000,
     answer: str = "success",
     **fields: Any,
 ) -> Any:
     """Make a consumer that begins with the first message and takes so many; gives the answer."""
     fields.setdefault("initialPosition", EARLIEST)
-    found = await peer.ask(
+    found = await peer.request(
         "subscribe",
         answer,
         topic=topic,
@@ -35,8 +35,8 @@ async def subscribe(
         consumer_id=consumer_id,
         **fields,
     )
-    if answer == "success" and asks:
-        peer.say("flow", consumer_id=consumer_id, messagePermits=asks)
+    if answer == "success" and permits:
+        peer.send_command("flow", consumer_id=consumer_id, messagePermits=permits)
     return found
 
 
@@ -108,7 +108,7 @@ def ids(rig: Rig, *entries: int, topic: str = "t", **fields: Any) -> list[dict[s
 def ack(peer: Peer, message_ids: list[dict[str, Any]], consumer_id: int = 1, **fields: Any) -> None:
     """ACK, individual by default."""
     fields.setdefault("ack_type", 0)
-    peer.say("ack", consumer_id=consumer_id, message_id=message_ids, **fields)
+    peer.send_command("ack", consumer_id=consumer_id, message_id=message_ids, **fields)
 
 
 def mark(rig: Rig, topic: str = "t", name: str = "s") -> int:

@@ -132,7 +132,7 @@ class Peer:
     def give(self, data: bytes, piece: int | None = None) -> None:
         self.transport.receive(data, piece)
 
-    def say(self, field: str, **fields: Any) -> None:
+    def send_command(self, field: str, **fields: Any) -> None:
         """Send a command by the name of its field."""
         self.give(frame_of(field, **fields))
 
@@ -169,22 +169,22 @@ class Peer:
         assert found.field == field, found
         return found.command
 
-    async def ask(self, field: str, answer: str, **fields: Any) -> Any:
+    async def request(self, field: str, answer: str, **fields: Any) -> Any:
         """Send a command with a request id and read its answer."""
         number = self.number()
-        self.say(field, request_id=number, **fields)
+        self.send_command(field, request_id=number, **fields)
         command = await self.answer(answer)
         assert command.request_id == number
         return command
 
     async def connect(self, version: int = 21, **fields: Any) -> Any:
         words = {"client_version": "rig", "protocol_version": version, **fields}
-        self.say("connect", **words)
+        self.send_command("connect", **words)
         return await self.answer("connected")
 
     async def producer(self, topic: str, producer_id: int = 1, **fields: Any) -> Any:
         """Make a producer; gives PRODUCER_SUCCESS."""
-        return await self.ask(
+        return await self.request(
             "producer", "producer_success", topic=topic, producer_id=producer_id, **fields
         )
 

@@ -14,7 +14,7 @@ SHARED, EXCLUSIVE, WAITING, FENCING = range(4)
 
 async def refused(peer: Peer, topic: str = "t", producer_id: int = 1, **fields) -> ServerError:
     """The code of the ERROR that PRODUCER is answered with."""
-    answer = await peer.ask("producer", "error", topic=topic, producer_id=producer_id, **fields)
+    answer = await peer.request("producer", "error", topic=topic, producer_id=producer_id, **fields)
     return ServerError(answer.error)
 
 
@@ -54,7 +54,7 @@ async def test_waiting_for_exclusive_is_told_twice():
         waits = await other.producer("t", producer_access_mode=WAITING)
         assert not waits.producer_ready
         assert waits.HasField("schema_version")
-        await peer.ask("close_producer", "success", producer_id=1)
+        await peer.request("close_producer", "success", producer_id=1)
         ready = await other.answer("producer_success")
 
         assert (ready.producer_ready, ready.request_id) == (True, waits.request_id)

@@ -95,7 +95,7 @@ async def test_a_set_of_acks_says_what_is_left_of_a_batch():
         ack(peer, ids(rig, 0, ack_set=[1023 & ~3], batch_size=10))
         assert mark(rig) == 2
         assert peer.connection.consumers[1].unacked == 7
-        peer.say("redeliverUnacknowledgedMessages", consumer_id=1)
+        peer.send_command("redeliverUnacknowledgedMessages", consumer_id=1)
         (found,) = await messages(peer)
         assert list(found.command.ack_set) == [1023 & ~11]
         ack(peer, ids(rig, 0))
@@ -115,7 +115,7 @@ async def test_a_cumulative_ack_may_end_inside_of_a_batch():
         assert mark(rig) == 4
         ack(peer, ids(rig, 0, ack_set=[0, 48], batch_size=70), ack_type=CUMULATIVE)
         assert mark(rig) == 68
-        peer.say("redeliverUnacknowledgedMessages", consumer_id=1)
+        peer.send_command("redeliverUnacknowledgedMessages", consumer_id=1)
         (found,) = await messages(peer)
 
         assert list(found.command.ack_set) == [0, 48]
@@ -144,7 +144,7 @@ async def test_what_nobody_has_may_be_acked_also_where_it_is_in_a_segment():
         await fill(rig, b"3", b"4")
         await rig.flush()
         peer = await rig.connected()
-        await subscribe(peer, kind=SHARED, asks=0)
+        await subscribe(peer, kind=SHARED, permits=0)
 
         ack(peer, ids(rig, 0, 4), request_id=5)
         answer = await peer.answer("ackResponse")
@@ -152,7 +152,7 @@ async def test_what_nobody_has_may_be_acked_also_where_it_is_in_a_segment():
         assert not answer.HasField("error")
         assert mark(rig) == 3
         assert cursor(rig).ranges() == [(4, 5)]
-        peer.say("flow", consumer_id=1, messagePermits=100)
+        peer.send_command("flow", consumer_id=1, messagePermits=100)
         assert await offsets(peer) == [3]
 
 
@@ -237,7 +237,7 @@ async def test_many_acks_of_what_nobody_has_let_others_have_their_turn():
         rig.topic("t")
         await fill(rig, b"0")
         peer = await rig.connected()
-        await subscribe(peer, kind=SHARED, asks=0)
+        await subscribe(peer, kind=SHARED, permits=0)
 
         ack(peer, ids(rig, *[0] * 1_000), request_id=5)
         await run_ready_tasks()
@@ -313,7 +313,7 @@ async def test_an_ack_of_what_is_gone_is_passed_over():
         topic = rig.topic("t")
         await fill(rig, b"0", b"1", b"2")
         peer = await rig.connected()
-        await subscribe(peer, kind=SHARED, asks=0)
+        await subscribe(peer, kind=SHARED, permits=0)
         topic.partitions[0].log.retain_from(2)
 
         ack(peer, ids(rig, 0), request_id=4)

@@ -34,14 +34,14 @@ async def test_what_is_deleted_while_nobody_has_it_is_not_looked_for_for_ever():
         topic = rig.topic("t")
         await fill(rig, *[b"x"] * 10)
         peer, other = await rig.connected(), await rig.connected()
-        await subscribe(peer, kind=SHARED, asks=5)
+        await subscribe(peer, kind=SHARED, permits=5)
         assert await offsets(peer) == [0, 1, 2, 3, 4]
-        peer.say("redeliverUnacknowledgedMessages", consumer_id=1)
+        peer.send_command("redeliverUnacknowledgedMessages", consumer_id=1)
         await settle()
 
         topic.partitions[0].log.retain_from(7)
-        await subscribe(other, kind=SHARED, asks=0)
-        peer.say("flow", consumer_id=1, messagePermits=100)
+        await subscribe(other, kind=SHARED, permits=0)
+        peer.send_command("flow", consumer_id=1, messagePermits=100)
 
         assert await offsets(peer) == [7, 8, 9]
 
@@ -63,16 +63,16 @@ async def test_a_reader_that_sought_twice_has_its_whole_time_to_come_again():
         rig.topic("t")
         await fill(rig, *[b"x"] * 10)
         peer = await rig.connected()
-        await subscribe(peer, durable=False, asks=0)
-        peer.say("seek", request_id=50, consumer_id=1, message_id=ids(rig, 3)[0])
+        await subscribe(peer, durable=False, permits=0)
+        peer.send_command("seek", request_id=50, consumer_id=1, message_id=ids(rig, 3)[0])
         assert [each.field for each in await received(peer)] == ["close_consumer", "success"]
-        await subscribe(peer, durable=False, asks=0)
+        await subscribe(peer, durable=False, permits=0)
         await pass_time(HELD_S - 1)
 
-        peer.say("seek", request_id=51, consumer_id=1, message_id=ids(rig, 7)[0])
+        peer.send_command("seek", request_id=51, consumer_id=1, message_id=ids(rig, 7)[0])
         assert [each.field for each in await received(peer)] == ["close_consumer", "success"]
         await pass_time(2)
-        await subscribe(peer, durable=False, asks=1)
+        await subscribe(peer, durable=False, permits=1)
 
         assert await offsets(peer) == [7]
 
@@ -84,17 +84,19 @@ async def test_of_many_failover_consumers_only_those_hear_of_a_change_whom_it_co
         peer = await rig.connected()
         for number in range(1, 6):
             await subscribe(
-                peer, kind=FAILOVER, consumer_id=number, consumer_name=f"c{number}", asks=0
+                peer, kind=FAILOVER, consumer_id=number, consumer_name=f"c{number}", permits=0
             )
-            told = [each.command for each in await received(peer)]
-            assert [(each.consumer_id, each.is_active) for each in told] == [(number, number == 1)]
+            reported = [each.command for each in await received(peer)]
+            assert [(each.consumer_id, each.is_active) for each in reported] == [
+                (number, number == 1)
+            ]
 
-        await subscribe(peer, kind=FAILOVER, consumer_id=9, consumer_name="a", asks=0)
-        told = [each.command for each in await received(peer)]
-        assert {(each.consumer_id, each.is_active) for each in told} == {(9, True), (1, False)}
-        peer.say("close_consumer", request_id=77, consumer_id=9)
-        told = [each.command for each in await received(peer) if each.field != "success"]
-        assert {(each.consumer_id, each.is_active) for each in told} == {(1, True)}
+        await subscribe(peer, kind=FAILOVER, consumer_id=9, consumer_name="a", permits=0)
+        reported = [each.command for each in await received(peer)]
+        assert {(each.consumer_id, each.is_active) for each in reported} == {(9, True), (1, False)}
+        peer.send_command("close_consumer", request_id=77, consumer_id=9)
+        reported = [each.command for each in await received(peer) if each.field != "success"]
+        assert {(each.consumer_id, each.is_active) for each in reported} == {(1, True)}
 
 
 @pytest.mark.parametrize("flushed", [False, True])
@@ -110,12 +112,12 @@ async def test_of_a_batch_whose_head_was_deleted_the_rest_comes_again(kind, flus
         if flushed:
             await rig.flush()
         peer = await rig.connected()
-        await subscribe(peer, kind=kind, asks=7)
+        await subscribe(peer, kind=kind, permits=7)
         assert [each.command.message_id.entryId for each in await taken(peer)] == [0, 1, 6]
-        peer.say("redeliverUnacknowledgedMessages", consumer_id=1)
+        peer.send_command("redeliverUnacknowledgedMessages", consumer_id=1)
 
         topic.partitions[0].log.retain_from(4)
-        peer.say("flow", consumer_id=1, messagePermits=100)
+        peer.send_command("flow", consumer_id=1, messagePermits=100)
         found = await taken(peer)
 
         assert [each.command.message_id.entryId for each in found] == [1, 6]
@@ -144,7 +146,7 @@ async def test_of_a_batch_whose_head_was_deleted_the_rest_is_acked(flushed):
         if flushed:
             await rig.flush()
         peer = await rig.connected()
-        await subscribe(peer, kind=SHARED, asks=7)
+        await subscribe(peer, kind=SHARED, permits=7)
         await messages(peer)
 
         topic.partitions[0].log.retain_from(4)
@@ -200,7 +202,7 @@ async def test_what_producers_and_consumers_say_of_themselves_is_bounded_in_all(
         for number in range(1, 120):
             await peer.producer("t", producer_id=number, metadata=much)
         for number in range(1, 1_000):
-            peer.say(
+            peer.send_command(
                 "subscribe",
                 topic="t",
                 subscription=f"s-{number}",

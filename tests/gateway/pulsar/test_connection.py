@@ -86,7 +86,7 @@ def test_bytes_that_are_no_command_end_the_connection(frame, caplog):
 async def test_a_second_connect_ends_the_connection():
     async with Rig() as rig:
         peer = await rig.connected()
-        peer.say("connect", client_version="rig", protocol_version=21)
+        peer.send_command("connect", client_version="rig", protocol_version=21)
 
         assert peer.is_cut
 
@@ -125,7 +125,7 @@ async def test_a_ping_is_answered_at_once():
     """Protocol, Keep Alive: "required to promptly reply"."""
     async with Rig() as rig:
         peer = await rig.connected()
-        peer.say("ping")
+        peer.send_command("ping")
 
         assert peer.next().field == "pong"
 
@@ -151,7 +151,7 @@ async def test_any_frame_is_a_sign_of_life():
         peer = await rig.connected()
         for kind in ("pong", "ping", "pong"):
             await pass_time(45)
-            peer.say(kind)
+            peer.send_command(kind)
 
         assert not peer.is_cut
 
@@ -289,14 +289,14 @@ async def test_a_peer_that_does_not_read_gets_no_more_and_is_not_read():
 async def test_consumers_are_told_when_there_is_room_again(waiting):
     async with Rig() as rig:
         peer = await rig.connected()
-        told = []
+        reported = []
 
         class Attached:
             def gone(self):
-                told.append("gone")
+                reported.append("gone")
 
             def writable(self):
-                told.append("writable")
+                reported.append("writable")
 
         peer.connection.consumers[1] = Attached()
         peer.transport.stuck = True
@@ -307,7 +307,7 @@ async def test_consumers_are_told_when_there_is_room_again(waiting):
         peer.transport.unstick()
         peer.transport.close()
 
-        assert told == ["writable", "gone"]
+        assert reported == ["writable", "gone"]
 
 
 @on_loop

@@ -47,13 +47,13 @@ async def test_messages_come_as_far_as_they_were_asked_for():
         rig.topic("t")
         await fill(rig, *[b"x"] * 5)
         peer = await rig.connected()
-        await subscribe(peer, asks=0)
+        await subscribe(peer, permits=0)
 
         assert await offsets(peer) == []
         for entry in (0, 1):  # a client with a queue of size 0 sends a permit per message
-            peer.say("flow", consumer_id=1, messagePermits=1)
+            peer.send_command("flow", consumer_id=1, messagePermits=1)
             assert [entry] == await offsets(peer)
-        peer.say("flow", consumer_id=1, messagePermits=2)
+        peer.send_command("flow", consumer_id=1, messagePermits=2)
         assert await offsets(peer) == [2, 3]
 
 
@@ -65,12 +65,12 @@ async def test_permits_count_the_messages_of_a_batch(kind):
         for _ in range(3):
             await fill_batch(rig, b"a", b"b", b"c")
         peer = await rig.connected()
-        await subscribe(peer, kind=kind, asks=4)
+        await subscribe(peer, kind=kind, permits=4)
         await received(peer)
 
-        peer.say("flow", consumer_id=1, messagePermits=2)
+        peer.send_command("flow", consumer_id=1, messagePermits=2)
         assert await offsets(peer) == []
-        peer.say("flow", consumer_id=1, messagePermits=1)
+        peer.send_command("flow", consumer_id=1, messagePermits=1)
         assert await offsets(peer) == [6]
 
 
@@ -81,9 +81,9 @@ async def test_permits_of_any_size_do_no_harm(permits):
         rig.topic("t")
         await fill(rig, b"a")
         peer = await rig.connected()
-        await subscribe(peer, asks=1)
+        await subscribe(peer, permits=1)
         for _ in range(3):
-            peer.say("flow", consumer_id=1, messagePermits=permits)
+            peer.send_command("flow", consumer_id=1, messagePermits=permits)
 
         assert await offsets(peer) == [0]
         assert peer.connection.consumers[1].demand < 2**31
@@ -94,7 +94,7 @@ async def test_a_flow_for_a_consumer_that_is_gone_is_passed_over():
     async with Rig() as rig:
         peer = await rig.connected()
 
-        peer.say("flow", consumer_id=9, messagePermits=1)
+        peer.send_command("flow", consumer_id=9, messagePermits=1)
 
         assert not peer.is_cut
 
@@ -111,10 +111,10 @@ async def test_messages_given_back_come_again_and_say_how_often():
         await subscribe(peer, kind=SHARED)
         await messages(peer)
 
-        peer.say("redeliverUnacknowledgedMessages", consumer_id=1, message_ids=ids(rig, 1))
+        peer.send_command("redeliverUnacknowledgedMessages", consumer_id=1, message_ids=ids(rig, 1))
         (found,) = await messages(peer)
         assert (found.command.message_id.entryId, found.command.redelivery_count) == (1, 1)
-        peer.say("redeliverUnacknowledgedMessages", consumer_id=1)
+        peer.send_command("redeliverUnacknowledgedMessages", consumer_id=1)
         again = await messages(peer)
 
         assert [
@@ -135,7 +135,7 @@ async def test_an_epoch_is_echoed_and_raised():
         (found,) = await messages(peer)
         assert found.command.HasField("consumer_epoch")
         assert found.command.consumer_epoch == 0
-        peer.say("redeliverUnacknowledgedMessages", consumer_id=1, consumer_epoch=3)
+        peer.send_command("redeliverUnacknowledgedMessages", consumer_id=1, consumer_epoch=3)
         (again,) = await messages(peer)
         assert again.command.consumer_epoch == 3
         (plain,) = await messages(silent)
@@ -148,13 +148,13 @@ async def test_what_a_lost_consumer_had_goes_to_the_others_first():
         rig.topic("t")
         await fill(rig, *[b"x"] * 4)
         lost, other = await rig.connected(), await rig.connected()
-        await subscribe(lost, kind=SHARED, asks=3)
+        await subscribe(lost, kind=SHARED, permits=3)
         await messages(lost)
         ack(lost, ids(rig, 1))
-        await subscribe(other, kind=SHARED, asks=0)
+        await subscribe(other, kind=SHARED, permits=0)
 
         lost.transport.close()
-        other.say("flow", consumer_id=1, messagePermits=10)
+        other.send_command("flow", consumer_id=1, messagePermits=10)
 
         assert await offsets(other) == [0, 2, 3]
 
@@ -169,7 +169,7 @@ async def test_closing_a_consumer_is_answered_and_ends_its_messages():
         peer = await rig.connected()
         await subscribe(peer)
 
-        await peer.ask("close_consumer", "success", consumer_id=1)
+        await peer.request("close_consumer", "success", consumer_id=1)
         await fill(rig, b"0")
 
         assert await received(peer) == []
@@ -182,7 +182,7 @@ async def test_closing_what_is_not_there_succeeds():
     async with Rig() as rig:
         peer = await rig.connected()
 
-        await peer.ask("close_consumer", "success", consumer_id=9)
+        await peer.request("close_consumer", "success", consumer_id=9)
 
 
 @on_loop
@@ -192,7 +192,7 @@ async def test_unsubscribing_deletes_the_subscription():
         peer = await rig.connected()
         await subscribe(peer)
 
-        await peer.ask("unsubscribe", "success", consumer_id=1)
+        await peer.request("unsubscribe", "success", consumer_id=1)
 
         assert cursor(rig) is None
         assert not peer.connection.consumers
@@ -206,12 +206,12 @@ async def test_nobody_unsubscribes_others_unless_by_force():
         await subscribe(peer, kind=SHARED)
         await subscribe(other, kind=SHARED)
 
-        refused = await peer.ask("unsubscribe", "error", consumer_id=1)
+        refused = await peer.request("unsubscribe", "error", consumer_id=1)
         assert refused.error == ServerError.MetadataError
-        await peer.ask("unsubscribe", "success", consumer_id=1, force=True)
-        told = await other.answer("close_consumer")
+        await peer.request("unsubscribe", "success", consumer_id=1, force=True)
+        response = await other.answer("close_consumer")
 
-        assert told.request_id == ABSENT
+        assert response.request_id == ABSENT
         assert cursor(rig) is None
 
 
@@ -236,7 +236,7 @@ async def test_unsubscribing_nobody_is_an_error():
     async with Rig() as rig:
         peer = await rig.connected()
 
-        refused = await peer.ask("unsubscribe", "error", consumer_id=9)
+        refused = await peer.request("unsubscribe", "error", consumer_id=9)
 
         assert refused.error == ServerError.MetadataError
 
@@ -308,11 +308,11 @@ async def test_stats_tell_what_a_consumer_is_doing():
         rig.topic("t")
         await fill(rig, *[b"x"] * 5)
         peer = await rig.connected()
-        await subscribe(peer, kind=SHARED, asks=3, consumer_name="mine")
+        await subscribe(peer, kind=SHARED, permits=3, consumer_name="mine")
         await messages(peer)
         ack(peer, ids(rig, 0))
 
-        found = await peer.ask("consumerStats", "consumerStatsResponse", consumer_id=1)
+        found = await peer.request("consumerStats", "consumerStatsResponse", consumer_id=1)
 
         assert not found.HasField("error_code")
         assert (found.consumerName, found.type) == ("mine", "Shared")
@@ -327,7 +327,7 @@ async def test_stats_of_nobody_are_an_error_in_their_own_answer():
     async with Rig() as rig:
         peer = await rig.connected()
 
-        found = await peer.ask("consumerStats", "consumerStatsResponse", consumer_id=9)
+        found = await peer.request("consumerStats", "consumerStatsResponse", consumer_id=9)
 
         assert found.error_code == ServerError.ConsumerNotFound
         assert found.error_message
@@ -343,7 +343,7 @@ async def test_administration_sees_subscriptions_and_consumers():
         await messages(peer)
         await subscribe(peer, name="b", consumer_id=2)
         await settle()
-        peer.say("close_consumer", request_id=7, consumer_id=2)
+        peer.send_command("close_consumer", request_id=7, consumer_id=2)
 
         a, b = rig.gateway.subscriptions.stats(topic.partitions[0])
 

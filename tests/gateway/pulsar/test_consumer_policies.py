@@ -125,9 +125,9 @@ async def test_a_subscription_with_too_much_unacked_waits():
         rig.topic("t")
         await fill(rig, *[b"x"] * 8)
         peer = await rig.connected()
-        await subscribe(peer, kind=SHARED, consumer_id=1, asks=0)
+        await subscribe(peer, kind=SHARED, consumer_id=1, permits=0)
         await subscribe(peer, kind=SHARED, consumer_id=2)
-        peer.say("flow", consumer_id=1, messagePermits=100)
+        peer.send_command("flow", consumer_id=1, messagePermits=100)
 
         assert len(await received(peer)) == 4
         ack(peer, ids(rig, 0, 1))

@@ -140,7 +140,7 @@ async def test_the_same_consumer_id_again_is_the_same_success():
         peer = await rig.connected()
         await subscribe(peer)
 
-        await subscribe(peer, asks=0)
+        await subscribe(peer, permits=0)
 
         assert len(peer.connection.consumers) == 1
 
@@ -152,8 +152,8 @@ async def test_the_same_consumer_id_while_it_is_being_made_is_not_ready():
         peer = await rig.connected()
         fields = {"topic": "t", "subscription": "s", "subType": 0, "consumer_id": 1}
 
-        peer.say("subscribe", request_id=71, **fields)
-        peer.say("subscribe", request_id=72, **fields)
+        peer.send_command("subscribe", request_id=71, **fields)
+        peer.send_command("subscribe", request_id=72, **fields)
         refused = await peer.answer("error")
         done = await peer.answer("success")
 
@@ -170,13 +170,13 @@ async def test_a_close_followed_at_once_by_a_subscribe_is_served_in_order():
         peer = await rig.connected()
         fields = {"topic": "t", "subscription": "s", "subType": 0, "initialPosition": EARLIEST}
 
-        peer.say("subscribe", request_id=71, consumer_id=1, **fields)
-        peer.say("close_consumer", request_id=72, consumer_id=1)
-        peer.say("subscribe", request_id=73, consumer_id=1, **fields)
+        peer.send_command("subscribe", request_id=71, consumer_id=1, **fields)
+        peer.send_command("close_consumer", request_id=72, consumer_id=1)
+        peer.send_command("subscribe", request_id=73, consumer_id=1, **fields)
         answers = {(await peer.answer("success")).request_id for _ in range(2)}
 
         assert {72, 73} == answers
-        peer.say("flow", consumer_id=1, messagePermits=10)
+        peer.send_command("flow", consumer_id=1, messagePermits=10)
         assert await offsets(peer) == [0]
 
 

@@ -78,14 +78,14 @@ async def test_clients_that_know_no_batches_get_messages_one_by_one(version):
         assert [each.section[-1:] for each in found] == [b"a", b"b", b"c"]
 
 
-@pytest.mark.parametrize("told", ["timestamp", "index", "both", "off"])
+@pytest.mark.parametrize("reported", ["timestamp", "index", "both", "off"])
 @pytest.mark.parametrize(("version", "declares"), [(21, True), (21, False), (17, True)])
 @on_loop
-async def test_broker_entry_metadata_is_for_clients_that_declare_it(told, version, declares):
+async def test_broker_entry_metadata_is_for_clients_that_declare_it(reported, version, declares):
     """Protocol, frames: 0e02, size, metadata; only where both sides declare it."""
     settings = PulsarSettings(
-        adds_broker_timestamp=told in {"timestamp", "both"},
-        adds_entry_index=told in {"index", "both"},
+        adds_broker_timestamp=reported in {"timestamp", "both"},
+        adds_entry_index=reported in {"index", "both"},
     )
     async with Rig(pulsar=settings) as rig:
         rig.topic("t")
@@ -96,17 +96,17 @@ async def test_broker_entry_metadata_is_for_clients_that_declare_it(told, versio
         await subscribe(peer)
         (found,) = await messages(peer)
 
-        if told == "off" or not declares or version < 18:
+        if reported == "off" or not declares or version < 18:
             assert found.section[:2] == b"\x0e\x01"
             return
         assert found.section[:2] == b"\x0e\x02"
         (size,) = struct.unpack_from(">I", found.section, 2)
-        said = BrokerEntryMetadata.FromString(found.section[6 : 6 + size])
+        response = BrokerEntryMetadata.FromString(found.section[6 : 6 + size])
         assert found.section[6 + size :][:2] == b"\x0e\x01"
-        assert said.HasField("broker_timestamp") == (told in {"timestamp", "both"})
-        assert said.HasField("index") == (told in {"index", "both"})
-        assert said.broker_timestamp in {0, rig.now_ms}
-        assert said.index in {0, 2}, "of the last message"
+        assert response.HasField("broker_timestamp") == (reported in {"timestamp", "both"})
+        assert response.HasField("index") == (reported in {"index", "both"})
+        assert response.broker_timestamp in {0, rig.now_ms}
+        assert response.index in {0, 2}, "of the last message"
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -137,7 +137,9 @@ async def test_what_is_given_back_is_read_again_from_a_segment():
         await messages(peer)
         await rig.flush()
 
-        peer.say("redeliverUnacknowledgedMessages", consumer_id=1, message_ids=ids(rig, 3, 7))
+        peer.send_command(
+            "redeliverUnacknowledgedMessages", consumer_id=1, message_ids=ids(rig, 3, 7)
+        )
 
         assert await payloads(peer) == [b"3", b"7"]
 
@@ -167,11 +169,11 @@ async def test_a_turn_hands_out_so_much_and_then_others_have_theirs():
         await fill(rig, *[b"x" * 30_000] * 20)
         await fill(rig, b"y", topic="small")
         peer, other = await rig.connected(), await rig.connected()
-        await subscribe(peer, asks=0)
-        await subscribe(other, "small", asks=0)
+        await subscribe(peer, permits=0)
+        await subscribe(other, "small", permits=0)
 
-        peer.say("flow", consumer_id=1, messagePermits=1_000)
-        other.say("flow", consumer_id=1, messagePermits=1_000)
+        peer.send_command("flow", consumer_id=1, messagePermits=1_000)
+        other.send_command("flow", consumer_id=1, messagePermits=1_000)
         order = [b"t"] * len(await received(other))
         written = len(peer.transport.frames()) - 2
 
@@ -259,14 +261,14 @@ async def test_what_retention_took_is_passed():
         topic = rig.topic("t")
         await fill(rig, *[b"x"] * 10)
         peer = await rig.connected()
-        await subscribe(peer, asks=3)
+        await subscribe(peer, permits=3)
         await subscribe(
-            peer, name="passing", consumer_id=2, durable=False, asks=0
+            peer, name="passing", consumer_id=2, durable=False, permits=0
         ) if False else None
         await messages(peer)
 
         topic.partitions[0].log.retain_from(6)
-        peer.say("flow", consumer_id=1, messagePermits=100)
+        peer.send_command("flow", consumer_id=1, messagePermits=100)
 
         assert await offsets(peer) == [6, 7, 8, 9]
 

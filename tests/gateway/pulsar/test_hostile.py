@@ -76,7 +76,7 @@ def test_no_order_of_commands_surprises_the_door(caplog, given, version):
                 if not peer.is_cut and peer.transport.reading:
                     peer.give(frame)
                     await settle()
-            other.say("ping")
+            other.send_command("ping")
             await settle()
 
             assert not other.is_cut

@@ -20,11 +20,13 @@ FOUR = {"allowAutoTopicCreation": True, "topicType": "partitioned", "defaultNumP
 
 
 async def found(peer, topic: str, **fields):
-    return await peer.ask("lookupTopic", "lookupTopicResponse", topic=topic, **fields)
+    return await peer.request("lookupTopic", "lookupTopicResponse", topic=topic, **fields)
 
 
 async def counted(peer, topic: str, **fields):
-    return await peer.ask("partitionMetadata", "partitionMetadataResponse", topic=topic, **fields)
+    return await peer.request(
+        "partitionMetadata", "partitionMetadataResponse", topic=topic, **fields
+    )
 
 
 @pytest.mark.parametrize(
@@ -171,7 +173,7 @@ async def test_lookups_are_answered_while_others_wait_for_a_topic():
         await rig.policies("public/default", autoTopicCreation=FOUR)
         peer = await rig.connected()
         rig.hold_commits = True
-        peer.say("partitionMetadata", topic="new", request_id=100)
+        peer.send_command("partitionMetadata", topic="new", request_id=100)
         await settle()
 
         await found(peer, "t")

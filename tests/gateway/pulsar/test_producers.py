@@ -17,7 +17,7 @@ SHARED, EXCLUSIVE, WAITING, FENCING = range(4)
 
 async def refused(peer: Peer, topic: str = "t", producer_id: int = 1, **fields) -> ServerError:
     """The code of the ERROR that PRODUCER is answered with."""
-    answer = await peer.ask("producer", "error", topic=topic, producer_id=producer_id, **fields)
+    answer = await peer.request("producer", "error", topic=topic, producer_id=producer_id, **fields)
     return ServerError(answer.error)
 
 
@@ -126,7 +126,7 @@ async def test_a_holder_that_is_alive_keeps_its_name_however_often_it_is_asked()
             await refused(other, producer_id=number, producer_name="mine")
             while peer.answered:
                 assert peer.next().field == "ping"
-                peer.say("pong")
+                peer.send_command("pong")
 
         assert not peer.is_cut
 
@@ -148,7 +148,7 @@ async def test_the_same_id_while_it_is_being_made_is_for_later():
     async with Rig() as rig:
         peer = await rig.connected()
         rig.hold_commits = True
-        peer.say("producer", topic="new", producer_id=1, request_id=70)
+        peer.send_command("producer", topic="new", producer_id=1, request_id=70)
         await settle()
 
         assert await refused(peer, "new") == ServerError.ServiceNotReady
@@ -203,9 +203,11 @@ async def test_a_producer_that_is_closed_before_it_was_made_gets_no_answer():
     async with Rig() as rig:
         peer = await rig.connected()
         rig.hold_commits = True
-        peer.say("producer", topic="new", producer_id=1, request_id=8, producer_name="mine")
+        peer.send_command(
+            "producer", topic="new", producer_id=1, request_id=8, producer_name="mine"
+        )
         await settle()
-        peer.say("close_producer", producer_id=1, request_id=9)
+        peer.send_command("close_producer", producer_id=1, request_id=9)
         assert (await peer.answer("success")).request_id == 9
 
         await rig.release()
@@ -222,9 +224,9 @@ async def test_closing_what_is_not_there_is_an_error_unless_it_was_a_moment_ago(
         peer = await rig.connected()
         await peer.producer("t")
 
-        await peer.ask("close_producer", "success", producer_id=1)
-        await peer.ask("close_producer", "success", producer_id=1)
-        await peer.ask("close_producer", "error", producer_id=2)
+        await peer.request("close_producer", "success", producer_id=1)
+        await peer.request("close_producer", "success", producer_id=1)
+        await peer.request("close_producer", "error", producer_id=2)
 
 
 @on_loop
@@ -268,7 +270,7 @@ async def test_two_who_name_a_new_topic_at_once_make_it_once():
     async with Rig() as rig:
         peer = await rig.connected()
         for number in (1, 2):
-            peer.say("producer", topic="new", producer_id=number, request_id=number)
+            peer.send_command("producer", topic="new", producer_id=number, request_id=number)
 
         names = {(await peer.answer("producer_success")).producer_name for _ in (1, 2)}
 
@@ -350,7 +352,7 @@ async def test_large_requests_at_work_stop_the_connection():
         name = "n" * 900
 
         for number in (1, 2):
-            peer.say("partitionMetadata", topic=name, request_id=number)
+            peer.send_command("partitionMetadata", topic=name, request_id=number)
         assert peer.stream.stops
         await rig.release()
         await settle()
@@ -410,7 +412,7 @@ async def test_a_returning_producer_learns_what_it_has_written_where_repeats_are
         await peer.producer("t", producer_name="mine")
         peer.send(1, 7, metadata_producer_name="mine")
         await peer.answer("send_receipt")
-        await peer.ask("close_producer", "success", producer_id=1)
+        await peer.request("close_producer", "success", producer_id=1)
 
         assert (await peer.producer("t", producer_name="mine")).last_sequence_id == 7
 

@@ -47,7 +47,7 @@ def test_a_client_below_the_minimum_is_told_and_cut(version):
     async def scenario():
         async with Rig(pulsar=PulsarSettings(protocol_min=12)) as rig:
             peer = rig.peer()
-            peer.say("connect", client_version="rig", protocol_version=version)
+            peer.send_command("connect", client_version="rig", protocol_version=version)
 
             answer = peer.next()
 

@@ -28,17 +28,17 @@ def avro(kind: str = INT, **more: Any) -> dict[str, Any]:
 
 
 async def got(peer: Peer, topic: str = "t", **fields: Any) -> Any:
-    return await peer.ask("getSchema", "getSchemaResponse", topic=topic, **fields)
+    return await peer.request("getSchema", "getSchemaResponse", topic=topic, **fields)
 
 
 async def created(peer: Peer, schema: dict[str, Any], topic: str = "t") -> Any:
-    return await peer.ask(
+    return await peer.request(
         "getOrCreateSchema", "getOrCreateSchemaResponse", topic=topic, schema=schema
     )
 
 
 async def refused(peer: Peer, **fields: Any) -> ServerError:
-    return ServerError((await peer.ask("producer", "error", topic="t", **fields)).error)
+    return ServerError((await peer.request("producer", "error", topic="t", **fields)).error)
 
 
 @on_loop
@@ -52,8 +52,8 @@ async def test_a_schema_is_given_back_as_it_came():
         success = await peer.producer("t", 1, schema=schema)
 
         assert success.schema_version == version(0)
-        for asked in ({}, {"schema_version": version(0)}):
-            answer = await got(peer, **asked)
+        for requested in ({}, {"schema_version": version(0)}):
+            answer = await got(peer, **requested)
             assert answer.schema_version == version(0)
             assert answer.schema.name == "t"
             assert answer.schema.type == Schema.Avro
@@ -68,11 +68,11 @@ async def test_what_is_not_there_is_said_in_the_answer():
         rig.topic("t")
         peer = await rig.connected()
 
-        for asked in (
+        for requested in (
             {"topic": "none"}, {}, {"schema_version": version(0)}, {"schema_version": b"\1"},
             {"schema_version": b"\xff" * 8},
         ):  # fmt: skip
-            answer = await got(peer, **asked)
+            answer = await got(peer, **requested)
             assert ServerError(answer.error_code) is ServerError.TopicNotFound
         answer = await got(peer, topic="a/b")
         assert ServerError(answer.error_code) is ServerError.InvalidTopicName
@@ -101,7 +101,7 @@ async def test_many_who_create_at_once_get_versions_of_their_own():
         rig.hold_commits = True
         for number, peer in enumerate(peers):
             schema = avro(name=f"R{number % 4}")  # two of them have the same
-            peer.say("getOrCreateSchema", request_id=1, topic="t", schema=schema)
+            peer.send_command("getOrCreateSchema", request_id=1, topic="t", schema=schema)
         await settle()
         assert len(rig.commits) == 5
 
@@ -158,7 +158,9 @@ async def test_a_producer_that_names_bytes_gets_a_version_of_them():
         second = await peer.producer("t", 2, schema=nothing)
         without = await peer.producer("t", 3)
         await created(peer, avro(), "other")
-        beside = await peer.ask("producer", "error", topic="other", producer_id=4, schema=nothing)
+        beside = await peer.request(
+            "producer", "error", topic="other", producer_id=4, schema=nothing
+        )
 
         assert [first.schema_version, second.schema_version] == [version(0)] * 2
         assert without.schema_version == b""
@@ -179,10 +181,10 @@ async def test_a_consumer_that_names_bytes_is_checked_as_any_other():
         await peer.producer("used", 1)
         await created(peer, avro(), "avro")
 
-        await peer.ask("subscribe", "success", topic="fresh", consumer_id=1, **place)
-        await peer.ask("subscribe", "success", topic="fresh", consumer_id=2, **place)
+        await peer.request("subscribe", "success", topic="fresh", consumer_id=1, **place)
+        await peer.request("subscribe", "success", topic="fresh", consumer_id=2, **place)
         for name in ("used", "avro"):
-            error = await peer.ask("subscribe", "error", topic=name, consumer_id=3, **place)
+            error = await peer.request("subscribe", "error", topic=name, consumer_id=3, **place)
             assert ServerError(error.error) is ServerError.IncompatibleSchema
 
         assert (await got(peer, "fresh")).schema.type == Schema.NoSchema
@@ -198,8 +200,8 @@ async def test_versions_from_before_a_deletion_are_not_told():
         await created(peer, avro())
         await rig.commit(rig.broker.schemas.plan_delete(topic))
 
-        for asked in ({}, {"schema_version": version(0)}, {"schema_version": version(1)}):
-            answer = await got(peer, **asked)
+        for requested in ({}, {"schema_version": version(0)}, {"schema_version": version(1)}):
+            answer = await got(peer, **requested)
             assert ServerError(answer.error_code) is ServerError.TopicNotFound
             assert not answer.HasField("schema")
 
@@ -217,9 +219,9 @@ async def test_who_takes_any_schema_is_not_checked():
         anything = {"name": "", "type": Schema.AutoConsume, "schema_data": b""}
         place = {"topic": "t", "subscription": "s", "subType": 1}
 
-        await peer.ask("subscribe", "success", consumer_id=1, schema=anything, **place)
+        await peer.request("subscribe", "success", consumer_id=1, schema=anything, **place)
         assert ServerError((await got(peer)).error_code) is ServerError.TopicNotFound
-        await peer.ask("subscribe", "success", consumer_id=2, schema=avro(), **place)
+        await peer.request("subscribe", "success", consumer_id=2, schema=avro(), **place)
 
         assert (await got(peer)).schema_version == version(0)
 
@@ -230,13 +232,15 @@ async def test_a_consumer_is_checked_where_the_topic_is_used():
         rig.topic("t")
         peer = await rig.connected()
         place = {"topic": "t", "subscription": "s", "subType": 1}
-        await peer.ask("subscribe", "success", consumer_id=1, **place)
+        await peer.request("subscribe", "success", consumer_id=1, **place)
 
-        error = await peer.ask("subscribe", "error", consumer_id=2, schema=avro(), **place)
+        error = await peer.request("subscribe", "error", consumer_id=2, schema=avro(), **place)
         assert ServerError(error.error) is ServerError.IncompatibleSchema
         await peer.producer("t", 1, schema=avro())
-        await peer.ask("subscribe", "success", consumer_id=2, schema=avro(LONG), **place)
-        error = await peer.ask("subscribe", "error", consumer_id=3, schema=avro(STRING), **place)
+        await peer.request("subscribe", "success", consumer_id=2, schema=avro(LONG), **place)
+        error = await peer.request(
+            "subscribe", "error", consumer_id=3, schema=avro(STRING), **place
+        )
 
         assert ServerError(error.error) is ServerError.IncompatibleSchema
 

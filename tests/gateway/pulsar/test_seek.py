@@ -41,7 +41,7 @@ EARLIEST_ID = {"ledgerId": ABSENT, "entryId": ABSENT}
 async def seek(peer: Peer, **where: object) -> None:
     """SEEK, as a real broker answers it: the consumer is closed, then success."""
     number = peer.number()
-    peer.say("seek", consumer_id=1, request_id=number, **where)
+    peer.send_command("seek", consumer_id=1, request_id=number, **where)
     assert (await peer.answer("close_consumer")).consumer_id == 1
     assert number == (await peer.answer("success")).request_id
 
@@ -87,7 +87,7 @@ async def test_a_seek_to_an_end(message_id, expected):
     async with Rig() as rig:
         await filled(rig)
         peer = await rig.connected()
-        await subscribe(peer, asks=0)
+        await subscribe(peer, permits=0)
 
         await seek(peer, message_id=message_id)
         await subscribe(peer)
@@ -101,7 +101,7 @@ async def test_a_seek_into_a_batch_says_what_of_it_is_over():
     async with Rig() as rig:
         await filled(rig)
         peer = await rig.connected()
-        await subscribe(peer, asks=0)
+        await subscribe(peer, permits=0)
 
         await seek(peer, message_id=ids(rig, 3, ack_set=[0b1100])[0])
         await subscribe(peer)
@@ -123,11 +123,11 @@ async def test_a_seek_to_a_time_is_inclusive(flushed):
         if flushed:
             await rig.flush()
         peer = await rig.connected()
-        await subscribe(peer, asks=0)
+        await subscribe(peer, permits=0)
 
         for after_ms, expected in ((3_000, [3, 4]), (2_001, [3, 4]), (9_000, []), (-1, [0, 1])):
             await seek(peer, message_publish_time=rig.now_ms + after_ms)
-            await subscribe(peer, asks=2)
+            await subscribe(peer, permits=2)
             assert expected == await offsets(peer)
 
 
@@ -136,8 +136,8 @@ async def test_a_seek_sends_all_consumers_of_the_subscription_off():
     async with Rig() as rig:
         await filled(rig)
         peer, other = await rig.connected(), await rig.connected()
-        await subscribe(peer, kind=SHARED, asks=0)
-        await subscribe(other, kind=SHARED, asks=0)
+        await subscribe(peer, kind=SHARED, permits=0)
+        await subscribe(other, kind=SHARED, permits=0)
 
         await seek(peer, message_id=ids(rig, 2)[0])
 
@@ -151,9 +151,9 @@ async def test_a_seek_is_durable_before_it_is_answered():
     async with Rig() as rig:
         await filled(rig)
         peer = await rig.connected()
-        await subscribe(peer, asks=0)
+        await subscribe(peer, permits=0)
 
-        peer.say("seek", consumer_id=1, request_id=9, message_id=LATEST_ID)
+        peer.send_command("seek", consumer_id=1, request_id=9, message_id=LATEST_ID)
         facts = rig.log.journal.counts.facts
         assert not peer.answered
         await peer.answer("close_consumer")
@@ -167,15 +167,15 @@ async def test_acks_and_demand_that_cross_a_seek_do_nothing():
     async with Rig() as rig:
         await filled(rig)
         peer = await rig.connected()
-        await subscribe(peer, asks=8)
+        await subscribe(peer, permits=8)
         await received(peer)
 
-        peer.say("seek", consumer_id=1, request_id=9, message_id=EARLIEST_ID)
+        peer.send_command("seek", consumer_id=1, request_id=9, message_id=EARLIEST_ID)
         for _ in range(2):
             await run_ready_tasks()
         assert rig.gateway.subscriptions.of(ids(rig, 0)[0]["ledgerId"])["s"].closing
         ack(peer, ids(rig, 7), ack_type=1)
-        peer.say("flow", consumer_id=1, messagePermits=100)
+        peer.send_command("flow", consumer_id=1, messagePermits=100)
         found = [each.field for each in await received(peer)]
         await subscribe(peer)
 
@@ -188,10 +188,10 @@ async def test_nobody_joins_while_a_subscription_is_moved():
     async with Rig() as rig:
         await filled(rig)
         peer, other = await rig.connected(), await rig.connected()
-        await subscribe(peer, kind=SHARED, asks=0)
+        await subscribe(peer, kind=SHARED, permits=0)
 
-        peer.say("seek", consumer_id=1, request_id=9, message_id=LATEST_ID)
-        other.say(
+        peer.send_command("seek", consumer_id=1, request_id=9, message_id=LATEST_ID)
+        other.send_command(
             "subscribe", request_id=8, topic="t", subscription="s", subType=SHARED, consumer_id=1
         )
         found = [each.field for each in await received(other)]
@@ -226,7 +226,7 @@ async def test_a_consumer_that_is_not_there_is_told_so(field):
     async with Rig() as rig:
         peer = await rig.connected()
 
-        refused = await peer.ask(field, "error", consumer_id=9)
+        refused = await peer.request(field, "error", consumer_id=9)
 
         assert refused.error == ServerError.MetadataError
 
@@ -238,7 +238,7 @@ async def test_a_seek_to_nowhere_is_refused():
         peer = await rig.connected()
         await subscribe(peer)
 
-        refused = await peer.ask("seek", "error", consumer_id=1)
+        refused = await peer.request("seek", "error", consumer_id=1)
 
         assert refused.error == ServerError.NotAllowedError
         assert peer.connection.consumers
@@ -249,11 +249,11 @@ async def test_a_seek_to_nowhere_is_refused():
 
 async def last(peer: Peer) -> tuple[int, int, int, int]:
     """Entry, batch index and partition of the last message; the mark-delete entry."""
-    found = await peer.ask("getLastMessageId", "getLastMessageIdResponse", consumer_id=1)
-    told = found.last_message_id
+    found = await peer.request("getLastMessageId", "getLastMessageIdResponse", consumer_id=1)
+    last_id = found.last_message_id
     mark_delete = found.consumer_mark_delete_position
     return (
-        signed(told.entryId), told.batch_index, told.partition, signed(mark_delete.entryId)
+        signed(last_id.entryId), last_id.batch_index, last_id.partition, signed(mark_delete.entryId)
     )  # fmt: skip
 
 
@@ -264,7 +264,7 @@ async def test_an_empty_topic_has_no_last_message():
         peer = await rig.connected()
         await subscribe(peer)
 
-        found = await peer.ask("getLastMessageId", "getLastMessageIdResponse", consumer_id=1)
+        found = await peer.request("getLastMessageId", "getLastMessageIdResponse", consumer_id=1)
 
         assert (
             found.last_message_id.ledgerId,
@@ -279,7 +279,7 @@ async def test_the_last_message_of_a_batch_is_its_last_index(flushed):
         rig.topic("t", 2)
         await fill(rig, b"0", topic="t-partition-1")
         peer = await rig.connected()
-        await subscribe(peer, "t-partition-1", asks=0)
+        await subscribe(peer, "t-partition-1", permits=0)
         assert await last(peer) == (0, -1, 1, -1)
 
         await fill_batch(rig, b"1", b"2", b"3", topic="t-partition-1")
@@ -294,7 +294,7 @@ async def test_the_mark_delete_position_is_before_the_entry_with_the_mark():
     async with Rig() as rig:
         await filled(rig)
         peer = await rig.connected()
-        await subscribe(peer, kind=FAILOVER, asks=0)
+        await subscribe(peer, kind=FAILOVER, permits=0)
         await received(peer)
 
         found = []
@@ -325,7 +325,7 @@ async def test_the_last_message_of_a_kafka_batch():
         topic.partitions[0].append(memoryview(kafka_batch("a", "b", "c")), now_ms=rig.now_ms)
         await settle()
         peer = await rig.connected()
-        await subscribe(peer, asks=0)
+        await subscribe(peer, permits=0)
 
         assert await last(peer) == (0, 2, -1, -1)
 
@@ -335,7 +335,7 @@ async def test_what_retention_took_is_no_last_message():
     async with Rig() as rig:
         await filled(rig)
         peer = await rig.connected()
-        await subscribe(peer, asks=0)
+        await subscribe(peer, permits=0)
 
         rig.broker.cluster.topic(rig.name("t")).partitions[0].log.retain_from(8)
 

@@ -34,9 +34,9 @@ LIMITS: list[dict[str, str]] = [
     },
 ]
 STEPS = (
-    ["write"] * 6 + ["subscribe"] * 3 + ["ask"] * 6 + ["ack"] * 5 + ["ack_part"] * 2
+    ["write"] * 6 + ["subscribe"] * 3 + ["request"] * 6 + ["ack"] * 5 + ["ack_part"] * 2
     + ["ack_until"] * 2 + ["give_back"] * 4 + ["close"] * 2
-    + ["cut", "seek", "delete", "get_stuck", "get_on", "ack_nonsense", "look"]
+    + ["cut", "seek", "delete", "get_stuck", "get_on", "ack_nonsense", "check"]
 )  # fmt: skip
 
 
@@ -100,18 +100,18 @@ class Storm:
     async def step(self) -> None:
         name = self.random.choice(STEPS)
         group = self.random.choice(self.groups)
-        if name in {"write", "subscribe", "look"}:
+        if name in {"write", "subscribe", "check"}:
             await getattr(self, name)(group)
         elif group.ones:
             one = self.random.choice(group.ones)
             if not one.peer.transport.stuck or name in {"get_on", "cut"}:
                 await getattr(self, name)(one)
         if self.random.random() < 0.7:
-            await self.look(group)
+            await self.check(group)
 
     # ---- what comes
 
-    async def look(self, _group: Group | None = None) -> None:
+    async def check(self, _group: Group | None = None) -> None:
         for _ in range(6):
             await settle()
             for peer in self.peers:
@@ -161,7 +161,7 @@ class Storm:
             self.peers.append(peer)
         self.consumers += 1
         group.ones.append(One(peer, self.consumers, group))
-        self._say(
+        self._send_command(
             group.ones[-1],
             "subscribe",
             topic="t",
@@ -170,11 +170,11 @@ class Storm:
             initialPosition=1,
             consumer_name=f"n{self.random.randrange(100)}",
         )
-        await self.look()
+        await self.check()
 
-    async def ask(self, one: One) -> None:
+    async def request(self, one: One) -> None:
         count = self.random.choice([1, 2, 5, 50])
-        one.peer.say("flow", consumer_id=one.consumer_id, messagePermits=count)
+        one.peer.send_command("flow", consumer_id=one.consumer_id, messagePermits=count)
 
     async def ack(self, one: One) -> None:
         self._ack(one, self._some(one))
@@ -208,7 +208,7 @@ class Storm:
 
     async def give_back(self, one: One) -> None:
         some = self._some(one) if one.group.kind in {SHARED, KEY_SHARED} else []
-        one.peer.say(
+        one.peer.send_command(
             "redeliverUnacknowledgedMessages",
             consumer_id=one.consumer_id,
             message_ids=ids(self.rig, *some),
@@ -217,7 +217,7 @@ class Storm:
             del one.has[base]
 
     async def close(self, one: One) -> None:
-        self._say(one, "close_consumer")
+        self._send_command(one, "close_consumer")
         one.group.ones.remove(one)
 
     async def cut(self, one: One) -> None:
@@ -228,8 +228,8 @@ class Storm:
         await settle()
 
     async def seek(self, one: One) -> None:
-        self._say(one, "seek", message_id=ids(self.rig, self._anywhere())[0])
-        await self.look()
+        self._send_command(one, "seek", message_id=ids(self.rig, self._anywhere())[0])
+        await self.check()
         one.group.forget()
 
     async def delete(self, _one: One) -> None:
@@ -244,9 +244,9 @@ class Storm:
     async def get_on(self, one: One) -> None:
         one.peer.transport.unstick()
 
-    def _say(self, one: One, field: str, **fields: Any) -> None:
+    def _send_command(self, one: One, field: str, **fields: Any) -> None:
         number = one.peer.number()
-        one.peer.say(field, request_id=number, consumer_id=one.consumer_id, **fields)
+        one.peer.send_command(field, request_id=number, consumer_id=one.consumer_id, **fields)
 
     def _some(self, one: One) -> list[int]:
         return self.random.sample(list(one.has), self.random.randrange(len(one.has) + 1))
@@ -262,9 +262,9 @@ class Storm:
             peer.transport.unstick()
         everybody = [one for group in self.groups for one in group.ones]
         for one in everybody:
-            one.peer.say("flow", consumer_id=one.consumer_id, messagePermits=100_000)
+            one.peer.send_command("flow", consumer_id=one.consumer_id, messagePermits=100_000)
         for _ in range(60):
-            await self.look()
+            await self.check()
             for one in everybody:
                 if one.has:
                     self._ack(one, list(one.has))

@@ -16,13 +16,13 @@ NON_PERSISTENT, ALL = 1, 2
 
 
 async def listed(peer, namespace: str = "public/default", **fields):
-    return await peer.ask(
+    return await peer.request(
         "getTopicsOfNamespace", "getTopicsOfNamespaceResponse", namespace=namespace, **fields
     )
 
 
 async def watched(peer, pattern: str, watcher_id: int = 1, **fields):
-    return await peer.ask(
+    return await peer.request(
         "watchTopicList",
         "watchTopicListSuccess",
         namespace="public/default",
@@ -105,7 +105,7 @@ async def test_what_is_no_namespace_is_an_error():
     async with Rig() as rig:
         peer = await rig.connected()
 
-        error = await peer.ask("getTopicsOfNamespace", "error", namespace="public")
+        error = await peer.request("getTopicsOfNamespace", "error", namespace="public")
 
         assert error.error == ServerError.InvalidTopicName
 
@@ -153,7 +153,7 @@ async def test_a_watch_that_is_closed_tells_nothing():
     async with Rig() as rig:
         peer = await rig.connected()
         await watched(peer, ".*", 4)
-        await peer.ask("watchTopicListClose", "success", watcher_id=4)
+        await peer.request("watchTopicListClose", "success", watcher_id=4)
 
         rig.topic("t")
         await pass_time(1)
@@ -207,7 +207,7 @@ def test_a_watch_of_what_cannot_be_evaluated_is_refused(pattern):
             peer = await rig.connected()
             fields = {"namespace": "public/default", "watcher_id": 1, "topics_pattern": pattern}
 
-            error = await peer.ask("watchTopicList", "error", **fields)
+            error = await peer.request("watchTopicList", "error", **fields)
 
             assert error.error == ServerError.NotAllowedError
 

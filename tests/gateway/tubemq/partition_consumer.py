@@ -68,7 +68,7 @@ class PartitionConsumer:
 
     async def heartbeat(self, *partitions: int) -> Any:
         places = [FULL.format(topic=self.topic, partition=each) for each in partitions]
-        return await self.peer.ask(
+        return await self.peer.request(
             "consumerHeartbeatC2B",
             clientId=self.client_id,
             groupName=self.group,

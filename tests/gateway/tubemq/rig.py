@@ -3,7 +3,7 @@
 async with Rig() as rig:
     rig.topic("demo", 3)
     master, broker = rig.master(), rig.broker_peer()
-    response = await master.ask("producerHeartbeatP2M", clientId="p-1", ...)
+    response = await master.request("producerHeartbeatP2M", clientId="p-1", ...)
     assert response.success
 """
 
@@ -119,7 +119,7 @@ class Peer:
         self.transport = FakeTransport(self.stream)
         self.stream.connection_made(self.transport)
         self._numbers = itertools.count(1)
-        self._asked: dict[int, str] = {}  # by serial number: of which method
+        self._requests: dict[int, str] = {}  # by serial number: of which method
         self._answers: dict[int, Message | Failure] = {}
         self._frames = BlockFrames()
         self._read = 0
@@ -141,7 +141,7 @@ class Peer:
         `service`, `version` and `timeout_ms` are of the envelope, all others of the message.
         """
         serial = self.number()
-        self._asked[serial] = name
+        self._requests[serial] = name
         self.give(frame_of(serial, name, **fields), piece)
         return serial
 
@@ -167,7 +167,7 @@ class Peer:
         if found.status:
             self._answers[found.serial] = Failure(found.status, found.exception, found.text)
             return
-        method = BY_NAME[self._asked[found.serial]]
+        method = BY_NAME[self._requests[found.serial]]
         assert found.method == method.number
         message = method.response.FromString(bytes(found.body))
         assert message.IsInitialized(), message
@@ -189,7 +189,7 @@ class Peer:
         assert self.is_answered(serial), "cut"
         return self._answers[serial]
 
-    async def ask(self, name: str, **fields: Any) -> Any:
+    async def request(self, name: str, **fields: Any) -> Any:
         """Send a request and return its response: a message of its class, or a Failure."""
         return await self.wait(self.send_request(name, **fields))
 
@@ -197,7 +197,7 @@ class Peer:
         self, topic: str = "demo", partition: int = 0, data: bytes = b"x", **more: Any
     ) -> Any:
         """Send sendMessageP2B as the Java client does."""
-        return await self.ask("sendMessageP2B", **send_fields(topic, partition, data, **more))
+        return await self.request("sendMessageP2B", **send_fields(topic, partition, data, **more))
 
     def drop(self) -> None:
         """Close the connection."""

@@ -62,7 +62,7 @@ def side(rig: Rig, name: str) -> Peer:
 
 async def known(rig: Rig) -> Any:
     """Return the tokens that the master gives to a consumer that has signed."""
-    response = await rig.master().ask(
+    response = await rig.master().request(
         "consumerRegisterC2M", **FIELDS["consumerRegisterC2M"], authInfo=signed(rig)
     )
     assert response.success
@@ -81,7 +81,7 @@ async def test_who_shows_nothing_is_refused_by_every_method(name):
     async with rig() as server:
         server.topic("demo")
 
-        response = await side(server, name).ask(name, **FIELDS[name])
+        response = await side(server, name).request(name, **FIELDS[name])
 
         assert response.errCode == 415
         assert server.gateway.master.balances.names() == []
@@ -101,7 +101,7 @@ async def test_a_wrong_token_is_refused_by_every_method(name, token):
         if not at_master:
             shown = {"visitAuthorizedToken": 7, "authAuthorizedToken": token}
 
-        response = await peer.ask(name, **FIELDS[name], authInfo=shown)
+        response = await peer.request(name, **FIELDS[name], authInfo=shown)
 
         assert response.errCode == 415
 
@@ -114,11 +114,11 @@ async def test_a_consumer_of_the_master_reads_with_its_visit_token_alone():
         broker = server.broker_peer()
         shown = {"visitAuthorizedToken": info.visitAuthorizedToken}
 
-        registered = await broker.ask(
+        registered = await broker.request(
             "consumerRegisterC2B", **FIELDS["consumerRegisterC2B"], authInfo=shown
         )
-        got = await broker.ask("getMessagesC2B", **READER, timeout_ms=0)
-        beat = await broker.ask(
+        got = await broker.request("getMessagesC2B", **READER, timeout_ms=0)
+        beat = await broker.request(
             "consumerHeartbeatC2B", **FIELDS["consumerHeartbeatC2B"], authInfo=shown
         )
 
@@ -126,7 +126,7 @@ async def test_a_consumer_of_the_master_reads_with_its_visit_token_alone():
         assert got.errCode == 404
         assert beat.success
         assert not beat.requireAuth
-        elsewhere = await server.broker_peer().ask("getMessagesC2B", **READER)
+        elsewhere = await server.broker_peer().request("getMessagesC2B", **READER)
         assert elsewhere.errCode == 415
 
 
@@ -141,7 +141,9 @@ async def test_the_token_of_one_client_is_none_for_another():
         }
         other = {**FIELDS["consumerRegisterC2B"], "clientId": ME + "2"}
 
-        response = await server.broker_peer().ask("consumerRegisterC2B", **other, authInfo=shown)
+        response = await server.broker_peer().request(
+            "consumerRegisterC2B", **other, authInfo=shown
+        )
 
         assert response.errCode == 415
 
@@ -151,7 +153,7 @@ async def test_visit_tokens_are_asked_for_beside_the_other_where_they_are_checke
     async with rig(checks_visit=True) as server:
         server.topic("demo")
         producer = {**PRODUCER, "clientId": FIELDS["sendMessageP2B"]["clientId"]}
-        registered = await server.master().ask(
+        registered = await server.master().request(
             "producerRegisterP2M", **producer, authInfo=signed(server)
         )
         info = registered.authorizedInfo

@@ -52,7 +52,7 @@ class AuthenticationRig:
             AuthenticationSettings(roles, checks_visit), users, key=key, now_ms=lambda: self.now_ms
         )
 
-    def ask(self, certificate, client="c1", *, role=P, peer=None) -> Principal:
+    def request(self, certificate, client="c1", *, role=P, peer=None) -> Principal:
         return self.rules.authenticate(role, peer or self.peer, client, certificate)
 
     def signed(self, user="alice", *, password=None, after_ms=0, nonce=7) -> MasterCertificateInfo:
@@ -62,7 +62,7 @@ class AuthenticationRig:
 
     def token(self, client="c1") -> str:
         self.nonce += 1
-        self.ask(self.signed(nonce=self.nonce), client, peer=AdmittedClients())
+        self.request(self.signed(nonce=self.nonce), client, peer=AdmittedClients())
         return self.rules.authorized_info(ALICE, client).authAuthorizedToken
 
 
@@ -94,31 +94,31 @@ def test_the_signature_is_that_of_the_java_client():
 def test_a_good_signature_is_who_it_says():
     gateway = AuthenticationRig()
 
-    assert gateway.ask(gateway.signed()) == ALICE
+    assert gateway.request(gateway.signed()) == ALICE
 
 
 def test_nobody_is_asked_where_authentication_is_off():
     gateway = AuthenticationRig(frozenset())
 
-    assert gateway.ask(None) == ANONYMOUS
-    assert gateway.ask(gateway.signed(password=b"wrong")) == ANONYMOUS
+    assert gateway.request(None) == ANONYMOUS
+    assert gateway.request(gateway.signed(password=b"wrong")) == ANONYMOUS
     assert not gateway.rules.needs_signature(P, gateway.peer, "c1", None)
 
 
 def test_producers_and_consumers_are_asked_each_for_themselves():
     gateway = AuthenticationRig(frozenset({P}))
 
-    assert gateway.ask(None, role=C) == ANONYMOUS
+    assert gateway.request(None, role=C) == ANONYMOUS
     with pytest.raises(AuthenticationFailed):
-        gateway.ask(None, role=P)
+        gateway.request(None, role=P)
 
 
 def test_an_unknown_user_is_refused_in_the_words_of_a_wrong_password():
     gateway = AuthenticationRig()
     with pytest.raises(AuthenticationFailed) as wrong:
-        gateway.ask(gateway.signed(password=b"wrong"))
+        gateway.request(gateway.signed(password=b"wrong"))
     with pytest.raises(AuthenticationFailed) as unknown:
-        gateway.ask(gateway.signed("carol"))
+        gateway.request(gateway.signed("carol"))
 
     assert str(wrong.value) == str(unknown.value)
     assert gateway.rules.refused == 2
@@ -128,10 +128,10 @@ def test_refusals_are_said_in_the_log_once_a_second_and_with_their_number(caplog
     gateway = AuthenticationRig()
     for _ in range(3):
         with pytest.raises(AuthenticationFailed):
-            gateway.ask(gateway.signed(password=b"wrong"))
+            gateway.request(gateway.signed(password=b"wrong"))
     gateway.now_ms += 1_000
     with pytest.raises(AuthenticationFailed):
-        gateway.ask(None)
+        gateway.request(None)
 
     assert [record.refused for record in caplog.records] == [1, 4]
     assert "wrong" not in str([record.__dict__ for record in caplog.records]).replace(
@@ -143,7 +143,7 @@ def test_refusals_are_said_in_the_log_once_a_second_and_with_their_number(caplog
 def test_a_signature_may_be_twenty_seconds_off(after_ms):
     gateway = AuthenticationRig()
 
-    assert gateway.ask(gateway.signed(after_ms=after_ms)) == ALICE
+    assert gateway.request(gateway.signed(after_ms=after_ms)) == ALICE
 
 
 @pytest.mark.parametrize(
@@ -153,30 +153,30 @@ def test_but_not_more(after_ms):
     gateway = AuthenticationRig()
 
     with pytest.raises(AuthenticationFailed, match="time"):
-        gateway.ask(gateway.signed(after_ms=after_ms))
+        gateway.request(gateway.signed(after_ms=after_ms))
 
 
 @pytest.mark.parametrize("wait_ms", [0, SIGNATURE_WINDOW_MS, 2 * SIGNATURE_WINDOW_MS])
 def test_a_signature_is_good_for_once(wait_ms):
     gateway = AuthenticationRig()
     signed = gateway.signed(after_ms=SIGNATURE_WINDOW_MS)
-    gateway.ask(signed)
+    gateway.request(signed)
 
     gateway.now_ms += wait_ms
     with pytest.raises(AuthenticationFailed, match="before"):
-        gateway.ask(signed, "c2")
+        gateway.request(signed, "c2")
 
 
 def test_signatures_that_are_over_are_not_kept(monkeypatch):
     monkeypatch.setattr(authentication, "SIGNATURES_MAX", 2)
     gateway = AuthenticationRig()
-    gateway.ask(gateway.signed(nonce=1))
-    gateway.ask(gateway.signed(nonce=2))
+    gateway.request(gateway.signed(nonce=1))
+    gateway.request(gateway.signed(nonce=2))
     with pytest.raises(AuthenticationFailed, match="too many"):
-        gateway.ask(gateway.signed(nonce=3))
+        gateway.request(gateway.signed(nonce=3))
 
     gateway.now_ms += 2 * SIGNATURE_WINDOW_MS + 1
-    assert gateway.ask(gateway.signed(nonce=3)) == ALICE
+    assert gateway.request(gateway.signed(nonce=3)) == ALICE
 
 
 @pytest.mark.parametrize(
@@ -194,7 +194,7 @@ def test_signatures_that_are_over_are_not_kept(monkeypatch):
 )
 def test_what_is_no_proof_is_refused(bad):
     with pytest.raises(AuthenticationFailed):
-        AuthenticationRig().ask(bad)
+        AuthenticationRig().request(bad)
 
 
 # -- tokens of the master
@@ -203,8 +203,8 @@ def test_what_is_no_proof_is_refused(bad):
 def test_the_master_gives_a_token_that_serves_instead_of_a_signature():
     gateway = AuthenticationRig()
 
-    assert gateway.ask(with_token(gateway.token())) == ALICE
-    assert gateway.ask(at_broker(gateway.token("c2")), "c2") == ALICE
+    assert gateway.request(with_token(gateway.token())) == ALICE
+    assert gateway.request(at_broker(gateway.token("c2")), "c2") == ALICE
 
 
 def test_nobody_gets_such_a_token_without_having_signed():
@@ -220,7 +220,7 @@ def test_a_token_is_of_no_use_to_another_client():
 
     for proof in (with_token(token), at_broker(token)):
         with pytest.raises(AuthenticationFailed):
-            gateway.ask(proof, "c2")
+            gateway.request(proof, "c2")
 
 
 @pytest.mark.parametrize("at", range(0, 200, 7))
@@ -231,7 +231,7 @@ def test_a_token_that_was_touched_is_refused(at):
     other = token[:at] + ("A" if token[at] != "A" else "B") + token[at + 1 :]
 
     with pytest.raises(AuthenticationFailed):
-        gateway.ask(with_token(other))
+        gateway.request(with_token(other))
 
 
 @pytest.mark.parametrize("token", ["x", "...", "a.b.c.d", "ä.1.b.c", "x" * 5_000, "1 2 3"])
@@ -240,7 +240,7 @@ def test_what_is_no_token_of_ours_is_refused(token):
 
     for proof in (with_token(token), at_broker(token)):
         with pytest.raises(AuthenticationFailed):
-            gateway.ask(proof)
+            gateway.request(proof)
 
 
 def test_tokens_outlive_a_restart_with_the_same_secret_and_no_other():
@@ -248,33 +248,33 @@ def test_tokens_outlive_a_restart_with_the_same_secret_and_no_other():
     token = gateway.token()
 
     gateway.rules = gateway.again()
-    assert gateway.ask(with_token(token)) == ALICE
+    assert gateway.request(with_token(token)) == ALICE
     gateway.rules = gateway.again(key=b"other")
     with pytest.raises(AuthenticationFailed):
-        gateway.ask(with_token(token), peer=AdmittedClients())
+        gateway.request(with_token(token), peer=AdmittedClients())
 
 
 def test_another_password_ends_tokens_and_what_connections_remember():
     gateway = AuthenticationRig()
     token = gateway.token()
-    gateway.ask(at_broker(token))
-    assert gateway.ask(None) == ALICE
+    gateway.request(at_broker(token))
+    assert gateway.request(None) == ALICE
 
     gateway.passwords["alice"] = b"new"
     for proof in (with_token(token), at_broker(token), None):
         with pytest.raises(AuthenticationFailed):
-            gateway.ask(proof)
+            gateway.request(proof)
 
 
 def test_who_is_no_user_any_more_is_out_at_once():
     gateway = AuthenticationRig()
     token = gateway.token()
-    gateway.ask(with_token(token))
+    gateway.request(with_token(token))
 
     del gateway.passwords["alice"]
     for proof in (with_token(token), at_broker(token), None):
         with pytest.raises(AuthenticationFailed):
-            gateway.ask(proof)
+            gateway.request(proof)
 
 
 def test_a_token_is_renewed_with_every_heartbeat():
@@ -282,7 +282,7 @@ def test_a_token_is_renewed_with_every_heartbeat():
     token = gateway.token()
     for _ in range(10):
         gateway.now_ms += TOKEN_MS - 1
-        assert gateway.ask(with_token(token)) == ALICE
+        assert gateway.request(with_token(token)) == ALICE
         assert not gateway.rules.needs_signature(P, gateway.peer, "c1", with_token(token))
         token = gateway.rules.authorized_info(ALICE, "c1").authAuthorizedToken
 
@@ -292,13 +292,13 @@ def test_a_token_that_is_over_serves_once_more_to_be_told_to_sign_and_gets_no_ne
     token = with_token(gateway.token())
     gateway.now_ms += TOKEN_MS
 
-    assert gateway.ask(token) == ALICE
+    assert gateway.request(token) == ALICE
     assert gateway.rules.needs_signature(P, gateway.peer, "c1", token)
     assert not gateway.rules.authorized_info(ALICE, "c1").HasField("authAuthorizedToken")
     with pytest.raises(AuthenticationFailed):
-        gateway.ask(at_broker(token.authorizedToken), peer=AdmittedClients())
+        gateway.request(at_broker(token.authorizedToken), peer=AdmittedClients())
     signed = gateway.signed()
-    gateway.ask(signed)
+    gateway.request(signed)
     assert not gateway.rules.needs_signature(P, gateway.peer, "c1", signed)
     assert gateway.rules.authorized_info(ALICE, "c1").HasField("authAuthorizedToken")
 
@@ -309,7 +309,7 @@ def test_long_after_its_end_a_token_is_nothing():
     gateway.now_ms += TOKEN_MS + GRACE_MS
 
     with pytest.raises(AuthenticationFailed):
-        gateway.ask(token)
+        gateway.request(token)
 
 
 # -- at the broker
@@ -324,67 +324,67 @@ def blanks(gateway: AuthenticationRig, user="alice", *, nonce=9, password=None) 
 def test_consumers_sign_in_a_text_with_blanks_and_are_known_on_that_connection():
     gateway = AuthenticationRig()
 
-    assert gateway.ask(blanks(gateway), role=C) == ALICE
-    assert gateway.ask(None, role=C) == ALICE
-    assert gateway.ask(at_broker(), role=C) == ALICE
+    assert gateway.request(blanks(gateway), role=C) == ALICE
+    assert gateway.request(None, role=C) == ALICE
+    assert gateway.request(at_broker(), role=C) == ALICE
     for client, peer in (("c2", gateway.peer), ("c1", AdmittedClients())):
         with pytest.raises(AuthenticationFailed):
-            gateway.ask(None, client, role=C, peer=peer)
+            gateway.request(None, client, role=C, peer=peer)
 
 
 def test_consumers_are_asked_to_sign_again_in_time():
     gateway = AuthenticationRig()
     assert gateway.rules.needs_signature(C, gateway.peer, "c1", at_broker())
-    gateway.ask(blanks(gateway), role=C)
+    gateway.request(blanks(gateway), role=C)
     assert not gateway.rules.needs_signature(C, gateway.peer, "c1", at_broker())
 
     gateway.now_ms += TOKEN_MS // 2
     assert gateway.rules.needs_signature(C, gateway.peer, "c1", at_broker())
-    gateway.ask(blanks(gateway), role=C)
+    gateway.request(blanks(gateway), role=C)
     gateway.now_ms += TOKEN_MS
     with pytest.raises(AuthenticationFailed):
-        gateway.ask(None, role=C)
+        gateway.request(None, role=C)
 
 
 def test_a_signature_for_the_master_is_none_for_the_broker_as_well():
     gateway = AuthenticationRig()
-    gateway.ask(gateway.signed(nonce=9))
+    gateway.request(gateway.signed(nonce=9))
 
     with pytest.raises(AuthenticationFailed, match="before"):
-        gateway.ask(blanks(gateway, nonce=9), role=C)
+        gateway.request(blanks(gateway, nonce=9), role=C)
 
 
 @pytest.mark.parametrize("text", ["alice", "alice 1 2", "alice x 2 s", "alice 1 2 3 4", "  ", " "])
 def test_a_text_that_is_no_signature_is_refused(text):
     with pytest.raises(AuthenticationFailed):
-        AuthenticationRig().ask(at_broker(text), role=C)
+        AuthenticationRig().request(at_broker(text), role=C)
 
 
 def test_a_connection_remembers_only_so_many_clients():
     gateway = AuthenticationRig()
     for number in range(ADMITTED_MAX + 1):
-        gateway.ask(blanks(gateway, nonce=number), f"c{number}", role=C)
+        gateway.request(blanks(gateway, nonce=number), f"c{number}", role=C)
 
     assert len(gateway.peer.admitted) == ADMITTED_MAX
     with pytest.raises(AuthenticationFailed):
-        gateway.ask(None, "c0", role=C)
+        gateway.request(None, "c0", role=C)
 
 
 def test_a_visit_token_of_who_is_known_at_the_master_admits_at_the_broker():
     """Java's consumer sends no more than that."""
     gateway = AuthenticationRig()
-    gateway.ask(gateway.signed(), role=C)
+    gateway.request(gateway.signed(), role=C)
     visit = gateway.rules.authorized_info(ALICE, "c1").visitAuthorizedToken
     at_other = AdmittedClients()
 
-    assert gateway.ask(at_broker(visit=visit), role=C, peer=at_other) == ALICE
-    assert gateway.ask(None, role=C, peer=at_other) == ALICE
+    assert gateway.request(at_broker(visit=visit), role=C, peer=at_other) == ALICE
+    assert gateway.request(None, role=C, peer=at_other) == ALICE
 
 
 @pytest.mark.parametrize("how", ["other client", "other role", "no user", "guess", "late", "gone"])
 def test_but_no_other_one_does(how):
     gateway = AuthenticationRig()
-    gateway.ask(gateway.signed(), role=C)
+    gateway.request(gateway.signed(), role=C)
     visit = gateway.rules.authorized_info(ALICE, "c1").visitAuthorizedToken
     if how == "no user":
         visit = gateway.rules.authorized_info(ANONYMOUS, "c1").visitAuthorizedToken
@@ -396,7 +396,7 @@ def test_but_no_other_one_does(how):
         del gateway.passwords["alice"]
 
     with pytest.raises(AuthenticationFailed):
-        gateway.ask(
+        gateway.request(
             at_broker(visit=visit),
             "c2" if how == "other client" else "c1",
             role=P if how == "other role" else C,
@@ -408,11 +408,11 @@ def test_heartbeats_keep_who_was_admitted_by_a_visit_token():
     gateway, broker = AuthenticationRig(), AdmittedClients()
     master = gateway.signed()
     for _ in range(20):
-        gateway.ask(master, role=C)
+        gateway.request(master, role=C)
         info = gateway.rules.authorized_info(ALICE, "c1")
         master = with_token(info.authAuthorizedToken)
-        gateway.ask(at_broker(visit=info.visitAuthorizedToken), role=C, peer=broker)
-        assert gateway.ask(None, role=C, peer=broker) == ALICE
+        gateway.request(at_broker(visit=info.visitAuthorizedToken), role=C, peer=broker)
+        assert gateway.request(None, role=C, peer=broker) == ALICE
         gateway.now_ms += 60_000
 
 
@@ -426,17 +426,17 @@ def test_the_visit_token_changes_every_five_minutes_and_the_last_three_are_good(
     for _ in range(2):
         gateway.now_ms += VISIT_MS
         assert gateway.rules.tokens.visit_token("c1") != first
-        gateway.ask(at_broker(visit=first))
+        gateway.request(at_broker(visit=first))
 
     gateway.now_ms += VISIT_MS
     with pytest.raises(AuthenticationFailed, match="Visit Authorized Token is invalid!"):
-        gateway.ask(at_broker(visit=first))
+        gateway.request(at_broker(visit=first))
 
 
 def test_visit_tokens_are_looked_at_only_where_they_are_checked():
     gateway = AuthenticationRig(frozenset())
 
-    assert gateway.ask(at_broker(visit=12)) == ANONYMOUS
+    assert gateway.request(at_broker(visit=12)) == ANONYMOUS
     gateway.rules.tokens.check_visit(12, "c1")
 
 
@@ -445,9 +445,9 @@ def test_a_good_token_does_not_stand_in_for_the_visit_token_where_both_are_asked
     token = gateway.token()
     visit = gateway.rules.authorized_info(ALICE, "c1").visitAuthorizedToken
 
-    assert gateway.ask(at_broker(token, visit)) == ALICE
+    assert gateway.request(at_broker(token, visit)) == ALICE
     with pytest.raises(AuthenticationFailed, match="Visit"):
-        gateway.ask(at_broker(token, visit + 1))
+        gateway.request(at_broker(token, visit + 1))
 
 
 def test_visit_tokens_are_the_same_after_a_restart_and_another_for_each_client():

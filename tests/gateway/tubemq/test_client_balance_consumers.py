@@ -22,28 +22,30 @@ class Client:
 
     def __init__(self, rig: Rig, name: str, count: int = 2, node_id: int = 0) -> None:
         self.peer = rig.master()
-        self.who = {"clientId": f"g_{name}", "groupName": "g"}
+        self.client = {"clientId": f"g_{name}", "groupName": "g"}
         self.nodes = {"sourceCount": count, "nodeId": node_id}
         self.ids = {"brokerConfigId": -2, "topicMetaInfoId": -2}
 
     async def register(self, **more: Any) -> Any:
         fields = {
-            **self.who,
+            **self.client,
             **self.nodes,
             "hostName": "192.0.2.2",
             "topicList": ["demo"],
             "subRepInfo": {**self.ids, "reportSubInfo": False},
             **more,
         }
-        return self.learn(await self.peer.ask("consumerRegisterC2MV2", **fields))
+        return self.learn(await self.peer.request("consumerRegisterC2MV2", **fields))
 
     async def heartbeat(self, has: list[str] | None = None, **more: Any) -> Any:
         report = {"reportSubInfo": has is not None, "partSubInfo": has or []}
-        fields = {**self.who, "subRepInfo": {**self.ids, **report}, **more}
-        return self.learn(await self.peer.ask("consumerHeartbeatC2MV2", **fields))
+        fields = {**self.client, "subRepInfo": {**self.ids, **report}, **more}
+        return self.learn(await self.peer.request("consumerHeartbeatC2MV2", **fields))
 
     async def meta(self) -> Any:
-        return self.learn(await self.peer.ask("consumerGetPartMetaInfoC2M", **self.who, **self.ids))
+        return self.learn(
+            await self.peer.request("consumerGetPartMetaInfoC2M", **self.client, **self.ids)
+        )
 
     def learn(self, response: Any) -> Any:
         for name in self.ids:
@@ -166,7 +168,7 @@ async def test_both_kinds_do_not_mix():
         await client.register()
 
         refused = await server.register()
-        await server.peer.ask("consumerCloseClientC2M", **client.who)
+        await server.peer.request("consumerCloseClientC2M", **client.client)
         taken = await server.register()
         other = await Client(rig, "b").heartbeat()
 
@@ -233,11 +235,11 @@ async def test_who_is_not_there_must_register():
     async with Rig(tube=TubeSettings(consumer_timeout_s=5)) as rig:
         rig.topic("demo", 3)
         client = Client(rig, "a")
-        nobody = await client.meta()
+        unknown = await client.meta()
         await client.register()
         rig.gateway.master.balances.tick(rig.gateway.master.now_ms + 5_000)
 
         late = await client.heartbeat()
 
-        assert (nobody.errCode, nobody.errMsg) == (411, "Not found groupName g in holder!")
+        assert (unknown.errCode, unknown.errMsg) == (411, "Not found groupName g in holder!")
         assert late.errCode == 411

@@ -29,10 +29,12 @@ NARROW = LogLimits(
 )
 
 
-def asked(peer, number: int, service: int, body: bytes = b"", name: str = "sendMessageP2B") -> int:
+def request_frame(
+    peer, number: int, service: int, body: bytes = b"", name: str = "sendMessageP2B"
+) -> int:
     """Send a request by its numbers; its serial number."""
     serial = peer.number()
-    peer._asked[serial] = name
+    peer._requests[serial] = name
     peer.give(encode_request(serial, service, number, body, timeout_ms=10_000))
     return serial
 
@@ -46,11 +48,11 @@ async def test_a_method_that_does_not_exist_is_fatal_and_the_connection_stays(nu
     async with Rig() as rig:
         peer = rig.master()
 
-        serial = asked(peer, number, 1)
+        serial = request_frame(peer, number, 1)
 
         text = f"IPC server handle request error :Unsupported method ID :{number}"
         assert peer.response(serial) == Failure(2, JAVA, text)
-        assert (await peer.ask("producerRegisterP2M", **REGISTER)).success
+        assert (await peer.request("producerRegisterP2M", **REGISTER)).success
 
 
 @on_loop
@@ -58,7 +60,7 @@ async def test_a_message_without_its_required_fields_is_fatal():
     async with Rig() as rig:
         peer = rig.master()
 
-        response = peer.response(asked(peer, 1, 1, b""))
+        response = peer.response(request_frame(peer, 1, 1, b""))
 
         assert (response.status, response.exception) == (2, BAD_MESSAGE)
         assert "missing required fields: clientId" in response.text
@@ -69,7 +71,7 @@ async def test_a_send_that_is_none_is_fatal():
     async with Rig() as rig:
         peer = rig.broker_peer()
 
-        response = peer.response(asked(peer, 13, 3, b"\x0a\x05abc"))
+        response = peer.response(request_frame(peer, 13, 3, b"\x0a\x05abc"))
 
         assert (response.status, response.exception) == (2, BAD_MESSAGE)
         assert not peer.is_cut
@@ -79,7 +81,7 @@ async def test_a_send_that_is_none_is_fatal():
 async def test_an_envelope_that_is_none_is_fatal_under_its_serial_number():
     async with Rig() as rig:
         peer = rig.broker_peer()
-        peer._asked[77] = "sendMessageP2B"
+        peer._requests[77] = "sendMessageP2B"
 
         peer.give(encode_frame(77, b"garbage"))
 
@@ -126,7 +128,7 @@ def test_a_frame_without_blocks_is_logged_and_ignored(caplog):
         async with Rig() as rig:
             peer = rig.master()
             peer.give(struct.pack(">Iii", 0xFF7FF4FE, 5, 0) * 50)
-            assert (await peer.ask("producerRegisterP2M", **REGISTER)).success
+            assert (await peer.request("producerRegisterP2M", **REGISTER)).success
             assert peer.order == [1]
 
     caplog.set_level(logging.INFO)
@@ -144,7 +146,7 @@ async def test_a_request_may_come_in_any_pieces_and_blocks():
         pieces = [body[at : at + 100] for at in range(0, len(body), 100)]
         cut = struct.pack(">Iii", 0xFF7FF4FE, 10, len(pieces))
         cut += b"".join(struct.pack(">i", len(each)) + each for each in pieces)
-        peer._asked |= {9: "sendMessageP2B", 10: "sendMessageP2B"}
+        peer._requests |= {9: "sendMessageP2B", 10: "sendMessageP2B"}
 
         peer.give(whole, piece=1)
         peer.give(cut, piece=777)
@@ -185,7 +187,7 @@ async def test_another_service_is_an_error_and_the_connection_stays(at_master, n
         if number == 13:
             fields |= {"flag": 0, "checkSum": -1, "sentAddr": 0}
 
-        response = await peer.ask(
+        response = await peer.request(
             names.get(number, "consumerRegisterC2M"), service=service, **fields
         )
 
@@ -199,7 +201,9 @@ async def test_every_version_of_the_protocol_is_answered(version):
     async with Rig() as rig:
         rig.topic("demo")
         assert (await rig.broker_peer().send("demo", version=version)).success
-        assert (await rig.master().ask("producerRegisterP2M", version=version, **REGISTER)).success
+        assert (
+            await rig.master().request("producerRegisterP2M", version=version, **REGISTER)
+        ).success
 
 
 @pytest.mark.parametrize(
@@ -211,7 +215,7 @@ async def test_a_standby_sends_clients_to_the_next_master(version, package):
     """StandbyException, under the name that the client knows."""
     async with Rig(tube=TubeSettings(standby=True)) as rig:
         rig.topic("demo")
-        response = await rig.master().ask("producerRegisterP2M", version=version, **REGISTER)
+        response = await rig.master().request("producerRegisterP2M", version=version, **REGISTER)
 
         assert (response.status, response.exception) == (
             1,
@@ -255,7 +259,7 @@ async def test_a_standby_sends_clients_to_the_next_master(version, package):
 @on_loop
 async def test_real_brokers_are_told_that_they_cannot_join(name, fields):
     async with Rig() as rig:
-        response = await rig.master().ask(name, **fields)
+        response = await rig.master().request(name, **fields)
 
         assert (response.success, response.errCode) == (False, 403)
         assert "brokers cannot join" in response.errMsg
@@ -270,7 +274,7 @@ async def test_a_request_older_than_its_timeout_is_dropped_without_an_answer():
     async with Rig() as rig:
         rig.topic("demo")
         peer = rig.broker_peer()
-        peer._asked |= {1: "sendMessageP2B", 2: "sendMessageP2B", 3: "consumerHeartbeatC2B"}
+        peer._requests |= {1: "sendMessageP2B", 2: "sendMessageP2B", 3: "consumerHeartbeatC2B"}
         beat = frame_of(
             3, "consumerHeartbeatC2B", clientId="c", groupName="g", readStatus=0, timeout_ms=1_000
         )
@@ -341,7 +345,7 @@ async def test_each_send_that_waits_is_refused_at_its_own_time():
         rig.topic("demo")
         await filled(rig)
         peer = rig.broker_peer()
-        peer._asked |= {101: "sendMessageP2B", 102: "sendMessageP2B"}
+        peer._requests |= {101: "sendMessageP2B", 102: "sendMessageP2B"}
         peer.give(
             send_frame(101, "demo", 0, b"x", timeout_ms=1_000)
             + send_frame(102, "demo", 0, b"x", timeout_ms=4_000)
@@ -371,7 +375,7 @@ async def test_thousands_of_sends_in_flight_are_all_taken():
     async with Rig() as rig:
         rig.topic("demo")
         peer = rig.broker_peer()
-        peer._asked |= dict.fromkeys(range(3_000), "sendMessageP2B")
+        peer._requests |= dict.fromkeys(range(3_000), "sendMessageP2B")
         frames = b"".join(send_frame(serial, "demo", 0, b"x" * 100) for serial in range(3_000))
 
         for at in range(0, len(frames), 32_000):
@@ -389,7 +393,7 @@ async def test_with_much_in_flight_a_connection_is_not_read():
         rig.topic("demo")
         peer = rig.broker_peer()
         for serial in range(1, 11):
-            peer._asked[serial] = "sendMessageP2B"
+            peer._requests[serial] = "sendMessageP2B"
 
         peer.give(b"".join(send_frame(serial, "demo", 0, b"x") for serial in range(1, 11)))
         assert peer.stream.stops & STOP_SESSION

@@ -36,7 +36,7 @@ class Client:
         self.event: EventProto | None = None
 
     async def register(self, **more: Any) -> Any:
-        return await self.peer.ask("consumerRegisterC2M", **{**self.fields, **self.how, **more})
+        return await self.peer.request("consumerRegisterC2M", **{**self.fields, **self.how, **more})
 
     async def heartbeat(self, **more: Any) -> Any:
         """Send a heartbeat with the result of the last event, and process the next event."""
@@ -47,7 +47,7 @@ class Client:
             done.status = 2
             fields |= {"event": done, "reportSubscribeInfo": True, "subscribeInfo": self.has}
         self.event = None
-        response = await self.peer.ask("consumerHeartbeatC2M", **fields)
+        response = await self.peer.request("consumerHeartbeatC2M", **fields)
         if response.success and response.HasField("event"):
             self.event = response.event
             result = list(response.event.subscribeInfo)
@@ -58,11 +58,11 @@ class Client:
         return response
 
     async def close(self) -> Any:
-        return await self.peer.ask("consumerCloseClientC2M", **self.fields)
+        return await self.peer.request("consumerCloseClientC2M", **self.fields)
 
     def infos(self, *numbers: int, topic: str = "demo") -> list[str]:
-        who = f"{self.fields['clientId']}@{self.fields['groupName']}"
-        return [f"{who}#{full(topic, number)}" for number in numbers]
+        client = f"{self.fields['clientId']}@{self.fields['groupName']}"
+        return [f"{client}#{full(topic, number)}" for number in numbers]
 
 
 async def both(rig: Rig) -> tuple[Client, Client]:
@@ -186,10 +186,10 @@ class TestComingAndGoing:
             rig.topic("demo")
             await Client(rig, "a").register()
 
-            nobody = await Client(rig, "a", group="other").heartbeat()
+            unknown = await Client(rig, "a", group="other").heartbeat()
             stranger = await Client(rig, "z").heartbeat()
 
-            assert (nobody.errCode, nobody.errMsg) == (
+            assert (unknown.errCode, unknown.errMsg) == (
                 411,
                 "Not found groupName other in holder!",
             )

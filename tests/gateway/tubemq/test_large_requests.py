@@ -33,7 +33,7 @@ async def test_the_same_thing_many_times_is_refused_too(method: str, fields: dic
     async with Rig() as rig:
         rig.topic("demo", 1)
 
-        response = await rig.master().ask(method, **fields)
+        response = await rig.master().request(method, **fields)
 
         assert response.errCode == 400
         assert "a consumer may have" in response.errMsg

@@ -9,13 +9,13 @@ from tests.gateway.tubemq.rig import FULL, Rig
 
 async def leave(rig: Rig, mine: PartitionConsumer) -> None:
     """Join the group, and close at the master."""
-    who = {"clientId": mine.client_id, "groupName": mine.group}
+    client = {"clientId": mine.client_id, "groupName": mine.group}
     master = rig.master()
-    response = await master.ask(
-        "consumerRegisterC2M", **who, hostName="h", topicList=["demo"], requireBound=False
+    response = await master.request(
+        "consumerRegisterC2M", **client, hostName="h", topicList=["demo"], requireBound=False
     )
     assert response.success
-    assert (await master.ask("consumerCloseClientC2M", **who)).success
+    assert (await master.request("consumerCloseClientC2M", **client)).success
 
 
 @on_loop
@@ -70,7 +70,7 @@ async def test_who_comes_back_with_what_it_has_keeps_it():
         await mine.register()
         await leave(rig, mine)
 
-        response = await rig.master().ask(
+        response = await rig.master().request(
             "consumerRegisterC2M",
             clientId=mine.client_id,
             groupName=mine.group,

@@ -67,7 +67,7 @@ async def test_one_that_balances_itself_comes_in_the_same_way():
         peer = server.master()
         ids: dict[str, Any] = {"clientId": "c", "groupName": "g"}
 
-        registered = await peer.ask(
+        registered = await peer.request(
             "consumerRegisterC2MV2",
             **ids,
             hostName="h",
@@ -76,15 +76,15 @@ async def test_one_that_balances_itself_comes_in_the_same_way():
             topicList=["demo"],
             authInfo=NOTHING,
         )
-        first = await peer.ask("consumerHeartbeatC2MV2", **ids, authInfo=NOTHING)
-        metas = await peer.ask(
+        first = await peer.request("consumerHeartbeatC2MV2", **ids, authInfo=NOTHING)
+        metas = await peer.request(
             "consumerGetPartMetaInfoC2M",
             **ids,
             brokerConfigId=-2,
             topicMetaInfoId=-2,
             authInfo=NOTHING,
         )
-        proven = await peer.ask("consumerHeartbeatC2MV2", **ids, authInfo=proof(server))
+        proven = await peer.request("consumerHeartbeatC2MV2", **ids, authInfo=proof(server))
 
         assert metas.errCode == 200
         assert not metas.topicMetaInfoList
@@ -147,10 +147,10 @@ async def test_nobody_registers_for_a_client_on_another_connection():
         await client.register(authInfo=NOTHING)
 
         response = await stranger.register(authInfo=NOTHING)
-        heard = await stranger.heartbeat(authInfo=NOTHING)
+        heartbeat_response = await stranger.heartbeat(authInfo=NOTHING)
 
         assert response.errCode == 415
-        assert heard.errCode == 411
+        assert heartbeat_response.errCode == 411
         await client.heartbeat(authInfo=proof(server))
         assert client.has == client.infos(0)
 

@@ -21,7 +21,7 @@ MIB = 1 << 20
 @on_loop
 async def test_a_producer_that_registers_is_told_of_the_broker():
     async with Rig() as rig:
-        response = await rig.master().ask("producerRegisterP2M", **ME)
+        response = await rig.master().request("producerRegisterP2M", **ME)
 
         assert (response.success, response.errCode, response.errMsg) == (True, 200, "OK!")
         assert list(response.brokerInfos) == [FULL]
@@ -39,9 +39,9 @@ async def test_a_heartbeat_returns_the_topics_that_exist():
         rig.topic("demo", 3)
         rig.topic("small", 1, max_message_bytes="100000")
         master = rig.master()
-        first = await master.ask("producerRegisterP2M", **ME)
+        first = await master.request("producerRegisterP2M", **ME)
 
-        response = await master.ask(
+        response = await master.request(
             "producerHeartbeatP2M",
             **{**ME, "brokerCheckSum": first.brokerCheckSum},
             topicList=["demo", "nope", " demo ", "small", "a:b", ""],
@@ -57,9 +57,9 @@ async def test_a_heartbeat_returns_the_topics_that_exist():
 async def test_who_knows_another_broker_is_told_in_a_heartbeat():
     async with Rig() as rig:
         master = rig.master()
-        first = await master.ask("producerRegisterP2M", **ME)
+        first = await master.request("producerRegisterP2M", **ME)
 
-        response = await master.ask("producerHeartbeatP2M", **{**ME, "brokerCheckSum": 5})
+        response = await master.request("producerHeartbeatP2M", **{**ME, "brokerCheckSum": 5})
 
         assert list(response.brokerInfos) == [FULL]
         assert response.brokerCheckSum == first.brokerCheckSum
@@ -80,11 +80,11 @@ async def test_the_checksum_outlives_a_restart_and_changes_with_the_address():
 async def test_a_client_that_knows_the_configuration_is_not_told_again():
     async with Rig() as rig:
         master = rig.master()
-        first = await master.ask("producerRegisterP2M", **ME, appdConfig={"configId": -2})
+        first = await master.request("producerRegisterP2M", **ME, appdConfig={"configId": -2})
         assert first.appdConfig.maxMsgSize == MIB
 
         known = {"configId": first.appdConfig.configId}
-        response = await master.ask("producerHeartbeatP2M", **ME, appdConfig=known)
+        response = await master.request("producerHeartbeatP2M", **ME, appdConfig=known)
 
         assert response.appdConfig.configId == first.appdConfig.configId
         assert not response.appdConfig.HasField("maxMsgSize")
@@ -93,7 +93,7 @@ async def test_a_client_that_knows_the_configuration_is_not_told_again():
 @on_loop
 async def test_a_heartbeat_of_an_unknown_producer_asks_it_to_register():
     async with Rig() as rig:
-        response = await rig.master().ask("producerHeartbeatP2M", **ME)
+        response = await rig.master().request("producerHeartbeatP2M", **ME)
 
         assert (response.success, response.errCode, response.brokerCheckSum) == (False, 411, -1)
         assert response.errMsg == f"Invalid node id:{CLIENT}, you have to append node first!"
@@ -103,14 +103,14 @@ async def test_a_heartbeat_of_an_unknown_producer_asks_it_to_register():
 async def test_a_producer_that_is_silent_is_forgotten():
     async with Rig(tube=TubeSettings(producer_timeout_s=30)) as rig:
         master = rig.master()
-        await master.ask("producerRegisterP2M", **ME)
+        await master.request("producerRegisterP2M", **ME)
         for _ in range(3):
             await pass_time(20)
-            assert (await master.ask("producerHeartbeatP2M", **ME)).success
+            assert (await master.request("producerHeartbeatP2M", **ME)).success
 
         await pass_time(32)
 
-        assert (await master.ask("producerHeartbeatP2M", **ME)).errCode == 411
+        assert (await master.request("producerHeartbeatP2M", **ME)).errCode == 411
         assert rig.gateway.producers.expired == 1
 
 
@@ -118,30 +118,32 @@ async def test_a_producer_that_is_silent_is_forgotten():
 async def test_a_producer_comes_again_on_another_connection():
     async with Rig() as rig:
         first = rig.master()
-        await first.ask("producerRegisterP2M", **ME)
+        await first.request("producerRegisterP2M", **ME)
         first.drop()
 
-        assert (await rig.master().ask("producerHeartbeatP2M", **ME)).success
+        assert (await rig.master().request("producerHeartbeatP2M", **ME)).success
 
 
 @on_loop
 async def test_closing_forgets_a_producer_and_also_one_that_is_not_there():
     async with Rig() as rig:
         master = rig.master()
-        await master.ask("producerRegisterP2M", **ME)
+        await master.request("producerRegisterP2M", **ME)
 
         for _ in range(2):
-            response = await master.ask("producerCloseClientP2M", clientId=CLIENT)
+            response = await master.request("producerCloseClientP2M", clientId=CLIENT)
             assert (response.success, response.errCode, response.errMsg) == (True, 200, "OK!")
 
-        assert (await master.ask("producerHeartbeatP2M", **ME)).errCode == 411
+        assert (await master.request("producerHeartbeatP2M", **ME)).errCode == 411
 
 
 @pytest.mark.parametrize("client_id", ["", "  ", "x" * 1_025])
 @on_loop
 async def test_an_id_that_is_none_is_refused(client_id):
     async with Rig() as rig:
-        response = await rig.master().ask("producerRegisterP2M", **{**ME, "clientId": client_id})
+        response = await rig.master().request(
+            "producerRegisterP2M", **{**ME, "clientId": client_id}
+        )
         assert (response.success, response.errCode) == (False, 400)
 
 
@@ -149,10 +151,10 @@ async def test_an_id_that_is_none_is_refused(client_id):
 async def test_there_are_so_many_producers_and_so_many_topics_of_one():
     async with Rig(tube=TubeSettings(producers_max=1, topics_max=2)) as rig:
         master = rig.master()
-        assert (await master.ask("producerRegisterP2M", **ME)).success
+        assert (await master.request("producerRegisterP2M", **ME)).success
 
-        other = await master.ask("producerRegisterP2M", **{**ME, "clientId": "other"})
-        beat = await master.ask("producerHeartbeatP2M", **ME, topicList=["a", "b", "c"])
+        other = await master.request("producerRegisterP2M", **{**ME, "clientId": "other"})
+        beat = await master.request("producerHeartbeatP2M", **ME, topicList=["a", "b", "c"])
 
         assert (other.success, other.errCode) == (False, 403)
         assert (beat.success, beat.errCode) == (False, 400)
@@ -165,10 +167,10 @@ async def test_a_topic_that_a_producer_may_not_write_to_is_refused_by_its_canoni
     async with Rig() as rig:
         rig.topic("demo")
         master = rig.master()
-        await master.ask("producerRegisterP2M", **ME)
+        await master.request("producerRegisterP2M", **ME)
         rig.rules.deny(Operation.WRITE, ResourceKind.TOPIC, "public/default/demo")
 
-        response = await master.ask(name, **ME, topicList=["demo"])
+        response = await master.request(name, **ME, topicList=["demo"])
 
         assert (response.success, response.errCode) == (False, 415)
         assert "public/default/demo" in response.errMsg
@@ -185,9 +187,9 @@ async def test_a_topic_that_takes_no_messages_is_absent():
             )
         )
         master = rig.master()
-        await master.ask("producerRegisterP2M", **ME)
+        await master.request("producerRegisterP2M", **ME)
 
-        response = await master.ask("producerHeartbeatP2M", **ME, topicList=["closed"])
+        response = await master.request("producerHeartbeatP2M", **ME, topicList=["closed"])
 
         assert response.success
         assert not response.topicInfos
@@ -200,9 +202,9 @@ async def test_where_producers_must_sign_nobody_comes_in_without():
         master = rig.master()
 
         for name in ("producerRegisterP2M", "producerHeartbeatP2M"):
-            response = await master.ask(name, **ME)
+            response = await master.request(name, **ME)
             assert (response.success, response.errCode, response.brokerCheckSum) == (False, 415, -1)
-        closed = await master.ask("producerCloseClientP2M", clientId=CLIENT)
+        closed = await master.request("producerCloseClientP2M", clientId=CLIENT)
         assert (closed.success, closed.errCode) == (False, 415)
 
 
@@ -218,14 +220,16 @@ async def test_nobody_speaks_for_the_producer_of_another_user():
             return {"authInfo": {**words, "signature": response}}
 
         alice, bob = rig.master(), rig.master()
-        first = await alice.ask("producerRegisterP2M", **ME, authInfo=signed("alice", 1))
+        first = await alice.request("producerRegisterP2M", **ME, authInfo=signed("alice", 1))
         assert first.success
         assert first.authorizedInfo.authAuthorizedToken
 
-        taken = await bob.ask("producerRegisterP2M", **ME, authInfo=signed("bob", 2))
-        beat = await bob.ask("producerHeartbeatP2M", **ME, authInfo=signed("bob", 3))
-        closed = await bob.ask("producerCloseClientP2M", clientId=CLIENT, authInfo=signed("bob", 4))
+        taken = await bob.request("producerRegisterP2M", **ME, authInfo=signed("bob", 2))
+        beat = await bob.request("producerHeartbeatP2M", **ME, authInfo=signed("bob", 3))
+        closed = await bob.request(
+            "producerCloseClientP2M", clientId=CLIENT, authInfo=signed("bob", 4)
+        )
 
         assert [each.errCode for each in (taken, beat, closed)] == [415] * 3
         token = {"authorizedToken": first.authorizedInfo.authAuthorizedToken}
-        assert (await alice.ask("producerHeartbeatP2M", **ME, authInfo=token)).success
+        assert (await alice.request("producerHeartbeatP2M", **ME, authInfo=token)).success

@@ -53,7 +53,7 @@ class Client:
         if isinstance(message, HeartRequestC2M):
             self.bring_back(message)
         fields = {field.name: value for field, value in message.ListFields()}
-        reply = await self.peer.ask(method.name, **fields)
+        reply = await self.peer.request(method.name, **fields)
         assert (reply.success, reply.errCode, reply.errMsg) == (True, 200, "OK!")
         return self.obey(reply) if isinstance(reply, HeartResponseM2C) else []
 

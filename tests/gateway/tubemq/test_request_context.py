@@ -27,7 +27,7 @@ def served(rig: Rig, handler) -> Peer:
     return rig.master()
 
 
-def ask(peer: Peer) -> int:
+def send_request(peer: Peer) -> int:
     return peer.send_request(METHOD, clientId="c")
 
 
@@ -35,7 +35,7 @@ def ask(peer: Peer) -> int:
 async def test_a_message_that_a_handler_returns_is_the_answer():
     async with Rig() as rig:
         peer = served(rig, lambda _: OK)
-        assert peer.response(ask(peer)) == OK
+        assert peer.response(send_request(peer)) == OK
 
 
 @on_loop
@@ -49,8 +49,10 @@ async def test_a_coroutine_is_run_while_others_are_answered():
             return OK
 
         peer = served(rig, slowly)
-        first = ask(peer)
-        other = await peer.ask("producerRegisterP2M", clientId="c", hostName="h", brokerCheckSum=-1)
+        first = send_request(peer)
+        other = await peer.request(
+            "producerRegisterP2M", clientId="c", hostName="h", brokerCheckSum=-1
+        )
 
         assert other.success
         assert peer.connection.busy
@@ -64,7 +66,7 @@ async def test_an_answer_may_come_later_from_anywhere():
     async with Rig() as rig:
         waiting = []
         peer = served(rig, waiting.append)
-        first, second = ask(peer), ask(peer)
+        first, second = send_request(peer), send_request(peer)
         assert peer.connection.busy
 
         waiting[1].respond(OK)
@@ -94,7 +96,7 @@ async def test_what_a_handler_raises_is_answered_with_its_code(later, problem, c
             raise problem
 
         peer = served(rig, raising_later if later else raising)
-        response = await peer.wait(ask(peer))
+        response = await peer.wait(send_request(peer))
 
         assert (response.success, response.errCode) == (False, code)
         assert response.errMsg == (str(problem) or "NotReady")
@@ -114,7 +116,7 @@ def test_a_mistake_of_ours_ends_this_connection_only(later, caplog):
         async with Rig() as rig:
             peer = served(rig, wrong_later if later else wrong)
             other = rig.master()
-            ask(peer)
+            send_request(peer)
             await pass_time(2)
             assert peer.is_cut
             assert not other.is_cut
@@ -130,14 +132,14 @@ async def test_a_refusal_has_a_bound():
         peer = served(
             rig, lambda context: context.respond_error(TubeCode.BAD_REQUEST, "x" * 100_000)
         )
-        assert len(peer.response(ask(peer)).errMsg) == TEXT_MAX
+        assert len(peer.response(send_request(peer)).errMsg) == TEXT_MAX
 
 
 class Holder:
     """Holds a request, and records the calls."""
 
     def __init__(self) -> None:
-        self.heard: list[str] = []
+        self.events: list[str] = []
         self.context = None
 
     def take(self, context) -> None:
@@ -145,11 +147,11 @@ class Holder:
         context.hold(self)
 
     def end_early(self) -> None:
-        self.heard.append("hurry")
+        self.events.append("hurry")
         self.context.respond(OK)
 
     def connection_closed(self) -> None:
-        self.heard.append("gone")
+        self.events.append("gone")
 
 
 @on_loop
@@ -157,12 +159,12 @@ async def test_who_holds_an_answer_hears_that_the_connection_is_gone():
     async with Rig() as rig:
         holder = Holder()
         peer = served(rig, holder.take)
-        ask(peer)
+        send_request(peer)
 
         peer.drop()
         holder.context.respond(OK)  # there is no peer
 
-        assert holder.heard == ["gone"]
+        assert holder.events == ["gone"]
 
 
 @on_loop
@@ -170,12 +172,12 @@ async def test_a_drain_hurries_what_is_held():
     async with Rig() as rig:
         holder = Holder()
         peer = served(rig, holder.take)
-        serial = ask(peer)
+        serial = send_request(peer)
 
         peer.connection.drain()
         await settle()
 
-        assert holder.heard == ["hurry"]
+        assert holder.events == ["hurry"]
         assert peer.response(serial) == OK
         assert peer.is_cut
 
@@ -189,7 +191,7 @@ async def test_a_drain_waits_for_requests_at_work():
             return OK
 
         peer = served(rig, slowly)
-        serial = ask(peer)
+        serial = send_request(peer)
 
         peer.connection.drain()
         await pass_time(2)
@@ -206,7 +208,7 @@ async def test_with_many_requests_at_work_a_connection_is_not_read():
         waiting = []
         peer = served(rig, waiting.append)
         for _ in range(4):
-            ask(peer)
+            send_request(peer)
 
         assert peer.stream.stops & STOP_SESSION
         for context in waiting:
@@ -222,7 +224,7 @@ async def test_no_call_is_answered_twice():
     async with Rig() as rig:
         waiting = []
         peer = served(rig, waiting.append)
-        ask(peer)
+        send_request(peer)
         waiting[0].respond(OK)
 
         with pytest.raises(AssertionError, match="answered twice"):

@@ -84,7 +84,7 @@ async def test_what_the_cpp_client_sends_is_taken():
     async with Rig() as rig:
         rig.topic("demo", 3)
         broker = rig.broker_peer()
-        broker._asked |= dict.fromkeys((14, 15), "sendMessageP2B")
+        broker._requests |= dict.fromkeys((14, 15), "sendMessageP2B")
 
         broker.give(b"".join(sends))
         await settle()
@@ -101,7 +101,7 @@ async def test_an_answer_leaves_only_when_the_message_is_durable():
     async with Rig() as rig:
         rig.topic("demo")
         broker = rig.broker_peer()
-        broker._asked[5] = "sendMessageP2B"
+        broker._requests[5] = "sendMessageP2B"
         durable = rig.log.journal.durable_through
 
         broker.give(send_frame(5, "demo", 0, b"x"))
@@ -117,7 +117,7 @@ async def test_the_sends_of_a_turn_share_one_commit_and_one_write():
     async with Rig() as rig:
         rig.topic("demo", 2)
         broker = rig.broker_peer()
-        broker._asked |= dict.fromkeys(range(50), "sendMessageP2B")
+        broker._requests |= dict.fromkeys(range(50), "sendMessageP2B")
         commits, writes = rig.log.journal.counts.commits, broker.transport.writes
 
         broker.give(b"".join(send_frame(serial, "demo", serial % 2, b"x") for serial in range(50)))
@@ -135,7 +135,7 @@ async def test_a_topic_acknowledged_from_memory_is_answered_at_once():
     async with Rig() as rig:
         rig.topic("fast", flush="interval")
         broker = rig.broker_peer()
-        broker._asked[5] = "sendMessageP2B"
+        broker._requests[5] = "sendMessageP2B"
         durable = rig.log.journal.durable_through
 
         broker.give(send_frame(5, "fast", 0, b"x"))
@@ -264,7 +264,7 @@ async def test_a_failed_disk_takes_all_answers_of_the_turn_back():
     async with Rig() as rig:
         rig.topic("demo")
         broker = rig.broker_peer()
-        broker._asked |= dict.fromkeys((101, 102, 103), "sendMessageP2B")
+        broker._requests |= dict.fromkeys((101, 102, 103), "sendMessageP2B")
         rig.fail_disk("write")
 
         broker.give(b"".join(send_frame(serial, "demo", 0, b"x") for serial in (101, 102, 103)))

@@ -20,12 +20,12 @@ from trilogue.log.files import BLOCK, OsFileSystem
 async def main():
     file = OsFileSystem().open(Path(sys.argv[2]), create=True)
     file.pwrite(bytes(2 * BLOCK), 0)
-    told = asyncio.Queue()
+    sizes = asyncio.Queue()
     committer = KINDS[sys.argv[1]](asyncio.get_running_loop())
-    committer.start(told.put_nowait)
+    committer.start(sizes.put_nowait)
     for at in range(4):  # two into the file, then two that make it longer
         committer.submit(file, block(b"x"), at * BLOCK)
-        assert await told.get() == 0
+        assert await sizes.get() == 0
     committer.close()
 
 asyncio.run(main())

@@ -131,21 +131,21 @@ def test_callbacks_run_when_the_newest_addition_is_durable(rig: Rig) -> None:
     outcomes: list[tuple[str, int]] = []
     partition = rig.log.partition(1)
 
-    def ask(name: str) -> None:
+    def record_commit(name: str) -> None:
         rig.log.journal.on_commit(lambda _: outcomes.append((name, partition.high_watermark)))
 
     for _ in range(4):
         rig.append(1, make_entry(9000))
-    ask("filling")
+    record_commit("filling")
     rig.log.journal.add_fact(FACT, bytes(30_000))  # the window before is full now
     for _ in range(3):
         rig.append(1, make_entry(9000))
     rig.loop.run()
     rig.append()
     rig.loop.turn()
-    ask("on its way")
+    record_commit("on its way")
     rig.loop.run()
-    ask("durable long since")
+    record_commit("durable long since")
     rig.loop.run()
 
     assert outcomes == [("filling", 4), ("on its way", 8), ("durable long since", 8)]

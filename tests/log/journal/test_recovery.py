@@ -90,8 +90,8 @@ def test_entries_of_producers_are_reported_in_order_and_others_are_not() -> None
 
     rig.restart()
 
-    told = [(number, seen.producer_id, seen.base_sequence) for number, seen in rig.entries]
-    assert told == [(2, 77, 0), (2, 77, 1)]
+    reported = [(number, seen.producer_id, seen.base_sequence) for number, seen in rig.entries]
+    assert reported == [(2, 77, 0), (2, 77, 1)]
     assert [seen.base_offset for _, seen in rig.entries] == [0, 1]
 
 

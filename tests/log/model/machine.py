@@ -202,11 +202,11 @@ class Machine(RuleBasedStateMachine):
 
     def note_outcome(self, target: int, fact: bytes | None, outcome: StorageFailed | None) -> None:
         try:
-            self.hear(target, fact, outcome)
+            self.on_durable(target, fact, outcome)
         except AssertionError as error:  # the journal logs what its callers do wrong, and goes on
             self.problems.append(error)
 
-    def hear(self, target: int, fact: bytes | None, outcome: StorageFailed | None) -> None:
+    def on_durable(self, target: int, fact: bytes | None, outcome: StorageFailed | None) -> None:
         """Of what was written in order, a first part is acknowledged and the rest fails."""
         self.waiting.remove(target)
         if outcome is not None:

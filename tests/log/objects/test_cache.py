@@ -331,8 +331,8 @@ def test_wrong_bytes_on_the_way_are_never_given_out(s3: S3, proxy: Proxy, tmp_pa
     right = data_of(samples(1, 20))
     outcomes = []
     for turn in range(6):  # the first, second, ... request of a read is the one that is spoilt
-        asked = len(proxy.seen)
-        proxy.fault = lambda _m, _p, at=asked + turn % 3 + 1: (
+        requested = len(proxy.seen)
+        proxy.fault = lambda _m, _p, at=requested + turn % 3 + 1: (
             "flip" if len(proxy.seen) == at else None
         )
         try:

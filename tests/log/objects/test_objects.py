@@ -224,18 +224,18 @@ def test_while_a_store_is_down_only_one_asks_it(
     store.fail = failing(99, StorageUnavailable("down"))
     with pytest.raises(StorageUnavailable):
         objects.read("x", 0, 1)
-    asked, slept = store.count("read"), len(hands.slept)
+    requested, slept = store.count("read"), len(hands.slept)
 
     for _ in range(10):
         with pytest.raises(StorageUnavailable, match="down"):
             objects.read("x", 0, 1)
 
-    assert store.count("read") == asked
+    assert store.count("read") == requested
     assert len(hands.slept) == slept
     hands.seconds += 1.5
     with pytest.raises(StorageUnavailable):
         objects.read("x", 0, 1)
-    assert store.count("read") == asked + READING.tries
+    assert store.count("read") == requested + READING.tries
 
 
 def test_the_one_that_asks_lets_the_others_rest(

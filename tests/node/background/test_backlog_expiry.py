@@ -53,7 +53,7 @@ class Room:
         self.partition = self.node.partition(0)
         self.obey(**policies)
         self.moved: list[tuple[int, str]] = []
-        self.node.broker.subscriptions.listeners.append(lambda *who: self.moved.append(who))
+        self.node.broker.subscriptions.listeners.append(lambda *moved: self.moved.append(moved))
         self.cursor = self.subscribe("s")
 
     def obey(self, **policies: Any) -> None:

@@ -59,13 +59,13 @@ def test_a_flush_under_way_is_hurried_when_a_file_is_sealed_and_the_tail_is_half
     log = SimpleNamespace(tail_bytes=held, tail_limit=256 * MIB, sealed=[], on_sealed=None)
     broker = SimpleNamespace(snapshot=list)
     storage = cast("Storage", SimpleNamespace(log=log, broker=broker))
-    told: list[None] = []
-    helper = SimpleNamespace(pid=1, hurry=lambda: told.append(None))
+    reported: list[None] = []
+    helper = SimpleNamespace(pid=1, hurry=lambda: reported.append(None))
     Flusher(storage, helper, None, now_ms=lambda: 0, bytes_per_second=RATE)  # type: ignore[arg-type]
 
     log.on_sealed(cut(64 * MIB, 1).file)
 
-    assert len(told) == hurries
+    assert len(reported) == hurries
 
 
 def test_no_rate_is_no_pace():

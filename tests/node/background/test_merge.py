@@ -136,13 +136,13 @@ class Gate:
 
     def __init__(self, node):
         self.open = asyncio.Event()
-        self.asked = 0
+        self.calls = 0
         self.error = None
         self._run = node.slow_helper.run
         node.slow_helper.run = self.run
 
     async def run(self, function, *arguments):
-        self.asked += 1
+        self.calls += 1
         if self.error is not None:
             raise self.error
         await self.open.wait()
@@ -155,7 +155,7 @@ def test_a_flush_waits_when_too_many_segments_are_not_merged(tmp_path):
         gate = Gate(node)
         topic = await make_topic(node)
         await flush_many(node, topic, FIRST_LEVEL_MAX)
-        assert gate.asked == 1
+        assert gate.calls == 1
         await append(node, topic, b"message 16;")
         node.storage.log.seal()
         await until(lambda: node.flusher.waiting)
@@ -399,7 +399,7 @@ def test_what_a_merge_reads_is_not_taken_away_meanwhile(tmp_path):
         gate = Gate(node)
         topic = await make_topic(node)
         await flush_many(node, topic, FIRST_LEVEL_DUE)
-        await until(lambda: gate.asked)
+        await until(lambda: gate.calls)
         await node.metadata_writer.write(node.storage.broker.cluster.plan_delete(topic.name))
 
         await sweep(node)

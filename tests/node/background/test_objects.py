@@ -147,14 +147,14 @@ def test_merges_of_files_do_not_wait_for_a_store_that_is_down(tmp_path):
         with pytest.raises(StorageUnavailable):
             await merging._run(plan)
 
-        asked = []
+        requested = []
         may_be_due = "trilogue.node.background.merge.merge_plan.may_be_due"
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(
-                may_be_due, lambda _segments, skip, _now: asked.append(skip) or frozenset()
+                may_be_due, lambda _segments, skip, _now: requested.append(skip) or frozenset()
             )
             await merging.plan()
-        assert asked == [{there.segment_id}]
+        assert requested == [{there.segment_id}]
 
 
 def test_local_copies_stay_and_are_read_as_long_as_one_wants(tmp_path):

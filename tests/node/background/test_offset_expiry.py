@@ -65,8 +65,8 @@ def test_a_server_forgets_a_group_that_nobody_comes_back_to(tmp_path, retention)
         admin = AdminClient({"bootstrap.servers": server.kafka})
 
         def offset() -> int:
-            asked = [ConsumerGroupTopicPartitions("h", [TopicPartition("t", 0)])]
-            (answer,) = admin.list_consumer_group_offsets(asked).values()
+            requested = [ConsumerGroupTopicPartitions("h", [TopicPartition("t", 0)])]
+            (answer,) = admin.list_consumer_group_offsets(requested).values()
             return answer.result(10).topic_partitions[0].offset
 
         end = time.monotonic() + (10 if retention == "1s" else 2)

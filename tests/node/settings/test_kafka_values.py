@@ -33,20 +33,20 @@ def values() -> tuple[BrokerValues, MemoryMeta]:
 
 
 def test_what_is_told_is_in_the_table_and_follows_the_nodes_settings():
-    told, _ = values()
+    constants, _ = values()
     own = load_settings(
         environment={}, assignments=["frames.limit=2MiB", "topics.auto-create=false"]
     )
 
-    set_node_values(told, own, 5)
-    set_addresses(told, "127.0.0.1:1", lambda: ("example", 2))
+    set_node_values(constants, own, 5)
+    set_addresses(constants, "127.0.0.1:1", lambda: ("example", 2))
 
-    assert told.live.keys() <= BROKER.keys()
-    assert told.value("socket.request.max.bytes") == "2097152"
-    assert told.value("auto.create.topics.enable") == "false"
-    assert told.value("fetch.max.bytes") == "5"
-    assert told.value("listeners") == "PLAINTEXT://127.0.0.1:1"
-    assert told.value("connections.max.idle.ms") == "600000"
+    assert constants.live.keys() <= BROKER.keys()
+    assert constants.value("socket.request.max.bytes") == "2097152"
+    assert constants.value("auto.create.topics.enable") == "false"
+    assert constants.value("fetch.max.bytes") == "5"
+    assert constants.value("listeners") == "PLAINTEXT://127.0.0.1:1"
+    assert constants.value("connections.max.idle.ms") == "600000"
 
 
 @pytest.mark.parametrize("row", BROKER.values(), ids=BROKER)
@@ -60,36 +60,40 @@ class Pace:
     """Notes how often compaction is to look, in seconds."""
 
     def __init__(self):
-        self.said: list[float] = []
+        self.intervals: list[float] = []
 
     def look_every(self, seconds: float) -> None:
-        self.said.append(seconds)
+        self.intervals.append(seconds)
 
 
 def test_a_node_obeys_what_was_said_last():
-    told, meta = values()
-    told.live["max.connections"] = lambda: "10"
-    told.live["log.cleaner.backoff.ms"] = lambda: "1000"
+    constants, meta = values()
+    constants.live["max.connections"] = lambda: "10"
+    constants.live["log.cleaner.backoff.ms"] = lambda: "1000"
     listener, pace = Listener(EchoGateway(), Limits(), monotonic=lambda: 0.0), Pace()
-    follow_values(told, listener, pace)
+    follow_values(constants, listener, pace)
     at_first = listener.limits.connections
 
     changes = [
         ("max.connections", Change.SET, "3"),
         ("log.cleaner.backoff.ms", Change.SET, "1"),
     ]
-    commit = told.plan_alter(told.check(changes, all_nodes=True, replace=False), all_nodes=True)
+    commit = constants.plan_alter(
+        constants.check(changes, all_nodes=True, replace=False), all_nodes=True
+    )
     meta.write_now(commit.ops(), commit.preconditions)
     commit.apply()
 
     assert (at_first, listener.limits.connections) == (10, 3)
-    assert pace.said == [1.0, 0.1]
+    assert pace.intervals == [1.0, 0.1]
 
 
 def test_a_running_node_tells_where_it_is_and_keeps_what_it_was_told(tmp_path: Path):
     with start_server(tmp_path / "data", topics__max_entry="5000") as server:
         first = described(server.kafka)
-        say(server.kafka, ConfigEntry("log.preallocate", "true", incremental_operation=SET))
+        alter_broker(
+            server.kafka, ConfigEntry("log.preallocate", "true", incremental_operation=SET)
+        )
     with start_server(tmp_path / "data") as again:
         second = described(again.kafka)
 
@@ -108,8 +112,8 @@ def described(address: str) -> dict[str, ConfigEntry]:
     return done.result(DEADLINE)
 
 
-def say(address: str, *entries: ConfigEntry) -> None:
+def alter_broker(address: str, *entries: ConfigEntry) -> None:
     client = AdminClient({"bootstrap.servers": address})
-    asked = ConfigResource("broker", "1", incremental_configs=list(entries))
-    (done,) = client.incremental_alter_configs([asked]).values()
+    resource = ConfigResource("broker", "1", incremental_configs=list(entries))
+    (done,) = client.incremental_alter_configs([resource]).values()
     done.result(DEADLINE)

@@ -314,9 +314,9 @@ def test_any_bytes_are_read_or_refused_by_both_twins_alike(data: st.DataObject):
         body = data.draw(st.binary(max_size=60))
         octets = pack(">I", data.draw(st.integers(0, len(body)))) + body
 
-    said = [outcome(getattr(room.hot, reader), octets) for room in ROOMS]
+    reported = [outcome(getattr(room.hot, reader), octets) for room in ROOMS]
 
-    assert said[0] == said[1]
+    assert reported[0] == reported[1]
 
 
 def test_what_nobody_sends_is_refused(room: Room):
@@ -426,12 +426,12 @@ def test_messages_of_a_batch_are_read_as_the_runtime_reads_them(parts: list[byte
 
 @given(payload=st.binary(max_size=80), count=st.integers(0, 5))
 def test_any_payload_is_walked_or_refused_by_both_twins_alike(payload: bytes, count: int):
-    said = [
+    reported = [
         outcome(lambda p, r=room: r.singles.BatchReader(p, count).read(99), payload)
         for room in ROOMS
     ]
 
-    assert said[0] == said[1]
+    assert reported[0] == reported[1]
 
 
 def test_a_batch_ends_where_its_payload_does(room: Room):

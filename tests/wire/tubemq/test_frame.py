@@ -242,15 +242,15 @@ def test_a_long_message_in_small_pieces_is_not_scanned_again():
 @given(data=st.data())
 @settings(max_examples=10)
 def test_every_request_and_answer_is_read_and_written_again(method, data: st.DataObject):
-    asked = parse_message(method.request, data.draw(encoded(method.request.DESCRIPTOR)))
+    request = parse_message(method.request, data.draw(encoded(method.request.DESCRIPTOR)))
     response = parse_message(method.response, data.draw(encoded(method.response.DESCRIPTOR)))
-    octets = asked.SerializeToString()
+    octets = request.SerializeToString()
     wire = encode_request(5, method.service, method.number, octets, version=2, timeout_ms=9)
 
     (body,) = feed(BlockFrames(), bytes(wire))
     found = parse_request(memoryview(body))
     assert found[:5] == (5, method.service, 2, method.number, 9)
-    assert parse_message(method.request, found.body) == asked
+    assert parse_message(method.request, found.body) == request
 
     (body,) = feed(
         BlockFrames(), bytes(encode_response(-6, method.number, response.SerializeToString()))
@@ -272,18 +272,18 @@ def test_a_message_without_what_it_must_have_is_refused_in_the_real_servers_word
 
 
 def test_a_message_inside_that_lacks_something_is_named():
-    asked = RegisterRequestP2M(clientId="c", brokerCheckSum=-1, hostName="h")
-    asked.appdConfig.maxMsgSize = 5
+    request = RegisterRequestP2M(clientId="c", brokerCheckSum=-1, hostName="h")
+    request.appdConfig.maxMsgSize = 5
 
     with pytest.raises(UndecodableRequest, match="required fields: appdConfig"):
-        parse_message(RegisterRequestP2M, asked.SerializePartialToString())
+        parse_message(RegisterRequestP2M, request.SerializePartialToString())
 
 
 def test_text_that_is_not_utf_8_is_refused():
-    asked = RegisterRequestP2M(clientId="c?", brokerCheckSum=-1, hostName="h")
+    request = RegisterRequestP2M(clientId="c?", brokerCheckSum=-1, hostName="h")
 
     with pytest.raises(UndecodableRequest, match="clientId is not UTF-8"):
-        parse_message(RegisterRequestP2M, asked.SerializeToString().replace(b"c?", b"c\xff"))
+        parse_message(RegisterRequestP2M, request.SerializeToString().replace(b"c?", b"c\xff"))
 
 
 def test_a_failure_names_the_class_as_the_client_knows_it():

@@ -28,13 +28,13 @@ def test_reserved_numbers_are_no_methods(number: int):
 def test_request_and_response_of_a_method_belong_together():
     """The response to P2M is M2P and so on; a name ends as its request does."""
     for method in METHODS:
-        asked, response = method.request.__name__, method.response.__name__
-        kind = asked.removesuffix("V2")[-3:]
+        request, response = method.request.__name__, method.response.__name__
+        kind = request.removesuffix("V2")[-3:]
         assert response.removesuffix("V2").endswith(kind[::-1])
-        assert asked.replace("Request", "Response")[:5] == response[:5]
+        assert request.replace("Request", "Response")[:5] == response[:5]
         assert method.name.removesuffix("V2").endswith(kind)
         module = master_pb2 if method.service is Service.MASTER else broker_pb2
-        assert hasattr(module, asked)
+        assert hasattr(module, request)
         assert hasattr(module, response)
         assert (method.service is Service.MASTER) == ("M" in kind)
 

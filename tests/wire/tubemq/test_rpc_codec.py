@@ -41,7 +41,7 @@ def delimited(*parts: bytes) -> bytes:
     return b"".join(varint(len(part)) + part for part in parts)
 
 
-def asked(body: bytes, serial: int = 1) -> memoryview:
+def request_frame(body: bytes, serial: int = 1) -> memoryview:
     return memoryview(pack(">i", serial) + body)
 
 
@@ -57,7 +57,7 @@ def parse_by_runtime(kind, octets: bytes):
 @given(st.tuples(*(encoded(kind.DESCRIPTOR) for kind in ENVELOPE)), st.integers(-(2**31), -1))
 def test_an_envelope_is_read_as_the_runtime_reads_it(parts, serial: int):
     for room in BOTH:
-        found = room.parse_request(asked(delimited(*parts), serial))
+        found = room.parse_request(request_frame(delimited(*parts), serial))
 
         _, header, body = (
             kind.FromString(part) for kind, part in zip(ENVELOPE, parts, strict=True)
@@ -77,7 +77,7 @@ def test_an_answer_is_read_as_the_runtime_reads_it(first, second, problem, messa
     status = ResponseHeader.FromString(second).status
     third = problem if status else message
     for room in BOTH:
-        found = room.parse_response(asked(delimited(first, second, third), 3))
+        found = room.parse_response(request_frame(delimited(first, second, third), 3))
 
         assert (found.serial, found.status) == (3, status)
         if status:
@@ -183,10 +183,10 @@ def test_parts_are_enclosed_with_their_lengths(parts: list[bytes], serial: int):
 
 
 def test_a_message_may_be_empty(room):
-    response = room.parse_response(asked(room.encode_response(1, 2, b"")[16:]))
+    response = room.parse_response(request_frame(room.encode_response(1, 2, b"")[16:]))
 
     assert (response.method, bytes(response.body)) == (2, b"")
-    assert room.parse_request(asked(room.encode_request(1, 1, 2, b"", 5)[16:])).body == b""
+    assert room.parse_request(request_frame(room.encode_request(1, 1, 2, b"", 5)[16:])).body == b""
 
 
 # ---- hostile
@@ -198,7 +198,7 @@ def test_any_bytes_are_a_frame_or_a_wire_error(octets: bytes):
     for room in BOTH:
         for read in (room.parse_request, room.parse_response, room.parse_send):
             try:
-                read(asked(octets))
+                read(request_frame(octets))
             except WireError:
                 continue
 
@@ -229,7 +229,7 @@ def test_a_damaged_frame_is_a_frame_or_a_wire_error(envelopes, data: st.DataObje
 
 def test_what_a_fatal_answer_needs_comes_with_the_error(room):
     with pytest.raises(UndecodableRequest) as caught:
-        room.parse_request(asked(b"\xff\xff\xff\xff\xff garbage", 12))
+        room.parse_request(request_frame(b"\xff\xff\xff\xff\xff garbage", 12))
 
     assert caught.value.serial == 12
     assert caught.value.exception == "java.io.EOFException"
@@ -241,9 +241,9 @@ def test_what_a_fatal_answer_needs_comes_with_the_error(room):
 def test_what_follows_a_request_is_refused(room, extra: bytes):
     request = room.encode_request(1, 1, 1, b"x", 10)[16:]
 
-    read = room.parse_request(asked(request))
+    read = room.parse_request(request_frame(request))
     with pytest.raises(WireError, match="bytes after"):
-        room.parse_request(asked(request + extra))
+        room.parse_request(request_frame(request + extra))
 
     assert (read.method, bytes(read.body)) == (1, b"x")
 
@@ -253,32 +253,34 @@ def test_the_room_that_cpp_clients_leave_behind_a_request_is_passed_over(room, s
     """They reserve four bytes for the length of each of three messages, and use fewer."""
     request = room.encode_request(1, 1, 1, b"x", 10)[16:]
 
-    assert room.parse_request(asked(request)) == room.parse_request(asked(request + bytes(size)))
+    assert room.parse_request(request_frame(request)) == room.parse_request(
+        request_frame(request + bytes(size))
+    )
 
 
 @pytest.mark.parametrize("extra", [b"\x00", delimited(b"")])
 def test_what_follows_an_answer_is_refused(room, extra: bytes):
     response = room.encode_response(1, 1, b"x")[16:]
 
-    room.parse_response(asked(response))
+    room.parse_response(request_frame(response))
     with pytest.raises(WireError, match="bytes after"):
-        room.parse_response(asked(response + extra))
+        room.parse_response(request_frame(response + extra))
 
 
 def test_an_exception_has_a_name(room):
     whole = bytes(encode_failure(1, 1, "java.lang.Exception", ""))[16:]
     nameless = delimited(b"\x08\x01", b"\x08\x01", sized(2, b"text"))
 
-    assert room.parse_response(asked(whole)).text == ""
+    assert room.parse_response(request_frame(whole)).text == ""
     for wrong in (nameless, delimited(b"\x08\x01", b"\x08\x03", b""), delimited(b"", b"", b"")):
         with pytest.raises(WireError):
-            room.parse_response(asked(wrong))
+            room.parse_response(request_frame(wrong))
 
 
 @pytest.mark.parametrize("method", [0, 10, 11, 12, 14, 19, 23, 99, -1, 2**31 - 1])
 def test_the_number_of_a_method_that_is_none_is_still_read(room, method: int):
     request = room.encode_request(1, 1, method, b"", 10)[16:]
-    assert room.parse_request(asked(request)).method == method
+    assert room.parse_request(request_frame(request)).method == method
 
 
 def test_compiled_modules_are_those_of_the_present_source():

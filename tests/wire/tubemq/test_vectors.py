@@ -34,9 +34,9 @@ def body_of(frame: Recorded) -> memoryview:
 def left_behind(frame: Recorded) -> bytes:
     """Return the zeros behind a request: C++ clients reserve four bytes for three short lengths."""
     cut = body_of(frame)
-    asked = parse_request(cut)
-    head = (asked.serial, asked.service, asked.method, bytes(asked.body))
-    plain = encode_request(*head, version=asked.version, timeout_ms=asked.timeout_ms)
+    request = parse_request(cut)
+    head = (request.serial, request.service, request.method, bytes(request.body))
+    plain = encode_request(*head, version=request.version, timeout_ms=request.timeout_ms)
     return bytes(len(cut) - len(body_of(frame._replace(octets=bytes(plain)))))
 
 
@@ -44,18 +44,18 @@ def again(room, frame: Recorded) -> bytes:
     """Parse a frame and its message, and encode both again."""
     cut = body_of(frame)
     if frame.is_request:
-        asked = room.parse_request(cut)
-        method = find_method(asked.method)
+        request = room.parse_request(cut)
+        method = find_method(request.method)
         message = b""  # C++ producers close with a request that names no method
         if method is not None:
-            message = parse_message(method.request, asked.body).SerializeToString()
-        assert message == asked.body
-        head = (asked.serial, asked.service, asked.method, message, asked.timeout_ms)
-        written = room.encode_request(*head, asked.version)
+            message = parse_message(method.request, request.body).SerializeToString()
+        assert message == request.body
+        head = (request.serial, request.service, request.method, message, request.timeout_ms)
+        written = room.encode_request(*head, request.version)
         written[18] = cut[6]  # the flag of the first header, which has no effect
         if left := left_behind(frame):
             whole = bytes(body_of(frame._replace(octets=bytes(written)))[4:])
-            written = room.encode_frame(asked.serial, whole + left)
+            written = room.encode_frame(request.serial, whole + left)
         return bytes(written)
     answer = room.parse_response(cut)
     if answer.status:
@@ -114,12 +114,12 @@ def test_recorded_sends_are_read_as_the_runtime_reads_them(room):
     for _, frame in EVERY:
         if not frame.is_request:
             continue
-        asked = room.parse_request(body_of(frame))
-        if asked.method != 13:
+        request = room.parse_request(body_of(frame))
+        if request.method != 13:
             continue
         send, found = (
-            room.parse_send(asked.body),
-            parse_message(find_method(13).request, asked.body),
+            room.parse_send(request.body),
+            parse_message(find_method(13).request, request.body),
         )
         assert send.data == found.data
         assert (send.client_id, send.topic, send.partition_id, send.flag, send.checksum) == (
@@ -132,4 +132,6 @@ def test_recorded_sends_are_read_as_the_runtime_reads_them(room):
 def test_the_recordings_use_every_method_that_clients_have():
     requests = (hot.parse_request(body_of(frame)) for _, frame in EVERY if frame.is_request)
 
-    assert {7, 8, 9} == {method.number for method in METHODS} - {asked.method for asked in requests}
+    assert {7, 8, 9} == {method.number for method in METHODS} - {
+        requested.method for requested in requests
+    }

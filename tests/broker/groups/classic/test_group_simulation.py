@@ -24,10 +24,10 @@ PARTITIONS = range(12)
 class Reader:
     """A client that follows the protocol: joins, syncs, heartbeats, joins again when it has to."""
 
-    def __init__(self, world: World, instance_id: str | None, *, told_id_first: bool) -> None:
+    def __init__(self, world: World, instance_id: str | None, *, gets_id_first: bool) -> None:
         self.world = world
         self.instance_id = instance_id
-        self.told_id_first = told_id_first
+        self.gets_id_first = gets_id_first
         self.member_id = ""
         self.generation = -1
         self.owned: frozenset[int] | None = None
@@ -38,21 +38,21 @@ class Reader:
     def step(self) -> None:
         """Do the next thing, unless an answer is still to come."""
         if self.waiting is not None:
-            promise, heard = self.waiting
+            promise, received = self.waiting
             if not promise.done:
                 return
             self.waiting = None
             try:
-                heard(promise.result())
+                received(promise.result())
             except BrokerError as error:
-                self.told(error)
+                self.on_error(error)
             return
         try:
             self.next_step()
         except BrokerError as error:
-            self.told(error)
+            self.on_error(error)
 
-    def told(self, error: BrokerError) -> None:
+    def on_error(self, error: BrokerError) -> None:
         self.owned = None
         if isinstance(error, MemberIdRequired):
             self.member_id = error.member_id
@@ -68,8 +68,8 @@ class Reader:
         promise = self.world.room.join(
             self.member_id,
             instance_id=self.instance_id,
-            member_id_required=self.told_id_first,
-            can_skip_assignment=self.told_id_first,
+            member_id_required=self.gets_id_first,
+            can_skip_assignment=self.gets_id_first,
             protocols=(("range", str(self.world.random.randrange(3)).encode()),),
             session_timeout_ms=SESSION_S * 1_000,
             rebalance_timeout_ms=15_000,
@@ -134,7 +134,7 @@ class World:
         chance = random.random()
         if chance < 0.10 and len(readers) < 8:
             instance_id = random.choice([None, None, "s1", "s2"])
-            readers.append(Reader(self, instance_id, told_id_first=random.random() < 0.6))
+            readers.append(Reader(self, instance_id, gets_id_first=random.random() < 0.6))
         elif chance < 0.13 and readers:
             readers.pop(random.randrange(len(readers)))  # hangs for ever
         elif chance < 0.16 and readers:
@@ -173,7 +173,7 @@ def test_members_that_come_and_go_settle(seed: int):
         world.churn()
         world.tick()
     if not world.readers:
-        world.readers.append(Reader(world, None, told_id_first=True))
+        world.readers.append(Reader(world, None, gets_id_first=True))
 
     for _ in range(150):
         world.tick()

@@ -29,14 +29,14 @@ def test_who_comes_back_as_a_static_member_fences_its_former_self(static: Room):
     static.join(instance_id="b")
 
     assert static.ids == ["a-1", "b-3"]
-    for ask in (
+    for call in (
         lambda: static.group.heartbeat("b-2", 1, "b"),
         lambda: static.group.sync("b-2", 1, "b"),
         lambda: static.group.check_commit("b-2", 1, "b"),
         lambda: static.group.leave("b-2", "b"),
         lambda: static.join("b-2", instance_id="b"),
     ):
-        refused(FencedInstance, ask)
+        refused(FencedInstance, call)
     refused(UnknownMember, lambda: static.group.heartbeat("b-2", 1))
     refused(UnknownMember, lambda: static.group.heartbeat("b-2", 1, "c"))
     static.group.heartbeat("b-3", 1, "b")

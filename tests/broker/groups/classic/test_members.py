@@ -214,13 +214,13 @@ def test_who_speaks_of_another_generation_is_told_so():
     room = Room()
     stable(room)
 
-    for ask in (
+    for call in (
         lambda: room.group.heartbeat("m-1", 0),
         lambda: room.group.sync("m-1", 2),
         lambda: room.group.check_commit("m-1", 2),
         lambda: room.group.check_commit("m-1", -1),
     ):
-        refused(IllegalGeneration, ask)
+        refused(IllegalGeneration, call)
     refused(UnknownMember, lambda: room.group.check_commit("m-9", 1))
     refused(UnknownMember, lambda: room.group.check_commit("", 1))
     refused(UnknownMember, lambda: room.group.check_commit("", -1, "i"))
@@ -249,8 +249,11 @@ def test_who_syncs_by_another_protocol_is_refused_in_every_state(begin):
     begin(room)
     generation = room.group.generation
 
-    for said in ({"protocol_type": "connect"}, {"protocol": "sticky"}):
-        refused(InconsistentProtocol, lambda said=said: room.group.sync("m-2", generation, **said))
+    for protocol in ({"protocol_type": "connect"}, {"protocol": "sticky"}):
+        refused(
+            InconsistentProtocol,
+            lambda protocol=protocol: room.group.sync("m-2", generation, **protocol),
+        )
 
 
 def test_the_only_member_may_change_its_protocols():

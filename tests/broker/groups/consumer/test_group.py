@@ -208,9 +208,9 @@ def test_nothing_is_changed_by_what_is_refused(room: Room):
     room.settle("a", "s")
     before = room.group.epoch
 
-    for said in ({"assignor": "cleverest"}, {"pattern": "("}):
-        with pytest.raises(InvalidPattern if "pattern" in said else UnsupportedAssignor):
-            room.join("b", "t", **said)
+    for fields in ({"assignor": "cleverest"}, {"pattern": "("}):
+        with pytest.raises(InvalidPattern if "pattern" in fields else UnsupportedAssignor):
+            room.join("b", "t", **fields)
     refused(UnreleasedInstance, lambda: room.join("b", "t", instance_id="i"))
 
     assert (room.group.epoch, len(room.group.members)) == (before, 2)

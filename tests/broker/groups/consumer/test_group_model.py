@@ -46,7 +46,7 @@ TOPICS = ("a", "b1", "b2")
 CLIENTS = 5
 SESSION_MS, REBALANCE_MS = 10_000, 20_000
 WHICH = st.integers(0, CLIENTS - 1)
-WISHES = st.one_of(
+TOPIC_SETS = st.one_of(
     st.sets(st.sampled_from(TOPICS)).map(lambda chosen: (tuple(sorted(chosen)), "")),
     st.just((("a",), "b.*")),
     st.just(((), "b.*")),
@@ -66,13 +66,13 @@ class Client:
     epoch: int = 0  # or generation
     joined: bool = False
     reads: set[Slot] = field(default_factory=set)
-    told: set[Slot] = field(default_factory=set)
+    assigned: set[Slot] = field(default_factory=set)
     lazy: bool = False  # it does not revoke what it has to
-    says_all: bool = True
+    reports_all: bool = True
     here: bool = False
 
     def lose_all(self) -> None:
-        self.joined, self.reads, self.told, self.epoch = False, set(), set(), 0
+        self.joined, self.reads, self.assigned, self.epoch = False, set(), set(), 0
 
 
 class World(RuleBasedStateMachine):
@@ -119,10 +119,10 @@ class World(RuleBasedStateMachine):
 
     # ---- clients
 
-    @rule(which=WHICH, wants=WISHES)
+    @rule(which=WHICH, wants=TOPIC_SETS)
     def wants_something_else(self, which: int, wants) -> None:
         client = self.clients[which]
-        client.wants, client.says_all = wants, True
+        client.wants, client.reports_all = wants, True
 
     @rule(which=WHICH, lazy=st.booleans())
     def is_slow_to_give_up(self, which: int, lazy: bool) -> None:
@@ -133,7 +133,7 @@ class World(RuleBasedStateMachine):
         """One answer in ten is lost."""
         for which, luck in turns:
             self.take_turn(self.clients[which], lost=luck == 9)
-            self.nobody_reads_what_another_reads()
+            self.no_slot_has_two_readers()
 
     @rule(which=WHICH)
     def crashes(self, which: int) -> None:
@@ -194,7 +194,7 @@ class World(RuleBasedStateMachine):
             group.state_name == ("Stable" if self.present else "Empty")
             and not group.context.turns  # and pattern matching waits too
             and len(group.members) == len(self.present)
-            and all(each.joined and each.reads == each.told for each in self.present)
+            and all(each.joined and each.reads == each.assigned for each in self.present)
         )
 
     # ---- what a member of the new kind does
@@ -203,7 +203,7 @@ class World(RuleBasedStateMachine):
         if not client.joined:
             self.ids += 1
             client.member_id = client.member_id or f"{client.name}-{self.ids}"
-        full = client.says_all or not client.joined
+        full = client.reports_all or not client.joined
         heartbeat = Heartbeat(
             "g",
             client.member_id,
@@ -224,16 +224,16 @@ class World(RuleBasedStateMachine):
             client.member_id = ""  # its own former self: it waits for its session to end
             return
         if lost:
-            client.says_all = True
+            client.reports_all = True
             return
-        client.joined, client.epoch, client.says_all = True, response.epoch, False
+        client.joined, client.epoch, client.reports_all = True, response.epoch, False
         if response.assigned is not None:
-            client.told = set(slots_of(response.assigned))
-            client.reads &= client.told if not client.lazy else client.reads
-            if client.reads <= client.told:
-                client.reads = set(client.told)
+            client.assigned = set(slots_of(response.assigned))
+            client.reads &= client.assigned if not client.lazy else client.reads
+            if client.reads <= client.assigned:
+                client.reads = set(client.assigned)
         elif not client.lazy:
-            client.reads = set(client.told)
+            client.reads = set(client.assigned)
 
     def go(self, client: Client, epoch: int) -> None:
         with suppress(BrokerError):  # it may be unknown by now
@@ -259,7 +259,7 @@ class World(RuleBasedStateMachine):
                 client.lose_all()
                 client.member_id = ""
             else:
-                if not client.says_all:
+                if not client.reports_all:
                     return
         self.classic_join(client)
 
@@ -273,13 +273,13 @@ class World(RuleBasedStateMachine):
         ]
         topics = [each for each in TOPICS if each in client.wants[0]]
         topics += [each for each in TOPICS[1:] if client.wants[1] and each not in topics]
-        said = encode_subscription(Subscription(topics=topics, owned_partitions=owned), 1)
+        metadata = encode_subscription(Subscription(topics=topics, owned_partitions=owned), 1)
         joining = groups.join(
             JoinRequest(
                 "g",
                 client.member_id,
                 "consumer",
-                (("cooperative-sticky", said),),
+                (("cooperative-sticky", metadata),),
                 SESSION_MS,
                 REBALANCE_MS,
                 client.instance,
@@ -292,22 +292,22 @@ class World(RuleBasedStateMachine):
             client.member_id = ""
             return
         joined = joining.result()
-        client.joined, client.says_all = True, False
+        client.joined, client.reports_all = True, False
         client.member_id, client.epoch = joined.member_id, joined.generation
         syncing = groups.sync("g", client.member_id, client.epoch, client.instance)
         if syncing.done and syncing.error is None:
             share = read_assignment(syncing.result().assignment) or {}
             ids = {topic.name: topic.topic_id for topic in self.room.broker.cluster}
             there = share.keys() & ids.keys()  # a topic may go while a target is being made
-            client.told = {(ids[name], i) for name in there for i in share[name]}
-            if not client.reads <= client.told:
-                client.says_all = True  # it revokes, and joins again to report it
-            client.reads = set(client.told)
+            client.assigned = {(ids[name], i) for name in there for i in share[name]}
+            if not client.reads <= client.assigned:
+                client.reports_all = True  # it revokes, and joins again to report it
+            client.reads = set(client.assigned)
 
     # ---- what is true
 
     @invariant()
-    def nobody_reads_what_another_reads(self) -> None:
+    def no_slot_has_two_readers(self) -> None:
         group = self.room.broker.groups.find_group("g")
         if group is None or group.type != "consumer":
             return

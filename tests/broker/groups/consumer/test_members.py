@@ -107,7 +107,7 @@ def test_what_was_to_be_given_up_can_come_back():
 
 
 @pytest.mark.parametrize(
-    ("said", "owned", "fine"),
+    ("reported", "owned", "fine"),
     [
         (7, None, True),
         (0, {}, True),  # it joins again
@@ -119,13 +119,15 @@ def test_what_was_to_be_given_up_can_come_back():
         (8, some(A, 0), False),
     ],
 )
-def test_a_member_may_be_one_epoch_behind_if_it_has_nothing_that_is_not_its_own(said, owned, fine):
+def test_a_member_may_be_one_epoch_behind_if_it_has_nothing_that_is_not_its_own(
+    reported, owned, fine
+):
     m = member(epoch=7, previous_epoch=6, assigned=some(A, 0, 1))
 
     if fine:
-        m.check_epoch(said, owned)
+        m.check_epoch(reported, owned)
     else:
-        refused(FencedMemberEpoch, lambda: m.check_epoch(said, owned))
+        refused(FencedMemberEpoch, lambda: m.check_epoch(reported, owned))
 
 
 def test_a_member_that_is_away_is_at_no_epoch():

@@ -52,7 +52,7 @@ class Room(ConsumerRoom):
 
     # -- classic members
 
-    def said(self, owned=(), topics=("t",), version: int = 2) -> bytes:
+    def subscription(self, owned=(), topics=("t",), version: int = 2) -> bytes:
         parts = [OwnedPartitions(topic="t", partitions=list(owned))] if owned else []
         return encode_subscription(
             Subscription(topics=list(topics), owned_partitions=parts), version
@@ -61,7 +61,7 @@ class Room(ConsumerRoom):
     def enter(self, name: str, owned=(), **how):
         """Join; the promise."""
         protocols = how.pop("protocols", ("cooperative-sticky",))
-        metadata = how.pop("metadata", self.said(owned))
+        metadata = how.pop("metadata", self.subscription(owned))
         given = {
             "protocol_type": "consumer",
             "protocols": tuple((each, metadata) for each in protocols),

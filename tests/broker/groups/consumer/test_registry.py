@@ -106,8 +106,8 @@ def test_groups_with_members_are_kept_when_there_are_too_many():
 
 def test_what_was_said_of_one_group_holds_for_it(room: Room):
     values = room.broker.group_values
-    said = {"consumer.heartbeat.interval.ms": "700", "consumer.session.timeout.ms": "2000"}
-    plan = values.plan_alter("g", said)
+    settings = {"consumer.heartbeat.interval.ms": "700", "consumer.session.timeout.ms": "2000"}
+    plan = values.plan_alter("g", settings)
     room.meta.write_now(plan.ops(), plan.preconditions)
     plan.apply()
 

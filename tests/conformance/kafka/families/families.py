@@ -33,10 +33,10 @@ def attempt(look: Callable[[], object]) -> object:
         return error
 
 
-def by_number(told: object) -> dict[int, int]:
+def by_number(reported: object) -> dict[int, int]:
     """A mapping from partitions, whose numbers are texts where they came as JSON."""
-    assert isinstance(told, Mapping)
-    return {int(partition): int(offset) for partition, offset in told.items()}
+    assert isinstance(reported, Mapping)
+    return {int(partition): int(offset) for partition, offset in reported.items()}
 
 
 def produce(address: str, topic: str, values: Mapping[int, list[bytes]], **more: object) -> None:

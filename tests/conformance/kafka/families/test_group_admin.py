@@ -42,20 +42,20 @@ def left(address: str, topic: str, topic_of_all: str) -> str:
 
 
 def positions(admin: Administrator, address: str, group: str, topic: str) -> dict[int, int]:
-    told = admin.ask("group_offsets", address, group=group)
-    return by_number(told.get(topic, {}))
+    response = admin.request("group_offsets", address, group=group)
+    return by_number(response.get(topic, {}))
 
 
 @pytest.mark.parametrize("admin", able("groups", "describe_group", "group_offsets"))
 def test_a_group_is_seen_with_its_member(
     address: str, member: ConfluentMember, topic_of_all: str, admin: Administrator
 ):
-    listed = admin.ask("groups", address)
-    told = admin.ask("describe_group", address, group=topic_of_all)
+    listed = admin.request("groups", address)
+    response = admin.request("describe_group", address, group=topic_of_all)
 
     assert (listed[topic_of_all] or "stable").lower() == "stable"
-    assert (told["state"].lower(), told["protocol"]) == ("stable", "range")
-    (one,) = told["members"]
+    assert (response["state"].lower(), response["protocol"]) == ("stable", "range")
+    (one,) = response["members"]
     assert one["id"].startswith("rdkafka-")
     assert one["client"] == "rdkafka"
     places = [[topic_of_all, 0], [topic_of_all, 1]]
@@ -67,27 +67,27 @@ def test_a_group_is_seen_with_its_member(
 def test_a_group_with_a_member_is_not_deleted(
     address: str, member: ConfluentMember, topic_of_all: str, admin: Administrator
 ):
-    assert "empty" in refusal(lambda: admin.ask("delete_group", address, group=topic_of_all))
+    assert "empty" in refusal(lambda: admin.request("delete_group", address, group=topic_of_all))
 
 
 @pytest.mark.parametrize("admin", able("delete_group", "describe_group"))
 def test_a_group_that_was_left_is_deleted(
     address: str, left: str, topic_of_all: str, admin: Administrator
 ):
-    assert admin.ask("describe_group", address, group=left)["state"].lower() == "empty"
+    assert admin.request("describe_group", address, group=left)["state"].lower() == "empty"
 
-    admin.ask("delete_group", address, group=left)
+    admin.request("delete_group", address, group=left)
 
-    assert left not in admin.ask("groups", address)
+    assert left not in admin.request("groups", address)
     assert positions(admin, address, left, topic_of_all) == {}
-    assert "notfound" in refusal(lambda: admin.ask("delete_group", address, group=left))
+    assert "notfound" in refusal(lambda: admin.request("delete_group", address, group=left))
 
 
 @pytest.mark.parametrize("admin", able("alter_group_offsets"))
 def test_positions_are_set_from_outside(
     address: str, left: str, topic_of_all: str, admin: Administrator
 ):
-    admin.ask("alter_group_offsets", address, group=left, topic=topic_of_all, offsets={"0": 1})
+    admin.request("alter_group_offsets", address, group=left, topic=topic_of_all, offsets={"0": 1})
 
     assert positions(CONFLUENT, address, left, topic_of_all) == {0: 1, 1: 5}
 
@@ -96,11 +96,11 @@ def test_positions_are_set_from_outside(
 def test_a_position_is_deleted_unless_the_group_reads_there(
     address: str, member: ConfluentMember, left: str, topic_of_all: str, admin: Administrator
 ):
-    admin.ask("delete_group_offsets", address, group=left, topic=topic_of_all, partition=0)
+    admin.request("delete_group_offsets", address, group=left, topic=topic_of_all, partition=0)
 
     assert positions(CONFLUENT, address, left, topic_of_all) == {1: 5}
     assert "subscribed" in refusal(
-        lambda: admin.ask(
+        lambda: admin.request(
             "delete_group_offsets", address, group=topic_of_all, topic=topic_of_all, partition=0
         )
     )

@@ -17,11 +17,11 @@ def node_of(address: str) -> int:
 
 @pytest.mark.parametrize("admin", able("cluster"))
 def test_every_client_sees_the_same_cluster(address: str, admin: Administrator):
-    told, other = admin.ask("cluster", address), CONFLUENT.cluster(address)
+    response, other = admin.request("cluster", address), CONFLUENT.cluster(address)
 
-    (node,) = told["nodes"]
+    (node,) = response["nodes"]
     assert f"{node[1]}:{node[2]}" == address
-    assert [told["id"], told["controller"], node] == [
+    assert [response["id"], response["controller"], node] == [
         other["id"],
         other["controller"],
         *other["nodes"],
@@ -35,9 +35,9 @@ def test_directories_tell_the_size_of_each_partition(
     CONFLUENT.create(address, topic, 2)
     produce(address, topic, {0: [b"x" * BYTES]})
 
-    told = admin.ask("log_dirs", address, node=node_of(address))
+    response = admin.request("log_dirs", address, node=node_of(address))
 
-    (sizes,) = told.values()
+    (sizes,) = response.values()
     assert BYTES <= sizes[f"{topic}-0"] < 2 * BYTES
     assert sizes[f"{topic}-1"] == 0
 
@@ -48,7 +48,7 @@ def test_a_leader_that_leads_is_not_elected(address: str, topic: str, admin: Adm
     CONFLUENT.create(address, topic, 1)
 
     def elect() -> object:
-        return admin.ask("elect", address, topic=topic, partition=0)
+        return admin.request("elect", address, topic=topic, partition=0)
 
     match admin.name:
         case "kafka-python":
@@ -65,10 +65,10 @@ def test_a_partition_stays_where_it_is(address: str, topic: str, admin: Administ
     CONFLUENT.create(address, topic, 1)
     here = node_of(address)
 
-    admin.ask("reassign", address, topic=topic, partition=0, nodes=[here])
-    moving = admin.ask("reassignments", address)
+    admin.request("reassign", address, topic=topic, partition=0, nodes=[here])
+    moving = admin.request("reassignments", address)
 
     assert moving == {}
     assert "invalidreplica" in refusal(
-        lambda: admin.ask("reassign", address, topic=topic, partition=0, nodes=[here + 7])
+        lambda: admin.request("reassign", address, topic=topic, partition=0, nodes=[here + 7])
     )

@@ -21,7 +21,7 @@ def filled(address: str, topic: str) -> str:
 @pytest.mark.parametrize("admin", able("offsets"))
 def test_offsets_are_found_by_time(address: str, filled: str, admin: Administrator):
     def at(when: str) -> dict[int, int]:
-        return by_number(admin.ask("offsets", address, topic=filled, at=when))
+        return by_number(admin.request("offsets", address, topic=filled, at=when))
 
     assert at("earliest") == {0: 0, 1: 0}
     assert at("latest") == {0: 3, 1: 5}
@@ -36,7 +36,7 @@ def test_the_newest_record_is_found_by_its_time(address: str, topic: str, admin:
     produce(address, topic, {0: [b"old", b"newest"]})
     produce(address, topic, {0: [b"older"]})
 
-    assert admin.ask("newest", address, topic=topic, partition=0) == 1
+    assert admin.request("newest", address, topic=topic, partition=0) == 1
 
 
 @pytest.mark.parametrize("admin", able("epoch_end"))
@@ -44,15 +44,15 @@ def test_an_epoch_that_goes_on_ends_where_the_log_does(
     address: str, filled: str, admin: Administrator
 ):
     """KIP-320. Other clients send the request by themselves, when their log may be truncated."""
-    assert admin.ask("epoch_end", address, topic=filled, partition=1) == 5
+    assert admin.request("epoch_end", address, topic=filled, partition=1) == 5
 
 
 @pytest.mark.parametrize("admin", able("delete_records"))
 def test_the_first_records_are_taken_away(address: str, filled: str, admin: Administrator):
-    told = admin.ask("delete_records", address, topic=filled, before={"0": 2, "1": -1})
+    response = admin.request("delete_records", address, topic=filled, before={"0": 2, "1": -1})
 
-    assert by_number(told) == {0: 2, 1: 5}
+    assert by_number(response) == {0: 2, 1: 5}
     assert CONFLUENT.offsets(address, filled, "earliest") == {0: 2, 1: 5}
     assert "offsetoutofrange" in refusal(
-        lambda: admin.ask("delete_records", address, topic=filled, before={"0": 99})
+        lambda: admin.request("delete_records", address, topic=filled, before={"0": 99})
     )

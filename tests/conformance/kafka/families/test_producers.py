@@ -28,10 +28,10 @@ def test_every_idempotent_producer_is_known(address: str, topic: str, client: Cl
     CONFLUENT.create(address, topic, 1)
     client.write(address, topic, [Record(b"k", b"v")] * 3, idempotent=True)
 
-    (told,) = KAFKA_PYTHON.producers(address, topic, 0)
+    (reported,) = KAFKA_PYTHON.producers(address, topic, 0)
 
-    assert told["id"] >= 0
-    assert (told["epoch"], told["sequence"], told["open_from"]) == (0, 2, -1)
+    assert reported["id"] >= 0
+    assert (reported["epoch"], reported["sequence"], reported["open_from"]) == (0, 2, -1)
 
 
 @pytest.mark.parametrize("admin", able("producers"))
@@ -41,10 +41,12 @@ def test_every_client_sees_the_same_producers(address: str, topic: str, admin: A
         EVERYONE[0].write(address, topic, [Record(b"k", b"v")] * 3, idempotent=True)
     EVERYONE[0].write(address, topic, [Record(b"k", b"v")] * 3, idempotent=False)
 
-    told = admin.ask("producers", address, topic=topic, partition=0)
+    response = admin.request("producers", address, topic=topic, partition=0)
 
-    assert len({one["id"] for one in told}) == 2
-    assert [(one["epoch"], one["sequence"], one["open_from"]) for one in told] == [(0, 2, -1)] * 2
+    assert len({one["id"] for one in response}) == 2
+    assert [(one["epoch"], one["sequence"], one["open_from"]) for one in response] == [
+        (0, 2, -1)
+    ] * 2
 
 
 @pytest.mark.parametrize("admin", able("transactions", "describe_transaction"))
@@ -53,12 +55,12 @@ def test_a_transaction_that_nobody_began_is_not_there(
 ):
     """A real one creates its transaction topic at the first request, and kafka-python does not
     wait for that."""
-    assert topic not in admin.ask("transactions", address)
+    assert topic not in admin.request("transactions", address)
 
-    told = refusal(lambda: admin.ask("describe_transaction", address, transaction=topic))
+    response = refusal(lambda: admin.request("describe_transaction", address, transaction=topic))
 
     names = ("transactionalidnotfound", "coordinatornotavailable")
-    assert any(name in told for name in names), told
+    assert any(name in response for name in names), response
 
 
 def of_librdkafka(address: str, topic: str) -> None:
@@ -122,6 +124,6 @@ def test_who_wants_transactions_is_told_at_once_that_there_are_none(
         write(broker.address, topic)
         return
 
-    told = refusal(lambda: write(broker.address, topic))
+    reported = refusal(lambda: write(broker.address, topic))
 
-    assert "transactionalidauthorization" in told
+    assert "transactionalidauthorization" in reported

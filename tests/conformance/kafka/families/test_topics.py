@@ -11,17 +11,17 @@ from tests.conformance.kafka.families.families import eventually, refusal
 @pytest.mark.parametrize("admin", able("create", "grow", "delete", "partitions", "topics"))
 def test_a_topic_is_made_grown_and_removed(address: str, topic: str, admin: Administrator):
     def partitions() -> object:
-        return admin.ask("partitions", address, topic=topic)
+        return admin.request("partitions", address, topic=topic)
 
     def listed() -> bool:
-        return topic in admin.ask("topics", address)
+        return topic in admin.request("topics", address)
 
-    admin.ask("create", address, topic=topic, partitions=2)
+    admin.request("create", address, topic=topic, partitions=2)
     eventually(partitions, 2)
     eventually(listed, True)
-    admin.ask("grow", address, topic=topic, partitions=5)
+    admin.request("grow", address, topic=topic, partitions=5)
     eventually(partitions, 5)
-    admin.ask("delete", address, topic=topic)
+    admin.request("delete", address, topic=topic)
     eventually(listed, False)
 
 
@@ -29,12 +29,12 @@ def test_a_topic_is_made_grown_and_removed(address: str, topic: str, admin: Admi
 def test_what_cannot_be_is_refused_by_name(address: str, topic: str, admin: Administrator):
     CONFLUENT.create(address, topic, 3)
 
-    assert "exist" in refusal(lambda: admin.ask("create", address, topic=topic, partitions=2))
+    assert "exist" in refusal(lambda: admin.request("create", address, topic=topic, partitions=2))
     assert "invalidpartitions" in refusal(
-        lambda: admin.ask("grow", address, topic=topic, partitions=2)
+        lambda: admin.request("grow", address, topic=topic, partitions=2)
     )
     assert "unknowntopicorpart" in refusal(
-        lambda: admin.ask("delete", address, topic=f"{topic}.not")
+        lambda: admin.request("delete", address, topic=f"{topic}.not")
     )
     assert CONFLUENT.partitions(address, topic) == 3
 
@@ -44,16 +44,18 @@ def test_settings_of_a_topic_are_set_seen_and_taken_away(
     address: str, topic: str, admin: Administrator
 ):
     def shown() -> object:
-        return admin.ask("configs", address, resource="topic", name=topic)["retention.ms"]["value"]
+        return admin.request("configs", address, resource="topic", name=topic)["retention.ms"][
+            "value"
+        ]
 
     settings = {"retention.ms": "3600000"}
-    admin.ask("create", address, topic=topic, partitions=1, configs=settings)
+    admin.request("create", address, topic=topic, partitions=1, configs=settings)
     eventually(shown, "3600000")
     values = {"retention.ms": "7200000"}
-    admin.ask("alter", address, resource="topic", name=topic, values=values)
+    admin.request("alter", address, resource="topic", name=topic, values=values)
     eventually(shown, "7200000")
     without = {} if admin.name == "aiokafka" else {"without": ["retention.ms"]}
-    admin.ask("alter", address, resource="topic", name=topic, values={}, **without)
+    admin.request("alter", address, resource="topic", name=topic, values={}, **without)
     eventually(shown, "604800000")
 
 
@@ -63,14 +65,14 @@ def test_settings_of_a_node_are_set_seen_and_taken_away(address: str, admin: Adm
     where = {"resource": "broker", "name": str(node[0])}
 
     def shown() -> object:
-        return admin.ask("configs", address, **where)["message.max.bytes"]["value"]
+        return admin.request("configs", address, **where)["message.max.bytes"]["value"]
 
     before = shown()
-    admin.ask("alter", address, **where, values={"message.max.bytes": "2000000"})
+    admin.request("alter", address, **where, values={"message.max.bytes": "2000000"})
     eventually(shown, "2000000")
     without = {} if admin.name == "aiokafka" else {"without": ["message.max.bytes"]}
-    admin.ask("alter", address, **where, values={}, **without)
+    admin.request("alter", address, **where, values={}, **without)
     eventually(shown, before)
     assert "invalidrequest" in refusal(
-        lambda: admin.ask("alter", address, **where, values={"message.max.bytes": "many"})
+        lambda: admin.request("alter", address, **where, values={"message.max.bytes": "many"})
     )

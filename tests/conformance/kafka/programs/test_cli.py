@@ -21,13 +21,13 @@ def test_topics_are_made_described_changed_and_deleted(shell: Shell, topic: str)
     shell.run("topics", "alter", topic, "--unset", "retention.ms")
 
     rows = {row["topic"]: row for row in shell.json("topics", "list", "--long", topic)}
-    [told] = shell.json("topics", "describe", topic)
+    [response] = shell.json("topics", "describe", topic)
 
     assert rows[topic] | {"size_bytes": 0} == {
         "topic": topic, "partitions": 3, "replication": 1, "messages": 0, "size_bytes": 0,
     }  # fmt: skip
-    assert [row["partition"] for row in told["partitions"]] == [0, 1, 2]
-    settings = {row["setting"]: row["value"] for row in told["settings"]}
+    assert [row["partition"] for row in response["partitions"]] == [0, 1, 2]
+    settings = {row["setting"]: row["value"] for row in response["settings"]}
     assert settings.get("cleanup.policy") == "compact"
     assert "retention.ms" not in settings
 
@@ -77,16 +77,16 @@ def test_json_goes_there_and_comes_back_the_same(shell: Shell, topic: str):
 """
 
     shell.run("produce", topic, "--json", stdin=sent)
-    told = shell.objects("consume", topic)
+    reported = shell.objects("consume", topic)
     shell.run("produce", topic, "--json", stdin=shell.run("consume", topic, "--json").stdout)
     again = shell.objects("consume", topic, "--from", "3")
 
-    assert [one["offset"] for one in told] == [0, 1, 2]
-    assert told[0] | {"key": "k", "value": "v", "timestamp": 1700000000000} == told[0]
-    assert (told[1]["key_base64"], told[1]["value"]) == ("/w==", None)
-    assert told[2]["value_base64"] == "/wA="
-    assert told[2]["headers"] == [{"name": "h", "value": "1"}]
-    changed = [{**one, "offset": one["offset"] + 3} for one in told]
+    assert [one["offset"] for one in reported] == [0, 1, 2]
+    assert reported[0] | {"key": "k", "value": "v", "timestamp": 1700000000000} == reported[0]
+    assert (reported[1]["key_base64"], reported[1]["value"]) == ("/w==", None)
+    assert reported[2]["value_base64"] == "/wA="
+    assert reported[2]["headers"] == [{"name": "h", "value": "1"}]
+    changed = [{**one, "offset": one["offset"] + 3} for one in reported]
     assert changed == again
 
 
@@ -108,10 +108,10 @@ def test_keys_partitions_headers_and_tombstones(shell: Shell, topic: str):
 def test_what_was_not_acknowledged_is_said_and_ends_in_exit_code_1(shell: Shell, topic: str):
     shell.run("topics", "create", topic, "--set", "max.message.bytes=1000")
 
-    said = shell.refused("produce", topic, stdin="small\n" + "x" * 5000 + "\n")
+    output = shell.refused("produce", topic, stdin="small\n" + "x" * 5000 + "\n")
 
-    assert "MESSAGE_TOO_LARGE" in said
-    assert "stdin:2" in said
+    assert "MESSAGE_TOO_LARGE" in output
+    assert "stdin:2" in output
 
 
 def test_a_group_goes_on_where_it_was(shell: Shell, topic: str):
@@ -140,17 +140,17 @@ def test_groups_are_listed_described_moved_and_deleted(shell: Shell, topic: str)
     shell.lines("consume", topic, "--group", topic)
 
     [row] = shell.json("groups", "list", topic)
-    [told] = shell.json("groups", "describe", topic)
+    [response] = shell.json("groups", "describe", topic)
     shown = shell.json("groups", "reset", topic, "-t", f"{topic}:0", "--to", "1")
     kept = shell.json("groups", "describe", topic)
     shell.run("groups", "reset", topic, "--all-topics", "--shift-by", "-2", "--execute")
     [moved] = shell.json("groups", "describe", topic)
 
     assert row["group"] == topic
-    assert told["state"] == "Empty"
-    assert [(one["position"], one["lag"]) for one in told["partitions"]] == [(3, 0), (0, 0)]
+    assert response["state"] == "Empty"
+    assert [(one["position"], one["lag"]) for one in response["partitions"]] == [(3, 0), (0, 0)]
     assert [(one["position"], one["new"]) for one in shown] == [(3, 1)]
-    assert kept == [told]
+    assert kept == [response]
     assert [(one["position"], one["lag"]) for one in moved["partitions"]] == [(1, 2), (0, 0)]
     assert shell.lines("consume", topic, "--group", topic) == ["2", "3"]
 
@@ -171,13 +171,15 @@ def test_a_group_with_members_is_shown_with_them_and_not_moved(
         consumer = client.consumer(topic, group=topic)
         consumer.poll(0.1)
         eventually(lambda: len(consumer.assignment), 1)
-        [told] = shell.json("groups", "describe", topic)
-        said = shell.refused("groups", "reset", topic, "-t", topic, "--to", "end", "--execute")
+        [response] = shell.json("groups", "describe", topic)
+        output = shell.refused("groups", "reset", topic, "-t", topic, "--to", "end", "--execute")
         refused = shell.refused("groups", "delete", topic, "--yes")
 
-    assert [(one["client"], len(one["assignment"])) for one in told["members"]] == [("reader", 1)]
-    assert told["partitions"][0]["client"] == "reader"
-    assert "stop them first" in said
+    assert [(one["client"], len(one["assignment"])) for one in response["members"]] == [
+        ("reader", 1)
+    ]
+    assert response["partitions"][0]["client"] == "reader"
+    assert "stop them first" in output
     assert "NON_EMPTY_GROUP" in refused
 
 

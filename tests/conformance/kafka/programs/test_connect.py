@@ -150,7 +150,7 @@ class Worker(App):
         made = properties(root / "worker.properties", settings)
         super().__init__(root / "connect", version, DISTRIBUTED, [made], level="warn")
 
-    def ask(
+    def request(
         self, path: str, body: Mapping[str, object] | None = None, method: str = "GET"
     ) -> object:
         data = None if body is None else json.dumps(body, default=str).encode()
@@ -163,13 +163,13 @@ class Worker(App):
     def serves(self) -> bool:
         assert self.process.poll() is None, self.output[-4000:]
         try:
-            return self.ask("/connectors") is not None
+            return self.request("/connectors") is not None
         except OSError:
             return False
 
     def runs(self, name: str) -> bool:
         try:
-            status = self.ask(f"/connectors/{name}/status")
+            status = self.request(f"/connectors/{name}/status")
         except OSError:
             return False
         assert isinstance(status, dict)
@@ -188,7 +188,7 @@ def test_a_distributed_worker_keeps_what_it_is_in_three_compacted_topics(
         wait("the worker", worker.serves)
         for connector in (source(tmp_path), sink(tmp_path)):
             name = connector.pop("name")
-            worker.ask("/connectors", {"name": name, "config": connector}, "POST")
+            worker.request("/connectors", {"name": name, "config": connector}, "POST")
         equal(tmp_path)
         wait("both run", lambda: worker.runs("source") and worker.runs("sink"))
         worker.stop()
@@ -197,18 +197,18 @@ def test_a_distributed_worker_keeps_what_it_is_in_three_compacted_topics(
     topics = admin.list_topics(timeout=DEADLINE).topics
     for name, partitions in INTERNAL.items():
         assert len(topics[f"connect-{name}s"].partitions) == partitions
-        asked = ConfigResource(ResourceType.TOPIC, f"connect-{name}s")
-        (told,) = admin.describe_configs([asked]).values()
-        assert told.result(DEADLINE)["cleanup.policy"].value == "compact"
+        resource = ConfigResource(ResourceType.TOPIC, f"connect-{name}s")
+        (response,) = admin.describe_configs([resource]).values()
+        assert response.result(DEADLINE)["cleanup.policy"].value == "compact"
 
     own_broker.kill9()
     own_broker.start()
     append(tmp_path, 300, 500)
     with Worker(own_broker, tmp_path, version) as worker:
         wait("the worker", worker.serves)
-        assert sorted(worker.ask("/connectors")) == ["sink", "source"]  # type: ignore[call-overload]
+        assert sorted(worker.request("/connectors")) == ["sink", "source"]  # type: ignore[call-overload]
         equal(tmp_path)
-        worker.ask("/connectors/sink/pause", method="PUT")
-        worker.ask("/connectors/source", method="DELETE")
-        wait("one is gone", lambda: worker.ask("/connectors") == ["sink"])
+        worker.request("/connectors/sink/pause", method="PUT")
+        worker.request("/connectors/source", method="DELETE")
+        wait("one is gone", lambda: worker.request("/connectors") == ["sink"])
         worker.stop()

@@ -112,16 +112,16 @@ def ends(address: str, topic: str) -> int:
 
 
 def positions(address: str) -> dict[int, int]:
-    asked = [ConsumerGroupTopicPartitions(GROUP)]
+    requested = [ConsumerGroupTopicPartitions(GROUP)]
     admin = admin_of(address)
-    told = admin.list_consumer_group_offsets(asked)[GROUP].result(DEADLINE)
-    return {each.partition: each.offset for each in told.topic_partitions if each.offset >= 0}
+    response = admin.list_consumer_group_offsets(requested)[GROUP].result(DEADLINE)
+    return {each.partition: each.offset for each in response.topic_partitions if each.offset >= 0}
 
 
 def all_of(address: str, count: int) -> list[tuple[object, ...]]:
     read = IN_PROCESS[0].read(address, ORDERS, count)
-    told = [(each.partition, each.offset, each.key, each.value, each.headers) for each in read]
-    return sorted(told, key=lambda each: each[:2])
+    reported = [(each.partition, each.offset, each.key, each.value, each.headers) for each in read]
+    return sorted(reported, key=lambda each: each[:2])
 
 
 def moved(root: Path, source: str, target: str) -> None:
@@ -137,10 +137,10 @@ def moved(root: Path, source: str, target: str) -> None:
         wanted = positions(source)
         assert sum(wanted.values()) == TOTAL
         wait(f"positions {wanted}", lambda: positions(target) == wanted)
-        asked = ConfigResource(ResourceType.TOPIC, ORDERS)
+        resource = ConfigResource(ResourceType.TOPIC, ORDERS)
         admin = admin_of(target)
-        (told,) = admin.describe_configs([asked]).values()
-        settings = told.result(DEADLINE)
+        (response,) = admin.describe_configs([resource]).values()
+        settings = response.result(DEADLINE)
         assert settings["cleanup.policy"].value == "compact"
         assert settings["max.message.bytes"].value == "700000"
         app.stop()

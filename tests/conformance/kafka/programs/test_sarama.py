@@ -29,7 +29,7 @@ COUNT = 200
 def test_what_any_release_writes_it_reads_and_so_does_the_newest(
     address: str, topic: str, release: str
 ):
-    said: dict[str, object] = {"settings": {"version": release}}
+    options: dict[str, object] = {"settings": {"version": release}}
     codecs = ["none", "gzip", "snappy"]
     codecs += ["lz4"] * (release not in RELEASES[:2])
     codecs += ["zstd"] * (release in HAVE_ZSTD)
@@ -38,9 +38,9 @@ def test_what_any_release_writes_it_reads_and_so_does_the_newest(
 
     for number, codec in enumerate(codecs):
         mine = [Record(b"key", value) for value in values[number * COUNT : (number + 1) * COUNT]]
-        SARAMA.write(address, topic, mine, codec=codec, **said)
+        SARAMA.write(address, topic, mine, codec=codec, **options)
 
-    for again in (said, {}):
+    for again in (options, {}):
         reads = SARAMA.read(address, topic, len(values), **again)
         assert [read.value for read in reads] == values
         assert [read.offset for read in reads] == list(range(len(values)))
@@ -48,12 +48,12 @@ def test_what_any_release_writes_it_reads_and_so_does_the_newest(
 
 @pytest.mark.parametrize("release", HAVE_IDS)
 def test_numbered_batches_headers_and_times_come_back(address: str, topic: str, release: str):
-    said: dict[str, object] = {"settings": {"version": release}}
+    options: dict[str, object] = {"settings": {"version": release}}
     sent = Record(b"k", b"v", (("one", b"1"), ("two", b"2"), ("one", b"3")), timestamp_ms=1_000)
 
-    SARAMA.write(address, topic, [sent] * 3, idempotent=True, **said)
+    SARAMA.write(address, topic, [sent] * 3, idempotent=True, **options)
 
-    reads = SARAMA.read(address, topic, 3, **said)
+    reads = SARAMA.read(address, topic, 3, **options)
     assert [(read.content, read.timestamp_ms) for read in reads] == [
         ((sent.key, sent.value, sent.headers), 1_000)
     ] * 3

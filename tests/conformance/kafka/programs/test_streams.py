@@ -121,8 +121,8 @@ def test_words_are_counted_as_python_counts_them(own_broker: Broker, tmp_path: P
 
 
 def policy(admin: AdminClient, topic: str) -> str:
-    (asked,) = admin.describe_configs([ConfigResource(ResourceType.TOPIC, topic)]).values()
-    return asked.result(DEADLINE)["cleanup.policy"].value
+    (resource,) = admin.describe_configs([ConfigResource(ResourceType.TOPIC, topic)]).values()
+    return resource.result(DEADLINE)["cleanup.policy"].value
 
 
 def purged(broker: Broker) -> bool:

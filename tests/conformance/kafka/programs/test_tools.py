@@ -18,7 +18,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from tests.brokers import Broker
 from tests.conformance.clients import DEADLINE, IN_PROCESS, Record
 from tests.conformance.clients.java import Java
-from tests.conformance.clients.kafka_tools import TOOLS, Told, Tools
+from tests.conformance.clients.kafka_tools import TOOLS, ToolOutput, Tools
 from tests.conformance.conftest import unique
 
 P = "org.apache.kafka.tools."
@@ -131,9 +131,9 @@ class Asker:
             "plan": {"partitions": [{"topic": topic, "partition": 0, "replicas": [1]}]},
             "elsewhere": {"partitions": [{"topic": topic, "partition": 0, "replicas": [77]}]},
         }
-        for name, told in files.items():
+        for name, reported in files.items():
             path = root / f"{name}.json"
-            path.write_text(json.dumps({"version": 1, **told}))  # type: ignore[dict-item]
+            path.write_text(json.dumps({"version": 1, **reported}))  # type: ignore[dict-item]
             self.words[name] = str(path)
         self.words["scram"] = "SCRAM-SHA-256=[password=x]"
         self.words["nothing"] = str(root / "nothing.properties")
@@ -146,9 +146,9 @@ class Asker:
         admin.create_topics([new])[topic].result(DEADLINE)
         IN_PROCESS[0].write(address, topic, RECORDS)
         IN_PROCESS[0].read(address, topic, 10, group=self.words["g"])
-        self.ask(f"{TOPICS} --alter --topic {{t}} --partitions 4")
+        self.request(f"{TOPICS} --alter --topic {{t}} --partitions 4")
 
-    def ask(self, words: str) -> Told:
+    def request(self, words: str) -> ToolOutput:
         main, *rest = (self.fill_in(word) for word in words.split())
         if main == "AclCommand":
             main = (P if self.since_4 else "kafka.admin.") + main
@@ -164,14 +164,14 @@ class Asker:
             text = text.replace(f"{{{name}}}", meant)
         return text
 
-    def says(self, words: str, wanted: str) -> str:
+    def check(self, words: str, wanted: str) -> str:
         """Nothing, or how a row differs."""
         for name, meant in self.words.items():
             wanted = wanted.replace(f"{{{name}}}", re.escape(meant))
-        told = self.ask(words)
-        if re.search(wanted, told.text.strip()):
+        response = self.request(words)
+        if re.search(wanted, response.text.strip()):
             return ""
-        return f"{words}\n  wanted {wanted}\n  got [{told.status}] {told.text[:600]}\n"
+        return f"{words}\n  wanted {wanted}\n  got [{response.status}] {response.text[:600]}\n"
 
 
 @pytest.fixture(params=TOOLS, ids=lambda tools: tools.version)
@@ -186,7 +186,7 @@ def asker(request: pytest.FixtureRequest, broker: Broker, tmp_path: Path) -> Ask
 def test_a_tool_does_what_it_does_on_a_real_server(asker: Asker):
     rows = [*SINCE_4, *WORKS] if asker.since_4 else WORKS
 
-    wrong = [difference for words, says in rows if (difference := asker.says(words, says))]
+    wrong = [difference for words, stated in rows if (difference := asker.check(words, stated))]
 
     assert not wrong, "\n".join(wrong)
 
@@ -194,7 +194,7 @@ def test_a_tool_does_what_it_does_on_a_real_server(asker: Asker):
 def test_a_tool_for_what_there_is_not_says_so(asker: Asker, broker: Broker):
     ours = broker.name == "trilogue"
 
-    wrong = [asker.says(words, told if ours else real) for words, told, real in REFUSED]
+    wrong = [asker.check(words, reported if ours else real) for words, reported, real in REFUSED]
 
     assert not any(wrong), "\n".join(wrong)
 
@@ -202,8 +202,8 @@ def test_a_tool_for_what_there_is_not_says_so(asker: Asker, broker: Broker):
 def test_cluster_id_and_versions_are_told(asker: Asker):
     versions = (P if asker.since_4 else "kafka.admin.") + "BrokerApiVersionsCommand"
 
-    assert not asker.says(f"{CLUSTER} cluster-id", r"Cluster ID: \S{22}")
-    assert not asker.says(versions, r"\(id: 1 rack: null[^)]*\) -> \(\n\s+Produce\(0\): 0 to")
+    assert not asker.check(f"{CLUSTER} cluster-id", r"Cluster ID: \S{22}")
+    assert not asker.check(versions, r"\(id: 1 rack: null[^)]*\) -> \(\n\s+Produce\(0\): 0 to")
 
 
 @pytest.mark.long
@@ -217,12 +217,14 @@ def test_verifiable_programs_agree(address: str, topic: str, version: str):
     group = ["--group-id", topic, "--max-messages", "100", "--reset-policy", "earliest"]
     seen = java.run(P + "VerifiableConsumer", *server, *group, "--verbose")
 
-    acked = [line for line in told(sent) if line["name"] == "producer_send_success"]
-    read = [line for line in told(seen) if line["name"] == "record_data"]
+    acked = [line for line in parse_lines(sent) if line["name"] == "producer_send_success"]
+    read = [line for line in parse_lines(seen) if line["name"] == "record_data"]
     assert [line["value"] for line in read] == [line["value"] for line in acked]
     assert len(acked) == 100
-    assert any(line["name"] == "offsets_committed" and line["success"] for line in told(seen))
+    assert any(
+        line["name"] == "offsets_committed" and line["success"] for line in parse_lines(seen)
+    )
 
 
-def told(text: str) -> list[dict[str, object]]:
+def parse_lines(text: str) -> list[dict[str, object]]:
     return [json.loads(line) for line in text.splitlines() if line.startswith("{")]

@@ -32,19 +32,19 @@ class DenyingAuthorizer:
     """Denies everything, and remembers the queries."""
 
     def __init__(self) -> None:
-        self.asked: list[tuple[Operation, Resource]] = []
+        self.checks: list[tuple[Operation, Resource]] = []
 
     def allowed(self, _principal: Principal, operation: Operation, resource: Resource) -> bool:
-        self.asked.append((operation, resource))
+        self.checks.append((operation, resource))
         return False
 
 
 def test_who_may_not_is_told_so_and_nothing_happens():
-    nobody = DenyingAuthorizer()
-    door: Any = SimpleNamespace(authorizer=nobody)  # any use of the broker would be an error
+    denied = DenyingAuthorizer()
+    door: Any = SimpleNamespace(authorizer=denied)  # any use of the broker would be an error
     app = build_pulsar_app(door)
 
-    async def ask_all() -> None:
+    async def send_all() -> None:
         transport = httpx.ASGITransport(app)
         async with httpx.AsyncClient(transport=transport, base_url="http://node") as client:
             for row in all_routes():
@@ -55,14 +55,14 @@ def test_who_may_not_is_told_so_and_nothing_happens():
                     answer = await client.request(method, path, content=b"{}")
                     assert answer.status_code == 403, (method, path, answer.text)
                     assert list(answer.json()) == ["reason"]
-                    operation, resource = nobody.asked[-1]
+                    operation, resource = denied.checks[-1]
                     assert resource.kind is row.resource
                     assert resource.name in NAMES[resource.kind], (path, resource)
                     if "{rest:path}" not in row.path:
                         assert operation is row.operation
 
-    asyncio.run(ask_all())
-    assert len(nobody.asked) == sum(len(row.methods.split()) for row in all_routes())
+    asyncio.run(send_all())
+    assert len(denied.checks) == sum(len(row.methods.split()) for row in all_routes())
 
 
 def test_a_body_that_does_not_end_is_refused_and_its_connection_closed(monkeypatch: Any):
@@ -73,12 +73,12 @@ def test_a_body_that_does_not_end_is_refused_and_its_connection_closed(monkeypat
         yield b"{"
         await asyncio.Event().wait()
 
-    async def ask() -> httpx.Response:
+    async def send_request() -> httpx.Response:
         transport = httpx.ASGITransport(app)
         async with httpx.AsyncClient(transport=transport, base_url="http://node") as client:
             return await client.put("/admin/v2/persistent/a/b/t", content=begun())
 
-    answer = asyncio.run(ask())
+    answer = asyncio.run(send_request())
 
     assert answer.status_code == 408
     assert answer.headers["connection"] == "close"

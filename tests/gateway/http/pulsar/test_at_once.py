@@ -64,7 +64,7 @@ def test_properties_in_a_header_are_json_whatever_is_in_them(admin: Admin, name:
     producer.send(b"x", properties=texts, partition_key="back\\slash", event_timestamp=2**63)
     client.close()
 
-    answer = admin.ask("GET", f"persistent/{name}/t/examinemessage")
+    answer = admin.request("GET", f"persistent/{name}/t/examinemessage")
 
     assert json.loads(answer.headers["X-Pulsar-PROPERTY"]) == texts
     assert answer.headers["X-Pulsar-partition-key"] == "back\\slash"

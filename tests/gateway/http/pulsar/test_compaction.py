@@ -120,9 +120,9 @@ def test_messages_in_segments_are_shown_moved_to_and_compacted_too(tmp_path):
         client = connect(admin)
         last = admin.get(f"{path}/lastMessageId")
         assert last["entryId"] == 3
-        assert admin.ask("GET", f"{path}/subscription/s/position/2").content == b"c1"
+        assert admin.request("GET", f"{path}/subscription/s/position/2").content == b"c1"
         entry = f"{path}/ledger/{last['ledgerId']}/entry/0"
-        assert admin.ask("GET", entry).headers["X-Pulsar-num-batch-message"] == "3"
+        assert admin.request("GET", entry).headers["X-Pulsar-num-batch-message"] == "3"
         assert admin.get(f"{path}/messageid/0")["entryId"] == 0
         assert admin.get(f"{path}/stats")["subscriptions"]["s"]["msgBacklog"] == 4
         compact(admin, path)

@@ -87,7 +87,7 @@ def test_a_body_that_is_too_large_or_no_json_costs_its_sender_only(admin: Admin)
     for content in (b"{", b"\xff", b"[1,2", b'{"adminRoles": 5}', b"[" * 100_000):
         answer = admin.client.put("/admin/v2/tenants/broken", content=content)
         assert (answer.status_code, list(answer.json())) == (400, ["reason"]), content[:20]
-    assert admin.ask("GET", "brokers/version").text == "4.0.7"
+    assert admin.request("GET", "brokers/version").text == "4.0.7"
 
 
 @pytest.mark.parametrize(
@@ -152,7 +152,7 @@ def test_brokers_are_this_one(admin: Admin):
 
     assert admin.get("brokers/standalone") == [address]
     assert admin.get("brokers/leaderBroker")["serviceUrl"] == f"http://{address}"
-    assert admin.ask("GET", "brokers/health").text == "ok"
+    assert admin.request("GET", "brokers/health").text == "ok"
     assert admin.get("brokers/configuration/values") == {}
     assert admin.get("brokers/configuration/runtime")["clusterName"] == "standalone"
 
@@ -170,7 +170,7 @@ def test_a_lookup_tells_where_pulsar_is_served(admin: Admin):
     ):
         result = admin.get(f"/lookup/v2/{name}")
         assert (result["brokerUrl"], result["nativeUrl"]) == (url, url)
-    assert admin.ask("GET", "/lookup/v2/topic/persistent/public/default/t/bundle").text == (
+    assert admin.request("GET", "/lookup/v2/topic/persistent/public/default/t/bundle").text == (
         "0x00000000_0xffffffff"
     )
     assert admin("GET", "/lookup/v2/topic/persistent/none/such/t") == (

@@ -169,8 +169,8 @@ def test_single_messages_are_shown(admin: Admin, client: pulsar.Client, name: st
     last = admin.get(f"{path}/lastMessageId")
     ledger = last["ledgerId"]
 
-    batch = admin.ask("GET", f"{path}/subscription/s/position/1")
-    single = admin.ask("GET", f"{path}/ledger/{ledger}/entry/{BATCH}")
+    batch = admin.request("GET", f"{path}/subscription/s/position/1")
+    single = admin.request("GET", f"{path}/ledger/{ledger}/entry/{BATCH}")
 
     assert last == {
         "ledgerId": ledger, "entryId": BATCH, "partitionIndex": -1, "batchIndex": -1,
@@ -190,9 +190,9 @@ def test_single_messages_are_shown(admin: Admin, client: pulsar.Client, name: st
     assert admin("GET", f"{path}/ledger/{ledger}/entry/99999999999999999999")[0] == 404
     assert admin("GET", f"{path}/ledger/x/entry/0")[0] == 400
     first = f"{path}/examinemessage?initialPosition=earliest&messagePosition=1"
-    assert admin.ask("GET", first).headers["X-Pulsar-Message-ID"] == f"{ledger}:0"
-    assert admin.ask("GET", f"{path}/examinemessage").content == b"single"
-    second = admin.ask("GET", f"{path}/examinemessage?messagePosition=2")
+    assert admin.request("GET", first).headers["X-Pulsar-Message-ID"] == f"{ledger}:0"
+    assert admin.request("GET", f"{path}/examinemessage").content == b"single"
+    second = admin.request("GET", f"{path}/examinemessage?messagePosition=2")
     assert second.headers["X-Pulsar-Message-ID"] == f"{ledger}:0"
     assert admin("GET", f"{path}/examinemessage?messagePosition=3")[0] == 404
     assert admin("GET", f"{path}/examinemessage?messagePosition=0")[0] == 412

@@ -160,14 +160,14 @@ def test_one_that_nobody_could_keep_is_refused(web, group, text):
 
 
 @pytest.mark.parametrize(
-    ("wrong", "says"),
+    ("wrong", "message"),
     [({"qryPriorityId": 303}, "priorities"), ({"enableBind": 0}, "bound consumption")],
 )
-def test_what_would_not_hold_is_refused(web, group, wrong, says):
+def test_what_would_not_hold_is_refused(web, group, wrong, message):
     response = web("admin_add_consume_group_setting", groupName=group, **wrong)
 
     assert not response["result"]
-    assert says in response["errMsg"]
+    assert message in response["errMsg"]
 
 
 def test_the_size_of_all_topics_is_the_clusters(web, topic):

@@ -157,7 +157,7 @@ def test_what_is_no_request_has_a_status_that_says_so(web, request_of, status):
 
 
 @pytest.mark.parametrize(
-    ("params", "says"),
+    ("params", "message"),
     [
         ({"topicName": "a:b"}, "illegal value for topicName"),
         ({"topicName": ",".join(map(str, range(1_001)))}, "at most 1000"),
@@ -168,11 +168,11 @@ def test_what_is_no_request_has_a_status_that_says_so(web, request_of, status):
         ({"withGroupAuthInfo": "maybe"}, "true or false"),
     ],
 )
-def test_a_parameter_that_cannot_be_is_refused(web, params, says):
+def test_a_parameter_that_cannot_be_is_refused(web, params, message):
     response = web("admin_query_topic_deploy_info", **params)
 
     assert (response["result"], response["errCode"]) == (False, 400)
-    assert says in response["errMsg"]
+    assert message in response["errMsg"]
 
 
 @pytest.mark.parametrize(

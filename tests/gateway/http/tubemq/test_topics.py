@@ -81,7 +81,7 @@ def test_a_delete_policy_is_the_retention_that_kafka_sees(web, name, policy, ret
 
 
 @pytest.mark.parametrize(
-    ("wrong", "says"),
+    ("wrong", "message"),
     [
         ({"deletePolicy": "weird"}, "deletePolicy"),
         ({"deletePolicy": "delete,0h"}, "deletePolicy"),
@@ -92,11 +92,11 @@ def test_a_delete_policy_is_the_retention_that_kafka_sees(web, name, policy, ret
         ({"numPartitions": 0}, "value must >= 1"),
     ],
 )
-def test_what_nobody_would_keep_is_refused(web, name, wrong, says):
+def test_what_nobody_would_keep_is_refused(web, name, wrong, message):
     response = web("admin_add_new_topic_record", brokerId=1, topicName=name, **wrong)
 
     assert (response["result"], response["errCode"]) == (False, 400)
-    assert says in response["errMsg"]
+    assert message in response["errMsg"]
     assert web("admin_query_topic_info", topicName=name)["data"] == []
 
 

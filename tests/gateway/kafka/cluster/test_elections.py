@@ -32,7 +32,7 @@ async def test_an_election_is_not_needed_or_the_partition_is_unknown(version):
 
         for kind in (0, 1) if version else (0,):
             requested = elect(("t", [0, 9]), ("nope", [0]), ("b ad", [0]), ("t", [1]), kind=kind)
-            response = await peer.ask(requested, version)
+            response = await peer.request(requested, version)
 
             assert response.error_code == 0
             assert codes(response) == [
@@ -52,10 +52,10 @@ async def test_asked_for_all_topics_are_named_and_nothing_is_elected():
         rig.topic("u")
         peer = rig.peer()
 
-        response = await peer.ask(ElectLeadersRequest(topic_partitions=None), 2)
+        response = await peer.request(ElectLeadersRequest(topic_partitions=None), 2)
 
         assert (response.error_code, codes(response)) == (0, [("t", []), ("u", [])])
-        assert codes(await peer.ask(elect(), 2)) == []
+        assert codes(await peer.request(elect(), 2)) == []
 
 
 @on_loop
@@ -64,11 +64,11 @@ async def test_an_unknown_kind_of_election_is_refused():
         rig.topic("t")
         peer = rig.peer()
 
-        response = await peer.ask(elect(("t", [0]), kind=2), 1)
+        response = await peer.request(elect(("t", [0]), kind=2), 1)
         assert (response.error_code, codes(response)) == (42, [("t", [(0, 42)])])
         everything = ElectLeadersRequest(election_type=2, topic_partitions=None)
-        assert (await peer.ask(everything, 2)).error_code == 42
-        assert (await peer.ask(everything, 0)).error_code == 0  # has no election types
+        assert (await peer.request(everything, 2)).error_code == 42
+        assert (await peer.request(everything, 0)).error_code == 0  # has no election types
 
 
 @on_loop
@@ -77,6 +77,6 @@ async def test_who_may_not_alter_the_cluster_elects_nobody():
         rig.topic("t")
         rig.rules.deny(Operation.ALTER, ResourceKind.CLUSTER, "cluster")
 
-        response = await rig.peer().ask(elect(("t", [0])), 2)
+        response = await rig.peer().request(elect(("t", [0])), 2)
 
         assert (response.error_code, codes(response)) == (31, [("t", [(0, 31)])])

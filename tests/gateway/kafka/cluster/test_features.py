@@ -24,7 +24,7 @@ def to(**levels: int) -> UpdateFeaturesRequest:
 async def test_to_ask_for_what_holds_is_done_at_once(version):
     """As Kafka 4.3.1; v2+ has no result per feature."""
     async with Rig() as rig:
-        answer = await rig.peer().ask(to(group_version=1), version)
+        answer = await rig.peer().request(to(group_version=1), version)
 
         assert (answer.error_code, answer.error_message) == (0, None)
         reported = [(each.feature, each.error_code) for each in answer.results]
@@ -41,7 +41,7 @@ async def test_to_ask_for_what_holds_is_done_at_once(version):
 async def test_another_level_or_feature_spoils_all(levels, version):
     """INVALID_UPDATE_VERSION, since Kafka 4.0 for the whole request."""
     async with Rig() as rig:
-        answer = await rig.peer().ask(to(**levels), version)
+        answer = await rig.peer().request(to(**levels), version)
 
         assert (answer.error_code, answer.results) == (95, [])
         assert answer.error_message
@@ -50,7 +50,7 @@ async def test_another_level_or_feature_spoils_all(levels, version):
 @on_loop
 async def test_nothing_to_change_is_no_error():
     async with Rig() as rig:
-        assert (await rig.peer().ask(to(), 1)).error_code == 0
+        assert (await rig.peer().request(to(), 1)).error_code == 0
 
 
 @on_loop
@@ -58,4 +58,4 @@ async def test_who_may_not_is_told_so():
     async with Rig() as rig:
         rig.rules.deny(Operation.ALTER, ResourceKind.CLUSTER, "cluster")
 
-        assert (await rig.peer().ask(to(group_version=1), 1)).error_code == 31
+        assert (await rig.peer().request(to(group_version=1), 1)).error_code == 31

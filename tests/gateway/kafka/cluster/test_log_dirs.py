@@ -19,7 +19,7 @@ from trilogue.wire.kafka.cluster.log_dirs import (
 HERE = "/data"
 
 
-def ask(*topics: tuple[str, list[int]]) -> DescribeLogDirsRequest:
+def build_request(*topics: tuple[str, list[int]]) -> DescribeLogDirsRequest:
     return DescribeLogDirsRequest(
         topics=[DescribableLogDirTopic(topic=name, partitions=rows) for name, rows in topics]
     )
@@ -42,9 +42,9 @@ async def test_every_version_tells_the_size_of_what_is_there(version):
         peer = rig.peer()
         written = batch("a" * 100), batch("b" * 1000)
         for each in written:
-            await peer.ask(produce("t", each, index=1), 7)
+            await peer.request(produce("t", each, index=1), 7)
 
-        response = await peer.ask(DescribeLogDirsRequest(topics=None), version)
+        response = await peer.request(DescribeLogDirsRequest(topics=None), version)
 
         assert response.error_code == 0
         assert sizes(response) == {"t": {0: 0, 1: sum(map(len, written))}, "u": {0: 0}}
@@ -62,16 +62,16 @@ async def test_a_size_is_the_same_before_and_after_a_flush():
     async with Rig() as rig:
         rig.topic("t")
         peer = rig.peer()
-        await peer.ask(produce("t", batch("a" * 5000)), 7)
-        before = sizes(await peer.ask(ask(("t", [0])), 4))
+        await peer.request(produce("t", batch("a" * 5000)), 7)
+        before = sizes(await peer.request(build_request(("t", [0])), 4))
 
         await rig.flush()
         await settle()
 
         assert rig.gateway.topic("t").partitions[0].log.tail_bytes == 0
-        assert sizes(await peer.ask(ask(("t", [0])), 4)) == before
-        await peer.ask(produce("t", batch("b" * 700)), 7)
-        more = sizes(await peer.ask(ask(("t", [0])), 4))
+        assert sizes(await peer.request(build_request(("t", [0])), 4)) == before
+        await peer.request(produce("t", batch("b" * 700)), 7)
+        more = sizes(await peer.request(build_request(("t", [0])), 4))
         assert more["t"][0] == before["t"][0] + len(batch("b" * 700))
 
 
@@ -81,9 +81,11 @@ async def test_what_is_not_there_is_left_out_and_nothing_comes_twice():
         rig.topic("t", 3)
         peer = rig.peer()
 
-        requested = ask(("t", [0, 2, 9, 2, -1]), ("nope", [0]), ("b ad", [0]), ("t", [0, 1]))
-        assert sizes(await peer.ask(requested, 2)) == {"t": {0: 0, 2: 0, 1: 0}}
-        assert sizes(await peer.ask(ask(), 2)) == {}
+        requested = build_request(
+            ("t", [0, 2, 9, 2, -1]), ("nope", [0]), ("b ad", [0]), ("t", [0, 1])
+        )
+        assert sizes(await peer.request(requested, 2)) == {"t": {0: 0, 2: 0, 1: 0}}
+        assert sizes(await peer.request(build_request(), 2)) == {}
 
 
 @on_loop
@@ -92,7 +94,7 @@ async def test_who_may_not_describe_the_cluster_is_told_nothing():
         rig.topic("t")
         rig.rules.deny(Operation.DESCRIBE, ResourceKind.CLUSTER, "cluster")
 
-        response = await rig.peer().ask(DescribeLogDirsRequest(topics=None), 4)
+        response = await rig.peer().request(DescribeLogDirsRequest(topics=None), 4)
 
         assert (response.error_code, response.results) == (31, [])
 
@@ -126,7 +128,7 @@ async def test_a_replica_is_where_it_is_and_goes_nowhere_else(version):
             ]
         )
 
-        response = await rig.peer().ask(requested, version)
+        response = await rig.peer().request(requested, version)
 
         assert codes(response) == [
             ("t", [(0, 0), (9, 3), (1, 57)]),
@@ -142,4 +144,4 @@ async def test_who_may_not_alter_the_cluster_moves_nothing():
         rig.rules.deny(Operation.ALTER, ResourceKind.CLUSTER, "cluster")
 
         requested = AlterReplicaLogDirsRequest(dirs=[move(HERE, ("t", [0]))])
-        assert codes(await rig.peer().ask(requested, 2)) == [("t", [(0, 31)])]
+        assert codes(await rig.peer().request(requested, 2)) == [("t", [(0, 31)])]

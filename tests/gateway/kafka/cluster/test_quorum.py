@@ -33,7 +33,7 @@ async def test_one_node_leads_votes_and_is_never_behind(version):
     async with Rig() as rig:
         commits = rig.broker.cluster.metadata_version
 
-        answer = await rig.peer().ask(of(("__cluster_metadata", [0])), version)
+        answer = await rig.peer().request(of(("__cluster_metadata", [0])), version)
 
         ((reported,),) = [each.partitions for each in answer.topics]
         (voter,) = reported.current_voters
@@ -58,7 +58,7 @@ async def test_one_node_leads_votes_and_is_never_behind(version):
 async def test_whoever_asks_for_more_is_told_that_none_of_it_is_here(requested):
     """As Kafka 3.9.1 and 4.3.1."""
     async with Rig() as rig:
-        answer = await rig.peer().ask(of(*requested), 2)
+        answer = await rig.peer().request(of(*requested), 2)
 
         reported = [row for each in answer.topics for row in each.partitions]
         assert [each.topic_name for each in answer.topics] == [name for name, _ in requested]
@@ -73,10 +73,10 @@ async def test_whoever_asks_for_more_is_told_that_none_of_it_is_here(requested):
 @on_loop
 async def test_each_commit_to_meta_moves_the_end():
     async with Rig() as rig:
-        before = await rig.peer().ask(of(("__cluster_metadata", [0])), 0)
+        before = await rig.peer().request(of(("__cluster_metadata", [0])), 0)
         rig.topic("t")
 
-        after = await rig.peer().ask(of(("__cluster_metadata", [0])), 0)
+        after = await rig.peer().request(of(("__cluster_metadata", [0])), 0)
 
         ends = [each.topics[0].partitions[0].high_watermark for each in (before, after)]
         assert ends[1] > ends[0]
@@ -87,6 +87,6 @@ async def test_who_may_not_know_of_the_cluster_is_told_so():
     async with Rig() as rig:
         rig.rules.deny(Operation.DESCRIBE, ResourceKind.CLUSTER, "cluster")
 
-        answer = await rig.peer().ask(of(("__cluster_metadata", [0])), 2)
+        answer = await rig.peer().request(of(("__cluster_metadata", [0])), 2)
 
         assert (answer.error_code, answer.topics) == (31, [])

@@ -47,7 +47,9 @@ async def test_only_how_it_is_can_be_asked_for(version):
     async with Rig() as rig:
         rig.topic("t", 7)
 
-        response = await rig.peer().ask(move(("t", nodes), ("nope", {0: [1], 1: None})), version)
+        response = await rig.peer().request(
+            move(("t", nodes), ("nope", {0: [1], 1: None})), version
+        )
 
         assert (response.error_code, response.error_message) == (0, None)
         impossible = [(index, 39) for index in (2, 3, 4, 5, 6)]
@@ -68,7 +70,7 @@ async def test_whether_the_number_of_replicas_may_change_is_said_back():
 
         for allowed in (True, False):
             requested = move(("t", {0: [1]}), allow_replication_factor_change=allowed)
-            response = await peer.ask(requested, 1)
+            response = await peer.request(requested, 1)
             assert response.allow_replication_factor_change is allowed
             assert codes(response) == [("t", [(0, 0)])]
 
@@ -81,7 +83,7 @@ async def test_nothing_is_ever_on_the_move():
 
         named = [ListPartitionReassignmentsTopics(name="t", partition_indexes=[0, 9])]
         for topics in (None, [], named):
-            response = await peer.ask(ListPartitionReassignmentsRequest(topics=topics), 0)
+            response = await peer.request(ListPartitionReassignmentsRequest(topics=topics), 0)
             assert (response.error_code, response.error_message, response.topics) == (0, None, [])
 
 
@@ -93,6 +95,6 @@ async def test_who_may_not_is_told_so():
         rig.rules.deny(Operation.DESCRIBE, ResourceKind.CLUSTER, "cluster")
         peer = rig.peer()
 
-        response = await peer.ask(move(("t", {0: [1]})), 0)
+        response = await peer.request(move(("t", {0: [1]})), 0)
         assert (response.error_code, response.responses) == (31, [])
-        assert (await peer.ask(ListPartitionReassignmentsRequest(), 0)).error_code == 31
+        assert (await peer.request(ListPartitionReassignmentsRequest(), 0)).error_code == 31

@@ -13,7 +13,7 @@ from trilogue.wire.kafka.cluster.telemetry import (
     PushTelemetryRequest,
 )
 
-NOBODY, SOMEBODY = bytes(16), bytes(range(16))
+NO_CLIENT, SOME_CLIENT = bytes(16), bytes(range(16))
 
 
 def test_clients_are_not_told_of_it():
@@ -26,11 +26,15 @@ async def test_no_metric_is_wanted():
     async with Rig() as rig:
         peer = rig.peer()
 
-        first = await peer.ask(GetTelemetrySubscriptionsRequest(client_instance_id=NOBODY), 0)
-        known = await peer.ask(GetTelemetrySubscriptionsRequest(client_instance_id=SOMEBODY), 0)
+        first = await peer.request(
+            GetTelemetrySubscriptionsRequest(client_instance_id=NO_CLIENT), 0
+        )
+        known = await peer.request(
+            GetTelemetrySubscriptionsRequest(client_instance_id=SOME_CLIENT), 0
+        )
 
-        assert first.client_instance_id != NOBODY
-        assert known.client_instance_id == SOMEBODY
+        assert first.client_instance_id != NO_CLIENT
+        assert known.client_instance_id == SOME_CLIENT
         for each in (first, known):
             assert (each.error_code, each.requested_metrics) == (0, [])
             assert each.accepted_compression_types == [4, 3, 1, 2]
@@ -42,7 +46,7 @@ async def test_no_metric_is_wanted():
     ("change", "code"),
     [
         ({}, 0),
-        ({"client_instance_id": NOBODY}, 42),
+        ({"client_instance_id": NO_CLIENT}, 42),
         ({"subscription_id": 1}, 117),
         ({"compression_type": 9}, 76),
         ({"metrics": bytes(METRICS_BYTES_MAX + 1)}, 118),
@@ -52,15 +56,17 @@ async def test_no_metric_is_wanted():
 async def test_what_is_pushed_is_checked_and_dropped(change, code):
     async with Rig() as rig:
         peer = rig.peer()
-        reported = await peer.ask(GetTelemetrySubscriptionsRequest(client_instance_id=SOMEBODY), 0)
+        reported = await peer.request(
+            GetTelemetrySubscriptionsRequest(client_instance_id=SOME_CLIENT), 0
+        )
         push = {
-            "client_instance_id": SOMEBODY,
+            "client_instance_id": SOME_CLIENT,
             "subscription_id": reported.subscription_id,
             "terminating": True,
             "compression_type": 0,
             "metrics": b"abc",
         }
 
-        response = await peer.ask(PushTelemetryRequest(**{**push, **change}), 0)
+        response = await peer.request(PushTelemetryRequest(**{**push, **change}), 0)
 
         assert response.error_code == code

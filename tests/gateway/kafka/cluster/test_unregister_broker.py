@@ -15,7 +15,7 @@ from trilogue.wire.kafka.cluster.unregister_broker import UnregisterBrokerReques
 async def test_the_one_node_cannot_be_forgotten_and_there_is_no_other(node, code):
     """102 BROKER_ID_NOT_REGISTERED, as 3.9.1 and 4.3.1."""
     async with Rig() as rig:
-        answer = await rig.peer().ask(UnregisterBrokerRequest(broker_id=node), 0)
+        answer = await rig.peer().request(UnregisterBrokerRequest(broker_id=node), 0)
 
         assert answer.error_code == code
         assert str(node) in answer.error_message
@@ -26,4 +26,4 @@ async def test_who_may_not_is_told_so():
     async with Rig() as rig:
         rig.rules.deny(Operation.ALTER, ResourceKind.CLUSTER, "cluster")
 
-        assert (await rig.peer().ask(UnregisterBrokerRequest(broker_id=77), 0)).error_code == 31
+        assert (await rig.peer().request(UnregisterBrokerRequest(broker_id=77), 0)).error_code == 31

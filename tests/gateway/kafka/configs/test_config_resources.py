@@ -31,7 +31,7 @@ LOGGER, METRICS, GROUP = 8, 16, 32
 
 async def reported(rig: Rig, name: str, *keys: str, kind: int = BROKER, **how):
     requested = describe(name, keys=list(keys) or None, kind=kind, include_synonyms=True, **how)
-    (result,) = (await rig.peer().ask(requested, 4)).results
+    (result,) = (await rig.peer().request(requested, 4)).results
     assert (result.error_code, result.error_message) == (0, "")
     return {each.name: each for each in result.configs}
 
@@ -71,7 +71,7 @@ async def test_what_the_node_itself_says_is_told_with_kafkas_default_behind_it()
 async def test_all_brokers_tell_only_what_was_said_for_all():
     async with Rig() as rig:
         requested = change("", ("message.max.bytes", SET, "5000"), kind=BROKER)
-        assert code(await rig.peer().ask(requested, 1)) == 0
+        assert code(await rig.peer().request(requested, 1)) == 0
 
         found = await reported(rig, "", "message.max.bytes", "num.partitions")
 
@@ -99,9 +99,9 @@ UNKNOWN = [
 async def test_what_is_not_there_is_refused_with_a_sentence(kind, name, expected):
     async with Rig() as rig:
         peer = rig.peer()
-        (found,) = (await peer.ask(describe(name, kind=kind), 4)).results
+        (found,) = (await peer.request(describe(name, kind=kind), 4)).results
         requested = change(name, ("message.max.bytes", SET, "1"), kind=kind)
-        (changed,) = (await peer.ask(requested, 1)).responses
+        (changed,) = (await peer.request(requested, 1)).responses
 
         assert (found.error_code, bool(found.error_message)) == (expected, True)
         assert (changed.error_code, bool(changed.error_message)) == (expected, True)
@@ -118,13 +118,13 @@ async def test_what_is_said_for_all_topics_holds_at_once_for_those_that_do_not_s
         peer = rig.peer()
         large = batch("x" * 900)
         for _ in range(2):  # the second takes the template of its shape
-            assert only(await peer.ask(produce("silent", large), 7)).error_code == 0
+            assert only(await peer.request(produce("silent", large), 7)).error_code == 0
 
         requested = change("1", ("message.max.bytes", SET, "500"), kind=BROKER)
-        assert code(await peer.ask(requested, 1)) == 0
+        assert code(await peer.request(requested, 1)) == 0
 
-        assert only(await peer.ask(produce("silent", large), 7)).error_code == 10
-        assert only(await peer.ask(produce("own", large), 7)).error_code == 0
+        assert only(await peer.request(produce("silent", large), 7)).error_code == 10
+        assert only(await peer.request(produce("own", large), 7)).error_code == 0
         assert rig.topic("new").partitions[0].message_size_max == 500
 
 
@@ -134,8 +134,8 @@ async def test_a_topic_tells_what_was_said_for_it_by_whom():
         rig.topic("t", retention_ms="5")
         peer = rig.peer()
         both = ("log.cleanup.policy", SET, "compact"), ("log.retention.ms", SET, "7")
-        await peer.ask(change("", *both, kind=BROKER), 1)
-        await peer.ask(change("1", ("log.cleanup.policy", APPEND, "compact"), kind=BROKER), 1)
+        await peer.request(change("", *both, kind=BROKER), 1)
+        await peer.request(change("1", ("log.cleanup.policy", APPEND, "compact"), kind=BROKER), 1)
 
         found = await reported(rig, "t", "cleanup.policy", "retention.ms", kind=2)
 
@@ -159,9 +159,9 @@ async def test_a_topic_tells_what_was_said_for_it_by_whom():
 async def test_legacy_alter_replaces_what_was_said(name):
     async with Rig() as rig:
         peer = rig.peer()
-        await peer.ask(change(name, ("log.retention.bytes", SET, "5"), kind=BROKER), 1)
+        await peer.request(change(name, ("log.retention.bytes", SET, "5"), kind=BROKER), 1)
 
-        assert code(await peer.ask(replace(name, BROKER, log_preallocate="true"), 2)) == 0
+        assert code(await peer.request(replace(name, BROKER, log_preallocate="true"), 2)) == 0
 
         given = rig.broker.values.overrides(all_nodes=not name)
         assert given == {"log.preallocate": "true"}
@@ -186,7 +186,7 @@ async def test_what_cannot_be_said_is_an_invalid_request_and_changes_nothing(nam
     async with Rig() as rig:
         requested = change(name, ("log.preallocate", SET, "true"), REFUSED[kind], kind=BROKER)
 
-        (result,) = (await rig.peer().ask(requested, 1)).responses
+        (result,) = (await rig.peer().request(requested, 1)).responses
 
         assert (result.error_code, bool(result.error_message)) == (42, True)
         assert rig.broker.values.overrides(all_nodes=not name) == {}
@@ -198,7 +198,7 @@ async def test_to_reset_what_is_not_set_is_no_error():
     async with Rig() as rig:
         gone = ("leader.replication.throttled.rate", DELETE, None)
 
-        assert code(await rig.peer().ask(change("1", gone, kind=BROKER), 1)) == 0
+        assert code(await rig.peer().request(change("1", gone, kind=BROKER), 1)) == 0
         assert not rig.meta.state.settings
 
 
@@ -209,7 +209,7 @@ async def test_validation_alone_says_nothing():
         right = ("message.max.bytes", SET, "5"), ("message.max.bytes", SET, "soon")
 
         codes = [
-            code(await peer.ask(change("", each, kind=BROKER, validate_only=True), 1))
+            code(await peer.request(change("", each, kind=BROKER, validate_only=True), 1))
             for each in right
         ]
 
@@ -241,8 +241,8 @@ async def test_who_may_not_is_told_so(kind, name):
         rig.rules.deny(Operation.DESCRIBE_SETTINGS, ResourceKind.CLUSTER, "cluster")
         peer = rig.peer()
 
-        found = await peer.ask(describe(name, kind=kind), 4)
-        changed = await peer.ask(change(name, ("log.preallocate", SET, "true"), kind=kind), 1)
+        found = await peer.request(describe(name, kind=kind), 4)
+        changed = await peer.request(change(name, ("log.preallocate", SET, "true"), kind=kind), 1)
 
         assert [found.results[0].error_code, code(changed)] == [31, 31]
 
@@ -255,7 +255,7 @@ async def test_a_group_tells_its_own_settings_and_what_holds_for_all():
     async with Rig() as rig:
         peer = rig.peer()
         key = "consumer.session.timeout.ms"
-        assert code(await peer.ask(change("g", (key, SET, "50000"), kind=GROUP), 1)) == 0
+        assert code(await peer.request(change("g", (key, SET, "50000"), kind=GROUP), 1)) == 0
 
         found = await reported(rig, "g", kind=GROUP)
 
@@ -280,7 +280,10 @@ async def test_a_group_tells_its_own_settings_and_what_holds_for_all():
 @on_loop
 async def test_a_group_gets_no_other_settings_than_the_broker_allows(key, value, expected):
     async with Rig() as rig:
-        assert code(await rig.peer().ask(change("g", (key, SET, value), kind=GROUP), 1)) == expected
+        assert (
+            code(await rig.peer().request(change("g", (key, SET, value), kind=GROUP), 1))
+            == expected
+        )
         assert rig.broker.group_values.names == []
 
 
@@ -289,7 +292,7 @@ async def test_who_may_not_see_a_group_does_not_see_its_settings():
     async with Rig() as rig:
         rig.rules.deny(Operation.DESCRIBE_SETTINGS, ResourceKind.GROUP, "g")
 
-        (found,) = (await rig.peer().ask(describe("g", kind=GROUP), 4)).results
+        (found,) = (await rig.peer().request(describe("g", kind=GROUP), 4)).results
 
         assert (found.error_code, found.configs) == (30, [])
 
@@ -301,5 +304,6 @@ async def test_nothing_is_asked_of_clients_to_measure():
 
         assert await reported(rig, "sub", kind=METRICS) == {}
         assert (
-            code(await peer.ask(change("sub", ("interval.ms", SET, "100"), kind=METRICS), 1)) == 42
+            code(await peer.request(change("sub", ("interval.ms", SET, "100"), kind=METRICS), 1))
+            == 42
         )

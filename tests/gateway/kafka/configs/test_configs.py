@@ -70,7 +70,7 @@ async def test_every_version_tells_the_settings_that_hold(version):
     async with Rig() as rig:
         rig.topic("t", retention_ms="5", flush="interval")
 
-        (result,) = (await rig.peer().ask(describe("t"), version)).results
+        (result,) = (await rig.peer().request(describe("t"), version)).results
 
         assert (result.error_code, result.resource_type, result.resource_name) == (0, TOPIC, "t")
         reported = {each.name: each for each in result.configs}
@@ -103,7 +103,7 @@ async def test_only_what_was_asked_for_is_told():
             include_documentation=True,
         )
 
-        (result,) = (await rig.peer().ask(requested, 4)).results
+        (result,) = (await rig.peer().request(requested, 4)).results
 
         first, second = result.configs
         assert synonyms(first) == [("retention.ms", "5", 1)]
@@ -119,8 +119,8 @@ async def test_what_has_no_settings_is_refused():
         rig.rules.deny(Operation.DESCRIBE_SETTINGS, ResourceKind.TOPIC, "public/default/secret")
         peer = rig.peer()
 
-        response = await peer.ask(describe("t", "missing", "no name!", "secret", ""), 4)
-        other = await peer.ask(describe("t", kind=99), 4)
+        response = await peer.request(describe("t", "missing", "no name!", "secret", ""), 4)
+        other = await peer.request(describe("t", kind=99), 4)
 
         assert [each.error_code for each in response.results] == [0, 3, 17, 29, 17]
         assert [each.error_code for each in other.results] == [42]
@@ -132,7 +132,7 @@ async def test_a_request_names_only_so_many():
     async with Rig(settings=KafkaSettings(described_per_request_max=2)) as rig:
         rig.topic("t")
 
-        response = await rig.peer().ask(describe("t", "u", "t", "v"), 1)
+        response = await rig.peer().request(describe("t", "u", "t", "v"), 1)
 
         assert [each.error_code for each in response.results] == [0, 3, 42]
 
@@ -143,11 +143,11 @@ async def test_one_request_is_told_only_so_many_bytes(monkeypatch):
         for name in "tuv":
             rig.topic(name)
         peer = rig.peer()
-        one = await peer.ask(describe("t", include_documentation=True), 4)
+        one = await peer.request(describe("t", include_documentation=True), 4)
         size = sum(len(each.documentation) + len(each.name) for each in one.results[0].configs)
         monkeypatch.setattr(configs_gateway, "ANSWER_BYTES_MAX", 3 * size)
 
-        response = await peer.ask(describe("t", "u", "v", include_documentation=True), 4)
+        response = await peer.request(describe("t", "u", "v", include_documentation=True), 4)
 
         codes = [each.error_code for each in response.results]
         assert codes == [0, 0, 42]
@@ -161,7 +161,7 @@ async def test_each_topic_tells_its_own_settings_among_those_that_all_share():
         rig.topic("b", retention_ms="5")
         rig.topic("c")
 
-        found = await rig.peer().ask(describe("a", "b", "c"), 4)
+        found = await rig.peer().request(describe("a", "b", "c"), 4)
 
         values = [
             {each.name: (each.value, each.config_source) for each in one.configs}
@@ -182,7 +182,7 @@ async def test_every_version_replaces_all_settings(version):
     async with Rig() as rig:
         topic = rig.topic("t", retention_ms="5", flush="interval")
 
-        response = await rig.peer().ask(replace("t", max_message_bytes="1000"), version)
+        response = await rig.peer().request(replace("t", max_message_bytes="1000"), version)
 
         assert code(response) == 0
         assert rig.gateway.topic("t").settings == {"max.message.bytes": "1000"}
@@ -198,7 +198,7 @@ async def test_every_version_changes_one_setting_and_leaves_the_others(version):
         rig.topic("t", retention_ms="5", flush="interval")
 
         requested = change("t", ("flush", DELETE, None), ("retention.bytes", SET, "7"))
-        response = await rig.peer().ask(requested, version)
+        response = await rig.peer().request(requested, version)
 
         assert code(response) == 0
         assert rig.gateway.topic("t").settings == {"retention.ms": "5", "retention.bytes": "7"}
@@ -210,20 +210,20 @@ async def test_a_change_holds_for_partitions_that_live_and_for_known_shapes():
         topic = rig.topic("t")
         peer = rig.peer()
         for _ in range(2):
-            await peer.ask(produce("t", batch("x" * 900)), 7)
+            await peer.request(produce("t", batch("x" * 900)), 7)
 
-        await peer.ask(
+        await peer.request(
             change("t", ("max.message.bytes", SET, "500"), ("flush", SET, "interval")), 1
         )
 
-        assert only(await peer.ask(produce("t", batch("x" * 900)), 7)).error_code == 10
+        assert only(await peer.request(produce("t", batch("x" * 900)), 7)).error_code == 10
         before = rig.log.journal.counts.commits
-        assert only(await peer.ask(produce("t", batch("x")), 7)).base_offset == 2
+        assert only(await peer.request(produce("t", batch("x")), 7)).base_offset == 2
         assert rig.log.journal.counts.commits == before, "acknowledged from memory"
         assert topic.partitions[0].log.end_offset == 3
 
-        await peer.ask(change("t", ("flush", SET, "commit")), 1)
-        await peer.ask(produce("t", batch("x")), 7)
+        await peer.request(change("t", ("flush", SET, "commit")), 1)
+        await peer.request(produce("t", batch("x")), 7)
 
         assert topic.partitions[0].log.high_watermark == 4
 
@@ -236,9 +236,9 @@ async def test_what_other_doors_keep_at_a_topic_is_not_shown_and_stays():
         await rig.commit(rig.broker.cluster.plan_alter(topic.name, {**topic.settings, **theirs}))
         peer = rig.peer()
 
-        (shown,) = (await peer.ask(describe("t"), 1)).results
-        replaced = await peer.ask(replace("t", max_message_bytes="1000"), 1)
-        changed = await peer.ask(change("t", ("pulsar.maxProducers", SET, "3")), 1)
+        (shown,) = (await peer.request(describe("t"), 1)).results
+        replaced = await peer.request(replace("t", max_message_bytes="1000"), 1)
+        changed = await peer.request(change("t", ("pulsar.maxProducers", SET, "3")), 1)
 
         assert "pulsar.maxProducers" not in [each.name for each in shown.configs]
         assert (code(replaced), code(changed)) == (0, 40)
@@ -251,11 +251,13 @@ async def test_lists_are_changed_item_by_item():
         rig.topic("t")
         peer = rig.peer()
 
-        assert code(await peer.ask(change("t", ("cleanup.policy", APPEND, "compact")), 1)) == 0
+        assert code(await peer.request(change("t", ("cleanup.policy", APPEND, "compact")), 1)) == 0
         assert rig.gateway.topic("t").settings == {"cleanup.policy": "delete,compact"}
-        assert code(await peer.ask(change("t", ("cleanup.policy", SUBTRACT, "compact")), 1)) == 0
+        assert (
+            code(await peer.request(change("t", ("cleanup.policy", SUBTRACT, "compact")), 1)) == 0
+        )
         assert rig.gateway.topic("t").settings == {"cleanup.policy": "delete"}
-        assert code(await peer.ask(change("t", ("retention.ms", APPEND, "5")), 1)) == 40
+        assert code(await peer.request(change("t", ("retention.ms", APPEND, "5")), 1)) == 40
 
 
 @on_loop
@@ -264,7 +266,7 @@ async def test_a_minimum_in_sync_is_taken_as_one_copy_where_the_node_accepts_it(
         rig.topic("t")
         peer = rig.peer()
 
-        changed = await peer.ask(change("t", ("min.insync.replicas", SET, "2")), 1)
+        changed = await peer.request(change("t", ("min.insync.replicas", SET, "2")), 1)
 
         assert code(changed) == 0
         assert rig.gateway.topic("t").settings == {}
@@ -292,7 +294,7 @@ async def test_what_cannot_be_is_refused_and_changes_nothing(kind):
     async with Rig() as rig:
         rig.topic("t", retention_ms="5")
 
-        (result,) = (await rig.peer().ask(requested, 1)).responses
+        (result,) = (await rig.peer().request(requested, 1)).responses
 
         assert (result.error_code, bool(result.error_message)) == (expected, True)
         assert rig.gateway.topic("t").settings == {"retention.ms": "5"}
@@ -305,7 +307,7 @@ async def test_who_may_not_alter_is_told_so(requested):
         rig.topic("t")
         rig.rules.deny(Operation.ALTER_SETTINGS, ResourceKind.TOPIC, "public/default/t")
 
-        assert code(await rig.peer().ask(requested, 2)) == 29
+        assert code(await rig.peer().request(requested, 2)) == 29
 
 
 @on_loop
@@ -314,8 +316,8 @@ async def test_validation_alone_changes_nothing():
         rig.topic("t")
         peer = rig.peer()
 
-        good = await peer.ask(change("t", ("retention.ms", SET, "1"), validate_only=True), 1)
-        bad = await peer.ask(replace("t", retention_ms="soon", validate_only=True), 2)
+        good = await peer.request(change("t", ("retention.ms", SET, "1"), validate_only=True), 1)
+        bad = await peer.request(replace("t", retention_ms="soon", validate_only=True), 2)
 
         assert (code(good), code(bad)) == (0, 40)
         assert rig.gateway.topic("t").settings == {}
@@ -328,7 +330,7 @@ async def test_a_topic_named_twice_is_changed_never():
         requested = change("t", ("retention.ms", SET, "1"))
         requested.resources *= 2
 
-        response = await rig.peer().ask(requested, 1)
+        response = await rig.peer().request(requested, 1)
 
         assert [each.error_code for each in response.responses] == [42, 42]
         assert rig.gateway.topic("t").settings == {}
@@ -393,7 +395,7 @@ async def test_a_change_that_was_outrun_says_so():
 
         assert code(peer.answer()) == 3
         rig.hold_commits = False
-        assert code(await peer.ask(change("t", ("retention.ms", SET, "1")), 1)) == 0
+        assert code(await peer.request(change("t", ("retention.ms", SET, "1")), 1)) == 0
 
 
 @on_loop
@@ -402,7 +404,7 @@ async def test_a_topic_that_is_being_deleted_changes_no_more():
         topic = rig.topic("t")
         rig.broker.cluster.plan_delete(topic.name)
 
-        assert code(await rig.peer().ask(change("t", ("retention.ms", SET, "1")), 1)) == 3
+        assert code(await rig.peer().request(change("t", ("retention.ms", SET, "1")), 1)) == 3
 
 
 @on_loop
@@ -414,7 +416,7 @@ async def test_a_thing_that_is_named_again_is_told_once():
         requested.resources *= 1_000
         requested.resources += describe("t", keys=["retention.ms"]).resources
 
-        reported = await rig.peer().ask(requested, 4)
+        reported = await rig.peer().request(requested, 4)
 
         everything, one = reported.results
         assert len(everything.configs) > len(one.configs) == 1

@@ -31,9 +31,9 @@ async def test_things_are_listed_by_kind_and_groups_that_something_was_said_of(k
         rig.topic("t")
         rig.topic("u")
         given = "consumer.session.timeout.ms", SET, "50000"
-        await rig.peer().ask(change("g", given, kind=GROUPS), 1)
+        await rig.peer().request(change("g", given, kind=GROUPS), 1)
 
-        found = await rig.peer().ask(ListConfigResourcesRequest(resource_types=kinds), 1)
+        found = await rig.peer().request(ListConfigResourcesRequest(resource_types=kinds), 1)
 
         listed = [(each.resource_type, each.resource_name) for each in found.config_resources]
         assert (found.error_code, set(listed)) == (0, expected)
@@ -45,7 +45,7 @@ async def test_the_first_version_means_subscriptions_of_client_metrics_and_there
     async with Rig() as rig:
         rig.topic("t")
 
-        found = await rig.peer().ask(ListConfigResourcesRequest(), 0)
+        found = await rig.peer().request(ListConfigResourcesRequest(), 0)
 
         assert (found.error_code, found.config_resources) == (0, [])
 
@@ -57,7 +57,7 @@ async def test_an_unknown_kind_is_one_of_a_version_we_do_not_know(kind):
     async with Rig() as rig:
         requested = ListConfigResourcesRequest(resource_types=[TOPICS, kind])
 
-        found = await rig.peer().ask(requested, 1)
+        found = await rig.peer().request(requested, 1)
 
         assert (found.error_code, found.config_resources) == (35, [])
 
@@ -67,7 +67,7 @@ async def test_who_may_not_see_settings_sees_no_list():
     async with Rig() as rig:
         rig.rules.deny(Operation.DESCRIBE_SETTINGS, ResourceKind.CLUSTER, "cluster")
 
-        found = await rig.peer().ask(ListConfigResourcesRequest(), 1)
+        found = await rig.peer().request(ListConfigResourcesRequest(), 1)
 
         assert (found.error_code, found.config_resources) == (31, [])
 
@@ -80,6 +80,6 @@ async def test_a_topic_that_kafka_cannot_spell_is_not_listed():
         new = cluster.check_create(parse_pulsar("größe 1").topic)
         await rig.commit(cluster.plan_create(new))
 
-        found = await rig.peer().ask(ListConfigResourcesRequest(resource_types=[TOPICS]), 1)
+        found = await rig.peer().request(ListConfigResourcesRequest(resource_types=[TOPICS]), 1)
 
         assert [each.resource_name for each in found.config_resources] == ["t"]

@@ -38,7 +38,7 @@ async def test_every_logger_of_ours_and_the_first_of_all_are_told():
         logging.getLogger().setLevel(logging.WARNING)
         logging.getLogger(STREAM).setLevel(logging.DEBUG)
 
-        (result,) = (await rig.peer().ask(describe("1", kind=LOGGER), 4)).results
+        (result,) = (await rig.peer().request(describe("1", kind=LOGGER), 4)).results
 
         reported = {each.name: each for each in result.configs}
         assert (reported["root"].value, reported[STREAM].value) == ("WARN", "DEBUG")
@@ -52,9 +52,9 @@ async def test_a_level_is_changed_at_once_and_given_back():
         logging.getLogger().setLevel(logging.WARNING)
         peer = rig.peer()
 
-        assert code(await peer.ask(change("1", (STREAM, SET, "TRACE"), kind=LOGGER), 1)) == 0
+        assert code(await peer.request(change("1", (STREAM, SET, "TRACE"), kind=LOGGER), 1)) == 0
         assert logging.getLogger(STREAM).level == LEVELS["TRACE"]
-        assert code(await peer.ask(change("1", (STREAM, DELETE, None), kind=LOGGER), 1)) == 0
+        assert code(await peer.request(change("1", (STREAM, DELETE, None), kind=LOGGER), 1)) == 0
         assert logging.getLogger(STREAM).getEffectiveLevel() == logging.WARNING
         assert not rig.meta.state.settings
 
@@ -65,7 +65,7 @@ async def test_validation_alone_changes_no_level():
         before = logging.getLogger(STREAM).level
         requested = change("1", (STREAM, SET, "ERROR"), kind=LOGGER, validate_only=True)
 
-        assert code(await rig.peer().ask(requested, 1)) == 0
+        assert code(await rig.peer().request(requested, 1)) == 0
         assert logging.getLogger(STREAM).level == before
 
 
@@ -89,7 +89,7 @@ async def test_what_cannot_be_is_refused_and_no_level_changes(kind):
     async with Rig() as rig:
         before = [logging.getLogger(name).level for name in (None, STREAM)]
 
-        (result,) = (await rig.peer().ask(requested, 1)).responses
+        (result,) = (await rig.peer().request(requested, 1)).responses
 
         assert (result.error_code, bool(result.error_message)) == (expected, True)
         assert [logging.getLogger(name).level for name in (None, STREAM)] == before

@@ -29,7 +29,7 @@ def magic_of(version: int) -> int:
 
 
 async def fetched(rig: Rig, offset: int = 0, version: int = 3, **how: int):
-    (data,) = partitions(await rig.peer().ask(fetch("t", offset, **how), version))
+    (data,) = partitions(await rig.peer().request(fetch("t", offset, **how), version))
     return data
 
 
@@ -43,7 +43,7 @@ async def read(rig: Rig, offset: int = 0, version: int = 3, **how: int) -> list[
 async def fill(rig: Rig, *batches: bytes) -> None:
     peer = rig.peer()
     for each in batches:
-        await peer.ask(produce("t", each), 7)
+        await peer.request(produce("t", each), 7)
     peer.transport.close()
 
 
@@ -101,9 +101,9 @@ async def test_all_partitions_share_max_bytes():
     async with Rig() as rig:
         rig.topic("t", partitions=2)
         for index in (0, 1):
-            await rig.peer().ask(produce("t", batch(*["v" * 50] * 20), index=index), 7)
+            await rig.peer().request(produce("t", batch(*["v" * 50] * 20), index=index), 7)
 
-        answer = await rig.peer().ask(fetch("t", 0, 0, max_bytes=600), 3)
+        answer = await rig.peer().request(fetch("t", 0, 0, max_bytes=600), 3)
 
         first, second = (len(bytes(each.records)) for each in partitions(answer))
         assert 0 < first <= 600

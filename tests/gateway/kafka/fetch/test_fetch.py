@@ -68,7 +68,7 @@ def bases(records) -> list[int]:
 async def fill(rig: Rig, topic: str, *values: str, index: int = 0) -> None:
     peer = rig.peer()
     for value in values:
-        await peer.ask(produce(topic, batch(value), index=index), 7)
+        await peer.request(produce(topic, batch(value), index=index), 7)
     peer.transport.close()
 
 
@@ -80,7 +80,7 @@ async def test_every_version_reads_what_was_written(version):
         await fill(rig, "t", "a", "b", index=1)
 
         requested = fetch("t", 0, 1, topic_id=topic.topic_id)
-        empty, full = partitions(await rig.peer().ask(requested, version))
+        empty, full = partitions(await rig.peer().request(requested, version))
 
         assert (empty.partition_index, empty.error_code, empty.high_watermark) == (0, 0, 0)
         assert bytes(empty.records) == b""
@@ -95,9 +95,9 @@ async def test_a_batch_comes_back_as_it_was_sent_but_for_offset_and_epoch():
     async with Rig() as rig:
         rig.topic("t")
         sent = batch("x" * 100, "y", codec=4)
-        await rig.peer().ask(produce("t", sent), 7)
+        await rig.peer().request(produce("t", sent), 7)
 
-        (found,) = partitions(await rig.peer().ask(fetch("t", 0), 11))
+        (found,) = partitions(await rig.peer().request(fetch("t", 0), 11))
 
         assert bytes(found.records)[16:] == sent[16:]
 
@@ -112,7 +112,7 @@ async def test_fetch_answers_at_once_when_there_is_enough():
         await fill(rig, "t", "a")
         begin = rig.loop.time()
 
-        await rig.peer().ask(fetch("t", 0, max_wait_ms=10_000), 11)
+        await rig.peer().request(fetch("t", 0, max_wait_ms=10_000), 11)
 
         assert rig.loop.time() - begin < 0.01
 
@@ -123,7 +123,7 @@ async def test_fetch_waits_its_time_and_then_answers_empty():
         rig.topic("t")
         begin = rig.loop.time()
 
-        (found,) = partitions(await rig.peer().ask(fetch("t", 0, max_wait_ms=500), 11))
+        (found,) = partitions(await rig.peer().request(fetch("t", 0, max_wait_ms=500), 11))
 
         assert rig.loop.time() - begin == pytest.approx(0.5, abs=0.01)
         assert (found.error_code, bytes(found.records)) == (0, b"")
@@ -135,7 +135,7 @@ async def test_a_fetch_of_no_partitions_has_nothing_to_wait_for():
         rig.topic("t")
         begin = rig.loop.time()
 
-        answer = await rig.peer().ask(fetch("t", max_wait_ms=60_000), 9)
+        answer = await rig.peer().request(fetch("t", max_wait_ms=60_000), 9)
 
         assert (answer.error_code, rig.loop.time() - begin) == (0, 0)
 
@@ -185,7 +185,7 @@ async def test_min_bytes_are_reached_over_all_partitions_together():
         await fill(rig, "t", "a", index=1)
         begin = rig.loop.time()
 
-        await rig.peer().ask(fetch("t", 0, 0, max_wait_ms=60_000, min_bytes=2 * size), 11)
+        await rig.peer().request(fetch("t", 0, 0, max_wait_ms=60_000, min_bytes=2 * size), 11)
 
         assert rig.loop.time() - begin < 0.01
 
@@ -296,7 +296,7 @@ async def test_the_first_batch_is_returned_whole_even_above_the_limits():
         await fill(rig, "t", "c" * 1_000, index=1)
 
         requested = fetch("t", 0, 0, max_bytes=10, partition_max_bytes=10)
-        first, second = partitions(await rig.peer().ask(requested, 11))
+        first, second = partitions(await rig.peer().request(requested, 11))
 
         assert bases(first.records) == [0]
         assert bases(second.records) == []
@@ -311,7 +311,7 @@ async def test_partition_limits_cut_between_batches():
         size = len(batch("a" * 100))
 
         requested = fetch("t", 1, partition_max_bytes=3 * size - 1)
-        (found,) = partitions(await rig.peer().ask(requested, 11))
+        (found,) = partitions(await rig.peer().request(requested, 11))
 
         assert bases(found.records) == [1, 2]
 
@@ -325,7 +325,7 @@ async def test_partitions_are_filled_in_the_order_of_the_request():
         size = len(batch("a" * 100))
 
         requested = fetch("t", 0, 0, 0, max_bytes=4 * size)
-        found = partitions(await rig.peer().ask(requested, 11))
+        found = partitions(await rig.peer().request(requested, 11))
 
         assert [bases(each.records) for each in found] == [[0, 1, 2], [0], []]
 
@@ -334,9 +334,9 @@ async def test_partitions_are_filled_in_the_order_of_the_request():
 async def test_an_offset_inside_a_batch_gets_the_batch_that_holds_it():
     async with Rig() as rig:
         rig.topic("t")
-        await rig.peer().ask(produce("t", batch("a", "b", "c")), 7)
+        await rig.peer().request(produce("t", batch("a", "b", "c")), 7)
 
-        (found,) = partitions(await rig.peer().ask(fetch("t", 2), 11))
+        (found,) = partitions(await rig.peer().request(fetch("t", 2), 11))
 
         assert bases(found.records) == [0]
 
@@ -351,7 +351,7 @@ async def test_no_replica_is_better_for_any_rack(version):
         requested = fetch("t", 0, topic_id=topic.topic_id)
         requested.rack_id = "elsewhere"
 
-        (found,) = partitions(await rig.peer().ask(requested, version))
+        (found,) = partitions(await rig.peer().request(requested, version))
 
         assert (found.preferred_read_replica, bases(found.records)) == (-1, [0])
 
@@ -365,7 +365,7 @@ async def test_less_than_min_bytes_is_enough_when_no_more_fits():
         begin = rig.loop.time()
 
         requested = fetch("t", 0, min_bytes=10_000, max_bytes=150, max_wait_ms=60_000)
-        (found,) = partitions(await rig.peer().ask(requested, 11))
+        (found,) = partitions(await rig.peer().request(requested, 11))
 
         assert bases(found.records) == [0]
         assert rig.loop.time() - begin < 0.01
@@ -383,7 +383,7 @@ async def test_an_offset_outside_the_log_is_out_of_range_at_once(offset):
         begin = rig.loop.time()
 
         requested = fetch("t", offset, max_wait_ms=60_000)
-        (found,) = partitions(await rig.peer().ask(requested, 11))
+        (found,) = partitions(await rig.peer().request(requested, 11))
 
         assert (found.error_code, found.high_watermark) == (1, -1)
         assert rig.loop.time() - begin < 0.01
@@ -397,7 +397,7 @@ async def test_the_leader_epoch_that_a_client_knows_is_checked(epoch, code):
         for version in (9, 11, 12, 16):
             topic_id = rig.gateway.topic("t").topic_id
             requested = fetch("t", 0, current_leader_epoch=epoch, topic_id=topic_id)
-            answer = await rig.peer().ask(requested, version)
+            answer = await rig.peer().request(requested, version)
 
             (found,) = partitions(answer)
             assert found.error_code == code
@@ -413,11 +413,11 @@ async def test_unknown_topics_partitions_and_ids_are_told_each_for_itself():
         rig.topic("t")
         await fill(rig, "t", "a")
 
-        assert partitions(await rig.peer().ask(fetch("u", 0), 11))[0].error_code == 3
-        good, bad = partitions(await rig.peer().ask(fetch("t", 0, 0), 11))
+        assert partitions(await rig.peer().request(fetch("u", 0), 11))[0].error_code == 3
+        good, bad = partitions(await rig.peer().request(fetch("t", 0, 0), 11))
         assert (good.error_code, bases(good.records), bad.error_code) == (0, [0], 3)
         unknown = fetch("", 0, topic_id=bytes(range(16)))
-        assert partitions(await rig.peer().ask(unknown, 13))[0].error_code == 100
+        assert partitions(await rig.peer().request(unknown, 13))[0].error_code == 100
 
 
 @pytest.mark.parametrize("version", [4, 11, 12, 15, 18])
@@ -431,7 +431,7 @@ async def test_nobody_fetches_as_a_follower(version, caplog):
         requested.replica_id = 1
         requested.replica_state = ReplicaState(replica_id=1, replica_epoch=1)
 
-        (found,) = partitions(await rig.peer().ask(requested, version))
+        (found,) = partitions(await rig.peer().request(requested, version))
 
         assert (found.error_code, bytes(found.records)) == (29, b"")
         assert "fetch.forged_replica" in caplog.messages
@@ -444,7 +444,7 @@ async def test_who_may_not_read_gets_nothing():
         await fill(rig, "t", "a")
         rig.rules.deny(Operation.READ, ResourceKind.TOPIC, "public/default/t")
 
-        (found,) = partitions(await rig.peer().ask(fetch("t", 0), 11))
+        (found,) = partitions(await rig.peer().request(fetch("t", 0), 11))
 
         assert (found.error_code, bytes(found.records)) == (29, b"")
 
@@ -456,6 +456,6 @@ async def test_read_committed_is_told_that_nothing_was_aborted(isolation_level, 
         rig.topic("t")
 
         requested = fetch("t", 0, isolation_level=isolation_level)
-        (found,) = partitions(await rig.peer().ask(requested, 11))
+        (found,) = partitions(await rig.peer().request(requested, 11))
 
         assert found.aborted_transactions == expected

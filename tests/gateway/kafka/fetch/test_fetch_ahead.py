@@ -29,7 +29,7 @@ async def stored(rig: Rig) -> None:
 
 async def read(peer: Peer, offset: int, *, size: int = PIECE, version: int = 11) -> list[int]:
     requested = fetch("t", offset, partition_max_bytes=size)
-    (found,) = partitions(await peer.ask(requested, version))
+    (found,) = partitions(await peer.request(requested, version))
     assert found.error_code == 0
     return bases(found.records)
 
@@ -54,7 +54,7 @@ async def test_all_is_read_once_and_in_order(isolation_level):
             requested = fetch(
                 "t", len(found), partition_max_bytes=PIECE, isolation_level=isolation_level
             )
-            (data,) = partitions(await peer.ask(requested, 11))
+            (data,) = partitions(await peer.request(requested, 11))
             found += bases(data.records)
             runs.append(rig.executor.runs - before)
             before = rig.executor.runs
@@ -167,12 +167,12 @@ async def test_damage_that_was_read_ahead_is_told_to_who_reads_it():
         offset = 0
         while offset < 4:
             requested = fetch("t", offset, partition_max_bytes=100)
-            (found,) = partitions(await peer.ask(requested, 11))
+            (found,) = partitions(await peer.request(requested, 11))
             if found.error_code:
                 break
             offset = bases(found.records)[-1] + 1
 
-        (found,) = partitions(await peer.ask(fetch("t", offset), 11))
+        (found,) = partitions(await peer.request(fetch("t", offset), 11))
 
         assert found.error_code in {2, 56}
         assert bytes(found.records) == b""

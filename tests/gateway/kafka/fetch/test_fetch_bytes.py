@@ -23,10 +23,10 @@ async def test_older_bytes_are_read_in_the_executor_and_newer_ones_are_not():
         await rig.flush()
         await fill(rig, "t", "new")
 
-        (found,) = partitions(await rig.peer().ask(fetch("t", 0), 11))
+        (found,) = partitions(await rig.peer().request(fetch("t", 0), 11))
         assert bases(found.records) == [0, 1]
         assert rig.executor.runs == 1
-        (found,) = partitions(await rig.peer().ask(fetch("t", 2), 11))
+        (found,) = partitions(await rig.peer().request(fetch("t", 2), 11))
         assert bases(found.records) == [2]
         assert rig.executor.runs == 1
 
@@ -42,7 +42,7 @@ async def test_a_damaged_segment_is_an_error_of_its_partition_alone(caplog):
         (path,) = rig.segments()
         rig.fs.flip(path, rig.fs.read(path).index(b"damaged") + 50, 3)
 
-        bad, good = partitions(await rig.peer().ask(fetch("t", 0, 0), 11))
+        bad, good = partitions(await rig.peer().request(fetch("t", 0, 0), 11))
 
         assert bad.error_code in {2, 56}
         assert bytes(bad.records) == b""
@@ -104,7 +104,7 @@ async def test_what_nobody_reads_makes_the_answers_of_all_small():
         await settle()
         assert rig.gateway.unsent.size_bytes == 0
         assert len(peers[0].transport.written) > 150_000
-        (found,) = partitions(await rig.peer().ask(fetch("t", 0), 11))
+        (found,) = partitions(await rig.peer().request(fetch("t", 0), 11))
         assert len(bases(found.records)) == 150
 
 
@@ -119,7 +119,7 @@ async def test_a_fetch_of_many_partitions_is_looked_at_over_several_turns(versio
         call_soon = rig.gateway.call_soon
         rig.gateway.call_soon = lambda call: (turns.append(1), call_soon(call))
 
-        found = partitions(await rig.peer().ask(fetch("t", *[0] * count), version))
+        found = partitions(await rig.peer().request(fetch("t", *[0] * count), version))
 
         assert len(turns) == 4, "one to know them, three to look, and the last of all to finish"
         assert [each.partition_index for each in found] == list(range(count))
@@ -136,14 +136,14 @@ async def test_what_comes_while_others_are_looked_at_is_not_waited_for(in_sessio
         reader = rig.peer()
         requested = fetch("t", *[0] * count, max_wait_ms=60_000, session_epoch=-1)
         if in_session:
-            full = await reader.ask(fetch("t", *[0] * count, session_epoch=0), 11)
+            full = await reader.request(fetch("t", *[0] * count, session_epoch=0), 11)
             requested.session_id, requested.session_epoch = full.session_id, 1
             requested.isolation_level = 1  # so all are scanned again
         began_s = rig.loop.time()
 
         reader.send(requested, 11)
         await run_ready_tasks()
-        await rig.peer().ask(produce("t", batch("now")), 7)
+        await rig.peer().request(produce("t", batch("now")), 7)
         assert topic.partitions[0].log.high_watermark == 1
         await reader.wait()
 
@@ -157,7 +157,7 @@ async def test_a_look_has_one_share_of_each_turn_however_much_moves_meanwhile():
         count = 8 * ITERATION_WORK
         topic = rig.topic("t", count)
         reader, writer = rig.peer(), rig.peer()
-        full = await reader.ask(fetch("t", *[0] * count, session_epoch=0), 11)
+        full = await reader.request(fetch("t", *[0] * count, session_epoch=0), 11)
         requested = fetch("t", max_wait_ms=60_000, isolation_level=1)  # all are scanned again
         requested.session_id, requested.session_epoch = full.session_id, 1
         rounds, looks, call_soon = 0, [], rig.gateway.call_soon

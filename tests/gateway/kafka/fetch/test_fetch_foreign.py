@@ -8,9 +8,9 @@ import pytest
 
 from tests.entry.converted import message, metadata, stored
 from tests.gateway.kafka.fetch.test_fetch import bases, fetch, partitions
-from tests.gateway.kafka.offsets.test_list_offsets import ask as list_offsets
-from tests.gateway.kafka.offsets.test_list_offsets import ask_each
+from tests.gateway.kafka.offsets.test_list_offsets import build_request as list_offsets
 from tests.gateway.kafka.offsets.test_list_offsets import found as offsets_of
+from tests.gateway.kafka.offsets.test_list_offsets import request_each
 from tests.gateway.kafka.produce.test_produce import request as produce
 from tests.gateway.kafka.rig import NOW_MS, Rig, batch, settle
 from tests.gateway.loop import on_loop
@@ -52,7 +52,7 @@ def records_in(data: object) -> list[Record]:
 
 
 async def read(rig: Rig, offset: int = 0, **how: int):
-    (data,) = partitions(await rig.peer().ask(fetch("t", offset, **how), FETCH))
+    (data,) = partitions(await rig.peer().request(fetch("t", offset, **how), FETCH))
     assert data.error_code == 0
     return data.records
 
@@ -62,9 +62,9 @@ async def read(rig: Rig, offset: int = 0, **how: int):
 async def test_one_partition_is_read_whoever_wrote_to_it(is_flushed):
     async with Rig() as rig:
         rig.topic("t")
-        await rig.peer().ask(produce("t", batch("kafka 0", "kafka 1")), 7)
+        await rig.peer().request(produce("t", batch("kafka 0", "kafka 1")), 7)
         await write(rig, "t", several(b"pulsar 2", b"pulsar 3", codec=3), single(b"pulsar 4"))
-        await rig.peer().ask(produce("t", batch("kafka 5")), 7)
+        await rig.peer().request(produce("t", batch("kafka 5")), 7)
         if is_flushed:
             await rig.flush()
 
@@ -85,7 +85,7 @@ async def test_one_partition_is_read_whoever_wrote_to_it(is_flushed):
 async def test_kafkas_own_entries_go_out_as_they_were_sent():
     async with Rig() as rig:
         rig.topic("t")
-        await rig.peer().ask(produce("t", batch("a", "b", codec=1)), 7)
+        await rig.peer().request(produce("t", batch("a", "b", codec=1)), 7)
         await write(rig, "t", single())
 
         sent = bytes(await read(rig))
@@ -153,7 +153,7 @@ async def test_a_limit_on_the_whole_answer_holds_over_partitions():
                 )
         await settle()
 
-        answer = await rig.peer().ask(fetch("t", 0, 0, max_bytes=2_000), FETCH)
+        answer = await rig.peer().request(fetch("t", 0, 0, max_bytes=2_000), FETCH)
 
         sizes = [len(bytes(each.records or b"")) for each in partitions(answer)]
         assert 0 < sum(sizes) <= 2_000
@@ -179,7 +179,7 @@ async def test_who_reads_its_own_protocol_only_is_not_sent_to_a_thread():
         rig.topic("t")
         rig.topic("other")
         await write(rig, "other", single())
-        await rig.peer().ask(produce("t", batch("a")), 7)
+        await rig.peer().request(produce("t", batch("a")), 7)
         before = rig.executor.runs
 
         await read(rig)
@@ -192,17 +192,17 @@ async def test_who_reads_its_own_protocol_only_is_not_sent_to_a_thread():
 async def test_a_time_is_found_by_what_pulsar_published(is_flushed):
     async with Rig() as rig:
         rig.topic("t")
-        await rig.peer().ask(produce("t", batch("0", "1", timestamp=1_000)), 7)
+        await rig.peer().request(produce("t", batch("0", "1", timestamp=1_000)), 7)
         await write(
             rig, "t", build_batch([message(event_time=9_999)] * 3, metadata(publish_time=2_000))
         )
         await write(rig, "t", single(publish_time=3_000))
-        await rig.peer().ask(produce("t", batch("6", timestamp=2_500)), 7)
+        await rig.peer().request(produce("t", batch("6", timestamp=2_500)), 7)
         if is_flushed:
             await rig.flush()
 
         requested = list_offsets("t", 500, 1_500, 2_500, 3_001, -3, -2, -1)
-        answer = await ask_each(rig.peer(), requested, 7)
+        answer = await request_each(rig.peer(), requested, 7)
 
         assert offsets_of(answer) == [
             (0, 0, 1_000),

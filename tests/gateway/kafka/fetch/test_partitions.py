@@ -37,7 +37,7 @@ async def test_an_incremental_fetch_waits_until_something_moves():
         rig.topic("t", partitions=3)
         reader = Reader(rig)
         await reader.full(0, 0, 0)
-        reader.peer.send(reader.request(max_wait_ms=60_000), NAMED)
+        reader.peer.send(reader.build_request(max_wait_ms=60_000), NAMED)
         await settle()
         assert reader.peer.answered == 0
         begin = rig.loop.time()
@@ -58,7 +58,7 @@ async def test_unknown_partitions_are_told_when_the_time_is_over():
         await reader.full(0)
         begin = rig.loop.time()
 
-        (unknown,) = await reader.ask({7: 0}, max_wait_ms=500)
+        (unknown,) = await reader.request({7: 0}, max_wait_ms=500)
 
         assert (unknown.error_code, rig.loop.time() - begin) == (3, pytest.approx(0.5, abs=0.01))
 
@@ -75,9 +75,9 @@ async def test_partitions_that_have_nothing_to_say_rest():
 
         await fill(rig, "a", index=7)
         assert {each.requested.partition for each in session.dirty} == {7}
-        await reader.ask()
+        await reader.request()
         assert {each.requested.partition for each in session.dirty} == {7}, "more than was read"
-        await reader.ask({7: 1})
+        await reader.request({7: 1})
 
         assert (session.dirty, waiting(rig)) == (set(), 50)
 
@@ -90,17 +90,17 @@ async def test_a_later_request_of_the_session_overtakes_one_that_waits():
         reader = Reader(rig)
         await reader.full(0)
         first = reader.peer
-        first.send(reader.request(max_wait_ms=60_000), NAMED)
+        first.send(reader.build_request(max_wait_ms=60_000), NAMED)
         await settle()
 
         reader.peer, reader.epoch = rig.peer(), reader.epoch + 1
-        assert await reader.ask() == []
+        assert await reader.request() == []
 
         await first.wait()
         answer = first.answer()
         assert (answer.error_code, answer.session_id) == (WRONG_EPOCH, reader.session_id)
         await fill(rig, "a")
-        assert indexes(await reader.ask()) == [0]
+        assert indexes(await reader.request()) == [0]
 
 
 @on_loop
@@ -110,7 +110,7 @@ async def test_pipelined_requests_of_a_session_are_answered_in_order():
         reader = Reader(rig)
         await reader.full(0)
         for _ in range(3):
-            reader.peer.send(reader.request(max_wait_ms=100), NAMED)
+            reader.peer.send(reader.build_request(max_wait_ms=100), NAMED)
             reader.epoch += 1
 
         await fill(rig, "a")
@@ -128,7 +128,7 @@ async def test_a_session_that_ends_while_its_fetch_waits_answers_that_one():
         reader, other = Reader(rig), Reader(rig)
         await reader.full(0)
         await pass_time(EVICTABLE_AFTER_S)
-        reader.peer.send(reader.request(max_wait_ms=200_000), NAMED)
+        reader.peer.send(reader.build_request(max_wait_ms=200_000), NAMED)
         await pass_time(EVICTABLE_AFTER_S + 1)
         await other.full(0)
         assert other.session_id != 0
@@ -152,7 +152,7 @@ async def test_what_moved_while_nobody_could_be_told_is_told_in_the_end():
         reader = Reader(rig)
         await reader.full(2, 0, 0, isolation_level=1)
         topic.partitions[1].log.restore_transaction(memoryview(transactional()))
-        reader.peer.send(reader.request(max_wait_ms=500, isolation_level=1), NAMED)
+        reader.peer.send(reader.build_request(max_wait_ms=500, isolation_level=1), NAMED)
         await settle()
 
         topic.partitions[0].log.retain_from(1)
@@ -239,6 +239,6 @@ async def test_a_session_tells_what_a_look_at_everything_would(seed):
                     await rig.flush() if log.tail_bytes else None
             model.want(offsets, forget)
 
-            assert seen(await reader.ask(offsets, forget)) == model.answer(may_rotate=True)
+            assert seen(await reader.request(offsets, forget)) == model.answer(may_rotate=True)
 
         assert waiting(rig) <= len(model.wanted)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import pytest
 
 from tests.gateway.kafka.fetch.test_fetch import bases, fetch, partitions
-from tests.gateway.kafka.offsets.test_list_offsets import ask, ask_each, found
+from tests.gateway.kafka.offsets.test_list_offsets import build_request, found, request_each
 from tests.gateway.kafka.rig import Rig, settle, versions
 from tests.gateway.loop import on_loop
 from tests.log.ledger import data, marker
@@ -33,7 +33,7 @@ async def write(rig: Rig, *entries: bytes) -> None:
 async def read(rig: Rig, offset: int = 0, *, version: int = 12, level: int = COMMITTED, **how):
     topic_id = next(iter(rig.broker.cluster)).topic_id
     request = fetch("t", offset, topic_id=topic_id, isolation_level=level, **how)
-    (answer,) = partitions(await rig.peer().ask(request, version))
+    (answer,) = partitions(await rig.peer().request(request, version))
     assert answer.error_code == 0
     return answer
 
@@ -160,7 +160,7 @@ async def test_a_damaged_index_is_an_error_of_its_partition():
         rig.fs.flip(path, segment.footer_position + 60, 1)
 
         request = fetch("t", 0, isolation_level=COMMITTED)
-        (answer,) = partitions(await rig.peer().ask(request, 11))
+        (answer,) = partitions(await rig.peer().request(request, 11))
 
         assert answer.error_code == 56  # KAFKA_STORAGE_ERROR
         assert bytes(answer.records or b"") == b""
@@ -190,11 +190,11 @@ async def test_to_committed_readers_the_log_ends_at_the_last_stable_offset():
             )
         ]
         await write(rig, *times)
-        requested = ask("t", -1, -2, 500, 2_000, 2_500, -3)
+        requested = build_request("t", -1, -2, 500, 2_000, 2_500, -3)
 
-        everything = await ask_each(rig.peer(), requested, 8)
+        everything = await request_each(rig.peer(), requested, 8)
         requested.isolation_level = COMMITTED
-        committed = await ask_each(rig.peer(), requested, 8)
+        committed = await request_each(rig.peer(), requested, 8)
 
         assert [each[1] for each in found(everything)] == [3, 0, 0, 1, 2, 2]
         assert [each[1] for each in found(committed)] == [1, 0, 0, -1, -1, -1]

@@ -36,9 +36,9 @@ async def test_every_version_is_told_what_is_new_and_nothing_else(version):
         reader = Reader(rig, version=version)
 
         assert indexes(await reader.full(0, 0, 0)) == [0, 1, 2]
-        assert await reader.ask() == []
+        assert await reader.request() == []
         await fill(rig, "a", index=1)
-        (new,) = await reader.ask()
+        (new,) = await reader.request()
 
         assert (new.partition_index, new.high_watermark, bases(new.records)) == (1, 1, [0])
         assert rig.gateway.fetch_sessions.counts["incremental"] == 2
@@ -75,8 +75,8 @@ async def test_what_a_request_is_its_id_and_epoch_say(session_id, epoch, code, i
         rig.topic("t")
         reader = Reader(rig)
 
-        requested = reader.request({0: 0}, session_id=session_id, session_epoch=epoch)
-        answer = await reader.peer.ask(requested, NAMED)
+        requested = reader.build_request({0: 0}, session_id=session_id, session_epoch=epoch)
+        answer = await reader.peer.request(requested, NAMED)
 
         assert (answer.error_code, answer.session_id > 0) == (code, is_opened)
         assert indexes(reported(answer)) == ([] if code else [0])
@@ -89,11 +89,11 @@ async def test_a_wrong_epoch_is_refused_and_the_session_goes_on():
         rig.topic("t")
         reader = Reader(rig)
         await reader.full(0)
-        await reader.ask()
+        await reader.request()
 
         assert await reader.code(session_epoch=1) == (WRONG_EPOCH, 0)
         assert await reader.code(session_epoch=3) == (WRONG_EPOCH, 0)
-        assert await reader.ask() == []
+        assert await reader.request() == []
 
 
 @on_loop
@@ -107,7 +107,7 @@ async def test_names_and_ids_do_not_mix_in_a_session():
             reader.version = second
             assert await reader.code() == (MIXED, 0)
             reader.version = first
-            assert await reader.ask() == []
+            assert await reader.request() == []
 
 
 @on_loop
@@ -133,7 +133,7 @@ async def test_the_last_request_closes_the_session():
         reader = Reader(rig)
         await reader.full(1)
 
-        answer = await reader.peer.ask(reader.request({0: 0}, session_epoch=-1), NAMED)
+        answer = await reader.peer.request(reader.build_request({0: 0}, session_epoch=-1), NAMED)
 
         assert (answer.session_id, bases(reported(answer)[0].records)) == (0, [0])
         assert len(rig.gateway.fetch_sessions) == 0
@@ -148,7 +148,7 @@ async def test_a_session_that_wants_nothing_any_more_is_closed():
         reader = Reader(rig)
         await reader.full(0, 0)
 
-        answer = await reader.peer.ask(reader.request(forget=[0, 1]), NAMED)
+        answer = await reader.peer.request(reader.build_request(forget=[0, 1]), NAMED)
 
         assert (answer.session_id, answer.error_code, answer.responses) == (0, 0, [])
         assert len(rig.gateway.fetch_sessions) == 0
@@ -164,10 +164,10 @@ async def test_after_the_largest_epoch_comes_1():
         (session,) = rig.gateway.fetch_sessions._sessions.values()
         session.epoch = reader.epoch = 2**31 - 1
 
-        await reader.ask()
+        await reader.request()
         reader.epoch = 1
 
-        assert await reader.ask() == []
+        assert await reader.request() == []
         assert [next_epoch(each) for each in (1, 2**31 - 1)] == [2, 1]
 
 
@@ -182,7 +182,7 @@ async def test_a_session_belongs_to_no_connection():
 
         reader.peer = rig.peer()
 
-        assert bases((await reader.ask())[0].records) == [0]
+        assert bases((await reader.request())[0].records) == [0]
 
 
 @on_loop
@@ -212,11 +212,11 @@ async def test_what_is_read_on_is_said_anew_and_the_rest_is_remembered():
         reader = Reader(rig)
         await reader.full(0, 0)
 
-        (second,) = await reader.ask({0: 2})
+        (second,) = await reader.request({0: 2})
         assert (second.partition_index, bases(second.records)) == (1, [0])
-        (first,) = await reader.ask({1: 1, 0: 1})
+        (first,) = await reader.request({1: 1, 0: 1})
         assert (first.partition_index, bases(first.records)) == (0, [1])
-        assert await reader.ask({0: 2}) == []
+        assert await reader.request({0: 2}) == []
 
 
 @on_loop
@@ -228,11 +228,11 @@ async def test_partitions_come_and_go():
         reader = Reader(rig)
         await reader.full(1)
 
-        assert indexes(await reader.ask({1: 1, 2: 0})) == [1, 2]
-        assert indexes(await reader.ask(forget=[2])) == []
+        assert indexes(await reader.request({1: 1, 2: 0})) == [1, 2]
+        assert indexes(await reader.request(forget=[2])) == []
         await fill(rig, "b", index=1)
         await fill(rig, "b", index=2)
-        assert indexes(await reader.ask()) == [1]
+        assert indexes(await reader.request()) == [1]
         assert waiting(rig) == 1
 
 
@@ -246,9 +246,9 @@ async def test_a_new_start_of_the_log_is_told():
 
         topic.partitions[0].log.retain_from(1)
 
-        (moved,) = await reader.ask()
+        (moved,) = await reader.request()
         assert (moved.partition_index, moved.log_start_offset, bases(moved.records)) == (0, 1, [])
-        assert await reader.ask() == []
+        assert await reader.request() == []
 
 
 @on_loop
@@ -260,12 +260,12 @@ async def test_an_error_is_told_each_time_and_its_end_too():
         await reader.full(1, 0)
 
         for _ in range(2):
-            (bad,) = await reader.ask({0: 9})
+            (bad,) = await reader.request({0: 9})
             assert (bad.error_code, bad.high_watermark) == (1, -1)
-        (good,) = await reader.ask({0: 1})
+        (good,) = await reader.request({0: 1})
 
         assert (good.error_code, good.high_watermark, bases(good.records)) == (0, 1, [])
-        assert await reader.ask() == []
+        assert await reader.request() == []
 
 
 @on_loop
@@ -278,7 +278,7 @@ async def test_who_had_messages_is_served_last_the_next_time():
         reader = Reader(rig)
         await reader.full(0, 0, 0, max_bytes=1)
 
-        served = [indexes(await reader.ask(max_bytes=1)) for _ in range(4)]
+        served = [indexes(await reader.request(max_bytes=1)) for _ in range(4)]
 
         assert served == [[0], [1], [2], [0]]
 
@@ -295,11 +295,11 @@ async def test_topics_of_a_session_may_go_and_come_again():
         rig.meta.write_now(delete.ops(), delete.preconditions)
         delete.apply()
 
-        assert [(await each.ask())[0].error_code for each in (named, by_id)] == [3, 3]
+        assert [(await each.request())[0].error_code for each in (named, by_id)] == [3, 3]
         rig.topic("t", partitions=1)
         await fill(rig, "new")
-        assert bases((await named.ask())[0].records) == [0]
-        assert (await by_id.ask())[0].error_code == 103
+        assert bases((await named.request())[0].records) == [0]
+        assert (await by_id.request())[0].error_code == 103
 
 
 @on_loop
@@ -312,7 +312,7 @@ async def test_a_partition_that_comes_later_is_found():
         plan = rig.broker.cluster.plan_add_partitions(topic.name, 2)
         await rig.commit(plan)
 
-        (grown,) = await reader.ask()
+        (grown,) = await reader.request()
         assert (grown.partition_index, grown.error_code, grown.high_watermark) == (1, 0, 0)
 
 
@@ -325,7 +325,7 @@ async def test_nothing_is_told_to_who_may_read_no_longer():
         await fill(rig, "secret")
         rig.rules.deny(Operation.READ, ResourceKind.TOPIC, "public/default/t")
 
-        (refused,) = await reader.ask()
+        (refused,) = await reader.request()
 
         assert (refused.error_code, bytes(refused.records)) == (29, b"")
 
@@ -339,10 +339,10 @@ async def test_a_session_that_is_read_otherwise_is_looked_at_anew():
         await reader.full(0, isolation_level=1)
         topic.partitions[0].log.restore_transaction(memoryview(transactional()))
         await fill(rig, "a")
-        assert bases((await reader.ask(isolation_level=1))[0].records) == []
-        assert await reader.ask(isolation_level=1) == []
+        assert bases((await reader.request(isolation_level=1))[0].records) == []
+        assert await reader.request(isolation_level=1) == []
 
-        (found,) = await reader.ask(isolation_level=0)
+        (found,) = await reader.request(isolation_level=0)
 
         assert bases(found.records) == [0]
 
@@ -375,7 +375,7 @@ async def test_the_session_that_nobody_used_for_longest_goes_first():
         await large.full(0, 0, 0)
         await small.full(0)
         await pass_time(EVICTABLE_AFTER_S - 1)
-        await small.ask()
+        await small.request()
         await pass_time(2)
 
         third = Reader(rig)
@@ -383,7 +383,7 @@ async def test_the_session_that_nobody_used_for_longest_goes_first():
 
         assert third.session_id > 0
         assert await large.code() == (UNKNOWN_ID, 0)
-        assert await small.ask() == []
+        assert await small.request() == []
         assert rig.gateway.fetch_sessions.counts["evicted"] == 1
 
 
@@ -396,8 +396,8 @@ async def test_else_the_smallest_old_one_goes_for_a_larger_one():
         await small.full(0)
         for _ in range(2):
             await pass_time(EVICTABLE_AFTER_S / 2 + 1)
-            await large.ask()
-            await small.ask()
+            await large.request()
+            await small.request()
 
         same, larger, young = Reader(rig), Reader(rig), Reader(rig)
         await same.full(0)
@@ -407,7 +407,7 @@ async def test_else_the_smallest_old_one_goes_for_a_larger_one():
         assert await small.code() == (UNKNOWN_ID, 0)
         await young.full(0, 0, 0)
         assert young.session_id == 0, "the others are large, or young"
-        assert await large.ask() == []
+        assert await large.request() == []
 
 
 @on_loop
@@ -432,10 +432,10 @@ async def test_all_sessions_together_take_so_many_bytes_and_no_more():
         await second.full(*[0] * 4)
         await third.full(*[0] * 8)
         assert [each.session_id > 0 for each in (first, second, third)] == [True, True, False]
-        answer = await first.peer.ask(first.request(dict.fromkeys(range(20), 0)), NAMED)
+        answer = await first.peer.request(first.build_request(dict.fromkeys(range(20), 0)), NAMED)
         assert answer.error_code == UNKNOWN_ID, "it grew too large: start over"
         assert 0 < sessions.size_bytes <= 10_000
-        await second.peer.ask(second.request(session_epoch=-1), NAMED)
+        await second.peer.request(second.build_request(session_epoch=-1), NAMED)
         assert (sessions.size_bytes, len(sessions), waiting(rig)) == (0, 0, 0)
 
 

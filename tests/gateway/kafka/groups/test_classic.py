@@ -36,9 +36,9 @@ def join(group: str = "g", member_id: str = "", **how) -> JoinGroupRequest:
 
 async def enter(peer, version: int, **how):
     """Join, with a second request if the first one only returns the member id."""
-    answer = await peer.ask(join(**how), version)
+    answer = await peer.request(join(**how), version)
     if answer.error_code == 79:
-        answer = await peer.ask(join(**{**how, "member_id": answer.member_id}), version)
+        answer = await peer.request(join(**{**how, "member_id": answer.member_id}), version)
     assert answer.error_code == 0
     return answer
 
@@ -60,7 +60,7 @@ async def test_this_node_coordinates_every_group(version):
     async with Rig() as rig:
         requested = FindCoordinatorRequest(key="g", coordinator_keys=["g", "h"])
 
-        answer = await rig.peer().ask(requested, version)
+        answer = await rig.peer().request(requested, version)
 
         found = answer.coordinators if version >= 4 else [answer]
         where = [(each.error_code, each.node_id, each.host, each.port) for each in found]
@@ -74,7 +74,7 @@ async def test_who_asked_for_the_coordinator_of_a_group_is_waited_for(version):
         first = asyncio.ensure_future(enter(rig.peer(), 2))
         await settle()
         peer = rig.peer()
-        await peer.ask(FindCoordinatorRequest(key="g", coordinator_keys=["g"]), version)
+        await peer.request(FindCoordinatorRequest(key="g", coordinator_keys=["g"]), version)
         await pass_time(0.2)
 
         second = await enter(peer, 2)
@@ -90,9 +90,9 @@ async def test_who_looks_for_the_coordinator_of_a_transaction_finds_this_node(ve
         peer = rig.peer()
         requested = FindCoordinatorRequest(key="x", coordinator_keys=["x"], key_type=1)
 
-        answer = await peer.ask(requested, version)
-        described = await peer.ask(DescribeTransactionsRequest(transactional_ids=["x"]), 0)
-        begun = await peer.ask(InitProducerIdRequest(transactional_id="x"), 4)
+        answer = await peer.request(requested, version)
+        described = await peer.request(DescribeTransactionsRequest(transactional_ids=["x"]), 0)
+        begun = await peer.request(InitProducerIdRequest(transactional_id="x"), 4)
 
         found = answer.coordinators[0] if version >= 4 else answer
         assert (found.error_code, found.node_id, found.port) == (0, 1, 9092)
@@ -106,7 +106,7 @@ async def test_who_may_not_describe_a_transaction_does_not_find_its_coordinator(
         rig.rules.deny(Operation.DESCRIBE, ResourceKind.TRANSACTION, "x")
         requested = FindCoordinatorRequest(coordinator_keys=["x"], key_type=1)
 
-        (found,) = (await rig.peer().ask(requested, 4)).coordinators
+        (found,) = (await rig.peer().request(requested, 4)).coordinators
 
         assert (found.error_code, found.node_id) == (53, -1)
 
@@ -118,7 +118,7 @@ async def test_other_kinds_have_no_coordinator_and_clients_are_told_why(key_type
     async with Rig() as rig:
         requested = FindCoordinatorRequest(key="x", coordinator_keys=["x"], key_type=key_type)
 
-        answer = await rig.peer().ask(requested, version)
+        answer = await rig.peer().request(requested, version)
 
         found = answer.coordinators[0] if version >= 4 else answer
         assert (found.error_code, found.node_id) == (42, -1)
@@ -145,7 +145,7 @@ async def test_to_leave_a_group_without_a_name_is_one_error(version):
     async with Rig() as rig:
         requested = LeaveGroupRequest(group_id="", members=[MemberIdentity(member_id="m")])
 
-        answer = await rig.peer().ask(requested, version)
+        answer = await rig.peer().request(requested, version)
 
         assert (answer.error_code, answer.members) == (24, [])
 
@@ -157,9 +157,11 @@ async def test_since_v5_a_member_that_syncs_says_by_which_protocol(version):
         peer = rig.peer()
         joined = await enter(peer, 9)
 
-        silent = await peer.ask(sync(joined), version)
-        wrong = await peer.ask(sync(joined, protocol_type="consumer", protocol_name="x"), version)
-        right = await peer.ask(
+        silent = await peer.request(sync(joined), version)
+        wrong = await peer.request(
+            sync(joined, protocol_type="consumer", protocol_name="x"), version
+        )
+        right = await peer.request(
             sync(joined, protocol_type="consumer", protocol_name="range"), version
         )
 
@@ -172,7 +174,7 @@ async def test_since_v5_a_member_that_syncs_says_by_which_protocol(version):
 async def test_since_v4_a_new_member_is_told_its_id_first(version):
     """v0-3 joins at once; v4+: error 79 with the id."""
     async with Rig() as rig:
-        answer = await rig.peer().ask(join(), version)
+        answer = await rig.peer().request(join(), version)
 
         assert (answer.error_code, answer.member_id) == (79 if version >= 4 else 0, "rig-member-1")
 
@@ -197,7 +199,7 @@ async def test_every_version_syncs(version):
         joined = await enter(peer, 5)
         requested = sync(joined, protocol_type="consumer", protocol_name="range")
 
-        answer = await peer.ask(requested, version)
+        answer = await peer.request(requested, version)
 
         assert (answer.error_code, answer.assignment) == (0, b"mine")
         assert answer.protocol_name == ("range" if version >= 5 else None)
@@ -222,7 +224,7 @@ async def test_a_follower_waits_for_the_leaders_assignment():
             SyncGroupRequestAssignment(member_id=follower.member_id, assignment=b"two")
         )
 
-        assert (await peers[0].ask(requested, 2)).assignment == b"one"
+        assert (await peers[0].request(requested, 2)).assignment == b"one"
         assert peers[1].answer().assignment == b"two"
 
 
@@ -232,13 +234,13 @@ async def test_heartbeats(version):
     async with Rig() as rig:
         peer = rig.peer()
         joined = await enter(peer, 5)
-        await peer.ask(sync(joined), 3)
+        await peer.request(sync(joined), 3)
 
         async def beat(generation: int, member_id: str) -> int:
             requested = HeartbeatRequest(
                 group_id="g", generation_id=generation, member_id=member_id
             )
-            return (await peer.ask(requested, version)).error_code
+            return (await peer.request(requested, version)).error_code
 
         assert await beat(1, joined.member_id) == 0
         assert await beat(2, joined.member_id) == 22
@@ -254,14 +256,14 @@ async def test_every_version_leaves(version):
         members = [MemberIdentity(member_id=joined.member_id), MemberIdentity(member_id="no")]
         requested = LeaveGroupRequest(group_id="g", member_id=joined.member_id, members=members)
 
-        answer = await peer.ask(requested, version)
+        answer = await peer.request(requested, version)
 
         assert answer.error_code == 0
         if version >= 3:
             reported = [(each.member_id, each.error_code) for each in answer.members]
             assert reported == [("rig-member-1", 0), ("no", 25)]
         again = LeaveGroupRequest(group_id="g", member_id=joined.member_id)
-        assert (await peer.ask(again, 2)).error_code == 25
+        assert (await peer.request(again, 2)).error_code == 25
 
 
 @on_loop
@@ -275,7 +277,7 @@ async def test_a_static_member_that_comes_back_fences_the_former():
             group_id="g", generation_id=1, member_id=former.member_id, group_instance_id="i"
         )
 
-        assert (await peer.ask(requested, 3)).error_code == 82
+        assert (await peer.request(requested, 3)).error_code == 82
 
 
 BAD = {
@@ -292,7 +294,7 @@ async def test_refusals_of_a_join(kind):
     how, code = BAD[kind]
     async with Rig() as rig:
         for version in (0, 6, 7, 9):
-            answer = await rig.peer().ask(join(**how), version)
+            answer = await rig.peer().request(join(**how), version)
 
             assert answer.error_code == code
             assert answer.protocol_name == (None if version >= 7 else "")
@@ -312,7 +314,7 @@ async def test_who_may_not_use_the_group_gets_30_everywhere():
             (LeaveGroupRequest(group_id="g"), 2),
         ]
 
-        assert [(await peer.ask(*each)).error_code for each in requests] == [30] * 5
+        assert [(await peer.request(*each)).error_code for each in requests] == [30] * 5
 
 
 @on_loop
@@ -320,7 +322,7 @@ async def test_a_member_whose_connection_closed_is_let_go_after_its_session():
     async with Rig() as rig:
         first, second = rig.peer(), rig.peer()
         joined = await enter(first, 3)
-        await first.ask(sync(joined), 2)
+        await first.request(sync(joined), 2)
         first.send(join(member_id=joined.member_id), 3)  # waits, then its connection is gone
         first.transport.close()
 
@@ -336,7 +338,7 @@ async def test_a_member_behind_a_connection_that_is_only_half_there_is_let_go_to
     async with Rig() as rig:
         first, second = rig.peer(), rig.peer()
         joined = await enter(first, 3)
-        await first.ask(sync(joined), 2)
+        await first.request(sync(joined), 2)
         if parked:
             first.send(join(member_id=joined.member_id), 3)  # the response is never read
 

@@ -74,10 +74,10 @@ async def test_every_version_commits(version):
         topic = rig.topic("t", partitions=2)
         peer = rig.peer()
 
-        answer = await peer.ask(commit("t", 5, 7, topic_id=topic.topic_id), version)
+        answer = await peer.request(commit("t", 5, 7, topic_id=topic.topic_id), version)
 
         assert committed(answer) == [0, 0]
-        reported = await peer.ask(fetch(5, "t", 0, 1), 5)
+        reported = await peer.request(fetch(5, "t", 0, 1), 5)
         assert positions(5, reported) == {"t": [(0, 5, 0), (1, 7, 0)]}
         first = reported.topics[0].partitions[0]
         assert (first.metadata, first.committed_leader_epoch) == ("m", 2 if version >= 6 else -1)
@@ -89,9 +89,11 @@ async def test_every_version_tells_positions_and_minus_one_for_none(version):
     async with Rig() as rig:
         topic = rig.topic("t", partitions=2)
         peer = rig.peer()
-        await peer.ask(commit("t", 5), 6)
+        await peer.request(commit("t", 5), 6)
 
-        reported = await peer.ask(fetch(version, "t", 0, 1, 9, topic_id=topic.topic_id), version)
+        reported = await peer.request(
+            fetch(version, "t", 0, 1, 9, topic_id=topic.topic_id), version
+        )
 
         name = "t" if version < 10 else ""
         assert positions(version, reported) == {name: [(0, 5, 0), (1, -1, 0), (9, -1, 0)]}
@@ -106,11 +108,11 @@ async def test_null_topics_are_all_positions_of_the_group(version):
         rig.topic("u")
         rig.topic("other")
         peer = rig.peer()
-        await peer.ask(commit("t", 5, 6), 6)
-        await peer.ask(commit("u", 7), 6)
-        await peer.ask(commit("other", 8, group="h"), 6)
+        await peer.request(commit("t", 5, 6), 6)
+        await peer.request(commit("u", 7), 6)
+        await peer.request(commit("other", 8, group="h"), 6)
 
-        answer = await peer.ask(fetch(version, None), version)
+        answer = await peer.request(fetch(version, None), version)
 
         topics = answer.topics if version < 8 else answer.groups[0].topics
         offsets = [[each.committed_offset for each in topic.partitions] for topic in topics]
@@ -126,11 +128,11 @@ async def test_many_groups_are_told_at_once():
         rig.topic("t")
         peer = rig.peer()
         for number, group in enumerate("gh"):
-            await peer.ask(commit("t", number, group=group), 6)
+            await peer.request(commit("t", number, group=group), 6)
         requested = fetch(8, "t", 0)
         requested.groups += fetch(8, "t", 0, group="h").groups
 
-        reported = await peer.ask(requested, 8)
+        reported = await peer.request(requested, 8)
 
         offsets = [
             (group.group_id, group.topics[0].partitions[0].committed_offset)
@@ -148,11 +150,11 @@ async def test_a_commit_is_answered_when_it_is_durable_and_seen_by_nobody_before
 
         peer.send(commit("t", 5), 6)
         assert peer.answered == 0
-        assert positions(5, await other.ask(fetch(5, "t", 0), 5)) == {"t": [(0, -1, 0)]}
+        assert positions(5, await other.request(fetch(5, "t", 0), 5)) == {"t": [(0, -1, 0)]}
         await settle()
 
         assert committed(peer.answer()) == [0]
-        assert positions(5, await other.ask(fetch(5, "t", 0), 5)) == {"t": [(0, 5, 0)]}
+        assert positions(5, await other.request(fetch(5, "t", 0), 5)) == {"t": [(0, 5, 0)]}
 
 
 @on_loop
@@ -161,7 +163,7 @@ async def test_a_commit_that_the_disk_did_not_keep_is_a_storage_error():
         rig.topic("t", partitions=2)
         rig.fail_disk("write")
 
-        assert committed(await rig.peer().ask(commit("t", 5, 7, 8), 6)) == [56, 56, 3]
+        assert committed(await rig.peer().request(commit("t", 5, 7, 8), 6)) == [56, 56, 3]
 
 
 @on_loop
@@ -170,10 +172,10 @@ async def test_one_bad_partition_does_not_spoil_the_others():
         rig.topic("t", partitions=2)
         peer = rig.peer()
 
-        answer = await peer.ask(commit("t", 5, -2, 8), 6)
+        answer = await peer.request(commit("t", 5, -2, 8), 6)
 
         assert committed(answer) == [0, 0, 3]
-        reported = positions(5, await peer.ask(fetch(5, "t", 0, 1, 2), 5))
+        reported = positions(5, await peer.request(fetch(5, "t", 0, 1, 2), 5))
         assert reported == {"t": [(0, 5, 0), (1, -2, 0), (2, -1, 0)]}
 
 
@@ -183,8 +185,8 @@ async def test_a_name_that_no_topic_can_have_is_an_unknown_topic(version):
     async with Rig() as rig:
         peer = rig.peer()
 
-        assert committed(await peer.ask(commit("a b", 1), version)) == [3]
-        reported = await peer.ask(fetch(version, "a b", 0), version)
+        assert committed(await peer.request(commit("a b", 1), version)) == [3]
+        reported = await peer.request(fetch(version, "a b", 0), version)
         assert positions(version, reported) == {"a b": [(0, -1, 0)]}
 
 
@@ -193,7 +195,7 @@ async def test_metadata_beyond_the_limit_is_refused():
     async with Rig() as rig:
         rig.topic("t")
 
-        assert committed(await rig.peer().ask(commit("t", 5, metadata="x" * 5_000), 6)) == [12]
+        assert committed(await rig.peer().request(commit("t", 5, metadata="x" * 5_000), 6)) == [12]
 
 
 @on_loop
@@ -201,9 +203,9 @@ async def test_null_metadata_comes_back_as_an_empty_text():
     async with Rig() as rig:
         rig.topic("t")
         peer = rig.peer()
-        await peer.ask(commit("t", 5, metadata=None), 6)
+        await peer.request(commit("t", 5, metadata=None), 6)
 
-        reported = await peer.ask(fetch(5, "t", 0), 5)
+        reported = await peer.request(fetch(5, "t", 0), 5)
 
         assert reported.topics[0].partitions[0].metadata == ""
 
@@ -213,10 +215,12 @@ async def test_unknown_topics_and_ids():
     async with Rig() as rig:
         peer = rig.peer()
 
-        assert committed(await peer.ask(commit("missing", 5), 6)) == [3]
-        assert committed(await peer.ask(commit("", 5, topic_id=bytes(range(16))), 10)) == [100]
-        assert positions(5, await peer.ask(fetch(5, "missing", 0), 5)) == {"missing": [(0, -1, 0)]}
-        unknown = await peer.ask(fetch(10, "", 0, topic_id=bytes(range(16))), 10)
+        assert committed(await peer.request(commit("missing", 5), 6)) == [3]
+        assert committed(await peer.request(commit("", 5, topic_id=bytes(range(16))), 10)) == [100]
+        assert positions(5, await peer.request(fetch(5, "missing", 0), 5)) == {
+            "missing": [(0, -1, 0)]
+        }
+        unknown = await peer.request(fetch(10, "", 0, topic_id=bytes(range(16))), 10)
         assert positions(10, unknown) == {"": [(0, -1, 100)]}
 
 
@@ -229,7 +233,7 @@ async def test_a_group_without_members_takes_manual_commits_only(generation, mem
         rig.topic("t")
         how = {"generation_id_or_member_epoch": generation, "member_id": member}
 
-        assert committed(await rig.peer().ask(commit("t", 5, **how), 6)) == [code]
+        assert committed(await rig.peer().request(commit("t", 5, **how), 6)) == [code]
 
 
 @on_loop
@@ -243,15 +247,15 @@ async def test_who_may_not_use_the_group_or_read_the_topic_is_told_so():
         rig.rules.deny(Operation.READ, ResourceKind.TOPIC, "public/default/u")
         rig.rules.deny(Operation.DESCRIBE, ResourceKind.TOPIC, "public/default/u")
 
-        assert committed(await peer.ask(commit("t", 5, group="closed"), 6)) == [30]
-        assert committed(await peer.ask(commit("u", 5), 6)) == [29]
-        reported = await peer.ask(fetch(5, "t", 0, group="closed"), 5)
+        assert committed(await peer.request(commit("t", 5, group="closed"), 6)) == [30]
+        assert committed(await peer.request(commit("u", 5), 6)) == [29]
+        reported = await peer.request(fetch(5, "t", 0, group="closed"), 5)
         assert (reported.error_code, positions(5, reported)) == (30, {"t": [(0, -1, 0)]})
-        old = await peer.ask(fetch(1, "t", 0, group="closed"), 1)
+        old = await peer.request(fetch(1, "t", 0, group="closed"), 1)
         assert positions(1, old) == {"t": [(0, -1, 30)]}
-        new = await peer.ask(fetch(8, None, group="closed"), 8)
+        new = await peer.request(fetch(8, None, group="closed"), 8)
         assert (new.groups[0].error_code, new.groups[0].topics) == (30, [])
-        assert positions(5, await peer.ask(fetch(5, "u", 0), 5)) == {"u": [(0, -1, 29)]}
+        assert positions(5, await peer.request(fetch(5, "u", 0), 5)) == {"u": [(0, -1, 29)]}
 
 
 # ---- since when, and for how long
@@ -271,7 +275,7 @@ async def test_only_v2_to_v4_say_for_how_long_positions_are_to_be_kept(version):
         topic = rig.topic("t")
         requested = commit("t", 5, retention_time_ms=77, topic_id=topic.topic_id)
 
-        await rig.peer().ask(requested, version)
+        await rig.peer().request(requested, version)
 
         assert kept(rig) == [(rig.now_ms, 77 if 2 <= version <= 4 else -1)]
 
@@ -282,7 +286,7 @@ async def test_a_time_below_zero_leaves_it_to_the_broker(given):
     async with Rig() as rig:
         rig.topic("t")
 
-        await rig.peer().ask(commit("t", 5, retention_time_ms=given), 3)
+        await rig.peer().request(commit("t", 5, retention_time_ms=given), 3)
 
         assert kept(rig) == [(rig.now_ms, -1)]
 
@@ -296,7 +300,7 @@ async def test_only_v1_says_for_each_partition_when_it_was(version):
         requested.topics[0].partitions[0].commit_timestamp = 99
         requested.topics[0].partitions[2].commit_timestamp = -7
 
-        assert committed(await rig.peer().ask(requested, version)) == [0, 0, 0]
+        assert committed(await rig.peer().request(requested, version)) == [0, 0, 0]
 
         first = 99 if version == 1 else rig.now_ms
         assert [when for when, _ in kept(rig)] == [first, rig.now_ms, rig.now_ms]
@@ -319,9 +323,9 @@ async def test_a_group_may_refuse_to_tell_its_positions_and_others_are_told():
         requested = fetch(9, "t", 0)
         requested.groups.append(fetch(9, "t", 0, group="h").groups[0])
 
-        refused = await rig.peer().ask(requested, 9)
+        refused = await rig.peer().request(requested, 9)
         requested.groups[0].member_id, requested.groups[0].member_epoch = "m", 3
-        reported = await rig.peer().ask(requested, 9)
+        reported = await rig.peer().request(requested, 9)
 
         assert [(each.error_code, len(each.topics)) for each in refused.groups] == [(25, 0), (0, 1)]
         assert [each.error_code for each in reported.groups] == [0, 0]
@@ -334,12 +338,12 @@ async def test_all_that_a_group_has_is_told_once_however_often_it_is_asked_for()
         rig.topic("t")
         peer = rig.peer()
         for group in "gh":
-            await peer.ask(commit("t", 1, group=group), 6)
+            await peer.request(commit("t", 1, group=group), 6)
         requested = fetch(8, None)
         requested.groups *= 1_000
         requested.groups += fetch(8, "t", 0).groups * 2 + fetch(8, None, group="h").groups
 
-        reported = await peer.ask(requested, 8)
+        reported = await peer.request(requested, 8)
 
         assert [group.group_id for group in reported.groups] == ["g", "g", "g", "h"]
         assert {group.topics[0].partitions[0].committed_offset for group in reported.groups} == {1}
@@ -353,6 +357,6 @@ async def test_a_commit_of_very_many_times_is_one_of_the_last_time():
         for at, each in enumerate(requested.topics[0].partitions):
             each.commit_timestamp = 1_000 + at
 
-        assert committed(await rig.peer().ask(requested, 1)) == [0] * 101
+        assert committed(await rig.peer().request(requested, 1)) == [0] * 101
 
         assert {when for when, _ in kept(rig)} == {1_100}

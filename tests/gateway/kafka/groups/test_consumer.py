@@ -28,8 +28,8 @@ HAS_NONE = "TopicPartitions must be empty when joining"
 EITHER = "SubscribedTopicNames or SubscribedTopicRegex must be provided in the first request"
 
 
-def beat(member_id: str = "a", epoch: int = 0, **said) -> ConsumerGroupHeartbeatRequest:
-    given = JOINING | said if epoch == 0 else said
+def beat(member_id: str = "a", epoch: int = 0, **fields) -> ConsumerGroupHeartbeatRequest:
+    given = JOINING | fields if epoch == 0 else fields
     return ConsumerGroupHeartbeatRequest(
         **{"group_id": "g", "member_id": member_id, "member_epoch": epoch} | given
     )
@@ -48,18 +48,18 @@ async def test_members_hear_what_they_may_have_and_say_what_they_have(version):
         t = rig.topic("t", 3).topic_id
         peer = rig.peer()
 
-        first = await peer.ask(beat("a"), version)
+        first = await peer.request(beat("a"), version)
         assert (first.error_code, first.member_id, first.heartbeat_interval_ms) == (0, "a", 200)
         assert shared(first) == {t: [0, 1, 2]}
-        second = await peer.ask(beat("b"), version)
+        second = await peer.request(beat("b"), version)
         assert (second.member_epoch, shared(second)) == (first.member_epoch + 1, {})
         epoch = first.member_epoch
-        assert shared(await peer.ask(beat("a", epoch), version)) == {t: [0, 1]}
+        assert shared(await peer.request(beat("a", epoch), version)) == {t: [0, 1]}
         has = [HeartbeatTopicPartitions(topic_id=t, partitions=[0, 1])]
-        given_up = await peer.ask(beat("a", epoch, topic_partitions=has), version)
+        given_up = await peer.request(beat("a", epoch, topic_partitions=has), version)
         assert (given_up.member_epoch, shared(given_up)) == (epoch + 1, None)
-        assert shared(await peer.ask(beat("b", epoch + 1), version)) == {t: [2]}
-        gone = await peer.ask(beat("a", -1), version)
+        assert shared(await peer.request(beat("b", epoch + 1), version)) == {t: [2]}
+        gone = await peer.request(beat("a", -1), version)
         assert (gone.error_code, gone.member_epoch, gone.heartbeat_interval_ms) == (0, -1, 0)
 
 
@@ -68,15 +68,15 @@ async def test_a_member_without_an_id_is_given_one_in_version_0():
     """KIP-1082: from v1 on clients make their own."""
     async with Rig() as rig:
         rig.topic("t")
-        answer = await rig.peer().ask(beat(""), 0)
+        answer = await rig.peer().request(beat(""), 0)
 
         assert answer.error_code == 0
         assert len(answer.member_id) == 22
-        assert (await rig.peer().ask(beat(""), 1)).error_code == 42
+        assert (await rig.peer().request(beat(""), 1)).error_code == 42
 
 
 @pytest.mark.parametrize(
-    ("said", "why"),
+    ("fields", "why"),
     [
         ({"member_id": ""}, "MemberId is empty"),
         ({"group_id": ""}, "GroupId is empty"),
@@ -97,10 +97,10 @@ async def test_a_member_without_an_id_is_given_one_in_version_0():
     ],
 )
 @on_loop
-async def test_what_contradicts_itself_is_refused_in_kafkas_words(said, why):
+async def test_what_contradicts_itself_is_refused_in_kafkas_words(fields, why):
     """In Kafka 4.3.1's order of checks."""
     async with Rig() as rig:
-        answer = await rig.peer().ask(beat(**said), 1)
+        answer = await rig.peer().request(beat(**fields), 1)
 
         assert (answer.error_code, answer.error_message) == (42, why)
         assert len(rig.broker.groups) == 0
@@ -111,7 +111,7 @@ async def test_every_refusal_has_its_code():
     async with Rig() as rig:
         rig.topic("t")
         peer = rig.peer()
-        assert (await peer.ask(beat("s", instance_id="i"), 1)).error_code == 0
+        assert (await peer.request(beat("s", instance_id="i"), 1)).error_code == 0
 
         requested = [
             (25, beat("nobody", 1)),
@@ -124,7 +124,7 @@ async def test_every_refusal_has_its_code():
             (128, beat("b", subscribed_topic_regex="(")),
         ]
         for code, request in requested:
-            answer = await peer.ask(request, 1)
+            answer = await peer.request(request, 1)
             assert (answer.error_code, answer.member_id) == (code, None)
             assert answer.error_message
 
@@ -138,17 +138,19 @@ async def test_groups_and_the_topics_they_name_are_asked_for():
         rig.rules.deny(Operation.READ, ResourceKind.GROUP, "secret")
         rig.rules.deny(Operation.DESCRIBE, ResourceKind.TOPIC, str(parse_kafka("u")))
 
-        assert (await peer.ask(beat(group_id="secret"), 1)).error_code == 30
-        named = await peer.ask(beat(subscribed_topic_names=["t", "u"]), 1)
+        assert (await peer.request(beat(group_id="secret"), 1)).error_code == 30
+        named = await peer.request(beat(subscribed_topic_names=["t", "u"]), 1)
         assert named.error_code == 29
-        matched = await peer.ask(beat(subscribed_topic_names=None, subscribed_topic_regex="t|u"), 1)
+        matched = await peer.request(
+            beat(subscribed_topic_names=None, subscribed_topic_regex="t|u"), 1
+        )
         assert len(shared(matched)) == 1
 
 
 @on_loop
 async def test_names_that_no_topic_can_have_mean_nothing():
     async with Rig() as rig:
-        answer = await rig.peer().ask(beat(subscribed_topic_names=["a/b", "no such topic"]), 1)
+        answer = await rig.peer().request(beat(subscribed_topic_names=["a/b", "no such topic"]), 1)
 
         assert (answer.error_code, shared(answer)) == (0, {})
 
@@ -194,9 +196,9 @@ async def test_a_member_commits_at_its_epoch(version, member, epoch, code):
     async with Rig() as rig:
         rig.topic("t")
         peer = rig.peer()
-        assert (await peer.ask(beat("a"), 1)).member_epoch == 2
+        assert (await peer.request(beat("a"), 1)).member_epoch == 2
 
-        answer = await peer.ask(commit(member, epoch), version)
+        answer = await peer.request(commit(member, epoch), version)
 
         assert answer.topics[0].partitions[0].error_code == code
 
@@ -208,13 +210,13 @@ async def test_a_member_commits_partitions_at_the_epoch_since_which_it_owns_them
     async with Rig() as rig:
         t = rig.topic("t", 2).topic_id
         peer = rig.peer()
-        await peer.ask(beat("a"), 1)
-        await peer.ask(beat("b"), 1)
-        await peer.ask(beat("a", 2), 1)
+        await peer.request(beat("a"), 1)
+        await peer.request(beat("b"), 1)
+        await peer.request(beat("a", 2), 1)
         has = [HeartbeatTopicPartitions(topic_id=t, partitions=[0])]
-        assert (await peer.ask(beat("a", 2, topic_partitions=has), 1)).member_epoch == 3
+        assert (await peer.request(beat("a", 2, topic_partitions=has), 1)).member_epoch == 3
 
-        answer = await peer.ask(commit("a", epoch), 9)
+        answer = await peer.request(commit("a", epoch), 9)
 
         assert answer.topics[0].partitions[0].error_code == code
 
@@ -225,7 +227,7 @@ async def test_a_member_of_a_group_that_is_not_here_any_more_cannot_commit():
     async with Rig() as rig:
         rig.topic("t")
 
-        answer = await rig.peer().ask(commit("a", 2), 9)
+        answer = await rig.peer().request(commit("a", 2), 9)
 
         assert answer.topics[0].partitions[0].error_code == 25
 
@@ -239,8 +241,8 @@ async def test_a_member_is_told_positions_at_its_epoch(member, epoch, code):
     async with Rig() as rig:
         rig.topic("t")
         peer = rig.peer()
-        await peer.ask(beat("a"), 1)
+        await peer.request(beat("a"), 1)
 
-        answer = await peer.ask(fetch(member, epoch), 9)
+        answer = await peer.request(fetch(member, epoch), 9)
 
         assert answer.groups[0].error_code == code

@@ -19,7 +19,7 @@ from trilogue.wire.kafka.groups.delete_groups import (
 )
 from trilogue.wire.kafka.groups.member_metadata import Subscription, encode_subscription
 
-WISHES = encode_subscription(Subscription(topics=["t"]))
+SUBSCRIPTION = encode_subscription(Subscription(topics=["t"]))
 
 
 def offset_delete(group: str = "g", **topics: list[int]) -> OffsetDeleteRequest:
@@ -43,20 +43,20 @@ def outcomes(answer) -> dict[str, list[tuple[int, int]]]:
 
 
 async def delete(peer, *names: str, version: int = 2) -> dict[str, int]:
-    answer = await peer.ask(DeleteGroupsRequest(groups_names=list(names)), version)
+    answer = await peer.request(DeleteGroupsRequest(groups_names=list(names)), version)
     return {each.group_id: each.error_code for each in answer.results}
 
 
 async def left(peer, group: str = "g") -> dict[str, list[tuple[int, int, int]]]:
     """Topic to (partition, offset, error): all offsets of the group."""
-    return positions(5, await peer.ask(fetch(5, None, group=group), 5))
+    return positions(5, await peer.request(fetch(5, None, group=group), 5))
 
 
-async def reader(peer, metadata: bytes = WISHES, kind: str = "consumer"):
+async def reader(peer, metadata: bytes = SUBSCRIPTION, kind: str = "consumer"):
     """A stable group `g` with one member that reads `t`."""
     protocols = [JoinGroupRequestProtocol(name="range", metadata=metadata)]
     joined = await enter(peer, 9, protocol_type=kind, protocols=protocols)
-    await peer.ask(sync(joined, protocol_type=kind, protocol_name="range"), 5)
+    await peer.request(sync(joined, protocol_type=kind, protocol_name="range"), 5)
     return joined
 
 
@@ -66,7 +66,7 @@ async def committed(rig: Rig, group: str = "g"):
         rig.topic(name, partitions=2)
     peer = rig.peer()
     for name in "tu":
-        await peer.ask(commit(name, 5, 6, group=group), 6)
+        await peer.request(commit(name, 5, 6, group=group), 6)
     return peer
 
 
@@ -78,7 +78,7 @@ async def committed(rig: Rig, group: str = "g"):
 async def test_every_version_deletes_a_group_with_its_positions(version):
     async with Rig() as rig:
         peer = await committed(rig)
-        await peer.ask(commit("t", 5, group="other"), 6)
+        await peer.request(commit("t", 5, group="other"), 6)
 
         assert await delete(peer, "g", version=version) == {"g": 0}
         assert await left(peer) == {}
@@ -135,7 +135,7 @@ async def test_who_may_not_delete_a_group_deletes_nothing():
         rig.rules.deny(Operation.DELETE, ResourceKind.GROUP, "g")
 
         assert await delete(peer, "g", "nobody") == {"g": 30, "nobody": 69}
-        answer = await peer.ask(offset_delete(t=[0]), 0)
+        answer = await peer.request(offset_delete(t=[0]), 0)
         assert (answer.error_code, answer.topics) == (30, [])
         assert set(await left(peer)) == {"t", "u"}
 
@@ -148,7 +148,7 @@ async def test_positions_of_a_group_without_members_go():
     async with Rig() as rig:
         peer = await committed(rig)
 
-        answer = await peer.ask(offset_delete(t=[0], u=[1, 0]), 0)
+        answer = await peer.request(offset_delete(t=[0], u=[1, 0]), 0)
 
         assert (answer.error_code, outcomes(answer)) == (0, {"t": [(0, 0)], "u": [(1, 0), (0, 0)]})
         assert await left(peer) == {"t": [(1, 6, 0)]}
@@ -161,7 +161,7 @@ async def test_a_group_of_readers_keeps_positions_of_what_it_reads():
         peer = await committed(rig)
         await reader(peer)
 
-        answer = await peer.ask(offset_delete(t=[0, 1], u=[0]), 0)
+        answer = await peer.request(offset_delete(t=[0, 1], u=[0]), 0)
 
         assert outcomes(answer) == {"t": [(0, 86), (1, 86)], "u": [(0, 0)]}
         assert await left(peer) == {"t": [(0, 5, 0), (1, 6, 0)], "u": [(1, 6, 0)]}
@@ -173,7 +173,7 @@ async def test_a_group_whose_members_cannot_be_read_may_read_anything():
         peer = await committed(rig)
         await reader(peer, metadata=b"\xff")
 
-        assert outcomes(await peer.ask(offset_delete(u=[0]), 0)) == {"u": [(0, 86)]}
+        assert outcomes(await peer.request(offset_delete(u=[0]), 0)) == {"u": [(0, 86)]}
 
 
 @on_loop
@@ -183,7 +183,7 @@ async def test_members_of_another_kind_keep_everything():
         peer = await committed(rig)
         await reader(peer, kind="connect")
 
-        answer = await peer.ask(offset_delete(u=[0]), 0)
+        answer = await peer.request(offset_delete(u=[0]), 0)
 
         assert (answer.error_code, answer.topics) == (68, [])
         assert set(await left(peer)) == {"t", "u"}
@@ -195,7 +195,7 @@ async def test_partitions_that_are_not_there_have_an_error_each_and_those_withou
         peer = await committed(rig)
         rig.topic("w")
 
-        answer = await peer.ask(
+        answer = await peer.request(
             offset_delete(t=[0, 2, -1], w=[0], nowhere=[0], **{"no topic": [0]}), 0
         )
 
@@ -213,9 +213,9 @@ async def test_a_group_that_is_not_there_is_an_error_of_the_whole(group, code):
     async with Rig() as rig:
         peer = await committed(rig)
 
-        answer = await peer.ask(offset_delete(group, t=[0], nowhere=[0]), 0)
-        nothing = await peer.ask(offset_delete(group), 0)
-        nowhere = await peer.ask(offset_delete(group, nowhere=[0]), 0)
+        answer = await peer.request(offset_delete(group, t=[0], nowhere=[0]), 0)
+        nothing = await peer.request(offset_delete(group), 0)
+        nowhere = await peer.request(offset_delete(group, nowhere=[0]), 0)
 
         assert (answer.error_code, answer.topics) == (code, [])
         assert (nothing.error_code, outcomes(nothing)) == (code, {})
@@ -229,6 +229,6 @@ async def test_each_topic_wants_read_besides():
         topic = rig.broker.cluster.topic_by_id(next(iter(rig.broker.cluster)).topic_id)
         rig.rules.deny(Operation.READ, ResourceKind.TOPIC, str(topic.name))
 
-        answer = await peer.ask(offset_delete(t=[0], u=[0]), 0)
+        answer = await peer.request(offset_delete(t=[0], u=[0]), 0)
 
         assert outcomes(answer) == {"t": [(0, 29)], "u": [(0, 0)]}

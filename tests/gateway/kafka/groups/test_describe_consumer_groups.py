@@ -32,10 +32,10 @@ async def test_members_are_told_with_what_they_want_have_and_shall_have(version)
         t = rig.topic("t", 3).topic_id
         peer = rig.peer()
         given = {"rack_id": "r", "instance_id": "i", "server_assignor": "range"}
-        await peer.ask(beat("a", **given), 1)
-        await peer.ask(beat("b", subscribed_topic_names=None, subscribed_topic_regex="t.*"), 1)
+        await peer.request(beat("a", **given), 1)
+        await peer.request(beat("b", subscribed_topic_names=None, subscribed_topic_regex="t.*"), 1)
 
-        (group,) = (await peer.ask(describe("g"), version)).groups
+        (group,) = (await peer.request(describe("g"), version)).groups
 
         assert (group.error_code, group.group_id, group.group_state) == (0, "g", "Reconciling")
         assert (group.group_epoch, group.assignment_epoch, group.assignor_name) == (3, 3, "range")
@@ -59,13 +59,13 @@ async def test_a_member_that_speaks_as_classic_ones_do_is_told_as_such():
     async with Rig() as rig:
         rig.topic("t")
         peer = rig.peer()
-        await peer.ask(beat("a"), 1)
+        await peer.request(beat("a"), 1)
         given = encode_subscription(Subscription(topics=["t"]))
         protocols = [JoinGroupRequestProtocol(name="range", metadata=given)]
-        joined = await peer.ask(classic_join(protocols=protocols), 3)
+        joined = await peer.request(classic_join(protocols=protocols), 3)
         assert (joined.error_code, joined.leader) == (0, "")
 
-        (group,) = (await peer.ask(describe("g"), 1)).groups
+        (group,) = (await peer.request(describe("g"), 1)).groups
 
         assert [each.member_type for each in group.members] == [1, 0]
 
@@ -74,10 +74,10 @@ async def test_a_member_that_speaks_as_classic_ones_do_is_told_as_such():
 async def test_what_is_no_consumer_group_is_not_found():
     async with Rig() as rig:
         peer = rig.peer()
-        await peer.ask(classic_join("classic"), 3)
+        await peer.request(classic_join("classic"), 3)
         rig.rules.deny(Operation.DESCRIBE, ResourceKind.GROUP, "secret")
 
-        answer = await peer.ask(describe("nobody", "classic", "", "secret"), 1)
+        answer = await peer.request(describe("nobody", "classic", "", "secret"), 1)
 
         assert [each.error_code for each in answer.groups] == [69, 69, 24, 30]
         assert [each.group_id for each in answer.groups] == ["nobody", "classic", "", "secret"]
@@ -90,10 +90,10 @@ async def test_a_group_with_a_topic_that_may_not_be_described_is_not_told_of():
     async with Rig() as rig:
         rig.topic("t")
         peer = rig.peer()
-        await peer.ask(beat("a"), 1)
+        await peer.request(beat("a"), 1)
         rig.rules.deny(Operation.DESCRIBE, ResourceKind.TOPIC, str(parse_kafka("t")))
 
-        (group,) = (await peer.ask(describe("g"), 1)).groups
+        (group,) = (await peer.request(describe("g"), 1)).groups
 
         assert (group.error_code, group.members) == (29, [])
 
@@ -102,10 +102,10 @@ async def test_a_group_with_a_topic_that_may_not_be_described_is_not_told_of():
 async def test_what_the_caller_may_do_is_told_when_asked_for():
     async with Rig() as rig:
         peer = rig.peer()
-        await peer.ask(beat("a"), 1)
+        await peer.request(beat("a"), 1)
         rig.rules.deny(Operation.DELETE, ResourceKind.GROUP, "g")
 
-        (group,) = (await peer.ask(describe("g", operations=True), 1)).groups
+        (group,) = (await peer.request(describe("g", operations=True), 1)).groups
 
         assert group.authorized_operations == 3_400 - (1 << 6)
 
@@ -116,8 +116,8 @@ async def test_a_group_that_is_named_again_is_told_once():
     async with Rig() as rig:
         rig.topic("t")
         peer = rig.peer()
-        await peer.ask(beat("a"), 1)
+        await peer.request(beat("a"), 1)
 
-        reported = await peer.ask(describe("g", "h", *["g"] * 1_000), 1)
+        reported = await peer.request(describe("g", "h", *["g"] * 1_000), 1)
 
         assert [each.group_id for each in reported.groups] == ["g", "h"]

@@ -12,15 +12,15 @@ from trilogue.broker.access.authorizer import Operation, ResourceKind
 from trilogue.broker.groups.group import CONSUMER
 from trilogue.wire.kafka.groups.describe_groups import DescribeGroupsRequest
 
-NOT_TOLD = -0x80000000
+NOT_REPORTED = -0x80000000
 
 
 def describe(*names: str, operations: bool = False) -> DescribeGroupsRequest:
     return DescribeGroupsRequest(groups=list(names), include_authorized_operations=operations)
 
 
-async def ask(peer, name: str = "g", version: int = 5):
-    (group,) = (await peer.ask(describe(name), version)).groups
+async def send_request(peer, name: str = "g", version: int = 5):
+    (group,) = (await peer.request(describe(name), version)).groups
     return group
 
 
@@ -35,9 +35,9 @@ async def test_every_version_describes_a_settled_group(version):
         peer = rig.peer()
         joined = await enter(peer, 9, group_instance_id="i")
         kind = {"protocol_type": "consumer", "protocol_name": "range"}
-        await peer.ask(sync(joined, group_instance_id="i", **kind), 5)
+        await peer.request(sync(joined, group_instance_id="i", **kind), 5)
 
-        group = await ask(peer, version=version)
+        group = await send_request(peer, version=version)
 
         (member,) = group.members
         assert reported(group) == (0, "Stable", "consumer", "range")
@@ -45,7 +45,7 @@ async def test_every_version_describes_a_settled_group(version):
         assert member.group_instance_id == ("i" if version >= 4 else None)
         assert member.client_host == "/192.0.2.1"
         assert (member.member_metadata, member.member_assignment) == (b"meta", b"mine")
-        assert group.authorized_operations == NOT_TOLD
+        assert group.authorized_operations == NOT_REPORTED
 
 
 @on_loop
@@ -54,11 +54,11 @@ async def test_a_group_that_is_not_settled_tells_who_is_in_it_and_nothing_of_the
     async with Rig() as rig:
         peer, other = rig.peer(), rig.peer()
         joined = await enter(peer, 9)
-        completing = await ask(peer)
-        await peer.ask(sync(joined, protocol_type="consumer", protocol_name="range"), 5)
+        completing = await send_request(peer)
+        await peer.request(sync(joined, protocol_type="consumer", protocol_name="range"), 5)
         other.send(join(), 3)
         await settle()
-        preparing = await ask(peer)
+        preparing = await send_request(peer)
 
         assert reported(completing) == (0, "CompletingRebalance", "consumer", "")
         assert reported(preparing) == (0, "PreparingRebalance", "consumer", "")
@@ -73,12 +73,12 @@ async def test_groups_without_members_are_empty():
     async with Rig() as rig:
         rig.topic("t")
         peer = rig.peer()
-        await peer.ask(commit("t", 5, group="by-hand"), 6)
+        await peer.request(commit("t", 5, group="by-hand"), 6)
         joined = await enter(peer, 9)
         rig.broker.groups.leave("g", joined.member_id)
 
-        assert reported(await ask(peer, "by-hand")) == (0, "Empty", "", "")
-        assert reported(await ask(peer, "g")) == (0, "Empty", "consumer", "")
+        assert reported(await send_request(peer, "by-hand")) == (0, "Empty", "", "")
+        assert reported(await send_request(peer, "g")) == (0, "Empty", "consumer", "")
 
 
 @pytest.mark.parametrize("version", versions(15))
@@ -87,8 +87,8 @@ async def test_a_group_that_is_not_there_is_dead_and_since_v6_an_error(version):
     """KIP-1043; as Kafka 3.9.1 and 4.3.1."""
     async with Rig() as rig:
         rig.broker.groups.records.mark_empty("modern", CONSUMER, "consumer")
-        unknown = await ask(rig.peer(), "nobody", version)
-        modern = await ask(rig.peer(), "modern", version)
+        unknown = await send_request(rig.peer(), "nobody", version)
+        modern = await send_request(rig.peer(), "modern", version)
 
         for group in unknown, modern:
             assert reported(group) == (69 if version >= 6 else 0, "Dead", "", "")
@@ -100,7 +100,7 @@ async def test_a_group_that_is_not_there_is_dead_and_since_v6_an_error(version):
 @on_loop
 async def test_groups_are_told_in_the_order_asked():
     async with Rig() as rig:
-        answer = await rig.peer().ask(describe("b", "a"), 5)
+        answer = await rig.peer().request(describe("b", "a"), 5)
 
         assert [group.group_id for group in answer.groups] == ["b", "a"]
 
@@ -111,14 +111,14 @@ async def test_what_the_caller_may_do_is_told_on_request(version):
     async with Rig() as rig:
         rig.topic("t")
         peer = rig.peer()
-        await peer.ask(commit("t", 5, group="g"), 6)
+        await peer.request(commit("t", 5, group="g"), 6)
         rig.rules.deny(Operation.DELETE, ResourceKind.GROUP, "g")
 
-        answer = await peer.ask(describe("g", "nobody", operations=True), version)
+        answer = await peer.request(describe("g", "nobody", operations=True), version)
 
         everything = 3_400  # as in Kafka 4.3.1
         assert answer.groups[0].authorized_operations == everything - (1 << 6)
-        assert (answer.groups[1].authorized_operations == NOT_TOLD) == (version >= 6)
+        assert (answer.groups[1].authorized_operations == NOT_REPORTED) == (version >= 6)
 
 
 @on_loop
@@ -128,11 +128,11 @@ async def test_who_may_not_describe_a_group_is_told_so_and_nothing_else():
         await enter(peer, 3)
         rig.rules.deny(Operation.DESCRIBE, ResourceKind.GROUP, "g")
 
-        answer = await peer.ask(describe("g", "h", operations=True), 5)
+        answer = await peer.request(describe("g", "h", operations=True), 5)
 
         assert reported(answer.groups[0]) == (30, "", "", "")
         assert answer.groups[0].members == []
-        assert answer.groups[0].authorized_operations == NOT_TOLD
+        assert answer.groups[0].authorized_operations == NOT_REPORTED
         assert reported(answer.groups[1]) == (0, "Dead", "", "")
 
 
@@ -141,9 +141,9 @@ async def test_a_member_that_has_left_is_not_described():
     async with Rig() as rig:
         peer = rig.peer()
         await enter(peer, 3)
-        rig.broker.groups.leave("g", (await ask(peer)).members[0].member_id)
+        rig.broker.groups.leave("g", (await send_request(peer)).members[0].member_id)
 
-        assert (await ask(peer)).members == []
+        assert (await send_request(peer)).members == []
 
 
 @on_loop
@@ -153,6 +153,6 @@ async def test_a_group_that_is_named_again_is_told_once():
         peer = rig.peer()
         await enter(peer, 9)
 
-        reported = await peer.ask(describe("g", "h", *["g"] * 1_000), 5)
+        reported = await peer.request(describe("g", "h", *["g"] * 1_000), 5)
 
         assert [each.group_id for each in reported.groups] == ["g", "h"]

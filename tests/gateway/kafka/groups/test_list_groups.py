@@ -16,7 +16,7 @@ from trilogue.wire.kafka.groups.list_groups import ListGroupsRequest
 
 async def groups(rig: Rig, version: int = 5, states=(), types=()) -> dict[str, tuple[str, ...]]:
     requested = ListGroupsRequest(states_filter=list(states), types_filter=list(types))
-    answer = await rig.peer().ask(requested, version)
+    answer = await rig.peer().request(requested, version)
     assert answer.error_code == 0
     return {
         each.group_id: (each.protocol_type, each.group_state, each.group_type)
@@ -27,7 +27,7 @@ async def groups(rig: Rig, version: int = 5, states=(), types=()) -> dict[str, t
 async def some_groups(rig: Rig) -> None:
     rig.topic("t")
     peer = rig.peer()
-    await peer.ask(commit("t", 5, group="by-hand"), 6)
+    await peer.request(commit("t", 5, group="by-hand"), 6)
     await enter(peer, 9, group="members", protocol_type="connect")
     rig.broker.groups.records.mark_empty("modern", CONSUMER, "consumer")
 
@@ -43,10 +43,10 @@ ALL = {
 @on_loop
 async def test_every_version_lists_all_groups(version):
     async with Rig() as rig:
-        nobody = await groups(rig, version)
+        empty = await groups(rig, version)
         await some_groups(rig)
 
-        assert nobody == {}
+        assert empty == {}
         assert await groups(rig, version) == {
             name: (kind, state if version >= 4 else "", type_ if version >= 5 else "")
             for name, (kind, state, type_) in ALL.items()

@@ -12,14 +12,14 @@ from trilogue.wire.kafka.metadata.describe_cluster import (
     DescribeClusterRequest,
 )
 
-NOT_ASKED = -(2**31)
+NOT_REQUESTED = -(2**31)
 
 
 @pytest.mark.parametrize("version", versions(60))
 @on_loop
 async def test_every_version_tells_of_the_one_broker(version):
     async with Rig() as rig:
-        response = await rig.peer().ask(DescribeClusterRequest(), version)
+        response = await rig.peer().request(DescribeClusterRequest(), version)
 
         assert (response.error_code, response.error_message) == (0, None)
         assert response.controller_id == 1
@@ -28,7 +28,7 @@ async def test_every_version_tells_of_the_one_broker(version):
         ]
         assert len(response.cluster_id) == 22
         assert response.endpoint_type == 1
-        assert response.cluster_authorized_operations == NOT_ASKED
+        assert response.cluster_authorized_operations == NOT_REQUESTED
 
 
 @pytest.mark.parametrize(("kind", "code"), [(2, 114), (0, 115), (3, 115), (-1, 115)])
@@ -36,7 +36,7 @@ async def test_every_version_tells_of_the_one_broker(version):
 async def test_an_endpoint_of_brokers_is_no_other(kind, code):
     """KIP-919: MISMATCHED_ENDPOINT_TYPE for controllers, UNSUPPORTED_ENDPOINT_TYPE else."""
     async with Rig() as rig:
-        response = await rig.peer().ask(DescribeClusterRequest(endpoint_type=kind), 1)
+        response = await rig.peer().request(DescribeClusterRequest(endpoint_type=kind), 1)
 
         assert response.error_code == code
         assert response.error_message
@@ -50,10 +50,10 @@ async def test_what_the_caller_may_do_is_told_where_it_is_asked():
     async with Rig() as rig:
         peer = rig.peer()
 
-        assert (await peer.ask(requested, 1)).cluster_authorized_operations == 8096
+        assert (await peer.request(requested, 1)).cluster_authorized_operations == 8096
         rig.rules.deny(Operation.ALTER, ResourceKind.CLUSTER, "cluster")
-        assert (await peer.ask(requested, 1)).cluster_authorized_operations == 8096 - (1 << 7)
+        assert (await peer.request(requested, 1)).cluster_authorized_operations == 8096 - (1 << 7)
         rig.rules.deny(Operation.DESCRIBE, ResourceKind.CLUSTER, "cluster")
-        response = await peer.ask(requested, 1)
+        response = await peer.request(requested, 1)
         assert response.cluster_authorized_operations == 0
         assert len(response.brokers) == 1

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.gateway.kafka.metadata.test_metadata import ask
+from tests.gateway.kafka.metadata.test_metadata import build_request
 from tests.gateway.kafka.rig import Rig, versions
 from tests.gateway.loop import on_loop
 from trilogue.gateway.kafka.metadata import encoded_topics
@@ -66,7 +66,7 @@ async def test_a_topic_is_encoded_once_for_each_version_and_spelling():
         rig.topic("t")
         for version in (1, 1, 9, 9):
             for name in ("t", "public/default/t"):
-                (reported,) = (await rig.peer().ask(ask(name), version)).topics
+                (reported,) = (await rig.peer().request(build_request(name), version)).topics
                 assert reported.name == name
         assert len(rig.gateway.encoded_topics._kept) == 4
 
@@ -76,13 +76,13 @@ async def test_a_topic_made_again_is_not_told_by_the_row_of_the_former():
     async with Rig() as rig:
         former = rig.topic("t", partitions=2)
         peer = rig.peer()
-        await peer.ask(ask("t"), 12)
+        await peer.request(build_request("t"), 12)
         plan = rig.broker.cluster.plan_delete(former.name)
         rig.meta.write_now(plan.ops(), plan.preconditions)
         plan.apply()
         made = rig.topic("t")
 
-        (reported,) = (await peer.ask(ask("t"), 12)).topics
+        (reported,) = (await peer.request(build_request("t"), 12)).topics
 
         assert (reported.topic_id, len(reported.partitions)) == (made.topic_id, 1)
 

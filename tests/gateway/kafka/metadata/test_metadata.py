@@ -13,7 +13,7 @@ from trilogue.gateway.kafka.context import KafkaSettings
 from trilogue.wire.kafka.metadata.metadata import MetadataRequest, MetadataRequestTopic
 
 
-def ask(*names: str, create: bool = True, **how: bool) -> MetadataRequest:
+def build_request(*names: str, create: bool = True, **how: bool) -> MetadataRequest:
     topics = [MetadataRequestTopic(name=name) for name in names]
     return MetadataRequest(topics=topics, allow_auto_topic_creation=create, **how)
 
@@ -28,7 +28,7 @@ async def test_every_version_tells_broker_topics_and_partitions(version):
     async with Rig() as rig:
         made = rig.topic("t", partitions=2)
 
-        answer = await rig.peer().ask(ask("t"), version)
+        answer = await rig.peer().request(build_request("t"), version)
 
         (broker,) = answer.brokers
         assert (broker.node_id, broker.host, broker.port) == (1, "broker.example", 9092)
@@ -52,7 +52,7 @@ async def test_all_topics(version, topics):
         rig.topic("t")
         rig.topic("acme/shop/u")
 
-        answer = await rig.peer().ask(MetadataRequest(topics=topics), version)
+        answer = await rig.peer().request(MetadataRequest(topics=topics), version)
 
         assert codes(answer) == {"t": 0, "acme/shop/u": 0}
 
@@ -62,7 +62,7 @@ async def test_an_empty_list_is_no_topic_since_v1():
     async with Rig() as rig:
         rig.topic("t")
 
-        assert (await rig.peer().ask(ask(), 1)).topics == []
+        assert (await rig.peer().request(build_request(), 1)).topics == []
 
 
 @on_loop
@@ -70,7 +70,7 @@ async def test_a_topic_that_is_mentioned_comes_to_be_and_is_told_at_once():
     async with Rig() as rig:
         peer = rig.peer()
 
-        (topic,) = (await peer.ask(ask("new"), 12)).topics
+        (topic,) = (await peer.request(build_request("new"), 12)).topics
 
         assert (topic.error_code, len(topic.partitions)) == (0, 1)
         assert rig.gateway.topic("new").topic_id == topic.topic_id
@@ -81,7 +81,7 @@ async def test_a_topic_that_is_mentioned_comes_to_be_and_is_told_at_once():
 async def test_old_clients_always_allow_it_and_newer_ones_may_not(version):
     """allow_auto_topic_creation v4+."""
     async with Rig() as rig:
-        answer = await rig.peer().ask(ask("new", create=version < 4), version)
+        answer = await rig.peer().request(build_request("new", create=version < 4), version)
 
         assert codes(answer) == {"new": 0 if version < 4 else 3}
 
@@ -89,7 +89,7 @@ async def test_old_clients_always_allow_it_and_newer_ones_may_not(version):
 @on_loop
 async def test_a_node_may_be_set_not_to_make_topics():
     async with Rig(settings=KafkaSettings(auto_create_topics=False)) as rig:
-        assert codes(await rig.peer().ask(ask("new"), 12)) == {"new": 3}
+        assert codes(await rig.peer().request(build_request("new"), 12)) == {"new": 3}
 
 
 @on_loop
@@ -99,7 +99,7 @@ async def test_a_namespace_may_say_that_topics_are_not_made_by_mentioning_them()
         home = parse_namespace("public/default")
         await rig.commit(rig.broker.namespaces.plan_alter(home, given))
 
-        answer = await rig.peer().ask(ask("new", "acme/shop/new"), 12)
+        answer = await rig.peer().request(build_request("new", "acme/shop/new"), 12)
 
         assert codes(answer) == {"new": 3, "acme/shop/new": 0}
 
@@ -109,10 +109,10 @@ async def test_a_topic_that_grew_is_told_with_all_its_partitions():
     async with Rig() as rig:
         topic = rig.topic("t", 2)
         peer = rig.peer()
-        before = await peer.ask(ask("t"), 12)
+        before = await peer.request(build_request("t"), 12)
         await rig.commit(rig.broker.cluster.plan_add_partitions(topic.name, 5))
 
-        after = await peer.ask(ask("t"), 12)
+        after = await peer.request(build_request("t"), 12)
 
         assert [len(each.topics[0].partitions) for each in (before, after)] == [2, 5]
 
@@ -125,7 +125,7 @@ async def test_what_kafka_cannot_spell_is_not_listed():
         new = cluster.check_create(parse_pulsar("größe 1").topic)
         await rig.commit(cluster.plan_create(new))
 
-        answer = await rig.peer().ask(MetadataRequest(topics=None), 12)
+        answer = await rig.peer().request(MetadataRequest(topics=None), 12)
 
         assert codes(answer) == {"t": 0}
 
@@ -134,14 +134,14 @@ async def test_what_kafka_cannot_spell_is_not_listed():
 @on_loop
 async def test_a_name_that_no_topic_can_have_is_17(name):
     async with Rig() as rig:
-        assert codes(await rig.peer().ask(ask(name), 12)) == {name: 17}
+        assert codes(await rig.peer().request(build_request(name), 12)) == {name: 17}
         assert len(rig.broker.cluster) == 0
 
 
 @on_loop
 async def test_one_request_makes_only_so_many_topics():
     async with Rig(settings=KafkaSettings(auto_create_per_request_max=3)) as rig:
-        answer = await rig.peer().ask(ask("a", "b", "b", "c", "d"), 12)
+        answer = await rig.peer().request(build_request("a", "b", "b", "c", "d"), 12)
 
         assert [topic.error_code for topic in answer.topics] == [0, 0, 0, 3]
         assert len(rig.broker.cluster) == 3
@@ -153,7 +153,7 @@ async def test_two_clients_that_mention_a_new_topic_make_it_once():
         rig.hold_commits = True
         peers = [rig.peer(), rig.peer()]
         for peer in peers:
-            peer.send(ask("new"), 12)
+            peer.send(build_request("new"), 12)
         await settle()
         assert len(rig.commits) == 1
         rig.hold_commits = False
@@ -170,7 +170,7 @@ async def test_a_topic_that_is_not_recorded_in_time_is_leader_not_available():
     async with Rig() as rig:
         rig.hold_commits = True
 
-        assert codes(await rig.peer().ask(ask("new"), 12)) == {"new": 5}
+        assert codes(await rig.peer().request(build_request("new"), 12)) == {"new": 5}
 
 
 @on_loop
@@ -180,7 +180,7 @@ async def test_topics_are_found_by_id():
         wanted = [made.topic_id, bytes(range(16))]
         topics = [MetadataRequestTopic(name=None, topic_id=each) for each in wanted]
 
-        known, unknown = (await rig.peer().ask(MetadataRequest(topics=topics), 12)).topics
+        known, unknown = (await rig.peer().request(MetadataRequest(topics=topics), 12)).topics
 
         assert (known.name, known.error_code, known.topic_id) == ("t", 0, made.topic_id)
         assert (unknown.name, unknown.error_code) == (None, 100)
@@ -193,7 +193,7 @@ async def test_a_topic_that_is_asked_for_twice_is_told_once(version):
     async with Rig() as rig:
         rig.topic("t")
 
-        answer = await rig.peer().ask(ask("t", "u", "t", create=False), version)
+        answer = await rig.peer().request(build_request("t", "u", "t", create=False), version)
 
         assert [topic.name for topic in answer.topics] == ["t", "u"]
 
@@ -204,7 +204,7 @@ async def test_an_id_says_more_than_a_name():
         made = rig.topic("t")
         topics = [MetadataRequestTopic(name="other", topic_id=made.topic_id)]
 
-        (topic,) = (await rig.peer().ask(MetadataRequest(topics=topics), 12)).topics
+        (topic,) = (await rig.peer().request(MetadataRequest(topics=topics), 12)).topics
 
         assert (topic.name, topic.error_code, topic.topic_id) == ("t", 0, made.topic_id)
         assert len(rig.broker.cluster) == 1
@@ -218,7 +218,7 @@ async def test_ids_are_told_but_not_yet_asked_for_before_v12(version, name):
         made = rig.topic("t")
         topics = [MetadataRequestTopic(name=name, topic_id=made.topic_id)]
 
-        (topic,) = (await rig.peer().ask(MetadataRequest(topics=topics), version)).topics
+        (topic,) = (await rig.peer().request(MetadataRequest(topics=topics), version)).topics
 
         assert (topic.error_code, topic.topic_id, topic.partitions) == (42, made.topic_id, [])
 
@@ -232,12 +232,12 @@ async def test_who_may_not_describe_does_not_learn_of_it():
         rig.rules.deny(Operation.DESCRIBE, ResourceKind.TOPIC, "public/default/hidden")
         peer = rig.peer()
 
-        assert codes(await peer.ask(MetadataRequest(topics=None), 12)) == {"open": 0}
-        named = await peer.ask(ask("secret", "hidden"), 12)
+        assert codes(await peer.request(MetadataRequest(topics=None), 12)) == {"open": 0}
+        named = await peer.request(build_request("secret", "hidden"), 12)
         assert codes(named) == {"secret": 29, "hidden": 29}
         assert {topic.topic_id for topic in named.topics} == {bytes(16)}
         by_id = MetadataRequest(topics=[MetadataRequestTopic(name=None, topic_id=made.topic_id)])
-        assert codes(await peer.ask(by_id, 12)) == {None: 100}
+        assert codes(await peer.request(by_id, 12)) == {None: 100}
         assert len(rig.broker.cluster) == 2
 
 
@@ -247,7 +247,10 @@ async def test_who_may_not_create_makes_no_topic_by_mentioning_it():
         rig.rules.deny(Operation.CREATE, ResourceKind.CLUSTER, "cluster")
         rig.rules.deny(Operation.CREATE, ResourceKind.TOPIC, "public/default/new")
 
-        assert codes(await rig.peer().ask(ask("new", "other"), 12)) == {"new": 3, "other": 0}
+        assert codes(await rig.peer().request(build_request("new", "other"), 12)) == {
+            "new": 3,
+            "other": 0,
+        }
 
 
 @on_loop
@@ -257,13 +260,13 @@ async def test_authorized_operations_are_told_when_asked_for():
         rig.rules.deny(Operation.WRITE, ResourceKind.TOPIC, "public/default/t")
         peer = rig.peer()
 
-        silent = await peer.ask(ask("t"), 8)
-        requested = ask(
+        silent = await peer.request(build_request("t"), 8)
+        requested = build_request(
             "t",
             include_topic_authorized_operations=True,
             include_cluster_authorized_operations=True,
         )
-        reported = await peer.ask(requested, 8)
+        reported = await peer.request(requested, 8)
 
         assert silent.topics[0].topic_authorized_operations == -(2**31)
         assert silent.cluster_authorized_operations == -(2**31)

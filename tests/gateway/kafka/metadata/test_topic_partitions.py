@@ -19,10 +19,10 @@ from trilogue.wire.kafka.metadata.topic_partitions import (
 )
 
 EVERYTHING = 3576  # the operations that make sense for a topic, when all are allowed
-NOT_ASKED = -(2**31)
+NOT_REQUESTED = -(2**31)
 
 
-def ask(*names: str, limit: int = 2000, cursor: tuple[str, int] | None = None):
+def build_request(*names: str, limit: int = 2000, cursor: tuple[str, int] | None = None):
     return DescribeTopicPartitionsRequest(
         topics=[DescribeTopicPartitionsTopic(name=name) for name in names],
         response_partition_limit=limit,
@@ -55,7 +55,7 @@ async def test_a_topic_is_told_with_its_leader_and_what_one_may_do():
     async with Rig() as rig:
         topic = rig.topic("t", 2)
 
-        response = await rig.peer().ask(ask("t"), 0)
+        response = await rig.peer().request(build_request("t"), 0)
 
         (found,) = response.topics
         assert (found.error_code, found.name, found.topic_id) == (0, "t", topic.topic_id)
@@ -69,46 +69,50 @@ async def test_a_topic_is_told_with_its_leader_and_what_one_may_do():
 
 
 PAGES = {
-    "all": (ask(), [("alpha", [0, 1, 2]), ("beta", [0]), ("gamma", [0, 1])], None),
-    "first": (ask(limit=2), [("alpha", [0, 1])], ("alpha", 2)),
+    "all": (build_request(), [("alpha", [0, 1, 2]), ("beta", [0]), ("gamma", [0, 1])], None),
+    "first": (build_request(limit=2), [("alpha", [0, 1])], ("alpha", 2)),
     "second": (
-        ask(limit=2, cursor=("alpha", 2)),
+        build_request(limit=2, cursor=("alpha", 2)),
         [("alpha", [2]), ("beta", [0])],
         ("gamma", 0),
     ),
-    "last": (ask(limit=2, cursor=("gamma", 0)), [("gamma", [0, 1])], None),
+    "last": (build_request(limit=2, cursor=("gamma", 0)), [("gamma", [0, 1])], None),
     "a cursor beyond its topic": (
-        ask(limit=2, cursor=("alpha", 7)),
+        build_request(limit=2, cursor=("alpha", 7)),
         [("alpha", []), ("beta", [0]), ("gamma", [0])],
         ("gamma", 1),
     ),
     "a cursor of a topic that is gone": (
-        ask(limit=2, cursor=("az", 1)),
+        build_request(limit=2, cursor=("az", 1)),
         [("beta", [0]), ("gamma", [0])],
         ("gamma", 1),
     ),
     "named, each once, by name": (
-        ask("beta", "alpha", "alpha"),
+        build_request("beta", "alpha", "alpha"),
         [("alpha", [0, 1, 2]), ("beta", [0])],
         None,
     ),
     "full at the end of a topic": (
-        ask("alpha", "gamma", limit=3),
+        build_request("alpha", "gamma", limit=3),
         [("alpha", [0, 1, 2])],
         ("gamma", 0),
     ),
     "full before one that is unknown": (
-        ask("gamma", "nope", limit=2),
+        build_request("gamma", "nope", limit=2),
         [("gamma", [0, 1])],
         ("nope", 0),
     ),
-    "a limit that is none": (ask("alpha", limit=0), [("alpha", [0])], ("alpha", 1)),
-    "a limit below that": (ask("alpha", limit=-1), [("alpha", [0])], ("alpha", 1)),
-    "unknown": (ask("nope", "alpha"), [("alpha", [0, 1, 2]), ("nope", 3)], None),
-    "no name": (ask("b ad", "alpha"), [("alpha", [0, 1, 2]), ("b ad", 17)], None),
-    "named with a cursor": (ask("alpha", "beta", cursor=("beta", 0)), [("beta", [0])], None),
+    "a limit that is none": (build_request("alpha", limit=0), [("alpha", [0])], ("alpha", 1)),
+    "a limit below that": (build_request("alpha", limit=-1), [("alpha", [0])], ("alpha", 1)),
+    "unknown": (build_request("nope", "alpha"), [("alpha", [0, 1, 2]), ("nope", 3)], None),
+    "no name": (build_request("b ad", "alpha"), [("alpha", [0, 1, 2]), ("b ad", 17)], None),
+    "named with a cursor": (
+        build_request("alpha", "beta", cursor=("beta", 0)),
+        [("beta", [0])],
+        None,
+    ),
     "a cursor of an unknown one": (
-        ask("aaaa", "beta", cursor=("aaaa", 0)),
+        build_request("aaaa", "beta", cursor=("aaaa", 0)),
         [("aaaa", 3), ("beta", [0])],
         None,
     ),
@@ -122,7 +126,7 @@ async def test_pages(kind):
     async with Rig() as rig:
         peer = await three(rig)
 
-        response = await peer.ask(requested, 0)
+        response = await peer.request(requested, 0)
 
         assert reported(response) == rows
         assert goes_on(response) == cursor
@@ -132,9 +136,9 @@ async def test_pages(kind):
 @pytest.mark.parametrize(
     "requested",
     [
-        ask("alpha", "gamma", cursor=("beta", 0)),
-        ask("alpha", "gamma", cursor=("zeta", 0)),
-        ask("alpha", "gamma", cursor=("alpha", -1)),
+        build_request("alpha", "gamma", cursor=("beta", 0)),
+        build_request("alpha", "gamma", cursor=("zeta", 0)),
+        build_request("alpha", "gamma", cursor=("alpha", -1)),
     ],
 )
 @on_loop
@@ -142,12 +146,12 @@ async def test_a_cursor_that_cannot_be_is_refused(requested):
     async with Rig() as rig:
         peer = await three(rig)
 
-        response = await peer.ask(requested, 0)
+        response = await peer.request(requested, 0)
 
         assert reported(response) == [("alpha", 42), ("gamma", 42)]
-        assert response.topics[0].topic_authorized_operations == NOT_ASKED
+        assert response.topics[0].topic_authorized_operations == NOT_REQUESTED
         assert response.next_cursor is None
-        assert reported(await peer.ask(ask(cursor=("alpha", -1)), 0)) == []
+        assert reported(await peer.request(build_request(cursor=("alpha", -1)), 0)) == []
 
 
 @on_loop
@@ -160,8 +164,10 @@ async def test_pages_put_together_are_everything(monkeypatch):
         found: list[tuple[str, int]] = []
         cursor, pages = None, 0
         while True:
-            response = await peer.ask(ask(cursor=cursor), 0)
-            page = [(each.name, index) for each in response.topics for index in told_of(each)]
+            response = await peer.request(build_request(cursor=cursor), 0)
+            page = [
+                (each.name, index) for each in response.topics for index in reported_indexes(each)
+            ]
             assert len(page) <= 7
             found += page
             pages += 1
@@ -174,7 +180,7 @@ async def test_pages_put_together_are_everything(monkeypatch):
         assert pages == 9
 
 
-def told_of(topic) -> list[int]:
+def reported_indexes(topic) -> list[int]:
     return [row.partition_index for row in topic.partitions]
 
 
@@ -184,16 +190,19 @@ async def test_who_may_not_see_a_topic_hears_so_only_by_its_name():
         peer = await three(rig)
         rig.rules.deny(Operation.DESCRIBE, ResourceKind.TOPIC, "public/default/alpha")
 
-        assert [name for name, _ in reported(await peer.ask(ask(), 0))] == ["beta", "gamma"]
-        response = await peer.ask(ask("alpha", "beta"), 0)
+        assert [name for name, _ in reported(await peer.request(build_request(), 0))] == [
+            "beta",
+            "gamma",
+        ]
+        response = await peer.request(build_request("alpha", "beta"), 0)
         assert reported(response) == [("beta", [0]), ("alpha", 29)]
-        assert response.topics[1].topic_authorized_operations == NOT_ASKED
+        assert response.topics[1].topic_authorized_operations == NOT_REQUESTED
 
 
 @on_loop
 async def test_nothing_is_made_by_mentioning_it():
     async with Rig() as rig:
-        assert reported(await rig.peer().ask(ask("new"), 0)) == [("new", 3)]
+        assert reported(await rig.peer().request(build_request("new"), 0)) == [("new", 3)]
         assert len(rig.broker.cluster) == 0
 
 
@@ -202,7 +211,7 @@ async def test_a_request_names_a_bounded_number_of_topics():
     async with Rig(settings=KafkaSettings(described_per_request_max=2)) as rig:
         peer = await three(rig)
 
-        assert reported(await peer.ask(ask("alpha", "beta", "gamma"), 0)) == [
+        assert reported(await peer.request(build_request("alpha", "beta", "gamma"), 0)) == [
             ("alpha", 42), ("beta", 42), ("gamma", 42),
         ]  # fmt: skip
-        assert len(reported(await peer.ask(ask("alpha", "beta"), 0))) == 2
+        assert len(reported(await peer.request(build_request("alpha", "beta"), 0))) == 2

@@ -18,7 +18,7 @@ from trilogue.wire.kafka.offsets.leader_epochs import (
 OWNER = 3  # the epoch of the rig's node
 
 
-def ask(
+def build_request(
     *epochs: int, topic: str = "t", index: int = 0, current: int = -1, replica_id: int = -1
 ) -> OffsetForLeaderEpochRequest:
     return OffsetForLeaderEpochRequest(
@@ -44,7 +44,7 @@ def found(response) -> list[tuple[int, int, int]]:
 
 async def fill(rig: Rig, count: int) -> None:
     for _ in range(count):
-        await rig.peer().ask(produce("t", batch("v")), 7)
+        await rig.peer().request(produce("t", batch("v")), 7)
 
 
 @pytest.mark.parametrize("version", versions(23))
@@ -54,7 +54,7 @@ async def test_every_version_tells_where_epochs_ended(version):
         rig.topic("t")
         await fill(rig, 2)
 
-        answer = await rig.peer().ask(ask(OWNER - 1, OWNER, OWNER + 1), version)
+        answer = await rig.peer().request(build_request(OWNER - 1, OWNER, OWNER + 1), version)
 
         epochs = [each if version > 0 else -1 for each in (OWNER - 1, OWNER, -1)]
         assert found(answer) == list(zip([0, 0, 0], epochs, [0, 2, -1], strict=True))
@@ -71,7 +71,7 @@ async def test_what_lies_in_segments_is_looked_up_in_the_executor():
         await fill(rig, 1)
         assert isinstance(plog.epoch_end(OWNER - 1), SegmentLookup)
 
-        answer = await rig.peer().ask(ask(OWNER - 1, OWNER + 5), 4)
+        answer = await rig.peer().request(build_request(OWNER - 1, OWNER + 5), 4)
 
         assert found(answer) == [(0, OWNER - 1, 0), (0, OWNER + 5, 3)]
 
@@ -86,7 +86,7 @@ async def test_a_damaged_segment_is_an_error_of_its_partition():
         (segment,) = rig.log.segments.values()
         rig.fs.flip(path, segment.footer_position + 60, 1)
 
-        answer = await rig.peer().ask(ask(OWNER - 1, OWNER), 4)
+        answer = await rig.peer().request(build_request(OWNER - 1, OWNER), 4)
 
         assert found(answer) == [(56, -1, -1), (0, OWNER, 2)]
 
@@ -97,7 +97,7 @@ async def test_a_client_that_knows_another_leader_is_told(current, code):
     async with Rig() as rig:
         rig.topic("t")
 
-        ((error, _, _),) = found(await rig.peer().ask(ask(OWNER, current=current), 4))
+        ((error, _, _),) = found(await rig.peer().request(build_request(OWNER, current=current), 4))
 
         assert error == code
 
@@ -107,9 +107,9 @@ async def test_what_is_not_there_is_said_of_each_partition():
     async with Rig() as rig:
         rig.topic("t")
 
-        assert found(await rig.peer().ask(ask(1, topic="nobody"), 4)) == [(3, -1, -1)]
-        assert found(await rig.peer().ask(ask(1, index=1), 4)) == [(3, -1, -1)]
-        assert found(await rig.peer().ask(ask(1, index=-1), 4)) == [(3, -1, -1)]
+        assert found(await rig.peer().request(build_request(1, topic="nobody"), 4)) == [(3, -1, -1)]
+        assert found(await rig.peer().request(build_request(1, index=1), 4)) == [(3, -1, -1)]
+        assert found(await rig.peer().request(build_request(1, index=-1), 4)) == [(3, -1, -1)]
 
 
 @on_loop
@@ -118,7 +118,7 @@ async def test_who_may_not_describe_the_topic_is_told_nothing():
         rig.topic("t")
         rig.rules.deny(Operation.DESCRIBE, ResourceKind.TOPIC, "public/default/t")
 
-        assert found(await rig.peer().ask(ask(OWNER), 4)) == [(29, -1, -1)]
+        assert found(await rig.peer().request(build_request(OWNER), 4)) == [(29, -1, -1)]
 
 
 @on_loop
@@ -126,5 +126,9 @@ async def test_followers_are_refused():
     async with Rig() as rig:
         rig.topic("t")
 
-        assert found(await rig.peer().ask(ask(OWNER, replica_id=1), 4)) == [(29, -1, -1)]
-        assert found(await rig.peer().ask(ask(OWNER, replica_id=-2), 4)) == [(0, OWNER, 0)]
+        assert found(await rig.peer().request(build_request(OWNER, replica_id=1), 4)) == [
+            (29, -1, -1)
+        ]
+        assert found(await rig.peer().request(build_request(OWNER, replica_id=-2), 4)) == [
+            (0, OWNER, 0)
+        ]

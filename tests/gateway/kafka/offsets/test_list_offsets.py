@@ -19,7 +19,9 @@ from trilogue.wire.kafka.offsets.list_offsets import (
 )
 
 
-def ask(topic: str, *timestamps: int, index: int = 0, epoch: int = -1) -> ListOffsetsRequest:
+def build_request(
+    topic: str, *timestamps: int, index: int = 0, epoch: int = -1
+) -> ListOffsetsRequest:
     return ListOffsetsRequest(
         replica_id=-1,
         topics=[
@@ -39,14 +41,14 @@ def ask(topic: str, *timestamps: int, index: int = 0, epoch: int = -1) -> ListOf
     )
 
 
-async def ask_each(peer: Peer, request: ListOffsetsRequest, version: int):
+async def request_each(peer: Peer, request: ListOffsetsRequest, version: int):
     """Send one request per partition: a request may name a partition once."""
     (topic,) = request.topics
     answers = []
     for each in topic.partitions:
         one = [ListOffsetsTopic(name=topic.name, partitions=[each])]
         requested = replace(request, topics=one)
-        answers += (await peer.ask(requested, version)).topics[0].partitions
+        answers += (await peer.request(requested, version)).topics[0].partitions
     reported = ListOffsetsTopicResponse(name=topic.name, partitions=answers)
     return ListOffsetsResponse(topics=[reported])
 
@@ -59,7 +61,7 @@ def found(response) -> list[tuple[int, int, int]]:
 async def fill(rig: Rig, *times: int, values=None, **how) -> None:
     peer = rig.peer()
     for time in times:
-        await peer.ask(produce("t", batch(*(values or ("v",)), timestamp=time, **how)), 7)
+        await peer.request(produce("t", batch(*(values or ("v",)), timestamp=time, **how)), 7)
 
 
 @pytest.mark.parametrize("version", [each for each in versions(2) if each > 0])
@@ -69,7 +71,7 @@ async def test_every_version_tells_first_last_and_the_offset_of_a_time(version):
         rig.topic("t")
         await fill(rig, 1_000, 2_000, 3_000)
 
-        answer = await ask_each(rig.peer(), ask("t", -2, -1, 1_500, 3_001), version)
+        answer = await request_each(rig.peer(), build_request("t", -2, -1, 1_500, 3_001), version)
 
         assert found(answer) == [(0, 0, -1), (0, 3, -1), (0, 1, 2_000), (0, -1, -1)]
         epochs = [each.leader_epoch for each in answer.topics[0].partitions]
@@ -83,7 +85,7 @@ async def test_v0_answers_lists():
         rig.topic("t")
         await fill(rig, 1_000, 2_000)
 
-        (topic,) = (await rig.peer().ask(ask("t", -2, -1, 1_500), 0)).topics
+        (topic,) = (await rig.peer().request(build_request("t", -2, -1, 1_500), 0)).topics
 
         assert [each.old_style_offsets for each in topic.partitions] == [[0], [2, 0], [0]]
 
@@ -101,7 +103,7 @@ async def test_special_times_are_served_from_the_version_that_defines_them(
         await fill(rig, 1_000, 9_000, 3_000)
 
         for version in [each for each in versions(2) if each > 0]:
-            (answer,) = found(await rig.peer().ask(ask("t", timestamp), version))
+            (answer,) = found(await rig.peer().request(build_request("t", timestamp), version))
 
             assert answer == (expected if version >= since else (35, -1, -1))
 
@@ -112,7 +114,7 @@ async def test_other_negative_times_are_refused(timestamp):
     async with Rig() as rig:
         rig.topic("t")
 
-        assert found(await rig.peer().ask(ask("t", timestamp), 11)) == [(35, -1, -1)]
+        assert found(await rig.peer().request(build_request("t", timestamp), 11)) == [(35, -1, -1)]
 
 
 @on_loop
@@ -120,7 +122,7 @@ async def test_an_empty_partition_has_no_time():
     async with Rig() as rig:
         rig.topic("t")
 
-        answer = await ask_each(rig.peer(), ask("t", -3, 0, -1, -2), 7)
+        answer = await request_each(rig.peer(), build_request("t", -3, 0, -1, -2), 7)
 
         assert found(answer) == [(0, -1, -1), (0, -1, -1), (0, 0, -1), (0, 0, -1)]
 
@@ -132,9 +134,9 @@ async def test_the_latest_offset_is_the_durable_one():
         writer, reader = rig.peer(), rig.peer()
         writer.send(produce("t", batch("a")), 7)
 
-        assert found(await reader.ask(ask("t", -1), 7)) == [(0, 0, -1)]
+        assert found(await reader.request(build_request("t", -1), 7)) == [(0, 0, -1)]
         await settle()
-        assert found(await reader.ask(ask("t", -1), 7)) == [(0, 1, -1)]
+        assert found(await reader.request(build_request("t", -1), 7)) == [(0, 1, -1)]
 
 
 @pytest.mark.parametrize("flushed", [False, True])
@@ -147,7 +149,9 @@ async def test_a_time_is_found_inside_an_entry_wherever_it_lies(flushed, codec):
         if flushed:
             await rig.flush()
 
-        answer = await ask_each(rig.peer(), ask("t", 900, 1_000, 1_001, 5_000, 5_001, -3), 7)
+        answer = await request_each(
+            rig.peer(), build_request("t", 900, 1_000, 1_001, 5_000, 5_001, -3), 7
+        )
 
         assert found(answer) == [
             (0, 0, 1_000),
@@ -172,7 +176,7 @@ async def test_what_was_deleted_of_an_entry_has_no_time(flushed):
             await rig.flush()
         topic.partitions[0].log.retain_from(2)
 
-        answer = await ask_each(rig.peer(), ask("t", 0, 1_000, 1_001), 7)
+        answer = await request_each(rig.peer(), build_request("t", 0, 1_000, 1_001), 7)
 
         assert found(answer) == [(0, 2, 1_000), (0, 2, 1_000), (0, 3, 2_000)]
 
@@ -183,7 +187,7 @@ async def test_a_large_entry_is_looked_into_elsewhere():
         rig.topic("t")
         await fill(rig, 1_000, values=("x" * 100_000,))
 
-        assert found(await rig.peer().ask(ask("t", 500), 7)) == [(0, 0, 1_000)]
+        assert found(await rig.peer().request(build_request("t", 500), 7)) == [(0, 0, 1_000)]
         assert rig.executor.runs == 1
 
 
@@ -193,19 +197,19 @@ async def test_the_leader_epoch_is_checked(epoch, code):
     async with Rig() as rig:
         rig.topic("t")
 
-        assert found(await rig.peer().ask(ask("t", -1, epoch=epoch), 4))[0][0] == code
+        assert found(await rig.peer().request(build_request("t", -1, epoch=epoch), 4))[0][0] == code
 
 
 @on_loop
 async def test_what_is_not_there_or_not_allowed_is_told():
     async with Rig() as rig:
         rig.topic("t")
-        assert found(await rig.peer().ask(ask("u", -1), 4)) == [(3, -1, -1)]
-        assert found(await rig.peer().ask(ask("t", -1, index=1), 4)) == [(3, -1, -1)]
+        assert found(await rig.peer().request(build_request("u", -1), 4)) == [(3, -1, -1)]
+        assert found(await rig.peer().request(build_request("t", -1, index=1), 4)) == [(3, -1, -1)]
 
         rig.rules.deny(Operation.DESCRIBE, ResourceKind.TOPIC, "public/default/t")
 
-        assert found(await rig.peer().ask(ask("t", -1), 4)) == [(29, -1, -1)]
+        assert found(await rig.peer().request(build_request("t", -1), 4)) == [(29, -1, -1)]
 
 
 @pytest.mark.parametrize("version", [each for each in versions(2) if each > 0])
@@ -215,14 +219,14 @@ async def test_a_partition_that_is_named_twice_is_refused_each_time(version):
     async with Rig() as rig:
         rig.topic("t", partitions=2)
 
-        requested = ask("t", -1, -2)
-        requested.topics += ask("t", -1, index=1).topics
-        twice, once = (await rig.peer().ask(requested, version)).topics
+        requested = build_request("t", -1, -2)
+        requested.topics += build_request("t", -1, index=1).topics
+        twice, once = (await rig.peer().request(requested, version)).topics
 
         assert [each.error_code for each in twice.partitions] == [42, 42]
         assert [each.error_code for each in once.partitions] == [0]
-        requested.topics += ask("t", -2, index=1).topics
-        answer = await rig.peer().ask(requested, version)
+        requested.topics += build_request("t", -2, index=1).topics
+        answer = await rig.peer().request(requested, version)
         assert {each.error_code for topic in answer.topics for each in topic.partitions} == {42}
 
 
@@ -240,7 +244,7 @@ async def test_offsets_come_with_the_epoch_that_gave_them_out(flushed):
             await rig.flush()
         await fill(rig, 3_000)
 
-        answer = await ask_each(rig.peer(), ask("t", 1_000, 2_000, 3_000, -1), 4)
+        answer = await request_each(rig.peer(), build_request("t", 1_000, 2_000, 3_000, -1), 4)
 
         epochs = [each.leader_epoch for each in answer.topics[0].partitions]
         assert epochs == [3, 5, 5, 5]
@@ -256,6 +260,6 @@ async def test_v0_lists_what_there_is(times, index, expected):
         rig.topic("t", partitions=2)
         await fill(rig, 1_000, 2_000)
 
-        (topic,) = (await rig.peer().ask(ask("t", *times, index=index), 0)).topics
+        (topic,) = (await rig.peer().request(build_request("t", *times, index=index), 0)).topics
 
         assert [each.old_style_offsets for each in topic.partitions] == expected

@@ -13,7 +13,7 @@ async def test_a_frame_cut_behind_what_is_known_goes_the_long_way():
     async with Rig() as rig:
         rig.topic("t")
         peer = rig.peer()
-        only(await peer.ask(request("t", batch("a")), 7))
+        only(await peer.request(request("t", batch("a")), 7))
         (prefix,) = rig.gateway.templates._templates
         body = (7).to_bytes(4, "big") + bytes(4) + prefix
 

@@ -54,7 +54,7 @@ async def test_every_version_appends_and_tells_the_offset(version):
         peer = rig.peer()
 
         for number in range(3):  # the first by the codec, the others by its template
-            response = await peer.ask(
+            response = await peer.request(
                 request("t", batch(f"a{number}", "b"), index=1, topic_id=topic.topic_id), version
             )
 
@@ -86,7 +86,7 @@ async def test_requests_of_one_turn_share_one_commit_and_one_write():
     async with Rig() as rig:
         rig.topic("t")
         peer = rig.peer()
-        await peer.ask(request("t", batch("first")), 7)
+        await peer.request(request("t", batch("first")), 7)
         commits, writes = rig.log.journal.counts.commits, peer.transport.writes
         body = bytes(peer.transport.frames()[-1])
         assert body
@@ -110,7 +110,7 @@ async def test_a_failed_write_is_a_storage_error_and_never_an_ack():
     async with Rig() as rig:
         rig.topic("t")
         peer, other = rig.peer(), rig.peer()
-        await peer.ask(request("t", batch("learned")), 7)
+        await peer.request(request("t", batch("learned")), 7)
         rig.fs.fail("write")
 
         peer.send(request("t", batch("by its shape")), 7)
@@ -129,7 +129,9 @@ async def test_acks_of_the_leader_and_of_all_are_the_same_durable_copy(acks):
     async with Rig() as rig:
         rig.topic("t")
 
-        assert only(await rig.peer().ask(request("t", batch("a"), acks=acks), 7)).error_code == 0
+        assert (
+            only(await rig.peer().request(request("t", batch("a"), acks=acks), 7)).error_code == 0
+        )
 
 
 @pytest.mark.parametrize("acks", [2, -2, 100])
@@ -139,7 +141,7 @@ async def test_other_acks_are_refused(acks):
     async with Rig() as rig:
         topic = rig.topic("t")
 
-        answer = only(await rig.peer().ask(request("t", batch("a"), acks=acks), 7))
+        answer = only(await rig.peer().request(request("t", batch("a"), acks=acks), 7))
 
         assert answer.error_code == 21
         assert stored(rig, topic) == []
@@ -159,7 +161,7 @@ async def test_acks_0_has_no_answer():
         assert peer.transport.written == b""
         assert not peer.is_cut
         assert stored(rig, topic) == [b"a"] * 3
-        assert only(await peer.ask(request("t", batch("b")), 7)).base_offset == 3
+        assert only(await peer.request(request("t", batch("b")), 7)).base_offset == 3
 
 
 @on_loop
@@ -208,10 +210,10 @@ async def test_bad_batches_are_refused_and_nothing_is_appended(kind):
     async with Rig() as rig:
         topic = rig.topic("t")
         peer = rig.peer()
-        await peer.ask(request("t", batch("good")), 7)
+        await peer.request(request("t", batch("good")), 7)
 
         for version in (7, 9):
-            assert only(await peer.ask(request("t", records), version)).error_code == code
+            assert only(await peer.request(request("t", records), version)).error_code == code
         assert stored(rig, topic) == [b"good"]
         assert not peer.is_cut
 
@@ -220,7 +222,7 @@ async def test_bad_batches_are_refused_and_nothing_is_appended(kind):
 async def test_a_batch_above_the_topics_limit_is_too_large():
     async with Rig() as rig:
         rig.topic("t", max_message_bytes="1000")
-        answer = only(await rig.peer().ask(request("t", batch("x" * 1_000)), 9))
+        answer = only(await rig.peer().request(request("t", batch("x" * 1_000)), 9))
 
         assert answer.error_code == 10
         assert "1000" in answer.error_message
@@ -232,7 +234,7 @@ async def test_a_topic_that_is_not_there_is_unknown(name):
     async with Rig() as rig:
         rig.topic("t")
 
-        assert only(await rig.peer().ask(request(name, batch("a")), 7)).error_code == 3
+        assert only(await rig.peer().request(request(name, batch("a")), 7)).error_code == 3
 
 
 @pytest.mark.parametrize("index", [-1, 1, 2**31 - 1])
@@ -241,9 +243,9 @@ async def test_a_partition_that_is_not_there_is_unknown(index):
     async with Rig() as rig:
         rig.topic("t")
         peer = rig.peer()
-        await peer.ask(request("t", batch("a")), 7)
+        await peer.request(request("t", batch("a")), 7)
 
-        assert only(await peer.ask(request("t", batch("a"), index=index), 7)).error_code == 3
+        assert only(await peer.request(request("t", batch("a"), index=index), 7)).error_code == 3
 
 
 @on_loop
@@ -251,7 +253,7 @@ async def test_an_id_that_no_topic_has_is_unknown():
     async with Rig() as rig:
         rig.topic("t")
 
-        answer = await rig.peer().ask(request("", batch("a"), topic_id=bytes(range(16))), 13)
+        answer = await rig.peer().request(request("", batch("a"), topic_id=bytes(range(16))), 13)
 
         assert only(answer).error_code == 100
 
@@ -261,12 +263,12 @@ async def test_who_may_not_write_is_told_so_also_after_it_could():
     async with Rig() as rig:
         topic = rig.topic("t")
         peer = rig.peer()
-        await peer.ask(request("t", batch("a")), 7)
-        await peer.ask(request("t", batch("b")), 7)
+        await peer.request(request("t", batch("a")), 7)
+        await peer.request(request("t", batch("b")), 7)
 
         rig.rules.deny(Operation.WRITE, ResourceKind.TOPIC, "public/default/t")
 
-        assert only(await peer.ask(request("t", batch("c")), 7)).error_code == 29
+        assert only(await peer.request(request("t", batch("c")), 7)).error_code == 29
         assert stored(rig, topic) == [b"a", b"b"]
 
 
@@ -277,7 +279,7 @@ async def test_a_transactional_request_is_refused():
         requested = request("t", batch("a"))
         requested.transactional_id = "tx"
 
-        assert only(await rig.peer().ask(requested, 7)).error_code == 42
+        assert only(await rig.peer().request(requested, 7)).error_code == 42
 
 
 @on_loop
@@ -286,7 +288,7 @@ async def test_a_terminated_topic_takes_no_batch():
         topic = rig.topic("t")
         topic.partitions[0].terminated = True
 
-        answer = only(await rig.peer().ask(request("t", batch("a")), 7))
+        answer = only(await rig.peer().request(request("t", batch("a")), 7))
 
         assert answer.error_code == 44  # POLICY_VIOLATION: clients do not retry
         assert stored(rig, topic) == []
@@ -298,15 +300,15 @@ async def test_a_topic_made_again_under_its_name_is_another_topic():
         rig.topic("t")
         peer = rig.peer()
         for _ in range(3):
-            await peer.ask(request("t", batch("old")), 7)
+            await peer.request(request("t", batch("old")), 7)
         plan = rig.broker.cluster.plan_delete(rig.gateway.topic("t").name)
         rig.meta.write_now(plan.ops(), plan.preconditions)
         plan.apply()
-        assert only(await peer.ask(request("t", batch("between")), 7)).error_code == 3
+        assert only(await peer.request(request("t", batch("between")), 7)).error_code == 3
         topic = rig.topic("t")
 
         for number in range(3):
-            answer = only(await peer.ask(request("t", batch("new")), 7))
+            answer = only(await peer.request(request("t", batch("new")), 7))
             assert (answer.error_code, answer.base_offset) == (0, number)
         assert stored(rig, topic) == [b"new"] * 3
 
@@ -321,10 +323,10 @@ async def test_a_repeated_batch_gets_its_offset_again_and_is_stored_once():
 
         for sequence in (0, 0, 1, 0, 1):
             answer = only(
-                await peer.ask(request("t", batch("a", base_sequence=sequence, **signed)), 7)
+                await peer.request(request("t", batch("a", base_sequence=sequence, **signed)), 7)
             )
             assert (answer.error_code, answer.base_offset) == (0, sequence)
-        answer = only(await peer.ask(request("t", batch("a", base_sequence=5, **signed)), 7))
+        answer = only(await peer.request(request("t", batch("a", base_sequence=5, **signed)), 7))
         assert answer.error_code == 45
         assert stored(rig, topic) == [b"a", b"a"]
 
@@ -337,7 +339,7 @@ async def test_log_append_time_is_told():
         peer = rig.peer()
 
         for _ in range(3):
-            answer = only(await peer.ask(request("t", batch("a", timestamp=1)), 7))
+            answer = only(await peer.request(request("t", batch("a", timestamp=1)), 7))
             assert answer.log_append_time_ms == NOW_MS + 5
 
 
@@ -349,9 +351,9 @@ async def test_zstd_is_refused_in_requests_older_than_it(version, code):
         topic = rig.topic("t")
         peer = rig.peer()
         for value in ("a", "b"):
-            await peer.ask(request("t", batch(value)), version)
+            await peer.request(request("t", batch(value)), version)
 
-        answer = only(await peer.ask(request("t", batch("c", codec=4)), version))
+        answer = only(await peer.request(request("t", batch("c", codec=4)), version))
 
         assert answer.error_code == code
         assert stored(rig, topic)[:2] == [b"a", b"b"]
@@ -370,7 +372,7 @@ async def test_one_bad_partition_does_not_spoil_the_others():
             acks=-1, topic_data=[TopicProduceData(name="t", partition_data=data)]
         )
 
-        (answer,) = (await rig.peer().ask(requested, 9)).responses
+        (answer,) = (await rig.peer().request(requested, 9)).responses
 
         codes = [(each.index, each.error_code) for each in answer.partition_responses]
         assert codes == [(0, 0), (1, 87), (9, 3), (2, 0)]

@@ -46,7 +46,7 @@ async def test_readers_wait_until_it_is_durable():
     async with Rig() as rig:
         topic = rig.topic("t", flush="interval")
         writer, reader = rig.peer(), rig.peer()
-        await writer.ask(request("t", batch("a")), 7)
+        await writer.request(request("t", batch("a")), 7)
 
         partition = FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1 << 20)
         reader.send(
@@ -99,7 +99,7 @@ async def test_answers_keep_the_order_of_their_requests():
         rig.topic("safe")
         peer = rig.peer()
         for name in ("fast", "safe"):
-            await peer.ask(request(name, batch("learned")), 7)
+            await peer.request(request(name, batch("learned")), 7)
 
         for name in ("fast", "safe", "fast", "safe"):
             peer.send(request(name, batch("a")), 7)
@@ -115,9 +115,9 @@ async def test_one_that_waits_takes_the_others_with_it():
         fast = rig.topic("fast", flush="interval")
         rig.topic("safe")
         peer = rig.peer()
-        await peer.ask(request("fast", batch("a")), 7)
+        await peer.request(request("fast", batch("a")), 7)
 
-        await peer.ask(request("safe", batch("b")), 7)
+        await peer.request(request("safe", batch("b")), 7)
 
         assert fast.partitions[0].log.high_watermark == 1
 
@@ -129,12 +129,12 @@ async def test_after_a_failed_write_nothing_is_acknowledged_any_more(operation):
     async with Rig() as rig:
         rig.topic("t", flush="interval")
         peer = rig.peer()
-        assert only(await peer.ask(request("t", batch("lost")), 7)).error_code == 0
+        assert only(await peer.request(request("t", batch("lost")), 7)).error_code == 0
         rig.fail_disk(operation)
         await pass_interval(rig)
 
         for _ in range(2):
-            assert only(await peer.ask(request("t", batch("a")), 7)).error_code == 56
+            assert only(await peer.request(request("t", batch("a")), 7)).error_code == 56
 
 
 @on_loop
@@ -145,7 +145,7 @@ async def test_a_repeated_batch_is_acknowledged_and_stored_once():
         records = batch("a", producer_id=7, producer_epoch=0, base_sequence=0)
 
         for _ in range(3):
-            answer = only(await peer.ask(request("t", records), 7))
+            answer = only(await peer.request(request("t", records), 7))
             assert (answer.error_code, answer.base_offset) == (0, 0)
         await pass_interval(rig)
 

@@ -38,7 +38,7 @@ async def test_message_sets_are_stored_and_answered(version: int):
         peer = rig.peer()
 
         sent = [old(b"a", version) + old(b"b", version), old(b"c", version), large(version)]
-        offsets = [only(await peer.ask(request("t", each), version)) for each in sent]
+        offsets = [only(await peer.request(request("t", each), version)) for each in sent]
 
         assert [(each.base_offset, each.error_code) for each in offsets] == [(0, 0), (2, 0), (3, 0)]
         assert stored(rig, topic) == [b"a", b"b", b"c", b"x" * 40_000, b"y"]
@@ -51,7 +51,7 @@ async def test_a_batch_in_an_old_request_is_taken_as_ever(version: int):
     async with Rig() as rig:
         topic = rig.topic("t")
 
-        answer = only(await rig.peer().ask(request("t", batch("a", codec=1)), version))
+        answer = only(await rig.peer().request(request("t", batch("a", codec=1)), version))
 
         assert (answer.error_code, stored(rig, topic)) == (0, [b"a"])
 
@@ -64,8 +64,8 @@ async def test_a_set_without_messages_is_answered_and_appends_nothing(version: i
         topic = rig.topic("t")
         peer = rig.peer()
 
-        answer = only(await peer.ask(request("t", b""), version))
-        refused = only(await peer.ask(request("t", None), version))
+        answer = only(await peer.request(request("t", b""), version))
+        refused = only(await peer.request(request("t", None), version))
 
         assert (answer.error_code, answer.base_offset) == (0, -1)
         assert refused.error_code == ErrorCode.INVALID_RECORD
@@ -77,7 +77,7 @@ async def test_sets_belong_to_old_versions_only():
     async with Rig() as rig:
         rig.topic("t")
 
-        answer = only(await rig.peer().ask(request("t", message(b"v")), 3))
+        answer = only(await rig.peer().request(request("t", message(b"v")), 3))
 
         assert answer.error_code == ErrorCode.INVALID_RECORD
 
@@ -104,7 +104,7 @@ async def test_what_is_refused_says_why_and_costs_nobody_else_anything(sent: byt
             acks=-1, timeout_ms=1000, topic_data=[TopicProduceData(name="t", partition_data=parts)]
         )
 
-        (answer,) = (await rig.peer().ask(both, 2)).responses
+        (answer,) = (await rig.peer().request(both, 2)).responses
 
         bad, good = answer.partition_responses
         assert (bad.error_code, bad.base_offset) == (code, -1)
@@ -118,7 +118,7 @@ async def test_the_brokers_time_is_told_since_version_2():
         rig.topic("t", message_timestamp_type="LogAppendTime")
 
         for version in OLD:
-            answer = only(await rig.peer().ask(request("t", old(b"v", version)), version))
+            answer = only(await rig.peer().request(request("t", old(b"v", version)), version))
             assert answer.log_append_time_ms == (rig.now_ms if version == 2 else -1)
 
 
@@ -130,10 +130,10 @@ async def test_clients_of_old_versions_are_told_to_ask_again_where_storage_faile
             rig.topic("t")
             peer = rig.peer()
             sent = old(b"v", version) if version < 3 else batch("v")
-            assert only(await peer.ask(request("t", sent), version)).error_code == 0
+            assert only(await peer.request(request("t", sent), version)).error_code == 0
             rig.fail_disk("write")
 
-            answer = only(await peer.ask(request("t", sent), version))
+            answer = only(await peer.request(request("t", sent), version))
 
             assert answer.error_code == (6 if version < 4 else 56)
 
@@ -147,12 +147,12 @@ async def test_small_sets_are_converted_at_once_and_larger_ones_in_the_executor(
         rig.topic("t")
         peer = rig.peer()
 
-        await peer.ask(request("t", message(b"v") + message(b"w")), 2)
-        await peer.ask(request("t", wrapper(message(b"v"))), 2)
+        await peer.request(request("t", message(b"v") + message(b"w")), 2)
+        await peer.request(request("t", wrapper(message(b"v"))), 2)
         assert rig.executor.runs == 0
-        await peer.ask(request("t", message(bytes(ON_LOOP))), 2)
+        await peer.request(request("t", message(bytes(ON_LOOP))), 2)
         assert rig.executor.runs == 1
-        await peer.ask(request("t", wrapper(message(bytes(40_000)))), 2)
+        await peer.request(request("t", wrapper(message(bytes(40_000)))), 2)
         assert rig.executor.runs == 2
 
 
@@ -177,7 +177,7 @@ async def test_many_parts_of_one_request_do_not_keep_the_loop_or_the_executor():
         data = [TopicProduceData(name="t", partition_data=parts)]
 
         requested = ProduceRequest(acks=-1, timeout_ms=1000, topic_data=data)
-        (answer,) = (await rig.peer().ask(requested, 2)).responses
+        (answer,) = (await rig.peer().request(requested, 2)).responses
 
         assert {each.error_code for each in answer.partition_responses} == {0}
         assert [len(stored(rig, topic, index)) for index in range(40)] == [1] * 40
@@ -208,7 +208,7 @@ async def test_without_acks_nothing_is_said_and_a_failure_closes():
         for _ in range(3):
             peer.sends_nothing_back()
         await settle()
-        assert (await peer.ask(request("t", old(b"3", 2)), 2)).responses
+        assert (await peer.request(request("t", old(b"3", 2)), 2)).responses
         assert len(stored(rig, topic)) == 5
         assert not peer.is_cut
 
@@ -237,7 +237,7 @@ async def test_a_failed_write_takes_back_what_was_converted_elsewhere():
         rig.topic("t")
         rig.fail_disk("write")
 
-        answer = only(await rig.peer().ask(request("t", large(2)), 2))
+        answer = only(await rig.peer().request(request("t", large(2)), 2))
 
         assert (answer.error_code, answer.base_offset) == (6, -1)
 
@@ -253,7 +253,7 @@ async def test_a_topics_codec_is_applied_to_what_comes(size: int):
         peer = rig.peer()
 
         for number in range(3):  # also for requests with the prefix of the first one
-            answer = only(await peer.ask(request("t", batch("v" * size, codec=number)), 9))
+            answer = only(await peer.request(request("t", batch("v" * size, codec=number)), 9))
             assert (answer.error_code, answer.base_offset) == (0, number)
 
         assert stored(rig, topic) == [b"v" * size] * 3
@@ -269,11 +269,11 @@ async def test_a_setting_that_comes_later_holds_for_known_shapes_too():
         topic = rig.topic("t")
         peer = rig.peer()
         for _ in range(3):
-            await peer.ask(request("t", batch("v" * 1000)), 9)
+            await peer.request(request("t", batch("v" * 1000)), 9)
         partition = topic.partitions[0]
         partition.apply_settings(replace(partition.settings, timestamp_before_max_ms=0))
 
-        answer = only(await peer.ask(request("t", batch("v" * 1000, timestamp=5)), 9))
+        answer = only(await peer.request(request("t", batch("v" * 1000, timestamp=5)), 9))
 
         assert answer.error_code == ErrorCode.INVALID_TIMESTAMP
         assert "message 0 has time 5" in answer.error_message

@@ -30,7 +30,7 @@ def without_templates(monkeypatch):
 async def answers(rig: Rig, requests, version: int) -> list[bytes]:
     peer = rig.peer()
     for requested in requests:
-        await peer.ask(requested, version)
+        await peer.request(requested, version)
     return peer.transport.frames()
 
 
@@ -64,7 +64,7 @@ async def test_a_shape_is_learned_once_for_all_connections():
     async with Rig() as rig:
         rig.topic("t", partitions=3)
         for index in (0, 1, 2, 0):
-            await rig.peer().ask(request("t", batch("a"), index=index), 7)
+            await rig.peer().request(request("t", batch("a"), index=index), 7)
 
         assert len(rig.gateway.templates) == 1
 
@@ -93,7 +93,7 @@ async def test_what_is_not_simple_is_not_learned():
         twice = request("t", batch("a"))
         twice.topic_data *= 2
         for requested in (two, twice, request("t", batch("a"), acks=7), request("u", batch("a"))):
-            await peer.ask(requested, 7)
+            await peer.request(requested, 7)
 
         assert len(rig.gateway.templates) == 0
 
@@ -115,7 +115,7 @@ def test_a_frame_with_a_known_prefix_and_any_rest_is_taken_or_costs_its_sender_o
                 topic = rig.topic("t", partitions=2)
                 peer = rig.peer()
                 requested = request("t", batch("a" * 20), topic_id=topic.topic_id)
-                await peer.ask(requested, version)
+                await peer.request(requested, version)
                 peer.send(requested, version)
                 await settle()
                 sent = peer.transport.frames()

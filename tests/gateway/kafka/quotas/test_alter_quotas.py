@@ -50,7 +50,7 @@ async def test_every_version_sets_and_removes(version):
     async with Rig() as rig:
         peer = rig.peer()
 
-        response = await peer.ask(
+        response = await peer.request(
             alter(
                 entry({"client-id": "c1"}, producer_byte_rate=9.0, request_percentage=0.5),
                 entry({"user": "u", "client-id": None}, consumer_byte_rate=2.5e9),
@@ -77,7 +77,7 @@ async def test_every_version_sets_and_removes(version):
             QuotaEntity(DEFAULT): {QuotaKind.CHANGES: 0.5},
             QuotaEntity(address="::1"): {QuotaKind.CONNECTIONS: 5.0},
         }
-        await peer.ask(alter(entry({"client-id": "c1"}, producer_byte_rate=None)), version)
+        await peer.request(alter(entry({"client-id": "c1"}, producer_byte_rate=None)), version)
         assert dict(rig.broker.quotas)[QuotaEntity(None, "c1")] == {QuotaKind.WORK: 0.5}
         assert dict(Quotas(rig.meta.state.settings)) == dict(rig.broker.quotas)
 
@@ -115,7 +115,7 @@ REFUSED = {
 async def test_what_cannot_be_is_refused_and_the_rest_is_done(kind):
     good = entry({"client-id": "good"}, producer_byte_rate=5.0)
     async with Rig() as rig:
-        response = await rig.peer().ask(alter(REFUSED[kind], good), 1)
+        response = await rig.peer().request(alter(REFUSED[kind], good), 1)
 
         assert [each.error_code for each in response.entries] == [42, 0]
         assert response.entries[0].error_message
@@ -127,7 +127,7 @@ async def test_who_is_named_twice_gets_nothing():
     async with Rig() as rig:
         twice = [entry({"client-id": "c"}, producer_byte_rate=rate) for rate in (1.0, 2.0)]
 
-        response = await rig.peer().ask(alter(*twice), 1)
+        response = await rig.peer().request(alter(*twice), 1)
 
         assert codes(response) == [({"client-id": "c"}, 42)]
         assert not rig.broker.quotas.active
@@ -142,7 +142,7 @@ async def test_validation_alone_changes_nothing():
             validate_only=True,
         )
 
-        assert [code for _, code in codes(await rig.peer().ask(requested, 1))] == [0, 42]
+        assert [code for _, code in codes(await rig.peer().request(requested, 1))] == [0, 42]
         assert not rig.broker.quotas.active
 
 
@@ -174,7 +174,9 @@ async def test_who_may_not_changes_nothing():
     async with Rig() as rig:
         rig.rules.deny(Operation.ALTER_SETTINGS, ResourceKind.CLUSTER, "cluster")
 
-        response = await rig.peer().ask(alter(entry({"client-id": "c"}, producer_byte_rate=1.0)), 1)
+        response = await rig.peer().request(
+            alter(entry({"client-id": "c"}, producer_byte_rate=1.0)), 1
+        )
 
         assert codes(response) == [({"client-id": "c"}, 31)]
         assert not rig.broker.quotas.active
@@ -188,10 +190,10 @@ async def test_a_request_changes_a_thousand_quotas_at_most():
             entry({"client-id": f"c{number}"}, producer_byte_rate=9.0) for number in range(1_001)
         ]
 
-        refused = await rig.peer().ask(alter(*entries), 1)
+        refused = await rig.peer().request(alter(*entries), 1)
         assert [each.error_code for each in refused.entries] == [42] * 1_001
         assert len(rig.gateway.quotas) == 0
 
-        taken = await rig.peer().ask(alter(*entries[1:]), 1)
+        taken = await rig.peer().request(alter(*entries[1:]), 1)
         assert {each.error_code for each in taken.entries} == {0}
         assert len(rig.gateway.quotas) == 1_000

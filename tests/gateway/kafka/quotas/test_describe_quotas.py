@@ -21,7 +21,7 @@ EVERY = {ADDRESS, DEFAULT_ADDRESS, C1, BOTH, ANY_CLIENT, ANY_BOTH, USER}
 
 
 def prepare(rig: Rig) -> None:
-    for who, rates in {
+    for entity, rates in {
         QuotaEntity(address="1.2.3.4"): {QuotaKind.CONNECTIONS: 5.0},
         QuotaEntity(address=DEFAULT): {QuotaKind.CONNECTIONS: 6.0},
         QuotaEntity(None, "c1"): {
@@ -34,10 +34,12 @@ def prepare(rig: Rig) -> None:
         QuotaEntity(DEFAULT, DEFAULT): {QuotaKind.PRODUCED: 6.0},
         QuotaEntity("u"): {QuotaKind.PRODUCED: 7.0},
     }.items():
-        rig.broker.quotas.plan_alter([(who, rates)]).apply()
+        rig.broker.quotas.plan_alter([(entity, rates)]).apply()
 
 
-def ask(*parts: tuple[str, int, str | None], strict: bool = False) -> DescribeClientQuotasRequest:
+def build_request(
+    *parts: tuple[str, int, str | None], strict: bool = False
+) -> DescribeClientQuotasRequest:
     components = [ComponentData(entity_type=k, match_type=t, match=m) for k, t, m in parts]
     return DescribeClientQuotasRequest(components=components, strict=strict)
 
@@ -57,7 +59,7 @@ async def test_every_version_tells_names_defaults_and_rates(version):
     async with Rig() as rig:
         prepare(rig)
 
-        response = await rig.peer().ask(ask(), version)
+        response = await rig.peer().request(build_request(), version)
 
         assert (response.error_code, response.error_message) == (0, "")
         assert reported(response) == {
@@ -80,7 +82,7 @@ async def test_bounds_are_told_in_the_order_of_a_real_one_and_not_as_they_were_s
     async with Rig() as rig:
         prepare(rig)
 
-        response = await rig.peer().ask(ask(("client-id", 0, "c1")), 1)
+        response = await rig.peer().request(build_request(("client-id", 0, "c1")), 1)
 
         (only,) = response.entries
         keys = [each.key for each in only.values]
@@ -88,17 +90,17 @@ async def test_bounds_are_told_in_the_order_of_a_real_one_and_not_as_they_were_s
 
 
 FILTERS = {
-    "nothing else than nothing": (ask(strict=True), set()),
-    "a name": (ask(("client-id", 0, "c1")), {C1}),
-    "a name nobody has": (ask(("client-id", 0, "none")), set()),
-    "the default": (ask(("client-id", 1, None)), {ANY_CLIENT, ANY_BOTH}),
-    "the default alone": (ask(("client-id", 1, None), strict=True), {ANY_CLIENT}),
-    "any client": (ask(("client-id", 2, None)), {C1, BOTH, ANY_CLIENT, ANY_BOTH}),
-    "any client alone": (ask(("client-id", 2, None), strict=True), {C1, ANY_CLIENT}),
-    "a user with any client": (ask(("user", 0, "u"), ("client-id", 2, None)), {BOTH}),
-    "any user alone": (ask(("user", 2, None), strict=True), {USER}),
-    "any address": (ask(("ip", 2, None)), {ADDRESS, DEFAULT_ADDRESS}),
-    "no address": (ask(("ip", 0, "not an ip")), set()),
+    "nothing else than nothing": (build_request(strict=True), set()),
+    "a name": (build_request(("client-id", 0, "c1")), {C1}),
+    "a name nobody has": (build_request(("client-id", 0, "none")), set()),
+    "the default": (build_request(("client-id", 1, None)), {ANY_CLIENT, ANY_BOTH}),
+    "the default alone": (build_request(("client-id", 1, None), strict=True), {ANY_CLIENT}),
+    "any client": (build_request(("client-id", 2, None)), {C1, BOTH, ANY_CLIENT, ANY_BOTH}),
+    "any client alone": (build_request(("client-id", 2, None), strict=True), {C1, ANY_CLIENT}),
+    "a user with any client": (build_request(("user", 0, "u"), ("client-id", 2, None)), {BOTH}),
+    "any user alone": (build_request(("user", 2, None), strict=True), {USER}),
+    "any address": (build_request(("ip", 2, None)), {ADDRESS, DEFAULT_ADDRESS}),
+    "no address": (build_request(("ip", 0, "not an ip")), set()),
 }
 
 
@@ -109,26 +111,26 @@ async def test_filters(kind):
     async with Rig() as rig:
         prepare(rig)
 
-        assert reported(await rig.peer().ask(requested, 1)).keys() == found
+        assert reported(await rig.peer().request(requested, 1)).keys() == found
 
 
 @pytest.mark.parametrize(
     ("requested", "code"),
     [
-        (ask(("client-id", 1, "x")), 42),
-        (ask(("client-id", 2, "x")), 42),
-        (ask(("client-id", 0, None)), 42),
-        (ask(("client-id", 3, None)), 42),
-        (ask(("", 2, None)), 42),
-        (ask(("nope", 2, None)), 35),
-        (ask(("client-id", 0, "c1"), ("client-id", 0, "c1")), 42),
-        (ask(("ip", 2, None), ("client-id", 2, None)), 42),
+        (build_request(("client-id", 1, "x")), 42),
+        (build_request(("client-id", 2, "x")), 42),
+        (build_request(("client-id", 0, None)), 42),
+        (build_request(("client-id", 3, None)), 42),
+        (build_request(("", 2, None)), 42),
+        (build_request(("nope", 2, None)), 35),
+        (build_request(("client-id", 0, "c1"), ("client-id", 0, "c1")), 42),
+        (build_request(("ip", 2, None), ("client-id", 2, None)), 42),
     ],
 )
 @on_loop
 async def test_a_filter_that_means_nothing_is_refused(requested, code):
     async with Rig() as rig:
-        response = await rig.peer().ask(requested, 1)
+        response = await rig.peer().request(requested, 1)
 
         assert (response.error_code, response.entries) == (code, None)
         assert response.error_message
@@ -140,6 +142,6 @@ async def test_who_may_not_is_told_nothing():
         prepare(rig)
         rig.rules.deny(Operation.DESCRIBE_SETTINGS, ResourceKind.CLUSTER, "cluster")
 
-        response = await rig.peer().ask(ask(), 1)
+        response = await rig.peer().request(build_request(), 1)
 
         assert (response.error_code, response.entries) == (31, None)

@@ -32,20 +32,20 @@ RATE = 1_000.0  # bytes a second
 CLIENT = QuotaEntity(None, "rig")
 
 
-def limit(rig: Rig, who: QuotaEntity = CLIENT, **rates: float) -> None:
+def limit(rig: Rig, entity: QuotaEntity = CLIENT, **rates: float) -> None:
     given = {QuotaKind(name): rate for name, rate in rates.items()}
-    rig.broker.quotas.plan_alter([(who, given)]).apply()
+    rig.broker.quotas.plan_alter([(entity, given)]).apply()
 
 
 def metadata(*names: str) -> MetadataRequest:
     return MetadataRequest(topics=[MetadataRequestTopic(name=name) for name in names])
 
 
-async def ask(peer: Peer, request: object, version: int):
+async def send_request(peer: Peer, request: object, version: int):
     """Send when the connection is read again: until then a kernel would keep the bytes."""
     while not peer.transport.reading:
         await pass_time(0.001)
-    return await peer.ask(request, version)
+    return await peer.request(request, version)
 
 
 def is_muted(peer: Peer) -> bool:
@@ -64,7 +64,7 @@ async def test_a_producer_is_told_to_wait_and_not_read_meanwhile(version):
 
         for _ in range(6):
             requested = produce("t", batch("x" * 400), topic_id=topic.topic_id)
-            response = await ask(peer, requested, version)
+            response = await send_request(peer, requested, version)
             assert response.responses[0].partition_responses[0].error_code == 0
             reported.append(response.throttle_time_ms)
             times.append(rig.loop.time())
@@ -90,11 +90,11 @@ async def test_while_a_client_waits_what_it_sends_waits_too():
         assert (peer.answered, is_muted(peer), peer.transport.reading) == (1, True, False)
         assert 2_000 < peer.answer().throttle_time_ms < 2_300
 
-        later = asyncio.gather(*(ask(peer, metadata("t"), 4) for _ in range(1)))
+        later = asyncio.gather(*(send_request(peer, metadata("t"), 4) for _ in range(1)))
         await pass_time(2.0)
 
         assert (later.done(), is_muted(peer)) == (False, True)
-        assert (await ask(other, metadata("t"), 4)).throttle_time_ms == 0
+        assert (await send_request(other, metadata("t"), 4)).throttle_time_ms == 0
         await pass_time(0.3)
         assert (is_muted(peer), peer.transport.reading) == (False, True)
         (answer,) = await later
@@ -109,10 +109,14 @@ async def test_a_long_wait_is_told_in_parts_and_the_debt_is_not_forgotten():
         limit(rig, produced=RATE)
         peer = rig.peer()
 
-        reported = [(await ask(peer, produce("t", batch("x" * 30_000)), 7)).throttle_time_ms]
+        reported = [
+            (await send_request(peer, produce("t", batch("x" * 30_000)), 7)).throttle_time_ms
+        ]
         began = rig.loop.time()
         while reported[-1] > 1_000:
-            reported.append((await ask(peer, produce("t", batch("x")), 7)).throttle_time_ms)
+            reported.append(
+                (await send_request(peer, produce("t", batch("x")), 7)).throttle_time_ms
+            )
             assert len(reported) < 10
 
         assert reported[:2] == [10_000, 10_000]
@@ -130,7 +134,7 @@ async def test_who_is_not_answered_waits_all_the_same():
         peer.sends_nothing_back()
         began = rig.loop.time()
 
-        await ask(peer, metadata("t"), 4)
+        await send_request(peer, metadata("t"), 4)
 
         assert 1.0 < rig.loop.time() - began < 1.2
 
@@ -142,10 +146,12 @@ async def test_one_quota_counts_for_all_connections_of_its_client():
         limit(rig, produced=RATE)
         first, second, other = rig.peer(), rig.peer(), rig.peer("other")
 
-        await ask(first, produce("t", batch("x" * 2_000)), 7)
+        await send_request(first, produce("t", batch("x" * 2_000)), 7)
 
-        assert (await ask(second, produce("t", batch("x")), 7)).throttle_time_ms > 1_000
-        assert (await ask(other, produce("t", batch("x" * 5_000)), 7)).throttle_time_ms == 0
+        assert (await send_request(second, produce("t", batch("x")), 7)).throttle_time_ms > 1_000
+        assert (
+            await send_request(other, produce("t", batch("x" * 5_000)), 7)
+        ).throttle_time_ms == 0
 
 
 @on_loop
@@ -156,7 +162,7 @@ async def test_the_default_holds_for_each_client_for_itself():
         for client_id in ("one", "two", "", None):
             peer = rig.peer(client_id)
             reported = [
-                (await ask(peer, produce("t", batch("x" * 700)), 7)).throttle_time_ms
+                (await send_request(peer, produce("t", batch("x" * 700)), 7)).throttle_time_ms
                 for _ in range(2)
             ]
             assert reported[0] == 0 or client_id is None  # which is the same as the empty one
@@ -170,9 +176,9 @@ async def test_a_quota_of_the_user_bounds_whoever_connects():
         rig.topic("t")
         limit(rig, QuotaEntity("ANONYMOUS"), produced=RATE)
 
-        await rig.peer("one").ask(produce("t", batch("x" * 2_000)), 7)
+        await rig.peer("one").request(produce("t", batch("x" * 2_000)), 7)
 
-        response = await rig.peer("two").ask(produce("t", batch("x")), 7)
+        response = await rig.peer("two").request(produce("t", batch("x")), 7)
         assert response.throttle_time_ms > 1_000
 
 
@@ -182,7 +188,7 @@ async def test_a_consumer_gets_as_much_as_its_quota_says(version):
     async with Rig() as rig:
         topic = rig.topic("t")
         for _ in range(40):
-            await rig.peer("writer").ask(produce("t", batch("x" * 200)), 7)
+            await rig.peer("writer").request(produce("t", batch("x" * 200)), 7)
         limit(rig, fetched=RATE)
         peer = rig.peer()
         reported, got, offset, began = [], 0, 0, rig.loop.time()
@@ -191,7 +197,7 @@ async def test_a_consumer_gets_as_much_as_its_quota_says(version):
             requested = fetch(
                 "t", offset, topic_id=topic.topic_id, min_bytes=100_000, max_wait_ms=5_000
             )
-            response = await ask(peer, requested, version)
+            response = await send_request(peer, requested, version)
             records = response.responses[0].partitions[0].records
             assert 0 < len(records) <= RATE  # no more at once than a second's worth
             reported.append(response.throttle_time_ms)
@@ -208,11 +214,11 @@ async def test_a_consumer_gets_as_much_as_its_quota_says(version):
 async def test_a_batch_above_the_quota_is_sent_whole_and_waited_for():
     async with Rig() as rig:
         rig.topic("t")
-        await rig.peer("writer").ask(produce("t", batch("x" * 5_000)), 7)
+        await rig.peer("writer").request(produce("t", batch("x" * 5_000)), 7)
         limit(rig, fetched=RATE)
         peer = rig.peer()
 
-        response = await ask(peer, fetch("t", 0), 11)
+        response = await send_request(peer, fetch("t", 0), 11)
 
         assert len(response.responses[0].partitions[0].records) > 5_000
         assert 4_000 < response.throttle_time_ms < 4_200
@@ -258,12 +264,16 @@ async def test_the_loops_time_is_counted_for_every_kind_of_answer(kind):
         peer, free = rig.peer(), rig.peer("other")
         began = rig.loop.time()
 
-        reported = [(await ask(peer, requested, version)).throttle_time_ms for _ in range(12)]
+        reported = [
+            (await send_request(peer, requested, version)).throttle_time_ms for _ in range(12)
+        ]
 
         assert max(reported) <= 1_000  # in one piece, as in Kafka
         assert sum(reported) > 2_000
         assert rig.loop.time() - began > 2.0
-        assert {(await ask(free, requested, version)).throttle_time_ms for _ in range(5)} == {0}
+        assert {
+            (await send_request(free, requested, version)).throttle_time_ms for _ in range(5)
+        } == {0}
 
 
 @on_loop
@@ -274,7 +284,9 @@ async def test_a_small_share_is_no_matter():
         limit(rig, work=10.0)
         peer = rig.peer()
 
-        assert {(await ask(peer, metadata("t"), 8)).throttle_time_ms for _ in range(50)} == {0}
+        assert {
+            (await send_request(peer, metadata("t"), 8)).throttle_time_ms for _ in range(50)
+        } == {0}
 
 
 # ---- changes of topics
@@ -310,7 +322,7 @@ async def test_quotas_come_and_go_while_clients_are_connected():
         peer = rig.peer()
 
         async def reported() -> int:
-            return (await ask(peer, produce("t", batch("x" * 1_500)), 7)).throttle_time_ms
+            return (await send_request(peer, produce("t", batch("x" * 1_500)), 7)).throttle_time_ms
 
         assert [await reported() for _ in range(3)] == [0, 0, 0]
         limit(rig, produced=RATE)
@@ -330,7 +342,7 @@ async def test_a_client_id_that_changes_on_a_connection_is_counted_as_what_it_sa
 
         for client_id, _ in itertools.product(["other", "rig"], range(3)):
             peer.client_id = client_id
-            response = await ask(peer, produce("t", batch("x" * 1_500)), 7)
+            response = await send_request(peer, produce("t", batch("x" * 1_500)), 7)
             reported[client_id].append(response.throttle_time_ms)
 
         assert reported["other"] == [0, 0, 0]
@@ -343,7 +355,7 @@ async def test_a_connection_that_goes_leaves_no_timer():
         rig.topic("t")
         limit(rig, produced=RATE)
         peer = rig.peer()
-        await ask(peer, produce("t", batch("x" * 5_000)), 7)
+        await send_request(peer, produce("t", batch("x" * 5_000)), 7)
 
         peer.stream.connection_lost(None)
 
@@ -356,7 +368,7 @@ async def test_a_server_that_ends_does_not_wait_for_who_is_muted():
         rig.topic("t")
         limit(rig, produced=RATE)
         peer = rig.peer()
-        await ask(peer, produce("t", batch("x" * 5_000)), 7)
+        await send_request(peer, produce("t", batch("x" * 5_000)), 7)
 
         peer.session.drain()
         await settle()

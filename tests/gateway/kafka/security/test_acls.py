@@ -23,9 +23,9 @@ async def test_rules_are_refused_as_by_a_kafka_without_an_authorizer(version):
     async with Rig() as rig:
         peer = rig.peer()
 
-        reported = await peer.ask(DescribeAclsRequest(), version)
-        made = await peer.ask(CreateAclsRequest(creations=[AclCreation()] * 3), version)
-        gone = await peer.ask(DeleteAclsRequest(filters=[DeleteAclsFilter()] * 2), version)
+        reported = await peer.request(DescribeAclsRequest(), version)
+        made = await peer.request(CreateAclsRequest(creations=[AclCreation()] * 3), version)
+        gone = await peer.request(DeleteAclsRequest(filters=[DeleteAclsFilter()] * 2), version)
 
         assert (reported.error_code, reported.resources) == (54, [])
         assert "every client may" in reported.error_message
@@ -43,8 +43,8 @@ async def test_who_may_not_is_told_so():
         rig.rules.deny(Operation.DESCRIBE, ResourceKind.CLUSTER, "cluster")
         peer = rig.peer()
 
-        made = await peer.ask(CreateAclsRequest(creations=[AclCreation()]), 3)
-        gone = await peer.ask(DeleteAclsRequest(filters=[DeleteAclsFilter()]), 3)
+        made = await peer.request(CreateAclsRequest(creations=[AclCreation()]), 3)
+        gone = await peer.request(DeleteAclsRequest(filters=[DeleteAclsFilter()]), 3)
 
-        assert (await peer.ask(DescribeAclsRequest(), 3)).error_code == 31
+        assert (await peer.request(DescribeAclsRequest(), 3)).error_code == 31
         assert made.results[0].error_code == gone.filter_results[0].error_code == 31

@@ -34,7 +34,7 @@ def gone(name: str, mechanism: int = 1) -> ScramCredentialDeletion:
 @on_loop
 async def test_there_are_none(requested):
     async with Rig() as rig:
-        answer = await rig.peer().ask(requested, 0)
+        answer = await rig.peer().request(requested, 0)
 
         assert (answer.error_code, answer.error_message, answer.results) == (0, None, [])
 
@@ -43,7 +43,7 @@ async def test_there_are_none(requested):
 async def test_a_user_who_is_asked_for_is_not_there():
     """KIP-554: 91 RESOURCE_NOT_FOUND, 92 for a user named twice."""
     async with Rig() as rig:
-        answer = await rig.peer().ask(about("u", "twice", "twice"), 0)
+        answer = await rig.peer().request(about("u", "twice", "twice"), 0)
 
         assert [(each.user, each.error_code) for each in answer.results] == [
             ("u", 91),
@@ -58,7 +58,7 @@ async def test_no_password_is_taken():
     async with Rig() as rig:
         new = [kept("u"), kept("", 1), kept("odd", 9)]
 
-        answer = await rig.peer().ask(AlterUserScramCredentialsRequest(upsertions=new), 0)
+        answer = await rig.peer().request(AlterUserScramCredentialsRequest(upsertions=new), 0)
 
         assert [(each.user, each.error_code) for each in answer.results] == [
             ("u", 54), ("", 93), ("odd", 33),
@@ -71,7 +71,7 @@ async def test_what_is_not_there_cannot_be_forgotten_and_is_told_once_for_a_user
     async with Rig() as rig:
         old = [gone("u"), gone("u", 2), gone(""), gone("odd", 9)]
 
-        answer = await rig.peer().ask(AlterUserScramCredentialsRequest(deletions=old), 0)
+        answer = await rig.peer().request(AlterUserScramCredentialsRequest(deletions=old), 0)
 
         assert [(each.user, each.error_code) for each in answer.results] == [
             ("u", 91), ("", 93), ("odd", 33),
@@ -85,7 +85,7 @@ async def test_who_may_not_is_told_so():
         rig.rules.deny(Operation.DESCRIBE, ResourceKind.CLUSTER, "cluster")
         peer = rig.peer()
 
-        altered = await peer.ask(AlterUserScramCredentialsRequest(upsertions=[kept("u")]), 0)
+        altered = await peer.request(AlterUserScramCredentialsRequest(upsertions=[kept("u")]), 0)
 
         assert [each.error_code for each in altered.results] == [31]
-        assert (await peer.ask(about("u"), 0)).error_code == 31
+        assert (await peer.request(about("u"), 0)).error_code == 31

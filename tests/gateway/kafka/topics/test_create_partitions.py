@@ -45,13 +45,13 @@ async def test_every_version_adds_partitions(version):
         rig.topic("u")
         peer = rig.peer()
 
-        response = await peer.ask(grow(to("t", 4, [1], [1]), to("u", 3)), version)
+        response = await peer.request(grow(to("t", 4, [1], [1]), to("u", 3)), version)
 
         assert codes(response) == [("t", 0), ("u", 0)]
         assert [each.error_message for each in response.results] == [None, None]
         assert rig.gateway.topic("t").partitions[:2] == before
         assert (count(rig, "t"), count(rig, "u")) == (4, 3)
-        written = await peer.ask(produce("t", batch("a"), index=3), 7)
+        written = await peer.request(produce("t", batch("a"), index=3), 7)
         assert written.responses[0].partition_responses[0].error_code == 0
 
 
@@ -62,7 +62,7 @@ async def test_validate_only_adds_nothing():
 
         requested = grow(to("t", 4), to("none", 4), validate_only=True)
 
-        assert codes(await rig.peer().ask(requested, 3)) == [("t", 0), ("none", 3)]
+        assert codes(await rig.peer().request(requested, 3)) == [("t", 0), ("none", 3)]
         assert count(rig, "t") == 2
         assert rig.broker.cluster.pending_change(parse_kafka("t")) is None
 
@@ -96,7 +96,7 @@ async def test_what_cannot_be_is_refused_with_a_sentence(kind, validate_only):
         plan = rig.broker.cluster.check_create(parse_kafka("bare"), partitioned=False)
         await rig.commit(rig.broker.cluster.plan_create(plan))
 
-        response = await rig.peer().ask(
+        response = await rig.peer().request(
             grow(to("good", 2), requested, validate_only=validate_only), 2
         )
 
@@ -113,7 +113,7 @@ async def test_a_topic_named_twice_grows_never_and_a_request_has_an_end():
         for name in "tuv":
             rig.topic(name)
 
-        response = await rig.peer().ask(grow(to("t", 2), to("u", 2), to("t", 3), to("v", 2)), 3)
+        response = await rig.peer().request(grow(to("t", 2), to("u", 2), to("t", 3), to("v", 2)), 3)
 
         assert codes(response) == [("t", 42), ("u", 0), ("v", 42)]
         assert [count(rig, name) for name in "tuv"] == [1, 2, 1]
@@ -125,7 +125,7 @@ async def test_who_may_not_alter_is_told_so():
         name = str(rig.topic("t").name)
         rig.rules.deny(Operation.ALTER, ResourceKind.TOPIC, name)
 
-        assert codes(await rig.peer().ask(grow(to("t", 2)), 3)) == [("t", 29)]
+        assert codes(await rig.peer().request(grow(to("t", 2)), 3)) == [("t", 29)]
         assert count(rig, "t") == 1
 
 
@@ -139,7 +139,7 @@ async def test_when_time_is_over_the_topic_grows_all_the_same():
         rig.hold_commits = True
 
         # The second request waits for the first: changes of a topic follow each other.
-        assert codes(await rig.peer().ask(grow(to("t", 2), timeout_ms=100), 3)) == [("t", 7)]
+        assert codes(await rig.peer().request(grow(to("t", 2), timeout_ms=100), 3)) == [("t", 7)]
         later = rig.peer()
         later.send(grow(to("t", 3)), 3)
         await settle()
@@ -164,7 +164,7 @@ async def test_subscriptions_have_the_new_partitions_from_the_beginning():
             subscriptions.create(topic.partitions[0].partition_id, name, 0, {"k": name})
         await settle()
 
-        assert codes(await rig.peer().ask(grow(to("t", 4)), 3)) == [("t", 0)]
+        assert codes(await rig.peer().request(grow(to("t", 4)), 3)) == [("t", 0)]
 
         for partition in rig.gateway.topic("t").partitions[2:]:
             found = subscriptions.of_partition(partition.partition_id)

@@ -42,14 +42,14 @@ async def filled(rig: Rig, count: int = 5):
     topic = rig.topic("t", partitions=2)
     peer = rig.peer()
     for _ in range(count):
-        await peer.ask(produce("t", batch("a")), 7)
+        await peer.request(produce("t", batch("a")), 7)
     return topic, peer
 
 
 async def fetch(peer, offset: int):
     partition = FetchPartition(partition=0, fetch_offset=offset, partition_max_bytes=1 << 20)
     requested = FetchTopic(topic="t", partitions=[partition])
-    response = await peer.ask(
+    response = await peer.request(
         FetchRequest(max_wait_ms=0, min_bytes=0, max_bytes=1 << 20, topics=[requested]), 11
     )
     return response.responses[0].partitions[0]
@@ -61,7 +61,7 @@ async def test_every_version_deletes_and_tells_the_low_watermark(version):
     async with Rig() as rig:
         _, peer = await filled(rig)
 
-        response = await peer.ask(delete("t", (0, 3), (1, -1)), version)
+        response = await peer.request(delete("t", (0, 3), (1, -1)), version)
 
         assert outcomes(response) == [(0, 3, 0), (1, 0, 0)]
 
@@ -70,12 +70,12 @@ async def test_every_version_deletes_and_tells_the_low_watermark(version):
 async def test_readers_find_the_new_start():
     async with Rig() as rig:
         topic, peer = await filled(rig)
-        await peer.ask(delete("t", (0, 3)), 1)
+        await peer.request(delete("t", (0, 3)), 1)
 
         below, at = await fetch(peer, 2), await fetch(peer, 3)
         partition = ListOffsetsPartition(partition_index=0, timestamp=EARLIEST)
         requested = ListOffsetsTopic(name="t", partitions=[partition])
-        listed = await peer.ask(ListOffsetsRequest(topics=[requested]), 5)
+        listed = await peer.request(ListOffsetsRequest(topics=[requested]), 5)
 
         assert (below.error_code, below.log_start_offset) == (1, -1)
         assert (at.error_code, at.log_start_offset) == (0, 3)
@@ -90,8 +90,8 @@ async def test_minus_one_is_the_high_watermark():
     async with Rig() as rig:
         _, peer = await filled(rig)
 
-        assert outcomes(await peer.ask(delete("t", (0, -1)), 2)) == [(0, 5, 0)]
-        assert outcomes(await peer.ask(delete("t", (0, 1)), 2)) == [(0, 5, 0)]
+        assert outcomes(await peer.request(delete("t", (0, -1)), 2)) == [(0, 5, 0)]
+        assert outcomes(await peer.request(delete("t", (0, 1)), 2)) == [(0, 5, 0)]
 
 
 @on_loop
@@ -99,7 +99,10 @@ async def test_of_two_offsets_for_one_partition_the_later_counts():
     async with Rig() as rig:
         _, peer = await filled(rig)
 
-        assert outcomes(await peer.ask(delete("t", (0, 4), (0, 2)), 2)) == [(0, 4, 0), (0, 4, 0)]
+        assert outcomes(await peer.request(delete("t", (0, 4), (0, 2)), 2)) == [
+            (0, 4, 0),
+            (0, 4, 0),
+        ]
 
 
 @on_loop
@@ -107,7 +110,7 @@ async def test_one_bad_partition_does_not_spoil_the_others():
     async with Rig() as rig:
         _, peer = await filled(rig)
 
-        response = await peer.ask(delete("t", (0, 6), (9, 0), (0, -7), (1, 0), (0, 2)), 2)
+        response = await peer.request(delete("t", (0, 6), (9, 0), (0, -7), (1, 0), (0, 2)), 2)
 
         assert outcomes(response) == [(0, -1, 1), (9, -1, 3), (0, -1, 1), (1, 0, 0), (0, 2, 0)]
 
@@ -116,7 +119,7 @@ async def test_one_bad_partition_does_not_spoil_the_others():
 @on_loop
 async def test_a_topic_that_is_not_there_is_unknown(name):
     async with Rig() as rig:
-        assert outcomes(await rig.peer().ask(delete(name, (0, 0)), 1)) == [(0, -1, 3)]
+        assert outcomes(await rig.peer().request(delete(name, (0, 0)), 1)) == [(0, -1, 3)]
 
 
 @on_loop
@@ -125,7 +128,7 @@ async def test_who_may_not_delete_is_told_so():
         _, peer = await filled(rig)
         rig.rules.deny(Operation.DELETE, ResourceKind.TOPIC, "public/default/t")
 
-        assert outcomes(await peer.ask(delete("t", (0, 3)), 1)) == [(0, -1, 29)]
+        assert outcomes(await peer.request(delete("t", (0, 3)), 1)) == [(0, -1, 29)]
         assert (await fetch(peer, 0)).error_code == 0
 
 
@@ -135,7 +138,7 @@ async def test_a_topic_that_is_only_compacted_is_refused():
         topic, peer = await filled(rig)
         topic.settings["cleanup.policy"] = "compact"
 
-        assert outcomes(await peer.ask(delete("t", (0, 3)), 1)) == [(0, -1, 44)]
+        assert outcomes(await peer.request(delete("t", (0, 3)), 1)) == [(0, -1, 44)]
 
 
 @on_loop
@@ -159,7 +162,7 @@ async def test_when_the_doors_time_is_over_it_goes_on():
         _, peer = await filled(rig)
         rig.hold_commits = True
 
-        answer = await peer.ask(delete("t", (0, 3)), 1)
+        answer = await peer.request(delete("t", (0, 3)), 1)
         assert outcomes(answer) == [(0, -1, 7)]
         rig.hold_commits = False
         await rig.commit(rig.commits[0])
@@ -211,7 +214,7 @@ async def test_a_subscription_of_another_door_is_told_that_its_messages_are_gone
         reported: list[tuple[int, str]] = []
         subscriptions.listeners.append(lambda *moved: reported.append(moved))
 
-        await peer.ask(delete("t", (0, 3)), 2)
+        await peer.request(delete("t", (0, 3)), 2)
 
         assert cursor.mark == 3
         assert reported == [(partition_id, "s")]

@@ -18,9 +18,9 @@ RATE = 2.0  # partitions per second, and the burst
 async def bounded(rig: Rig) -> None:
     """The client is limited, and owes two seconds."""
     rig.topic("there", partitions=3)
-    who = QuotaEntity(None, "rig"), {QuotaKind.CHANGES: RATE}
-    await rig.commit(rig.broker.quotas.plan_alter([who]))
-    made = (await rig.peer().ask(create(topic("first", 6)), 7)).topics
+    entity = QuotaEntity(None, "rig"), {QuotaKind.CHANGES: RATE}
+    await rig.commit(rig.broker.quotas.plan_alter([entity]))
+    made = (await rig.peer().request(create(topic("first", 6)), 7)).topics
     assert codes(made) == [("first", 0)], "what was left allowed it"
 
 
@@ -44,13 +44,13 @@ async def test_newer_versions_are_told_that_it_is_too_much_and_nothing_changes(k
         await bounded(rig)
         before = {each.name: len(each.partitions) for each in rig.broker.cluster}
 
-        answer = await rig.peer().ask(requested(), version)
+        answer = await rig.peer().request(requested(), version)
 
         assert {each.error_code for each in getattr(answer, where)} == {TOO_MUCH}
         assert 0 < answer.throttle_time_ms <= 2_000
         assert before == {each.name: len(each.partitions) for each in rig.broker.cluster}
         await pass_time(2.1)
-        answer = await rig.peer().ask(requested(), version)
+        answer = await rig.peer().request(requested(), version)
         assert getattr(answer, where)[0].error_code == 0, "the debt is over"
 
 
@@ -61,7 +61,7 @@ async def test_older_versions_are_served_and_made_to_wait(kind):
     async with Rig() as rig:
         await bounded(rig)
 
-        answer = await rig.peer().ask(requested(), version)
+        answer = await rig.peer().request(requested(), version)
 
         assert [each.error_code for each in getattr(answer, where)] == [0]
         assert answer.throttle_time_ms > 2_000
@@ -74,9 +74,9 @@ async def test_what_is_only_validated_or_refused_counts_nothing():
         await pass_time(2.0)
         peer = rig.peer()
 
-        validated = await peer.ask(create(topic("more", 50), validate_only=True), 7)
-        refused = await peer.ask(create(topic("there", 50)), 7)
-        made = await peer.ask(create(topic("more", 1)), 7)
+        validated = await peer.request(create(topic("more", 50), validate_only=True), 7)
+        refused = await peer.request(create(topic("there", 50)), 7)
+        made = await peer.request(create(topic("more", 1)), 7)
 
         assert codes(validated.topics) == [("more", 0)]
         assert codes(refused.topics) == [("there", 36)]

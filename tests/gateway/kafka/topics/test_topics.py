@@ -50,9 +50,9 @@ def codes(results) -> list[tuple[str | None, int]]:
 @on_loop
 async def test_every_version_makes_topics(version):
     async with Rig() as rig:
-        asked = create(topic("t", 3, 1, retention_ms="5"), topic("u", 1, 1))
+        request = create(topic("t", 3, 1, retention_ms="5"), topic("u", 1, 1))
 
-        results = (await rig.peer().ask(asked, version)).topics
+        results = (await rig.peer().request(request, version)).topics
 
         assert codes(results) == [("t", 0), ("u", 0)]
         made = rig.gateway.topic("t")
@@ -71,7 +71,7 @@ async def test_every_version_makes_topics(version):
 @on_loop
 async def test_minus_one_means_what_the_broker_likes():
     async with Rig() as rig:
-        (result,) = (await rig.peer().ask(create(topic("t")), 5)).topics
+        (result,) = (await rig.peer().request(create(topic("t")), 5)).topics
 
         assert (result.error_code, result.num_partitions, result.replication_factor) == (0, 1, 1)
 
@@ -79,9 +79,9 @@ async def test_minus_one_means_what_the_broker_likes():
 @on_loop
 async def test_validate_only_makes_nothing():
     async with Rig() as rig:
-        asked = create(topic("t", 2), topic("u", 0), validate_only=True)
+        request = create(topic("t", 2), topic("u", 0), validate_only=True)
 
-        assert codes((await rig.peer().ask(asked, 5)).topics) == [("t", 0), ("u", 37)]
+        assert codes((await rig.peer().request(request, 5)).topics) == [("t", 0), ("u", 37)]
         assert len(rig.broker.cluster) == 0
 
 
@@ -105,11 +105,11 @@ REFUSED = {
 @on_loop
 async def test_what_cannot_be_is_refused_with_a_sentence(kind):
     """What is not enforced is refused with a clear error."""
-    asked, code = REFUSED[kind]
+    requested, code = REFUSED[kind]
     async with Rig() as rig:
         rig.topic("taken")
 
-        good, bad = (await rig.peer().ask(create(topic("good"), asked), 7)).topics
+        good, bad = (await rig.peer().request(create(topic("good"), requested), 7)).topics
 
         assert good.error_code == 0
         assert (bad.error_code, bad.topic_id, bad.num_partitions) == (code, bytes(16), -1)
@@ -122,7 +122,7 @@ async def test_replication_is_refused_with_advice():
     async with Rig() as rig:
         requested = create(topic("a", 1, 3), topic("b", 1, 1, min_insync_replicas="2"))
 
-        results = (await rig.peer().ask(requested, 7)).topics
+        results = (await rig.peer().request(requested, 7)).topics
 
         assert [each.error_code for each in results] == [38, 40]
         assert all("kafka.accept-replication" in each.error_message for each in results)
@@ -135,7 +135,7 @@ async def test_replication_is_taken_as_one_copy_where_the_node_accepts_it(caplog
             topic("a", 1, 3), topic("b", 1, 1, min_insync_replicas="2"), topic("c", 1, 0)
         )
 
-        made = (await rig.peer().ask(requested, 7)).topics
+        made = (await rig.peer().request(requested, 7)).topics
 
         assert [each.error_code for each in made] == [0, 0, 38]
         assert [each.replication_factor for each in made[:2]] == [1, 1]
@@ -154,13 +154,13 @@ async def test_replication_is_taken_as_one_copy_where_the_node_accepts_it(caplog
 @on_loop
 async def test_assignments_may_name_this_node_only(nodes, code):
     async with Rig() as rig:
-        asked = topic("t")
-        asked.assignments = [
+        request = topic("t")
+        request.assignments = [
             CreatableReplicaAssignment(partition_index=index, broker_ids=ids)
             for index, ids in nodes.items()
         ]
 
-        (result,) = (await rig.peer().ask(create(asked), 5)).topics
+        (result,) = (await rig.peer().request(create(request), 5)).topics
 
         assert result.error_code == code
         assert result.num_partitions == (2 if code == 0 else -1)
@@ -169,20 +169,20 @@ async def test_assignments_may_name_this_node_only(nodes, code):
 @on_loop
 async def test_a_topic_named_twice_in_one_request_is_made_never():
     async with Rig() as rig:
-        asked = create(topic("t"), topic("u"), topic("t"))
+        request = create(topic("t"), topic("u"), topic("t"))
 
-        assert codes((await rig.peer().ask(asked, 5)).topics) == [("t", 42), ("u", 0)]
+        assert codes((await rig.peer().request(request, 5)).topics) == [("t", 42), ("u", 0)]
 
 
 @on_loop
 async def test_an_assignment_that_names_a_partition_twice_is_refused():
     async with Rig() as rig:
-        asked = topic("t")
-        asked.assignments = [
+        request = topic("t")
+        request.assignments = [
             CreatableReplicaAssignment(partition_index=0, broker_ids=[1]) for _ in range(2)
         ]
 
-        (result,) = (await rig.peer().ask(create(asked), 5)).topics
+        (result,) = (await rig.peer().request(create(request), 5)).topics
 
         assert (result.error_code, result.configs) == (39, [])
         assert len(rig.broker.cluster) == 0
@@ -193,10 +193,10 @@ async def test_one_request_makes_and_deletes_only_so_many_topics():
     async with Rig(settings=KafkaSettings(topics_per_request_max=2)) as rig:
         peer = rig.peer()
 
-        made = await peer.ask(create(*(topic(name) for name in "abc")), 5)
+        made = await peer.request(create(*(topic(name) for name in "abc")), 5)
         assert codes(made.topics) == [("a", 0), ("b", 0), ("c", 42)]
         rig.topic("c")
-        gone = await peer.ask(delete(5, "a", "b", "c"), 5)
+        gone = await peer.request(delete(5, "a", "b", "c"), 5)
 
         assert codes(gone.responses) == [("a", 0), ("b", 0), ("c", 42)]
 
@@ -207,9 +207,9 @@ async def test_who_may_not_create_is_told_so():
         rig.rules.deny(Operation.CREATE, ResourceKind.CLUSTER, "cluster")
         rig.rules.deny(Operation.CREATE, ResourceKind.TOPIC, "public/default/t")
 
-        asked = create(topic("t"), topic("u"))
+        request = create(topic("t"), topic("u"))
 
-        assert codes((await rig.peer().ask(asked, 5)).topics) == [("t", 29), ("u", 0)]
+        assert codes((await rig.peer().request(request, 5)).topics) == [("t", 29), ("u", 0)]
 
 
 @on_loop
@@ -218,7 +218,7 @@ async def test_when_time_is_over_the_topic_is_made_all_the_same():
         rig.hold_commits = True
         peer = rig.peer()
 
-        answer = await peer.ask(create(topic("t"), timeout_ms=100), 5)
+        answer = await peer.request(create(topic("t"), timeout_ms=100), 5)
 
         assert codes(answer.topics) == [("t", 7)]
         rig.hold_commits = False
@@ -263,7 +263,7 @@ async def test_every_version_deletes_topics(version):
         rig.topic("t")
         rig.topic("u")
 
-        results = (await rig.peer().ask(delete(version, "t", "missing"), version)).responses
+        results = (await rig.peer().request(delete(version, "t", "missing"), version)).responses
 
         assert codes(results) == [("t", 0), ("missing", 3)]
         assert [str(each.name) for each in rig.broker.cluster] == ["public/default/u"]
@@ -274,7 +274,7 @@ async def test_every_version_deletes_topics(version):
 @on_loop
 async def test_a_name_that_no_topic_can_have_is_an_unknown_topic_to_delete(version):
     async with Rig() as rig:
-        results = (await rig.peer().ask(delete(version, "a b", ""), version)).responses
+        results = (await rig.peer().request(delete(version, "a b", ""), version)).responses
 
         assert codes(results) == [("a b", 3), ("", 3)]
 
@@ -285,7 +285,7 @@ async def test_a_topic_named_twice_in_one_request_stays_and_is_told_once(version
     async with Rig() as rig:
         rig.topic("t")
 
-        results = (await rig.peer().ask(delete(version, "t", "t"), version)).responses
+        results = (await rig.peer().request(delete(version, "t", "t"), version)).responses
 
         assert codes(results) == [("t", 42)]
         assert len(rig.broker.cluster) == 1
@@ -296,8 +296,8 @@ async def test_topics_are_deleted_by_id():
     async with Rig() as rig:
         made = rig.topic("t")
 
-        asked = delete(6, ids=(made.topic_id, bytes(range(16))))
-        known, unknown = (await rig.peer().ask(asked, 6)).responses
+        request = delete(6, ids=(made.topic_id, bytes(range(16))))
+        known, unknown = (await rig.peer().request(request, 6)).responses
 
         assert (known.name, known.topic_id, known.error_code) == ("t", made.topic_id, 0)
         assert (unknown.name, unknown.error_code) == (None, 100)
@@ -310,9 +310,9 @@ async def test_a_topic_is_deleted_by_name_or_by_id_but_not_by_both():
         both = DeleteTopicState(name="t", topic_id=made.topic_id)
         neither = DeleteTopicState(name=None)
 
-        asked = DeleteTopicsRequest(topics=[both, neither], timeout_ms=1_000)
+        request = DeleteTopicsRequest(topics=[both, neither], timeout_ms=1_000)
 
-        results = (await rig.peer().ask(asked, 6)).responses
+        results = (await rig.peer().request(request, 6)).responses
         assert [each.error_code for each in results] == [42, 42]
         assert len(rig.broker.cluster) == 1
 
@@ -326,8 +326,8 @@ async def test_who_may_not_delete_is_told_so_and_learns_no_name():
             rig.rules.deny(operation, ResourceKind.TOPIC, "public/default/hidden")
         peer = rig.peer()
 
-        by_name = await peer.ask(delete(6, "t", "hidden"), 6)
-        by_id = await peer.ask(delete(6, ids=(made.topic_id, hidden.topic_id)), 6)
+        by_name = await peer.request(delete(6, "t", "hidden"), 6)
+        by_id = await peer.request(delete(6, ids=(made.topic_id, hidden.topic_id)), 6)
 
         assert codes(by_name.responses) == [("t", 29), ("hidden", 29)]
         assert [each.error_code for each in by_id.responses] == [29, 100]

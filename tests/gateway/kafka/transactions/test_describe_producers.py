@@ -13,7 +13,7 @@ from trilogue.wire.kafka.transactions.describe_producers import (
 )
 
 
-def ask(*topics: tuple[str, list[int]]) -> DescribeProducersRequest:
+def build_request(*topics: tuple[str, list[int]]) -> DescribeProducersRequest:
     return DescribeProducersRequest(
         topics=[DescribeProducersTopic(name=name, partition_indexes=rows) for name, rows in topics]
     )
@@ -29,11 +29,11 @@ async def test_each_producer_is_told_with_its_last_sequence():
             written = batch(
                 "a", "b", "c", producer_id=producer_id, producer_epoch=epoch, base_sequence=sequence
             )
-            await peer.ask(produce("t", written), 7)
+            await peer.request(produce("t", written), 7)
             rig.now_ms += 1000
-        await peer.ask(produce("t", batch("plain")), 7)
+        await peer.request(produce("t", batch("plain")), 7)
 
-        (topic,) = (await peer.ask(ask(("t", [0, 1])), 0)).topics
+        (topic,) = (await peer.request(build_request(("t", [0, 1])), 0)).topics
 
         first, empty = topic.partitions
         assert (first.error_code, first.error_message) == (0, None)
@@ -56,8 +56,8 @@ async def test_a_partition_that_is_named_again_is_told_once():
     async with Rig() as rig:
         rig.topic("t", 2)
 
-        requested = ask(("t", [0, 1, *[0] * 1_000]), ("t", [1, 0]))
-        (topic,) = (await rig.peer().ask(requested, 0)).topics
+        requested = build_request(("t", [0, 1, *[0] * 1_000]), ("t", [1, 0]))
+        (topic,) = (await rig.peer().request(requested, 0)).topics
 
         assert [each.partition_index for each in topic.partitions] == [0, 1]
 
@@ -69,8 +69,8 @@ async def test_what_is_not_there_or_not_for_the_caller_is_an_error_of_its_own():
         rig.topic("secret")
         rig.rules.deny(Operation.READ, ResourceKind.TOPIC, "public/default/secret")
 
-        response = await rig.peer().ask(
-            ask(("t", [0, 9, -1]), ("nope", [0]), ("b ad", [0]), ("secret", [0, 1])), 0
+        response = await rig.peer().request(
+            build_request(("t", [0, 9, -1]), ("nope", [0]), ("b ad", [0]), ("secret", [0, 1])), 0
         )
 
         codes = [

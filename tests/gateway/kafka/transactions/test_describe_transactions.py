@@ -14,7 +14,7 @@ async def test_no_transactional_id_is_known():
     async with Rig() as rig:
         rig.rules.deny(Operation.DESCRIBE, ResourceKind.TRANSACTION, "secret")
 
-        response = await rig.peer().ask(
+        response = await rig.peer().request(
             DescribeTransactionsRequest(transactional_ids=["a", "", "secret"]), 0
         )
 

@@ -17,7 +17,8 @@ async def test_every_version_gives_a_fresh_id(version):
         peer = rig.peer()
 
         answers = [
-            await peer.ask(InitProducerIdRequest(transactional_id=None), version) for _ in range(3)
+            await peer.request(InitProducerIdRequest(transactional_id=None), version)
+            for _ in range(3)
         ]
 
         assert [(each.error_code, each.producer_epoch) for each in answers] == [(0, 0)] * 3
@@ -30,7 +31,7 @@ async def test_a_transactional_id_is_refused(caplog):
     async with Rig() as rig:
         requested = InitProducerIdRequest(transactional_id="tx", transaction_timeout_ms=1_000)
 
-        answer = await rig.peer().ask(requested, 4)
+        answer = await rig.peer().request(requested, 4)
 
         assert (answer.error_code, answer.producer_id, answer.producer_epoch) == (53, -1, -1)
         (record,) = [each for each in caplog.records if each.message == "transactions.not_served"]
@@ -44,7 +45,7 @@ async def test_an_id_and_its_epoch_come_together(producer_id, epoch):
     async with Rig() as rig:
         requested = InitProducerIdRequest(producer_id=producer_id, producer_epoch=epoch)
 
-        answer = await rig.peer().ask(requested, 4)
+        answer = await rig.peer().request(requested, 4)
 
         assert (answer.error_code, answer.producer_id) == (42, -1)
 
@@ -55,4 +56,4 @@ async def test_idempotent_writing_needs_its_own_right():
     async with Rig() as rig:
         rig.rules.deny(Operation.IDEMPOTENT_WRITE, ResourceKind.CLUSTER, "cluster")
 
-        assert (await rig.peer().ask(InitProducerIdRequest(), 4)).error_code == 31
+        assert (await rig.peer().request(InitProducerIdRequest(), 4)).error_code == 31

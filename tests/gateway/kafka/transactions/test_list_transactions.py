@@ -17,7 +17,7 @@ async def test_every_version_lists_none(version):
             state_filters=["Ongoing", "Foo", "ongoing", "Empty", "Foo", "PrepareEpochFence", "Dead"]
         )
 
-        response = await rig.peer().ask(requested, version)
+        response = await rig.peer().request(requested, version)
 
         assert (response.error_code, response.transaction_states) == (0, [])
         assert response.unknown_state_filters == ["Foo", "ongoing"]
@@ -30,8 +30,8 @@ async def test_a_pattern_that_cannot_be_read_is_told():
         peer = rig.peer()
         bad = ListTransactionsRequest(transactional_id_pattern="[", state_filters=["Foo"])
 
-        refused = await peer.ask(bad, 2)
-        fine = await peer.ask(ListTransactionsRequest(transactional_id_pattern="a.*"), 2)
+        refused = await peer.request(bad, 2)
+        fine = await peer.request(ListTransactionsRequest(transactional_id_pattern="a.*"), 2)
 
         assert (refused.error_code, refused.unknown_state_filters) == (128, [])
         assert fine.error_code == 0

@@ -22,17 +22,17 @@ from trilogue.wire.kafka.groups.member_metadata import (
 
 @given(st.data(), st.integers(0, 3))
 def test_subscriptions_and_assignments_come_back_as_they_went(data: st.DataObject, version: int):
-    wish = data.draw(messages(Subscription, version))
+    subscription = data.draw(messages(Subscription, version))
     share = data.draw(messages(Assignment, version))
-    assert isinstance(wish, Subscription)
+    assert isinstance(subscription, Subscription)
     assert isinstance(share, Assignment)
 
-    assert decode_subscription(encode_subscription(wish, version)) == wish
+    assert decode_subscription(encode_subscription(subscription, version)) == subscription
     assert decode_assignment(encode_assignment(share, version)) == share
 
 
 def test_the_bytes_of_a_subscription():
-    wish = Subscription(
+    subscription = Subscription(
         topics=["a"],
         user_data=b"u",
         owned_partitions=[OwnedPartitions(topic="a", partitions=[1])],
@@ -40,7 +40,7 @@ def test_the_bytes_of_a_subscription():
         rack_id="r",
     )
 
-    assert encode_subscription(wish) == bytes.fromhex(
+    assert encode_subscription(subscription) == bytes.fromhex(
         "0003"  # version
         "00000001 0001 61"  # topics
         "00000001 75"  # user data
@@ -48,7 +48,9 @@ def test_the_bytes_of_a_subscription():
         "00000002"  # generation
         "0001 72"  # rack
     )
-    assert encode_subscription(wish, 0) == bytes.fromhex("0000 00000001 0001 61 00000001 75")
+    assert encode_subscription(subscription, 0) == bytes.fromhex(
+        "0000 00000001 0001 61 00000001 75"
+    )
 
 
 def test_the_bytes_of_an_assignment():
