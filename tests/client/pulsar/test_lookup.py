@@ -257,7 +257,7 @@ class Admin(http.server.BaseHTTPRequestHandler):
 
 @pytest.fixture
 def admin() -> Iterator[type[Admin]]:
-    handler = type("Handler", (Admin,), {"answers": {}, "asked": []})
+    handler = type("Handler", (Admin,), {"answers": {}, "requests": []})
     server = http.server.HTTPServer(("127.0.0.1", 0), handler)
     handler.url = f"http://127.0.0.1:{server.server_port}"
     thread = threading.Thread(target=server.serve_forever, args=(0.01,))
