@@ -88,7 +88,7 @@ class World(RuleBasedStateMachine):
         self.subscription.join(member, self.kind)
 
     @precondition(lambda self: len(self.members) > 1)
-    @rule(index=st.integers(0, 9))
+    @rule(which=st.integers(0, 9))
     def leave(self, which: int) -> None:
         member = self.members[which % len(self.members)]
         self.subscription.leave(member)
@@ -97,12 +97,12 @@ class World(RuleBasedStateMachine):
     def _lost(self, member: SubscriptionConsumer) -> None:
         self.has = {base: each for base, each in self.has.items() if each is not member}
 
-    @rule(index=st.integers(0, 9), count=st.integers(1, 20))
+    @rule(which=st.integers(0, 9), count=st.integers(1, 20))
     def add_demand(self, which: int, count: int) -> None:
         if self.members:
             self.subscription.add_demand(self.members[which % len(self.members)], count)
 
-    @rule(index=st.integers(0, 9), count=st.integers(1, 20))
+    @rule(which=st.integers(0, 9), count=st.integers(1, 20))
     def demand_and_receive(self, which: int, count: int) -> None:
         self.add_demand(which, count)
         self.hand_out(50)
@@ -167,7 +167,7 @@ class World(RuleBasedStateMachine):
             del self.has[base]
 
     @precondition(lambda self: self.members)
-    @rule(index=st.integers(0, 9), several=st.booleans())
+    @rule(which=st.integers(0, 9), several=st.booleans())
     def give_back(self, which: int, several: bool) -> None:
         member = self.members[which % len(self.members)]
         mine = [base for base, each in self.has.items() if each is member]
