@@ -197,10 +197,10 @@ def test_who_waits_for_lines_ends_with_the_signal_and_what_came_is_sent(
 
 def test_produce_sends_any_size_that_the_topic_takes(server, tmp_path):
     shell = Shell(server.kafka)
-    shell.run("topics", "create", "large", "--set", "max.message.bytes=5000000")
-    (tmp_path / "file").write_bytes(b"x" * 4_000_000 + b"\n" + b"y" * 6_000_000)
+    shell.run("topics", "create", "large", "--set", "max.message.bytes=6000000")
+    (tmp_path / "file").write_bytes(b"x" * (5 << 20) + b"\n" + b"y" * 7_000_000)
 
     detail = shell.refused("produce", "large", str(tmp_path / "file"))
 
     assert "trilogue: 1 message not sent, 1 acknowledged" in detail
-    assert len(shell.run("consume", "large").stdout) == 4_000_001
+    assert len(shell.run("consume", "large").stdout) == (5 << 20) + 1

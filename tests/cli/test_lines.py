@@ -15,7 +15,11 @@ MESSAGE = Message("orders", 2, 7, 0, b"k", b"\xff", (("h", b"1"), ("none", None)
 
 
 def cut(lines: Lines) -> list[tuple[str, bytes]]:
-    return [one for chunk in lines.chunks() for one in chunk]
+    return [
+        (chunk.origin(index), piece)
+        for chunk in lines.chunks()
+        for index, piece in enumerate(chunk.pieces)
+    ]
 
 
 @pytest.fixture

@@ -23,6 +23,7 @@ from tests.waiting import run_ready_tasks
 from trilogue.client.errors import ClientError, Unsupported
 from trilogue.client.kafka import (
     Acks,
+    BulkRecord,
     ClosedError,
     Compression,
     KafkaClient,
@@ -478,3 +479,50 @@ async def test_a_message_larger_than_a_request_is_refused_at_once(
 def test_options_that_make_no_sense_are_refused(options: dict[str, Any]):
     with pytest.raises(ClientError):
         ProducerOptions(**options)
+
+
+@on_cluster(topics={TOPIC: 3})
+async def test_many_records_have_one_future(cluster: ScriptedKafkaCluster, client: KafkaClient):
+    """Without key they stay together until a batch is full; errors name the record."""
+    producer = await client.producer(batch_bytes=4000, max_request_bytes=5000, **QUICK)
+    records = [b"%d" % number for number in range(500)]
+    assert await producer.send_many(TOPIC, records) == 500
+    by_partition = [stored(cluster, number) for number in range(3)]
+    assert sorted(by_partition[0] + by_partition[1] + by_partition[2]) == sorted(records)
+    for values in by_partition:
+        assert values == sorted(values, key=lambda value: int(value or b""))
+    assert sum(map(len, cluster.batches.values())) < 10
+
+    mixed = [b"first", b"x" * 6000, BulkRecord(b"keyed", key=b"k", headers={"h": b"1"}),
+             BulkRecord(b"none", partition=9), BulkRecord(None, key="k")]  # fmt: skip
+    delivery = await (await producer.submit_bulk(TOPIC, mixed))
+    assert delivery.stored == 3
+    assert type(delivery.failures[1]) is MessageTooLarge
+    assert type(delivery.failures[3]) is KafkaError
+    assert sorted(delivery.failures) == [1, 3]
+    keyed = next(values for n in range(3) if b"keyed" in (values := stored(cluster, n)))
+    assert keyed[-1] is None
+    one = await producer.send(TOPIC, b"same key", key=b"k")
+    assert stored(cluster, one.partition)[-2:] == [None, b"same key"]
+    with pytest.raises(MessageTooLarge):
+        await producer.send_many(TOPIC, mixed)
+    assert await producer.send_many(TOPIC, []) == 0
+    assert producer.bytes_waiting == 0
+    await producer.close()
+    with pytest.raises(ClosedError):
+        await producer.send_many(TOPIC, records)
+
+
+@on_cluster(topics={TOPIC: 1})
+async def test_many_records_fail_as_single_ones_do(
+    cluster: ScriptedKafkaCluster, client: KafkaClient
+):
+    producer = await client.producer(delivery_timeout_s=0.2, create_topics=False, **QUICK)
+    with pytest.raises(KafkaError):
+        await producer.send_many("unknown", [b"1"])
+    cluster.next_up[PRODUCE].append(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+    delivery = await (await producer.submit_bulk(TOPIC, [b"1", b"2"]))
+    assert [type(problem) for problem in delivery.failures.values()] == [KafkaError, KafkaError]
+    cluster.next_up[PRODUCE].append(SILENCE)
+    with pytest.raises(TimedOut):
+        await producer.send_many(TOPIC, [b"1", b"2"])

@@ -40,6 +40,7 @@ def test_everything_is_there_without_asyncio(server: Server):
             producer.flush()
             assert [future.result(5).offset for future in futures[:5]] == [0, 1, 2, 3, 4]
             assert isinstance(futures[5].exception(5), KafkaError)
+            assert producer.send_many("sync", [], partition=1) == 0
             assert producer.submit("sync", b"x", key="k").result(5).partition in {0, 1}
 
         def assigned(partitions: list[Partition]) -> None:

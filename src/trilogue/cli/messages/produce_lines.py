@@ -33,6 +33,19 @@ class LinesError(Exception):
     """Input that cannot be sent, with the reason."""
 
 
+class InputChunk(NamedTuple):
+    """Consecutive messages of one source, as bytes."""
+
+    source: str
+    first: int
+    """The number of the first line, from 1; 0 for a source that is one message."""
+    pieces: list[bytes]
+
+    def origin(self, index: int) -> str:
+        """Return the place of a message in its source, for errors."""
+        return f"{self.source}:{self.first + index}" if self.first else self.source
+
+
 class Outgoing(NamedTuple):
     """A message to send."""
 
@@ -75,6 +88,13 @@ class Lines:
                 raise LinesError(f"{file}: no such file")
 
     @property
+    def are_values(self) -> bool:
+        """Whether each piece is the value of a message as it is, without key and headers."""
+        return not (self.as_json or self.tombstones or self.headers) and (
+            self.key is None and self.separator is None
+        )
+
+    @property
     def is_typed(self) -> bool:
         """Whether messages are typed on a terminal."""
         return self.value is None and not self.files and sys.stdin.isatty()
@@ -93,10 +113,10 @@ class Lines:
             return len(self.value) > MESSAGE_BYTES // UTF8_BYTES_MAX
         return self.size_bytes is None or self.size_bytes > MESSAGE_BYTES
 
-    def chunks(self) -> Iterator[list[tuple[str, bytes]]]:
-        """Yield lists of messages as bytes, each with its origin; blocks while no input comes."""
+    def chunks(self) -> Iterator[InputChunk]:
+        """Yield the messages in order; blocks while no input comes."""
         if self.value is not None:
-            yield [("--value", self.value.encode())]
+            yield InputChunk("--value", 0, [self.value.encode()])
             return
         for file in self.files or [Path(STDIN)]:
             if str(file) == STDIN:
@@ -108,23 +128,24 @@ class Lines:
                 finally:
                     os.close(descriptor)
 
-    def _cut(self, name: str, descriptor: int) -> Iterator[list[tuple[str, bytes]]]:
+    def _cut(self, name: str, descriptor: int) -> Iterator[InputChunk]:
         delimiter = ESCAPES.get(self.delimiter, self.delimiter.encode())
-        left, number = b"", 0
+        left, number = bytearray(), 0
         while chunk := os.read(descriptor, CHUNK):
+            seen = max(0, len(left) - len(delimiter) + 1)
             left += chunk
-            if self.whole:
-                pieces: list[bytes] = []
-            else:
-                *pieces, left = left.split(delimiter)
+            pieces: list[bytes] = []
+            if not self.whole and left.find(delimiter, seen) >= 0:
+                *pieces, rest = bytes(left).split(delimiter)
+                left = bytearray(rest)
             if len(left) > max(self.size_limit, LINE_MAX):
                 limit = spell_size(max(self.size_limit, LINE_MAX))
                 raise LinesError(f"{name}:{number + 1}: longer than {limit}")
             if pieces:
-                yield [(f"{name}:{number + at}", one) for at, one in enumerate(pieces, 1)]
+                yield InputChunk(name, number + 1, pieces)
                 number += len(pieces)
         if left or (self.whole and number == 0):
-            yield [(name if self.whole else f"{name}:{number + 1}", left)]
+            yield InputChunk(name, 0 if self.whole else number + 1, [bytes(left)])
 
     def message(self, piece: bytes) -> Outgoing:
         """Return the message of one piece; LinesError if it is invalid."""

@@ -7,23 +7,24 @@ import concurrent.futures
 import contextlib
 import sys
 import threading
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
 from trilogue.cli.cluster import FAILED, describe_error
-from trilogue.cli.messages.produce_lines import MESSAGE_BYTES, Lines, LinesError
+from trilogue.cli.messages.produce_lines import MESSAGE_BYTES, InputChunk, Lines, LinesError
 from trilogue.cli.messages.progress import Progress, count_messages
 from trilogue.client.errors import ClientError
 
 if TYPE_CHECKING:
     from trilogue.client.kafka.client import KafkaClient
-    from trilogue.client.kafka.producer.batch import Sent
-    from trilogue.client.kafka.producer.producer import Producer
+    from trilogue.client.kafka.producer.batch import BulkDelivery
+    from trilogue.client.kafka.producer.producer import BulkRecord, Producer
 
 ERRORS_SHOWN: Final = 5
 READ_AHEAD: Final = 2
 MAX_MESSAGE: Final = "max.message.bytes"
-Chunk = list[tuple[str, bytes]] | Exception | None
-"""Messages with their origins, an error of the input, or None at its end."""
+Chunk = InputChunk | Exception | None
+"""Messages, an error of the input, or None at its end."""
 LINGER_S: Final = 0.005
 BATCH_BYTES: Final = 256 << 10
 MEMORY_BYTES: Final = 64 << 20
@@ -100,9 +101,8 @@ class _Run:
         loop = asyncio.get_running_loop()
         chunks: asyncio.Queue[Chunk] = asyncio.Queue(READ_AHEAD)
         threading.Thread(target=self._read, args=(loop, chunks), daemon=True).start()
-        while isinstance(chunk := await chunks.get(), list):
-            for where, piece in chunk:
-                await self._one(where, piece)
+        while isinstance(chunk := await chunks.get(), InputChunk):
+            await self._send_chunk(chunk)
         if chunk is not None:
             self._fail("", chunk)
 
@@ -120,34 +120,48 @@ class _Run:
             except (LinesError, OSError) as error:
                 enqueue_chunk(error)
 
-    async def _one(self, where: str, piece: bytes) -> None:
+    async def _send_chunk(self, chunk: InputChunk) -> None:
+        origins: Sequence[int] = range(len(chunk.pieces))
+        records: Sequence[bytes | BulkRecord] = chunk.pieces
+        if not self._lines.are_values:
+            parsed = dict(self._parse(chunk))
+            origins, records = list(parsed), list(parsed.values())
         try:
-            key, value, headers, timestamp, partition = self._lines.message(piece)
-            future = await self._producer.submit(
-                self._topic,
-                value,
-                key=key,
-                headers=headers,
-                partition=self._partition if partition is None else partition,
-                timestamp_ms=timestamp,
+            future = await self._producer.submit_bulk(
+                self._topic, records, partition=self._partition
             )
-        except (LinesError, ClientError) as error:
-            self._fail(where, error)
+        except ClientError as error:
+            for index in origins:
+                self._fail(chunk.origin(index), error)
             return
-        size = len(piece) + 1
-        future.add_done_callback(lambda done: self._complete(done, where, size))
+        future.add_done_callback(lambda done: self._complete(done, chunk, origins))
 
-    def _complete(self, done: asyncio.Future[Sent], where: str, size: int) -> None:
-        error = asyncio.CancelledError() if done.cancelled() else done.exception()
-        if error is None:
-            self._progress.add(1, size)
-        else:
-            self._fail(where, error)
+    def _parse(self, chunk: InputChunk) -> Iterator[tuple[int, BulkRecord]]:
+        """Yield the messages of a chunk by index; those that are invalid are counted as failed."""
+        from trilogue.client.kafka.producer.producer import BulkRecord
 
-    def _fail(self, where: str, error: BaseException) -> None:
+        for index, piece in enumerate(chunk.pieces):
+            try:
+                key, value, headers, timestamp, partition = self._lines.message(piece)
+            except LinesError as error:
+                self._fail(chunk.origin(index), error)
+            else:
+                yield index, BulkRecord(value, key, headers, partition, timestamp)
+
+    def _complete(
+        self, done: asyncio.Future[BulkDelivery], chunk: InputChunk, origins: Sequence[int]
+    ) -> None:
+        delivery = done.result()
+        failed = {origins[index]: error for index, error in delivery.failures.items()}
+        size = sum(len(chunk.pieces[at]) + 1 for at in origins if at not in failed)
+        self._progress.add(delivery.stored, size)
+        for index, error in sorted(failed.items()):
+            self._fail(chunk.origin(index), error)
+
+    def _fail(self, where: str, error: Exception) -> None:
         self.failed += 1
         if self.failed <= ERRORS_SHOWN:
-            detail = describe_error(error) if isinstance(error, Exception) else "given up"
+            detail = describe_error(error)
             print(
                 f"trilogue: {where}: {detail}" if where else f"trilogue: {detail}", file=sys.stderr
             )

@@ -74,9 +74,11 @@ if TYPE_CHECKING:
         WhenFull,
     )
     from trilogue.client.kafka.producer.batch import (
+        BulkDelivery,
         Sent,
     )
     from trilogue.client.kafka.producer.producer import (
+        BulkRecord,
         Producer,
     )
 
@@ -92,6 +94,8 @@ __all__ = [
     "Admin",
     "Assignor",
     "BadRecords",
+    "BulkDelivery",
+    "BulkRecord",
     "Change",
     "ClosedError",
     "ClusterDescription",
@@ -139,7 +143,7 @@ __getattr__ = lazy_exports(
     {
         "admin": admin.__all__,
         "consumer.assignors": ("Assignor",),
-        "producer.batch": ("Sent",),
+        "producer.batch": ("BulkDelivery", "Sent"),
         "client": ("KafkaClient",),
         "consumer.consumer": ("Consumer",),
         "errors": (
@@ -162,7 +166,7 @@ __getattr__ = lazy_exports(
             "Hashing",
             "WhenFull",
         ),
-        "producer.producer": ("Producer",),
+        "producer.producer": ("BulkRecord", "Producer"),
         "model": (
             "EARLIEST",
             "EARLIEST_LOCAL",

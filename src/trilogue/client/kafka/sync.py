@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from trilogue.client.errors import ClientError
@@ -28,7 +28,7 @@ from trilogue.client.kafka.consumer.message import Message
 from trilogue.client.kafka.errors import ClosedError
 from trilogue.client.kafka.model import OffsetAt, Partition
 from trilogue.client.kafka.producer.batch import Sent
-from trilogue.client.kafka.producer.producer import HeaderPairs, Octets
+from trilogue.client.kafka.producer.producer import BulkRecord, HeaderPairs, Octets
 from trilogue.client.kafka.producer.producer import Producer as AsyncProducer
 from trilogue.client.kafka.sync_admin import Admin
 from trilogue.client.threads import SyncClientFacade, SyncFacade, call_in_loop, to_concurrent_future
@@ -104,6 +104,12 @@ class Producer(SyncFacade[AsyncProducer]):
                 refused.set_exception(problem)
                 futures.append(refused)
         return futures
+
+    def send_many(
+        self, topic: str, records: Sequence[bytes | BulkRecord], *, partition: int | None = None
+    ) -> int:
+        """Send messages and wait until all of them are stored; returns how many they are."""
+        return self._loop.run(self._inner.send_many(topic, records, partition=partition))
 
     def partitions(self, topic: str) -> int:
         """How many partitions a topic has."""

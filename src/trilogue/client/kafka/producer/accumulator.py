@@ -9,7 +9,6 @@ place, and is sent again only when nothing else of its partition is under way.
 
 from __future__ import annotations
 
-import asyncio
 from collections import deque
 from collections.abc import Iterator, Mapping
 from typing import Final
@@ -18,10 +17,10 @@ from trilogue.client.kafka.options import ProducerOptions
 from trilogue.client.kafka.producer.batch import (
     NO_IDENTITY,
     NO_SEQUENCE,
+    Completion,
     ProducerBatch,
     ProducerIdentity,
     RecordDraft,
-    Sent,
 )
 from trilogue.client.kafka.producer.buffer_pool import BufferPool
 from trilogue.entry.header import HEADER_SIZE
@@ -141,10 +140,9 @@ class Accumulator:
         return found
 
     def append(
-        self, queue: PartitionQueue, draft: RecordDraft, now: float
-    ) -> tuple[asyncio.Future[Sent], bool]:
-        """Add a record for which room was taken; its future, and whether a batch is full."""
-        future: asyncio.Future[Sent] = asyncio.get_running_loop().create_future()
+        self, queue: PartitionQueue, draft: RecordDraft, completion: Completion, now: float
+    ) -> bool:
+        """Add a record for which room was taken; return whether a batch is full."""
         batch = queue.open
         full = False
         limit = self._options.batch_bytes
@@ -158,17 +156,17 @@ class Accumulator:
                 now + options.linger_s,
                 now + options.delivery_timeout_s,
             )
-            batch.append(draft, future)  # what cannot be packed leaves no batch behind
+            batch.append(draft, completion)  # what cannot be packed leaves no batch behind
             queue.add(batch)
             self._aging.append(batch)
             if options.linger_s:
                 self._lingering.append((batch, queue))
         else:
-            batch.append(draft, future)
+            batch.append(draft, completion)
         if batch.size >= limit:
             queue.open = None
             full = True
-        return future, full
+        return full
 
     def lingered(self, now: float) -> Iterator[PartitionQueue]:
         """Queues whose batches have lingered enough, once each."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Iterable, Sequence
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, cast
 
 from trilogue.entry.entry import Codec, Record
 from trilogue.entry.header import HEADER_SIZE
@@ -62,11 +62,47 @@ def record_size(key: bytes | None, value: bytes | None, headers: Headers) -> int
     return size
 
 
+class BulkDelivery:
+    """The outcome of messages that were submitted together; one future for all of them."""
+
+    __slots__ = ("_left", "failures", "future", "stored")
+
+    def __init__(self, count: int, future: asyncio.Future[BulkDelivery]) -> None:
+        self._left = count
+        self.future = future
+        """Done, with this object as its result, when the fate of every message is known."""
+        self.stored = 0
+        """How many messages are stored (with acks=0: written to the connection)."""
+        self.failures: dict[int, Exception] = {}
+        """The error of each message that is not stored, by its index among the messages."""
+        if not count:
+            future.set_result(self)
+
+    def complete_one(self) -> None:
+        """Count one message that is stored."""
+        self.stored += 1
+        self._count_down()
+
+    def fail_one(self, index: int, problem: Exception) -> None:
+        """Keep the error of one message."""
+        self.failures[index] = problem
+        self._count_down()
+
+    def _count_down(self) -> None:
+        self._left -= 1
+        if not self._left and not self.future.done():
+            self.future.set_result(self)
+
+
+Completion = asyncio.Future[Sent] | tuple[BulkDelivery, int]
+"""Where the outcome of a record goes: its own future, or its index in a bulk delivery."""
+
+
 class ProducerBatch:
-    """Records for one partition, and the future of each record."""
+    """Records for one partition, and the completion of each record."""
 
     __slots__ = (
-        "_base_timestamp", "_futures", "_max_timestamp", "_packer", "_settled", "_times",
+        "_base_timestamp", "_completions", "_max_timestamp", "_packer", "_settled", "_times",
         "attempts", "data", "due_at", "expires_at", "finished", "identity", "not_before",
         "partition", "place",
         "problem", "sequence", "size", "topic",
@@ -95,28 +131,28 @@ class ProducerBatch:
         self._packer = RecordPacker()
         self._settled = False
         self._base_timestamp = self._max_timestamp = -1
-        self._futures: list[asyncio.Future[Sent]] = []
+        self._completions: list[Completion] = []
         self._times: list[int] = []
 
     @property
     def count(self) -> int:
         """How many records it holds."""
-        return len(self._futures)
+        return len(self._completions)
 
     @property
     def is_settled(self) -> bool:
         """Whether its fate is known."""
         return self._settled
 
-    def append(self, draft: RecordDraft, future: asyncio.Future[Sent]) -> None:
+    def append(self, draft: RecordDraft, completion: Completion) -> None:
         """Add a record."""
         key, value, headers, timestamp, size = draft
-        count = len(self._futures)
+        count = len(self._completions)
         if not count:
             self._base_timestamp = timestamp
         self._packer.pack(count, timestamp - self._base_timestamp, key, value, headers)
         self._max_timestamp = max(self._max_timestamp, timestamp)
-        self._futures.append(future)
+        self._completions.append(completion)
         self._times.append(timestamp)
         self.size += size
 
@@ -151,22 +187,27 @@ class ProducerBatch:
             batch = ProducerBatch(self.topic, self.partition, self.due_at, self.expires_at)
             batch.place = (*self.place, which)
             for at in some:
-                batch._take(records[at], self._times[at], self._futures[at])
+                batch._take(records[at], self._times[at], self._completions[at])
             made.append(batch)
-        self._futures, self._times = [], []
+        self._completions, self._times = [], []
         self._finish()
         return made
 
-    def _take(self, record: Record, timestamp: int, future: asyncio.Future[Sent]) -> None:
+    def _take(self, record: Record, timestamp: int, completion: Completion) -> None:
         headers = [(name.encode(), content) for name, content in record.headers]
         size = record_size(record.key, record.value, headers)
-        self.append(RecordDraft(record.key, record.value, headers, timestamp, size), future)
+        self.append(RecordDraft(record.key, record.value, headers, timestamp, size), completion)
 
     def succeed(self, base_offset: int, append_time: int) -> None:
         """It is stored from this offset on (-1: somewhere)."""
         topic, partition, times = self.topic, self.partition, self._times
         step = 1 if base_offset >= 0 else 0
-        for at, future in enumerate(self._futures):
+        for at, completion in enumerate(self._completions):
+            if type(completion) is tuple:
+                if not self._settled:
+                    completion[0].complete_one()
+                continue
+            future = cast("asyncio.Future[Sent]", completion)
             if not future.done():
                 time = times[at] if append_time < 0 else append_time
                 future.set_result(Sent(topic, partition, base_offset + at * step, time))
@@ -180,7 +221,12 @@ class ProducerBatch:
             "kafka.not-stored topic=%s partition=%d messages=%d problem=%s",
             self.topic, self.partition, self.count, problem,
         )  # fmt: skip
-        for future in self._futures:
+        for completion in self._completions:
+            if type(completion) is tuple:
+                delivery, index = completion
+                delivery.fail_one(index, problem)
+                continue
+            future = cast("asyncio.Future[Sent]", completion)
             if not future.done():
                 future.set_exception(problem)
                 future.exception()  # logged once above; not every future is awaited

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from typing import Final
+from typing import Final, NamedTuple
 
-from trilogue.client.errors import ClientError
+from trilogue.client.errors import ClientError, ServerUnreachable
 from trilogue.client.kafka.cluster import KafkaCluster, TopicMetadata
 from trilogue.client.kafka.errors import (
     ClosedError,
@@ -21,8 +21,10 @@ from trilogue.client.kafka.errors import (
     TimedOut,
 )
 from trilogue.client.kafka.options import ProducerOptions, WhenFull
-from trilogue.client.kafka.producer.accumulator import Accumulator
+from trilogue.client.kafka.producer.accumulator import Accumulator, PartitionQueue
 from trilogue.client.kafka.producer.batch import (
+    RECORD_OVERHEAD,
+    BulkDelivery,
     Headers,
     RecordDraft,
     Sent,
@@ -40,6 +42,16 @@ HeaderPairs = Mapping[str, bytes | None] | Iterable[tuple[str, bytes | None]]
 LATEST_MS: Final = (1 << 62) - 1
 FRESH_AT_MOST: Final = 1000
 """Topics whose partitions are looked at again from time to time."""
+
+
+class BulkRecord(NamedTuple):
+    """A message of `send_many`."""
+
+    value: Octets
+    key: Octets = None
+    headers: HeaderPairs = ()
+    partition: int | None = None
+    timestamp_ms: int | None = None
 
 
 class Producer(AsyncCloseable):
@@ -113,30 +125,21 @@ class Producer(AsyncCloseable):
         ClosedError; KafkaError for a topic that cannot be.
         """
         self._check()
-        if timestamp_ms is not None and not -1 <= timestamp_ms <= LATEST_MS:
-            raise ClientError(f"no time in ms: {timestamp_ms}")
-        key, value = _to_bytes(key), _to_bytes(value)
-        packed: Headers = ()
-        if headers:
-            packed = encode_headers(headers.items() if isinstance(headers, Mapping) else headers)
-        size = record_size(key, value, packed)
-        if size + HEADER_SIZE > self.options.max_request_bytes:
-            raise MessageTooLarge(f"{size} bytes, at most {self.options.max_request_bytes}")
+        draft = self._draft(value, key, headers, timestamp_ms)
         view = self._cluster.topics.get(topic)
         if view is None:
             view = await self._wait_for_topic(topic)
             self._check()
         accumulator = self._accumulator
-        if not accumulator.memory.try_allocate(size):
-            await self._wait_for_room(size)
+        if not accumulator.memory.try_allocate(draft.size):
+            await self._wait_for_room(draft.size)
+        future: asyncio.Future[Sent] = self._loop.create_future()
         try:
-            number = self._choose(topic, view.count, key, size, partition)
+            number = self._choose(topic, view.count, draft.key, draft.size, partition)
             queue = accumulator.queue(topic, number)
-            now_ms = int(self._clock() * 1000) if timestamp_ms is None else timestamp_ms
-            draft = RecordDraft(key, value, packed, now_ms, size)
-            future, is_full = accumulator.append(queue, draft, self._loop.time())
+            is_full = accumulator.append(queue, draft, future, self._loop.time())
         except BaseException:
-            accumulator.memory.release(size)
+            accumulator.memory.release(draft.size)
             raise
         if is_full:
             self._sender.ready(queue)
@@ -146,6 +149,103 @@ class Producer(AsyncCloseable):
         else:
             self._sender.on_linger_start()
         return future
+
+    async def send_many(
+        self, topic: str, records: Sequence[bytes | BulkRecord], *, partition: int | None = None
+    ) -> int:
+        """Send messages and wait until all of them are stored; returns how many they are.
+
+        A record of bytes is a value without key. Raises what `send` raises: at once for a topic
+        that cannot be, else the error of the first message that is not stored, when the fate of
+        all is known. `submit_bulk` gives the errors of all messages.
+        """
+        delivery = await (await self.submit_bulk(topic, records, partition=partition))
+        if delivery.failures:
+            raise delivery.failures[min(delivery.failures)]
+        return delivery.stored
+
+    async def submit_bulk(
+        self, topic: str, records: Sequence[bytes | BulkRecord], *, partition: int | None = None
+    ) -> asyncio.Future[BulkDelivery]:
+        """Hand many messages over and go on: waits only for room; one future is for all.
+
+        This costs a fraction of as many calls of `submit`. `partition` is for records that name
+        none. Errors of single messages are in `BulkDelivery.failures`; only an error that concerns
+        them all is raised here: ClosedError, and KafkaError or TimedOut for the topic.
+        """
+        self._check()
+        view = self._cluster.topics.get(topic)
+        if view is None:
+            view = await self._wait_for_topic(topic)
+            self._check()
+        accumulator, limit = self._accumulator, self.options.max_request_bytes - HEADER_SIZE
+        delivery = BulkDelivery(len(records), self._loop.create_future())
+        begun: set[PartitionQueue] = set()
+        queue: PartitionQueue | None = None
+        now, now_ms = self._loop.time(), int(self._clock() * 1000)
+        for index, record in enumerate(records):
+            number = partition
+            try:
+                self._check()  # it may be closed in a wait below
+                if type(record) is bytes and (size := RECORD_OVERHEAD + len(record)) <= limit:
+                    draft = RecordDraft(None, record, (), now_ms, size)
+                else:
+                    row = record if isinstance(record, BulkRecord) else BulkRecord(record)
+                    draft = self._draft(row.value, row.key, row.headers, row.timestamp_ms)
+                    number = partition if row.partition is None else row.partition
+                if not accumulator.memory.try_allocate(draft.size):
+                    self._announce(begun)
+                    queue = None
+                    await self._wait_for_room(draft.size)
+                    now, now_ms = self._loop.time(), int(self._clock() * 1000)
+                try:
+                    number = self._choose(topic, view.count, draft.key, draft.size, number)
+                    if queue is None or number != queue.partition:
+                        queue = accumulator.queue(topic, number)
+                        begun.add(queue)
+                    is_full = accumulator.append(queue, draft, (delivery, index), now)
+                except BaseException:
+                    accumulator.memory.release(draft.size)
+                    raise
+            except (QueueFull, TimedOut, ClosedError, ServerUnreachable) as problem:
+                for rest in range(index, len(records)):  # there is no room for these either
+                    delivery.fail_one(rest, problem)
+                break
+            except ClientError as problem:
+                delivery.fail_one(index, problem)
+                continue
+            if is_full:
+                self._sender.ready(queue)
+                await asyncio.sleep(0)  # a long list would block other tasks
+                now, now_ms = self._loop.time(), int(self._clock() * 1000)
+        self._announce(begun)
+        return delivery.future
+
+    def _announce(self, queues: set[PartitionQueue]) -> None:
+        """Let the sender know of queues with new records."""
+        if self.options.linger_s:
+            self._sender.on_linger_start()
+        else:
+            for queue in queues:
+                self._sender.ready(queue)
+        queues.clear()
+
+    def _draft(
+        self, value: Octets, key: Octets, headers: HeaderPairs, timestamp_ms: int | None
+    ) -> RecordDraft:
+        """Make a record of a message; ClientError or MessageTooLarge where that cannot be."""
+        if timestamp_ms is None:
+            timestamp_ms = int(self._clock() * 1000)
+        elif not -1 <= timestamp_ms <= LATEST_MS:
+            raise ClientError(f"no time in ms: {timestamp_ms}")
+        key, value = _to_bytes(key), _to_bytes(value)
+        packed: Headers = ()
+        if headers:
+            packed = encode_headers(headers.items() if isinstance(headers, Mapping) else headers)
+        size = record_size(key, value, packed)
+        if size + HEADER_SIZE > self.options.max_request_bytes:
+            raise MessageTooLarge(f"{size} bytes, at most {self.options.max_request_bytes}")
+        return RecordDraft(key, value, packed, timestamp_ms, size)
 
     def _check(self) -> None:
         if self._closing is not None:
