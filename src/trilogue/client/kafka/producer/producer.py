@@ -174,10 +174,7 @@ class Producer(AsyncCloseable):
         them all is raised here: ClosedError, and KafkaError or TimedOut for the topic.
         """
         self._check()
-        view = self._cluster.topics.get(topic)
-        if view is None:
-            view = await self._wait_for_topic(topic)
-            self._check()
+        view = self._cluster.topics.get(topic) or await self._wait_for_topic(topic)
         accumulator, limit = self._accumulator, self.options.max_request_bytes - HEADER_SIZE
         delivery = BulkDelivery(len(records), self._loop.create_future())
         begun: set[PartitionQueue] = set()
