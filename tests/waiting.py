@@ -7,6 +7,7 @@ end of a socket) it polls here, and a wait that is too long fails with the name 
 from __future__ import annotations
 
 import asyncio
+import inspect
 import time
 from collections.abc import Callable
 from typing import TypeVar
@@ -23,25 +24,26 @@ class VirtualClock:
 
 def wait_until(
     condition: Callable[[], Result],
-    what: str | Callable[[], object],
+    what: str | Callable[[], object] = "",
     timeout_s: float = TIMEOUT_S,
     *,
     every: float = LOOK_EVERY_S,
 ) -> Result:
     """Return the first true result of the condition, looked at `every` so many seconds.
 
-    `what` names what is awaited, or returns it at the end; fails after `timeout_s` seconds.
+    `what` names what is awaited, or returns it at the end; without it the source of the condition
+    does. Fails after `timeout_s` seconds.
     """
     ends = time.monotonic() + timeout_s
     while not (found := condition()):
-        assert time.monotonic() < ends, _describe(what, timeout_s)
+        assert time.monotonic() < ends, _describe(condition, what, timeout_s)
         time.sleep(every)
     return found
 
 
 async def wait_on_loop(
     condition: Callable[[], Result],
-    what: str | Callable[[], object],
+    what: str | Callable[[], object] = "",
     timeout_s: float = TIMEOUT_S,
     *,
     every: float = 0.001,
@@ -50,7 +52,7 @@ async def wait_on_loop(
     clock = asyncio.get_running_loop().time
     ends = clock() + timeout_s
     while not (found := condition()):
-        assert clock() < ends, _describe(what, timeout_s)
+        assert clock() < ends, _describe(condition, what, timeout_s)
         await asyncio.sleep(every)
     return found
 
@@ -67,6 +69,8 @@ async def pass_time(seconds: float) -> None:
     await asyncio.sleep(seconds)
 
 
-def _describe(what: str | Callable[[], object], timeout_s: float) -> str:
+def _describe(
+    condition: Callable[[], object], what: str | Callable[[], object], timeout_s: float
+) -> str:
     text = what if isinstance(what, str) else f"{what()}"
-    return f"not within {timeout_s:g} s: {text:.4000}"
+    return f"not within {timeout_s:g} s: {text or inspect.getsource(condition).strip():.4000}"

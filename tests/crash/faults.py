@@ -12,14 +12,13 @@ import os
 import signal
 import struct
 import subprocess
-import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from tests.brokers import Broker, OurServer
-from tests.conformance.clients.base import Deadline
 from tests.tools import require, require_program, require_root
+from tests.waiting import wait_until
 
 WRITES = "pwritev2,pwritev,pwrite64,write,fdatasync,fsync,sync_file_range"
 EXT4_IOC_SHUTDOWN = 0x8004587D
@@ -108,10 +107,7 @@ class CutDisk:
     def reboot(self) -> None:
         """Mount the image again, once the last process that uses the old mount has ended."""
         unmount(self.root)
-        deadline = Deadline(f"the end of all that used {self.root}", 30)
-        while self.is_used():
-            deadline.check(None)
-            time.sleep(0.02)
+        wait_until(lambda: not self.is_used(), f"the end of all processes that use {self.root}")
         self.mount()
 
     def cut_under(self, server: Broker) -> None:

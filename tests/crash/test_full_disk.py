@@ -13,7 +13,16 @@ from pathlib import Path
 import pytest
 
 from tests.crash.faults import small_disk
-from tests.crash.log_workload import LogWorkload, durable, make_topic, partition_of, places, read
+from tests.crash.log_workload import (
+    LogWorkload,
+    Sent,
+    durable,
+    make_topic,
+    partition_of,
+    places,
+    read,
+)
+from tests.waiting import wait_on_loop
 from trilogue.broker.errors import BrokerError
 from trilogue.broker.errors import DiskFull as Refused
 from trilogue.log.jobs import merge_plan
@@ -86,22 +95,25 @@ async def fill(node: Node, workload: LogWorkload) -> None:
         except Refused:
             return
         await durable(node)
-        while node.flusher.waiting > 1 and not node.flusher.counts.failures:  # noqa: ASYNC110
-            await asyncio.sleep(0.01)  # no faster than the work that is to meet the full disk
+        await wait_on_loop(  # no faster than the work that is to meet the full disk
+            lambda: node.flusher.waiting <= 1 or node.flusher.counts.failures,
+            lambda: f"a flush: {node.flusher.counts}, {node.maintenance.counts}",
+            PATIENCE_S,
+        )
 
 
 async def send_again(node: Node, workload: LogWorkload) -> None:
     """Send what was refused until it is taken, as a client does."""
-    ends = asyncio.get_running_loop().time() + PATIENCE_S
     for sent in list(workload.unacked):
-        while True:
+
+        def is_taken(sent: Sent = sent) -> bool:
             try:
                 workload.send(node, sent)
             except BrokerError:
-                assert asyncio.get_running_loop().time() < ends, "it does not resume"
-                await asyncio.sleep(0.1)
-            else:
-                break
+                return False
+            return True
+
+        await wait_on_loop(is_taken, "the end of the refusals", PATIENCE_S, every=0.1)
     await durable(node)
 
 
@@ -120,7 +132,7 @@ def test_a_disk_that_runs_full_costs_nothing_that_was_acked(
             for name, (count, settings) in workload.topics.items():
                 await make_topic(node, name, count, {**settings, "retention.ms": "-1"})
             await fill(node, workload)
-            await asyncio.sleep(2)  # flushes and merges meet the full disk
+            await asyncio.sleep(2)  # by design: flushes and merges meet the full disk
             workload.check(node)
             assert workload.unacked
             before = len(workload.ledger.acked)

@@ -19,6 +19,7 @@ from tests.crash.faults import injected, require_strace
 from tests.crash.ledger import Ledger
 from tests.crash.load import ConfluentLoad, create_topic, judge, running
 from tests.crash.parts import PATIENCE
+from tests.waiting import wait_until
 
 CALLS = "pwritev2,pwrite64,fdatasync,fsync,rename,renameat2,unlink,ftruncate"
 NUMBERS = [*range(1, 21), *range(40, 201, 32)]
@@ -48,10 +49,16 @@ def loads(server: Trilogue, ledger: Ledger) -> list[ConfluentLoad]:
 
 def wait_for_merges(server: Trilogue, count: int) -> int:
     """Wait until the log has so many merges."""
-    deadline = Deadline(f"{count} merges", PATIENCE)
-    while (merges := server.output.count("merge.done")) < count:
-        deadline.check(server.output[-2000:])
-    return merges
+
+    def count_merges() -> int:
+        return server.output.count("merge.done")
+
+    wait_until(
+        lambda: count_merges() >= count,
+        lambda: f"{count} merges: {server.output[-2000:]}",
+        PATIENCE,
+    )
+    return count_merges()
 
 
 def helpers(pid: int) -> list[int]:

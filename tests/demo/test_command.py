@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -15,6 +14,7 @@ import typer
 
 from tests.server import clean_environment, command_line, run_trilogue
 from tests.tools import require
+from tests.waiting import wait_until
 from trilogue.demo import command as verb
 from trilogue.demo.server import _wait_until_ready, without_settings
 from trilogue.demo.steps import DemoFailed
@@ -142,11 +142,8 @@ def server_of(output: Path) -> int:
     import json
 
     ready = output / "ready.json"
-    for _ in range(600):
-        if ready.exists():
-            return int(json.loads(ready.read_text())["pid"])
-        time.sleep(0.05)
-    raise AssertionError("the demo's server did not start")
+    wait_until(ready.exists, "the start of the demo's server")
+    return int(json.loads(ready.read_text())["pid"])
 
 
 @pytest.mark.long

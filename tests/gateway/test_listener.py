@@ -11,6 +11,7 @@ from contextlib import asynccontextmanager, suppress
 import pytest
 
 from tests.gateway.fakes import frame
+from tests.waiting import wait_on_loop
 from trilogue.gateway import listener as listen
 from trilogue.gateway.listener import Listener
 from trilogue.gateway.reply_queue import BufferedReply, PipelinedConnection
@@ -99,11 +100,6 @@ def run(test, limits: Limits | None = None, early_s=None) -> None:
     asyncio.run(body())
 
 
-async def until(condition) -> None:
-    while not condition():  # noqa: ASYNC110 -- the other end of a socket has no event
-        await asyncio.sleep(0.001)
-
-
 def test_port_0_takes_a_free_one_and_answers():
     async def test(_door, listener, address):
         assert address[1] > 0
@@ -111,7 +107,7 @@ def test_port_0_takes_a_free_one_and_answers():
         assert await client.echo(b"hello") == b"hello"
         assert listener.connections == 1
         await client.close()
-        await until(lambda: listener.connections == 0)
+        await wait_on_loop(lambda: listener.connections == 0)
 
     run(test)
 
@@ -152,7 +148,7 @@ def test_connections_over_the_cap_are_closed_and_room_is_given_again(caplog):
         assert await third.is_cut()
         assert listener.refused == 1
         await first.close()
-        await until(lambda: listener.connections == 1)
+        await wait_on_loop(lambda: listener.connections == 1)
         fourth = await Client.connect(address)
         assert await fourth.echo(b"4") == b"4"
         for client in (second, third, fourth):
@@ -188,7 +184,7 @@ def test_out_of_descriptors_accepting_pauses_and_those_inside_go_on(monkeypatch,
         monkeypatch.setattr(socket.socket, "accept", exhausted)
         outside = await Client.connect(address)
         waiting = asyncio.create_task(outside.echo(b"out"))
-        await until(lambda: left[0] < 3)
+        await wait_on_loop(lambda: left[0] < 3)
         assert await inside.echo(b"still") == b"still"
         assert await waiting == b"out"
         await inside.close()
@@ -227,7 +223,7 @@ def test_slow_peers_are_swept_away(caplog):
         slow = await Client.connect(address)
         slow.writer.write(frame(b"never whole")[:6])
         assert await slow.is_cut()
-        await until(lambda: listener.connections == 0)
+        await wait_on_loop(lambda: listener.connections == 0)
         await slow.close()
 
     run(test, Limits(sweep_s=0.01, incomplete_frame_s=0.05))
@@ -239,9 +235,9 @@ def test_drain_answers_what_is_in_flight_and_closes():
     async def test(gateway, listener, address):
         client, idle = await Client.connect(address), await Client.connect(address)
         client.writer.write(frame(b"later"))
-        await until(lambda: gateway.promised)
+        await wait_on_loop(lambda: gateway.promised)
         draining = asyncio.create_task(listener.drain(5.0))
-        await until(lambda: listener.connections == 1)
+        await wait_on_loop(lambda: listener.connections == 1)
         assert await idle.is_cut()
         with pytest.raises(ConnectionRefusedError):
             await Client.connect(address)
@@ -265,7 +261,7 @@ def test_drain_gives_up_after_its_deadline_and_closing_cuts_the_rest():
         client = await Client.connect(address)
         clients.append(client)
         client.writer.write(frame(b"later"))
-        await until(lambda: gateway.promised)
+        await wait_on_loop(lambda: gateway.promised)
         assert not await listener.drain(0.01)
         assert listener.connections == 1
 
@@ -287,7 +283,7 @@ def test_a_flood_of_connections_that_reset_leaves_nothing_behind():
             raw = socket.create_connection(address)
             raw.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
             raw.close()
-        await until(lambda: listener.connections == 0)
+        await wait_on_loop(lambda: listener.connections == 0)
         client = await Client.connect(address)
         assert await client.echo(b"alive") == b"alive"
         await client.close()
@@ -323,7 +319,7 @@ def test_few_of_them_are_held(monkeypatch):
 
     async def test(_door, listener, address):
         clients = [await Client.connect(address) for _ in range(5)]
-        await until(lambda: listener.refused == 5)
+        await wait_on_loop(lambda: listener.refused == 5)
 
         cut = [await client.is_cut() for client in clients[2:]]
 

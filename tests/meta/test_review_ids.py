@@ -7,7 +7,7 @@ import sqlite3
 
 import pytest
 
-from tests.waiting import run_ready_tasks
+from tests.waiting import run_ready_tasks, wait_on_loop
 from trilogue.log.errors import DiskFull
 from trilogue.meta.errors import NoIdsLeft
 from trilogue.meta.operations import ID_BLOCKS, PutSetting, PutSnapshot
@@ -23,8 +23,7 @@ def test_ids_that_ran_out_on_a_full_disk_come_back_when_there_is_room(tmp_path):
         with sqlite3.connect(path, isolation_level=None) as other:
             other.execute("BEGIN IMMEDIATE")
             first = asyncio.ensure_future(meta.write([PutSetting("a", "b")]))
-            while meta._loop is None or not meta._queue.empty():  # noqa: ASYNC110 -- a thread
-                await asyncio.sleep(0.001)
+            await wait_on_loop(lambda: meta._loop is not None and meta._queue.empty())
             large = asyncio.ensure_future(meta.write([PutSnapshot(b"k", bytes(500_000))]))
             await run_ready_tasks()
             for _ in range(ID_BLOCKS["producer"]):

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from tests.waiting import run_ready_tasks
+from tests.waiting import run_ready_tasks, wait_on_loop
 from trilogue.broker.errors import TopicExists
 from trilogue.broker.names import parse_kafka
 from trilogue.entry.entry import Record
@@ -67,11 +67,6 @@ async def append(node, topic, value):
     durable = asyncio.get_running_loop().create_future()
     node.storage.log.journal.on_commit(durable.set_result)
     assert await durable is None
-
-
-async def until(condition):
-    while not condition():  # noqa: ASYNC110 -- the node has no event
-        await asyncio.sleep(0.01)
 
 
 # -- commits ---------------------------------------------------------------------------------
@@ -133,11 +128,11 @@ def test_a_flush_whose_helper_does_not_start_is_tried_again(tmp_path, monkeypatc
         await append(node, topic, b"kept")
         monkeypatch.setattr(sys, "executable", "/no/such/python")
         node.storage.log.seal()
-        await until(lambda: node.flusher.counts.failures)
+        await wait_on_loop(lambda: node.flusher.counts.failures)
         assert isinstance(topic.partitions[0].log.read(0, 1_000), TailSlice)
 
         monkeypatch.undo()
-        await until(lambda: node.flusher.counts.flushes)
+        await wait_on_loop(lambda: node.flusher.counts.flushes)
 
         assert not node.failed.is_set()
         assert topic.partitions[0].log.flushed_end == 1
@@ -185,7 +180,7 @@ def test_the_reserve_is_given_up_once_and_made_again(tmp_path):
     @scenario(tmp_path / "data", "disk.reserve=1MiB")
     async def _(node):
         reserve = node.storage.directory.reserve
-        await until(reserve.exists)
+        await wait_on_loop(reserve.exists)
         assert reserve.stat().st_size == 1 << 20
 
         node.storage.give_up_reserve()
@@ -193,7 +188,7 @@ def test_the_reserve_is_given_up_once_and_made_again(tmp_path):
         assert not reserve.exists()
 
         await node.retention.apply_retention()
-        await until(reserve.exists)
+        await wait_on_loop(reserve.exists)
 
 
 def test_no_reserve_is_made_where_none_is_wanted(tmp_path):

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from tests.node.test_background import append, make_topic, scenario, until
+from tests.node.test_background import append, make_topic, scenario
+from tests.waiting import wait_on_loop
 from trilogue.broker.facts import CursorMove, Protocol
 from trilogue.broker.topics.cluster import ClusterLimits
 from trilogue.meta.operations import OPS_MAX
@@ -28,11 +29,11 @@ def test_a_flush_that_finds_no_room_in_meta_leaves_no_segment_behind(tmp_path):
         node.storage.meta._connection.execute(PAGES.format(1))
         await append(node, topic, b"kept too")
         node.storage.log.seal()
-        await until(lambda: node.flusher.counts.failures == 2)
+        await wait_on_loop(lambda: node.flusher.counts.failures == 2)
         assert segments(node) == []
 
         node.storage.meta._connection.execute(PAGES.format(1 << 20))
-        await until(lambda: node.flusher.counts.flushes)
+        await wait_on_loop(lambda: node.flusher.counts.flushes)
 
         assert len(segments(node)) == 1
         assert topic.partitions[0].log.flushed_end == 2

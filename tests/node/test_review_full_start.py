@@ -7,6 +7,7 @@ import contextlib
 
 from tests.crash.faults import small_disk
 from tests.node.test_background import append, make_topic, started
+from tests.waiting import wait_on_loop
 from trilogue.broker.names import parse_kafka
 from trilogue.log.partition_log import TailSlice
 
@@ -20,8 +21,7 @@ def test_a_start_on_a_full_disk_takes_its_room_from_the_reserve(tmp_path):
         async def before():
             async with started(disk / "data", *SETTINGS) as node:
                 await append(node, await make_topic(node), b"kept")
-                while not node.storage.directory.reserve.exists():  # noqa: ASYNC110 -- a thread
-                    await asyncio.sleep(0.01)
+                await wait_on_loop(node.storage.directory.reserve.exists, "the reserve file")
 
         async def after():
             async with started(disk / "data", *SETTINGS) as node:

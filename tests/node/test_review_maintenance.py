@@ -13,8 +13,8 @@ from tests.node.background.test_compaction import scenario as compacting
 from tests.node.background.test_maintenance import Planner, maintenance_of
 from tests.node.background.test_merge import files, flush_many, merges, messages, read
 from tests.node.objects_world import in_world
-from tests.node.test_background import append, make_topic, scenario, until
-from tests.waiting import run_ready_tasks
+from tests.node.test_background import append, make_topic, scenario
+from tests.waiting import run_ready_tasks, wait_on_loop
 from trilogue.log.jobs.merge_plan import FIRST_LEVEL_DUE, FIRST_LEVEL_MAX
 from trilogue.log.objects.objects import STORE
 from trilogue.log.segments.segment_info import segment_name
@@ -57,10 +57,10 @@ def test_a_flush_whose_helper_died_leaves_no_file(tmp_path):
         topic = await make_topic(node)
         await append(node, topic, b"message 0;")
         node.storage.log.seal()
-        await until(lambda: node.flusher.counts.failures)
+        await wait_on_loop(lambda: node.flusher.counts.failures)
         assert len(dying.left) == 1
 
-        await until(lambda: node.flusher.counts.flushes)
+        await wait_on_loop(lambda: node.flusher.counts.flushes)
 
         assert files(node) == [each.name for each in node.storage.log.segments.values()]
 
@@ -72,10 +72,10 @@ def test_a_merge_whose_helper_died_leaves_no_file(tmp_path):
         dying = node.merging._helper = Dying(node.slow_helper)
         topic = await make_topic(node)
         await flush_many(node, topic, FIRST_LEVEL_DUE)
-        await until(lambda: merges(node).failures)
+        await wait_on_loop(lambda: merges(node).failures)
         assert len(dying.left) == 1
 
-        await until(lambda: merges(node).jobs)
+        await wait_on_loop(lambda: merges(node).jobs)
 
         assert dying.left[0].name not in files(node)
         assert messages(read(topic)) == list(range(FIRST_LEVEL_DUE))
@@ -138,14 +138,14 @@ def test_a_flush_that_waits_for_a_plan_goes_ahead_when_something_else_is_begun(t
         await flush_many(node, topic, FIRST_LEVEL_MAX)
         await append(node, topic, b"message 16;")
         node.storage.log.seal()
-        await until(lambda: node.flusher.waiting)
+        await wait_on_loop(lambda: node.flusher.waiting)
         await run_ready_tasks()
         assert node.flusher.waiting
 
         planning.set()
         await begun.wait()
 
-        await until(lambda: not node.flusher.waiting)
+        await wait_on_loop(lambda: not node.flusher.waiting)
 
 
 def test_a_job_that_fails_again_and_again_keeps_no_other_work_waiting(tmp_path):
@@ -159,7 +159,7 @@ def test_a_job_that_fails_again_and_again_keeps_no_other_work_waiting(tmp_path):
         maintenance = maintenance_of(node, merge, compaction)
         task = asyncio.create_task(maintenance.run())
 
-        await until(lambda: len(done) > 4)
+        await wait_on_loop(lambda: len(done) > 4)
 
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
@@ -183,12 +183,14 @@ def test_a_flood_of_commits_ends_neither_flushes_nor_retention(tmp_path, monkeyp
             patch.setattr(sqlite, "WAITING_MAX", 0)
             await append(node, topic, b"message 1;")
             node.storage.log.seal()
-            await until(lambda: node.flusher.counts.failures)
-            await until(lambda: "retention.failed" in [each.message for each in caplog.records])
+            await wait_on_loop(lambda: node.flusher.counts.failures)
+            await wait_on_loop(
+                lambda: "retention.failed" in [each.message for each in caplog.records]
+            )
             assert len(files(node)) == 1
 
-        await until(lambda: node.flusher.counts.flushes == 2)
-        await until(lambda: topic.partitions[0].log.start_offset == 2)
+        await wait_on_loop(lambda: node.flusher.counts.flushes == 2)
+        await wait_on_loop(lambda: topic.partitions[0].log.start_offset == 2)
         assert not node.failed.is_set()
 
 

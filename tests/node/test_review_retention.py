@@ -6,7 +6,8 @@ import contextlib
 import time
 from pathlib import Path
 
-from tests.node.test_background import append, make_topic, scenario, until
+from tests.node.test_background import append, make_topic, scenario
+from tests.waiting import wait_on_loop
 from trilogue.log.partition_log import SegmentSlice
 from trilogue.meta.operations import DeleteSegment
 
@@ -16,7 +17,7 @@ async def flushed_and_deleted(node):
     topic = await make_topic(node)
     await append(node, topic, b"old")
     node.storage.log.seal()
-    await until(lambda: node.flusher.counts.flushes)
+    await wait_on_loop(lambda: node.flusher.counts.flushes)
     found = topic.partitions[0].log.read(0, 1_000)
     assert isinstance(found, SegmentSlice)
     await node.metadata_writer.write(node.storage.broker.cluster.plan_delete(topic.name))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import resource
 import signal
-import time
 
 import httpx
 import pytest
@@ -20,6 +19,7 @@ from confluent_kafka.admin import (
 
 from tests.node.clients import consume, produce
 from tests.server import start_server
+from tests.waiting import wait_until
 
 SMALL = {
     "journal.file-size": "64KiB",
@@ -36,14 +36,6 @@ def metrics(server):
         name: float(value)
         for name, value in (line.rsplit(" ", 1) for line in lines if not line.startswith("#"))
     }
-
-
-def wait_for(condition, what):
-    """Poll: a server does not signal a flush."""
-    ends = time.monotonic() + DEADLINE_S
-    while not (found := condition()):
-        assert time.monotonic() < ends, what
-    return found
 
 
 def make_topic(server, name, **settings):
@@ -64,7 +56,7 @@ def test_flushed_messages_are_read_from_segments_before_and_after_a_kill(tmp_pat
     sent = values(300)
     with start_server(tmp_path / "data", settings=SMALL) as server:
         assert produce(server, "t", sent) == list(range(300))
-        wait_for(lambda: metrics(server)["trilogue_tail_entries"] == 0, "never flushed")
+        wait_until(lambda: metrics(server)["trilogue_tail_entries"] == 0, "never flushed")
 
         assert segments(server)
         assert consume(server, "t", 300) == sent
@@ -93,7 +85,7 @@ def test_a_kill_between_flushes_loses_nothing(tmp_path, flushes):
             more = values(60, size=5_000)
             one_by_one(server, more)
             sent += more
-            wait_for(
+            wait_until(
                 lambda server=server: metrics(server)["trilogue_flushes_total"] >= flushes, "none"
             )
 
@@ -114,10 +106,10 @@ def test_positions_survive_the_flush_that_drops_their_facts(tmp_path):
     with start_server(tmp_path / "data", settings=SMALL) as server:
         produce(server, "t", values(100))
         commit(server, "t", 42)
-        wait_for(lambda: metrics(server)["trilogue_tail_entries"] == 0, "never flushed")
+        wait_until(lambda: metrics(server)["trilogue_tail_entries"] == 0, "never flushed")
         flushed = metrics(server)["trilogue_flushes_total"]
         produce(server, "t", values(100))
-        wait_for(lambda: metrics(server)["trilogue_flushes_total"] > flushed, "never flushed")
+        wait_until(lambda: metrics(server)["trilogue_flushes_total"] > flushed, "never flushed")
         assert positions(server, "t") == [42]
 
     with start_server(tmp_path / "data", settings=SMALL) as server:
@@ -148,8 +140,8 @@ def test_messages_and_files_go_when_their_time_is_over(tmp_path):
     with start_server(tmp_path / "data", settings=SMALL) as server:
         make_topic(server, "short", retention_ms="1")
         produce(server, "short", values(200))
-        wait_for(lambda: metrics(server)["trilogue_segments_removed_total"], "nothing removed")
-        wait_for(lambda: not segments(server), "a file stays")
+        wait_until(lambda: metrics(server)["trilogue_segments_removed_total"], "nothing removed")
+        wait_until(lambda: not segments(server), "a file stays")
 
         assert produce(server, "short", [b"next"]) == [200]
 
@@ -161,7 +153,7 @@ def test_messages_and_files_go_when_there_are_too_many_of_them(tmp_path):
         make_topic(server, "large")
         for _ in range(5):
             produce(server, "large", values(100))
-        wait_for(lambda: metrics(server)["trilogue_tail_entries"] == 0, "never flushed")
+        wait_until(lambda: metrics(server)["trilogue_tail_entries"] == 0, "never flushed")
         admin = AdminClient({"bootstrap.servers": server.kafka})
         change = ConfigEntry(
             "retention.bytes", str(keep), incremental_operation=AlterConfigOpType.SET
@@ -171,24 +163,24 @@ def test_messages_and_files_go_when_there_are_too_many_of_them(tmp_path):
 
         reader = Consumer({"bootstrap.servers": server.kafka, "group.id": "nobody"})
         place = TopicPartition("large", 0)
-        start = wait_for(lambda: reader.get_watermark_offsets(place)[0], "nothing goes")
+        start = wait_until(lambda: reader.get_watermark_offsets(place)[0], "nothing goes")
         reader.close()
 
         assert (500 - start) * 1_000 >= keep
-        wait_for(lambda: metrics(server)["trilogue_segments_removed_total"], "no file goes")
+        wait_until(lambda: metrics(server)["trilogue_segments_removed_total"], "no file goes")
 
 
 def test_files_go_when_all_records_in_them_were_deleted(tmp_path):
     with start_server(tmp_path / "data", settings=SMALL) as server:
         make_topic(server, "t")
         produce(server, "t", values(200))
-        wait_for(lambda: metrics(server)["trilogue_tail_entries"] == 0, "never flushed")
+        wait_until(lambda: metrics(server)["trilogue_tail_entries"] == 0, "never flushed")
 
         admin = AdminClient({"bootstrap.servers": server.kafka})
         (deleted,) = admin.delete_records([TopicPartition("t", 0, 200)]).values()
         assert deleted.result(10).low_watermark == 200
 
-        wait_for(lambda: not segments(server), "a file stays")
+        wait_until(lambda: not segments(server), "a file stays")
         assert produce(server, "t", [b"next"]) == [200]
 
 
@@ -196,12 +188,12 @@ def test_files_of_a_deleted_topic_go(tmp_path):
     with start_server(tmp_path / "data", settings=SMALL) as server:
         make_topic(server, "gone")
         produce(server, "gone", values(200))
-        wait_for(lambda: segments(server), "never flushed")
+        wait_until(lambda: segments(server), "never flushed")
 
         admin = AdminClient({"bootstrap.servers": server.kafka})
         admin.delete_topics(["gone"])["gone"].result(10)
 
-        wait_for(lambda: not segments(server), "a file stays")
+        wait_until(lambda: not segments(server), "a file stays")
 
 
 def test_a_segment_that_nobody_knows_is_removed_after_the_grace_period(tmp_path):
@@ -212,7 +204,7 @@ def test_a_segment_that_nobody_knows_is_removed_after_the_grace_period(tmp_path)
     (tmp_path / "data" / "segments" / "0000000000999999.segment").write_bytes(b"half a flush")
 
     with start_server(tmp_path / "data", settings=SMALL) as server:
-        wait_for(lambda: segments(server) == kept, "the orphan stays")
+        wait_until(lambda: segments(server) == kept, "the orphan stays")
         assert consume(server, "t", 1) == [b"x"]
 
 
@@ -227,19 +219,21 @@ def test_the_helper_is_started_again_and_never_left_behind(tmp_path):
     with start_server(tmp_path / "data", settings=SMALL) as server:
         assert helper_of(server) is None, "started before there was anything to do"
         produce(server, "t", values(100))
-        first = wait_for(lambda: helper_of(server), "no helper came")
-        wait_for(lambda: metrics(server)["trilogue_tail_entries"] == 0, "never flushed")
+        first = wait_until(lambda: helper_of(server), "no helper came")
+        wait_until(lambda: metrics(server)["trilogue_tail_entries"] == 0, "never flushed")
 
         os.kill(first, signal.SIGKILL)
         produce(server, "t", values(100))
-        wait_for(lambda: metrics(server)["trilogue_helper_starts_total"] >= 2, "not started again")
-        wait_for(lambda: metrics(server)["trilogue_tail_entries"] == 0, "never flushed")
+        wait_until(
+            lambda: metrics(server)["trilogue_helper_starts_total"] >= 2, "not started again"
+        )
+        wait_until(lambda: metrics(server)["trilogue_tail_entries"] == 0, "never flushed")
 
-        last = wait_for(lambda: helper_of(server), "no helper came")
+        last = wait_until(lambda: helper_of(server), "no helper came")
         handle = os.pidfd_open(last)
         server.kill9()
         try:
-            wait_for(lambda: is_gone(handle), "the helper outlives its server")
+            wait_until(lambda: is_gone(handle), "the helper outlives its server")
         finally:
             os.close(handle)
 

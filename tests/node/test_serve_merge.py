@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from tests.node.clients import consume, produce
-from tests.node.test_serve_flush import metrics, segments, values, wait_for
+from tests.node.test_serve_flush import metrics, segments, values
 from tests.server import start_server
+from tests.waiting import wait_until
 
 TINY = {
     "journal.file-size": "64KiB",
@@ -35,7 +36,7 @@ def test_a_kill_beside_merges_loses_nothing(tmp_path, merges):
 
     with start_server(tmp_path / "data", settings=TINY) as server:
         assert consume(server, "t", len(sent)) == sent
-        wait_for(lambda: metrics(server)["trilogue_tail_entries"] == 0, "never flushed")
+        wait_until(lambda: metrics(server)["trilogue_tail_entries"] == 0, "never flushed")
         assert consume(server, "t", len(sent)) == sent
 
 
@@ -44,8 +45,8 @@ def test_a_served_log_ends_up_in_few_segments_and_says_what_that_cost(tmp_path):
     with start_server(tmp_path / "data", settings=TINY) as server:
         while not sent or metrics(server)[MERGES] < 2:
             produce_many(server, sent)
-        wait_for(lambda: metrics(server)["trilogue_tail_entries"] == 0, "never flushed")
-        wait_for(lambda: metrics(server)["trilogue_segments_leaving"] == 0, "never removed")
+        wait_until(lambda: metrics(server)["trilogue_tail_entries"] == 0, "never flushed")
+        wait_until(lambda: metrics(server)["trilogue_segments_leaving"] == 0, "never removed")
 
         found = metrics(server)
         assert found["trilogue_segments"] == len(segments(server)) <= 16

@@ -10,9 +10,10 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from tests.node.clients import consume, produce
-from tests.node.test_serve_flush import make_topic, metrics, segments, values, wait_for
+from tests.node.test_serve_flush import make_topic, metrics, segments, values
 from tests.s3 import BUCKET, KEYS, S3, Proxy, s3_server
 from tests.server import Server, start_server
+from tests.waiting import wait_until
 from trilogue.log.objects.obstore_store import StoreOptions, open_store
 
 SETTINGS = {
@@ -97,8 +98,8 @@ def fill(server: Server) -> list[bytes]:
     make_topic(server, "t")
     for at in range(0, COUNT, EACH):
         assert produce(server, "t", sent[at : at + EACH]) == list(range(at, at + EACH))
-        wait_for(lambda: metrics(server)["trilogue_tail_entries"] == 0, "never flushed")
-    wait_for(lambda: moved(server), "never moved")
+        wait_until(lambda: metrics(server)["trilogue_tail_entries"] == 0, "never flushed")
+    wait_until(lambda: moved(server), "never moved")
     return sent
 
 
@@ -127,7 +128,7 @@ def test_old_messages_are_read_from_objects_and_go_from_there(tmp_path: Path, st
         no_group = {"group.id": "h", "enable.auto.commit": False}
         consumer = Consumer({"bootstrap.servers": server.kafka, **no_group})
         consumer.assign([TopicPartition("t", 0, OFFSET_BEGINNING)])
-        wait_for(
+        wait_until(
             lambda: consumer.poll(0.05) or metrics(server)["trilogue_object_failures_total"],
             "nobody was told",
         )
@@ -147,6 +148,6 @@ def test_old_messages_are_read_from_objects_and_go_from_there(tmp_path: Path, st
         consumer.close()
         admin = AdminClient({"bootstrap.servers": server.kafka})
         admin.delete_topics(["t"])["t"].result(10)
-        wait_for(lambda: not store.names(), "never removed")
+        wait_until(lambda: not store.names(), "never removed")
         assert all(secret not in server.output for secret in KEYS.values())
         assert server.stop() == 0

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-
 import pytest
 from pyspark.sql.streaming import StreamingQuery
 
@@ -17,6 +15,7 @@ from tests.spark.rooms import (
     run_to_table,
     stream,
 )
+from tests.waiting import wait_until
 
 EARLIEST = {"startingOffsets": "earliest", "columns": "value"}
 
@@ -36,12 +35,12 @@ def rows_in(query: StreamingQuery) -> list[int]:
 
 def until_removed(spark, server: Server, topic: str) -> None:
     """Come back when retention has removed what the topic holds."""
-    for _ in range(200):
+
+    def is_empty() -> bool:
         there = reader(spark, server, columns="offset", failOnDataLoss="false").load(topic)
-        if there.count() == 0:
-            return
-        time.sleep(0.05)
-    raise AssertionError("retention removed nothing")
+        return there.count() == 0
+
+    wait_until(is_empty, "the removal of all messages by retention")
 
 
 def test_a_topic_that_was_made_again_is_an_error_or_read_from_its_beginning(

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from tests.client.tubemq.scripted import eventually
+from tests.waiting import wait_on_loop
 from trilogue.client.tubemq import (
     Balance,
     Batch,
@@ -80,7 +80,7 @@ def typed(topic: str, body: bytes, kind: str) -> Message:
 async def sender(client: TubeClient, topic: str, **options: Any) -> Producer:
     """A producer of a topic that is usable."""
     producer = await client.producer(topic, **options)
-    await eventually(lambda: producer.metadata.places(topic), 60)
+    await wait_on_loop(lambda: producer.metadata.places(topic), 60)
     return producer
 
 
@@ -111,7 +111,7 @@ async def nothing(consumer: Consumer, wait_s: float = 0.5) -> None:
 
 async def has(consumer: Consumer, count: int) -> None:
     """Wait until a consumer has so many partitions."""
-    await eventually(lambda: len(consumer.partitions) == count, 60)
+    await wait_on_loop(lambda: len(consumer.partitions) == count, 60)
 
 
 @case
@@ -179,7 +179,7 @@ async def topics_come_and_go_with_what_is_published(service: Service) -> None:
                 await producer.send(Message(topic, b"x"))
             assert refused.value.err_code == code
         await producer.publish(second)
-        await eventually(lambda: producer.metadata.places(second), 60)
+        await wait_on_loop(lambda: producer.metadata.places(second), 60)
         assert (await producer.send(Message(second, b"x"))).topic == second
         await producer.unpublish(first)
         with pytest.raises(TubeError) as refused:
@@ -345,11 +345,11 @@ async def two_consumers_share_and_one_takes_over(service: Service) -> None:
         await numbers(client, topic, 100)
         got: list[bytes] = []
         both = [asyncio.ensure_future(collect(one, got)) for one in (first, second)]
-        await eventually(lambda: len(got) == 100)
+        await wait_on_loop(lambda: len(got) == 100)
         await first.close()
         await has(second, 4)
         await numbers(client, topic, 100, first=100)
-        await eventually(lambda: len(got) >= 200)
+        await wait_on_loop(lambda: len(got) >= 200)
         await second.close()
         await asyncio.gather(*both)
 
@@ -389,8 +389,8 @@ async def a_partition_has_one_reader_until_that_one_leaves(service: Service) -> 
         sent = await numbers(client, topic, 10)
         first = await client.consumer(topic, group=name_, balance=Balance.MANUAL)
         second = await client.consumer(topic, group=name_, balance=Balance.MANUAL)
-        await eventually(lambda: len(first.available()) == 2, 60)
-        await eventually(lambda: len(second.available()) == 2, 60)
+        await wait_on_loop(lambda: len(first.available()) == 2, 60)
+        await wait_on_loop(lambda: len(second.available()) == 2, 60)
         key = first.available()[0]
         mine = [one for one in sent if one.partition == key]
         await first.connect(key, mine[3].offset)

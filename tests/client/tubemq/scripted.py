@@ -17,6 +17,7 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 from tests.client.harness import ScriptedServer, in_one_loop, on_its_own_loop
+from tests.waiting import wait_on_loop
 from trilogue.client.tubemq import Batch, Consumer, Message, TubeClient
 from trilogue.client.tubemq.message import encode_message
 from trilogue.entry.tubemq.tubemq_blob import checksum_of
@@ -314,13 +315,6 @@ def in_thread() -> AbstractContextManager[ScriptedTube]:
     return on_its_own_loop(ScriptedTube())
 
 
-async def eventually(true: Callable[[], object], within_s: float = 10.0) -> None:
-    """Go on when something has become true; the loop turns meanwhile."""
-    async with asyncio.timeout(within_s):
-        while not true():  # noqa: ASYNC110 - there is no event for this
-            await asyncio.sleep(0.001)
-
-
 def put(server: ScriptedTube, *bodies: bytes, partition: int = 0, kind: str | None = None) -> None:
     """Have messages stored in a partition."""
     for body in bodies:
@@ -338,5 +332,5 @@ def bodies(batch: Batch) -> list[bytes]:
 async def reader(client: TubeClient, **options: Any) -> Consumer:
     """A consumer that has its partitions."""
     consumer = await client.consumer(TOPIC, group=GROUP, **options)
-    await eventually(lambda: len(consumer.partitions) == 3)
+    await wait_on_loop(lambda: len(consumer.partitions) == 3)
     return consumer

@@ -13,10 +13,10 @@ from tests.client.tubemq.scripted import (
     Peer,
     ScriptedTube,
     bodies,
-    eventually,
     on_server,
     put,
 )
+from tests.waiting import wait_on_loop
 from trilogue.client.errors import ClientError
 from trilogue.client.tubemq import (
     Balance,
@@ -59,7 +59,7 @@ async def send_event(server: ScriptedTube, consumer: Consumer, op_type: int, *nu
         results[:] = [one for one in beats if one.event.rebalanceId == wanted]
         return bool(results)
 
-    await eventually(given_back)
+    await wait_on_loop(given_back)
     return results[0]
 
 
@@ -108,7 +108,7 @@ async def test_a_partition_is_given_back_when_its_pack_in_hand_is_confirmed(
     await send_event(server, consumer, ONLY_CONNECT, 1)
     batch = await consumer.get(5)
     giving = asyncio.ensure_future(send_event(server, consumer, ONLY_DISCONNECT, 1))
-    await eventually(lambda: not server.events)
+    await wait_on_loop(lambda: not server.events)
     for _ in range(3):
         await (
             consumer.reading.send_heartbeat()
@@ -224,7 +224,7 @@ async def test_several_events_are_done_one_after_the_other(
     for number in range(3):
         server.plan(consumer.client_id, ONLY_CONNECT, [server.full(number)])
     consumer.wake()
-    await eventually(lambda: len(consumer.partitions) == 3)
+    await wait_on_loop(lambda: len(consumer.partitions) == 3)
 
 
 @on_server
@@ -306,9 +306,9 @@ async def test_partitions_that_come_and_go_are_taken_and_given_back(
 ):
     consumer = await client.consumer(TOPIC, group=GROUP, balance=Balance.CLIENT)
     server.topics[TOPIC], server.topics_id = 4, 201
-    await eventually(lambda: len(consumer.partitions) == 4)
+    await wait_on_loop(lambda: len(consumer.partitions) == 4)
     server.topics[TOPIC], server.topics_id = 2, 202
-    await eventually(lambda: consumer.partitions == [key(0), key(1)])
+    await wait_on_loop(lambda: consumer.partitions == [key(0), key(1)])
 
     request = server.all("consumerGetPartMetaInfoC2M")
     assert {one.topicMetaInfoId for one in request} >= {-2, 200, 201}
@@ -328,7 +328,7 @@ async def test_the_master_may_send_new_metadata_in_a_heartbeat(
     consumer = await client.consumer(TOPIC, group=GROUP, balance=Balance.CLIENT)
     server.topics[TOPIC], server.topics_id = 5, 300
     server.next_up["consumerHeartbeatC2MV2"].append(send_more)
-    await eventually(lambda: len(consumer.partitions) == 5)
+    await wait_on_loop(lambda: len(consumer.partitions) == 5)
     beats = await server.saw(
         "consumerHeartbeatC2MV2", len(server.all("consumerHeartbeatC2MV2")) + 2
     )
@@ -411,7 +411,7 @@ async def test_partitions_of_a_broker_that_has_moved_are_read_where_it_is(
         server.brokers, server.checksum = [f"1:{new.address}"], server.checksum + 1
         put(new, b"a")
         if balance is Balance.SERVER:
-            await eventually(lambda: not consumer.partitions)
+            await wait_on_loop(lambda: not consumer.partitions)
             reported = len(server.all("consumerHeartbeatC2M"))
             beat = (await server.saw("consumerHeartbeatC2M", reported + 2))[-1]
             server.plan(consumer.client_id, 10, [server.full(number) for number in range(3)])

@@ -14,10 +14,9 @@ from tests.client.tubemq.scripted import (
     TOPIC,
     Peer,
     ScriptedTube,
-    eventually,
     on_server,
 )
-from tests.waiting import run_ready_tasks
+from tests.waiting import run_ready_tasks, wait_on_loop
 from trilogue.client.errors import ClientError, ConnectionLost
 from trilogue.client.tubemq import (
     BadFrame,
@@ -198,7 +197,7 @@ async def test_a_bad_token_makes_a_new_connection_at_once(server: ScriptedTube, 
         broker.next_up["sendMessageP2B"].append(GARBAGE)
         with pytest.raises(ConnectionLost):
             await producer.send(Message(TOPIC, b"x"))
-        await eventually(lambda: len(broker.peers) == 2)
+        await wait_on_loop(lambda: len(broker.peers) == 2)
 
         assert not producer.servers.is_avoided(("127.0.0.1", broker.port))
         assert await producer.send(Message(TOPIC, b"again"))
@@ -285,7 +284,7 @@ async def test_brokers_are_connected_to_when_their_topics_are_known(
     async with ScriptedTube() as one, ScriptedTube() as two:
         server.brokers = [f"1:{one.address}", f"2:{two.address}"]
         await client.producer(TOPIC)
-        await eventually(lambda: one.peers and two.peers)
+        await wait_on_loop(lambda: one.peers and two.peers)
 
         assert not one.all("sendMessageP2B")
 

@@ -15,12 +15,12 @@ from tests.client.tubemq.scripted import (
     Peer,
     ScriptedTube,
     bodies,
-    eventually,
     on_server,
     put,
     reader,
     transfer,
 )
+from tests.waiting import wait_on_loop
 from trilogue.client.errors import ClientError
 from trilogue.client.tubemq import (
     Confirm,
@@ -128,7 +128,7 @@ async def test_what_is_missing_is_said_when_there_is_no_message(
 
     await code()
     server.allocate = True
-    await eventually(lambda: len(consumer.partitions) == 3)
+    await wait_on_loop(lambda: len(consumer.partitions) == 3)
     await code()
     consumer.pause(*consumer.partitions)
     await code()
@@ -406,7 +406,7 @@ async def test_a_partition_that_somebody_else_reads_is_dropped(
     """412 on a get."""
     server.topics[TOPIC] = 1
     consumer = await client.consumer(TOPIC, group=GROUP)
-    await eventually(lambda: consumer.partitions)
+    await wait_on_loop(lambda: consumer.partitions)
     server.next_up["getMessagesC2B"].append(412)
     with pytest.raises(NoMessage) as nothing:
         await consumer.get(0.2)
@@ -443,7 +443,7 @@ async def test_failures_that_a_broker_lists_are_acted_on(server: ScriptedTube, c
     consumer = await reader(client)
     beats = await server.saw("consumerHeartbeatC2B", 2)
     await server.saw("consumerRegisterC2B", 4)
-    await eventually(lambda: len(consumer.partitions) == 2)
+    await wait_on_loop(lambda: len(consumer.partitions) == 2)
 
     assert sorted(consumer.partitions) == [f"1:{TOPIC}:0", f"1:{TOPIC}:2"]
     assert beats[1].authInfo.authAuthorizedToken.startswith("u ")

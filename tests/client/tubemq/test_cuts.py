@@ -13,8 +13,8 @@ from tools.servers.probe import free_port
 
 from tests.brokers import make_topic
 from tests.client.cutter import CUTS, Cutter
-from tests.client.tubemq.scripted import eventually
 from tests.server import start_server
+from tests.waiting import wait_on_loop
 from trilogue.client.errors import ConnectionLost
 from trilogue.client.tubemq import Batch, Message, TimedOut, TubeClient, TubeError
 
@@ -44,7 +44,7 @@ async def exchange(client: TubeClient, topic: str) -> tuple[dict[int, int], dict
     reading = asyncio.ensure_future(consumer.run(callback, at_once=2))
     for at in range(0, COUNT, 20):
         await asyncio.gather(*(send(number) for number in range(at, at + 20)))
-    await eventually(lambda: set(acknowledged.values()) <= set(got), 60)
+    await wait_on_loop(lambda: set(acknowledged.values()) <= set(got), 60)
     await consumer.close()
     await reading
     return acknowledged, got

@@ -18,9 +18,9 @@ from tests.client.tubemq.scripted import (
     TOPIC,
     Peer,
     ScriptedTube,
-    eventually,
     on_server,
 )
+from tests.waiting import wait_on_loop
 from trilogue.client.errors import ClientError
 from trilogue.client.tubemq import (
     Balance,
@@ -56,7 +56,7 @@ def test_another_master_is_taken_where_one_stands_by_and_where_nobody_is():
             async with TubeClient(masters) as client:
                 producer = await client.producer(TOPIC)
                 consumer = await client.consumer(TOPIC, group="g")
-                await eventually(lambda: consumer.partitions)
+                await wait_on_loop(lambda: consumer.partitions)
 
                 assert await producer.send(Message(TOPIC, b"x"))
                 assert passive.all("producerRegisterP2M")
@@ -102,13 +102,13 @@ async def test_a_lost_connection_to_the_master_is_noticed_without_a_heartbeat(
     """TubeMQ protocol, producer, second note: passively closed."""
     producer = await client.producer(TOPIC)
     consumer = await client.consumer(TOPIC, group="g")
-    await eventually(lambda: consumer.partitions)
+    await wait_on_loop(lambda: consumer.partitions)
     server.peers[0].hang_up()
     await server.saw("producerRegisterP2M", 2)
     _, again = await server.saw("consumerRegisterC2M", 2)
 
     assert len(again.subscribeInfo) == 3  # its partitions are reported at once
-    await eventually(lambda: producer.registrations == 2)
+    await wait_on_loop(lambda: producer.registrations == 2)
 
 
 @on_server(heartbeat_s=0.05)
@@ -200,12 +200,12 @@ async def test_the_newest_brokers_and_partitions_replace_what_was_known(
         producer = await client.producer(TOPIC)
         server.brokers, server.checksum = [f"1:{other.address}"], 101
         server.topics[TOPIC] = 5
-        await eventually(lambda: len(producer.metadata.places(TOPIC)) == 5)
+        await wait_on_loop(lambda: len(producer.metadata.places(TOPIC)) == 5)
         await producer.send(Message(TOPIC, b"x"))
 
         assert len(other.all("sendMessageP2B")) == 1
         del server.topics[TOPIC]
-        await eventually(lambda: not producer.metadata.places(TOPIC))
+        await wait_on_loop(lambda: not producer.metadata.places(TOPIC))
 
 
 @on_server
@@ -369,7 +369,7 @@ async def test_partitions_are_given_back_also_when_no_master_answers(
     server: ScriptedTube, client: TubeClient
 ):
     consumer = await client.consumer(TOPIC, group="g", balance=Balance.SERVER)
-    await eventually(lambda: len(consumer.partitions) == 3)
+    await wait_on_loop(lambda: len(consumer.partitions) == 3)
     server.always = dict.fromkeys(STANDING, SILENCE)
     count = len(server.all("consumerHeartbeatC2M"))
     await server.saw("consumerHeartbeatC2M", count + 1)

@@ -15,10 +15,9 @@ from tests.client.tubemq.scripted import (
     TOPIC,
     Peer,
     ScriptedTube,
-    eventually,
     on_server,
 )
-from tests.waiting import run_ready_tasks
+from tests.waiting import run_ready_tasks, wait_on_loop
 from trilogue.client.errors import ClientError, ConnectionLost
 from trilogue.client.tubemq import ClosedError, Message, TimedOut, TubeClient, TubeError
 from trilogue.client.tubemq.message import decode_message, encode_message
@@ -57,7 +56,7 @@ async def test_a_topic_that_comes_to_be_can_be_sent_to(server: ScriptedTube, cli
         await producer.send(Message("later", b"x"))
     assert refused.value.err_code == TubeCode.TOPIC_WITHOUT_PARTITION
     server.topics["later"] = 1
-    await eventually(lambda: producer.metadata.places("later"))
+    await wait_on_loop(lambda: producer.metadata.places("later"))
 
     assert (await producer.send(Message("later", b"x"))).topic == "later"
 
@@ -164,9 +163,9 @@ async def test_the_largest_message_is_what_topic_or_master_say_last(
             appdConfig=approved,
         )
     )  # fmt: skip
-    await eventually(lambda: producer.message_size_max(TOPIC) == 2000)
+    await wait_on_loop(lambda: producer.message_size_max(TOPIC) == 2000)
     server.size_max = 100
-    await eventually(lambda: producer.message_size_max(TOPIC) == 100)
+    await wait_on_loop(lambda: producer.message_size_max(TOPIC) == 100)
 
     assert server.all("producerHeartbeatP2M")[-1].appdConfig.configId == 3
 
@@ -355,7 +354,7 @@ async def test_a_broker_that_cannot_be_reached_is_avoided_and_its_message_sent_e
     producer: Any, one: ScriptedTube, two: ScriptedTube
 ):
     """TubeMQ protocol, producer, fourth note: nothing was sent there, so nothing can come twice."""
-    await eventually(lambda: one.peers)
+    await wait_on_loop(lambda: one.peers)
     await one.shut()
     await one.saw("GONE")
     await ten(producer)

@@ -13,11 +13,11 @@ from tests.client.tubemq.scripted import (
     Peer,
     ScriptedTube,
     bodies,
-    eventually,
     on_server,
     put,
     reader,
 )
+from tests.waiting import wait_on_loop
 from trilogue.client.errors import ClientError
 from trilogue.client.tubemq import Batch, ClosedError, TubeClient
 from trilogue.wire.tubemq.errors import EXCEPTION
@@ -73,7 +73,7 @@ async def test_a_callback_gets_packs_and_says_whether_they_are_consumed(
 
     running = asyncio.ensure_future(consumer.run(callback))
     await server.saw("consumerCommitC2B", 3)
-    await eventually(lambda: server.at[f"1:{TOPIC}:0"] == 1)
+    await wait_on_loop(lambda: server.at[f"1:{TOPIC}:0"] == 1)
     await consumer.close()
     await running
 

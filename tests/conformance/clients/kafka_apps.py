@@ -9,7 +9,6 @@ What they print, on both outputs, goes to a file and can be waited for; they end
 from __future__ import annotations
 
 import subprocess
-import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -19,6 +18,7 @@ from tools.servers.java import jars
 
 from tests.conformance.clients.building import BUILD, HERE, classes
 from tests.tools import require, require_program
+from tests.waiting import wait_until
 
 START = ["-Xshare:auto", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx384m"]
 LOGGING = ["-Dorg.slf4j.simpleLogger.log.org.reflections=off"]
@@ -35,10 +35,8 @@ def require_apps(version: str) -> None:
 
 def wait(what: str, look: Callable[[], Found | None], seconds: float = PATIENCE) -> Found:
     """What `look` comes back with as soon as that is something."""
-    end = time.monotonic() + seconds
-    while not (found := look()):
-        assert time.monotonic() < end, f"not in {seconds:.0f} s: {what}"
-        time.sleep(LOOK_EVERY)
+    found = wait_until(look, what, seconds)
+    assert found is not None
     return found
 
 

@@ -6,7 +6,7 @@ for a whole broker is changed on a broker of the test's own.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
@@ -22,10 +22,10 @@ from kafka.admin import ConfigResource as PythonResource
 
 from tests.brokers import Broker
 from tests.conformance.clients import JAVA, Record
-from tests.conformance.clients.base import Deadline
 from tests.conformance.clients.confluent import Confluent
 from tests.conformance.clients.java import Java
 from tests.conformance.kafka.test_configs import call_admin, change, described, entry
+from tests.waiting import wait_until
 
 SET, DELETE = AlterConfigOpType.SET, AlterConfigOpType.DELETE
 APPEND, SUBTRACT = AlterConfigOpType.APPEND, AlterConfigOpType.SUBTRACT
@@ -163,13 +163,6 @@ def test_what_a_broker_says_holds_for_topics_at_once_and_after_a_kill(
     assert (response.value, response.source) == ("7000", 2)
     alter_broker(address, entry("message.max.bytes", None, DELETE))
     wait_until(lambda: not refused())
-
-
-def wait_until(holds: Callable[[], bool]) -> None:
-    """Real brokers hear of their own settings a moment after the answer."""
-    deadline = Deadline("a setting that holds")
-    while not holds():
-        deadline.check()
 
 
 # ---- by kafka-python: everything that has settings

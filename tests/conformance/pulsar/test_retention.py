@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pulsar
@@ -14,6 +12,7 @@ from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 
 from tests.brokers import TrilogueForPulsar
 from tests.conformance.pulsar.pulsar_admin import Admin
+from tests.waiting import wait_until
 
 WITHIN_S = 30.0
 SHORT = {
@@ -65,13 +64,6 @@ def subscribe(opened: pulsar.Client, topic: str) -> pulsar.Consumer:
     return opened.subscribe(topic, "s", initial_position=EARLIEST)
 
 
-def wait_until(what: str, condition: Callable[[], bool]) -> None:
-    began = time.monotonic()
-    while not condition():
-        assert time.monotonic() - began < WITHIN_S, what
-        threading.Event().wait(0.05)
-
-
 def backlog(admin: Admin, topic: str) -> int:
     return admin.stats(topic)["subscriptions"]["s"]["msgBacklog"]
 
@@ -91,7 +83,7 @@ def test_unacked_messages_expire_and_stay_for_others(server: TrilogueForPulsar, 
         send(opened, "ttl", 5)
         assert backlog(admin, "ttl") == 5
         policy(admin, "ttl", "messageTTL", 1)
-        wait_until("expiry", lambda: backlog(admin, "ttl") == 0)
+        wait_until(lambda: backlog(admin, "ttl") == 0, "expiry")
         policy(admin, "ttl", "messageTTL", 1_000)
         send(opened, "ttl", 1)  # the consumer that was there goes on with what came later
         seen = [consumer.receive(10_000).message_id().entry_id()]
@@ -109,16 +101,16 @@ def test_acks_alone_delete_nothing_and_a_policy_of_zero_does(
         messages = [consumer.receive(10_000) for _ in range(10)]
         for message in messages[:9]:
             consumer.acknowledge(message)
-        wait_until("acks", lambda: backlog(admin, "acked") == 1)
+        wait_until(lambda: backlog(admin, "acked") == 1, "acks")
         policy(admin, "acked", "retention", {"retentionTimeInMinutes": 0, "retentionSizeInMB": 0})
         send(opened, "other", 1)
         flushes = server.output.count("flush.done")
         send(opened, "other", 1)
-        wait_until("a flush", lambda: server.output.count("flush.done") > flushes)
+        wait_until(lambda: server.output.count("flush.done") > flushes, "a flush")
         start, end = offsets(server, "acked")
         assert start <= 9 < end == 10  # the one that is not acked, and its run
         consumer.acknowledge(messages[9])
-        wait_until("retention", lambda: offsets(server, "acked") == (10, 10))
+        wait_until(lambda: offsets(server, "acked") == (10, 10), "retention")
 
 
 def test_a_retention_of_kafka_acts_under_a_slow_subscription(
@@ -131,7 +123,7 @@ def test_a_retention_of_kafka_acts_under_a_slow_subscription(
         change = ConfigResource(ResourceType.TOPIC, "shared", {"retention.ms": "500"})
         for done in kafka.alter_configs([change]).values():
             done.result(10)
-        wait_until("retention", lambda: offsets(server, "shared") == (5, 5))
+        wait_until(lambda: offsets(server, "shared") == (5, 5), "retention")
         assert backlog(admin, "shared") == 0
 
 
@@ -156,7 +148,7 @@ def test_no_producer_begins_while_too_much_waits(
         assert "Quota" in str(caught.value) or overflow == "producer_request_hold"
         for _ in range(10):
             consumer.acknowledge(consumer.receive(10_000))
-        wait_until("acks", lambda: backlog(admin, topic) == 0)
+        wait_until(lambda: backlog(admin, topic) == 0, "acks")
         send(opened, topic, 1)
 
 
@@ -168,7 +160,7 @@ def test_a_quota_that_evicts_leaves_the_newest(server: TrilogueForPulsar, admin:
             admin, "evicted", "backlogQuota?backlogQuotaType=destination_storage",
             {"limitSize": 6_000, "policy": "consumer_backlog_eviction"},
         )  # fmt: skip
-        wait_until("eviction", lambda: backlog(admin, "evicted") < 10)
+        wait_until(lambda: backlog(admin, "evicted") < 10, "eviction")
         consumer = subscribe(opened, "evicted")
         first = consumer.receive(10_000).message_id().entry_id()
         assert first == 10 - backlog(admin, "evicted") == 6  # four of 1.1 kB are left of six

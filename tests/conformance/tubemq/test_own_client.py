@@ -14,8 +14,7 @@ import pytest
 
 from tests.brokers import TrilogueForTubeMQ, TubeBroker
 from tests.client.tubemq.cases import CASES, Case, Service, collect, name, sender, take
-from tests.client.tubemq.scripted import eventually
-from tests.waiting import run_ready_tasks
+from tests.waiting import run_ready_tasks, wait_on_loop
 from trilogue.client.errors import ConnectionLost
 from trilogue.client.tubemq import Balance, Message, TimedOut, TubeError
 
@@ -46,17 +45,17 @@ def test_a_kill_of_the_server_is_survived_by_what_was_made_before(own: TrilogueF
             reading = asyncio.ensure_future(collect(consumer, got))
             for number in range(50):
                 await producer.send(Message(topic, b"%d" % number))
-            await eventually(lambda: len(got) == 50)
-            await eventually(lambda: all(one[0] == one[1] for one in consumer.offsets().values()))
+            await wait_on_loop(lambda: len(got) == 50)
+            await wait_on_loop(lambda: all(one[0] == one[1] for one in consumer.offsets().values()))
             await asyncio.to_thread(own.kill9)
             open_ = await asyncio.gather(
                 *(producer.send(Message(topic, b"open")) for _ in range(3)), return_exceptions=True
             )
             await asyncio.to_thread(own.start)
-            await eventually(lambda: producer.registrations > 1)
+            await wait_on_loop(lambda: producer.registrations > 1)
             for number in range(50, 100):
                 await producer.send(Message(topic, b"%d" % number))
-            await eventually(lambda: len(got) >= 100, 30)
+            await wait_on_loop(lambda: len(got) >= 100, 30)
             await consumer.close()
             await reading
 

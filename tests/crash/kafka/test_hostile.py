@@ -22,6 +22,7 @@ from tools.servers.probe import receive
 from tests.brokers import Trilogue, make_topic
 from tests.conformance.raw import CODECS, batch_of, text
 from tests.crash.hostile import Healthy, check_server, dial, exchange, resident
+from tests.waiting import wait_until
 from trilogue.entry.entry import Codec, Record
 from trilogue.entry.kafka.record_batch import build_batch
 
@@ -286,13 +287,6 @@ def let_in(address: str) -> bool:
             return line.produce("healthy", GOOD) == 0
     except ConnectionError:
         return False
-
-
-def wait_until(holds: Callable[[], bool], seconds: float = 20.0) -> None:
-    ends = time.monotonic() + seconds
-    while not holds():
-        assert time.monotonic() < ends
-        time.sleep(0.02)
 
 
 def test_without_descriptors_accepting_pauses_and_who_is_in_goes_on(tmp_path: Path):

@@ -7,7 +7,6 @@ after a kill keeps its offset; files that can be rebuilt from others are rebuilt
 from __future__ import annotations
 
 import random
-import threading
 from collections.abc import Callable
 from pathlib import Path
 
@@ -20,6 +19,7 @@ from tests.conformance.clients.confluent import Confluent
 from tests.crash.ledger import Ledger
 from tests.crash.load import AioLoad, ConfluentLoad, Tail, create_topic, full_read, running
 from tests.crash.parts import PATIENCE
+from tests.waiting import wait_until
 from trilogue.entry.entry import Record as Made
 from trilogue.entry.kafka.record_batch import build_batch
 from trilogue.wire.kafka.produce import (
@@ -111,12 +111,7 @@ def send(address: str, batch: bytes) -> tuple[int, int]:
 
 
 def wait_for_flush(server: Trilogue) -> None:
-    calm = threading.Event()
-    for _ in range(600):
-        if "flush.done" in server.output:
-            return
-        calm.wait(0.05)
-    raise AssertionError(server.output)
+    wait_until(lambda: "flush.done" in server.output, lambda: f"a flush: {server.output}")
 
 
 def make_empty(path: Path) -> None:

@@ -7,8 +7,6 @@ sent after the broker had taken the ack: facts and entries stand in the journal 
 from __future__ import annotations
 
 import random
-import threading
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -19,6 +17,7 @@ from tests.brokers import TrilogueForPulsar
 from tests.conformance.pulsar.pulsar_admin import Admin
 from tests.crash.faults import kill, stop
 from tests.crash.pulsar.pulsar_load import client, closing
+from tests.waiting import wait_until
 
 SHARED, EXCLUSIVE = pulsar.ConsumerType.Shared, pulsar.ConsumerType.Exclusive
 EARLIEST = pulsar.InitialPosition.Earliest
@@ -39,13 +38,6 @@ def server(tmp_path: Path) -> Iterator[TrilogueForPulsar]:
 def backlog(server: TrilogueForPulsar, topic: str, subscription: str) -> int:
     stats = Admin(server.http).stats(topic)
     return stats["subscriptions"][subscription]["msgBacklog"]
-
-
-def wait_until(what: str, condition: Callable[[], bool]) -> None:
-    began = time.monotonic()
-    while not condition():
-        assert time.monotonic() - began < WITHIN_S, what
-        threading.Event().wait(0.05)
 
 
 def send(opened: pulsar.Client, topic: str, count: int, *, batching: bool) -> None:
@@ -108,7 +100,7 @@ def test_thousands_of_holes_are_still_there(
             if chance.random() < 0.6:
                 consumer.acknowledge(message)
                 kept.discard(number_of(message))
-        wait_until("acks", lambda: backlog(server, "orders", "s") == len(kept))
+        wait_until(lambda: backlog(server, "orders", "s") == len(kept), "acks")
         send(opened, "other", 1, batching=False)
     for _ in range(2):
         end(server)
@@ -121,7 +113,7 @@ def test_thousands_of_holes_are_still_there(
             for message in found[::2]:
                 consumer.acknowledge(message)
                 kept.discard(number_of(message))
-            wait_until("acks", lambda: backlog(server, "orders", "s") == len(kept))
+            wait_until(lambda: backlog(server, "orders", "s") == len(kept), "acks")
             send(opened, "other", 1, batching=False)
 
 
@@ -143,7 +135,7 @@ def test_a_cumulative_ack_and_a_seek_are_still_there(server: TrilogueForPulsar):
         send(opened, "orders", 100, batching=False)
         messages = receive(consumer, 100)
         consumer.acknowledge_cumulative(messages[59])
-        wait_until("acks", lambda: backlog(server, "orders", "s") == 40)
+        wait_until(lambda: backlog(server, "orders", "s") == 40, "acks")
         send(opened, "other", 1, batching=False)
         kill(server)
         server.start()

@@ -17,7 +17,7 @@ import pytest
 
 from tests.log.jobs.merging import job, put
 from tests.log.samples import samples
-from tests.waiting import run_ready_tasks
+from tests.waiting import run_ready_tasks, wait_on_loop
 from trilogue.log.files import OsFileSystem
 from trilogue.log.jobs import merge
 from trilogue.log.segments.segment_info import segment_name
@@ -96,8 +96,7 @@ def test_a_job_under_way_can_be_told_to_hurry_and_the_next_one_keeps_its_pace(tm
         slow = replace(job(segments, tmp_path), bytes_per_second=1_000)
         merging = asyncio.ensure_future(helper.run(merge.run, slow))
         made = tmp_path / segment_name(slow.segment_ids[0])
-        while not made.exists() or not made.stat().st_size:  # noqa: ASYNC110 -- it has no event
-            await asyncio.sleep(0.01)
+        await wait_on_loop(lambda: made.exists() and made.stat().st_size, "output of the merge")
         await asyncio.sleep(0.1)  # it waits until more is due
         helper.hurry()
         await merging

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.node.test_background import DEADLINE_S, append, make_topic, scenario, until
-from tests.waiting import run_ready_tasks
+from tests.node.test_background import DEADLINE_S, append, make_topic, scenario
+from tests.waiting import run_ready_tasks, wait_on_loop
 from trilogue.log.errors import CorruptLog, StorageFailed
 from trilogue.log.segments.segment_info import Swap
 from trilogue.meta.errors import PreconditionFailed
@@ -163,7 +163,7 @@ def test_a_retired_file_stays_for_the_grace_period(tmp_path):
         topic = await make_topic(node)
         await append(node, topic, b"x")
         node.storage.log.seal()
-        await until(lambda: node.flusher.counts.flushes)
+        await wait_on_loop(lambda: node.flusher.counts.flushes)
         (segment,) = node.storage.log.segments.values()
         path = node.storage.directory.segments / segment.name
         retired = RetiredFiles(node.storage, monotonic=lambda: clock[0], grace_s=60)
@@ -189,7 +189,7 @@ def test_a_retired_file_stays_until_a_manifest_says_so_or_that_is_very_late(tmp_
         topic = await make_topic(node)
         await append(node, topic, b"x")
         node.storage.log.seal()
-        await until(lambda: node.flusher.counts.flushes)
+        await wait_on_loop(lambda: node.flusher.counts.flushes)
         (segment,) = node.storage.log.segments.values()
         path = node.storage.directory.segments / segment.name
         kept = path.read_bytes()
@@ -219,7 +219,7 @@ def test_files_that_nobody_knows_go_after_the_grace_period_and_others_stay(tmp_p
         topic = await make_topic(node)
         await append(node, topic, b"x")
         node.storage.log.seal()
-        await until(lambda: node.flusher.counts.flushes)
+        await wait_on_loop(lambda: node.flusher.counts.flushes)
         home = node.storage.directory.segments
         for name in ("0000000000000099.segment", "note.txt"):
             (home / name).write_bytes(b"?")

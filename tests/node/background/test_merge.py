@@ -11,7 +11,8 @@ from typing import cast
 
 import pytest
 
-from tests.node.test_background import append, make_topic, scenario, until
+from tests.node.test_background import append, make_topic, scenario
+from tests.waiting import wait_on_loop
 from trilogue.log.errors import DiskFull
 from trilogue.log.jobs.merge_plan import FIRST_LEVEL_DUE, FIRST_LEVEL_LAST, FIRST_LEVEL_MAX, Plan
 from trilogue.log.partition_log import SegmentSlice
@@ -30,7 +31,7 @@ async def flush(node, topic, *values):
         await append(node, topic, value)
     flushes = node.flusher.counts.flushes
     node.storage.log.seal()
-    await until(lambda: node.flusher.counts.flushes > flushes)
+    await wait_on_loop(lambda: node.flusher.counts.flushes > flushes)
 
 
 async def flush_many(node, topic, count, first=0):
@@ -75,7 +76,7 @@ def test_first_level_segments_become_one_and_their_files_go_after_a_while(tmp_pa
     async def _(node):
         topic = await make_topic(node)
         await flush_many(node, topic, FIRST_LEVEL_DUE)
-        await until(lambda: merges(node).jobs)
+        await wait_on_loop(lambda: merges(node).jobs)
 
         (made,) = node.storage.log.segments.values()
         assert made.level == 1
@@ -101,7 +102,7 @@ def test_who_planned_a_read_before_a_merge_reads_after_it(tmp_path):
         await flush_many(node, topic, FIRST_LEVEL_DUE - 1)
         planned = topic.partitions[0].log.read(3, 1)
         await flush(node, topic, b"message 11;")
-        await until(lambda: merges(node).jobs)
+        await wait_on_loop(lambda: merges(node).jobs)
 
         assert isinstance(planned, SegmentSlice)
         assert messages(bytes(planned.run())) == [3]
@@ -124,7 +125,7 @@ def test_reading_and_writing_go_on_while_segments_are_merged(tmp_path):
 
         reader = asyncio.create_task(read_on())
         await flush_many(node, topic, 2 * FIRST_LEVEL_DUE)
-        await until(lambda: merges(node).jobs >= 2)
+        await wait_on_loop(lambda: merges(node).jobs >= 2)
         reader.cancel()
 
         assert len(wrong) > 10
@@ -158,14 +159,14 @@ def test_a_flush_waits_when_too_many_segments_are_not_merged(tmp_path):
         assert gate.calls == 1
         await append(node, topic, b"message 16;")
         node.storage.log.seal()
-        await until(lambda: node.flusher.waiting)
+        await wait_on_loop(lambda: node.flusher.waiting)
         for _ in range(20):
             await asyncio.sleep(0.01)
         assert node.flusher.counts.flushes == FIRST_LEVEL_MAX
         assert node.merging.first_level == FIRST_LEVEL_MAX
 
         gate.open.set()
-        await until(lambda: node.flusher.counts.flushes > FIRST_LEVEL_MAX)
+        await wait_on_loop(lambda: node.flusher.counts.flushes > FIRST_LEVEL_MAX)
 
         assert messages(read(topic)) == list(range(17))
 
@@ -207,7 +208,7 @@ def test_merges_that_fail_hold_nothing_up_and_are_tried_again(tmp_path, error):
 
         gate.error = None
         gate.open.set()
-        await until(lambda: merges(node).jobs)
+        await wait_on_loop(lambda: merges(node).jobs)
 
         assert len(node.storage.log.segments) == 1
         assert messages(read(topic)) == list(range(FIRST_LEVEL_MAX + 2))
@@ -221,7 +222,7 @@ def test_a_drain_does_not_wait_for_a_merge(tmp_path):
         await flush_many(node, topic, FIRST_LEVEL_MAX)
         await append(node, topic, b"message 16;")
         node.storage.log.seal()
-        await until(lambda: node.flusher.waiting)
+        await wait_on_loop(lambda: node.flusher.waiting)
 
         await node.drain(asyncio.Event(), 20)
 
@@ -239,12 +240,12 @@ def test_without_room_nothing_is_merged_and_one_line_says_so(tmp_path, caplog, m
         monkeypatch.setattr(type(node.storage.fs), "free_bytes", lambda *_: (128 << 20) + 500)
         with caplog.at_level(logging.WARNING):
             await flush(node, topic, b"message 11;")
-            await until(lambda: merges(node).failures > 3)
+            await wait_on_loop(lambda: merges(node).failures > 3)
         assert [each.message for each in caplog.records].count("maintenance.no_room") == 1
         assert node.slow_helper.starts == 0
 
         monkeypatch.setattr(type(node.storage.fs), "free_bytes", free)
-        await until(lambda: merges(node).jobs)
+        await wait_on_loop(lambda: merges(node).jobs)
 
 
 @pytest.mark.parametrize("error", [PreconditionFailed("gone"), DiskFull("full")])
@@ -272,12 +273,12 @@ def test_what_meta_does_not_take_leaves_no_file(tmp_path, error):
             fence=storage.fence,
         )  # fmt: skip
         await flush(node, topic, b"message 11;")
-        await until(lambda: merges(node).failures)
+        await wait_on_loop(lambda: merges(node).failures)
         assert len(left[0]) == FIRST_LEVEL_DUE + 1
         assert len(files(node)) == FIRST_LEVEL_DUE
 
         node.maintenance._storage = storage
-        await until(lambda: merges(node).jobs)
+        await wait_on_loop(lambda: merges(node).jobs)
         assert messages(read(topic)) == list(range(FIRST_LEVEL_DUE))
 
 
@@ -302,7 +303,7 @@ def test_what_a_merge_wrote_before_the_end_is_an_orphan_of_the_next_start(tmp_pa
     async def _(node):
         (topic,) = node.storage.broker.cluster
         assert messages(read(topic)) == list(range(FIRST_LEVEL_DUE))
-        await until(lambda: merges(node).jobs)
+        await wait_on_loop(lambda: merges(node).jobs)
         await sweep(node)
 
         (made,) = node.storage.log.segments.values()
@@ -334,8 +335,8 @@ def test_a_damaged_segment_is_left_alone_and_the_others_are_merged_around_it(tmp
         with caplog.at_level(logging.WARNING):
             await flush(node, topic, b"message 11;")
             await flush(node, topic, b"message 12;")
-            await until(lambda: merges(node).jobs >= 1)
-            await until(lambda: not node.maintenance.is_hopeful)
+            await wait_on_loop(lambda: merges(node).jobs >= 1)
+            await wait_on_loop(lambda: not node.maintenance.is_hopeful)
 
         assert node.merging.skip == {hurt.segment_id}
         assert merges(node).failures == 1
@@ -358,8 +359,8 @@ def test_a_partition_whose_index_is_damaged_stays_and_the_rest_goes_on(tmp_path,
         with caplog.at_level(logging.ERROR):
             await append(node, hurt_topic, b"message 11;")
             await flush(node, topic, b"message 11;")
-            await until(lambda: merges(node).jobs)
-            await until(lambda: not node.maintenance.is_hopeful)
+            await wait_on_loop(lambda: merges(node).jobs)
+            await wait_on_loop(lambda: not node.maintenance.is_hopeful)
 
         assert "merge.left" in [each.message for each in caplog.records]
         assert len(node.merging.skip) == FIRST_LEVEL_DUE
@@ -383,13 +384,13 @@ def test_a_segment_that_is_mostly_dead_is_written_again(tmp_path):
         await node.metadata_writer.write(node.storage.broker.cluster.plan_delete(large.name))
         node.merging._next_rewrite = 0.0
         node.maintenance.wake()
-        await until(lambda: node.maintenance.counts["rewrite"].jobs)
+        await wait_on_loop(lambda: node.maintenance.counts["rewrite"].jobs)
 
         (made,) = node.storage.log.segments.values()
         assert made.segment_id != before.segment_id
         assert made.size < before.size - 5_000
         assert messages(read(topic)) == [0]
-        await until(lambda: not node.maintenance.is_hopeful)
+        await wait_on_loop(lambda: not node.maintenance.is_hopeful)
         assert node.merging.dead_bytes == 0
 
 
@@ -399,14 +400,14 @@ def test_what_a_merge_reads_is_not_taken_away_meanwhile(tmp_path):
         gate = Gate(node)
         topic = await make_topic(node)
         await flush_many(node, topic, FIRST_LEVEL_DUE)
-        await until(lambda: gate.calls)
+        await wait_on_loop(lambda: gate.calls)
         await node.metadata_writer.write(node.storage.broker.cluster.plan_delete(topic.name))
 
         await sweep(node)
         assert len(node.storage.log.segments) == len(files(node)) == FIRST_LEVEL_DUE
 
         gate.open.set()
-        await until(lambda: merges(node).jobs)
+        await wait_on_loop(lambda: merges(node).jobs)
         await sweep(node)
         assert not files(node)
         assert not node.storage.meta.state.segments
@@ -461,7 +462,7 @@ def test_metrics_say_what_a_byte_costs(tmp_path):
     async def _(node):
         topic = await make_topic(node)
         await flush_many(node, topic, FIRST_LEVEL_DUE)
-        await until(lambda: merges(node).jobs)
+        await wait_on_loop(lambda: merges(node).jobs)
 
         found = {
             (each.name, *labels.values()): value
