@@ -22,7 +22,9 @@ COMPILED = tuple(name.removeprefix("trilogue.").replace(".", "/") for name in CO
 PROBE = """
 import sys
 sys.path.insert(0, sys.argv[1])
+from pathlib import Path
 import trilogue
+from trilogue.cli.doctor import findings
 from trilogue.entry import walk
 from trilogue.entry.kafka import record_batch
 from trilogue.entry.entry import Record
@@ -30,6 +32,8 @@ from trilogue.log.journal import commit
 assert trilogue.__file__.startswith(sys.argv[1]), trilogue.__file__
 record = Record(0, 1, b"k", b"v", (), 0)
 assert list(record_batch.iter_records(record_batch.build_batch([record]))) == [record]
+states = {state for name, state in findings(Path("none")) if name.startswith("trilogue.")}
+assert states in ({"compiled"}, {"plain Python"}), states
 """
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(600)]

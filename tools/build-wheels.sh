@@ -25,8 +25,12 @@ print(f"{len(files)} compiled modules load")
 
 built=0
 for version in 3.11 3.12 3.13 3.14; do
-  if ! interpreter=$(command -v "python$version") || ! "$interpreter" -c "" 2>/dev/null; then
-    echo "python$version: not on this machine, skipped"
+  if ! interpreter=$(command -v "python$version"); then
+    echo "python$version: not in PATH, skipped"
+    continue
+  fi
+  if ! "$interpreter" -c "" 2>/dev/null; then
+    echo "python$version: $interpreter does not start (of pyenv: name its version in PYENV_VERSION), skipped"
     continue
   fi
   header=$("$interpreter" -c 'import sysconfig as s; print(s.get_path("include"))')/Python.h

@@ -111,8 +111,9 @@ def findings(data: Path) -> Iterator[tuple[str, str]]:
     yield "trilogue", __version__
     yield "python", f"{platform.python_version()} ({sys.executable})"
     yield "system", f"{platform.system()} {platform.release()}, {os.cpu_count()} cores"
+    in_place = not _is_from_wheel()
     for name in COMPILED_MODULES:
-        yield name, _compiled(name)
+        yield name, _compiled(name, in_place=in_place)
     for name in (*LIBRARIES, *OPTIONAL):
         yield name, _version(name)
     yield "event loop", "uvloop" if _version("uvloop") != "missing" else "asyncio"
@@ -122,7 +123,17 @@ def findings(data: Path) -> Iterator[tuple[str, str]]:
     yield "data in use", _in_use(data)
 
 
-def _compiled(name: str) -> str:
+def _is_from_wheel() -> bool:
+    """Whether the compiled modules came with an installed wheel."""
+    try:
+        files = metadata.files("trilogue")
+    except metadata.PackageNotFoundError:
+        return False
+    return any(file.suffix == ".so" for file in files or ())
+
+
+def _compiled(name: str, *, in_place: bool) -> str:
+    """Return the state of a module; one that was built in place may be older than its source."""
     try:
         module = import_module(name)
     except ImportError as error:
@@ -131,7 +142,7 @@ def _compiled(name: str) -> str:
     if file.suffix == ".py":
         return "plain Python"
     source = file.parent / f"{name.rpartition('.')[2]}.py"
-    older = source.exists() and source.stat().st_mtime > file.stat().st_mtime
+    older = in_place and source.exists() and source.stat().st_mtime > file.stat().st_mtime
     return "compiled, older than its source: build it again" if older else "compiled"
 
 
