@@ -25,7 +25,7 @@ from trilogue.client.pulsar import (
     PulsarError,
     SubscriptionType,
 )
-from trilogue.client.pulsar.ack_tracker import mask_to_words, words_to_mask
+from trilogue.client.pulsar.consumer.ack_tracker import mask_to_words, words_to_mask
 from trilogue.entry.checksum import crc32c
 from trilogue.entry.pulsar.pulsar_batch import build_section
 from trilogue.wire.pulsar import pulsar_pb2 as pb

@@ -21,7 +21,7 @@ from trilogue.client.pulsar import (
     Schema,
     SchemaType,
 )
-from trilogue.client.pulsar.message_router import java_string_hash, murmur3
+from trilogue.client.pulsar.producer.message_router import java_string_hash, murmur3
 from trilogue.client.pulsar.section import Section, decompress_payload, read_section, read_singles
 from trilogue.wire.pulsar import pulsar_pb2 as pb
 

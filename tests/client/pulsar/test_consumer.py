@@ -29,7 +29,7 @@ from trilogue.client.pulsar import (
     SubscriptionType,
     TimedOut,
 )
-from trilogue.client.pulsar.receive_queue import ReceiveQueue
+from trilogue.client.pulsar.consumer.receive_queue import ReceiveQueue
 from trilogue.entry.pulsar.pulsar_batch import build_section, build_single
 from trilogue.wire.pulsar import pulsar_pb2 as pb
 from trilogue.wire.pulsar.errors import ServerError
@@ -373,7 +373,7 @@ async def test_a_subscription_in_use_is_an_error_first_and_waited_for_when_it_wa
 async def test_more_than_was_ever_asked_for_ends_the_connection(
     broker: ScriptedPulsar, client: PulsarClient, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr("trilogue.client.pulsar.topic_consumer.MAX_UNREQUESTED", 10)
+    monkeypatch.setattr("trilogue.client.pulsar.consumer.topic_consumer.MAX_UNREQUESTED", 10)
     await client.subscribe("t", "s", queue_size=2)
     for number in range(20):
         broker.peers[0].message(single(b"x"), number)

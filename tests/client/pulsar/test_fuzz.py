@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.client.pulsar.scripted import batch, metadata, single
-from trilogue.client.pulsar.chunk_assembler import ChunkAssembler
 from trilogue.client.pulsar.connection import PulsarConnection
+from trilogue.client.pulsar.consumer.chunk_assembler import ChunkAssembler
 from trilogue.client.pulsar.errors import BadMessage
 from trilogue.client.pulsar.options import ClientOptions
 from trilogue.client.pulsar.section import (

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from trilogue.client.pulsar.client import PulsarClient
-from trilogue.client.pulsar.consumer import Consumer
+from trilogue.client.pulsar.consumer.consumer import Consumer
+from trilogue.client.pulsar.consumer.reader import Reader
 from trilogue.client.pulsar.errors import (
     BadMessage,
     ClosedError,
@@ -25,8 +26,7 @@ from trilogue.client.pulsar.options import (
     SchemaType,
     SubscriptionType,
 )
-from trilogue.client.pulsar.producer import Producer
-from trilogue.client.pulsar.reader import Reader
+from trilogue.client.pulsar.producer.producer import Producer
 
 __all__ = [
     "EARLIEST",

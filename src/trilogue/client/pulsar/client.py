@@ -20,11 +20,14 @@ from trilogue.client.errors import ClientError
 from trilogue.client.lifecycle import ClientBase
 from trilogue.client.options import build_options
 from trilogue.client.pulsar.attachment import ClientContext, TopicAttachment
-from trilogue.client.pulsar.consumer import Consumer
+from trilogue.client.pulsar.consumer.consumer import Consumer
+from trilogue.client.pulsar.consumer.reader import Reader
+from trilogue.client.pulsar.consumer.receive_queue import ReceiveQueue
+from trilogue.client.pulsar.consumer.topic_consumer import TopicConsumer
+from trilogue.client.pulsar.consumer.topic_pattern import PatternConsumer, TopicPattern
 from trilogue.client.pulsar.errors import ClosedError
 from trilogue.client.pulsar.lookup import BinaryLookup, HttpLookup, Lookup
 from trilogue.client.pulsar.message import EARLIEST, MessageId
-from trilogue.client.pulsar.message_router import MessageRouter
 from trilogue.client.pulsar.options import (
     RENAMED_OPTIONS,
     ClientOptions,
@@ -32,13 +35,10 @@ from trilogue.client.pulsar.options import (
     ProducerOptions,
 )
 from trilogue.client.pulsar.pool import BrokerPool
-from trilogue.client.pulsar.producer import Producer
-from trilogue.client.pulsar.reader import Reader
-from trilogue.client.pulsar.receive_queue import ReceiveQueue
-from trilogue.client.pulsar.topic_consumer import TopicConsumer
+from trilogue.client.pulsar.producer.message_router import MessageRouter
+from trilogue.client.pulsar.producer.producer import Producer
+from trilogue.client.pulsar.producer.topic_producer import TopicProducer
 from trilogue.client.pulsar.topic_names import full_name, partition_name
-from trilogue.client.pulsar.topic_pattern import PatternConsumer, TopicPattern
-from trilogue.client.pulsar.topic_producer import TopicProducer
 
 Part = TypeVar("Part", bound=TopicAttachment)
 ATTACHED_AT_ONCE = 100

@@ -19,10 +19,10 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from trilogue.client.pulsar import client as asynchronous
-from trilogue.client.pulsar.consumer import Consumer as AsyncConsumer
+from trilogue.client.pulsar.consumer.consumer import Consumer as AsyncConsumer
 from trilogue.client.pulsar.errors import ClosedError, EndOfTopic
 from trilogue.client.pulsar.message import EARLIEST, Message, MessageId
-from trilogue.client.pulsar.producer import Producer as AsyncProducer
+from trilogue.client.pulsar.producer.producer import Producer as AsyncProducer
 from trilogue.client.threads import SyncClientFacade, SyncFacade, call_in_loop, to_concurrent_future
 
 AT_ONCE = 1000

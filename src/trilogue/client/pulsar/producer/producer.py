@@ -8,8 +8,8 @@ from collections.abc import Iterable, Mapping
 
 from trilogue.client.lifecycle import AsyncCloseable
 from trilogue.client.pulsar.message import MessageId
-from trilogue.client.pulsar.message_router import MessageRouter
-from trilogue.client.pulsar.topic_producer import TopicProducer
+from trilogue.client.pulsar.producer.message_router import MessageRouter
+from trilogue.client.pulsar.producer.topic_producer import TopicProducer
 from trilogue.wire.pulsar.message_types import SingleMessage
 
 Properties = Mapping[str, str] | Iterable[tuple[str, str]]

@@ -25,7 +25,7 @@ from trilogue.client.pulsar.errors import (
 )
 from trilogue.client.pulsar.message import MessageId, signed
 from trilogue.client.pulsar.options import ProducerOptions, Schema
-from trilogue.client.pulsar.payload_builder import MessageDraft, PayloadBuilder
+from trilogue.client.pulsar.producer.payload_builder import MessageDraft, PayloadBuilder
 from trilogue.client.pulsar.topic_names import partition_number
 from trilogue.entry.checksum import crc32c
 from trilogue.wire.pulsar.errors import ServerError

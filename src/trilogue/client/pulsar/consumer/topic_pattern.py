@@ -10,10 +10,10 @@ from typing import Final
 
 from trilogue.client.errors import ClientError
 from trilogue.client.pulsar.attachment import ClientContext, log
-from trilogue.client.pulsar.consumer import Consumer
+from trilogue.client.pulsar.consumer.consumer import Consumer
+from trilogue.client.pulsar.consumer.receive_queue import ReceiveQueue
+from trilogue.client.pulsar.consumer.topic_consumer import TopicConsumer
 from trilogue.client.pulsar.errors import PulsarError
-from trilogue.client.pulsar.receive_queue import ReceiveQueue
-from trilogue.client.pulsar.topic_consumer import TopicConsumer
 from trilogue.client.pulsar.topic_names import full_name, namespace_of, without_partition
 
 SPECIAL: Final = re.compile(r"[.^$*+?{}\[\]\\|()]")

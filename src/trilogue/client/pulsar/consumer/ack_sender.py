@@ -10,9 +10,9 @@ import asyncio
 from typing import Final
 
 from trilogue.client.errors import ClientError
-from trilogue.client.pulsar.ack_tracker import AckTracker, EntryPosition
 from trilogue.client.pulsar.attachment import ClientContext, TopicAttachment
 from trilogue.client.pulsar.connection import PulsarConnection
+from trilogue.client.pulsar.consumer.ack_tracker import AckTracker, EntryPosition
 from trilogue.client.pulsar.errors import ClosedError
 from trilogue.client.pulsar.message import MessageId
 from trilogue.client.pulsar.options import ConsumerOptions, SubscriptionType

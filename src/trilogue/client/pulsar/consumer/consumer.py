@@ -9,10 +9,10 @@ from typing import Any
 from trilogue.client.errors import ClientError
 from trilogue.client.lifecycle import AsyncCloseable
 from trilogue.client.pulsar.attachment import ClientContext
+from trilogue.client.pulsar.consumer.receive_queue import ReceiveQueue
+from trilogue.client.pulsar.consumer.topic_consumer import TopicConsumer
 from trilogue.client.pulsar.errors import ClosedError, EndOfTopic, TimedOut
 from trilogue.client.pulsar.message import EARLIEST, LATEST, Message, MessageId
-from trilogue.client.pulsar.receive_queue import ReceiveQueue
-from trilogue.client.pulsar.topic_consumer import TopicConsumer
 
 
 class Consumer(AsyncCloseable):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from trilogue.client.errors import ClientError
-from trilogue.client.pulsar.consumer import Consumer
+from trilogue.client.pulsar.consumer.consumer import Consumer
 from trilogue.client.pulsar.message import Message
 
 

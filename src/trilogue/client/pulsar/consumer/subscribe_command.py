@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from trilogue.client.pulsar.message import EARLIEST, LATEST, UINT64, MessageId
 from trilogue.client.pulsar.options import ConsumerOptions, SubscriptionType
-from trilogue.client.pulsar.topic_producer import key_values, schema_message
+from trilogue.client.pulsar.producer.topic_producer import key_values, schema_message
 from trilogue.wire.pulsar.pulsar_pb2 import (
     CommandSubscribe,
     IntRange,

@@ -11,15 +11,16 @@ import logging
 from typing import Any, Final, NamedTuple
 
 from trilogue.client.errors import ClientError, ConnectionLost, Unsupported
-from trilogue.client.pulsar.ack_sender import ORDERED, AckSender
-from trilogue.client.pulsar.ack_tracker import EntryPosition, words_to_mask
 from trilogue.client.pulsar.attachment import LASTING_S, ClientContext
-from trilogue.client.pulsar.chunk_assembler import ChunkAssembler
 from trilogue.client.pulsar.connection import PulsarConnection
+from trilogue.client.pulsar.consumer.ack_sender import ORDERED, AckSender
+from trilogue.client.pulsar.consumer.ack_tracker import EntryPosition, words_to_mask
+from trilogue.client.pulsar.consumer.chunk_assembler import ChunkAssembler
+from trilogue.client.pulsar.consumer.receive_queue import ReceiveQueue
+from trilogue.client.pulsar.consumer.subscribe_command import StartPosition, build_subscribe
 from trilogue.client.pulsar.errors import BadMessage, ClosedError
 from trilogue.client.pulsar.message import EARLIEST, LATEST, Message, MessageId, signed
 from trilogue.client.pulsar.options import ConsumerOptions, SubscriptionType
-from trilogue.client.pulsar.receive_queue import ReceiveQueue
 from trilogue.client.pulsar.section import (
     DECRYPTION,
     Section,
@@ -29,7 +30,6 @@ from trilogue.client.pulsar.section import (
     read_single,
     read_singles,
 )
-from trilogue.client.pulsar.subscribe_command import StartPosition, build_subscribe
 from trilogue.client.pulsar.topic_names import partition_number
 from trilogue.wire.errors import WireError
 from trilogue.wire.pulsar.message_types import Delivery, Metadata, SingleMessage
