@@ -48,7 +48,7 @@ QUICK = (
     "tests/crash/test_kill.py",
     "tests/crash/test_ledger.py",
     "tests/crash/tubemq/test_tail.py",
-    "tests/node/test_serve.py::test_a_door_that_others_reach_needs_insecure[kafka-0",
+    "tests/node/test_serve.py::test_a_listener_that_others_reach_needs_insecure[kafka-0",
     "tests/node/test_serve.py::test_a_second_process",
     "tests/node/test_serve.py::test_a_signal_drains_and_loses_nothing[15",
     "tests/node/test_serve.py::test_a_taken_port_is_named[pulsar",

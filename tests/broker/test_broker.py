@@ -196,7 +196,7 @@ def test_deleting_a_topic_takes_its_positions_and_producers_with_it(room: Room, 
     assert (len(room.broker.committed_offsets), len(room.broker.producers)) == (0, 0)
 
 
-def test_config_resources_that_nobody_knows_stop_the_start():
+def test_config_resources_that_are_unknown_stop_the_start():
     broker = Room().broker
 
     with pytest.raises(CorruptLog):

@@ -148,7 +148,7 @@ def test_what_is_cut_or_too_long_is_corrupt(decode, payload: bytes):
 
 
 @pytest.mark.parametrize(("decode", "payload"), PAYLOADS)
-def test_a_version_that_nobody_knows_is_corrupt(decode, payload: bytes):
+def test_a_version_that_is_unknown_is_corrupt(decode, payload: bytes):
     with pytest.raises(CorruptLog, match="version 3"):
         decode(b"\3" + payload[1:])
 

@@ -96,7 +96,7 @@ def test_a_topic_that_kafka_cannot_spell_is_none_for_tubemq():
     assert not is_tubemq_name(TopicName("public", "default", "größe 1"))
 
 
-def test_a_door_has_its_own_defaults():
+def test_a_listener_has_its_own_defaults():
     defaults = NameDefaults("acme", "shop")
 
     name = parse_kafka("orders", defaults)

@@ -26,7 +26,7 @@ ASKING = [
 
 
 @pytest.mark.parametrize("arguments", ASKING, ids=lambda one: " ".join(one[:2]))
-def test_where_nobody_answers_it_says_what_to_do(arguments):
+def test_where_no_server_answers_it_says_what_to_do(arguments):
     detail = NO_SERVER.refused(*arguments, code=3)
 
     assert "no Kafka server responds at 127.0.0.1:1" in detail
@@ -57,7 +57,7 @@ def test_where_nobody_answers_it_says_what_to_do(arguments):
     ],
     ids=" ".join,
 )
-def test_a_wrong_command_line_ends_in_exit_code_2_before_anybody_is_asked(arguments):
+def test_a_wrong_command_line_ends_in_exit_code_2_before_any_server_is_contacted(arguments):
     assert "trilogue: " in NO_SERVER.refused(*arguments, code=2)
 
 

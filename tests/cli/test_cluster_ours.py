@@ -74,7 +74,7 @@ def test_a_verb_loads_little(server: Server, words: tuple[str, ...]):
     assert [name for name in names if name.startswith(HEAVY)] == []
 
 
-def test_subscriptions_of_all_three_protocols_are_told(server: Server, shell: Shell):
+def test_subscriptions_of_all_three_protocols_are_reported(server: Server, shell: Shell):
     new = "type=op_modify&method=admin_add_new_topic_record&brokerId=1&topicName=all"
     call(server, "GET", f"/webapi.htm?{new}&numPartitions=2&createUser=me&confModAuthToken={TOKEN}")
     call(server, "PUT", "/admin/v2/persistent/public/default/all/subscription/by-pulsar")
@@ -102,7 +102,7 @@ async def read_by_tubemq(server: Server) -> None:
         await consumer.confirm(await consumer.get())
 
 
-def test_without_the_http_door_kafkas_groups_are_told_and_what_is_missing(server: Server):
+def test_without_the_http_listener_kafkas_groups_are_told_and_what_is_missing(server: Server):
     body = Shell(server.kafka).run("subscriptions", "list", "verbs")
 
     assert "only Kafka's groups" in body.stderr

@@ -44,7 +44,7 @@ def test_a_missing_record_is_lost_and_has_vanished(ledger: Ledger, reads: Reads)
     assert ledger.verdict({0: reads}).bad == {"lost": 1, "vanished": 1}
 
 
-def test_a_lost_record_that_nobody_saw_is_lost(ledger: Ledger, reads: Reads):
+def test_a_lost_record_that_no_client_saw_is_lost(ledger: Ledger, reads: Reads):
     ledger.tailed.clear()
 
     assert ledger.verdict({0: reads[:-3]}).bad == {"lost": 3}

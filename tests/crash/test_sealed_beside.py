@@ -76,7 +76,7 @@ def work(node: Node) -> dict[str, int]:
 
 
 @pytest.mark.timeout(120)
-def test_whoever_reads_by_the_manifest_misses_nothing_and_sees_nothing_wrong(
+def test_a_reader_by_the_manifest_misses_nothing_and_sees_nothing_wrong(
     tmp_path: Path, report: Callable[[object], None]
 ) -> None:
     data, seen, stop = (tmp_path / name for name in ("data", "seen", "stop"))

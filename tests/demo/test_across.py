@@ -57,11 +57,11 @@ REPORTED = [
         (Message(b"k", b"v", 5, 1, 8), ["w: 1 message is not what the Pulsar client sent"]),
     ],
 )
-def test_any_difference_is_told(found: Message, expected: list[str]):
+def test_any_difference_is_reported(found: Message, expected: list[str]):
     assert compare_messages(WRITING, [found])[:1] == expected
 
 
-def test_a_message_that_is_missing_or_too_much_is_told():
+def test_a_message_that_is_missing_or_too_much_is_reported():
     found = Message(b"k", b"v", 5, 1, 7)
 
     assert compare_messages(WRITING, [])[-1] == "w: 0 messages read, 1 were sent"

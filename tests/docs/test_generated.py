@@ -20,7 +20,7 @@ def test_generated_parts_are_current(page: Path):
     assert text == fill(text, MAKERS), "run `python -m tools.docs`"
 
 
-def test_every_maker_is_asked_for_somewhere():
+def test_every_maker_is_requested_somewhere():
     wanted = {each for page in PAGES for each in names(page.read_text())}
 
     assert set(MAKERS) == wanted
@@ -87,7 +87,7 @@ def test_the_newest_result_is_shown_with_its_conditions(tmp_path: Path):
     assert "a.json" in shown
 
 
-def test_a_gate_that_was_missed_is_told(tmp_path: Path):
+def test_a_gate_that_was_missed_is_reported(tmp_path: Path):
     (tmp_path / "a.json").write_text(json.dumps(result("2026-01-03", 0.5, passed=False)))
 
     shown = numbers(tmp_path)

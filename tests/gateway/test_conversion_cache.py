@@ -77,7 +77,7 @@ def test_what_tubemqs_readers_miss_is_counted_each_time(caplog):
     assert [each.reader for each in caplog.records] == ["tubemq"]
 
 
-def test_partitions_limits_and_readers_are_told_apart():
+def test_partitions_limits_and_readers_are_distinguished():
     conversions = ConversionCache()
     entry, header = stored(build_single(message(b"pulsar"), metadata()))
     batch = kafka(0, 600)

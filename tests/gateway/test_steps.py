@@ -259,7 +259,7 @@ async def test_others_are_served_while_a_request_that_names_ten_thousand_things_
     ids=lambda value: type(value).__name__,
 )
 @on_loop
-async def test_a_tool_may_ask_for_all_topics_or_groups_of_a_large_cluster_at_once(
+async def test_a_tool_may_request_all_topics_or_groups_of_a_large_cluster_at_once(
     request_, version, listed
 ):
     """Other requests do not wait for its answer: at least ten are served before it."""
@@ -277,7 +277,7 @@ async def test_a_tool_may_ask_for_all_topics_or_groups_of_a_large_cluster_at_onc
 
 @pytest.mark.parametrize(("version", "named"), [(7, False), (8, False), (8, True)])
 @on_loop
-async def test_positions_in_thousands_of_topics_are_told_in_turns(version: int, named: bool):
+async def test_positions_in_thousands_of_topics_are_reported_in_turns(version: int, named: bool):
     """A few bytes request all positions of a group: each took the loop 5 us."""
     count = 3_000
     names = MANY_NAMES[:count]
@@ -327,7 +327,7 @@ async def test_one_setting_of_as_many_topics_as_may_be_changed_at_once_can_be():
 
 
 @on_loop
-async def test_what_thousands_of_topics_say_is_told_in_turns():
+async def test_what_thousands_of_topics_say_is_reported_in_turns():
     count = 2_000
     async with Rig() as rig:
         for each in MANY_NAMES[:count]:

@@ -146,7 +146,7 @@ def test_who_waits_is_called_once_when_the_high_watermark_moves(
     assert called == [2]
 
 
-def test_all_high_watermarks_of_a_window_move_before_anybody_is_called(rig: Rig) -> None:
+def test_all_high_watermarks_of_a_window_move_before_any_waiter_is_called(rig: Rig) -> None:
     seen: list[tuple[int, int]] = []
     for each in (1, 2):
         rig.log.partition(each).wait(

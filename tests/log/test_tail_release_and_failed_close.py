@@ -9,7 +9,7 @@ from tests.log.rig import SMALL, Rig, make_entry
 from trilogue.log.partition_log import NOTHING
 
 
-def test_the_tail_of_a_deleted_partition_is_let_go_whoever_still_holds_it():
+def test_the_tail_of_a_deleted_partition_is_let_go_even_while_it_is_held():
     """Caches of topics hold deleted ones for a while: their memory must not stay with them."""
     rig = Rig()
     log = rig.open()

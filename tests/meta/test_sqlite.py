@@ -146,7 +146,7 @@ def test_the_file_is_private_and_every_commit_is_synced(path: Path):
     meta.close()
 
 
-def test_meta_that_is_gone_is_not_made_anew(tmp_path: Path):
+def test_meta_that_is_gone_is_not_made_again(tmp_path: Path):
     """An empty meta would make recovery drop every message as one of a deleted topic."""
     for content in (None, b""):
         if content is not None:
@@ -360,7 +360,7 @@ def test_too_many_waiting_commits_are_refused(path: Path):
     meta.close()
 
 
-def test_closing_finishes_what_was_asked_for(path: Path):
+def test_closing_finishes_what_was_requested(path: Path):
     meta = SqliteMeta.open(path)
 
     async def leave() -> list[ChangeResult]:

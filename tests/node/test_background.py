@@ -81,7 +81,7 @@ def test_a_decision_is_true_when_it_is_durable(tmp_path):
         assert topic.row.key in node.storage.meta.state.topics
 
 
-def test_a_decision_goes_on_when_whoever_asked_goes_away(tmp_path):
+def test_a_decision_goes_on_when_the_requester_goes_away(tmp_path):
     @scenario(tmp_path / "data")
     async def _(node):
         request = asyncio.ensure_future(make_topic(node))

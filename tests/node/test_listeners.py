@@ -18,7 +18,7 @@ def planned(*assignments):
     return plan_listeners(load_settings(environment={}, assignments=assignments))
 
 
-def test_by_default_every_door_is_for_this_machine_only():
+def test_by_default_every_listener_is_for_this_machine_only():
     assert {door.literals for door in planned().values()} == {
         (Address("127.0.0.1", 9092),),
         (Address("127.0.0.1", 6650),),
@@ -38,7 +38,7 @@ def test_an_address_that_others_reach_needs_insecure(door, address):
     assert door in planned(f"listen.{door}={address}", "insecure=true")
 
 
-def test_a_door_that_is_off_is_not_planned():
+def test_a_listener_that_is_off_is_not_planned():
     assert set(planned("listen.http=off")) == set(LISTENERS) - {"http"}
 
 
@@ -80,6 +80,6 @@ def test_a_literal_that_this_machine_does_not_have_is_passed_over():
         {"127.0.0.1": errno.EADDRNOTAVAIL, "::1": errno.EADDRNOTAVAIL},
     ],
 )
-def test_a_door_that_cannot_be_opened_is_named(refusals):
+def test_a_listener_that_cannot_be_opened_is_named(refusals):
     with pytest.raises(StartError, match="kafka cannot listen on"):
         bind(refusals)

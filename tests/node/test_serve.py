@@ -26,7 +26,7 @@ def refused(tmp_path, **arguments):
 # -- starting --------------------------------------------------------------------------------
 
 
-def test_ready_file_names_process_and_doors_and_goes_at_the_end(tmp_path):
+def test_ready_file_names_process_and_listeners_and_goes_at_the_end(tmp_path):
     server = start_server(tmp_path / "data")
 
     content = json.loads(server.ready_file.read_text())
@@ -54,7 +54,7 @@ def test_the_data_directory_is_private(tmp_path):
             assert stat.S_IMODE(path.stat().st_mode) & 0o077 == 0, path
 
 
-def test_a_door_may_be_off(tmp_path):
+def test_a_listener_may_be_off(tmp_path):
     with start_server(tmp_path / "data", listen={"kafka": "127.0.0.1:0", "http": "off"}) as server:
         assert set(server.doors) == {"kafka"}
 
@@ -87,7 +87,7 @@ def test_a_standby_is_a_master_that_sends_its_clients_on(tmp_path):
 
 @pytest.mark.parametrize("address", ["0.0.0.0:0", "[::]:0", "[::ffff:0.0.0.0]:0"])
 @pytest.mark.parametrize("door", ["kafka", "pulsar", "tubemq-broker", "http"])
-def test_a_door_that_others_reach_needs_insecure(tmp_path, door, address):
+def test_a_listener_that_others_reach_needs_insecure(tmp_path, door, address):
     other = "kafka" if door == "http" else "http"
     listen = {door: address, other: "127.0.0.1:0"}
 
@@ -118,7 +118,7 @@ def test_insecure_lets_others_in_and_is_said_aloud(tmp_path):
         ({"kafka": "no-such-host.invalid:1"}, "does not resolve"),
     ],
 )
-def test_a_door_that_cannot_be_is_refused(tmp_path, listen, message):
+def test_a_listener_that_cannot_be_is_refused(tmp_path, listen, message):
     code, output = refused(tmp_path, listen=listen)
 
     assert code == 2

@@ -196,7 +196,7 @@ def test_files_of_a_deleted_topic_go(tmp_path):
         wait_until(lambda: not segments(server), "a file stays")
 
 
-def test_a_segment_that_nobody_knows_is_removed_after_the_grace_period(tmp_path):
+def test_a_segment_that_is_unknown_is_removed_after_the_grace_period(tmp_path):
     server = start_server(tmp_path / "data")
     produce(server, "t", [b"x"])
     assert server.stop() == 0

@@ -128,7 +128,7 @@ def test_a_reader_that_is_left_early_leaves_nothing_behind(kafka):
     assert read(kafka, 0, 900) == list(range(900))
 
 
-def test_the_next_fetch_is_asked_for_before_this_one_is_handed_over(kafka):
+def test_the_next_fetch_is_requested_before_this_one_is_handed_over(kafka):
     kafka.parts["t", 0] = Part([batch(*range(one, one + 9)) for one in range(0, 27, 9)], 0, 27)
 
     assert read(kafka, 4, 27) == list(range(4, 27))

@@ -64,7 +64,7 @@ def test_no_java_is_none(nowhere, monkeypatch):
 
 
 @pytest.mark.parametrize(("version", "has_vector"), [("25", True), ("21", False)])
-def test_a_java_that_lacks_what_spark_asks_for_is_wrapped(
+def test_a_java_that_lacks_what_spark_requests_is_wrapped(
     nowhere, monkeypatch, version, has_vector
 ):
     home = fake_java(nowhere / "jdk", version, has_vector=has_vector)

@@ -22,7 +22,7 @@ def texts(spark, count: int):
     return spark.range(count).select(f.concat(f.lit("v"), "id").alias("value"), f.col("id"))
 
 
-def test_a_topic_that_nobody_makes_is_named(spark, tmp_path):
+def test_a_topic_that_no_client_makes_is_named(spark, tmp_path):
     with (
         start_server(tmp_path / "data", settings={"topics.auto-create": False}) as server,
         pytest.raises(Exception, match="no topic 'missing', and the server makes none"),

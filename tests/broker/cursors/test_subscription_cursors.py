@@ -140,7 +140,7 @@ def test_a_subscription_is_there_when_it_is_durable_and_two_makers_share_it(room
     assert len(room.journal.facts) == 1
 
 
-def test_acks_are_true_at_once_and_nobody_waits_for_them(room: Room):
+def test_acks_are_true_at_once_and_no_caller_waits_for_them(room: Room):
     cursor = room.create()
 
     assert room.subscriptions.ack(cursor, [(3, 5), (7, 8)])
@@ -200,7 +200,7 @@ def test_a_deletion_is_answered_when_it_is_durable(room: Room):
             attempt()
 
 
-def test_one_that_is_made_again_begins_anew(room: Room):
+def test_one_that_is_made_again_begins_again(room: Room):
     cursor = room.create(mark=500)
     room.subscriptions.ack(cursor, [(600, 700)])
     room.subscriptions.delete(1, "s")
@@ -211,7 +211,7 @@ def test_one_that_is_made_again_begins_anew(room: Room):
     assert room.state == room.restarted().state == {S1: (3, [], {})}
 
 
-def test_a_move_begins_anew_and_is_answered_when_it_is_durable(room: Room):
+def test_a_move_begins_again_and_is_answered_when_it_is_durable(room: Room):
     cursor = room.create()
     room.subscriptions.ack(cursor, [(0, 5), (7, 8)])
     promise = room.subscriptions.reset(cursor, 2)

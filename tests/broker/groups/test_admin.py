@@ -159,7 +159,7 @@ def test_a_group_without_members_may_lose_any_position(room: Room):
     assert room.topics_of("g") == {"u"}
 
 
-def test_the_state_of_a_group_is_told_in_the_words_of_tools(room: Room):
+def test_the_state_of_a_group_is_reported_in_the_words_of_tools(room: Room):
     room.joined("g", "t")
 
     assert room.broker.group_admin.known("g").state_name == GroupState.COMPLETING.value

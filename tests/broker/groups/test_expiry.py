@@ -151,7 +151,7 @@ def test_durable_cursors_of_other_protocols_never_expire(room: Room):
     assert room.topics_of("g", Protocol.TUBEMQ) == room.topics_of("g", Protocol.PULSAR) == {"t"}
 
 
-def test_a_restart_does_not_begin_the_time_anew(room: Room):
+def test_a_restart_does_not_reset_the_time(room: Room):
     room.leave("g", room.member("g", "t"))
     room.commit("g", "t")
     room.days(5)

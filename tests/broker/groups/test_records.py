@@ -73,7 +73,7 @@ def test_what_is_cut_or_too_long_or_of_a_later_version_is_corrupt(decode, payloa
             decode(cut)
 
 
-def test_a_kind_that_nobody_knows_is_corrupt():
+def test_a_kind_that_is_unknown_is_corrupt():
     payload = bytearray(encode_kept("g", RECORD))
     payload[1] = 2
 

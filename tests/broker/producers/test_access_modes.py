@@ -97,7 +97,7 @@ def test_the_same_producer_of_the_same_connection_takes_its_name_again(writers):
 
 
 @pytest.mark.parametrize("access", [EXCLUSIVE, FENCING, WAITING])
-def test_whoever_takes_an_empty_partition_has_it_to_himself(writers, access):
+def test_the_writer_that_takes_an_empty_partition_has_it_alone(writers, access):
     assert taken(writers, Noted("a", access)) == 0
 
     with pytest.raises(ProducerBusy):
@@ -214,11 +214,11 @@ def test_who_comes_again_keeps_its_epoch_unless_another_was_there(writers):
         writers.admit(Noted("a", FENCING, epoch=epoch))
 
 
-def test_an_epoch_that_was_never_given_is_nobodys(writers):
+def test_an_epoch_that_was_never_given_is_without_an_owner(writers):
     assert taken(writers, Noted("a", EXCLUSIVE, epoch=2**64 - 1)) == 0
 
 
-def test_one_in_the_line_whose_epoch_is_over_is_told_so(writers):
+def test_one_in_the_line_whose_epoch_is_over_gets_an_error(writers):
     holder = Noted("a", EXCLUSIVE)
     taken(writers, holder)
     late = Noted("b", WAITING, epoch=0)
@@ -255,7 +255,7 @@ def test_a_deleted_partition_has_no_writers():
     assert writers.get(7) is None
 
 
-def test_partitions_that_nobody_writes_to_are_forgotten():
+def test_partitions_that_no_client_writes_to_are_forgotten():
     settings: dict[str, str] = {}
     writers = Writers(settings)
     writer = Noted("a", EXCLUSIVE)

@@ -249,7 +249,7 @@ def test_a_replayed_marker_of_a_higher_epoch_fences_the_producer(producers):
     assert check(producers, producer=(1, 4, 0)) is None
 
 
-def test_a_marker_of_nobody_known_makes_nobody_known(producers):
+def test_a_marker_of_an_unknown_producer_makes_none_known(producers):
     marker = header(70, producer=(9, 4, -1), attributes=TRANSACTIONAL | CONTROL)
 
     producers.partition(PARTITION).restore(marker, 0)

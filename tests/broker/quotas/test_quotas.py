@@ -221,7 +221,7 @@ def test_what_meta_cannot_mean_is_damage(key, text):
         QuotaEntity(None, "x" * 1_025),
     ],
 )
-def test_nobody_else_can_have_a_quota(entity):
+def test_no_other_can_have_a_quota(entity):
     with pytest.raises(InvalidRequest):
         check_entity(entity)
 

@@ -126,7 +126,7 @@ REFUSED = [
 
 @pytest.mark.parametrize(("key", "value"), REFUSED[:-1])
 @pytest.mark.parametrize("all_nodes", [False, True])
-def test_what_cannot_be_said_is_an_invalid_request(key, value, all_nodes):
+def test_what_cannot_be_expressed_is_an_invalid_request(key, value, all_nodes):
     with pytest.raises(InvalidRequest, match=key.replace(".", r"\.")):
         Desk().values.check([(key, SET, value)], all_nodes=all_nodes, replace=False)
 
@@ -141,7 +141,7 @@ def test_the_least_lag_of_all_topics_is_not_more_than_the_largest():
         Desk().values.check(lags, all_nodes=True, replace=False)
 
 
-def test_anew_means_that_what_was_said_before_is_over():
+def test_a_reset_ends_what_was_set_before():
     desk = Desk()
     desk.alter(("log.retention.bytes", SET, "5"), ("log.cleanup.policy", APPEND, "compact"))
 
@@ -166,7 +166,7 @@ def test_changes_follow_each_other_and_one_that_was_outrun_says_so():
 # ---- groups
 
 
-def test_a_groups_own_settings_are_kept_and_told():
+def test_a_groups_own_settings_are_kept_and_reported():
     desk = Desk()
     notified: list[str] = []
     desk.groups.listeners.append(notified.append)
@@ -205,6 +205,6 @@ def test_only_so_many_things_have_settings(monkeypatch: pytest.MonkeyPatch):
     kept.plan_replace("b", {})
 
 
-def test_a_text_that_nobody_wrote_stops_the_start():
+def test_a_text_that_no_client_wrote_stops_the_start():
     with pytest.raises(CorruptLog, match="p/a"):
         Overrides({"p/a": "nonsense"}, "p/", lambda _name: None)

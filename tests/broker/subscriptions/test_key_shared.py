@@ -96,7 +96,7 @@ def test_who_goes_leaves_its_range_to_a_neighbour():
     assert halves.member_of(1) is None
 
 
-def test_sticky_ranges_include_both_ends_and_the_rest_is_nobodys():
+def test_sticky_ranges_include_both_ends_and_the_rest_is_without_an_owner():
     sticky = StickyRanges()
     member = SubscriptionConsumer("a", ranges=((10, 20), (30, 30)))
     sticky.add(member)

@@ -337,7 +337,7 @@ def test_an_ack_of_what_another_has_counts():
     assert not first.handed
 
 
-def test_what_was_acked_while_nobody_had_it_is_not_handed_out():
+def test_what_was_acked_while_no_client_had_it_is_not_handed_out():
     room = Room(SubscriptionType.SHARED)
     member = room.join("a", demand=100)
     room.hand_out(3)

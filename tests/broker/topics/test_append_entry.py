@@ -74,7 +74,7 @@ def test_nothing_is_appended_to_what_is_deleted_or_terminated_by_any_protocol():
     assert room.stored == []
 
 
-def test_policies_bind_who_writes_through_another_door_too():
+def test_policies_bind_who_writes_through_another_listener_too():
     """An entry has a flag for encryption, a batch of Kafka has none."""
     room = Room(encryption_required=True)
     with pytest.raises(errors.PolicyViolation, match="encrypted"):

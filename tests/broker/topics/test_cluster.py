@@ -229,7 +229,7 @@ ACCEPTED = [
 
 
 @pytest.mark.parametrize(("fields", "partitions"), ACCEPTED)
-def test_a_topic_has_the_partitions_asked_for(fields, partitions):
+def test_a_topic_has_the_partitions_requested(fields, partitions):
     assert len(Room().create("orders", **fields).partitions) == partitions
 
 

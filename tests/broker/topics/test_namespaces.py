@@ -184,7 +184,7 @@ def test_the_place_of_bare_names_does_not_go():
         namespaces.plan_delete_tenant("public")
 
 
-def test_a_namespace_that_nobody_made_exists_while_a_topic_is_in_it():
+def test_a_namespace_that_no_client_made_exists_while_a_topic_is_in_it():
     """Kafka clients make topics anywhere."""
     house = House()
     topic = house.create_topic("acme/shop/orders")
@@ -416,7 +416,7 @@ def test_a_topic_is_made_by_mentioning_it_as_the_namespace_says():
         check_auto_create(house.broker, parse_pulsar("acme/shop/orders"))
 
 
-def test_the_doors_switch_holds_where_the_namespace_says_nothing():
+def test_the_listeners_switch_holds_where_the_namespace_says_nothing():
     house = House()
     house.create_namespace()
 

@@ -18,7 +18,7 @@ from trilogue.broker.tubemq.rebalance_events import EventKind, EventResult, Even
 # ---- the seed's story
 
 
-def test_a_lone_member_is_told_to_take_everything_at_its_first_heartbeat():
+def test_a_lone_member_is_directed_to_take_everything_at_its_first_heartbeat():
     room = Room()
     room.join("a")
 
@@ -290,7 +290,7 @@ def test_a_report_is_not_believed_about_what_is_under_way():
     assert room.has("a") == some(0, 1, 2, 3)
 
 
-def test_what_a_member_has_lost_it_is_told_to_take_again():
+def test_what_a_member_has_lost_it_is_directed_to_take_again():
     room = Room()
     room.join("a")
     room.settle("a")
@@ -301,7 +301,7 @@ def test_what_a_member_has_lost_it_is_told_to_take_again():
     assert (event.kind, event.parts) == (EventKind.ONLY_CONNECT, some(1))
 
 
-def test_who_has_what_another_has_is_told_to_let_go_of_it():
+def test_who_has_what_another_has_is_directed_to_let_go_of_it():
     room = Room()
     room.join("a", "b")
     room.settle("a", "b")
@@ -468,7 +468,7 @@ def test_administrators_see_who_has_what():
     assert view.counts.events == 2
 
 
-def test_a_listener_that_fails_keeps_nobody(caplog):
+def test_a_listener_that_fails_blocks_no_other(caplog):
     room = Room()
     room.balances.gone.insert(0, lambda *_: 1 / 0)
     room.join("a")

@@ -136,7 +136,7 @@ def test_the_flow_of_a_group_is_its_own(house):
     assert rules.flow("h") == NO_FLOW_CONTROL
 
 
-def test_a_flow_that_nobody_could_read_is_refused(house):
+def test_a_flow_that_no_client_could_read_is_refused(house):
     with pytest.raises(InvalidSetting):
         house.broker.rules.plan_cluster(ClusterRecord(FlowControlText(1, "[{}]", holds=True)))
     with pytest.raises(InvalidSetting):

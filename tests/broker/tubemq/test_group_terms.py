@@ -35,7 +35,7 @@ def test_who_brought_the_position_that_counts_reads_from_there():
     assert (room.has("a"), room.has("b")) == (some(1), some(0))
 
 
-def test_each_of_a_bound_group_believes_until_it_has_begun_that_nobody_has():
+def test_each_of_a_bound_group_believes_until_it_has_begun_that_no_client_has():
     room = Room()
     room.join("a", terms=bound())
     room.join("b", terms=bound())
@@ -71,7 +71,7 @@ def test_a_bound_group_goes_on_when_one_of_it_goes():
 # ---- groups that balance themselves
 
 
-def test_who_balances_itself_is_told_nothing_and_believed_everything():
+def test_who_balances_itself_gets_nothing_and_is_believed_everything():
     room = Room()
     room.join("a", "b", terms=GroupTerms(frozenset({T}), BalanceMode.CLIENT))
 

@@ -98,7 +98,7 @@ def test_a_new_groups_position_is_durable_before_it_is_told():
     assert room.durable() == 7
 
 
-def test_a_confirm_is_told_when_it_is_durable_and_the_reader_goes_on_at_once():
+def test_a_confirm_is_reported_when_it_is_durable_and_the_reader_goes_on_at_once():
     room = Room()
     room.there.log.high_watermark = 9
     reader = room.register()
@@ -116,7 +116,7 @@ def test_a_confirm_is_told_when_it_is_durable_and_the_reader_goes_on_at_once():
     assert (promise.done, room.durable()) == (True, 4)
 
 
-def test_whoever_comes_next_begins_where_the_last_one_was_also_when_that_is_not_durable_yet():
+def test_the_next_reader_begins_where_the_last_one_was_also_when_that_is_not_durable_yet():
     room = Room()
     room.there.log.high_watermark = 9
     first = room.register("first")
@@ -184,7 +184,7 @@ def test_a_silent_reader_is_let_go_of_and_what_it_has_is_not_confirmed():
     assert room.register("other").committed == 0
 
 
-def test_whose_session_is_over_stands_in_nobodys_way():
+def test_whose_session_is_over_does_not_stand_in_the_way():
     room = Room(RegistrationLimits(session_ms=10))
     room.register()
     assert room.registrations.occupant(1, GROUP, "c", 0) == ""

@@ -55,7 +55,7 @@ def test_round_robin_passes_over_who_does_not_want_a_topic():
     assert numbers(shares, "b") == [("t", 0)]
 
 
-def test_topics_that_nobody_has_or_that_are_not_there_go_to_nobody():
+def test_topics_that_no_client_has_or_that_are_not_there_go_to_nobody():
     for assignor in Assignor:
         shares = assign_partitions(assignor, [member("a", "t", "missing")], {"t": 1, "other": 2})
         assert numbers(shares, "a") == [("t", 0)]

@@ -181,7 +181,7 @@ def on_scripted(parts, work, timeout_s: float = 10):
         return asyncio.run(connected())
 
 
-def test_an_answer_that_never_comes_costs_the_connection_and_is_asked_for_again():
+def test_an_answer_that_never_comes_costs_the_connection_and_is_requested_again():
     async def work(kafka, cluster):
         kafka.next_up[OFFSETS].append(SILENCE)
         return await BatchReader(cluster).offsets({("t", 0): LATEST})

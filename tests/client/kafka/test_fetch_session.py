@@ -52,7 +52,7 @@ def test_only_what_has_changed_is_said_again():
     assert (session.id, session.epoch) == (7, 2)
 
 
-def test_a_session_that_is_gone_is_opened_anew():
+def test_a_session_that_is_gone_is_opened_again():
     """Errors 70 (unknown id) and 71 (wrong epoch): then a full request, to a new session (or to
     one that takes the place of the old: the same id with epoch 0)."""
     for code, left in ((70, 0), (71, 7), (106, 7)):
@@ -68,7 +68,7 @@ def test_a_session_that_is_gone_is_opened_anew():
         }
 
 
-def test_a_server_without_sessions_is_told_everything_each_time():
+def test_a_server_without_sessions_gets_everything_each_time():
     session = FetchSession()
     for _ in range(3):
         assert request_fields(session.build_next({A: FetchPosition(0, 9)}, by_id=False)[0]) == {
@@ -164,7 +164,7 @@ async def test_a_consumer_whose_session_is_gone_reads_on(
 
 
 @on_cluster
-async def test_what_was_asked_for_before_a_seek_is_dropped(
+async def test_what_was_requested_before_a_seek_is_dropped(
     cluster: ScriptedKafkaCluster, client: KafkaClient
 ):
     producer = await client.producer()

@@ -195,7 +195,7 @@ class ServerSide(Coordinator):
 
 
 @on_cluster
-async def test_a_share_whose_answer_was_lost_is_asked_for_again(
+async def test_a_share_whose_answer_was_lost_is_requested_again(
     cluster: ScriptedKafkaCluster, client: KafkaClient
 ):
     group = ServerSide(cluster)

@@ -388,7 +388,7 @@ async def test_what_an_old_server_cannot_read_is_not_sent(
 
 
 @on_cluster
-async def test_leaders_that_moved_are_asked_for(cluster: ScriptedKafkaCluster, client: KafkaClient):
+async def test_leaders_that_moved_are_requested(cluster: ScriptedKafkaCluster, client: KafkaClient):
     producer = await client.producer(**QUICK)
     await producer.send(TOPIC, b"a", partition=0)
     before = len(cluster.all(METADATA))
@@ -417,7 +417,7 @@ async def test_closing_sends_what_waits_and_gives_up_what_takes_too_long(
 
 
 @on_cluster
-async def test_who_takes_its_future_away_disturbs_nobody(
+async def test_who_takes_its_future_away_disturbs_no_other(
     cluster: ScriptedKafkaCluster, client: KafkaClient
 ):
     producer = await client.producer(linger_s=5.0)

@@ -28,7 +28,7 @@ QUICK = {"retry_pause_s": 0.01}
 
 
 @on_cluster
-async def test_no_partition_is_sent_by_nobody_while_another_id_is_asked_for(
+async def test_no_partition_is_sent_by_nobody_while_another_id_is_requested(
     cluster: ScriptedKafkaCluster, client: KafkaClient
 ):
     producer = await client.producer(linger_s=5.0, **QUICK)

@@ -294,7 +294,7 @@ async def test_shared_subscriptions_have_no_cumulative_acks(
 
 
 @on_broker
-async def test_a_nack_asks_for_the_entries_again_after_a_while(
+async def test_a_nack_requests_the_entries_again_after_a_while(
     broker: ScriptedPulsar, client: PulsarClient
 ):
     """Pulsar protocol, RedeliverUnacknowledgedMessages: "accepts a list of message ids that the
@@ -440,7 +440,7 @@ async def test_an_ack_that_tells_the_broker_nothing_waits_for_no_receipt(
 
 
 @on_broker
-async def test_nobody_waits_for_the_receipt_of_a_client_that_was_closed(
+async def test_no_caller_waits_for_the_receipt_of_a_client_that_was_closed(
     broker: ScriptedPulsar, client: PulsarClient
 ):
     consumer = await client.subscribe("t", "s", ack_receipts=True)

@@ -63,7 +63,7 @@ async def test_permits_are_a_queue_at_first_and_then_halves_of_it(
 
 
 @on_broker
-async def test_without_a_queue_one_message_is_asked_for_at_a_time(
+async def test_without_a_queue_one_message_is_requested_at_a_time(
     broker: ScriptedPulsar, client: PulsarClient
 ):
     consumer = await client.subscribe("t", "s", queue_size=0)
@@ -218,7 +218,7 @@ async def test_who_is_active_is_told(broker: ScriptedPulsar, client: PulsarClien
 
 
 @on_broker
-async def test_subscribe_says_what_was_asked_for(broker: ScriptedPulsar, client: PulsarClient):
+async def test_subscribe_says_what_was_requested(broker: ScriptedPulsar, client: PulsarClient):
     await client.subscribe(
         "t", "s", type=SubscriptionType.KEY_SHARED, name="me", priority=2, read_compacted=True,
         initial_position=InitialPosition.EARLIEST, hash_ranges=((0, 99),), rollback_s=5,

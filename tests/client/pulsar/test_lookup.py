@@ -57,7 +57,7 @@ async def test_redirects_without_end_are_an_error(broker: ScriptedPulsar, client
 
 
 @on_broker
-async def test_partitions_are_asked_for_once_and_the_broker_at_every_reconnection(
+async def test_partitions_are_requested_once_and_the_broker_at_every_reconnection(
     broker: ScriptedPulsar, client: PulsarClient
 ):
     """Pulsar protocol, partitioned topics: "This information only needs to be retrieved the first

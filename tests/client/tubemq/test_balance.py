@@ -122,7 +122,7 @@ async def test_a_partition_is_given_back_when_its_pack_in_hand_is_confirmed(
 
 
 @on_server
-async def test_a_pack_that_nobody_confirms_does_not_keep_a_partition_for_ever(
+async def test_a_pack_that_no_client_confirms_does_not_keep_a_partition_for_ever(
     server: ScriptedTube, client: TubeClient
 ):
     server.allocate = False
@@ -180,7 +180,7 @@ async def test_a_stop_is_taken_note_of(server: ScriptedTube, client: TubeClient)
 
 
 @pytest.mark.parametrize("op_type", [REFRESH, 0, 77])
-def test_an_event_that_nobody_knows_is_raised_and_given_back_as_failed(op_type: int):
+def test_an_event_that_is_unknown_is_raised_and_given_back_as_failed(op_type: int):
     """TubeMQ protocol, the switch over event types: the default throws."""
 
     @on_server
@@ -388,7 +388,7 @@ async def test_an_application_may_choose_partitions_and_offsets(
 
 
 @on_server
-async def test_where_the_server_balances_nobody_else_does(server: ScriptedTube, client: TubeClient):
+async def test_where_the_server_balances_no_other_does(server: ScriptedTube, client: TubeClient):
     consumer = await idle(server, client)
 
     with pytest.raises(ClientError):

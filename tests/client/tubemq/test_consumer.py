@@ -326,7 +326,7 @@ def test_topics_and_filters_that_are_none_are_refused(topics: Any):
 
 
 @on_server
-async def test_nothing_there_is_asked_for_again_after_a_pause(
+async def test_nothing_there_is_requested_again_after_a_pause(
     server: ScriptedTube, client: TubeClient
 ):
     consumer = await reader(client, not_found_wait_s=0.01)
@@ -337,7 +337,7 @@ async def test_nothing_there_is_asked_for_again_after_a_pause(
 
 
 @on_server
-async def test_who_waits_for_nothing_asks_for_nothing(server: ScriptedTube, client: TubeClient):
+async def test_who_waits_for_nothing_requests_nothing(server: ScriptedTube, client: TubeClient):
     consumer = await reader(client, not_found_wait_s=0.0)
     before = len(server.all("getMessagesC2B"))
     await consumer.reading.send_heartbeat()

@@ -354,7 +354,7 @@ async def test_without_a_user_there_is_no_signature(server: ScriptedTube, client
 
 
 @on_server(close_timeout_s=0.1)
-async def test_an_end_that_nobody_answers_is_an_end_even_so(
+async def test_an_end_that_no_client_answers_is_an_end_even_so(
     server: ScriptedTube, client: TubeClient
 ):
     producer = await client.producer(TOPIC)

@@ -328,7 +328,7 @@ def test_kafka_goes_to_a_time_of_what_pulsar_wrote(world: World, client: pulsar.
 
 
 @pytest.mark.parametrize("topic", ["kafka-zstd", "pulsar-zstd"])
-def test_pulsar_goes_to_an_id_amid_a_batch_whoever_wrote_it(
+def test_pulsar_goes_to_an_id_amid_a_batch_of_any_writer(
     world: World, client: pulsar.Client, topic: str
 ):
     reader = client.create_reader(topic, pulsar.MessageId.earliest)

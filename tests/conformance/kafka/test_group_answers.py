@@ -249,7 +249,7 @@ def test_what_each_state_says_to_a_heartbeat_and_a_commit(group: Group):
     assert completing == (0, 27, ("CompletingRebalance", "", 2))
 
 
-def test_a_follower_with_nothing_new_is_told_what_there_is_and_a_leader_begins_anew(group: Group):
+def test_a_follower_with_nothing_new_is_told_what_there_is_and_a_leader_begins_again(group: Group):
     leader, other = group.settled(RANGE, RANGE)
 
     other.sends_join()
@@ -311,7 +311,7 @@ def test_joins_that_cannot_be(group: Group, how: dict[str, object], code: int):
 
 
 @pytest.mark.parametrize("version", [0, 3, 4, 9])
-def test_an_id_that_nobody_gave_is_unknown_in_every_version(group: Group, version: int):
+def test_an_id_that_no_client_gave_is_unknown_in_every_version(group: Group, version: int):
     member = group.member()
     member.id = "nobody"
     member.sends_join(version=version)
@@ -349,7 +349,7 @@ def test_what_does_not_fit_is_said_first(group: Group):
         "leave",
     ],
 )
-def test_what_is_said_of_a_group_that_nobody_knows(
+def test_what_is_said_of_a_group_that_is_unknown(
     group: Group, send: Callable[[Group], int], codes: tuple[int, ...]
 ):
     assert send(group) in codes

@@ -150,7 +150,9 @@ def metric(printed: str, name: str) -> float:
 # ---- librdkafka
 
 
-def test_a_producer_is_told_to_wait_and_gets_no_further(broker: Broker, address: str, made: str):
+def test_a_producer_is_directed_to_wait_and_gets_no_further(
+    broker: Broker, address: str, made: str
+):
     rate = 50_000 if broker.name == "kafka" else 250_000
     set_quota(address, "client-id", made, "producer_byte_rate", rate)
     waits_s: list[float] = []

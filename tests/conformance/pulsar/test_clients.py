@@ -289,7 +289,7 @@ def test_a_part_of_a_batch_can_be_acked(connection: Connection, topic: str):
 
 @pytest.mark.parametrize("library", each(can="receipts"))
 @pytest.mark.parametrize("cumulative", [False, True], ids=["single", "cumulative"])
-def test_acks_are_answered_where_it_is_asked(connection: Connection, topic: str, cumulative: bool):
+def test_acks_are_answered_on_request(connection: Connection, topic: str, cumulative: bool):
     consumer = connection.consumer(topic, "s", earliest=True, receipts=True)
     connection.producer(topic).send(*numbers(0, 10))
     reads = consumer.receive(10)

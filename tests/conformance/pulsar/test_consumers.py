@@ -257,7 +257,7 @@ def test_a_cumulative_ack_inside_of_a_batch(client, topic):
     assert numbers(6, 10) == data(receive(consumer, 4))
 
 
-def test_a_queue_of_size_nought_asks_for_each_message(client, topic):
+def test_a_queue_of_size_nought_requests_each_message(client, topic):
     consumer = subscribe(client, topic, lib.ConsumerType.Shared, receiver_queue_size=0)
     send(client, topic, *numbers(0, 5))
 

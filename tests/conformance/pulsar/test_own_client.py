@@ -16,7 +16,7 @@ from tests.client.pulsar.cases_more import ALL
 
 
 @pytest.mark.parametrize("case", ALL, ids=name)
-def test_our_door(pulsar: PulsarBroker, topic: str, case: Case):
+def test_our_listener(pulsar: PulsarBroker, topic: str, case: Case):
     asyncio.run(case(Service(pulsar.address, pulsar.http, topic)))
 
 

@@ -325,7 +325,7 @@ def test_a_consumer_that_balances_itself(tube: TubeBroker, tube_client: Client):
     assert three.nothing_comes()
 
 
-def test_nodes_of_one_number_are_told_apart(tube_client: Client, topic: str):
+def test_nodes_of_one_number_are_distinguished(tube_client: Client, topic: str):
     assert tube_client.balance("numbers", {topic: []}, sources=2, node=1).began.ok
 
     again = tube_client.balance("numbers", {topic: []}, sources=2, node=1)

@@ -20,7 +20,7 @@ from trilogue.client.tubemq import Balance, Message, TimedOut, TubeError
 
 
 @pytest.mark.parametrize("case", CASES, ids=name)
-def test_our_door(tube: TubeBroker, case: Case):
+def test_our_listener(tube: TubeBroker, case: Case):
     with tube.inside():
         asyncio.run(case(Service(tube.address, tube.topic)))
 

@@ -158,7 +158,7 @@ def is_closed(peer: socket.socket) -> bool:
         return True
 
 
-def test_hostile_frames_cost_their_sender_the_connection_and_nobody_anything(server: Trilogue):
+def test_hostile_frames_cost_their_sender_the_connection_and_no_other_anything(server: Trilogue):
     before, peers = resident(server.pid), 0
     lines = len(server.output.splitlines())
     with healthy_client(server) as healthy:
@@ -236,7 +236,7 @@ def make_topic_with(address: str, topic: str, settings: dict[str, str]) -> None:
     made.result(30)
 
 
-def test_peers_that_say_a_little_or_come_and_go_hold_up_nobody(server: Trilogue):
+def test_peers_that_say_a_little_or_come_and_go_hold_up_no_other(server: Trilogue):
     """A thousand idle connections, unfinished frames, and a flood of connections."""
     before = resident(server.pid)
     request = fetch("healthy")

@@ -123,7 +123,7 @@ def make_empty(path: Path) -> None:
     [AFTER_RESTART, *(pytest.param([each], marks=pytest.mark.long) for each in AFTER_RESTART)],
 )
 @pytest.mark.parametrize("damage", [Path.unlink, make_empty])
-def test_files_that_can_be_made_anew_are(
+def test_files_that_can_be_made_again_are(
     trilogue: Trilogue, names: list[str], damage: Callable[[Path], object]
 ):
     """Check 12. Indexes are parts of segments, positions and topics are in meta: these may not go.

@@ -85,7 +85,7 @@ def healthy_client(server: TrilogueForPulsar) -> Healthy:
     return Healthy(server.pid, lambda: producer.send(b"still here"), opened.close)
 
 
-def test_hostile_frames_cost_their_sender_the_connection_and_nobody_anything(
+def test_hostile_frames_cost_their_sender_the_connection_and_no_other_anything(
     server: TrilogueForPulsar,
 ):
     before = resident(server.pid)

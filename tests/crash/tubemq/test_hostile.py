@@ -96,7 +96,7 @@ def healthy_client(server: TrilogueForTubeMQ) -> Healthy:
     return Healthy(server.pid, request, close)
 
 
-def test_hostile_frames_cost_their_sender_the_connection_and_nobody_anything(
+def test_hostile_frames_cost_their_sender_the_connection_and_no_other_anything(
     server: TrilogueForTubeMQ,
 ):
     before, peers = resident(server.pid), 0
@@ -114,7 +114,7 @@ def test_hostile_frames_cost_their_sender_the_connection_and_nobody_anything(
     assert len(output) < 2 * peers, output[-10:]
 
 
-def test_peers_that_say_a_little_or_come_and_go_hold_up_nobody(server: TrilogueForTubeMQ):
+def test_peers_that_say_a_little_or_come_and_go_hold_up_no_other(server: TrilogueForTubeMQ):
     """A thousand unfinished frames and a thousand short connections, at both listeners."""
     before = resident(server.pid)
     slow: list[socket.socket] = []

@@ -180,7 +180,7 @@ def test_any_attributes_come_back_as_the_same_messages(text, body):
 
 
 @given(records(), st.data())
-def test_a_damaged_entry_is_told_and_never_more(made, data):
+def test_a_damaged_entry_is_reported_and_never_more(made, data):
     entries = sent_again(tubed(build_batch(made)))
     for entry, header in entries:
         damaged = bytearray(entry)

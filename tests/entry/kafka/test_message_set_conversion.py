@@ -150,7 +150,7 @@ def test_a_batch_is_made_in_the_codec_that_is_wanted(room: Room):
 
 
 @pytest.mark.parametrize("offsets", [(0, 1, 2), (10, 12, 14), (5, 3, 2)])
-def test_offsets_within_a_wrapper_are_counted_anew(room: Room, offsets: tuple[int, ...]):
+def test_offsets_within_a_wrapper_are_counted_again(room: Room, offsets: tuple[int, ...]):
     """LogValidator: some clients write other inner offsets than 0, 1, 2; they are accepted."""
     inner = b"".join(message(b"%d" % at, offset=at) for at in offsets)
 
@@ -349,7 +349,7 @@ def test_nothing_comes_of_markers_and_of_empty_batches(room: Room):
     assert down(room, bytes(empty), 0) == (b"", 1)
 
 
-def test_zstd_cannot_be_said_but_may_be_replaced(room: Room):
+def test_zstd_cannot_be_expressed_but_may_be_replaced(room: Room):
     """KIP-110: UNSUPPORTED_COMPRESSION_TYPE; entries of other protocols get another codec."""
     batch = build_batch(plain_records(3), codec=4)
 

@@ -268,7 +268,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("fields", REFUSED.values(), ids=REFUSED)
-def test_what_nobody_may_send_is_refused(fields):
+def test_what_no_client_may_send_is_refused(fields):
     with pytest.raises(InvalidEntry):
         entry_of(section(b"fourteen bytes", **fields))
 

@@ -141,7 +141,7 @@ def test_attributes_that_are_longer_than_the_data_are_refused(data: bytes):
 
 
 @pytest.mark.parametrize("flag", [2, 3, 4, -1, 256, 2**31 - 1])
-def test_a_flag_that_nobody_knows_is_refused(flag: int):
+def test_a_flag_that_is_unknown_is_refused(flag: int):
     with pytest.raises(InvalidEntry, match=f"flag {flag}"):
         entry_of(pack(">i", 0), flag=flag)
 
@@ -329,7 +329,7 @@ def test_what_lies_before_the_offset_is_passed_over():
     assert pick(many(5, 10), 99)[1:] == (99, 0, 0)
 
 
-def test_only_types_that_are_asked_for_are_handed_out():
+def test_only_types_that_are_requested_are_handed_out():
     """A message without a type matches no filter."""
     for wanted, expected in (("typeA", [0, 3]), ("typeB", [1, 4]), ("other", [])):
         picked = pick(many(6), 0, frozenset([java_hash(wanted), 0, -1]))
@@ -406,7 +406,7 @@ def test_the_compiled_module_is_that_of_the_present_source():
     assert built.suffix == ".py" or built.stat().st_mtime >= newest, "run `make native`"
 
 
-def test_types_with_one_hash_are_told_apart_where_their_texts_are_given():
+def test_types_with_one_hash_are_distinguished_where_their_texts_are_given():
     """Java's hash of "Aa" is that of "BB"."""
     entries = placed(0, b"1", message_type="Aa") + placed(1, b"2", message_type="BB")
     hashes = frozenset([java_hash("BB")])

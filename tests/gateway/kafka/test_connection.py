@@ -154,9 +154,7 @@ HOSTILE = {
 
 @pytest.mark.parametrize("kind", HOSTILE)
 @on_loop
-async def test_hostile_bytes_cost_their_sender_the_connection_and_nobody_else_anything(
-    kind, caplog
-):
+async def test_hostile_bytes_cost_their_sender_the_connection_and_no_other_anything(kind, caplog):
     """One closed connection, one log line, a healthy client goes on."""
     async with Rig() as rig:
         rig.topic("t")
@@ -274,7 +272,7 @@ async def test_requests_in_flight_are_bounded():
 
 
 @on_loop
-async def test_a_mistake_of_ours_ends_one_connection_and_not_the_door(monkeypatch, caplog):
+async def test_a_mistake_of_ours_ends_one_connection_and_not_the_listener(monkeypatch, caplog):
     async with Rig() as rig:
         rig.topic("t")
         monkeypatch.setattr(rig.broker.groups, "heartbeat", lambda *_: 1 / 0)
@@ -288,7 +286,7 @@ async def test_a_mistake_of_ours_ends_one_connection_and_not_the_door(monkeypatc
 
 
 @on_loop
-async def test_a_mistake_in_a_task_ends_one_connection_and_not_the_door(monkeypatch, caplog):
+async def test_a_mistake_in_a_task_ends_one_connection_and_not_the_listener(monkeypatch, caplog):
     async with Rig() as rig:
         rig.topic("t")
 

@@ -47,7 +47,7 @@ def test_the_broker_lists_every_error_that_it_has():
 
 
 @pytest.mark.parametrize("kind", list(ResourceKind))
-def test_a_denial_is_told_in_the_words_of_its_resource(kind):
+def test_a_denial_is_reported_in_the_words_of_its_resource(kind):
     problem = broker.AccessDenied(Operation.READ, Resource(kind, "it"))
 
     assert "AUTHORIZATION_FAILED" in to_error_code(problem).name

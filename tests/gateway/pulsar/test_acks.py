@@ -137,7 +137,7 @@ async def test_what_another_consumer_has_may_be_acked():
 
 
 @on_loop
-async def test_what_nobody_has_may_be_acked_also_where_it_is_in_a_segment():
+async def test_what_no_client_has_may_be_acked_also_where_it_is_in_a_segment():
     async with Rig() as rig:
         rig.topic("t")
         await fill_batch(rig, b"0", b"1", b"2")
@@ -157,7 +157,7 @@ async def test_what_nobody_has_may_be_acked_also_where_it_is_in_a_segment():
 
 
 @on_loop
-async def test_an_ack_is_answered_when_it_is_durable_and_only_if_asked():
+async def test_an_ack_is_answered_when_it_is_durable_and_only_on_request():
     """Protocol, AckResponse: for request_id; the client completes that request."""
     async with Rig() as rig:
         rig.topic("t")
@@ -232,7 +232,7 @@ async def test_an_ack_of_very_many_ends_the_connection():
 
 
 @on_loop
-async def test_many_acks_of_what_nobody_has_let_others_have_their_turn():
+async def test_many_acks_of_what_no_client_has_let_others_have_their_turn():
     async with Rig() as rig:
         rig.topic("t")
         await fill(rig, b"0")

@@ -28,7 +28,7 @@ from trilogue.wire.pulsar.errors import ServerError
 
 
 @on_loop
-async def test_what_is_deleted_while_nobody_has_it_is_not_looked_for_for_ever():
+async def test_what_is_deleted_while_no_client_has_it_is_not_looked_for_for_ever():
     """Its subscription may know of that before those do who hand out."""
     async with Rig() as rig:
         topic = rig.topic("t")

@@ -92,7 +92,7 @@ async def test_a_second_connect_ends_the_connection():
 
 
 @on_loop
-async def test_whoever_says_no_connect_for_half_a_minute_is_cut():
+async def test_a_peer_without_connect_for_half_a_minute_is_cut():
     async with Rig() as rig:
         peer = rig.peer()
 

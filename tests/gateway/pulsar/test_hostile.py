@@ -64,7 +64,7 @@ def _flipped(frame: bytes, at: int, bit: int) -> bytes:
     deadline=None,  # a busy machine is no surprise
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
-def test_no_order_of_commands_surprises_the_door(caplog, given, version):
+def test_no_order_of_commands_surprises_the_listener(caplog, given, version):
     async def scenario():
         async with Rig() as rig:
             rig.topic("t")

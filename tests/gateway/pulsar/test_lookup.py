@@ -99,7 +99,7 @@ async def test_a_listener_that_is_not_there_is_refused():
 
 
 @on_loop
-async def test_who_may_not_know_of_a_topic_is_told_so():
+async def test_who_may_not_know_of_a_topic_gets_an_error():
     async with Rig() as rig:
         rig.rules.deny(Operation.DESCRIBE, ResourceKind.TOPIC, "public/default/t")
         peer = await rig.connected()

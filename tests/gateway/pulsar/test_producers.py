@@ -22,7 +22,7 @@ async def refused(peer: Peer, topic: str = "t", producer_id: int = 1, **fields) 
 
 
 @on_loop
-async def test_a_producer_without_a_name_gets_one_that_nobody_had():
+async def test_a_producer_without_a_name_gets_one_that_no_client_had():
     """Protocol, Producer: "Generated producer name is guaranteed to be globally unique"."""
     async with Rig() as rig:
         rig.topic("t")
@@ -99,7 +99,7 @@ async def test_an_older_incarnation_loses_to_a_newer_one():
 
 
 @on_loop
-async def test_whoever_wants_a_taken_name_has_its_holder_asked_whether_it_is_alive():
+async def test_for_a_taken_name_the_holder_is_pinged_to_see_whether_it_is_alive():
     async with Rig() as rig:
         rig.topic("t")
         peer, other = await rig.connected(), await rig.connected()
@@ -312,7 +312,7 @@ async def test_nothing_is_made_where_the_node_does_not_allow_it():
 
 
 @on_loop
-async def test_who_may_not_write_is_told_so():
+async def test_who_may_not_write_gets_an_error():
     """Protocol, Producer: "the broker will first verify that this particular client is authorized
     to publish on the topic"."""
     async with Rig() as rig:

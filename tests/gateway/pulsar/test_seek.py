@@ -222,7 +222,7 @@ async def test_a_reader_that_is_not_durable_seeks_as_well():
 
 @pytest.mark.parametrize("field", ["seek", "getLastMessageId"])
 @on_loop
-async def test_a_consumer_that_is_not_there_is_told_so(field):
+async def test_a_consumer_that_is_not_there_gets_an_error(field):
     async with Rig() as rig:
         peer = await rig.connected()
 

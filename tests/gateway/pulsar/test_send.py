@@ -133,7 +133,7 @@ async def test_a_damaged_message_is_an_error_and_the_connection_stays():
     ],
     ids=["transaction", "no section", "cut", "sequences", "no messages", "too many messages"],
 )
-def test_what_cannot_be_stored_is_told(fields, code):
+def test_what_cannot_be_stored_is_reported(fields, code):
     @on_loop
     async def scenario():
         async with Rig() as rig:

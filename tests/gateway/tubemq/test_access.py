@@ -149,7 +149,7 @@ async def test_the_token_of_one_client_is_none_for_another():
 
 
 @on_loop
-async def test_visit_tokens_are_asked_for_beside_the_other_where_they_are_checked():
+async def test_visit_tokens_are_requested_beside_the_other_where_they_are_checked():
     async with rig(checks_visit=True) as server:
         server.topic("demo")
         producer = {**PRODUCER, "clientId": FIELDS["sendMessageP2B"]["clientId"]}

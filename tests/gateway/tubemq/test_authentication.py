@@ -440,7 +440,7 @@ def test_visit_tokens_are_looked_at_only_where_they_are_checked():
     gateway.rules.tokens.check_visit(12, "c1")
 
 
-def test_a_good_token_does_not_stand_in_for_the_visit_token_where_both_are_asked_for():
+def test_a_good_token_does_not_stand_in_for_the_visit_token_where_both_are_requested():
     gateway = AuthenticationRig(checks_visit=True)
     token = gateway.token()
     visit = gateway.rules.authorized_info(ALICE, "c1").visitAuthorizedToken

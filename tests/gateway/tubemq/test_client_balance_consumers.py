@@ -55,7 +55,7 @@ class Client:
 
 
 @on_loop
-async def test_who_registers_hears_where_the_broker_is_and_asks_for_partitions():
+async def test_who_registers_hears_where_the_broker_is_and_requests_partitions():
     async with Rig() as rig:
         rig.topic("demo", 3)
         client = Client(rig, "a")

@@ -257,7 +257,7 @@ async def test_a_standby_sends_clients_to_the_next_master(version, package):
     ],
 )
 @on_loop
-async def test_real_brokers_are_told_that_they_cannot_join(name, fields):
+async def test_real_brokers_are_notified_that_they_cannot_join(name, fields):
     async with Rig() as rig:
         response = await rig.master().request(name, **fields)
 

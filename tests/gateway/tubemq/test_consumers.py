@@ -315,7 +315,7 @@ class TestWhoMayCome:
             assert filtered.success
 
     @on_loop
-    async def test_access_is_asked_for_the_group_and_each_topic(self):
+    async def test_access_is_checked_for_the_group_and_each_topic(self):
         async with Rig() as rig:
             rig.topic("demo")
             rig.rules.deny(Operation.READ, ResourceKind.TOPIC, str(DEMO))
@@ -327,7 +327,7 @@ class TestWhoMayCome:
 
 class TestFlowControl:
     @on_loop
-    async def test_who_says_no_ids_is_told_nothing_of_it(self):
+    async def test_who_says_no_ids_gets_nothing_of_it(self):
         async with Rig() as rig:
             rig.topic("demo")
 

@@ -33,7 +33,7 @@ async def written(peer: Peer, *messages: bytes, topic: str = "demo", **more: obj
 
 
 @on_loop
-async def test_the_end_of_data_is_told_in_the_words_of_a_real_broker():
+async def test_the_end_of_data_is_reported_in_the_words_of_a_real_broker():
     async with Rig(tube=AT_ONCE) as rig:
         rig.topic("demo", 1)
         mine = PartitionConsumer(rig.broker_peer())
@@ -118,7 +118,7 @@ def send(topic: str, data: bytes) -> dict[str, object]:
 
 
 @on_loop
-async def test_a_consumer_with_filters_gets_what_it_asked_for_and_passes_over_the_rest():
+async def test_a_consumer_with_filters_gets_what_it_requested_and_passes_over_the_rest():
     async with Rig(tube=AT_ONCE) as rig:
         rig.topic("demo", 1)
         writer, mine = rig.broker_peer(), PartitionConsumer(rig.broker_peer())
@@ -138,7 +138,7 @@ async def test_a_consumer_with_filters_gets_what_it_asked_for_and_passes_over_th
 
 
 @on_loop
-async def test_two_types_with_one_hash_are_told_apart():
+async def test_two_types_with_one_hash_are_distinguished():
     async with Rig(tube=AT_ONCE) as rig:
         rig.topic("demo", 1)
         writer, mine = rig.broker_peer(), PartitionConsumer(rig.broker_peer())

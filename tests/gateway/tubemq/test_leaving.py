@@ -41,7 +41,7 @@ async def test_what_it_says_last_still_counts():
 
 
 @on_loop
-async def test_it_stands_in_nobodys_way():
+async def test_it_does_not_stand_in_the_way():
     async with Rig() as rig:
         rig.topic("demo", 1)
         mine, next_one = (

@@ -35,7 +35,7 @@ def proof(rig: Rig, *, secret: bytes = SECRET, nonce: int = 1) -> MasterCertific
 
 
 @on_loop
-async def test_it_is_told_nothing_and_in_no_group_until_a_heartbeat_brings_the_proof():
+async def test_it_gets_nothing_and_is_in_no_group_until_a_heartbeat_brings_the_proof():
     async with rig() as server:
         server.topic("demo", 2)
         client = Client(server, "a")

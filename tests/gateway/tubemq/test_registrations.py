@@ -180,7 +180,7 @@ async def test_a_silent_reader_is_let_go_of_and_can_confirm_nothing():
 
 
 @on_loop
-async def test_a_position_is_told_when_it_is_durable():
+async def test_a_position_is_reported_when_it_is_durable():
     async with Rig() as rig:
         rig.topic("demo", 1)
         writer, mine = rig.broker_peer(), PartitionConsumer(rig.broker_peer())

@@ -232,7 +232,7 @@ async def test_a_deleted_topic_is_not_there_from_then_on():
 
 
 @on_loop
-async def test_who_may_not_write_is_told_so_and_asked_for_by_the_canonical_name():
+async def test_who_may_not_write_gets_an_error_and_the_check_uses_the_canonical_name():
     async with Rig() as rig:
         rig.topic("demo")
         broker = rig.broker_peer()
@@ -287,7 +287,7 @@ async def test_a_topic_that_wants_encrypted_messages_takes_none_of_these():
 
 
 @on_loop
-async def test_the_door_counts_what_it_keeps():
+async def test_the_listener_counts_what_it_keeps():
     async with Rig() as rig:
         rig.topic("demo")
         broker = rig.broker_peer()

@@ -23,7 +23,7 @@ def pulsar(*pairs: tuple[str | None, bytes | None]) -> bytes:
     return stored(build_batch(messages, metadata()))[0]
 
 
-def test_a_key_is_one_key_whoever_wrote_it():
+def test_a_key_is_one_key_for_all_writers():
     world = World()
     world.append((b"a", b"kafka"), (b"b", b"kafka"))
     world.append_entry(pulsar(("a", b"pulsar"), ("c", b"old"), ("c", b"new")))

@@ -274,7 +274,7 @@ def test_below_its_limits_a_quota_does_nothing():
     assert room.cursor.mark == 0
 
 
-def test_where_nobody_subscribes_there_is_no_backlog():
+def test_where_no_client_subscribes_there_is_no_backlog():
     room = Room(
         size_quota=BacklogQuota(0, -1, EXCEPTION), age_quota=BacklogQuota(-1, 1, EXCEPTION), ttl_s=1
     )
@@ -286,7 +286,7 @@ def test_where_nobody_subscribes_there_is_no_backlog():
     room.move_due_cursors()
 
 
-def test_marks_follow_a_start_and_whoever_reads_there_is_told():
+def test_marks_follow_a_start_and_its_readers_are_notified():
     room = Room()
     for _ in range(3):
         room.append()

@@ -81,7 +81,7 @@ def test_what_fails_is_tried_again_later(tmp_path, error):
         assert not node.failed.is_set()
 
 
-def test_a_damaged_input_is_told_to_its_planner_and_nobody_waits(tmp_path):
+def test_a_damaged_input_is_told_to_its_planner_and_no_caller_waits(tmp_path):
     @scenario(tmp_path / "data")
     async def _(node):
         error = CorruptLog("flipped", Path("7.segment"))
@@ -95,7 +95,7 @@ def test_a_damaged_input_is_told_to_its_planner_and_nobody_waits(tmp_path):
         assert maintenance.counts["merge"].jobs == 1
 
 
-def test_a_planner_that_fails_keeps_nobody_from_work(tmp_path, caplog):
+def test_a_planner_that_fails_keeps_no_other_from_work(tmp_path, caplog):
     @scenario(tmp_path / "data")
     async def _(node):
         class Broken:
@@ -136,7 +136,7 @@ def test_what_meta_recorded_and_the_log_does_not_take_ends_the_node(tmp_path):
             await node.maintenance.swap(Swap())
 
 
-def test_nobody_waits_for_maintenance_that_was_ended(tmp_path):
+def test_no_caller_waits_for_maintenance_that_was_ended(tmp_path):
     @scenario(tmp_path / "data")
     async def _(node):
         maintenance = maintenance_of(node)
@@ -212,7 +212,7 @@ def test_a_retired_file_stays_until_a_manifest_says_so_or_that_is_very_late(tmp_
         assert not path.exists()
 
 
-def test_files_that_nobody_knows_go_after_the_grace_period_and_others_stay(tmp_path):
+def test_files_that_are_unknown_go_after_the_grace_period_and_others_stay(tmp_path):
     @scenario(tmp_path / "data")
     async def _(node):
         clock = [0.0]

@@ -55,7 +55,7 @@ async def test_a_disk_that_refuses_ends_a_look_with_a_line_and_the_next_one_goes
 
 
 @pytest.mark.parametrize("retention", ["1s", "1d"])
-def test_a_server_forgets_a_group_that_nobody_comes_back_to(tmp_path, retention):
+def test_a_server_forgets_a_group_that_no_client_comes_back_to(tmp_path, retention):
     settings = {"groups.offset-retention": retention, "groups.offset-check": "100ms"}
     with start_server(tmp_path / "data", settings=settings) as server:
         produce(server, "t", [b"v"])

@@ -180,7 +180,7 @@ def test_metadata_is_read_as_the_runtime_reads_it(octets: bytes):
             assert m.compression == found.compression
 
 
-def test_a_compression_that_nobody_knows_stays_a_number(room: Room):
+def test_a_compression_that_is_unknown_stays_a_number(room: Room):
     octets = MessageMetadata(producer_name="", sequence_id=0, publish_time=0).SerializeToString()
 
     assert room.hot.read_metadata(octets + b"\x40\x09").compression == 9
@@ -319,7 +319,7 @@ def test_any_bytes_are_read_or_refused_by_both_twins_alike(data: st.DataObject):
     assert reported[0] == reported[1]
 
 
-def test_what_nobody_sends_is_refused(room: Room):
+def test_what_no_client_sends_is_refused(room: Room):
     send = CommandSend(producer_id=1, sequence_id=2).SerializeToString()
     twice = tagged(1, 0, b"\6") + sized(6, send) + sized(6, send)
 

@@ -42,7 +42,7 @@ def test_who_comes_back_as_a_static_member_fences_its_former_self(static: Room):
     static.group.heartbeat("b-3", 1, "b")
 
 
-def test_a_former_self_that_waits_is_told_that_it_is_fenced():
+def test_a_former_self_that_waits_is_notified_that_it_is_fenced():
     room = Room()
     joining = room.join(instance_id="i")
     again = room.join(instance_id="i")
@@ -54,7 +54,7 @@ def test_a_former_self_that_waits_is_told_that_it_is_fenced():
     assert syncing.done
 
 
-def test_a_former_self_that_waits_for_its_assignment_is_told_that_it_is_fenced():
+def test_a_former_self_that_waits_for_its_assignment_is_notified_that_it_is_fenced():
     room = Room()
     completing(room, ("a", "b"))
     syncing = room.group.sync("b-2", 1, "b")

@@ -99,7 +99,7 @@ def test_who_asked_for_the_coordinator_and_has_come_is_no_longer_waited_for():
     assert first.done
 
 
-def test_who_only_asks_for_the_coordinator_delays_the_first_rebalance_a_few_times():
+def test_who_only_requests_the_coordinator_delays_the_first_rebalance_a_few_times():
     room = Room()
     first = room.join()
     room.initial_delays.expect("g")
@@ -109,7 +109,7 @@ def test_who_only_asks_for_the_coordinator_delays_the_first_rebalance_a_few_time
     assert first.done
 
 
-def test_who_asks_for_the_coordinator_of_another_group_or_before_anyone_came_delays_nothing():
+def test_who_requests_the_coordinator_of_another_group_or_before_anyone_came_delays_nothing():
     room = Room()
     room.initial_delays.expect("g")
     first = room.join()

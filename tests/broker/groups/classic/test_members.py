@@ -36,7 +36,7 @@ from trilogue.broker.groups.classic.states import GroupState
 # -- ids that are handed out
 
 
-def test_a_new_member_is_told_its_id_first_and_joins_with_it():
+def test_a_new_member_gets_its_id_first_and_joins_with_it():
     room = Room()
     with pytest.raises(MemberIdRequired) as required:
         room.join(member_id_required=True, client_id="c" * 300)
@@ -193,7 +193,7 @@ def test_an_answer_may_be_acted_upon_at_once():
     assert (room.state, assignments) == (GroupState.STABLE, [b"all"])
 
 
-def test_when_nobody_joins_again_in_time_the_group_is_empty():
+def test_when_no_member_joins_again_in_time_the_group_is_empty():
     room = Room()
     stable(room, (None, None))
     room.join()
@@ -210,7 +210,7 @@ def test_when_nobody_joins_again_in_time_the_group_is_empty():
 # -- generations
 
 
-def test_who_speaks_of_another_generation_is_told_so():
+def test_who_speaks_of_another_generation_gets_an_error():
     room = Room()
     stable(room)
 

@@ -86,7 +86,7 @@ def test_uniform_counts_the_partitions_of_all_topics_together():
     assert sorted(len(slots_of(parts)) for parts in target.values()) == [2, 2]
 
 
-def test_uniform_forgets_partitions_of_topics_that_nobody_wants_any_more():
+def test_uniform_forgets_partitions_of_topics_that_no_client_wants_any_more():
     target = assign_uniform([spec("m1", A, previous=some(A, 0) | some(B, 0))], {A: 1})
 
     assert target == {"m1": some(A, 0)}
@@ -173,7 +173,7 @@ def test_uniform_leaves_nobody_who_could_take_from_somebody_with_two_more(group)
 
 @BOTH
 @given(group=groups())
-def test_an_assignment_made_anew_moves_nothing(assign, group):
+def test_an_assignment_made_again_moves_nothing(assign, group):
     members, counts = group
     target = assign(members, counts)
 

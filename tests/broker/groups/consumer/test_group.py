@@ -50,7 +50,7 @@ def test_a_second_member_gets_its_share_when_the_first_has_given_it_up(room: Roo
     assert room.group.state_name == "Stable"
 
 
-def test_who_says_everything_is_told_everything(room: Room):
+def test_who_says_everything_gets_everything(room: Room):
     room.join("a", "t")
 
     full = {"rebalance_timeout_ms": 1, "topics": names("t"), "owned": some(room.t, *SIX)}
@@ -140,7 +140,7 @@ def test_a_member_joins_again_and_keeps_what_it_has(room: Room):
     assert room.join("a", "t") == ("a", 3, BEAT_MS, some(room.t, 0, 1, 2))
 
 
-def test_other_wishes_begin_another_epoch_and_the_same_ones_do_not(room: Room):
+def test_other_subscriptions_begin_another_epoch_and_the_same_ones_do_not(room: Room):
     u = room.topic("u", 2)
     room.join("a", "t")
 
@@ -232,7 +232,7 @@ def test_a_group_has_only_so_many_members_who_name_only_so_many_topics():
 # -- static members
 
 
-def test_a_static_member_that_is_away_keeps_its_share_for_whoever_comes_for_it(room: Room):
+def test_a_static_member_that_is_away_keeps_its_share_for_the_next_claimant(room: Room):
     room.join("a1", "t", instance_id="i")
     room.join("b", "t")
     room.settle("a1", "b")
@@ -278,7 +278,7 @@ def test_nobody_comes_for_a_static_member_under_the_id_of_another(room: Room):
     assert room.heartbeat("b").epoch == room.group.epoch
 
 
-def test_a_static_member_may_come_back_under_its_own_id_and_with_other_wishes(room: Room):
+def test_a_static_member_may_come_back_under_its_own_id_and_with_other_subscriptions(room: Room):
     u = room.topic("u", 1)
     room.join("a", "t", instance_id="i")
     room.heartbeat("a", STATIC_LEAVE_EPOCH, instance_id="i")

@@ -41,7 +41,7 @@ def test_what_is_free_is_had_at_once():
     assert (m.state, m.epoch, m.previous_epoch, m.assigned) == (MemberState.STABLE, 1, 0, ALL)
 
 
-def test_what_a_member_shall_not_have_stays_its_own_until_it_says_so():
+def test_what_a_member_must_not_have_stays_its_own_until_it_says_so():
     """KIP-848, "revoke": the epoch does not move before the member has given up."""
     m = member(epoch=1, assigned=ALL)
     owners = owned_by(m)

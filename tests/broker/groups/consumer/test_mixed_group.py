@@ -121,7 +121,7 @@ def room() -> Room:
 # -- classic members of a consumer group
 
 
-def test_a_classic_member_joins_at_once_and_is_nobodys_leader(room: Room):
+def test_a_classic_member_joins_at_once_and_is_not_a_leader(room: Room):
     room.join("a", "t")
 
     joined = room.enter("x").result()

@@ -51,7 +51,7 @@ def test_a_member_of_a_group_that_is_not_here_joins_again(room: Room):
     assert room.broker.groups.find_group("g") is None
 
 
-def test_a_group_of_before_a_restart_is_told_of_as_empty(room: Room):
+def test_a_group_of_before_a_restart_is_reported_as_empty(room: Room):
     room.join("a", "t")
     record = room.broker.groups.records.get("g")
     after = Room()

@@ -130,7 +130,7 @@ def test_topics_that_a_member_may_not_see_are_left_out_of_what_a_pattern_means()
     assert watched.seen() == {"public-1"}
 
 
-def test_what_nobody_wants_any_more_is_forgotten():
+def test_what_no_client_wants_any_more_is_forgotten():
     watched = Watched()
     watched.room.topic("a")
     subscription = names("a"), "a+"

@@ -67,7 +67,7 @@ def test_a_topic_larger_than_a_fetch_is_read_whole(
 
 
 @pytest.mark.java
-def test_a_client_without_zstd_is_told_so(address: str, topic: str):
+def test_a_client_without_zstd_gets_an_error(address: str, topic: str):
     """Of a topic of zstd, Fetch before version 10 answers 76: 2.0.0 has no name for that and reads
     nothing; a real 3.9.1 sends null besides, which it cannot parse; 4.3.1 sends it the zstd."""
     CONFLUENT.create(address, topic, 1, {"compression.type": "zstd"})

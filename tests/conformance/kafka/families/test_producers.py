@@ -50,7 +50,7 @@ def test_every_client_sees_the_same_producers(address: str, topic: str, admin: A
 
 
 @pytest.mark.parametrize("admin", able("transactions", "describe_transaction"))
-def test_a_transaction_that_nobody_began_is_not_there(
+def test_a_transaction_that_no_client_began_is_not_there(
     address: str, topic: str, admin: Administrator
 ):
     """A real one creates its transaction topic at the first request, and kafka-python does not

@@ -183,7 +183,7 @@ def test_a_group_with_members_is_shown_with_them_and_not_moved(
     assert "NON_EMPTY_GROUP" in refused
 
 
-def test_a_group_is_reset_by_time_before_anybody_read(shell: Shell, topic: str):
+def test_a_group_is_reset_by_time_before_any_client_read(shell: Shell, topic: str):
     shell.run("topics", "create", topic)
     rows = '{"value": "old", "timestamp": 1000}\n{"value": "new", "timestamp": 2000}\n'
     shell.run("produce", topic, "--json", stdin=rows)

@@ -199,7 +199,7 @@ def test_a_tool_for_what_there_is_not_says_so(asker: Asker, broker: Broker):
     assert not any(wrong), "\n".join(wrong)
 
 
-def test_cluster_id_and_versions_are_told(asker: Asker):
+def test_cluster_id_and_versions_are_reported(asker: Asker):
     versions = (P if asker.since_4 else "kafka.admin.") + "BrokerApiVersionsCommand"
 
     assert not asker.check(f"{CLUSTER} cluster-id", r"Cluster ID: \S{22}")

@@ -39,7 +39,7 @@ class DenyingAuthorizer:
         return False
 
 
-def test_who_may_not_is_told_so_and_nothing_happens():
+def test_who_may_not_gets_an_error_and_nothing_happens():
     denied = DenyingAuthorizer()
     door: Any = SimpleNamespace(authorizer=denied)  # any use of the broker would be an error
     app = build_pulsar_app(door)

@@ -139,7 +139,7 @@ def test_a_policy_of_a_namespace_is_set_told_and_let_go_of(admin: Admin, home: s
 
 
 @pytest.mark.parametrize("path", refused(NAMESPACE_PATHS))
-def test_a_policy_that_nobody_obeys_is_refused_for_a_namespace(admin: Admin, home: str, path):
+def test_a_policy_that_is_not_obeyed_is_refused_for_a_namespace(admin: Admin, home: str, path):
     status, response = admin("POST", f"namespaces/{home}/{path.segment}", 5)
 
     assert (status, response["reason"]) == (412, f"{path.policy}: {POLICIES[path.policy].refused}")
@@ -158,7 +158,7 @@ def test_a_policy_of_a_topic_is_set_told_and_let_go_of(admin: Admin, home: str, 
 
 
 @pytest.mark.parametrize("path", refused(TOPIC_PATHS))
-def test_a_policy_that_nobody_obeys_is_refused_for_a_topic(admin: Admin, home: str, path):
+def test_a_policy_that_is_not_obeyed_is_refused_for_a_topic(admin: Admin, home: str, path):
     status, response = admin("POST", f"persistent/{home}/t/{path.segment}", 5)
 
     assert (status, response["reason"]) == (412, f"{path.policy}: {POLICIES[path.policy].refused}")
@@ -193,7 +193,7 @@ def test_what_holds_for_a_topic_is_told_when_asked_for(admin: Admin):
     assert admin.get(f"persistent/{name}/t/messageTTL?applied=true") == 5
 
 
-def test_permissions_and_properties_are_kept_and_told(admin: Admin):
+def test_permissions_and_properties_are_kept_and_reported(admin: Admin):
     name = admin.namespace("permissions")
     admin.do("PUT", f"persistent/{name}/t")
     admin.do("POST", f"namespaces/{name}/permissions/r", ["produce"])

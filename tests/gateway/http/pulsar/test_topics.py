@@ -70,7 +70,7 @@ def test_the_number_of_partitions_may_stand_in_a_string(admin: Admin, name: str)
         assert admin("POST", f"{topic}/partitions", wrong)[0] == 400
 
 
-def test_a_topic_has_as_many_partitions_as_are_asked_for(admin: Admin, name: str):
+def test_a_topic_has_as_many_partitions_as_are_requested(admin: Admin, name: str):
     topic = f"persistent/{name}/t"
 
     assert admin("PUT", f"{topic}/partitions", 2) == (204, None)

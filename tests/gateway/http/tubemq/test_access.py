@@ -75,7 +75,7 @@ def test_who_was_granted_to_read_does_not_write(locked):
     assert b"bad" not in found
 
 
-def test_what_was_granted_to_nobody_is_nobodys(locked):
+def test_what_was_granted_to_nobody_is_without_an_owner(locked):
     with (
         client(locked, "alice", "wonder") as tube,
         pytest.raises(TubeError, match="415"),

@@ -99,7 +99,7 @@ def test_off_the_black_list_is_not_on_the_list_of_named_groups(web, topic, group
     assert code(web, group, topic) == 450
 
 
-def test_filters_that_are_prescribed_are_asked_for(web, topic, group):
+def test_filters_that_are_prescribed_are_requested(web, topic, group):
     which = {"groupName": group, "topicName": topic}
     set_to = {"filterConds": "a,b", "condStatus": 2}
     assert web.change_one("admin_add_group_filtercond_info", **which, **set_to) == 200

@@ -54,7 +54,7 @@ async def test_nothing_to_change_is_no_error():
 
 
 @on_loop
-async def test_who_may_not_is_told_so():
+async def test_who_may_not_gets_an_error():
     async with Rig() as rig:
         rig.rules.deny(Operation.ALTER, ResourceKind.CLUSTER, "cluster")
 

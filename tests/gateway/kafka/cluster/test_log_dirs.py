@@ -89,7 +89,7 @@ async def test_what_is_not_there_is_left_out_and_nothing_comes_twice():
 
 
 @on_loop
-async def test_who_may_not_describe_the_cluster_is_told_nothing():
+async def test_who_may_not_describe_the_cluster_gets_nothing():
     async with Rig() as rig:
         rig.topic("t")
         rig.rules.deny(Operation.DESCRIBE, ResourceKind.CLUSTER, "cluster")

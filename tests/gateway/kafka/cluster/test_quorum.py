@@ -55,7 +55,7 @@ async def test_one_node_leads_votes_and_is_never_behind(version):
     ],
 )
 @on_loop
-async def test_whoever_asks_for_more_is_told_that_none_of_it_is_here(requested):
+async def test_a_client_that_requests_more_is_notified_that_none_of_it_is_here(requested):
     """As Kafka 3.9.1 and 4.3.1."""
     async with Rig() as rig:
         answer = await rig.peer().request(of(*requested), 2)
@@ -83,7 +83,7 @@ async def test_each_commit_to_meta_moves_the_end():
 
 
 @on_loop
-async def test_who_may_not_know_of_the_cluster_is_told_so():
+async def test_who_may_not_know_of_the_cluster_gets_an_error():
     async with Rig() as rig:
         rig.rules.deny(Operation.DESCRIBE, ResourceKind.CLUSTER, "cluster")
 

@@ -88,7 +88,7 @@ async def test_nothing_is_ever_on_the_move():
 
 
 @on_loop
-async def test_who_may_not_is_told_so():
+async def test_who_may_not_gets_an_error():
     async with Rig() as rig:
         rig.topic("t")
         rig.rules.deny(Operation.ALTER, ResourceKind.CLUSTER, "cluster")

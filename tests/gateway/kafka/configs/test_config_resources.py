@@ -182,7 +182,7 @@ REFUSED = {
 @pytest.mark.parametrize("name", ["", "1"])
 @pytest.mark.parametrize("kind", REFUSED)
 @on_loop
-async def test_what_cannot_be_said_is_an_invalid_request_and_changes_nothing(name, kind):
+async def test_what_cannot_be_expressed_is_an_invalid_request_and_changes_nothing(name, kind):
     async with Rig() as rig:
         requested = change(name, ("log.preallocate", SET, "true"), REFUSED[kind], kind=BROKER)
 
@@ -235,7 +235,7 @@ async def test_changes_of_a_broker_follow_each_other():
 
 @pytest.mark.parametrize(("kind", "name"), [(BROKER, "1"), (BROKER, ""), (LOGGER, "1")])
 @on_loop
-async def test_who_may_not_is_told_so(kind, name):
+async def test_who_may_not_gets_an_error(kind, name):
     async with Rig() as rig:
         rig.rules.deny(Operation.ALTER_SETTINGS, ResourceKind.CLUSTER, "cluster")
         rig.rules.deny(Operation.DESCRIBE_SETTINGS, ResourceKind.CLUSTER, "cluster")

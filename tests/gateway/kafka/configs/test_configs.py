@@ -93,7 +93,7 @@ async def test_every_version_tells_the_settings_that_hold(version):
 
 
 @on_loop
-async def test_only_what_was_asked_for_is_told():
+async def test_only_what_was_requested_is_told():
     async with Rig() as rig:
         rig.topic("t", retention_ms="5")
         requested = describe(
@@ -229,7 +229,7 @@ async def test_a_change_holds_for_partitions_that_live_and_for_known_shapes():
 
 
 @on_loop
-async def test_what_other_doors_keep_at_a_topic_is_not_shown_and_stays():
+async def test_what_other_listeners_keep_at_a_topic_is_not_shown_and_stays():
     async with Rig() as rig:
         topic = rig.topic("t", retention_ms="5")
         theirs = {"pulsar.maxProducers": "2"}
@@ -302,7 +302,7 @@ async def test_what_cannot_be_is_refused_and_changes_nothing(kind):
 
 @pytest.mark.parametrize("requested", [replace("t", flush="interval"), replace("t", flush=None)])
 @on_loop
-async def test_who_may_not_alter_is_told_so(requested):
+async def test_who_may_not_alter_gets_an_error(requested):
     async with Rig() as rig:
         rig.topic("t")
         rig.rules.deny(Operation.ALTER_SETTINGS, ResourceKind.TOPIC, "public/default/t")
@@ -408,7 +408,7 @@ async def test_a_topic_that_is_being_deleted_changes_no_more():
 
 
 @on_loop
-async def test_a_thing_that_is_named_again_is_told_once():
+async def test_a_thing_that_is_named_again_is_reported_once():
     """A small request must not get an unlimited response: all settings, thousands of times."""
     async with Rig() as rig:
         rig.topic("t")

@@ -163,7 +163,7 @@ def marker(rig: Rig) -> None:
 
 
 @on_loop
-async def test_a_client_that_would_ask_for_a_marker_for_ever_gets_what_follows():
+async def test_a_client_that_would_request_a_marker_for_ever_gets_what_follows():
     """A message set cannot express "nothing up to here"."""
     async with Rig() as rig:
         rig.topic("t")
@@ -267,7 +267,7 @@ async def test_what_tubemqs_clients_wrote_is_read_too():
 
 
 @on_loop
-async def test_what_nobody_else_can_read_is_passed_over():
+async def test_what_no_other_can_read_is_passed_over():
     async with Rig() as rig:
         rig.topic("t")
         await write(rig, "t", single(b"secret", **ENCRYPTED), single(b"open"))

@@ -255,7 +255,7 @@ def waiting(topic) -> int:
 
 
 @on_loop
-async def test_a_draining_door_answers_long_polls_at_once():
+async def test_a_draining_listener_answers_long_polls_at_once():
     async with Rig() as rig:
         rig.topic("t")
         peer = rig.peer()
@@ -451,7 +451,7 @@ async def test_who_may_not_read_gets_nothing():
 
 @pytest.mark.parametrize(("isolation_level", "expected"), [(0, None), (1, [])])
 @on_loop
-async def test_read_committed_is_told_that_nothing_was_aborted(isolation_level, expected):
+async def test_read_committed_reports_that_nothing_was_aborted(isolation_level, expected):
     async with Rig() as rig:
         rig.topic("t")
 

@@ -81,7 +81,7 @@ async def test_who_is_slow_is_not_read_ahead_for():
 
 
 @on_loop
-async def test_what_nobody_comes_for_is_let_go_of():
+async def test_what_no_client_comes_for_is_let_go_of():
     async with Rig() as rig:
         await stored(rig)
         await read_on(rig, times=2)
@@ -137,7 +137,7 @@ class Queue(Executor):
 
 
 @on_loop
-async def test_what_nobody_will_come_for_is_not_read_any_more():
+async def test_what_no_client_will_come_for_is_not_read_any_more():
     async with Rig() as rig:
         await stored(rig)
         (plog,) = [each.log for each in rig.broker.cluster.topic(parse_kafka("t")).partitions]

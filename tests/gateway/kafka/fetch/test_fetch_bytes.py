@@ -82,7 +82,7 @@ async def test_hot_bytes_are_written_as_views_of_the_tail():
 
 
 @on_loop
-async def test_what_nobody_reads_makes_the_answers_of_all_small():
+async def test_what_no_client_reads_makes_the_answers_of_all_small():
     """Slow readers may be many, each within its own limit: their sum has a limit too."""
     settings = KafkaSettings(unsent_bytes_max=200_000)
     async with Rig(limits=Limits(write_high_bytes=10_000), settings=settings) as rig:

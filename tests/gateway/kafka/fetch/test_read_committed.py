@@ -70,7 +70,7 @@ async def test_readers_of_everything_see_open_data_and_no_list():
 
 
 @on_loop
-async def test_nobody_waits_in_vain_for_the_end_of_a_transaction():
+async def test_no_caller_waits_in_vain_for_the_end_of_a_transaction():
     async with Rig() as rig:
         rig.topic("t")
         await write(rig, data(A))

@@ -204,7 +204,7 @@ async def test_who_comes_to_another_server_with_a_session_starts_over():
 
 
 @on_loop
-async def test_what_is_read_on_is_said_anew_and_the_rest_is_remembered():
+async def test_what_is_read_on_is_sent_again_and_the_rest_is_remembered():
     async with Rig() as rig:
         rig.topic("t", partitions=2)
         await fill(rig, "a", "b", index=0)
@@ -237,7 +237,7 @@ async def test_partitions_come_and_go():
 
 
 @on_loop
-async def test_a_new_start_of_the_log_is_told():
+async def test_a_new_start_of_the_log_is_reported():
     async with Rig() as rig:
         topic = rig.topic("t", partitions=2)
         await fill(rig, "a", "b")
@@ -331,7 +331,7 @@ async def test_nothing_is_told_to_who_may_read_no_longer():
 
 
 @on_loop
-async def test_a_session_that_is_read_otherwise_is_looked_at_anew():
+async def test_a_session_that_is_read_otherwise_is_looked_at_again():
     """Each request has its level: a partition parked for one level may have news for the other."""
     async with Rig() as rig:
         topic = rig.topic("t")

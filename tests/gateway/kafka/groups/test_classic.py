@@ -171,7 +171,7 @@ async def test_since_v5_a_member_that_syncs_says_by_which_protocol(version):
 
 @pytest.mark.parametrize("version", versions(11))
 @on_loop
-async def test_since_v4_a_new_member_is_told_its_id_first(version):
+async def test_since_v4_a_new_member_gets_its_id_first(version):
     """v0-3 joins at once; v4+: error 79 with the id."""
     async with Rig() as rig:
         answer = await rig.peer().request(join(), version)

@@ -237,7 +237,7 @@ async def test_a_group_without_members_takes_manual_commits_only(generation, mem
 
 
 @on_loop
-async def test_who_may_not_use_the_group_or_read_the_topic_is_told_so():
+async def test_who_may_not_use_the_group_or_read_the_topic_gets_an_error():
     async with Rig() as rig:
         rig.topic("t")
         rig.topic("u")
@@ -332,7 +332,7 @@ async def test_a_group_may_refuse_to_tell_its_positions_and_others_are_told():
 
 
 @on_loop
-async def test_all_that_a_group_has_is_told_once_however_often_it_is_asked_for():
+async def test_all_that_a_group_has_is_told_once_however_often_it_is_requested():
     """A small request must not get an unlimited response: all offsets, thousands of times."""
     async with Rig() as rig:
         rig.topic("t")

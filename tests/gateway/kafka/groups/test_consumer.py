@@ -130,7 +130,7 @@ async def test_every_refusal_has_its_code():
 
 
 @on_loop
-async def test_groups_and_the_topics_they_name_are_asked_for():
+async def test_groups_and_the_topics_they_name_are_requested():
     async with Rig() as rig:
         rig.topic("t")
         rig.topic("u")
@@ -237,7 +237,7 @@ async def test_a_member_of_a_group_that_is_not_here_any_more_cannot_commit():
     [("a", 2, 0), ("a", 1, 113), ("b", 2, 25), (None, -1, 0), ("", -1, 25)],
 )
 @on_loop
-async def test_a_member_is_told_positions_at_its_epoch(member, epoch, code):
+async def test_a_member_gets_positions_at_its_epoch(member, epoch, code):
     async with Rig() as rig:
         rig.topic("t")
         peer = rig.peer()

@@ -111,7 +111,7 @@ async def test_what_the_caller_may_do_is_told_when_asked_for():
 
 
 @on_loop
-async def test_a_group_that_is_named_again_is_told_once():
+async def test_a_group_that_is_named_again_is_reported_once():
     """A small request must not get an unlimited response: a group's members, thousands of times."""
     async with Rig() as rig:
         rig.topic("t")

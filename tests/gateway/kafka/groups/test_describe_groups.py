@@ -98,7 +98,7 @@ async def test_a_group_that_is_not_there_is_dead_and_since_v6_an_error(version):
 
 
 @on_loop
-async def test_groups_are_told_in_the_order_asked():
+async def test_groups_are_told_in_the_requested_order():
     async with Rig() as rig:
         answer = await rig.peer().request(describe("b", "a"), 5)
 
@@ -122,7 +122,7 @@ async def test_what_the_caller_may_do_is_told_on_request(version):
 
 
 @on_loop
-async def test_who_may_not_describe_a_group_is_told_so_and_nothing_else():
+async def test_who_may_not_describe_a_group_gets_an_error_and_nothing_else():
     async with Rig() as rig:
         peer = rig.peer()
         await enter(peer, 3)
@@ -147,7 +147,7 @@ async def test_a_member_that_has_left_is_not_described():
 
 
 @on_loop
-async def test_a_group_that_is_named_again_is_told_once():
+async def test_a_group_that_is_named_again_is_reported_once():
     """Else a small request has an answer of any size: a group's members, thousands of times."""
     async with Rig() as rig:
         peer = rig.peer()

@@ -44,7 +44,7 @@ async def test_an_endpoint_of_brokers_is_no_other(kind, code):
 
 
 @on_loop
-async def test_what_the_caller_may_do_is_told_where_it_is_asked():
+async def test_what_the_caller_may_do_is_reported_if_requested():
     """As Kafka without access rules: 3.9.1 and 4.3.1 return 8096."""
     requested = DescribeClusterRequest(include_cluster_authorized_operations=True)
     async with Rig() as rig:

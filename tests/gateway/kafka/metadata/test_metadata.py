@@ -189,7 +189,7 @@ async def test_topics_are_found_by_id():
 
 @pytest.mark.parametrize("version", versions(3))
 @on_loop
-async def test_a_topic_that_is_asked_for_twice_is_told_once(version):
+async def test_a_topic_that_is_requested_twice_is_reported_once(version):
     async with Rig() as rig:
         rig.topic("t")
 
@@ -254,7 +254,7 @@ async def test_who_may_not_create_makes_no_topic_by_mentioning_it():
 
 
 @on_loop
-async def test_authorized_operations_are_told_when_asked_for():
+async def test_authorized_operations_are_reported_when_asked_for():
     async with Rig() as rig:
         rig.topic("t")
         rig.rules.deny(Operation.WRITE, ResourceKind.TOPIC, "public/default/t")

@@ -113,7 +113,7 @@ async def test_what_is_not_there_is_said_of_each_partition():
 
 
 @on_loop
-async def test_who_may_not_describe_the_topic_is_told_nothing():
+async def test_who_may_not_describe_the_topic_gets_nothing():
     async with Rig() as rig:
         rig.topic("t")
         rig.rules.deny(Operation.DESCRIBE, ResourceKind.TOPIC, "public/default/t")

@@ -201,7 +201,7 @@ async def test_the_leader_epoch_is_checked(epoch, code):
 
 
 @on_loop
-async def test_what_is_not_there_or_not_allowed_is_told():
+async def test_what_is_not_there_or_not_allowed_is_reported():
     async with Rig() as rig:
         rig.topic("t")
         assert found(await rig.peer().request(build_request("u", -1), 4)) == [(3, -1, -1)]

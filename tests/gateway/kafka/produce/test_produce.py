@@ -332,7 +332,7 @@ async def test_a_repeated_batch_gets_its_offset_again_and_is_stored_once():
 
 
 @on_loop
-async def test_log_append_time_is_told():
+async def test_log_append_time_is_reported():
     async with Rig() as rig:
         rig.topic("t", message_timestamp_type="LogAppendTime")
         rig.now_ms = NOW_MS + 5

@@ -95,7 +95,7 @@ async def test_sets_belong_to_old_versions_only():
     ids=["checksum", "cut", "nested", "large", "bomb", "time"],
 )
 @on_loop
-async def test_what_is_refused_says_why_and_costs_nobody_else_anything(sent: bytes, code: int):
+async def test_what_is_refused_says_why_and_costs_no_other_anything(sent: bytes, code: int):
     async with Rig() as rig:
         topic = rig.topic("t", partitions=2)
         parts = [PartitionProduceData(index=0, records=sent)]
@@ -218,7 +218,7 @@ async def test_without_acks_nothing_is_said_and_a_failure_closes():
 
 
 @on_loop
-async def test_a_client_that_goes_away_meanwhile_disturbs_nobody(caplog):
+async def test_a_client_that_goes_away_meanwhile_disturbs_no_other(caplog):
     async with Rig() as rig:
         topic = rig.topic("t")
         peer = rig.peer()

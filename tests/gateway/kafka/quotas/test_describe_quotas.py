@@ -137,7 +137,7 @@ async def test_a_filter_that_means_nothing_is_refused(requested, code):
 
 
 @on_loop
-async def test_who_may_not_is_told_nothing():
+async def test_who_may_not_gets_nothing():
     async with Rig() as rig:
         prepare(rig)
         rig.rules.deny(Operation.DESCRIBE_SETTINGS, ResourceKind.CLUSTER, "cluster")

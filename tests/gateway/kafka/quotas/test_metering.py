@@ -54,7 +54,7 @@ def is_muted(peer: Peer) -> bool:
 
 @pytest.mark.parametrize("version", [each for each in versions(0) if each >= 3])
 @on_loop
-async def test_a_producer_is_told_to_wait_and_not_read_meanwhile(version):
+async def test_a_producer_is_directed_to_wait_and_not_read_meanwhile(version):
     """In every version, and by both ways that a request may take."""
     async with Rig() as rig:
         topic = rig.topic("t")
@@ -170,7 +170,7 @@ async def test_the_default_holds_for_each_client_for_itself():
 
 
 @on_loop
-async def test_a_quota_of_the_user_bounds_whoever_connects():
+async def test_a_quota_of_the_user_bounds_all_its_connections():
     """Every client is ANONYMOUS without authentication."""
     async with Rig() as rig:
         rig.topic("t")

@@ -37,7 +37,7 @@ async def test_rules_are_refused_as_by_a_kafka_without_an_authorizer(version):
 
 
 @on_loop
-async def test_who_may_not_is_told_so():
+async def test_who_may_not_gets_an_error():
     async with Rig() as rig:
         rig.rules.deny(Operation.ALTER, ResourceKind.CLUSTER, "cluster")
         rig.rules.deny(Operation.DESCRIBE, ResourceKind.CLUSTER, "cluster")

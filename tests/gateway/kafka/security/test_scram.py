@@ -40,7 +40,7 @@ async def test_there_are_none(requested):
 
 
 @on_loop
-async def test_a_user_who_is_asked_for_is_not_there():
+async def test_a_user_who_is_requested_is_not_there():
     """KIP-554: 91 RESOURCE_NOT_FOUND, 92 for a user named twice."""
     async with Rig() as rig:
         answer = await rig.peer().request(about("u", "twice", "twice"), 0)
@@ -79,7 +79,7 @@ async def test_what_is_not_there_cannot_be_forgotten_and_is_told_once_for_a_user
 
 
 @on_loop
-async def test_who_may_not_is_told_so():
+async def test_who_may_not_gets_an_error():
     async with Rig() as rig:
         rig.rules.deny(Operation.ALTER, ResourceKind.CLUSTER, "cluster")
         rig.rules.deny(Operation.DESCRIBE, ResourceKind.CLUSTER, "cluster")

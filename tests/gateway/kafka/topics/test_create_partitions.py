@@ -120,7 +120,7 @@ async def test_a_topic_named_twice_grows_never_and_a_request_has_an_end():
 
 
 @on_loop
-async def test_who_may_not_alter_is_told_so():
+async def test_who_may_not_alter_gets_an_error():
     async with Rig() as rig:
         name = str(rig.topic("t").name)
         rig.rules.deny(Operation.ALTER, ResourceKind.TOPIC, name)

@@ -123,7 +123,7 @@ async def test_a_topic_that_is_not_there_is_unknown(name):
 
 
 @on_loop
-async def test_who_may_not_delete_is_told_so():
+async def test_who_may_not_delete_gets_an_error():
     async with Rig() as rig:
         _, peer = await filled(rig)
         rig.rules.deny(Operation.DELETE, ResourceKind.TOPIC, "public/default/t")
@@ -157,7 +157,7 @@ async def test_a_client_without_time_does_not_hear_that_it_is_over():
 
 
 @on_loop
-async def test_when_the_doors_time_is_over_it_goes_on():
+async def test_when_the_listeners_time_is_over_it_goes_on():
     async with Rig(settings=KafkaSettings(topics_timeout_max_ms=100)) as rig:
         _, peer = await filled(rig)
         rig.hold_commits = True
@@ -202,7 +202,7 @@ async def test_a_request_with_thousands_of_partitions_lets_others_work_between()
 
 
 @on_loop
-async def test_a_subscription_of_another_door_is_told_that_its_messages_are_gone():
+async def test_a_subscription_of_another_listener_is_notified_that_its_messages_are_gone():
     async with Rig() as rig:
         topic, peer = await filled(rig)
         partition_id = topic.partitions[0].partition_id

@@ -38,7 +38,7 @@ PATIENT = {
 
 @pytest.mark.parametrize("kind", STRICT)
 @on_loop
-async def test_newer_versions_are_told_that_it_is_too_much_and_nothing_changes(kind):
+async def test_newer_versions_are_notified_that_it_is_too_much_and_nothing_changes(kind):
     requested, version, where = STRICT[kind]
     async with Rig() as rig:
         await bounded(rig)

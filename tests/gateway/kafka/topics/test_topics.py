@@ -202,7 +202,7 @@ async def test_one_request_makes_and_deletes_only_so_many_topics():
 
 
 @on_loop
-async def test_who_may_not_create_is_told_so():
+async def test_who_may_not_create_gets_an_error():
     async with Rig() as rig:
         rig.rules.deny(Operation.CREATE, ResourceKind.CLUSTER, "cluster")
         rig.rules.deny(Operation.CREATE, ResourceKind.TOPIC, "public/default/t")
@@ -227,7 +227,7 @@ async def test_when_time_is_over_the_topic_is_made_all_the_same():
 
 
 @on_loop
-async def test_a_client_that_was_slower_is_told_that_the_name_is_taken():
+async def test_a_client_that_was_slower_is_notified_that_the_name_is_taken():
     async with Rig() as rig:
         rig.hold_commits = True
         peer = rig.peer()
@@ -318,7 +318,7 @@ async def test_a_topic_is_deleted_by_name_or_by_id_but_not_by_both():
 
 
 @on_loop
-async def test_who_may_not_delete_is_told_so_and_learns_no_name():
+async def test_who_may_not_delete_gets_an_error_and_learns_no_name():
     async with Rig() as rig:
         made, hidden = rig.topic("t"), rig.topic("hidden")
         rig.rules.deny(Operation.DELETE, ResourceKind.TOPIC, "public/default/t")

@@ -51,7 +51,7 @@ async def test_each_producer_is_told_with_its_last_sequence():
 
 
 @on_loop
-async def test_a_partition_that_is_named_again_is_told_once():
+async def test_a_partition_that_is_named_again_is_reported_once():
     """A small request must not get an unlimited response: all producers, thousands of times."""
     async with Rig() as rig:
         rig.topic("t", 2)

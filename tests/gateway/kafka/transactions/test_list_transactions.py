@@ -24,7 +24,7 @@ async def test_every_version_lists_none(version):
 
 
 @on_loop
-async def test_a_pattern_that_cannot_be_read_is_told():
+async def test_a_pattern_that_cannot_be_read_is_reported():
     """KIP-1152, as Kafka 4.3.1: 128, before any other check."""
     async with Rig() as rig:
         peer = rig.peer()

@@ -97,7 +97,7 @@ def test_unknown_tags_of_a_header_are_skipped():
     assert decode_response_header(bytes.fromhex("00000005 01 07 02 abcd"), 3, 9) == (5, 9)
 
 
-def test_a_request_that_nobody_knows_still_has_a_readable_header():
+def test_a_request_that_is_unknown_still_has_a_readable_header():
     header, _ = decode_request_header(bytes.fromhex("270f 7fff 00000005 0002 6162"))
 
     assert header == RequestHeader(UNKNOWN, 0x7FFF, 5, "ab")
@@ -132,7 +132,7 @@ def test_a_broken_response_header_is_a_wire_error(raw: str):
 
 
 @pytest.mark.parametrize("client_id", ["x" * 32768, "\ud800"])
-def test_a_client_id_that_cannot_be_said_is_refused(client_id: str):
+def test_a_client_id_that_cannot_be_expressed_is_refused(client_id: str):
     with pytest.raises(EncodeError):
         request(METADATA, 1, client_id)
 
