@@ -33,7 +33,7 @@ $(STAMP)-serve: pyproject.toml | $(BIN)/python
 	@touch $@
 
 $(STAMP)-clients: pyproject.toml | $(BIN)/python
-	@echo "installing the broker and the demo's clients and data: about 20 s, 370 MB"
+	@echo "installing the broker and the demo's clients and data: about 20 s, 310 MB"
 	@$(PIP_INSTALL) -e '.[demo-quick]'
 	@$(BIN)/python -m compileall -q -j 0 src
 	@touch $@ $(STAMP)-serve

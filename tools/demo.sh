@@ -8,11 +8,11 @@ row() { printf '  %-57s %6s %9s\n' "$@"; }
 
 echo "Trilogue's demo. The times hold for two cores, after downloads:"
 row "" time disk
-[ -e "$venv/.stamp-clients" ] || row "install the broker, two clients and the data set" "30 s" "430 MB"
+[ -e "$venv/.stamp-clients" ] || row "install the broker, two clients and the data set" "30 s" "370 MB"
 [ -e "$venv/.stamp-native" ] || row "compile hot modules, meanwhile (not without a C compiler)" "40 s" "25 MB"
 row "three protocols' clients write, a Kafka client reads" "25 s" "300 MB"
 if [ -z "$quick" ]; then
-  [ -e "$venv/.stamp-spark" ] || row "install Spark and Java, meanwhile (440 MB to download)" "60 s" "1,100 MB"
+  [ -e "$venv/.stamp-spark" ] || row "install Spark and Java, meanwhile (440 MB to download)" "60 s" "800 MB"
   row "a Spark pipeline joins and counts; DuckDB checks" "60 s" "100 MB"
 fi
 echo
