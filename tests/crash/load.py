@@ -126,7 +126,7 @@ class AioLoad(LoopLoad):
             while not self.stopping.is_set():
                 if len(self.waiting) < 500:
                     await self.send(producer)
-                await asyncio.sleep(0.002)
+                await asyncio.sleep(0.002)  # by design: the pace of the load
             await self.watch_all()
         finally:
             await producer.stop()

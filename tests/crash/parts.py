@@ -20,6 +20,7 @@ class Part(threading.Thread):
     def stop(self) -> None:
         self.stopping.set()
         self.join(PATIENCE)
+        assert not self.is_alive(), f"{type(self).__name__} did not end within {PATIENCE:g} s"
 
 
 class LoopPart(Part):

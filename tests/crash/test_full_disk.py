@@ -72,18 +72,22 @@ async def in_node(
     settings = {"data": data, "disk.min-free": min_free, **SETTINGS}
     assignments = [f"{key}={value}" for key, value in settings.items()]
     node = Node(load_settings(environment={}, assignments=assignments))
-    async with asyncio.timeout(DEADLINE_S):
-        await node.start()
-        try:
-            await work(node)
-            assert node.failure is None
-            return {
-                "flushes": node.flusher.counts.flushes,
-                "failed flushes": node.flusher.counts.failures,
-                **{kind: each.jobs for kind, each in node.maintenance.counts.items()},
-            }
-        finally:
-            await node.close()
+    try:
+        async with asyncio.timeout(DEADLINE_S):
+            await node.start()
+            try:
+                await work(node)
+                assert node.failure is None
+                return {
+                    "flushes": node.flusher.counts.flushes,
+                    "failed flushes": node.flusher.counts.failures,
+                    **{kind: each.jobs for kind, each in node.maintenance.counts.items()},
+                }
+            finally:
+                await node.close()
+    except TimeoutError as error:
+        counts = node.flusher.waiting, node.flusher.counts, node.maintenance.counts
+        raise AssertionError(f"not done within {DEADLINE_S} s; flushes: {counts}") from error
 
 
 async def fill(node: Node, workload: LogWorkload) -> None:

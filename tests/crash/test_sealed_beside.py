@@ -58,7 +58,7 @@ async def write(data: Path, workload: LogWorkload, seen: Callable[[], bool]) -> 
             assert clock() < began + DEADLINE_S, work(node)
             workload.send(node, workload.next_batch(node))
             await durable(node)
-            await asyncio.sleep(0.002)
+            await asyncio.sleep(0.002)  # by design: the pace of the load
         await node.drain(asyncio.Event(), DEADLINE_S)
         assert node.failure is None
         return work(node)

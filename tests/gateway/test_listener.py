@@ -304,7 +304,7 @@ def test_who_comes_too_early_is_closed_when_it_would_have_been_in_time():
         second = await Client.connect(address)
         assert await second.is_cut()
 
-        assert 0.19 < loop.time() - began < 5
+        assert 0.19 < loop.time() - began < 30
         assert (listener.refused, listener.connections) == (1, 1)
         third = await Client.connect(address)
         assert await third.echo(b"c") == b"c"

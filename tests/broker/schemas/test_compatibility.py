@@ -246,4 +246,4 @@ def test_comparing_costs_no_more_than_a_moment():
 
     assert fits(wide(1), [wide(-1)], CompatibilityStrategy.FULL)
 
-    assert time.process_time() - before < 5
+    assert time.process_time() - before < 60  # not exponential, on a slow machine too

@@ -198,7 +198,7 @@ async def test_no_more_is_fetched_ahead_than_there_is_room_for(
     consumer = await client.consumer(reset_to=EARLIEST, max_buffered_bytes=1000)
     await consumer.assign([(TOPIC, 0)])
     await cluster.saw(FETCH)
-    await asyncio.sleep(0.05)
+    await asyncio.sleep(0.05)  # by design: in this time a second fetch would come
     assert len(cluster.all(FETCH)) == 1
     assert len(await consumer.poll(5)) == 3
     await cluster.saw(FETCH, 2)

@@ -336,7 +336,7 @@ def test_sealed_readers_get_what_tubemq_wrote_as_it_is_stored(tmp_path: Path):
 def test_kafka_goes_to_a_time_of_what_tubemq_wrote(world: Tubes):
     topic = world.topic("times")
     world.write("own", Message(topic, b"before"))
-    time.sleep(0.02)
+    time.sleep(0.02)  # by design: timestamps in milliseconds must differ
     middle_ms = int(time.time() * 1000)
     time.sleep(0.02)
     world.write("own", Message(topic, b"after"))

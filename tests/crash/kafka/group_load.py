@@ -133,7 +133,7 @@ def settle(address: str, group: str, members: list[GroupMember], partitions: int
             and sorted(each for member in members for each in member.has) == wanted
         ):
             deadline.check((found, [(sorted(each.has), each.problems[-2:]) for each in members]))
-            time.sleep(0.05)
+            time.sleep(0.05)  # between two queries to the server
             with suppress(ClientError):
                 found = shares(client, group)
     return time.monotonic() - began

@@ -64,7 +64,7 @@ class SetLoad(Part):
             try:
                 self.send()
             except OSError:
-                time.sleep(PAUSE_S)
+                time.sleep(PAUSE_S)  # by design: the server is down
 
     def send(self) -> None:
         version = self.random.choice((0, 1, 2))

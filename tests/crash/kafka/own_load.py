@@ -52,7 +52,7 @@ class OwnLoad(LoopLoad):
                 if len(self.waiting) < IN_FLIGHT:
                     for _ in range(self.random.randint(1, 20)):
                         await self.send(producer)
-                await asyncio.sleep(0.002)
+                await asyncio.sleep(0.002)  # by design: the pace of the load
             await self.watch_all()
 
     async def send(self, producer: Producer) -> None:
@@ -105,7 +105,7 @@ class OwnTail(LoopPart):
                     await self.take(consumer)
                 except ClientError as problem:
                     self.problems = [*self.problems[-5:], repr(problem)]
-                    await asyncio.sleep(PAUSE_S)
+                    await asyncio.sleep(PAUSE_S)  # by design: the server is down
 
     async def take(self, consumer: Consumer) -> None:
         messages = await consumer.poll(0.2)

@@ -340,7 +340,7 @@ def test_a_thousand_connections_and_fifty_mebibytes_a_second(
                     sent += 1
                 else:
                     lines[(sent * 7) % CONNECTIONS].request(fetch("healthy", max_bytes=KIB))
-                    time.sleep(0.002)
+                    time.sleep(0.002)  # by design: the pace of the load
                 if sent % 50 == 0:
                     highest = max(highest, resident(server.pid))
             healthy.wait_for(10)

@@ -89,7 +89,7 @@ class JavaTail(Part):
                 self.seen += [read.body for read in got.messages]
                 if got.context:
                     self.consumer.confirm(got)
-            time.sleep(0.005)
+            time.sleep(0.005)  # by design: the pace of the reader
 
 
 def test_nothing_the_java_client_was_told_is_lost_or_moved(

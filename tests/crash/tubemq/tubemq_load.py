@@ -60,7 +60,7 @@ class LineLoad(Part):
             self.waiting.clear()  # stored or not: unknown
             with suppress(OSError), TubeLine(self.address) as line:
                 self.produce(line)
-            time.sleep(PAUSE_S)
+            time.sleep(PAUSE_S)  # by design: the server is down
 
     def produce(self, line: TubeLine) -> None:
         while not self.stopping.is_set():
@@ -107,9 +107,9 @@ class ClientLoad(LoopLoad):
                 try:
                     for _ in range(self.random.randint(1, 10)):
                         await self.send(producer)
-                    await asyncio.sleep(0.002)
+                    await asyncio.sleep(0.002)  # by design: the pace of the load
                 except ClientError:
-                    await asyncio.sleep(PAUSE_S)
+                    await asyncio.sleep(PAUSE_S)  # by design: the server is down
             await self.watch_all()
 
     async def send(self, producer: Producer) -> None:
@@ -144,7 +144,7 @@ class ClientTail(LoopPart):
                 except NoMessage:
                     pass
                 except ClientError:
-                    await asyncio.sleep(PAUSE_S)
+                    await asyncio.sleep(PAUSE_S)  # by design: the server is down
 
     async def take(self, consumer: Consumer, batch: Batch) -> None:
         key = batch.partition

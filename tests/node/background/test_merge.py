@@ -121,7 +121,7 @@ def test_reading_and_writing_go_on_while_segments_are_merged(tmp_path):
                 end = topic.partitions[0].log.high_watermark
                 found = messages(read(topic))
                 wrong.append(found[:end] != list(range(end)))
-                await asyncio.sleep(0.002)
+                await asyncio.sleep(0.002)  # by design: the pace of the reader
 
         reader = asyncio.create_task(read_on())
         await flush_many(node, topic, 2 * FIRST_LEVEL_DUE)

@@ -257,7 +257,7 @@ def test_messages_expire_when_they_are_told_to(admin: Admin, client: pulsar.Clie
 
     admin.do("POST", f"{path}/subscription/a/expireMessages/3600")
     assert len(read_all(admin, client, topic, "a")) == BATCH + 1
-    time.sleep(0.01)
+    time.sleep(0.01)  # by design: the messages must have an age
     admin.do("POST", f"{path}/all_subscription/expireMessages/0")
 
     assert (read_all(admin, client, topic, "a"), read_all(admin, client, topic, "b")) == ([], [])
