@@ -74,6 +74,22 @@ def test_a_verb_loads_little(server: Server, words: tuple[str, ...]):
     assert [name for name in names if name.startswith(HEAVY)] == []
 
 
+@pytest.mark.parametrize("words", [("--help",), ("topics", "--help"), ("tpics",)], ids=" ".join)
+def test_help_and_usage_errors_load_neither_rich_nor_a_client(words: tuple[str, ...]):
+    program = (
+        "import sys\nfrom trilogue.cli.main import main\n"
+        "try:\n    main(sys.argv[1:])\nexcept SystemExit:\n    pass\n"
+        "heavy = 'rich', 'trilogue.client.'\n"
+        "print('loaded', *(one for one in sys.modules if one.startswith(heavy)))"
+    )
+    body = subprocess.run(
+        [sys.executable, "-c", program, *words],
+        env=clean_environment(), capture_output=True, text=True, check=True, timeout=60,
+    )  # fmt: skip
+    assert body.stdout.splitlines()[-1] == "loaded"
+    assert "Usage: trilogue" in body.stdout + body.stderr
+
+
 def test_subscriptions_of_all_three_protocols_are_reported(server: Server, shell: Shell):
     new = "type=op_modify&method=admin_add_new_topic_record&brokerId=1&topicName=all"
     call(server, "GET", f"/webapi.htm?{new}&numPartitions=2&createUser=me&confModAuthToken={TOKEN}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from trilogue.cli.tables import Size, print_table, printable, spell_size, spell_time
+from trilogue.cli.tables import Size, print_table, printable, spell_count, spell_size, spell_time
 
 
 def test_numbers_stand_to_the_right_and_what_is_missing_is_a_dash(capsys):
@@ -52,3 +52,9 @@ def test_sizes_have_three_digits_and_a_unit(size, expected):
 )
 def test_times_are_iso_in_utc(time_ms, expected):
     assert spell_time(time_ms) == expected
+
+
+def test_a_count_agrees_with_its_noun():
+    assert spell_count(1, "message") == "1 message"
+    assert spell_count(0, "partition") == "0 partitions"
+    assert spell_count(12_000, "member") == "12,000 members"

@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 
 from trilogue import __version__
 from trilogue.cli.http_client import OFF, HttpConnection, HttpError
-from trilogue.cli.tables import spell_size
+from trilogue.cli.tables import spell_count, spell_size
 from trilogue.client.errors import ClientError
 from trilogue.client.kafka.admin.model import LogDir, Resource, ResourceType, Setting
 from trilogue.client.kafka.errors import KafkaError
@@ -109,7 +109,7 @@ async def _topics(client: KafkaClient) -> list[CheckResult]:
     topics = await client.admin.describe_topics()
     good = [one for one in topics.values() if not isinstance(one, KafkaError)]
     partitions = [(one.name, part) for one in good for part in one.partitions]
-    found = [CheckResult("topics", f"{len(topics)}, {len(partitions)} partitions")]
+    found = [CheckResult("topics", f"{len(topics)}, {spell_count(len(partitions), 'partition')}")]
     orphans = [f"{name}-{one.number}" for name, one in partitions if one.leader < 0]
     if orphans:
         detail = f"{len(orphans)} without a leader: {', '.join(orphans[:5])}"

@@ -20,6 +20,11 @@ STEP: Final = 1024
 Row = Mapping[str, Any]
 
 
+def spell_count(count: int, noun: str) -> str:
+    """Return `1 message` or `12,000 messages`."""
+    return f"{count:,} {noun}" + "s" * (count != 1)
+
+
 def print_json(value: object) -> None:
     """Print as JSON."""
     print(json.dumps(value, indent=2, ensure_ascii=False))

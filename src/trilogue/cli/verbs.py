@@ -52,6 +52,7 @@ def build_command(words: Sequence[str] = ()) -> Callable[..., object]:
     app = typer.Typer(
         help="A durable broker for Kafka, Pulsar and TubeMQ clients; topics are tables too.",
         no_args_is_help=True,
+        rich_markup_mode=None,  # the import of Rich takes longer than a short command
         add_completion=False,
         pretty_exceptions_enable=False,
         context_settings={"help_option_names": ["-h", "--help"]},

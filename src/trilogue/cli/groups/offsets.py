@@ -9,6 +9,7 @@ from trilogue.cli.cluster import CommandError, describe_error, require_topics
 from trilogue.cli.groups.report import DEAD, admin
 from trilogue.cli.offsets import Position
 from trilogue.cli.options import USAGE_ERROR
+from trilogue.cli.tables import spell_count
 from trilogue.cli.topics.report import partitions_of, resolved, span
 from trilogue.client.kafka.errors import KafkaError
 from trilogue.client.kafka.model import Partition, granted
@@ -69,7 +70,7 @@ async def _without_members(cluster: KafkaCluster, group: str) -> None:
         return
     clients = ", ".join(sorted({one.client_id for one in found.members}))
     raise CommandError(
-        f"the group {group} has {len(found.members)} members ({clients}), which set "
+        f"the group {group} has {spell_count(len(found.members), 'member')} ({clients}), which set "
         "where it is; stop them first"
     )
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from trilogue.cli.cluster import CommandError, suggest_names
 from trilogue.cli.offsets import LATEST
-from trilogue.cli.tables import print_table
+from trilogue.cli.tables import print_table, spell_count
 from trilogue.cli.topics.report import matching
 from trilogue.client.errors import ClientError
 from trilogue.client.kafka.admin.group_offsets import GroupOffsetAdmin
@@ -156,9 +156,9 @@ def print_described(body: Sequence[Mapping[str, Any]]) -> None:
         if at:
             print()
         lags = [row["lag"] for row in group["partitions"] if row["lag"] is not None]
-        count = len(group["members"])
+        members = spell_count(len(group["members"]), "member")
         behind = f", {sum(lags)} behind" if lags else ""
-        print(f"group {group['group']}: {group['state']}, {group['type']}, {count} members{behind}")
+        print(f"group {group['group']}: {group['state']}, {group['type']}, {members}{behind}")
         details = [f"coordinator {group['coordinator']['address']}"]
         if group["assignor"]:
             details.append(f"assignor {group['assignor']}")

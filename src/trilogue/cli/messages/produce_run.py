@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Final
 
 from trilogue.cli.cluster import FAILED, describe_error
 from trilogue.cli.messages.produce_lines import MESSAGE_BYTES, InputChunk, Lines, LinesError
-from trilogue.cli.messages.progress import Progress, count_messages
+from trilogue.cli.messages.progress import Progress
+from trilogue.cli.tables import spell_count
 from trilogue.client.errors import ClientError
 
 if TYPE_CHECKING:
@@ -172,6 +173,7 @@ class _Run:
         if self.failed:
             acknowledged = self._progress.count
             print(
-                f"trilogue: {count_messages(self.failed)} not sent, {acknowledged:,} acknowledged",
+                f"trilogue: {spell_count(self.failed, 'message')} not sent, "
+                f"{acknowledged:,} acknowledged",
                 file=sys.stderr,
             )

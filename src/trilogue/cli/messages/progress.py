@@ -7,15 +7,10 @@ import sys
 import time
 from typing import Final
 
-from trilogue.cli.tables import spell_size
+from trilogue.cli.tables import spell_count, spell_size
 
 EVERY_S: Final = 0.2
 CLEAR: Final = "\r\x1b[K"
-
-
-def count_messages(count: int) -> str:
-    """Return `1 message` or `12,000 messages`."""
-    return f"{count:,} message" + "s" * (count != 1)
 
 
 class Progress:
@@ -54,7 +49,7 @@ class Progress:
         seconds = max(time.monotonic() - self._began, 0.001)
         rate = int(self.count / seconds)
         size = spell_size(self.size_bytes)
-        return f"{count_messages(self.count)}, {size} in {seconds:.1f} s, {rate:,}/s"
+        return f"{spell_count(self.count, 'message')}, {size} in {seconds:.1f} s, {rate:,}/s"
 
     def end(self, detail: str = "") -> None:
         """Remove the line, and print a summary on a terminal."""

@@ -205,6 +205,7 @@ def alter(
         exit_with_error("nothing to change: give --partitions, --set or --unset", USAGE_ERROR)
 
     async def work(cluster: KafkaCluster) -> int:
+        from trilogue.cli.tables import spell_count
         from trilogue.client.kafka.admin.configs import ConfigAdmin
         from trilogue.client.kafka.admin.model import Resource, ResourceType
 
@@ -214,9 +215,7 @@ def alter(
         if partitions is not None:
             totals = dict.fromkeys(topics, partitions)
             outcomes = await _topics(cluster).create_partitions(totals, validate_only=dry_run)
-            detail = (
-                f"{would} of {partitions} partitions" if dry_run else f"has {partitions} partitions"
-            )
+            detail = f"{f'{would} of' if dry_run else 'has'} {spell_count(partitions, 'partition')}"
             code = report_outcomes(outcomes, lambda name: f"{name} {detail}")
         if changes:
             resources = {Resource(ResourceType.TOPIC, name): changes for name in topics}
@@ -252,6 +251,7 @@ def trim(
 ) -> None:
     """Delete the messages of a topic before a position, after a confirmation."""
     from trilogue.cli.offsets import PositionError, parse_position
+    from trilogue.cli.tables import spell_count
     from trilogue.cli.topics.report import trimmed, trimming
 
     try:
@@ -268,7 +268,7 @@ def trim(
     if not count:
         print(f"nothing of {topic} stands before that")
         return
-    confirm(f"Delete {count} messages of {topic}?", yes=yes)
+    confirm(f"Delete {spell_count(count, 'message')} of {topic}?", yes=yes)
     ends = {number: to for number, (start, to) in plan.items() if to > start}
     outcomes = run_with_cluster(server, timeout, lambda cluster: trimmed(cluster, topic, ends))
     code = 0

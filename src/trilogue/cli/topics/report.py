@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from trilogue.cli.cluster import FAILED, CommandError, describe_error
 from trilogue.cli.offsets import EARLIEST, LATEST, Position
-from trilogue.cli.tables import Size, print_json, print_table
+from trilogue.cli.tables import Size, print_json, print_table, spell_count
 from trilogue.client.errors import ClientError
 from trilogue.client.kafka.admin.model import (
     NewTopic,
@@ -182,9 +182,10 @@ def print_described(body: Sequence[Mapping[str, Any]]) -> None:
             print()
         total = _sum(row["messages"] for row in topic["partitions"])
         size = _sum_size(row["size_bytes"] for row in topic["partitions"])
-        known = "" if total is None else f", {total} messages"
+        known = "" if total is None else f", {spell_count(total, 'message')}"
         known += "" if size is None else f", {size}"
-        print(f"topic {topic['topic']}: {len(topic['partitions'])} partitions{known}")
+        partitions = spell_count(len(topic["partitions"]), "partition")
+        print(f"topic {topic['topic']}: {partitions}{known}")
         if topic["id"]:
             print(f"id {topic['id']}")
         print()
