@@ -152,11 +152,35 @@ def message(
         fields = _read_fields(cls)
         for field in fields:
             setattr(cls, field.name, _dataclass_field(field.default))
-        made = dataclasses.dataclass(slots=True, kw_only=True, frozen=frozen)(cls)
+        # Shared methods: dataclass would compile new ones for each of 250 classes at every start.
+        made = dataclasses.dataclass(
+            slots=True, kw_only=True, frozen=frozen, eq=frozen, repr=False
+        )(cls)
+        for name, method in (_SHARED_FROZEN if frozen else _SHARED).items():
+            setattr(made, name, method)
         setattr(made, _TABLE, Table(key, *versions, flexible, frozen, fields))
         return made
 
     return declare
+
+
+def _equal(one: object, other: object) -> Any:
+    """`__eq__` of messages: the same class, with equal fields."""
+    if type(one) is not type(other):
+        return NotImplemented
+    names: tuple[str, ...] = type(one).__slots__  # type: ignore[attr-defined]
+    return all(getattr(one, name) == getattr(other, name) for name in names)
+
+
+def _represent(one: object) -> str:
+    """`__repr__` of messages, as a dataclass has it."""
+    names: tuple[str, ...] = type(one).__slots__  # type: ignore[attr-defined]
+    fields = ", ".join(f"{name}={getattr(one, name)!r}" for name in names)
+    return f"{type(one).__qualname__}({fields})"
+
+
+_SHARED_FROZEN = {"__repr__": _represent}
+_SHARED = _SHARED_FROZEN | {"__eq__": _equal, "__hash__": None}
 
 
 def _dataclass_field(default: object) -> object:
