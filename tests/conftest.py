@@ -8,6 +8,7 @@ import warnings
 from collections.abc import Callable, Generator
 
 import pytest
+from hypothesis import settings
 
 from tests import sharing
 
@@ -19,6 +20,10 @@ seed_key = pytest.StashKey[int]()
 
 def pytest_configure(config: pytest.Config) -> None:
     config.stash[seed_key] = sharing.seed_of_the_run(config)
+    # No deadline: other work shares the machine. Each run draws other examples.
+    examples = 100 if config.getoption("markexpr") else 40
+    settings.register_profile("trilogue", deadline=None, max_examples=examples)
+    settings.load_profile("trilogue")
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -19,11 +19,12 @@ FULL = (
     "tests/client/tubemq/test_real_server.py",
     "tests/conformance/",
     "tests/crash/",
-    "tests/docs/test_examples.py::test_a_page_with_spark",
+    "tests/docs/test_examples.py",
     "tests/node/test_serve",
     "tests/spark/test_real_kafka.py",
     "tests/spark/test_s",
     "tests/wire/kafka/test_java.py",
+    "tests/wire/kafka/test_kio.py",
 )
 """Tests that `make test` leaves to `make test-all`: each client in each family, real servers, most
 kills, what a served node does in all its variants, Spark."""
@@ -48,6 +49,8 @@ QUICK = (
     "tests/crash/test_kill.py",
     "tests/crash/test_ledger.py",
     "tests/crash/tubemq/test_tail.py",
+    "tests/docs/test_examples.py::test_a_page_does_what_it_says[docs/how-to/use-the-kafka-client",
+    "tests/docs/test_examples.py::test_a_page_does_what_it_says[docs/tutorial/first-topic",
     "tests/node/test_serve.py::test_a_listener_that_others_reach_needs_insecure[kafka-0",
     "tests/node/test_serve.py::test_a_second_process",
     "tests/node/test_serve.py::test_a_signal_drains_and_loses_nothing[15",
@@ -62,7 +65,7 @@ QUICK = (
 )
 """Tests of these folders that stay in the quick run: some for each promise and protocol."""
 VARIANTS = ("[trilogue-franz-go", "[trilogue-java", "[trilogue-kafkajs", "[trilogue-kcat",
-            "[trilogue-sarama", "java_delete", "sigterm", "-kill]")  # fmt: skip
+            "[trilogue-sarama", "java_delete", "sigterm", "-kill]", "append_garbage")  # fmt: skip
 """Parameters that are full also there: clients in other languages, and the milder of two ends."""
 LOADFILE = "loadfile"
 TOGETHER = ("tests/spark",)  # one session of Spark for all its files

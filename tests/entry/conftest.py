@@ -6,16 +6,12 @@ from dataclasses import dataclass
 from types import ModuleType
 
 import pytest
-from hypothesis import settings
 
 from tests.pure import load_pure
 from trilogue.entry import arrow, columns, pack, walk
 from trilogue.entry.kafka import message_set
 from trilogue.entry.kafka import message_set_conversion as kafka_legacy
 from trilogue.entry.kafka import record_batch as kafka_batch
-
-settings.register_profile("patient", deadline=None)  # other work shares the machine
-settings.load_profile("patient")
 
 
 @dataclass(frozen=True)

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from trilogue.spark.errors import OptionError
 from trilogue.spark.offsets import Range, admit, from_json, ranges, to_json, wanted
-from trilogue.spark.options import OptionError
 
 partitions = st.tuples(st.sampled_from(["a", "b"]), st.integers(0, 3))
 offset_maps = st.dictionaries(partitions, st.integers(0, 1000), min_size=1)

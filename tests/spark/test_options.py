@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from trilogue.spark.options import COLUMNS, OptionError, ReadOptions, WriteOptions
+from trilogue.spark.errors import OptionError
+from trilogue.spark.options import COLUMNS, ReadOptions, WriteOptions
 
 SERVERS = {"kafka.bootstrap.servers": "h:1"}
 READ = {**SERVERS, "subscribe": "t"}

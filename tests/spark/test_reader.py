@@ -8,9 +8,9 @@ from tests.client.scripted import FETCH, HANG_UP, METADATA, Part, ScriptedKafka
 from trilogue.client.errors import ServerRefused
 from trilogue.entry.entry import EntryTooLarge
 from trilogue.entry.kafka.record_batch import Record, build_batch
+from trilogue.spark.errors import DataLost
 from trilogue.spark.offsets import Range
 from trilogue.spark.options import ReadOptions
-from trilogue.spark.plan import DataLost
 from trilogue.spark.reader import read_range
 from trilogue.wire.kafka.errors import ErrorCode
 from trilogue.wire.kafka.fetch import AbortedTransaction

@@ -17,10 +17,15 @@ from trilogue.client.kafka.cluster import KafkaCluster
 from trilogue.client.kafka.consumer.batch_reader import BatchReader
 from trilogue.client.kafka.model import EARLIEST, LATEST
 from trilogue.client.kafka.producer.batch_writer import BatchWriter
+from trilogue.spark.errors import OptionError
 from trilogue.spark.offsets import Ids, Offsets, Partition
-from trilogue.spark.options import OptionError, ReadOptions
+from trilogue.spark.options import ReadOptions
 
 T = TypeVar("T")
+FIRST_CONTACT_S = 8.0
+"""A server that was never reached is reported after this time: its address may be wrong."""
+REQUEST_S = 30.0
+"""A server that was reached may be away for this time, for a restart."""
 
 
 class Link:
@@ -28,14 +33,16 @@ class Link:
 
     def __init__(self, servers: str) -> None:
         self.loop = asyncio.new_event_loop()
-        self.cluster = KafkaCluster(servers, client_id="trilogue-spark")
+        self.cluster = KafkaCluster(servers, client_id="trilogue-spark", timeout_s=FIRST_CONTACT_S)
         self.consumer = BatchReader(self.cluster)
         self.producer = BatchWriter(self.cluster)
         self.admin = Admin(self.cluster)
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine and return its result."""
-        return self.loop.run_until_complete(work)
+        result = self.loop.run_until_complete(work)
+        self.cluster.timeout_s = REQUEST_S
+        return result
 
     def start(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
         """Start a coroutine, so that its request is sent, and return its task."""

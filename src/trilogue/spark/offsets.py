@@ -12,7 +12,8 @@ import itertools
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
-from trilogue.spark.options import Bounds, OptionError
+from trilogue.spark.errors import OptionError
+from trilogue.spark.options import Bounds
 
 Partition = tuple[str, int]
 Offsets = dict[Partition, int]

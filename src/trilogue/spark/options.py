@@ -12,6 +12,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from trilogue.spark.errors import OptionError
+
 EARLIEST, LATEST = -2, -1
 COLUMNS = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType", "headers")
 CODECS = {"none": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
@@ -53,10 +55,6 @@ WRITE_OPTIONS = {
 
 SPARKS_OWN = frozenset({"checkpointlocation", "queryname", "outputmode"})
 """Options of Spark's writer itself, which it hands on to every sink."""
-
-
-class OptionError(ValueError):
-    """An option is missing, unknown or has an invalid value."""
 
 
 def _checked(given: Mapping[str, str], known: Mapping[str, str]) -> dict[str, str]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from trilogue.client.kafka.producer.hashes import murmur2
+from trilogue.spark.errors import RowError
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -36,7 +37,7 @@ class Partitioner:
             numbers = batch.column("partition").cast(pa.int32())
             out = pc.any(pc.or_(pc.less(numbers, 0), pc.greater_equal(numbers, self._partitions)))
             if out.as_py():
-                raise ValueError(f"column partition: not in 0..{self._partitions - 1}")
+                raise RowError(f"column partition: not in 0..{self._partitions - 1}")
         if "key" in batch.schema.names and numbers.null_count:
             numbers = pc.coalesce(numbers, self._by_key(batch.column("key").cast(pa.binary())))
         return pc.fill_null(numbers, pa.scalar(self._turn, pa.int32()))

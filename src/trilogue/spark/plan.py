@@ -5,13 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from trilogue.client.kafka.model import EARLIEST, LATEST
+from trilogue.spark.errors import DataLost, OptionError
 from trilogue.spark.link import Link
 from trilogue.spark.offsets import Offsets, Partition, wanted
-from trilogue.spark.options import OptionError, ReadOptions
-
-
-class DataLost(RuntimeError):
-    """Requested offsets are no longer, or not yet, in the log."""
+from trilogue.spark.options import ReadOptions
 
 
 def starting(at: Link, options: ReadOptions, partitions: list[Partition], default: int) -> Offsets:

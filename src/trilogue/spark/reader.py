@@ -17,6 +17,7 @@ from trilogue.client.kafka.consumer.batch_reader import FetchedRecords
 from trilogue.client.kafka.model import EARLIEST, LATEST
 from trilogue.entry.arrow import ArrowReader
 from trilogue.entry.walk import walk_headers
+from trilogue.spark.errors import explained_errors
 from trilogue.spark.link import Link, link
 from trilogue.spark.offsets import Offsets, Range, ranges
 from trilogue.spark.options import ReadOptions
@@ -42,6 +43,7 @@ class BatchReader(DataSourceReader):
     def __init__(self, options: ReadOptions) -> None:
         self._options = options.for_batch()
 
+    @explained_errors()
     def partitions(self) -> list[InputPartition]:
         """Return the tasks."""
         options = self._options
@@ -63,8 +65,12 @@ def planned(options: ReadOptions, start: Offsets, end: Offsets) -> list[Range]:
 
 def read_range(options: ReadOptions, wanted_range: Range | None) -> Iterator[pa.RecordBatch]:
     """Fetch and decode one range; DataLost if it is missing and failOnDataLoss is set."""
-    if wanted_range is None:  # Spark's single task of a plan without partitions
-        return
+    if wanted_range is not None:  # it is for Spark's single task of a plan without partitions
+        with explained_errors():
+            yield from _read_range(options, wanted_range)
+
+
+def _read_range(options: ReadOptions, wanted_range: Range) -> Iterator[pa.RecordBatch]:
     at = link(options.servers)
     arrow = ArrowReader(*wanted_range, columns=options.columns, limit=options.decompressed_limit)
     fetches = _Fetches(at, options, wanted_range)

@@ -25,7 +25,8 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from trilogue.spark.options import OptionError, ReadOptions, WriteOptions
+from trilogue.spark.errors import OptionError, explained_errors
+from trilogue.spark.options import ReadOptions, WriteOptions
 from trilogue.spark.reader import BatchReader
 from trilogue.spark.stream_reader import StreamReader
 from trilogue.spark.writer import BatchWriter, StreamWriter
@@ -51,16 +52,19 @@ class DefaultSource(DataSource):
         """Return the name that `format()` takes."""
         return "trilogue"
 
+    @explained_errors()
     def schema(self) -> StructType:
         """Return the columns that the options select."""
         columns = ReadOptions.parse(self.options).columns
         return StructType([StructField(name, TYPES[name]) for name in columns])
 
+    @explained_errors()
     def reader(self, schema: StructType) -> DataSourceReader:
         """Return a batch reader."""
         self._check(schema)
         return BatchReader(ReadOptions.parse(self.options))
 
+    @explained_errors()
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
         """Return a streaming reader."""
         self._check(schema)
@@ -75,10 +79,12 @@ class DefaultSource(DataSource):
                 "chooses among them"
             )
 
+    @explained_errors()
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """Return a batch writer; a log cannot be overwritten."""
         return BatchWriter(WriteOptions.parse(self.options), schema, overwrite=overwrite)
 
+    @explained_errors()
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802
         """Return a streaming writer, for append and complete mode; Spark refuses update mode."""
         del overwrite  # complete mode writes all its rows again, as Spark's Kafka sink does

@@ -16,10 +16,11 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from trilogue.client.kafka.model import EARLIEST, LATEST
+from trilogue.spark.errors import DataLost, explained_errors
 from trilogue.spark.link import Link, link
 from trilogue.spark.offsets import Ids, Offsets, Partition, admit, from_json, to_json
 from trilogue.spark.options import ReadOptions
-from trilogue.spark.plan import DataLost, starting
+from trilogue.spark.plan import starting
 from trilogue.spark.reader import RangePartition, planned, read_range
 
 if TYPE_CHECKING:
@@ -41,6 +42,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._until: tuple[Offsets, Ids] | None = None
         self._last_trigger = -math.inf
 
+    @explained_errors()
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802
         """Return where a new query starts: startingOffsets, or the latest."""
         at = self._at()
@@ -52,6 +54,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         rows = self._options.max_offsets_per_trigger
         return ReadAllAvailable() if rows is None else ReadMaxRows(rows)
 
+    @explained_errors()
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
         """Return the end of the next micro-batch; `start` if there is not enough for one yet."""
         latest, ids = self._now() if self._until is None else self._until
@@ -63,14 +66,17 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             latest = admit(begin, latest, limit.max_rows)
         return to_json(latest, from_json(start)[1] | ids)
 
+    @explained_errors()
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         """Fix the present ends, at which the query stops."""
         self._until = self._now()
 
+    @explained_errors()
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
         """Return the ends, for the backlog in the query's progress."""
         return to_json(*self._now())
 
+    @explained_errors()
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[RangePartition]:
         """Split a micro-batch into tasks; a repeated one gets the same offsets again."""
         last, ids = from_json(end)

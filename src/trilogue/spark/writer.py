@@ -21,8 +21,9 @@ from pyspark.sql.types import StructType
 
 from trilogue.client.errors import ServerRefused
 from trilogue.entry.arrow import build_from_arrow
+from trilogue.spark.errors import NotStored, OptionError, RowError, explained_errors
 from trilogue.spark.link import Link, link
-from trilogue.spark.options import OptionError, WriteOptions
+from trilogue.spark.options import WriteOptions
 from trilogue.spark.partitioner import Partitioner
 from trilogue.wire.kafka.errors import ErrorCode
 
@@ -37,10 +38,6 @@ TYPES = {
     "timestamp": {"timestamp"},
     "headers": {"array<struct<key:string,value:binary>>"},
 }
-
-
-class NotStored(RuntimeError):
-    """The server refuses these rows, also in a retry."""
 
 
 @dataclass
@@ -91,7 +88,7 @@ class _Sink:
             return
         topics = batch.column("topic")
         if topics.null_count:
-            raise ValueError("column topic: null, and no option 'topic'")
+            raise RowError("column topic: null, and no option 'topic'")
         for topic in pc.unique(topics).to_pylist():
             yield topic, batch.filter(pc.equal(topics, topic))
 
@@ -147,6 +144,7 @@ def _split(batch: pa.RecordBatch, numbers: pa.Array) -> Iterator[tuple[int, pa.R
         yield number, batch.filter(pc.equal(numbers, number))
 
 
+@explained_errors()
 def write_all(options: WriteOptions, batches: Iterator[pa.RecordBatch]) -> TaskCommit:
     """Store all rows of one task."""
     sink = _Sink(options, link(options.servers))

@@ -293,7 +293,7 @@ async def test_a_mistake_in_a_task_ends_one_connection_and_not_the_listener(monk
         async def fail(_commit):
             raise ZeroDivisionError
 
-        monkeypatch.setattr(rig.gateway, "commit", fail)
+        monkeypatch.setattr(rig.gateway, "write_metadata", fail)
         peer = rig.peer()
         peer.send(MetadataRequest(topics=None), 1)
         peer.answer()
