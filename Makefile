@@ -7,8 +7,9 @@ STAMP := $(VENV)/.stamp
 COMPILED := $(shell find src/trilogue -name '*.pxd')
 COMPILED += $(wildcard $(COMPILED:.pxd=.py))
 
-# Tests share the cores, a file to a process (tests/sharing.py); each starts JVMs of its own, so not all of many.
-WORKERS ?= $(shell cores=$$(nproc); echo $$((cores < 4 ? cores : 4)))
+# Tests share the cores, a file to a process (tests/sharing.py). One process more than cores, because tests
+# wait for servers; not more than four, because each starts JVMs of its own.
+WORKERS ?= $(shell cores=$$(nproc); echo $$((cores < 4 ? cores + 1 : 4)))
 SHARED := -n $(WORKERS) --dist loadfile
 
 # Some machines forbid it: each start of a program would compile its modules again, for about 1 s.

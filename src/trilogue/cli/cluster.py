@@ -193,14 +193,8 @@ async def require_topics(cluster: KafkaCluster, wanted: Iterable[str]) -> None:
 
 async def raise_unknown_topic(cluster: KafkaCluster, name: str, more: str = "") -> NoReturn:
     """Raise CommandError for an unknown topic, with similar names or how to create it."""
-    there = await cluster.topic_names()
-    meant = suggest_names(name, there)
-    if not meant:
-        meant = (
-            f"; `trilogue topics create {name}` creates it"
-            if there
-            else "; the cluster has none yet"
-        )
+    meant = suggest_names(name, await cluster.topic_names())
+    meant = meant or f"; `trilogue topics create {name}` creates it"
     raise CommandError(f"no topic {name}{meant}{more}")
 
 
