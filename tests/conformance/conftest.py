@@ -15,6 +15,7 @@ from tests import brokers
 from tests.brokers import Broker, PulsarBroker, TubeBroker
 from tests.conformance.clients import tubemq
 from tests.conformance.clients.administrators import CONFLUENT
+from tests.conformance.clients.building import BUILD_S
 from tests.conformance.clients.kafka_programs import PROGRAMS
 from tests.conformance.clients.kafka_tools import TOOLS
 from tests.conformance.clients.pulsar import Connection, Process, PulsarLibrary, connect
@@ -30,10 +31,12 @@ _numbers = itertools.count(1)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What a foreign client warns about is not for us to mend."""
+    """Warnings of foreign clients do not count; the first test that needs a client builds it."""
     for item in items:
         if "conformance" in item.path.parts:
             item.add_marker(pytest.mark.filterwarnings("ignore"), append=False)
+            if item.get_closest_marker("timeout") is None:
+                item.add_marker(pytest.mark.timeout(BUILD_S + 120))
 
 
 @pytest.fixture(scope="session")

@@ -16,7 +16,6 @@ from tests.conformance.clients.pulsar_libraries import GO_CLIENT, JAVA, each
 from tests.server import start_server
 
 CODECS = {"none": "none", "gzip": "zlib", "snappy": "snappy", "lz4": "lz4", "zstd": "zstd"}
-pytestmark = pytest.mark.timeout(600)  # the first test that needs it builds the Go client
 LIBRARIES = pytest.mark.parametrize("library", each(of=[JAVA, GO_CLIENT]))
 _numbers = itertools.count(1)
 

@@ -20,6 +20,8 @@ from tests.tools import require
 HERE = Path(__file__).parent
 JAVA_LINES = HERE / "java-lines" / "Lines.java"
 BUILD = ROOT / "build"
+BUILD_S = 480.0
+"""What the build of a client may take: it downloads its packages first."""
 QUICK_START = ["-Xshare:auto", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx384m"]
 QUIET = "-Dorg.slf4j.simpleLogger.defaultLogLevel=error"
 GO = ["/usr/local/go/bin", *os.environ.get("PATH", "").split(":")]
@@ -43,7 +45,9 @@ def is_older(made: Path, sources: Sequence[Path]) -> bool:
 
 
 def run(command: Sequence[str | Path], folder: Path | None = None) -> None:
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        command, cwd=folder, capture_output=True, text=True, check=False, timeout=BUILD_S
+    )
     assert done.returncode == 0, done.stderr
 
 
