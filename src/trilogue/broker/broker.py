@@ -19,6 +19,8 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from functools import partial
 from typing import NamedTuple
 
+from trilogue.broker.access.acls import AclStore
+from trilogue.broker.access.users import Users
 from trilogue.broker.broker_settings import BrokerSettings
 from trilogue.broker.cursors.committed_offsets import CommittedOffsets
 from trilogue.broker.cursors.subscription_cursors import Bounds, SubscriptionCursors
@@ -128,13 +130,28 @@ class Broker:
         self.rules = GroupRules(state.settings)  # of TubeMQ's administration
         self.quotas = Quotas(state.settings, burst_s=settings.quota_burst_s)
         self.writers = Writers(state.settings)
+        self.acls = AclStore(state.settings)
+        self.users = Users(state.settings)
         self.schemas = SchemaRegistry(state.settings, now_ms)
         self.cluster.deletion_ops += (self.schemas.deletion_ops, self.writers.deletion_ops)
+        self._make_groups(
+            settings, timers, new_member_suffix, decode_subscription, assignment_codec
+        )
+
+    def _make_groups(
+        self,
+        settings: BrokerSettings,
+        timers: Timers,
+        new_member_suffix: Callable[[], str],
+        decode_subscription: DecodeSubscription,
+        assignment_codec: AssignmentCodec,
+    ) -> None:
+        offsets = self.committed_offsets
         self.groups = GroupRegistry(
             settings.groups,
             timers,
             new_member_suffix,
-            now_ms=now_ms,
+            now_ms=self._now_ms,
             decode_subscription=decode_subscription,
             has_positions=lambda name: bool(offsets.positions(Protocol.KAFKA, name)),
         )

@@ -24,7 +24,7 @@ from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from trilogue.broker.access.authorizer import ANONYMOUS, Operation, Resource, ResourceKind
+from trilogue.broker.access.authorizer import Operation, Principal, ResourceKind
 from trilogue.gateway.stream import STOP_BROKER, STOP_SESSION, Buffer, Close
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ class MultiplexedConnection:
     def __init__(self, gateway: ProtocolGateway, bounds: InFlightLimits) -> None:
         self.gateway = gateway
         self.bounds = bounds
-        self.principal = ANONYMOUS
+        self.access = gateway.make_access("")
         self.is_gone = False
         self.receipts: list[Buffer] = []  # of the commit group that fills
         self.commit_group = 1  # the number of that group
@@ -73,6 +73,7 @@ class MultiplexedConnection:
     def opened(self, stream: Stream) -> None:
         """Keep the stream to answer to."""
         self.stream = stream
+        self.access.host = stream.peer[0]
         self._opened = True
         if self._draining:
             self.drain()
@@ -105,6 +106,16 @@ class MultiplexedConnection:
         self.is_gone = True
         self._out.clear()
         self._committing.clear()
+
+    @property
+    def principal(self) -> Principal:
+        """The identity of the client."""
+        return self.access.principal
+
+    def end_session(self, reason: str) -> None:
+        """Close: the client's user was deleted or has another secret."""
+        if not self.is_gone:
+            self.stream.abort("connection.session_ended", problem=reason)
 
     # ---- what a protocol overrides
 
@@ -200,7 +211,11 @@ class MultiplexedConnection:
 
     def is_allowed(self, operation: Operation, kind: ResourceKind, name: object) -> bool:
         """Whether the client may do this to the resource of this canonical name."""
-        return self.gateway.authorizer.allowed(self.principal, operation, Resource(kind, str(name)))
+        return self.access.is_allowed(operation, kind, str(name))
+
+    def can_see(self, operation: Operation, kind: ResourceKind, name: object) -> bool:
+        """The same for lists, which leave out what the client may not see."""
+        return self.access.can_see(operation, kind, str(name))
 
     def guarded(self, call: Callable[[], None]) -> None:
         """Run a callback of another part; its failure ends this connection only."""

@@ -16,9 +16,12 @@ from concurrent.futures import Executor
 from contextlib import AsyncExitStack
 from typing import Any, NotRequired, Protocol, Self, TypedDict, Unpack
 
-from trilogue.broker.access.authorizer import Authorizer
+from trilogue.broker.access.audit import AuditLog
+from trilogue.broker.access.authorizer import ANONYMOUS, Authorizer, Principal
+from trilogue.broker.access.client_access import ClientAccess
 from trilogue.broker.broker import Broker
 from trilogue.broker.metadata_change import MetadataChange
+from trilogue.gateway.authentication import Authenticator
 from trilogue.gateway.conversion_cache import ConversionCache
 from trilogue.gateway.read_ahead import ReadAhead
 from trilogue.gateway.stream import STOP_BROKER, Stream
@@ -39,6 +42,9 @@ class GatewayDependencies(TypedDict):
     now_ms: Callable[[], int]
     executor: Executor  # for cold reads
     conversions: NotRequired[ConversionCache]
+    authenticator: NotRequired[Authenticator]
+    requires_login: NotRequired[bool]  # `access.authenticate`
+    anonymous: NotRequired[str]  # `access.anonymous`
 
 
 class PausedConnection(Protocol):
@@ -50,6 +56,8 @@ class PausedConnection(Protocol):
 class ProtocolGateway:
     """A gateway without its protocol."""
 
+    protocol = ""  # its name in the audit log
+
     def __init__(self, **dependencies: Unpack[GatewayDependencies]) -> None:
         self.broker = dependencies["broker"]
         self.log = dependencies["log"]
@@ -60,6 +68,12 @@ class ProtocolGateway:
         self.now_ms = dependencies["now_ms"]
         self.executor = dependencies["executor"]
         self.conversions = dependencies.get("conversions") or ConversionCache()
+        self.authenticator = dependencies.get("authenticator") or Authenticator(
+            self.broker.users, audit=AuditLog(lambda _line: None, self.now_ms), now_ms=self.now_ms
+        )
+        self.audit = self.authenticator.audit
+        self.requires_login = dependencies.get("requires_login", False)
+        self.anonymous = dependencies.get("anonymous", "")
         self.read_ahead = ReadAhead(self.executor)
         self._stack = AsyncExitStack()
         self._group: asyncio.TaskGroup
@@ -82,6 +96,15 @@ class ProtocolGateway:
     def loop(self) -> asyncio.AbstractEventLoop:
         """The event loop of the gateway."""
         return asyncio.get_running_loop()
+
+    def make_access(
+        self, host: str, principal: Principal = ANONYMOUS, *, protocol: str = ""
+    ) -> ClientAccess:
+        """Return what a client at this address may do."""
+        protocol = protocol or self.protocol
+        return ClientAccess(
+            self.authorizer, self.audit, protocol=protocol, host=host, principal=principal
+        )
 
     def frames(self, limit: int) -> Frames:
         """Return the framer of a connection: a length before each frame, in most protocols."""

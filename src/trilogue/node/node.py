@@ -29,6 +29,7 @@ from trilogue.gateway.pulsar.gateway import PulsarGateway
 from trilogue.gateway.pulsar.settings import PulsarSettings
 from trilogue.gateway.stream import Limits
 from trilogue.gateway.tubemq.gateway import TubeGateway
+from trilogue.node.access import AccessControl, make_access_control
 from trilogue.node.addresses import Address, choose_advertised
 from trilogue.node.background.backlog_expiry import BacklogExpiry
 from trilogue.node.background.compaction import CompactionPlanner
@@ -49,12 +50,11 @@ from trilogue.node.settings.objects import is_in_the_clear
 from trilogue.node.settings.table import BY_KEY, TUBEMQ_LISTENERS, Settings
 from trilogue.node.settings.tubemq_values import tube_settings
 from trilogue.node.storage import Storage, open_storage, wall_clock_ms
-from trilogue.node.tubemq_access import make_authentication, make_authorizer, web_token
+from trilogue.node.tubemq_access import make_authentication, web_token
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp
 
-    from trilogue.broker.access.authorizer import Authorizer
     from trilogue.gateway.http.app import Health, State
     from trilogue.gateway.http.metrics import Exposition
     from trilogue.gateway.http.server import HttpListener
@@ -96,7 +96,7 @@ class Node:
         self.objects: ObjectMover | None = None
         self.metadata_writer: MetadataWriter
         self.conversions = ConversionCache(cache_bytes=settings.number("conversion.cache"))
-        self.authorizer: Authorizer
+        self.access: AccessControl
         self.kafka: KafkaGateway | None = None
         self.pulsar: PulsarGateway | None = None
         self.tubemq: TubeGateway | None = None
@@ -160,7 +160,9 @@ class Node:
         )
         self._stack.callback(self.storage.close)
         self.messages = MessageCount(self.storage.broker.cluster)
-        self.authorizer = make_authorizer(self.settings, self.storage.broker)
+        data = self.storage.directory.path
+        self.access = make_access_control(self.settings, self.storage.broker, data, self.now_ms)
+        self._stack.callback(self.access.authenticator.close)
 
     def _start_background(self) -> None:
         settings = self.settings
@@ -303,7 +305,10 @@ class Node:
             "log": self.storage.log,
             "write_metadata": self.metadata_writer.write,
             "advertised": lambda: (advertised[0].host, advertised[0].port),
-            "authorizer": self.authorizer,
+            "authorizer": self.access.authorizer,
+            "authenticator": self.access.authenticator,
+            "requires_login": self.settings.switch("access.authenticate"),
+            "anonymous": self.settings.text("access.anonymous"),
             "now_ms": self.now_ms,
             "executor": self._readers,
             "conversions": self.conversions,

@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 
 from trilogue.broker.access.authorizer import AllowAll, Authorizer, Operation
-from trilogue.broker.access.credentials import Credentials, CredentialsError, UserFile, Users
+from trilogue.broker.access.credentials import Credentials, CredentialsError, UserFile, UserTable
 from trilogue.broker.access.permissions import Permissions
 from trilogue.broker.broker import Broker
 from trilogue.broker.errors import ConcurrentChange
@@ -27,8 +27,8 @@ WEB_TOKEN_FILE = "tubemq-web-token"  # noqa: S105
 OPERATIONS = {Role.PRODUCER: Operation.WRITE, Role.CONSUMER: Operation.READ}
 
 
-def make_authorizer(settings: Settings, broker: Broker) -> Authorizer:
-    """Return the authorizer for all gateways."""
+def make_permissions(settings: Settings, broker: Broker) -> Authorizer:
+    """Return the authorizer where ACLs are not on."""
     guarded = {OPERATIONS[Role(role)] for role in roles(settings, "tubemq.authorize")}
     return Permissions(broker.namespaces, broker.cluster, guarded) if guarded else AllowAll()
 
@@ -49,7 +49,7 @@ async def make_authentication(
 def _users(settings: Settings) -> Credentials:
     path = settings.text("tubemq.users")
     if not path:
-        return Users()
+        return UserTable()
     try:
         return UserFile(Path(path).expanduser(), time.monotonic)
     except CredentialsError as error:

@@ -1,4 +1,4 @@
-"""Users from a file: what a line is, who may read it, and that it may change."""
+"""UserTable from a file: what a line is, who may read it, and that it may change."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from trilogue.broker.access.credentials import (
     RELOAD_INTERVAL_S,
     CredentialsError,
     UserFile,
-    Users,
+    UserTable,
     parse_users,
     read_users,
 )
@@ -89,7 +89,7 @@ def test_a_file_is_read_again_when_it_changes_but_looked_at_once_a_second(file):
     now_s = 0.0
     users = UserFile(file, lambda: now_s)
     assert users.secret("alice") == b"secret"
-    assert users.principal("alice") == Users().principal("alice") == Principal("user", "alice")
+    assert users.principal("alice") == UserTable().principal("alice") == Principal("User", "alice")
 
     write(file, "bob:other\n")
     os.utime(file, ns=(1, 1))

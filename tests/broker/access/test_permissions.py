@@ -17,7 +17,7 @@ from trilogue.broker.access.permissions import Permissions, read_name
 from trilogue.broker.topics.namespaces import Namespace, Tenant
 from trilogue.broker.topics.policies import PERMISSIONS
 
-ALICE, BOB = Principal("user", "alice"), Principal("user", "bob")
+ALICE, BOB = Principal("User", "alice"), Principal("User", "bob")
 WRITE, READ = Operation.WRITE, Operation.READ
 ORDERS = "persistent://acme/shop/orders"
 
@@ -60,7 +60,7 @@ def test_a_topic_may_grant_more(house, permissions):
 
 
 def test_the_administrators_of_a_tenant_may_do_everything_in_it(permissions):
-    root = Principal("user", "root")
+    root = Principal("User", "root")
 
     assert permissions.allowed(root, READ, topic())
     assert not permissions.allowed(root, READ, topic(home="public/default"))

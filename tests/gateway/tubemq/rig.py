@@ -18,7 +18,7 @@ from tests.gateway.fakes import FakeTransport
 from tests.gateway.kafka.rig import LIMITS, LOG_LIMITS, NOW_MS, settle
 from tests.gateway.kafka.rig import Rig as KafkaRig
 from tests.waiting import wait_on_loop
-from trilogue.broker.access.credentials import Users
+from trilogue.broker.access.credentials import UserTable
 from trilogue.broker.names import TopicName, parse_tubemq
 from trilogue.gateway.stream import Stream
 from trilogue.gateway.tubemq.authentication import Authentication, AuthenticationSettings
@@ -69,7 +69,7 @@ class Rig(KafkaRig):
     ) -> None:
         super().__init__(**how)
         self.tube = tube or TubeSettings()
-        self.users = Users(users)
+        self.users = UserTable(users)
         self._demands = demands or AuthenticationSettings()
 
     def make_gateway(self) -> TubeGateway:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from trilogue.broker.access.authorizer import ANONYMOUS, Principal
-from trilogue.broker.access.credentials import Users
+from trilogue.broker.access.credentials import UserTable
 from trilogue.broker.errors import AuthenticationFailed
 from trilogue.gateway.tubemq import authentication
 from trilogue.gateway.tubemq.auth_tokens import VISIT_MS, AuthTokens
@@ -25,7 +25,7 @@ from trilogue.wire.tubemq.broker_pb2 import AuthorizedInfo
 from trilogue.wire.tubemq.master_pb2 import AuthenticateInfo, MasterCertificateInfo
 
 NOW_MS = 1_795_262_482_479
-ALICE = Principal("user", "alice")
+ALICE = Principal("User", "alice")
 P, C = Role.PRODUCER, Role.CONSUMER
 
 
@@ -46,7 +46,7 @@ class AuthenticationRig:
         checks_visit: bool = False,
         key: bytes = b"k" * 32,
     ) -> Authentication:
-        users = Users()
+        users = UserTable()
         users._secrets = self.passwords
         return Authentication(
             AuthenticationSettings(roles, checks_visit), users, key=key, now_ms=lambda: self.now_ms

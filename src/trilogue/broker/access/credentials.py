@@ -20,11 +20,10 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Protocol
 
-from trilogue.broker.access.authorizer import Principal
+from trilogue.broker.access.authorizer import USER, Principal
 
 log = logging.getLogger(__name__)
 
-USER = "user"
 USERS_MAX = 100_000
 FILE_SIZE_MAX = 16 << 20
 NAME_SIZE_MAX = 128
@@ -49,7 +48,7 @@ class Credentials(Protocol):
         ...
 
 
-class Users:
+class UserTable:
     """Users that are all in memory, for tests and as the content of a file."""
 
     def __init__(self, secrets: Mapping[str, bytes] | None = None) -> None:

@@ -81,6 +81,7 @@ class Namespaces:
         self._changed = changed
         self._texts: dict[str, str] = {}
         self._resolved: dict[NamespaceName, Policies] = {}  # of topics without their own
+        self.tenants_generation = 0  # moves when a tenant's administrators may have changed
         self._tenants: dict[str, Tenant] = {DEFAULT_TENANT: Tenant()}
         self._namespaces: dict[NamespaceName, Namespace] = {DEFAULT_NAME: Namespace()}
         for key, text in settings.items():
@@ -222,6 +223,7 @@ class Namespaces:
         try:
             if key.startswith(TENANT_KEY):
                 self._tenants[name] = msgspec.json.decode(text, type=Tenant)
+                self.tenants_generation += 1
             else:
                 tenant, _, rest = name.partition("/")
                 decoded = msgspec.json.decode(text, type=Namespace)
@@ -239,6 +241,7 @@ class Namespaces:
         _, _, name = key.partition("/")
         if key.startswith(TENANT_KEY):
             self._tenants.pop(name, None)
+            self.tenants_generation += 1
             return
         tenant, _, rest = name.partition("/")
         self._namespaces.pop(NamespaceName(tenant, rest), None)

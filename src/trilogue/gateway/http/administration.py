@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from trilogue.broker.access.authorizer import Operation, Principal, Resource, ResourceKind
+from trilogue.broker.access.client_access import ClientAccess
 from trilogue.broker.broker import Broker
 from trilogue.broker.errors import AccessDenied, ConcurrentChange
 from trilogue.broker.metadata_change import MetadataChange
@@ -31,7 +32,12 @@ class AuthorizedRequest:
 
     gateway: ProtocolGateway
     operation: Operation
-    principal: Principal
+    access: ClientAccess
+
+    @property
+    def principal(self) -> Principal:
+        """The identity of the client."""
+        return self.access.principal
 
     @property
     def broker(self) -> Broker:
@@ -40,8 +46,11 @@ class AuthorizedRequest:
 
     def is_allowed(self, kind: ResourceKind, name: object) -> bool:
         """Return whether the principal may do the operation to this resource."""
-        resource = Resource(kind, str(name))
-        return self.gateway.authorizer.allowed(self.principal, self.operation, resource)
+        return self.access.is_allowed(self.operation, kind, str(name))
+
+    def can_see(self, kind: ResourceKind, name: object) -> bool:
+        """Return the same for lists, which leave out what the principal may not see."""
+        return self.access.can_see(self.operation, kind, str(name))
 
     def check_access(self, kind: ResourceKind, name: object) -> None:
         """Check the same; raises AccessDenied."""

@@ -57,6 +57,6 @@ def authorized_operations(context: RequestContext, kind: ResourceKind, name: obj
     """Return the bit field of what the client may do to this resource."""
     bits = 0
     for operation in SUPPORTED_OPERATIONS[kind]:
-        if context.is_allowed_to(operation, kind, name):
+        if context.can_see(operation, kind, name):
             bits |= 1 << OPERATION_CODES[operation]
     return bits

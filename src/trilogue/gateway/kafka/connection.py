@@ -35,7 +35,7 @@ from functools import partial
 from struct import Struct
 from typing import Any, Unpack
 
-from trilogue.broker.access.authorizer import ANONYMOUS
+from trilogue.broker.access.authorizer import Principal
 from trilogue.broker.promise import Promise
 from trilogue.gateway.dependencies import GatewayDependencies
 from trilogue.gateway.kafka import apis, response_frames
@@ -120,7 +120,7 @@ class KafkaConnection(PipelinedConnection):
     def __init__(self, gateway: KafkaGateway) -> None:
         super().__init__()
         self.gateway = gateway
-        self.principal = ANONYMOUS
+        self.access = gateway.make_access("")
         self._replies = DurableReplies(self, self.slots, gateway.journal.on_commit)
         self._fast_path = ProduceFastPath(
             self, gateway, gateway.templates, self._replies, apis.cached_api
@@ -132,7 +132,18 @@ class KafkaConnection(PipelinedConnection):
     def opened(self, stream: Stream) -> None:
         """Keep the stream to reply to, and its limits."""
         self._replies.open(stream)
+        self.access.host = stream.peer[0]
         super().opened(stream)
+
+    @property
+    def principal(self) -> Principal:
+        """The identity of the client."""
+        return self.access.principal
+
+    def end_session(self, reason: str) -> None:
+        """Close: the client's user was deleted or has another secret."""
+        if not self.is_gone:
+            self.stream.abort("connection.session_ended", problem=reason)
 
     # ---- requests
 
@@ -219,7 +230,7 @@ class KafkaConnection(PipelinedConnection):
             client_id=header.client_id,
             kind=api.spec.resource,
             operation=api.spec.operation,
-            principal=self.principal,
+            access=self.access,
             metering=metering,
         )
         answer = api.spec.handler(call, request)

@@ -23,13 +23,11 @@ from dataclasses import dataclass
 from typing import Any, Generic, NamedTuple, TypeVar, Unpack
 
 from trilogue.broker.access.authorizer import (
-    ANONYMOUS,
-    AllowAll,
     Operation,
     Principal,
-    Resource,
     ResourceKind,
 )
+from trilogue.broker.access.client_access import ClientAccess
 from trilogue.broker.broker import Broker
 from trilogue.broker.errors import BrokerError
 from trilogue.broker.names import TopicName, parse_kafka
@@ -75,6 +73,7 @@ class KafkaSettings:
 class GatewayContext(ProtocolGateway):
     """The state that all connections of the Kafka gateway share."""
 
+    protocol = "kafka"
     versions: list[ApiVersion]  # the ranges in ApiVersions
 
     def __init__(
@@ -83,7 +82,7 @@ class GatewayContext(ProtocolGateway):
         super().__init__(**dependencies)
         self.settings = settings
         self.quotas = self.broker.quotas
-        self.allows_all = isinstance(self.authorizer, AllowAll)  # every principal may do everything
+        self.allows_all = self.authorizer.allows_all  # every principal may do everything
         self.cpu_s = time.thread_time  # CPU time of the event loop's thread
         self.requests: Counter[int] = Counter()
         self.encoded_topics = EncodedTopics()
@@ -131,13 +130,13 @@ class RequestContext:
     """One request: its client, principal and version, and the access that its API needs."""
 
     __slots__ = (
+        "access",
         "client_id",
         "correlation_id",
         "gateway",
         "kind",
         "metering",
         "operation",
-        "principal",
         "session",
         "version",
     )
@@ -152,7 +151,7 @@ class RequestContext:
         client_id: str | None = None,
         kind: ResourceKind = ResourceKind.CLUSTER,
         operation: Operation = Operation.CLUSTER_ACTION,
-        principal: Principal = ANONYMOUS,
+        access: ClientAccess | None = None,
         metering: Metering | None = None,
     ) -> None:
         self.gateway = gateway
@@ -162,13 +161,18 @@ class RequestContext:
         self.client_id = client_id
         self.kind = kind
         self.operation = operation
-        self.principal = principal
+        self.access = access or gateway.make_access("")
         self.metering = metering
 
     @property
     def broker(self) -> Broker:
         """The broker that the gateway serves."""
         return self.gateway.broker
+
+    @property
+    def principal(self) -> Principal:
+        """The identity of the client."""
+        return self.access.principal
 
     @property
     def throttle_ms(self) -> int:
@@ -205,13 +209,15 @@ class RequestContext:
 
     def is_allowed(self, name: object) -> bool:
         """Whether the client may perform the operation of its API on the resource of this name."""
-        return self.gateway.authorizer.allowed(
-            self.principal, self.operation, Resource(self.kind, str(name))
-        )
+        return self.access.is_allowed(self.operation, self.kind, str(name))
 
     def is_allowed_to(self, operation: Operation, kind: ResourceKind, name: object) -> bool:
         """Whether the client may perform this operation on this resource."""
-        return self.gateway.authorizer.allowed(self.principal, operation, Resource(kind, str(name)))
+        return self.access.is_allowed(operation, kind, str(name))
+
+    def can_see(self, operation: Operation, kind: ResourceKind, name: object) -> bool:
+        """The same for lists and bit fields, which leave out what the client may not do."""
+        return self.access.can_see(operation, kind, str(name))
 
 
 # A response frame that waits for a sync of the journal, and the function that encodes its

@@ -31,6 +31,7 @@ class PulsarGateway(PulsarServices):
     """The server side of Pulsar's binary protocol, for one node."""
 
     name = "pulsar"
+    protocol = "pulsar"
 
     def __init__(
         self, *, settings: PulsarSettings, **dependencies: Unpack[GatewayDependencies]

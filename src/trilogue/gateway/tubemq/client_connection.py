@@ -11,10 +11,13 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Protocol
 
+from trilogue.broker.access.authorizer import Principal
+from trilogue.broker.access.client_access import ClientAccess
 from trilogue.gateway.connection import InFlightLimits, MultiplexedConnection
 from trilogue.gateway.tubemq.authentication import AdmittedClients
 from trilogue.gateway.tubemq.gateway_context import TubeGatewayContext
 
+CLIENTS_MAX = 1_000  # principals of one connection whose decisions are cached
 READS_MAX = 8  # in parallel for one connection: each may be as large as the largest message
 
 
@@ -37,8 +40,19 @@ class ClientConnection(MultiplexedConnection, AdmittedClients):
         super().__init__(gateway, bounds)
         AdmittedClients.__init__(self)
         self.held: dict[object, HeldResponse] = {}  # by the request that is answered
+        self._accesses: dict[Principal, ClientAccess] = {}
         self._reads = 0
         self._waiting_reads: deque[asyncio.Future[None]] = deque()
+
+    def access_of(self, principal: Principal) -> ClientAccess:
+        """Return what one of the clients of this connection may do."""
+        access = self._accesses.get(principal)
+        if access is None:
+            if len(self._accesses) >= CLIENTS_MAX:
+                self._accesses.clear()
+            access = self.gateway.make_access(self.access.host, principal)
+            self._accesses[principal] = access
+        return access
 
     @asynccontextmanager
     async def read_slot(self) -> AsyncIterator[None]:

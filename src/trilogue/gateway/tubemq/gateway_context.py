@@ -39,6 +39,8 @@ class PublishTarget(NamedTuple):
 class TubeGatewayContext(ProtocolGateway):
     """The state of the TubeMQ gateway that handlers use; `TubeGateway` adds the endpoints."""
 
+    protocol = "tubemq"
+
     def __init__(
         self,
         *,

@@ -133,7 +133,7 @@ class RequestContext:
     def check_access(self, operation: Operation, kind: ResourceKind, name: object) -> None:
         """Check that the principal may do this to the resource; raises AccessDenied."""
         resource = Resource(kind, str(name))
-        if not self.gateway.authorizer.allowed(self.principal, operation, resource):
+        if not self.connection.access_of(self.principal).is_allowed(operation, kind, str(name)):
             raise AccessDenied(operation, resource)
 
     def finish(self) -> None:

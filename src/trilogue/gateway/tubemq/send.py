@@ -52,7 +52,10 @@ def append_message(connection: ClientConnection, request: RpcRequest) -> None:
             raise TubeRequestError(TubeCode.BAD_REQUEST, EMPTY_DATA)
         if size > target.data_bytes_max:
             raise _too_large_error(size, target.data_bytes_max)
-        if not gateway.authorizer.allowed(principal, WRITE, target.resource):
+        if not (
+            gateway.authorizer.allows_all
+            or connection.access_of(principal).is_allowed(WRITE, *target.resource)
+        ):
             raise AccessDenied(WRITE, target.resource)
         if not target.accepts_publish:
             raise _not_published_error(connection, sent)

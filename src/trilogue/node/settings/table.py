@@ -16,6 +16,7 @@ from dataclasses import dataclass
 
 from trilogue.broker.settings.setting import Setting
 from trilogue.broker.settings.values import Kind, Value
+from trilogue.node.settings.access_table import ACCESS
 from trilogue.node.settings.groups import GROUPS
 from trilogue.node.settings.kafka import KAFKA
 from trilogue.node.settings.pulsar import PULSAR
@@ -368,6 +369,7 @@ TABLE: tuple[Setting, ...] = (
         minimum=64 << 10,
         maximum=1 << 30,
     ),
+    *ACCESS,
     *GROUPS,
     *KAFKA,
     *PULSAR,

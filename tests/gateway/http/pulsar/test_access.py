@@ -11,6 +11,7 @@ from typing import Any
 import httpx
 
 from trilogue.broker.access.authorizer import Operation, Principal, Resource, ResourceKind
+from trilogue.broker.access.client_access import ClientAccess
 from trilogue.gateway.http import request_limits as incoming
 from trilogue.gateway.http.pulsar.routes import all_routes, build_pulsar_app
 
@@ -34,14 +35,26 @@ class DenyingAuthorizer:
     def __init__(self) -> None:
         self.checks: list[tuple[Operation, Resource]] = []
 
-    def allowed(self, _principal: Principal, operation: Operation, resource: Resource) -> bool:
+    allows_all = False
+
+    @property
+    def generation(self) -> int:
+        return len(self.checks)  # decisions are not cached
+
+    def allowed_on_any(self, *_query: object) -> bool:
+        return False
+
+    def allowed(
+        self, _principal: Principal, operation: Operation, resource: Resource, _host: str
+    ) -> bool:
         self.checks.append((operation, resource))
         return False
 
 
 def test_who_may_not_gets_an_error_and_nothing_happens():
     denied = DenyingAuthorizer()
-    door: Any = SimpleNamespace(authorizer=denied)  # any use of the broker would be an error
+    # Any use of the broker would be an error.
+    door: Any = SimpleNamespace(make_access=lambda host, protocol: ClientAccess(denied, host=host))
     app = build_pulsar_app(door)
 
     async def send_all() -> None:

@@ -22,7 +22,8 @@ import msgspec
 from starlette.requests import Request
 
 from trilogue.broker import errors as broker_errors
-from trilogue.broker.access.authorizer import Operation, Principal, ResourceKind
+from trilogue.broker.access.authorizer import Operation, ResourceKind
+from trilogue.broker.access.client_access import ClientAccess
 from trilogue.broker.errors import BrokerError, InvalidName, UnknownTopic
 from trilogue.broker.names import (
     NamespaceName,
@@ -94,7 +95,7 @@ def status_of(problem: BrokerError) -> int:
 class AdminRequest(AuthorizedRequest):
     """One request: its path, its body, and the broker that it is about."""
 
-    __slots__ = ("body", "gateway", "http", "operation", "params", "principal")
+    __slots__ = ("access", "body", "gateway", "http", "operation", "params")
 
     gateway: PulsarGateway
 
@@ -105,7 +106,7 @@ class AdminRequest(AuthorizedRequest):
         body: bytes,
         *,
         operation: Operation,
-        principal: Principal,
+        access: ClientAccess,
     ) -> None:
         self.gateway = gateway
         self.http = http
@@ -114,7 +115,7 @@ class AdminRequest(AuthorizedRequest):
         }
         self.body = body
         self.operation = operation
-        self.principal = principal
+        self.access = access
 
     # -- what it carries
 

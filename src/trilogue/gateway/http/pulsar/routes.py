@@ -24,7 +24,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from trilogue.broker.access.authorizer import ANONYMOUS, Operation, ResourceKind
+from trilogue.broker.access.authorizer import Operation, ResourceKind
 from trilogue.broker.errors import BrokerError
 from trilogue.gateway.http.pulsar import clusters as pulsar_clusters
 from trilogue.gateway.http.pulsar import namespaces as pulsar_namespaces
@@ -39,7 +39,13 @@ from trilogue.gateway.http.pulsar.admin_request import (
     error_reply,
     status_of,
 )
-from trilogue.gateway.http.request_limits import HEADERS, HttpError, check_origin, read_body
+from trilogue.gateway.http.request_limits import (
+    HEADERS,
+    HttpError,
+    check_origin,
+    client_host,
+    read_body,
+)
 from trilogue.gateway.pulsar.gateway import PulsarGateway
 from trilogue.log.errors import LogError
 from trilogue.meta.errors import MetaError
@@ -148,7 +154,11 @@ async def _answer(gateway: PulsarGateway, route: AdminRoute, http_request: Reque
     check_origin(http_request, changes=http_request.method not in {"GET", "HEAD"})
     body = await read_body(http_request)
     request = AdminRequest(
-        gateway, http_request, body, operation=route.operation, principal=ANONYMOUS
+        gateway,
+        http_request,
+        body,
+        operation=route.operation,
+        access=gateway.make_access(client_host(http_request), protocol="http"),
     )
     request.check_access(route.resource, _resource_name(request, route.resource))
     answer = route.handler(request)

@@ -27,9 +27,15 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from trilogue import __version__
-from trilogue.broker.access.authorizer import ANONYMOUS, CLUSTER, Operation, Resource, ResourceKind
+from trilogue.broker.access.authorizer import CLUSTER, Operation, Resource, ResourceKind
 from trilogue.broker.errors import AccessDenied, BrokerError
-from trilogue.gateway.http.request_limits import HEADERS, HttpError, check_origin, read_body
+from trilogue.gateway.http.request_limits import (
+    HEADERS,
+    HttpError,
+    check_origin,
+    client_host,
+    read_body,
+)
 from trilogue.gateway.http.tubemq import brokers as tubemq_brokers
 from trilogue.gateway.http.tubemq import consume_control as tubemq_consume
 from trilogue.gateway.http.tubemq import flow_control as tubemq_groups
@@ -186,7 +192,11 @@ async def _respond(gateway: TubeGateway, token: str, http_request: Request) -> A
         return error_response(f"Unsupported method {name[:100]}" if at_broker else UNSUPPORTED)
     server = http_request.scope.get("server") or ("", 0)
     request = WebApiRequest(
-        gateway, params, ANONYMOUS, method.operation, web_port=server[1] or UNDEFINED
+        gateway,
+        params,
+        gateway.make_access(client_host(http_request), protocol="http"),
+        method.operation,
+        web_port=server[1] or UNDEFINED,
     )
     if method.changes:
         check_origin(http_request, changes=True)
@@ -208,7 +218,7 @@ def _check_access(request: WebApiRequest, method: WebApiMethod) -> None:
     """Check access to the named resources; handlers check those that they find."""
     kind = method.resource
     if kind is ResourceKind.CLUSTER:
-        if not request.gateway.authorizer.allowed(request.principal, method.operation, CLUSTER):
+        if not request.is_allowed(*CLUSTER):
             raise AccessDenied(method.operation, CLUSTER)
         return
     names = [str(name) for name in request.topics] if kind is ResourceKind.TOPIC else request.groups

@@ -23,7 +23,8 @@ from typing import Any, Final
 
 import msgspec
 
-from trilogue.broker.access.authorizer import Operation, Principal, ResourceKind
+from trilogue.broker.access.authorizer import Operation, ResourceKind
+from trilogue.broker.access.client_access import ClientAccess
 from trilogue.broker.errors import BrokerError, InvalidName
 from trilogue.broker.names import TopicName, is_tubemq_name, parse_tubemq
 from trilogue.broker.topics.topic import Topic
@@ -122,7 +123,7 @@ class WebApiRequest(AuthorizedRequest):
 
     gateway: TubeGateway
     params: Mapping[str, str]
-    principal: Principal
+    access: ClientAccess
     operation: Operation
     outer: Mapping[str, str] = field(default_factory=dict)  # of the request that it is a part of
     web_port: int = UNDEFINED  # of the listener

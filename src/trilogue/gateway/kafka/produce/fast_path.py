@@ -30,7 +30,7 @@ if not cython.compiled:  # fast_path.pxd imports the compiled version
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from trilogue.broker.access.authorizer import Principal
+    from trilogue.broker.access.client_access import ClientAccess
     from trilogue.gateway.kafka.apis import VersionedApi
     from trilogue.gateway.kafka.context import CommitReply, GatewayContext
     from trilogue.gateway.kafka.quotas.metering import Metering
@@ -45,7 +45,7 @@ _PREFIX_AT = PREFIX_AT
 class RequestHandler(Protocol):
     """The connection, for its fast path: it handles every other request."""
 
-    principal: Principal
+    access: ClientAccess
 
     def handle_request(self, api: VersionedApi, frame: memoryview) -> None:
         """Decode a request and answer it."""

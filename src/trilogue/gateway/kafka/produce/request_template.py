@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import cython
 
-from trilogue.broker.access.authorizer import Operation, Resource, ResourceKind
+from trilogue.broker.access.authorizer import Operation, ResourceKind
 from trilogue.broker.errors import BrokerError
 from trilogue.broker.topics.topic import Topic
 from trilogue.gateway.kafka import response_frames
@@ -53,7 +53,7 @@ if not cython.compiled:  # request_template.pxd imports the compiled version
     from trilogue.wire.memory import bytes_of, copy, new_bytes, room_of, signed32, uint32_at
 
 if TYPE_CHECKING:
-    from trilogue.broker.access.authorizer import Principal
+    from trilogue.broker.access.client_access import ClientAccess
     from trilogue.gateway.kafka.apis import VersionedApi
     from trilogue.gateway.kafka.context import CommitReply, GatewayContext
 
@@ -63,7 +63,7 @@ PREFIX_AT = 8  # after API key, version and correlation id
 NO_TAGS = b"\0\0\0"  # of the partition, the topic and the request
 FLEXIBLE = table(ProduceRequest).flexible
 LOG_START_SINCE = 5
-WRITE = Operation.WRITE
+WRITE, TOPIC = Operation.WRITE, ResourceKind.TOPIC
 
 _THROTTLE = Struct(">i").pack_into
 _TAGS_SIZE = len(NO_TAGS)
@@ -77,7 +77,7 @@ _LOG_START_AT = 22
 class Sender(Protocol):
     """The client connection that a request came from."""
 
-    principal: Principal
+    access: ClientAccess
 
 
 class RequestTemplate:
@@ -109,7 +109,7 @@ class RequestTemplate:
         self._api = api
         self._topic = topic
         self._topic_data = topic_data
-        self._resource = Resource(ResourceKind.TOPIC, str(topic.name))
+        self._resource = str(topic.name)
         self._start = start  # where the partition's index is
         self._flexible = api.version >= FLEXIBLE  # whether lengths are varints and tags follow
         self._old_codecs = api.version < ZSTD_SINCE  # whether zstd is not allowed
@@ -133,8 +133,7 @@ class RequestTemplate:
         """
         parsed = self.parse(frame) if api is self._api else None
         if parsed is None or not (
-            gateway.allows_all
-            or gateway.authorizer.allowed(sender.principal, WRITE, self._resource)
+            gateway.allows_all or sender.access.can_see(WRITE, TOPIC, self._resource)
         ):
             return None
         index, records = parsed

@@ -1,0 +1,125 @@
+"""The authorizer of access control lists: Kafka's rules for all protocols.
+
+Nothing is allowed that no ACL allows, and one ACL that denies is stronger than all that allow. A
+permission to READ, WRITE, DELETE or ALTER is one to DESCRIBE; one to ALTER_SETTINGS is one to
+DESCRIBE_SETTINGS. WRITE on any topic permits idempotent producers (KIP-679). Super users may do
+everything, and the administrators of a tenant everything within it: these are the admin roles of
+Pulsar's tenants, which no list has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable
+
+from trilogue.broker.access.acls import ANY_HOST, ANY_NAME, ANY_USER, Acl, AclStore, Pattern
+from trilogue.broker.access.authorizer import Operation, Principal, Resource, ResourceKind
+
+# What else permits an operation.
+IMPLIED_BY: dict[Operation, frozenset[Operation]] = {
+    Operation.DESCRIBE: frozenset(
+        {Operation.READ, Operation.WRITE, Operation.DELETE, Operation.ALTER}
+    ),
+    Operation.DESCRIBE_SETTINGS: frozenset({Operation.ALTER_SETTINGS}),
+}
+_PERMITTING = {
+    operation: IMPLIED_BY.get(operation, frozenset()) | {operation, Operation.ALL}
+    for operation in Operation
+}
+_FORBIDDING = {operation: frozenset({operation, Operation.ALL}) for operation in Operation}
+_BY_TENANT = {ResourceKind.TOPIC, ResourceKind.NAMESPACE}
+
+
+class AclAuthorizer:
+    """Decides by a list, the super users and the administrators of tenants.
+
+    `tenant_admins` returns the names of a tenant's administrators; `tenants_generation` moves when
+    any of them change.
+    """
+
+    allows_all = False
+
+    def __init__(
+        self,
+        acls: AclStore,
+        super_users: Collection[Principal] = (),
+        *,
+        tenant_admins: Callable[[str], Collection[str]] = lambda _tenant: (),
+        tenants_generation: Callable[[], int] = lambda: 0,
+    ) -> None:
+        self.acls = acls
+        self.super_users = frozenset(super_users)
+        self._tenant_admins = tenant_admins
+        self._tenants_generation = tenants_generation
+
+    @property
+    def generation(self) -> int:
+        """Moves with every change of an ACL or of a tenant's administrators."""
+        return self.acls.generation + self._tenants_generation()
+
+    def allowed(
+        self, principal: Principal, operation: Operation, resource: Resource, host: str = ""
+    ) -> bool:
+        """Return whether it is allowed to a client at this address; never raises, never waits."""
+        if principal in self.super_users:
+            return True
+        kind, name = resource
+        if kind is ResourceKind.NAMESPACE:
+            found = self.acls.find_covering(ResourceKind.TOPIC, f"{name}/")
+        else:
+            found = self.acls.find(kind, name)
+        verdict = _decide(found, principal, operation, host)
+        if verdict is None and kind in _BY_TENANT:
+            tenant = name.partition("/")[0]
+            verdict = principal.name in self._tenant_admins(tenant)
+        if not verdict and operation is Operation.IDEMPOTENT_WRITE:
+            return self.allowed_on_any(principal, Operation.WRITE, ResourceKind.TOPIC, host)
+        return bool(verdict)
+
+    def allowed_on_any(
+        self, principal: Principal, operation: Operation, kind: ResourceKind, host: str = ""
+    ) -> bool:
+        """Return whether it is allowed on at least one resource of this kind.
+
+        A pattern is not allowed where a pattern that covers it is denied.
+        """
+        if principal in self.super_users:
+            return True
+        mine = [acl for acl in self.acls.of_kind(kind) if _concerns(acl, principal, host)]
+        denied = [acl for acl in mine if not acl.allow and acl.operation in _FORBIDDING[operation]]
+        return any(
+            acl.allow
+            and acl.operation in _PERMITTING[operation]
+            and not any(_covers(denial, acl) for denial in denied)
+            for acl in mine
+        )
+
+
+def _decide(
+    acls: Iterable[Acl], principal: Principal, operation: Operation, host: str
+) -> bool | None:
+    """Return False if an ACL denies, True if one allows, None if none is about it."""
+    permitting, forbidding = _PERMITTING[operation], _FORBIDDING[operation]
+    allowed = None
+    for acl in acls:
+        if acl.operation in (permitting if acl.allow else forbidding) and _concerns(
+            acl, principal, host
+        ):
+            if not acl.allow:
+                return False
+            allowed = True
+    return allowed
+
+
+def _concerns(acl: Acl, principal: Principal, host: str) -> bool:
+    return acl.principal in (principal, ANY_USER) and acl.host in (ANY_HOST, host)
+
+
+def _covers(wide: Acl, narrow: Acl) -> bool:
+    """Return whether every resource of the pattern of one ACL is in that of another."""
+    if wide.pattern is Pattern.LITERAL:
+        return wide.name in (ANY_NAME, narrow.name) and (
+            wide.name == ANY_NAME or narrow.pattern is Pattern.LITERAL
+        )
+    if narrow.pattern is Pattern.LITERAL and narrow.name == ANY_NAME:
+        return False
+    return narrow.name.startswith(wide.name)

@@ -1,0 +1,180 @@
+"""Logins of all gateways: passwords, tokens, SCRAM; and the end of sessions whose user changed.
+
+A password costs 50 ms of CPU: it is checked in a pool of `POOL_THREADS` threads with a bounded
+queue, and a correct one is remembered by a digest with a key of this process, so that clients that
+send it with every request (HTTP, many connections) pay once. Whatever fails is one line of the
+audit log and `AuthenticationFailed`; its text does not tell an unknown user from a wrong password.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import secrets
+from collections import OrderedDict
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Protocol
+
+from trilogue.broker.access.audit import AuditLog
+from trilogue.broker.access.authorizer import Principal
+from trilogue.broker.access.passwords import (
+    PASSWORD_BYTES_MAX,
+    check_password,
+    decrypt_password,
+)
+from trilogue.broker.access.scram import FAILED, FindVerifier, ScramExchange, ScramVerifier
+from trilogue.broker.access.tokens import TokenValidator
+from trilogue.broker.access.users import User, Users
+from trilogue.broker.errors import AuthenticationFailed
+
+POOL_THREADS = 2
+WAITING_MAX = 200  # logins by password that wait for a thread
+REMEMBERED_MAX = 10_000
+KEY_BYTES = 32
+
+
+@dataclass(frozen=True, slots=True)
+class Login:
+    """A client that is authenticated; `expires_ms` is the end of its token, if it has one."""
+
+    principal: Principal
+    method: str
+    expires_ms: int | None = None
+
+
+class Session(Protocol):
+    """A connection with a login."""
+
+    def end_session(self, reason: str) -> None:
+        """Close: the user was deleted or has another secret."""
+
+
+class Authenticator:
+    """Checks credentials against the users of the cluster and the keys of the node."""
+
+    def __init__(
+        self,
+        users: Users,
+        *,
+        audit: AuditLog,
+        now_ms: Callable[[], int],
+        tokens: TokenValidator | None = None,
+        signing_key: Callable[[], bytes] | None = None,
+    ) -> None:
+        self.users = users
+        self.audit = audit
+        self.tokens = tokens
+        self.now_ms = now_ms
+        self._signing_key = signing_key
+        self._key = secrets.token_bytes(KEY_BYTES)
+        self._remembered: OrderedDict[bytes, int] = OrderedDict()
+        self._waiting = 0
+        self._pool: ThreadPoolExecutor | None = None
+        self._sessions: dict[str, dict[Session, None]] = {}
+        users.listeners.append(self._end_sessions)
+
+    def close(self) -> None:
+        """End the threads of the pool."""
+        if self._pool is not None:
+            self._pool.shutdown(wait=False, cancel_futures=True)
+
+    # -- methods
+
+    async def verify_password(
+        self, user: str, password: bytes, *, protocol: str, host: str, method: str = "password"
+    ) -> Login:
+        """Return the login of a user by password; raises AuthenticationFailed."""
+        found = self.users.find(user)
+        changed_ms = -1 if found is None else found.changed_ms
+        digest = hmac.digest(self._key, f"{len(user)}:{user}:".encode() + password, "sha256")
+        if found is not None and self._remembered.get(digest) == changed_ms:
+            self._remembered.move_to_end(digest)
+            return Login(found.principal, method)
+        if len(password) > PASSWORD_BYTES_MAX or self._waiting >= WAITING_MAX:
+            reason = "too many logins at once" if self._waiting >= WAITING_MAX else FAILED
+            raise self._failed(user, protocol, host, method, reason)
+        if not await self._check_in_pool(found, password):
+            raise self._failed(user, protocol, host, method, FAILED)
+        now = self.users.find(user)
+        if found is None or now is None or now.changed_ms != changed_ms:
+            raise self._failed(user, protocol, host, method, FAILED)
+        self._remembered[digest] = changed_ms
+        if len(self._remembered) > REMEMBERED_MAX:
+            self._remembered.popitem(last=False)
+        return Login(found.principal, method)
+
+    def verify_token(self, token: str, *, protocol: str, host: str, method: str = "token") -> Login:
+        """Return the login of a bearer of a token; raises AuthenticationFailed."""
+        if self.tokens is None:
+            reason = "no key for tokens is configured (access.token-key)"
+            raise self._failed("", protocol, host, method, reason)
+        try:
+            claims = self.tokens.validate(token)
+        except AuthenticationFailed as problem:
+            raise self._failed("", protocol, host, method, str(problem)) from None
+        return Login(claims.principal, method, claims.expires_ms)
+
+    def start_scram(self, mechanism: str, find: FindVerifier | None = None) -> ScramExchange:
+        """Return a SCRAM exchange; `find` is asked first where the users have no verifier."""
+
+        def find_verifier(name: str, extensions: object) -> ScramVerifier | None:
+            del extensions
+            user = self.users.find(name)
+            return None if user is None else user.scram.get(mechanism)
+
+        return ScramExchange(mechanism, find or find_verifier, key=self._key)
+
+    def signing_password(self, user: str) -> bytes | None:
+        """Return the password that a user's signatures are made with, or None."""
+        found = self.users.find(user)
+        if found is None or not found.signing or self._signing_key is None:
+            return None
+        return decrypt_password(found.signing, self._signing_key())
+
+    def login_failed(
+        self, user: str, *, protocol: str, host: str, method: str, reason: str
+    ) -> AuthenticationFailed:
+        """Return the error of a login that a gateway refused, after its line in the audit log."""
+        return self._failed(user, protocol, host, method, reason)
+
+    # -- sessions
+
+    def add_session(self, principal: Principal, session: Session) -> None:
+        """End this session when the user of its principal changes."""
+        self._sessions.setdefault(principal.name, {})[session] = None
+
+    def remove_session(self, principal: Principal, session: Session) -> None:
+        """Forget a session; one that is not there is no error."""
+        found = self._sessions.get(principal.name)
+        if found is not None:
+            found.pop(session, None)
+            if not found:
+                del self._sessions[principal.name]
+
+    def _end_sessions(self, user: str) -> None:
+        for session in self._sessions.pop(user, {}):
+            session.end_session("the user was changed or deleted")
+
+    # -- parts
+
+    async def _check_in_pool(self, user: User | None, password: bytes) -> bool:
+        if self._pool is None:
+            self._pool = ThreadPoolExecutor(POOL_THREADS, "passwords")
+        self._waiting += 1
+        try:
+            loop = asyncio.get_running_loop()
+            hashed = None if user is None else user.password
+            verifiers = {} if user is None else user.scram
+            return await loop.run_in_executor(
+                self._pool, check_password, password, hashed, verifiers
+            )
+        finally:
+            self._waiting -= 1
+
+    def _failed(
+        self, user: str, protocol: str, host: str, method: str, reason: str
+    ) -> AuthenticationFailed:
+        self.audit.login_failed(user, protocol, host, method=method, reason=reason)
+        return AuthenticationFailed(reason)

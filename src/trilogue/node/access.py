@@ -1,0 +1,223 @@
+"""Access control of a node: users, ACLs, keys and the audit log, made from the settings."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import os
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from logging.handlers import RotatingFileHandler
+from pathlib import Path
+
+from trilogue.broker.access.acl_authorizer import AclAuthorizer
+from trilogue.broker.access.acls import parse_principal
+from trilogue.broker.access.audit import AuditLog, Emit
+from trilogue.broker.access.authorizer import Authorizer, Principal
+from trilogue.broker.access.tokens import (
+    TokenKey,
+    TokenKeyError,
+    TokenRules,
+    TokenValidator,
+    read_keys,
+)
+from trilogue.broker.broker import Broker
+from trilogue.broker.errors import InvalidRequest, UnknownNamespace
+from trilogue.gateway.authentication import Authenticator
+from trilogue.node.errors import WRONG_SETTING, StartError
+from trilogue.node.settings.table import Settings
+from trilogue.node.tubemq_access import make_permissions
+
+log = logging.getLogger(__name__)
+
+KEY_FILE = "access.key"
+KEY_BYTES_MAX = 1 << 20
+RELOAD_S = 1.0
+OTHERS = 0o077  # mode bits for group and others
+AUDIT_BYTES, AUDIT_FILES = 64 << 20, 4
+
+
+@dataclass(frozen=True, slots=True)
+class AccessControl:
+    """What a node passes to its gateways."""
+
+    authorizer: Authorizer
+    authenticator: Authenticator
+    audit: AuditLog
+
+
+def make_access_control(
+    settings: Settings, broker: Broker, data: Path, now_ms: Callable[[], int]
+) -> AccessControl:
+    """Return the access control of a node; StartError if a file cannot be used."""
+    audit = AuditLog(_make_emit(settings), now_ms)
+    authenticator = Authenticator(
+        broker.users,
+        audit=audit,
+        now_ms=now_ms,
+        tokens=_make_validator(settings, broker, now_ms),
+        signing_key=lambda: read_signing_key(settings, data),
+    )
+    return AccessControl(_make_authorizer(settings, broker), authenticator, audit)
+
+
+def super_users(settings: Settings) -> list[Principal]:
+    """Return the principals of `access.super-users`; StartError."""
+    try:
+        parts = (part.strip() for part in settings.text("access.super-users").split(";"))
+        return [parse_principal(part) for part in parts if part]
+    except InvalidRequest as error:
+        origin = settings.origin("access.super-users")
+        raise StartError(f"access.super-users ({origin}): {error}", WRONG_SETTING) from error
+
+
+def read_signing_key(settings: Settings, data: Path) -> bytes:
+    """Return the key that encrypts passwords, which its first use creates; raises OSError."""
+    from cryptography.fernet import Fernet
+
+    configured = settings.text("access.key-file")
+    path = Path(configured) if configured else data / KEY_FILE
+    with contextlib.suppress(FileNotFoundError):
+        return path.read_bytes().strip()
+    key = Fernet.generate_key()
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(key + b"\n")
+        file.flush()
+        os.fsync(file.fileno())
+    return key
+
+
+def _make_authorizer(settings: Settings, broker: Broker) -> Authorizer:
+    if not settings.switch("access.authorize"):
+        return make_permissions(settings, broker)
+    namespaces = broker.namespaces
+
+    def tenant_admins(tenant: str) -> tuple[str, ...]:
+        try:
+            return namespaces.tenant(tenant).admin_roles
+        except UnknownNamespace:
+            return ()
+
+    return AclAuthorizer(
+        broker.acls,
+        super_users(settings),
+        tenant_admins=tenant_admins,
+        tenants_generation=lambda: namespaces.tenants_generation,
+    )
+
+
+def _make_validator(
+    settings: Settings, broker: Broker, now_ms: Callable[[], int]
+) -> TokenValidator | None:
+    path = settings.text("access.token-key")
+    if not path:
+        return None
+    try:
+        keys = TokenKeyFile(Path(path), time.monotonic)
+    except TokenKeyError as error:
+        origin = settings.origin("access.token-key")
+        raise StartError(f"access.token-key ({origin}): {error}", WRONG_SETTING) from error
+    return TokenValidator(
+        keys.keys,
+        token_rules(settings),
+        now_ms=now_ms,
+        tokens_from_ms=broker.users.tokens_from_ms,
+    )
+
+
+def token_rules(settings: Settings) -> TokenRules:
+    """Return what tokens must have."""
+    return TokenRules(
+        settings.text("access.token-role-claim"),
+        settings.text("access.token-audience"),
+        settings.text("access.token-issuer"),
+    )
+
+
+class TokenKeyFile:
+    """The keys of a file, read again when it changes; TokenKeyError at the start."""
+
+    def __init__(self, path: Path, monotonic: Callable[[], float]) -> None:
+        self._path = path
+        self._monotonic = monotonic
+        self._mark = _mark(path)
+        self._keys = read_key_file(path)
+        self._checked_s = monotonic()
+
+    def keys(self) -> Mapping[str | None, TokenKey]:
+        """Return the keys of the file as it is now; the old ones if it cannot be read."""
+        now_s = self._monotonic()
+        if now_s - self._checked_s >= RELOAD_S:
+            self._checked_s = now_s
+            self._reload()
+        return self._keys
+
+    def _reload(self) -> None:
+        try:
+            mark = _mark(self._path)
+            if mark == self._mark:
+                return
+            self._mark = mark
+            self._keys = read_key_file(self._path)
+        except TokenKeyError as problem:
+            log.error("access.keys_not_read", extra={"problem": str(problem)})  # noqa: TRY400
+        else:
+            log.info("access.keys_read", extra={"path": str(self._path)})
+
+
+def read_key_file(path: Path) -> dict[str | None, TokenKey]:
+    """Read the keys of tokens; TokenKeyError."""
+    try:
+        with path.open("rb") as file:
+            content = file.read(KEY_BYTES_MAX)
+            mode = os.fstat(file.fileno()).st_mode
+    except OSError as error:
+        raise TokenKeyError(f"{path}: {error.strerror}") from error
+    try:
+        keys = read_keys(content)
+    except TokenKeyError as error:
+        raise TokenKeyError(f"{path}: {error}") from None
+    if mode & OTHERS and any(key.can_sign for key in keys.values()):
+        raise TokenKeyError(f"{path}: others than its owner may read it: chmod 600")
+    return keys
+
+
+def _mark(path: Path) -> tuple[int, int, int]:
+    """Return what identifies a version of a file: modification time, size, inode."""
+    try:
+        found = path.stat()
+    except OSError as error:
+        raise TokenKeyError(f"{path}: {error.strerror}") from error
+    return (found.st_mtime_ns, found.st_size, found.st_ino)
+
+
+def _make_emit(settings: Settings) -> Emit:
+    """Return what stores the lines of the audit log; StartError if its file cannot be opened."""
+    path = settings.text("access.audit-log")
+    if not path:
+        return _emit_to_log
+    try:
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        os.close(descriptor)
+        handler = RotatingFileHandler(path, maxBytes=AUDIT_BYTES, backupCount=AUDIT_FILES)
+    except OSError as error:
+        origin = settings.origin("access.audit-log")
+        reason = f"access.audit-log ({origin}): {path}: {error.strerror}"
+        raise StartError(reason, WRONG_SETTING) from error
+    audit_log = logging.getLogger("trilogue.audit.file")
+    audit_log.propagate = False
+    audit_log.handlers[:] = [handler]
+    audit_log.setLevel(logging.INFO)
+
+    def emit(line: dict[str, object]) -> None:
+        audit_log.info("%s", json.dumps(line))
+
+    return emit
+
+
+def _emit_to_log(line: dict[str, object]) -> None:
+    fields = {key: value for key, value in line.items() if key not in {"event", "time"}}
+    logging.getLogger("trilogue.audit").info(f"audit.{line['event']}", extra=fields)  # noqa: G004

@@ -1,0 +1,76 @@
+"""Settings of access control: who has to log in, by which secrets, and who decides."""
+
+from __future__ import annotations
+
+from trilogue.broker.settings.setting import Setting
+from trilogue.broker.settings.values import Kind
+
+ACCESS: tuple[Setting, ...] = (
+    Setting(
+        "access.authenticate",
+        Kind.SWITCH,
+        "false",
+        "Clients of Pulsar, TubeMQ and HTTP have to log in. Kafka clients log in where their "
+        "listener has SASL or client certificates; on any other they are `User:ANONYMOUS`.",
+    ),
+    Setting(
+        "access.authorize",
+        Kind.SWITCH,
+        "false",
+        "Clients may do only what ACLs allow, at every listener; super users may do everything.",
+    ),
+    Setting(
+        "access.super-users",
+        Kind.TEXT,
+        "",
+        "Principals that may do everything, separated by `;` as in Kafka: `User:admin;User:ops`.",
+    ),
+    Setting(
+        "access.anonymous",
+        Kind.TEXT,
+        "",
+        "The name of clients of Pulsar and HTTP that send no credentials (Pulsar's anonymous "
+        "role). Without it they are refused where `access.authenticate` is on.",
+    ),
+    Setting(
+        "access.key-file",
+        Kind.PATH,
+        "",
+        "The file of the key that encrypts what must be kept in clear for a protocol (TubeMQ's "
+        "signatures are made with the password). By default `access.key` in the data directory, "
+        "created when it is first needed; only the owner may read it.",
+    ),
+    Setting(
+        "access.token-key",
+        Kind.PATH,
+        "",
+        "The file of the key that checks JSON web tokens: a secret of 32 bytes or more (HS256), a "
+        "PEM key (RS256, ES256), or a JWKS. The key decides the algorithm. It is read again when "
+        "it changes.",
+    ),
+    Setting(
+        "access.token-role-claim",
+        Kind.TEXT,
+        "sub",
+        "The claim of a token that names its user.",
+    ),
+    Setting(
+        "access.token-audience",
+        Kind.TEXT,
+        "",
+        "The audience that tokens must have; empty: any.",
+    ),
+    Setting(
+        "access.token-issuer",
+        Kind.TEXT,
+        "",
+        "The issuer that tokens must have; empty: any.",
+    ),
+    Setting(
+        "access.audit-log",
+        Kind.PATH,
+        "",
+        "A file of JSON lines: refusals, failed logins, administrative acts. 64 MiB each, five "
+        "are kept. Empty: these lines go to the server's log.",
+    ),
+)
