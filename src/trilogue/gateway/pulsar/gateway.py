@@ -19,6 +19,7 @@ from trilogue.gateway.dependencies import GatewayDependencies
 from trilogue.gateway.pulsar.commands import ROWS
 from trilogue.gateway.pulsar.compaction import CompactedTopics
 from trilogue.gateway.pulsar.connection import PulsarConnection
+from trilogue.gateway.pulsar.revocation import end_revoked
 from trilogue.gateway.pulsar.services import PulsarServices
 from trilogue.gateway.pulsar.settings import PulsarSettings
 from trilogue.gateway.pulsar.subscriptions import ConnectedSubscriptions
@@ -44,6 +45,8 @@ class PulsarGateway(PulsarServices):
     async def __aenter__(self) -> Self:
         await super().__aenter__()
         self.spawn(self._tick())
+        if not self.authorizer.allows_all:
+            self.spawn(end_revoked(self.authorizer, self._connections))
         self.broker.cluster.listeners.append(self._topic_changed)
         self.broker.subscriptions.listeners.append(self.subscriptions.mark_moved)
         return self

@@ -1,0 +1,63 @@
+"""Ends producers and consumers whose right was taken away while they were open.
+
+SEND and FLOW check no access: it was checked when the producer or consumer was created. So when the
+authorizer's decisions may have changed, those of every open one are made again. One without its
+right is closed by CLOSE_PRODUCER or CLOSE_CONSUMER; the client creates it again, and that is
+refused with AuthorizationError. An Apache Pulsar broker does the same.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from functools import partial
+
+from trilogue.broker.access.authorizer import Authorizer, Operation, ResourceKind
+from trilogue.broker.names import parse_pulsar
+from trilogue.gateway.pulsar.connection import PulsarConnection
+
+CHECK_S = 0.25
+CONNECTIONS_A_STEP = 100
+
+
+async def end_revoked(authorizer: Authorizer, connections: dict[PulsarConnection, None]) -> None:
+    """Check all connections whenever the decisions of the authorizer may have changed."""
+    generation = authorizer.generation
+    while True:
+        await asyncio.sleep(CHECK_S)
+        if authorizer.generation == generation:
+            continue
+        generation = authorizer.generation
+        for number, connection in enumerate(list(connections), 1):
+            if number % CONNECTIONS_A_STEP == 0:
+                await asyncio.sleep(0)
+            connection.guarded(partial(_check, connection))
+
+
+def _check(connection: PulsarConnection) -> None:
+    _end_producers(connection)
+    _end_consumers(connection)
+
+
+def _end_producers(connection: PulsarConnection) -> None:
+    for producer_id, producer in list(connection.producers.items()):
+        name = parse_pulsar(producer.spelled).topic
+        if connection.is_allowed(Operation.WRITE, ResourceKind.TOPIC, name):
+            continue
+        if producer.ready:
+            producer.gone()
+            connection.close_producer(producer_id)
+
+
+def _end_consumers(connection: PulsarConnection) -> None:
+    revoked: Iterable[int] = [
+        consumer_id
+        for consumer_id, consumer in connection.consumers.items()
+        if consumer.dispatcher is not None
+        and not connection.is_allowed(
+            Operation.READ, ResourceKind.TOPIC, consumer.dispatcher.topic.name
+        )
+    ]
+    for consumer_id in revoked:
+        connection.consumers[consumer_id].gone()
+        connection.close_consumer(consumer_id)

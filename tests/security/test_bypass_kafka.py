@@ -1,0 +1,220 @@
+"""The bypass matrix, Kafka: every request of the table, in every spelling of a denied topic's name.
+
+Requests are filled in by their declarations, so an API that is new is in the matrix at once. Each
+must be answered with an authorization error or show nothing, and change nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.gateway.kafka.rig import Rig, batch, settle
+from tests.gateway.loop import on_loop
+from tests.security.bypass import ORDERS, SECRET, NoAcls, describe_state
+from trilogue.gateway.kafka import apis
+from trilogue.wire.kafka.codec.schema import Field, Wire, table
+from trilogue.wire.kafka.errors import ErrorCode
+from trilogue.wire.kafka.topics.topics import DeleteTopicState
+
+SPELLINGS = ("orders", "public/default/orders")  # both are the topic
+OTHERS = (  # names of other things, or of nothing
+    "Orders",
+    "orders/",
+    "/orders",
+    "%6frders",
+    "orders-partition-0",
+    "persistent://public/default/orders",
+    "public/default/orders-partition-0",
+    "public//orders",
+    "../default/orders",
+    "orders\0",
+    "оrders",  # noqa: RUF001 - a Cyrillic o
+)
+GROUP = "readers"
+DENIED = {
+    ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+    ErrorCode.GROUP_AUTHORIZATION_FAILED,
+    ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+    ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+    ErrorCode.DELEGATION_TOKEN_AUTHORIZATION_FAILED,
+}
+OPEN = {
+    17: "a client that has not logged in chooses its mechanism",
+    18: "ApiVersions comes before the login",
+    36: "the login",
+    38: "on a listener without SASL there are no tokens: DELEGATION_TOKEN_REQUEST_NOT_ALLOWED",
+    39: "as 38",
+    40: "as 38",
+    41: "as 38",
+    71: "telemetry: no metrics are requested",
+    72: "telemetry: no metrics are requested",
+}
+LISTS = {3, 16, 35, 60, 66, 69, 74}  # may also answer with an empty list instead of an error
+GROUP_FIELDS = {"group_id", "groups_names", "groups", "coordinator_keys", "key"}
+TOPIC_FIELDS = {"name", "topic", "topics", "topic_names", "resource_name", "subscribed_topic_names"}
+NUMBERS = {"acks": 1, "resource_type": 2, "max_bytes": 1 << 20, "partition_max_bytes": 1 << 20}
+NUMBERS |= {"replica_id": -1, "num_partitions": 1, "replication_factor": 1, "count": 9}
+NUMBERS |= {"timeout_ms": 1_000, "session_timeout_ms": 30_000, "rebalance_timeout_ms": 30_000}
+NUMBERS |= {
+    "session_epoch": -1,
+    "producer_id": -1,
+    "producer_epoch": -1,
+    "current_leader_epoch": -1,
+}
+NUMBERS |= {"max_timestamp": -1, "timestamp": -1, "limit": 10, "response_partition_limit": 10}
+NUMBERS |= {"generation_id_or_member_epoch": -1, "committed_leader_epoch": -1, "endpoint_type": 1}
+NUMBERS |= {"pattern_type_filter": 1, "resource_type_filter": 1, "resource_pattern_type": 3}
+NUMBERS |= {"operation": 3, "permission_type": 3, "mechanism": 1, "iterations": 4096}
+NUMBERS |= {"generation_id": 1, "partition_limit": 10, "config_operation": 0}
+
+
+OMITTED = {"cursor", "assignments", "transactional_id"}
+
+
+def fill(cls: type, version: int, name: str, topic_id: bytes) -> Any:
+    """Return a message with something in every field."""
+    given = {}
+    for field in table(cls).fields:
+        if field.present(version) and not field.is_tagged(version):
+            given[field.name] = value_of(field, version, name, topic_id)
+    if cls is DeleteTopicState:
+        given["topic_id"] = bytes(16)  # one is named, or has an id
+    return cls(**given)
+
+
+def value_of(field: Field, version: int, name: str, topic_id: bytes) -> Any:
+    """Return a value for one field, by its name and type."""
+    if field.name in OMITTED and field.null <= version:
+        return None
+    if field.wire.kind == "array":
+        if isinstance(field.item, Wire):
+            return [scalar(field.item, field.name, name, topic_id)]
+        if field.name in {"assignments", "forgotten_topics_data"}:
+            return []
+        assert field.item is not None
+        return [fill(field.item, version, name, topic_id)]
+    if field.wire.kind == "struct":
+        assert isinstance(field.item, type)
+        return fill(field.item, version, name, topic_id)
+    return scalar(field.wire, field.name, name, topic_id)
+
+
+def scalar(wire: Wire, field: str, name: str, topic_id: bytes) -> Any:
+    """Return a number, text or bytes for a field of this name."""
+    made = {"records": batch("forged"), "16s": topic_id, "bytes": bytes(32)}
+    if wire.kind != "string":
+        return made.get(wire.code or wire.kind, made.get(wire.kind, NUMBERS.get(field, 0)))
+    if field in TOPIC_FIELDS:
+        return name
+    if field in GROUP_FIELDS:
+        return GROUP
+    texts = {"member_id": "", "protocol_type": "consumer", "host": "*", "host_filter": "*"}
+    texts |= {"principal": "User:ANONYMOUS", "principal_filter": "User:ANONYMOUS"}
+    texts |= {"entity_type": "user", "transactional_id": "t", "transactional_ids": "t"}
+    return texts.get(field, "x")
+
+
+def codes_of(response: Any) -> Iterator[int]:
+    """Iterate over all error codes in a response."""
+    if isinstance(response, list | tuple):
+        for each in response:
+            yield from codes_of(each)
+    elif hasattr(type(response), "__wire_table__"):
+        for field in table(type(response)).fields:
+            value = getattr(response, field.name)
+            if field.name.endswith("error_code"):
+                yield value
+            else:
+                yield from codes_of(value)
+
+
+def bytes_of(response: Any) -> str:
+    """Return a text with everything in a response, records too."""
+    parts = [repr(response)]
+    if hasattr(type(response), "__wire_table__"):
+        for field in table(type(response)).fields:
+            parts.append(bytes_of(getattr(response, field.name)))
+    elif isinstance(response, list | tuple):
+        parts += map(bytes_of, response)
+    elif isinstance(response, memoryview | bytearray):
+        parts.append(repr(bytes(response)))
+    return "".join(parts)
+
+
+class Denying(Rig):
+    """A cluster with the secret topic, whose client may do nothing."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.rules: Any = NoAcls()
+
+    async def prepare(self) -> bytes:
+        topic = self.topic("orders")
+        topic.partitions[0].append(memoryview(batch(SECRET)), now_ms=self.now_ms)
+        await settle()
+        return topic.topic_id
+
+
+def rows() -> Iterator[Any]:
+    for spec in apis.TABLE:
+        for version in {spec.served[0], (spec.served[0] + spec.served[1]) // 2, spec.served[1]}:
+            yield pytest.param(spec, version, id=f"{spec.name}-v{version}")
+
+
+@pytest.mark.parametrize("name", SPELLINGS)
+@pytest.mark.parametrize(("spec", "version"), list(rows()))
+@on_loop
+async def test_a_request_without_rights_gets_and_changes_nothing(spec, version, name):
+    async with Denying() as rig:
+        topic_id = await rig.prepare()
+        before = describe_state(rig)[:-1]
+        request = fill(spec.request, version, name, topic_id)
+        peer = rig.peer()
+        peer.send(request, version)
+        await peer.wait()
+        await settle()
+
+        assert describe_state(rig) == (*before, [])
+        if peer.is_cut:
+            return
+        response = peer.answer()
+        assert SECRET.decode() not in bytes_of(response)
+        if spec.key in OPEN:
+            return
+        codes = set(codes_of(response))
+        if spec.key in LISTS and not codes & DENIED:
+            assert "orders" not in bytes_of(response)
+            assert GROUP not in bytes_of(response)
+            return
+        assert codes & DENIED, (codes, response)
+        assert rig.rules.asked
+
+
+@pytest.mark.parametrize("name", OTHERS)
+@pytest.mark.parametrize("key", [0, 1, 2, 3, 19, 20, 21, 23, 32, 33, 37, 44])
+@on_loop
+async def test_no_other_spelling_leads_to_the_topic(key, name):
+    (spec,) = [spec for spec in apis.TABLE if spec.key == key]
+    version = {1: 12, 3: 9, 0: 12, 20: 5}.get(key, spec.served[1])  # by name, not by id
+    async with Denying() as rig:
+        await rig.prepare()
+        before = describe_state(rig)[:-1]
+        peer = rig.peer()
+        peer.send(fill(spec.request, version, name, bytes(16)), version)
+        await peer.wait()
+        await settle()
+
+        assert describe_state(rig) == (*before, [])
+        if not peer.is_cut:
+            assert SECRET.decode() not in bytes_of(peer.answer())
+        for _, resource in rig.rules.asked:
+            if resource.name != ORDERS:
+                continue
+            assert name in SPELLINGS, f"{name!r} was checked as the topic"
+
+
+def test_what_is_open_is_served():
+    assert set(OPEN) & {spec.key for spec in apis.TABLE} >= {18, 71, 72}
