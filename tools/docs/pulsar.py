@@ -13,11 +13,11 @@ from trilogue.broker.producers.deduplication import DeduplicationLimits
 from trilogue.broker.schemas import compatibility as schema_check
 from trilogue.broker.schemas import topic_schemas as schemas
 from trilogue.entry.pulsar.pulsar_batch import MESSAGE_COUNT_LIMIT
-from trilogue.gateway.pulsar import topic_patterns
 from trilogue.gateway.pulsar.acks import IDS_MAX
 from trilogue.gateway.pulsar.commands import TABLE
 from trilogue.gateway.pulsar.connection import SINCE, CommandRow
 from trilogue.gateway.pulsar.errors import CODES
+from trilogue.gateway.pulsar.metadata import topic_patterns
 from trilogue.gateway.pulsar.producers import METADATA_MAX
 from trilogue.gateway.pulsar.settings import PulsarSettings
 from trilogue.gateway.stream import Limits
@@ -25,7 +25,7 @@ from trilogue.wire.pulsar.commands import BY_TYPE
 from trilogue.wire.pulsar.frame import SLACK
 from trilogue.wire.pulsar.message_codec import MAX_ACK_PARTS, MAX_PROPERTIES
 
-TESTS = "tests/gateway/pulsar"
+GATEWAY, TESTS = "trilogue.gateway.pulsar", "tests/gateway/pulsar"
 UNDER_ANOTHER_NAME = {"handshake": "connection", "commands": "connection"}
 
 
@@ -37,8 +37,8 @@ def commands() -> str:
 def _command(row: CommandRow) -> tuple[object, ...]:
     module = inspect.getmodule(row.handler)
     assert module is not None
-    stem = module.__name__.rpartition(".")[2]
-    tests = f"{TESTS}/test_{UNDER_ANOTHER_NAME.get(stem, stem)}.py"
+    *rooms, stem = module.__name__.removeprefix(f"{GATEWAY}.").split(".")
+    tests = "/".join((TESTS, *rooms, f"test_{UNDER_ANOTHER_NAME.get(stem, stem)}.py"))
     access = f"{row.operation.value} on {row.resource.value}"
     return int(row.type), BY_TYPE[row.type].name, access, link(tests)
 

@@ -15,14 +15,13 @@ from trilogue.gateway.pulsar import (
     acks,
     consumers,
     handshake,
-    lookup,
     producers,
     schemas,
     seek,
     send,
-    topic_lists,
 )
 from trilogue.gateway.pulsar.connection import CommandRow, PulsarConnection
+from trilogue.gateway.pulsar.metadata import lookup, topic_lists
 from trilogue.wire.pulsar.errors import ServerError
 from trilogue.wire.pulsar.pulsar_pb2 import BaseCommand
 

@@ -40,8 +40,8 @@ from trilogue.gateway.pulsar.consumer import Consumer
 from trilogue.gateway.pulsar.dispatcher import Dispatcher, PulsarConsumer
 from trilogue.gateway.pulsar.entry_search import find_message_id, offset_for_publish_time
 from trilogue.gateway.pulsar.errors import EXPECTED
-from trilogue.gateway.pulsar.lookup import parse_authorized
 from trilogue.gateway.pulsar.message_ids import signed
+from trilogue.gateway.pulsar.metadata.lookup import parse_authorized
 from trilogue.gateway.pulsar.subscriptions import SUBSCRIPTION_TYPES, TYPE_NAMES
 from trilogue.wire.pulsar.errors import ServerError
 from trilogue.wire.pulsar.message_codec import read_flow

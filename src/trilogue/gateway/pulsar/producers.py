@@ -23,7 +23,7 @@ from trilogue.entry.pulsar.pulsar_batch import producer_key
 from trilogue.gateway.pulsar import schemas
 from trilogue.gateway.pulsar.connection import PulsarConnection
 from trilogue.gateway.pulsar.errors import EXPECTED, PulsarProtocolError
-from trilogue.gateway.pulsar.lookup import parse_authorized
+from trilogue.gateway.pulsar.metadata.lookup import parse_authorized
 from trilogue.gateway.pulsar.producer import Producer
 from trilogue.wire.pulsar.errors import ServerError
 from trilogue.wire.pulsar.pulsar_pb2 import CommandCloseProducer, CommandProducer

@@ -24,7 +24,7 @@ from trilogue.broker.topics.policies import CompatibilityStrategy
 from trilogue.broker.topics.topic import Topic
 from trilogue.gateway.pulsar.connection import PulsarConnection
 from trilogue.gateway.pulsar.errors import EXPECTED, code_of
-from trilogue.gateway.pulsar.lookup import parse_authorized
+from trilogue.gateway.pulsar.metadata.lookup import parse_authorized
 from trilogue.gateway.pulsar.services import PulsarServices
 from trilogue.wire.pulsar.pulsar_pb2 import (
     CommandGetOrCreateSchema,

@@ -9,7 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trilogue.gateway.pulsar.topic_patterns import LENGTH_MAX, TopicPattern, UnsupportedPattern
+from trilogue.gateway.pulsar.metadata.topic_patterns import (
+    LENGTH_MAX,
+    TopicPattern,
+    UnsupportedPattern,
+)
 
 ATOMS = st.sampled_from(["a", "b", "-", "/", r"\.", ".", ".*", ".+", "[ab]", "[^a]", r"\d", r"\w"])
 

@@ -23,7 +23,7 @@ from trilogue.broker.topics.cluster import TopicEvent
 from trilogue.broker.topics.lookup import numbered_partition_count
 from trilogue.broker.topics.topic import Topic
 from trilogue.gateway.pulsar.connection import PulsarConnection
-from trilogue.gateway.pulsar.topic_patterns import TopicPattern, UnsupportedPattern
+from trilogue.gateway.pulsar.metadata.topic_patterns import TopicPattern, UnsupportedPattern
 from trilogue.wire.pulsar.pulsar_pb2 import (
     CommandGetTopicsOfNamespace,
     CommandWatchTopicList,

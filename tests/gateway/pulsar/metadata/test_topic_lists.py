@@ -8,7 +8,7 @@ from tests.gateway.loop import on_loop
 from tests.gateway.pulsar.rig import Rig, settle
 from tests.waiting import pass_time
 from trilogue.broker.access.authorizer import Operation, ResourceKind
-from trilogue.gateway.pulsar.topic_lists import hash_names
+from trilogue.gateway.pulsar.metadata.topic_lists import hash_names
 from trilogue.wire.pulsar.errors import ServerError
 
 DEFAULT = "persistent://public/default/"

@@ -1,0 +1,1 @@
+"""Lookup of topics, their partitions, lists and patterns of names."""
