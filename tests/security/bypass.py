@@ -20,14 +20,11 @@ class NoAcls(AclAuthorizer):
         self.is_open = False
         self.asked: list[tuple[Operation, Resource]] = []
 
-    @property
-    def generation(self) -> int:
-        return len(self.asked)  # decisions are not cached
-
     def allowed(
         self, principal: Principal, operation: Operation, resource: Resource, host: str = ""
     ) -> bool:
         self.asked.append((operation, resource))
+        self.move()  # decisions are not cached
         return self.is_open or super().allowed(principal, operation, resource, host)
 
     def allowed_on_any(

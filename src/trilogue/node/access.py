@@ -101,12 +101,9 @@ def _make_authorizer(settings: Settings, broker: Broker) -> Authorizer:
         except UnknownNamespace:
             return ()
 
-    return AclAuthorizer(
-        broker.acls,
-        super_users(settings),
-        tenant_admins=tenant_admins,
-        tenants_generation=lambda: namespaces.tenants_generation,
-    )
+    authorizer = AclAuthorizer(broker.acls, super_users(settings), tenant_admins=tenant_admins)
+    namespaces.tenant_listeners.append(authorizer.move)
+    return authorizer
 
 
 def _make_validator(

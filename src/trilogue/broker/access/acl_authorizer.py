@@ -32,8 +32,8 @@ _BY_TENANT = {ResourceKind.TOPIC, ResourceKind.NAMESPACE}
 class AclAuthorizer:
     """Decides by a list, the super users and the administrators of tenants.
 
-    `tenant_admins` returns the names of a tenant's administrators; `tenants_generation` moves when
-    any of them change.
+    `tenant_admins` returns the names of a tenant's administrators; whoever changes them calls
+    `move`.
     """
 
     allows_all = False
@@ -44,17 +44,16 @@ class AclAuthorizer:
         super_users: Collection[Principal] = (),
         *,
         tenant_admins: Callable[[str], Collection[str]] = lambda _tenant: (),
-        tenants_generation: Callable[[], int] = lambda: 0,
     ) -> None:
+        self.generation = 1
         self.acls = acls
         self.super_users = frozenset(super_users)
         self._tenant_admins = tenant_admins
-        self._tenants_generation = tenants_generation
+        acls.listeners.append(self.move)
 
-    @property
-    def generation(self) -> int:
-        """Moves with every change of an ACL or of a tenant's administrators."""
-        return self.acls.generation + self._tenants_generation()
+    def move(self) -> None:
+        """Move the generation: an ACL or the administrators of a tenant have changed."""
+        self.generation += 1
 
     def allowed(
         self, principal: Principal, operation: Operation, resource: Resource, host: str = ""

@@ -76,7 +76,6 @@ class AclStore:
     """All ACLs of a cluster, indexed by the names of their patterns."""
 
     def __init__(self, settings: Mapping[str, str]) -> None:
-        self.generation = 1
         self.listeners: list[Callable[[], None]] = []  # called after each change
         self._acls: set[Acl] = set()
         self._literal: dict[tuple[ResourceKind, str], list[Acl]] = {}
@@ -154,7 +153,6 @@ class AclStore:
             for acl in added:
                 self._add(acl)
             self._index_prefixes()
-            self.generation += 1
             for listener in self.listeners:
                 listener()
 

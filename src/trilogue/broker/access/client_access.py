@@ -51,7 +51,8 @@ class ClientAccess:
         self._authorizer = authorizer
         self._audit = audit
         self._generation = -1
-        self._decisions: dict[tuple[Operation, ResourceKind, str], bool] = {}
+        # A name of None: on any resource of the kind.
+        self._decisions: dict[tuple[Operation, ResourceKind, str | None], bool] = {}
 
     def set_principal(self, principal: Principal) -> None:
         """Set the principal, after a login."""
@@ -71,23 +72,36 @@ class ClientAccess:
         """Return the same without a line of the audit log: for lists, which leave things out."""
         if self.allows_all:
             return True
-        authorizer = self._authorizer
-        if self._generation != authorizer.generation or len(self._decisions) > DECISIONS_MAX:
-            self._generation = authorizer.generation
-            self._decisions.clear()
-        key = (operation, kind, name)
-        decision = self._decisions.get(key)
-        if decision is None:
-            decision = self._decisions[key] = authorizer.allowed(
-                self.principal, operation, Resource(kind, name), self.host
-            )
-        return decision
+        if self._generation == self._authorizer.generation:
+            decision = self._decisions.get((operation, kind, name))
+            if decision is not None:
+                return decision
+        return self._decide(operation, kind, name)
 
     def is_allowed_on_any(self, operation: Operation, kind: ResourceKind) -> bool:
         """Return whether the client may do this to at least one resource of a kind."""
-        return self.allows_all or self._authorizer.allowed_on_any(
-            self.principal, operation, kind, self.host
-        )
+        if self.allows_all:
+            return True
+        if self._generation == self._authorizer.generation:
+            decision = self._decisions.get((operation, kind, None))
+            if decision is not None:
+                return decision
+        return self._decide(operation, kind, None)
+
+    def _decide(self, operation: Operation, kind: ResourceKind, name: str | None) -> bool:
+        """Decide and remember; what was decided before a change is forgotten."""
+        authorizer = self._authorizer
+        generation = authorizer.generation
+        if self._generation != generation or len(self._decisions) >= DECISIONS_MAX:
+            self._generation = generation
+            self._decisions.clear()
+        if name is None:
+            decision = authorizer.allowed_on_any(self.principal, operation, kind, self.host)
+        else:
+            resource = Resource(kind, name)
+            decision = authorizer.allowed(self.principal, operation, resource, self.host)
+        self._decisions[operation, kind, name] = decision
+        return decision
 
     def record_act(self, operation: str, resource: Resource, **details: object) -> None:
         """Write the line of an administrative act that was done."""

@@ -81,7 +81,7 @@ class Namespaces:
         self._changed = changed
         self._texts: dict[str, str] = {}
         self._resolved: dict[NamespaceName, Policies] = {}  # of topics without their own
-        self.tenants_generation = 0  # moves when a tenant's administrators may have changed
+        self.tenant_listeners: list[Callable[[], None]] = []  # called when one has changed
         self._tenants: dict[str, Tenant] = {DEFAULT_TENANT: Tenant()}
         self._namespaces: dict[NamespaceName, Namespace] = {DEFAULT_NAME: Namespace()}
         for key, text in settings.items():
@@ -218,12 +218,16 @@ class Namespaces:
             on_conflict=ConcurrentChange("it was changed meanwhile"),
         )
 
+    def _on_tenant_change(self) -> None:
+        for listener in self.tenant_listeners:
+            listener()
+
     def _load(self, key: str, text: str) -> None:
         kind, _, name = key.partition("/")
         try:
             if key.startswith(TENANT_KEY):
                 self._tenants[name] = msgspec.json.decode(text, type=Tenant)
-                self.tenants_generation += 1
+                self._on_tenant_change()
             else:
                 tenant, _, rest = name.partition("/")
                 decoded = msgspec.json.decode(text, type=Namespace)
@@ -241,7 +245,7 @@ class Namespaces:
         _, _, name = key.partition("/")
         if key.startswith(TENANT_KEY):
             self._tenants.pop(name, None)
-            self.tenants_generation += 1
+            self._on_tenant_change()
             return
         tenant, _, rest = name.partition("/")
         self._namespaces.pop(NamespaceName(tenant, rest), None)
