@@ -14,7 +14,7 @@ from trilogue.node.settings.table import SettingsError
 @pytest.mark.parametrize(
     ("assignments", "message"),
     [
-        (["tubemq.authenticate=both"], "needs tubemq.users"),
+        (["tubemq.users=/u", "access.users-file=/v"], "the same thing"),
         (["tubemq.authorize=producers"], "not authenticated"),
         (
             ["tubemq.users=/u", "tubemq.authenticate=producers", "tubemq.authorize=both"],
@@ -39,6 +39,12 @@ def test_what_holds_is_taken():
     assert settings.text("tubemq.authorize") == "consumers"
 
 
+def test_authorize_follows_from_the_login_of_all_doors():
+    assignments = ["access.authenticate=true", "tubemq.authorize=both"]
+
+    assert load_settings(environment={}, assignments=assignments).switch("access.authenticate")
+
+
 def test_the_token_of_the_web_api_is_not_shown():
     command = ["config", "--set", "tubemq.web-token=a secret of mine"]
 
@@ -49,15 +55,16 @@ def test_the_token_of_the_web_api_is_not_shown():
     assert json.loads(shown)["tubemq.users"]["value"] in {None, ""}
 
 
+@pytest.mark.parametrize("key", ["tubemq.users", "access.users-file"])
 @pytest.mark.parametrize("mode", [None, 0o644])
-def test_a_server_with_users_that_others_may_read_does_not_start(tmp_path, mode):
+def test_a_server_with_users_that_others_may_read_does_not_start(tmp_path, mode, key):
     users = tmp_path / "users"
     if mode is not None:
         users.write_text("alice:wonder\n")
         users.chmod(mode)
-    settings = {"tubemq.authenticate": "both", "tubemq.users": users}
+    settings = {"tubemq.authenticate": "both", key: users}
 
     server = launch_server(tmp_path / "data", settings=settings)
 
     assert server.wait() == 2
-    assert "tubemq.users" in server.output
+    assert key in server.output

@@ -23,6 +23,7 @@ from trilogue.broker.access.passwords import (
     PASSWORD_BYTES_MAX,
     check_password,
     decrypt_password,
+    encrypt_password,
 )
 from trilogue.broker.access.scram import FAILED, FindVerifier, ScramExchange, ScramVerifier
 from trilogue.broker.access.tokens import TokenValidator
@@ -68,6 +69,7 @@ class Authenticator:
         self.tokens = tokens
         self.now_ms = now_ms
         self._signing_key = signing_key
+        self._imagined_signing = ""  # decrypted in place of an unknown user's
         self._key = secrets.token_bytes(KEY_BYTES)
         self._remembered: OrderedDict[bytes, int] = OrderedDict()
         self._waiting = 0
@@ -127,11 +129,21 @@ class Authenticator:
         return ScramExchange(mechanism, find or find_verifier, key=self._key)
 
     def signing_password(self, user: str) -> bytes | None:
-        """Return the password that a user's signatures are made with, or None."""
-        found = self.users.find(user)
-        if found is None or not found.signing or self._signing_key is None:
+        """Return the password that a user's signatures are made with, or None.
+
+        It takes as long for an unknown user as for a known one. Raises OSError where the key file
+        cannot be read.
+        """
+        if self._signing_key is None:
             return None
-        return decrypt_password(found.signing, self._signing_key())
+        key = self._signing_key()
+        found = self.users.find(user)
+        if found is not None and found.signing:
+            return decrypt_password(found.signing, key)
+        if not self._imagined_signing:
+            self._imagined_signing = encrypt_password(self._key, key)
+        decrypt_password(self._imagined_signing, key)
+        return None
 
     def login_failed(
         self, user: str, *, protocol: str, host: str, method: str, reason: str

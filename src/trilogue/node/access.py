@@ -7,7 +7,7 @@ import json
 import logging
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass
 from logging.handlers import RotatingFileHandler
 from pathlib import Path
@@ -24,11 +24,14 @@ from trilogue.broker.access.tokens import (
     read_keys,
 )
 from trilogue.broker.broker import Broker
-from trilogue.broker.errors import InvalidRequest, UnknownNamespace
+from trilogue.broker.errors import BrokerError, InvalidRequest, UnknownNamespace
 from trilogue.gateway.authentication import Authenticator
 from trilogue.node.errors import WRONG_SETTING, StartError
+from trilogue.node.metadata_writer import MetadataWriter
 from trilogue.node.settings.table import Settings
+from trilogue.node.storage import Storage
 from trilogue.node.tubemq_access import make_permissions
+from trilogue.node.users_file import UsersFile, UsersFileError, forget_lines
 
 log = logging.getLogger(__name__)
 
@@ -88,6 +91,43 @@ def read_signing_key(settings: Settings, data: Path) -> bytes:
         file.flush()
         os.fsync(file.fileno())
     return key
+
+
+def users_file_path(text: str) -> Path:
+    """Return the path of a file of users; `~` is the home of the server's user."""
+    return Path(text).expanduser()
+
+
+async def load_users_file(
+    settings: Settings, storage: Storage, metadata: MetadataWriter, authenticator: Authenticator
+) -> Coroutine[object, object, None] | None:
+    """Bring the users of `access.users-file` over; return the work that follows it; StartError."""
+    stored = storage.meta.state.settings
+    name = next(filter(settings.text, ("access.users-file", "tubemq.users")), None)
+    if name is None:
+        await forget_lines(stored, metadata.write)
+        return None
+    if name == "tubemq.users":
+        log.warning(
+            "settings.deprecated",
+            extra={"key": name, "use": "`trilogue users`, or access.users-file for the same file"},
+        )
+    path = users_file_path(settings.text(name))
+    try:
+        file = UsersFile(
+            path,
+            authenticator.users,
+            stored=stored,
+            write_metadata=metadata.write,
+            signing_password=authenticator.signing_password,
+            key=read_signing_key(settings, storage.directory.path),
+            now_ms=authenticator.now_ms,
+        )
+        await file.load()
+    except (UsersFileError, BrokerError, OSError) as error:
+        reason = f"{name} ({settings.origin(name)}): {error}"
+        raise StartError(reason, WRONG_SETTING) from error
+    return file.run()
 
 
 def _make_authorizer(settings: Settings, broker: Broker) -> Authorizer:

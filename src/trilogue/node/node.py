@@ -29,7 +29,7 @@ from trilogue.gateway.pulsar.gateway import PulsarGateway
 from trilogue.gateway.pulsar.settings import PulsarSettings
 from trilogue.gateway.stream import Limits
 from trilogue.gateway.tubemq.gateway import TubeGateway
-from trilogue.node.access import AccessControl, make_access_control
+from trilogue.node.access import AccessControl, load_users_file, make_access_control
 from trilogue.node.addresses import Address, choose_advertised
 from trilogue.node.background.backlog_expiry import BacklogExpiry
 from trilogue.node.background.compaction import CompactionPlanner
@@ -124,6 +124,7 @@ class Node:
         try:
             self._open_storage()
             self._start_background()
+            await self._load_users()
             await self._open_listeners(plans)
         except BaseException:
             await self.close()
@@ -283,6 +284,14 @@ class Node:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
+    async def _load_users(self) -> None:
+        """Bring over the users of `access.users-file`, and follow the file; StartError."""
+        work = await load_users_file(
+            self.settings, self.storage, self.metadata_writer, self.access.authenticator
+        )
+        if work is not None:
+            self._tasks.append(asyncio.create_task(self._guarded(work)))
+
     # -- listeners -----------------------------------------------------------------------------
 
     async def _open_listeners(self, plans: dict[str, ListenerPlan]) -> None:
@@ -348,7 +357,7 @@ class Node:
         self.tubemq = gateway = TubeGateway(
             settings=tube_settings(self.settings),
             authentication=await make_authentication(
-                self.settings, self.storage, self.metadata_writer
+                self.settings, self.storage, self.metadata_writer, self.access.authenticator
             ),
             **self._dependencies(advertised),
         )

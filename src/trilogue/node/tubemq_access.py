@@ -1,25 +1,29 @@
-"""Access control of the TubeMQ listeners: users, the node's secrets, the authorizer."""
+"""Access control of the TubeMQ listeners: the node's secrets, the authorizer."""
 
 from __future__ import annotations
 
 import os
 import secrets
-import time
 from pathlib import Path
 
 from trilogue.broker.access.authorizer import AllowAll, Authorizer, Operation
-from trilogue.broker.access.credentials import Credentials, CredentialsError, UserFile, UserTable
 from trilogue.broker.access.permissions import Permissions
 from trilogue.broker.broker import Broker
 from trilogue.broker.errors import ConcurrentChange
 from trilogue.broker.metadata_change import MetadataChange
-from trilogue.gateway.tubemq.authentication import Authentication, AuthenticationSettings, Role
+from trilogue.gateway.authentication import Authenticator
+from trilogue.gateway.tubemq.authentication import (
+    ALL_ROLES,
+    Authentication,
+    AuthenticationSettings,
+    Role,
+)
 from trilogue.meta.operations import PutSetting, SettingIs
-from trilogue.node.errors import WRONG_SETTING, StartError
+from trilogue.node.errors import StartError
 from trilogue.node.metadata_writer import MetadataWriter
 from trilogue.node.settings.access import roles
 from trilogue.node.settings.table import Settings
-from trilogue.node.storage import Storage, wall_clock_ms
+from trilogue.node.storage import Storage
 
 SECRET_KEY, WEB_TOKEN_KEY = "tubemq/secret", "tubemq/web-token"
 SECRET_BYTES, WEB_TOKEN_BYTES = 32, 16
@@ -34,27 +38,16 @@ def make_permissions(settings: Settings, broker: Broker) -> Authorizer:
 
 
 async def make_authentication(
-    settings: Settings, storage: Storage, metadata: MetadataWriter
+    settings: Settings, storage: Storage, metadata: MetadataWriter, authenticator: Authenticator
 ) -> Authentication:
-    """Return the authentication of TubeMQ clients; StartError if the users cannot be read."""
+    """Return the authentication of TubeMQ clients."""
     key = await _kept(storage, metadata, SECRET_KEY, secrets.token_hex(SECRET_BYTES))
+    everyone = settings.switch("access.authenticate")
     auth_settings = AuthenticationSettings(
-        frozenset(map(Role, roles(settings, "tubemq.authenticate"))),
-        settings.switch("tubemq.check-visit-tokens"),
+        ALL_ROLES if everyone else frozenset(map(Role, roles(settings, "tubemq.authenticate"))),
+        everyone or settings.switch("tubemq.check-visit-tokens"),
     )
-    users = _users(settings)
-    return Authentication(auth_settings, users, key=bytes.fromhex(key), now_ms=wall_clock_ms)
-
-
-def _users(settings: Settings) -> Credentials:
-    path = settings.text("tubemq.users")
-    if not path:
-        return UserTable()
-    try:
-        return UserFile(Path(path).expanduser(), time.monotonic)
-    except CredentialsError as error:
-        origin = settings.origin("tubemq.users")
-        raise StartError(f"tubemq.users ({origin}): {error}", WRONG_SETTING) from error
+    return Authentication(auth_settings, authenticator, key=bytes.fromhex(key))
 
 
 async def web_token(settings: Settings, storage: Storage, metadata: MetadataWriter) -> str:
@@ -78,7 +71,7 @@ async def _kept(storage: Storage, metadata: MetadataWriter, key: str, new: str) 
         lambda: [PutSetting(key, new)],
         (SettingIs(key, None),),
         lambda: None,
-        on_conflict=ConcurrentChange("somebody else made it"),
+        on_conflict=ConcurrentChange("another start made it"),
     )
     await metadata.write(made)
     return new

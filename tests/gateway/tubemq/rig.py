@@ -10,16 +10,21 @@ async with Rig() as rig:
 from __future__ import annotations
 
 import itertools
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from cryptography.fernet import Fernet
 from google.protobuf.message import Message
 
 from tests.gateway.fakes import FakeTransport
 from tests.gateway.kafka.rig import LIMITS, LOG_LIMITS, NOW_MS, settle
 from tests.gateway.kafka.rig import Rig as KafkaRig
 from tests.waiting import wait_on_loop
-from trilogue.broker.access.credentials import UserTable
+from trilogue.broker.access.audit import AuditLog
+from trilogue.broker.access.passwords import encrypt_password
+from trilogue.broker.access.users import User, Users
 from trilogue.broker.names import TopicName, parse_tubemq
+from trilogue.gateway.authentication import Authenticator
 from trilogue.gateway.stream import Stream
 from trilogue.gateway.tubemq.authentication import Authentication, AuthenticationSettings
 from trilogue.gateway.tubemq.connection import TubeConnection, TubeEndpoint
@@ -41,9 +46,17 @@ __all__ = [
 ]
 
 KEY = b"k" * 32
+SIGNING_KEY = Fernet.generate_key()
 ADDRESS = ("broker.example", 8123)
 TIMEOUT_MS = 10_000
 FULL = "1:broker.example:8123"  # the broker as responses name it
+
+
+def put_users(users: Users, passwords: Mapping[str, bytes]) -> None:
+    """Create or change users; they have a password for signatures and nothing else."""
+    for name, password in passwords.items():
+        user = User(name, 1, signing=encrypt_password(password, SIGNING_KEY))
+        users.plan_put(user).apply()
 
 
 class Failure(NamedTuple):
@@ -69,13 +82,19 @@ class Rig(KafkaRig):
     ) -> None:
         super().__init__(**how)
         self.tube = tube or TubeSettings()
-        self.users = UserTable(users)
+        self.passwords = users or {}
+        self.audit_lines: list[dict[str, object]] = []
         self._demands = demands or AuthenticationSettings()
 
     def make_gateway(self) -> TubeGateway:
-        authentication = Authentication(
-            self._demands, self.users, key=KEY, now_ms=lambda: self.now_ms
+        authenticator = Authenticator(
+            self.broker.users,
+            audit=AuditLog(self.audit_lines.append, lambda: self.now_ms),
+            now_ms=lambda: self.now_ms,
+            signing_key=lambda: SIGNING_KEY,
         )
+        put_users(self.broker.users, self.passwords)
+        authentication = Authentication(self._demands, authenticator, key=KEY)
         return TubeGateway(
             broker=self.broker,
             log=self.log,
@@ -84,6 +103,7 @@ class Rig(KafkaRig):
             settings=self.tube,
             authentication=authentication,
             authorizer=self.rules,
+            authenticator=authenticator,
             now_ms=lambda: self.now_ms,
             executor=self.executor,
         )

@@ -9,7 +9,8 @@ import pytest
 from tests.gateway.loop import on_loop
 from tests.gateway.tubemq.partition_consumer import ME as ME_TOO
 from tests.gateway.tubemq.partition_consumer import PartitionConsumer
-from tests.gateway.tubemq.rig import Peer, Rig, send_fields
+from tests.gateway.tubemq.rig import Peer, Rig, put_users, send_fields, settle
+from trilogue.gateway.tubemq import authentication
 from trilogue.gateway.tubemq.authentication import ALL_ROLES, AuthenticationSettings, signature
 from trilogue.gateway.tubemq.methods import BROKER, MASTER
 
@@ -206,3 +207,61 @@ async def test_who_shows_nothing_is_not_told_who_reads():
 
         assert response.errCode == 415
         assert ME_TOO not in response.errMsg
+
+
+@pytest.mark.parametrize("how", ["deleted", "other password", "tokens revoked"])
+@on_loop
+async def test_a_user_that_changes_loses_its_connections_and_all_that_it_holds(how):
+    users = {"alice": SECRET, "bob": b"builder"}
+    async with Rig(users=users, demands=AuthenticationSettings(ALL_ROLES)) as server:
+        server.topic("demo", 2)
+        master, broker, bobs = server.master(), server.broker_peer(), server.broker_peer()
+        info = await known(server)
+        producer = {**FIELDS["producerRegisterP2M"], "clientId": "p-1"}
+        assert (
+            await master.request("producerRegisterP2M", **producer, authInfo=signed(server, 2))
+        ).success
+        hers, his = PartitionConsumer(broker), PartitionConsumer(bobs, "bobs")
+        assert (await hers.register(authInfo=at_broker(server, "alice", SECRET, 3))).success
+        assert (await his.register(1, authInfo=at_broker(server, "bob", b"builder", 4))).success
+        hers.send_get()  # held
+
+        table = server.broker.users
+        if how == "deleted":
+            table.plan_delete("alice", server.now_ms).apply()
+        elif how == "other password":
+            put_users(table, {"alice": b"other"})
+        else:
+            table.plan_revoke_tokens("alice", server.now_ms).apply()
+        await settle()
+
+        assert master.transport.is_closing()
+        assert broker.transport.is_closing()
+        assert not bobs.transport.is_closing()
+        assert server.gateway.master.balances.names() == []
+        assert not server.gateway.producers.sessions.items()
+        assert [reader.client_id for reader in server.broker.registrations.readers()] == ["bobs"]
+        for request in ("consumerHeartbeatC2M", "consumerRegisterC2M"):
+            fields = FIELDS[request]
+            proof = {"authorizedToken": info.authAuthorizedToken}
+            response = await server.master().request(request, **fields, authInfo=proof)
+            assert response.errCode == 415
+        assert (await his.heartbeat(1)).success
+
+
+@on_loop
+async def test_admissions_are_bounded_over_all_connections(monkeypatch):
+    monkeypatch.setattr(authentication, "CLIENTS_MAX", 2)
+    async with rig() as server:
+        server.topic("demo", 3)
+        peers = [server.broker_peer() for _ in range(3)]
+        consumers = [PartitionConsumer(peer, f"c{at}") for at, peer in enumerate(peers)]
+
+        async def register(number: int, nonce: int) -> int:
+            proof = at_broker(server, "alice", SECRET, nonce)
+            response = await consumers[number].register(number, authInfo=proof)
+            return int(response.errCode)
+
+        assert [await register(number, number) for number in range(3)] == [200, 200, 415]
+        peers[0].connection.closed()
+        assert await register(2, 7) == 200

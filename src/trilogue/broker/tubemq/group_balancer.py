@@ -168,6 +168,13 @@ class GroupBalancer:
         self._tidy(group)
         return was_there
 
+    def remove_members(self, principal: Principal) -> None:
+        """Remove the members that are this principal's from all groups."""
+        for group in list(self._groups.values()):
+            for member_id, member in list(group.members.items()):
+                if member.principal == principal:
+                    self.leave(group.name, member_id)
+
     def find_member(self, name: str, member_id: str) -> TubeMember | None:
         """Return a member if there is one."""
         group = self._groups.get(name)

@@ -260,6 +260,12 @@ class Registrations:
         for key in [key for key in self._starts if key[0] in gone]:
             del self._starts[key]
 
+    def remove_readers(self, principal: Principal) -> None:
+        """Remove the registrations of a principal's consumers; confirm nothing."""
+        for reader in self.readers():
+            if reader.consumer.principal == principal:
+                self._remove(reader)
+
     def _remove(self, reader: Registration) -> None:
         consumer = reader.consumer
         reader.is_gone = True

@@ -7,29 +7,32 @@
 
 The signature is URL-encode(Base64(HMAC-SHA1(key = password, text = user + time + nonce))), its time
 within 20 s of the server's (docs/reference/wire/tubemq.md). Real servers only check that there is
-one; here it is verified, and each is accepted once. Errors are 415, with a text that does not tell
-a wrong password from an unknown user, and neither does the time that the check takes.
+one; here it is verified with the password of the cluster's user, and each is accepted once. Errors
+are 415. Their text is the same for a wrong password, an unknown user and a user without a password
+for signatures (made by Kafka's tools, which send a SCRAM verifier only), and so is the time that
+the check takes; the audit log has the reason.
 
 Java's consumers send no signature to a broker unless the response to a heartbeat asked for one. So
 a visit token suffices for a client that authenticated at the master, since no other client got it.
 They send nothing with a get, so a connection remembers the client ids that were admitted on it.
+
+An admission ends with any change of its user: another password, deletion, revoked tokens.
 """
 
 from __future__ import annotations
 
 import hmac
-import logging
 from base64 import b64encode
 from collections import deque
-from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
 from typing import NamedTuple, TypeVar
 from urllib.parse import quote
 
 from trilogue.broker.access.authorizer import ANONYMOUS, Principal
-from trilogue.broker.access.credentials import Credentials
+from trilogue.broker.access.users import NAME_BYTES_MAX, User
 from trilogue.broker.errors import AuthenticationFailed
+from trilogue.gateway.authentication import Authenticator
 from trilogue.gateway.tubemq.auth_tokens import AuthTokens
 from trilogue.wire.tubemq.broker_pb2 import AuthorizedInfo
 from trilogue.wire.tubemq.master_pb2 import (
@@ -38,8 +41,7 @@ from trilogue.wire.tubemq.master_pb2 import (
     MasterCertificateInfo,
 )
 
-log = logging.getLogger(__name__)
-
+PROTOCOL = "tubemq"
 SIGNATURE_WINDOW_MS = 20_000
 TOKEN_MS = 10 * 60_000
 GRACE_MS = (
@@ -47,15 +49,20 @@ GRACE_MS = (
 )
 SIGNATURES_MAX = 100_000  # remembered, so that each is accepted once
 ADMITTED_MAX = 1_000  # client ids of a connection
-CLIENTS_MAX = 100_000  # client ids of a gateway
-USER_SIZE_MAX = 128
+CLIENTS_MAX = 100_000  # client ids of a gateway, for each thing that is remembered of them
+USER_SIZE_MAX = NAME_BYTES_MAX
 SIGNATURE_SIZE_MAX = 128
-LOG_INTERVAL_MS = 1_000  # between log lines about refusals
-LOGGED_MAX = 128  # characters of a client id in the log
 SIGNATURE_PARTS = 4  # of the signature text that consumers send to brokers
 
 NO_PROOF = "authentication is needed here: neither a signature nor a token came"
-BAD_CREDENTIALS = "the user name or the signature is wrong"
+BAD_CREDENTIALS = (
+    "the user name or the signature is wrong, or the user has no password for signatures: those "
+    "that Kafka's tools made get one from `trilogue users set-password`"
+)
+NO_SIGNING_PASSWORD = "the user has no password for signatures: `trilogue users set-password`"  # noqa: S105
+OTHER_KEY = "the user's password was encrypted with another key file: `trilogue users set-password`"
+NO_KEY_FILE = "the server cannot read the key file of passwords"
+TOO_MANY_CLIENTS = "as many clients as there may be have authenticated on open connections"
 STALE_SIGNATURE = (
     f"the signature's time is more than {SIGNATURE_WINDOW_MS // 1000} s from the server's"
 )
@@ -91,9 +98,7 @@ class AuthenticationSettings:
 class Admission(NamedTuple):
     """The result of a client's authentication on one connection."""
 
-    principal: Principal
-    user: str
-    secret: bytes  # the password: another one ends the admission
+    user: User  # as it was then: any change of the user ends the admission
     renew_ms: int  # from here on it should sign, or send a newer token
     ends_ms: int
     token: str  # that was sent; empty for a signature
@@ -104,33 +109,35 @@ class AdmittedClients:
 
     def __init__(self) -> None:
         self.admitted: dict[str, Admission] = {}
+        self.principals: set[Principal] = set()
+
+    @property
+    def host(self) -> str:
+        """The address of the peer."""
+        return ""
+
+    def end_session(self, reason: str) -> None:
+        """Close: one of the users was changed or deleted. Its admissions are void already."""
 
 
 class Authentication:
     """Authenticates the clients of the master and the broker."""
 
     def __init__(
-        self,
-        settings: AuthenticationSettings,
-        credentials: Credentials,
-        *,
-        key: bytes,
-        now_ms: Callable[[], int],
+        self, settings: AuthenticationSettings, authenticator: Authenticator, *, key: bytes
     ) -> None:
         self.settings = settings
-        self.tokens = AuthTokens(key, now_ms, checks_visit=settings.checks_visit)
-        self.refused = 0
-        self._logged_ms = -LOG_INTERVAL_MS
-        self._credentials = credentials
-        self._now_ms = now_ms
-        self._unknown_user_key = hmac.digest(
-            key, b"nobody", "sha256"
-        )  # checked for unknown users, so that it takes as long
+        self._authenticator = authenticator
+        self._users = authenticator.users
+        self._now_ms = authenticator.now_ms
+        self.tokens = AuthTokens(key, self._now_ms, checks_visit=settings.checks_visit)
+        # The key of an unknown user's signature, so that its check takes as long.
+        self._unknown_user_key = hmac.digest(key, b"unknown user", "sha256")
         self._signatures = _SignatureCache()
         self._must_sign: dict[str, None] = {}  # client ids whose token has expired
-        self._master_admissions: dict[
-            tuple[Role, str], Admission
-        ] = {}  # the last admissions at the master
+        # The last admissions at the master.
+        self._master_admissions: dict[tuple[Role, str], Admission] = {}
+        self._admitted_count = 0  # on all connections
 
     def authenticate(
         self, role: Role, peer: AdmittedClients, client_id: str, certificate: Certificate
@@ -139,27 +146,33 @@ class Authentication:
 
         `certificate` is None for requests that carry none.
         """
-        try:
-            admitted = None
-            if role in self.settings.authenticate:
-                admitted = self._admit(role, peer, client_id, certificate)
-            if isinstance(certificate, AuthorizedInfo):
-                user = "" if admitted is None else admitted.user
+        admitted = None
+        if role in self.settings.authenticate:
+            admitted = self._admit(role, peer, client_id, certificate)
+        if isinstance(certificate, AuthorizedInfo):
+            user = "" if admitted is None else admitted.user.name
+            try:
                 self.tokens.check_visit(certificate.visitAuthorizedToken, client_id, user)
-        except AuthenticationFailed as problem:
-            self._log_refusal(role, client_id, problem)
-            raise
-        return ANONYMOUS if admitted is None else admitted.principal
+            except AuthenticationFailed as problem:
+                raise self._refusal(peer, user, "visit token", str(problem)) from None
+        return ANONYMOUS if admitted is None else admitted.user.principal
 
-    def _log_refusal(self, role: Role, client_id: str, problem: AuthenticationFailed) -> None:
-        """Log a refusal: at most one line per second, with the number of refusals so far."""
-        self.refused += 1
-        now_ms = self._now_ms()
-        if abs(now_ms - self._logged_ms) < LOG_INTERVAL_MS:
-            return
-        self._logged_ms = now_ms
-        fields = {"role": role.value, "client": client_id[:LOGGED_MAX], "problem": str(problem)}
-        log.warning("authentication.refused", extra={**fields, "refused": self.refused})
+    def close_peer(self, peer: AdmittedClients) -> None:
+        """Forget the clients of a connection that is closed."""
+        for principal in peer.principals:
+            self._authenticator.remove_session(principal, peer)
+        self._admitted_count -= len(peer.admitted)
+        peer.admitted.clear()
+        peer.principals.clear()
+
+    def _refusal(
+        self, peer: AdmittedClients, user: str, method: str, text: str, reason: str = ""
+    ) -> AuthenticationFailed:
+        """Return the error of a refused request, after the line of the audit log."""
+        self._authenticator.login_failed(
+            user, protocol=PROTOCOL, host=peer.host, method=method, reason=reason or text
+        )
+        return AuthenticationFailed(text)
 
     def needs_signature(
         self, role: Role, peer: AdmittedClients, client_id: str, certificate: Certificate
@@ -186,14 +199,13 @@ class Authentication:
         """
         if principal == ANONYMOUS:
             return MasterAuthorizedInfo(visitAuthorizedToken=self.tokens.visit_token(client_id))
-        user = principal.name
-        info = MasterAuthorizedInfo(visitAuthorizedToken=self.tokens.visit_token(client_id, user))
-        secret = self._credentials.secret(user)
-        if secret is not None and client_id not in self._must_sign:
+        name = principal.name
+        info = MasterAuthorizedInfo(visitAuthorizedToken=self.tokens.visit_token(client_id, name))
+        user = self._users.find(name)
+        if user is not None and client_id not in self._must_sign:
             ends_ms = self._now_ms() + TOKEN_MS
-            info.authAuthorizedToken = self.tokens.issue_authorized_token(
-                user, client_id, secret, ends_ms
-            )
+            token = self.tokens.issue_authorized_token(user, client_id, ends_ms)
+            info.authAuthorizedToken = token
         return info
 
     # -- proofs
@@ -204,13 +216,13 @@ class Authentication:
         before = self._current_admission(peer, client_id)
         if certificate is None:
             if before is None:
-                raise AuthenticationFailed(NOT_SIGNED)
-            return self._check_not_expired(before)
+                raise self._refusal(peer, "", "session", NOT_SIGNED)
+            return self._check_not_expired(peer, before)
         if isinstance(certificate, MasterCertificateInfo):
-            admitted = self._admit_at_master(client_id, certificate)
+            admitted = self._admit_at_master(peer, client_id, certificate)
             _put_bounded(self._master_admissions, (role, client_id), admitted, CLIENTS_MAX)
         else:
-            found = self._admit_at_broker(role, before, client_id, certificate)
+            found = self._admit_at_broker(role, peer, before, client_id, certificate)
             if found is before:
                 return found
             admitted = found
@@ -218,92 +230,131 @@ class Authentication:
             _put_bounded(self._must_sign, client_id, None, CLIENTS_MAX)
         else:
             self._must_sign.pop(client_id, None)
-        _put_bounded(peer.admitted, client_id, admitted, ADMITTED_MAX)
+        self._remember(peer, client_id, admitted)
         return admitted
 
-    def _admit_at_master(self, client_id: str, certificate: MasterCertificateInfo) -> Admission:
+    def _admit_at_master(
+        self, peer: AdmittedClients, client_id: str, certificate: MasterCertificateInfo
+    ) -> Admission:
         """Verify what a client sends to a master."""
         if certificate.HasField("authInfo"):
-            return self._verify_signature(certificate.authInfo)
+            return self._verify_signature(peer, certificate.authInfo)
         if certificate.authorizedToken:
-            return self._verify_token(certificate.authorizedToken, client_id, grace=True)
-        raise AuthenticationFailed(NO_PROOF)
+            return self._verify_token(peer, certificate.authorizedToken, client_id, grace=True)
+        raise self._refusal(peer, "", "signature", NO_PROOF)
 
     def _admit_at_broker(
-        self, role: Role, before: Admission | None, client_id: str, certificate: AuthorizedInfo
+        self,
+        role: Role,
+        peer: AdmittedClients,
+        before: Admission | None,
+        client_id: str,
+        certificate: AuthorizedInfo,
     ) -> Admission:
         """Verify what a client sends to a broker, or sent before on this connection."""
         token = certificate.authAuthorizedToken
         if " " in token:
-            return self._verify_signature(_parse_signature_text(token))
+            signed = _parse_signature_text(token)
+            if signed is None:
+                raise self._refusal(peer, "", "signature", BAD_CREDENTIALS)
+            return self._verify_signature(peer, signed)
         if token and (before is None or token != before.token):
-            return self._verify_token(token, client_id, grace=False)
+            return self._verify_token(peer, token, client_id, grace=False)
         if before is None or self._now_ms() >= before.renew_ms:
             found = self._find_by_visit_token(role, client_id, certificate.visitAuthorizedToken)
             if found is not None:
                 return found
         if before is None:
-            raise AuthenticationFailed(NO_PROOF)
-        return self._check_not_expired(before)
+            raise self._refusal(peer, "", "signature", NO_PROOF)
+        return self._check_not_expired(peer, before)
 
     def _find_by_visit_token(
         self, role: Role, client_id: str, visit_token: int
     ) -> Admission | None:
         """Return the admission of this client at the master, if the visit token is its own."""
         found = self._master_admissions.get((role, client_id))
-        if found is None or self._now_ms() >= found.ends_ms:
+        if found is None or self._now_ms() >= found.ends_ms or not self._is_current(found):
             return None
-        if self._credentials.secret(found.user) != found.secret:
-            return None
-        if not self.tokens.accepts_visit_token(visit_token, client_id, found.user):
+        if not self.tokens.accepts_visit_token(visit_token, client_id, found.user.name):
             return None
         return found
 
+    def _is_current(self, admission: Admission) -> bool:
+        return self._users.find(admission.user.name) is admission.user
+
     def _current_admission(self, peer: AdmittedClients, client_id: str) -> Admission | None:
-        """Return the admission on this connection, unless the password changed since."""
+        """Return the admission on this connection, unless the user changed since."""
         before = peer.admitted.get(client_id)
-        if before is not None and self._credentials.secret(before.user) != before.secret:
-            del peer.admitted[client_id]
-            return None
-        return before
+        return before if before is not None and self._is_current(before) else None
 
-    def _check_not_expired(self, before: Admission) -> Admission:
+    def _check_not_expired(self, peer: AdmittedClients, before: Admission) -> Admission:
         if self._now_ms() >= before.ends_ms:
-            raise AuthenticationFailed(BAD_TOKEN)
+            raise self._refusal(peer, before.user.name, "session", BAD_TOKEN)
         return before
 
-    def _verify_signature(self, signed: AuthenticateInfo) -> Admission:
-        user, signature_text = signed.userName, signed.signature
-        if not user or not signature_text:
-            raise AuthenticationFailed(NO_PROOF)
-        if len(user) > USER_SIZE_MAX or len(signature_text) > SIGNATURE_SIZE_MAX:
-            raise AuthenticationFailed(BAD_CREDENTIALS)
+    def _remember(self, peer: AdmittedClients, client_id: str, admission: Admission) -> None:
+        """Note an admission on its connection; raises AuthenticationFailed beyond the limit."""
+        count = len(peer.admitted)
+        if client_id not in peer.admitted and self._admitted_count >= CLIENTS_MAX:
+            raise self._refusal(peer, admission.user.name, "signature", TOO_MANY_CLIENTS)
+        _put_bounded(peer.admitted, client_id, admission, ADMITTED_MAX)
+        self._admitted_count += len(peer.admitted) - count
+        principal = admission.user.principal
+        peer.principals.add(principal)
+        self._authenticator.add_session(principal, peer)
+
+    def _verify_signature(self, peer: AdmittedClients, signed: AuthenticateInfo) -> Admission:
+        name, signature_text = signed.userName, signed.signature
+        if not name or not signature_text:
+            raise self._refusal(peer, name, "signature", NO_PROOF)
+        if len(name) > USER_SIZE_MAX or len(signature_text) > SIGNATURE_SIZE_MAX:
+            raise self._refusal(peer, name, "signature", BAD_CREDENTIALS)
         now_ms = self._now_ms()
         if abs(now_ms - signed.timestamp) > SIGNATURE_WINDOW_MS:
-            raise AuthenticationFailed(STALE_SIGNATURE)
-        secret = self._credentials.secret(user)
-        key = self._unknown_user_key if secret is None else secret
-        expected = signature(user, key, signed.timestamp, signed.nonce)
+            raise self._refusal(peer, name, "signature", STALE_SIGNATURE)
+        try:
+            password = self._authenticator.signing_password(name)
+        except OSError as error:
+            reason = f"{NO_KEY_FILE}: {error.strerror}"
+            raise self._refusal(peer, name, "signature", NO_KEY_FILE, reason) from error
+        key = self._unknown_user_key if password is None else password
+        expected = signature(name, key, signed.timestamp, signed.nonce)
         is_good = hmac.compare_digest(expected.encode(), signature_text.encode(errors="replace"))
-        if not is_good or secret is None:
-            raise AuthenticationFailed(BAD_CREDENTIALS)
-        self._signatures.add((user, signed.timestamp, signed.nonce), now_ms)
-        return self._make_admission(user, secret, now_ms + TOKEN_MS, "")
+        user = self._users.find(name)
+        if not is_good or password is None or user is None:
+            reason = _describe_refusal(user, password)
+            raise self._refusal(peer, name, "signature", BAD_CREDENTIALS, reason)
+        try:
+            self._signatures.add((name, signed.timestamp, signed.nonce), now_ms)
+        except AuthenticationFailed as problem:
+            raise self._refusal(peer, name, "signature", str(problem)) from None
+        return _make_admission(user, now_ms + TOKEN_MS, "")
 
-    def _verify_token(self, token: str, client_id: str, *, grace: bool) -> Admission:
+    def _verify_token(
+        self, peer: AdmittedClients, token: str, client_id: str, *, grace: bool
+    ) -> Admission:
         issued = self.tokens.parse_authorized_token(token, client_id)
         if issued is None:
-            raise AuthenticationFailed(BAD_TOKEN)
-        secret = self._credentials.secret(issued.user)
-        if secret is None or self.tokens.password_mark(secret) != issued.password_mark:
-            raise AuthenticationFailed(BAD_TOKEN)
+            raise self._refusal(peer, "", "token", BAD_TOKEN)
+        user = self._users.find(issued.user)
+        if user is None or not hmac.compare_digest(self.tokens.user_mark(user), issued.user_mark):
+            raise self._refusal(peer, issued.user, "token", BAD_TOKEN)
         if self._now_ms() >= issued.expires_ms + (GRACE_MS if grace else 0):
-            raise AuthenticationFailed(BAD_TOKEN)
-        return self._make_admission(issued.user, secret, issued.expires_ms, token)
+            raise self._refusal(peer, issued.user, "token", BAD_TOKEN)
+        return _make_admission(user, issued.expires_ms, token)
 
-    def _make_admission(self, user: str, secret: bytes, ends_ms: int, token: str) -> Admission:
-        principal = self._credentials.principal(user)
-        return Admission(principal, user, secret, ends_ms - TOKEN_MS // 2, ends_ms, token)
+
+def _make_admission(user: User, ends_ms: int, token: str) -> Admission:
+    return Admission(user, ends_ms - TOKEN_MS // 2, ends_ms, token)
+
+
+def _describe_refusal(user: User | None, password: bytes | None) -> str:
+    """Return the reason of a refused signature for the audit log."""
+    if user is None:
+        return "there is no such user"
+    if not user.signing:
+        return NO_SIGNING_PASSWORD
+    return OTHER_KEY if password is None else "the signature is wrong"
 
 
 class _SignatureCache:
@@ -333,11 +384,11 @@ def signature(user: str, secret: bytes, timestamp_ms: int, nonce: int) -> str:
     return quote(b64encode(hmac.digest(secret, text, "sha1")), safe="")
 
 
-def _parse_signature_text(text: str) -> AuthenticateInfo:
-    """Parse `user timestamp nonce signature`, as consumers send it to brokers."""
+def _parse_signature_text(text: str) -> AuthenticateInfo | None:
+    """Parse `user timestamp nonce signature`, as consumers send it to brokers; None for others."""
     parts = text.split(" ")
     if len(parts) != SIGNATURE_PARTS or len(text) > 2 * USER_SIZE_MAX + SIGNATURE_SIZE_MAX:
-        raise AuthenticationFailed(BAD_CREDENTIALS)
+        return None
     user, timestamp, nonce, signature_text = parts
     try:
         return AuthenticateInfo(
@@ -347,8 +398,8 @@ def _parse_signature_text(text: str) -> AuthenticateInfo:
             othParams="",
             signature=signature_text,
         )
-    except ValueError as error:
-        raise AuthenticationFailed(BAD_CREDENTIALS) from error
+    except ValueError:
+        return None
 
 
 def _put_bounded(before: dict[K, T], key: K, value: T, most: int) -> None:

@@ -44,6 +44,16 @@ class ClientConnection(MultiplexedConnection, AdmittedClients):
         self._reads = 0
         self._waiting_reads: deque[asyncio.Future[None]] = deque()
 
+    @property
+    def host(self) -> str:
+        """The address of the peer."""
+        return self.access.host
+
+    def end_session(self, reason: str) -> None:
+        """Close: a user that a client of this connection logged in as was changed or deleted."""
+        if not self.is_gone:
+            self.stream.abort("connection.session_ended", cause=reason)
+
     def access_of(self, principal: Principal) -> ClientAccess:
         """Return what one of the clients of this connection may do."""
         access = self._accesses.get(principal)
@@ -79,6 +89,7 @@ class ClientConnection(MultiplexedConnection, AdmittedClients):
     def closed(self) -> None:
         """Wake all waiting reads; the connection is gone."""
         super().closed()
+        self.gateway.authentication.close_peer(self)
         while self._waiting_reads:
             self._wake_read()
 

@@ -13,6 +13,7 @@ import asyncio
 import logging
 from typing import Self, Unpack
 
+from trilogue.broker.access.authorizer import USER, Principal
 from trilogue.gateway.dependencies import GatewayDependencies
 from trilogue.gateway.tubemq import methods
 from trilogue.gateway.tubemq.authentication import Authentication
@@ -54,17 +55,26 @@ class TubeGateway(TubeGatewayContext):
         registrations.on_gone.append(self.held_gets.registration_removed)
         registrations.on_moved.append(self.held_gets.position_moved)
         self.broker.rules.listeners.append(self.forget_targets)
+        self.broker.users.listeners.append(self._end_user)
         self.master.open()
         self.spawn(self._tick())
         return self
 
     async def __aexit__(self, *problem: object) -> None:
+        self.broker.users.listeners.remove(self._end_user)
         self.broker.rules.listeners.remove(self.forget_targets)
         self.master.close()
         registrations = self.broker.registrations
         registrations.on_gone.remove(self.held_gets.registration_removed)
         registrations.on_moved.remove(self.held_gets.position_moved)
         await super().__aexit__(*problem)
+
+    def _end_user(self, name: str) -> None:
+        """Remove the clients of a user that was changed or deleted, so that others may go on."""
+        principal = Principal(USER, name)
+        self.producers.remove_producers(principal)
+        self.master.balances.remove_members(principal)
+        self.broker.registrations.remove_readers(principal)
 
     async def _tick(self) -> None:
         """Remove clients and registrations whose sessions have timed out, every second."""

@@ -93,6 +93,12 @@ class ProducerRegistry:
             self.expired += 1
             log.info("tubemq.producer_expired", extra={"client": client_id})
 
+    def remove_producers(self, principal: Principal) -> None:
+        """Remove the producers that are this principal's."""
+        for client_id, producer in self.sessions.items():
+            if producer.principal == principal:
+                self.sessions.remove(client_id)
+
 
 class PendingRegistration(NamedTuple):
     """A registration without a proof; it and the proof have to come over one connection."""

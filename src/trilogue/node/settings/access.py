@@ -20,16 +20,17 @@ def roles(settings: Settings, key: str) -> frozenset[str]:
 
 def check_access(settings: Settings) -> None:
     """Raise SettingsError for combinations without the effect that they promise."""
-    authenticate = roles(settings, "tubemq.authenticate")
-    if authenticate and not settings.text("tubemq.users"):
-        raise SettingsError(
-            f"tubemq.authenticate ({settings.origin('tubemq.authenticate')}) needs tubemq.users"
-        )
+    everyone = settings.switch("access.authenticate")
+    authenticate = ROLES["both"] if everyone else roles(settings, "tubemq.authenticate")
     if not roles(settings, "tubemq.authorize") <= authenticate:
         raise SettingsError(
             f"tubemq.authorize ({settings.origin('tubemq.authorize')}): nothing can be granted to "
-            "who is not authenticated (tubemq.authenticate)"
+            "clients that are not authenticated (tubemq.authenticate)"
         )
+    both = ("access.users-file", "tubemq.users")
+    if all(settings.text(key) for key in both):
+        origins = " and ".join(f"{key} ({settings.origin(key)})" for key in both)
+        raise SettingsError(f"{origins} name the same thing: one of them is needed")
     token = settings.text("tubemq.web-token")
     if token and (len(token) < WEB_TOKEN_MIN or not token.isprintable()):
         raise SettingsError(

@@ -33,6 +33,14 @@ ACCESS: tuple[Setting, ...] = (
         "role). Without it they are refused where `access.authenticate` is on.",
     ),
     Setting(
+        "access.users-file",
+        Kind.PATH,
+        "",
+        "A file of users, a line `user:password` each, readable by its owner only. Its users are "
+        "brought into the cluster's users at the start and when it changes; a user whose line is "
+        "removed is deleted. `trilogue users` needs no such file.",
+    ),
+    Setting(
         "access.key-file",
         Kind.PATH,
         "",

@@ -12,31 +12,31 @@ TUBEMQ_ACCESS: tuple[Setting, ...] = (
         "tubemq.authenticate",
         Kind.TEXT,
         "off",
-        "Which TubeMQ clients have to authenticate, with a signature made with their password; "
-        "needs tubemq.users.",
+        "Which TubeMQ clients have to authenticate, with a signature made with their password, "
+        "where `access.authenticate` is off; with it both have to.",
         choices=ROLES,
     ),
     Setting(
         "tubemq.authorize",
         Kind.TEXT,
         "off",
-        "Which TubeMQ clients may do only what was granted to their user: produce to, consume from "
-        "a topic or the topics of a namespace. They have to be authenticated.",
+        "Which TubeMQ clients may do only what Pulsar's permissions grant to their user: produce "
+        "to, consume from a topic or the topics of a namespace. They have to be authenticated. "
+        "With `access.authorize` the ACLs decide instead.",
         choices=ROLES,
     ),
     Setting(
         "tubemq.users",
         Kind.PATH,
         "",
-        "A file of TubeMQ's users, a line `user:password` each, readable by its owner only. It is "
-        "read again when it changes.",
+        "Deprecated, the old name of `access.users-file`.",
     ),
     Setting(
         "tubemq.check-visit-tokens",
         Kind.SWITCH,
         "false",
         "Refuse TubeMQ clients at the broker that do not send one of the last visit tokens that "
-        "the master issued to this client.",
+        "the master issued to this client. Always so with `access.authenticate`.",
     ),
     Setting(
         "tubemq.web-token",
