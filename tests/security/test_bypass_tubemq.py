@@ -159,3 +159,23 @@ async def test_a_right_that_is_taken_away_ends_what_is_open():
         )
         assert response.errCode == 415
         assert SECRET not in bytes(peer.transport.written)
+
+
+@on_loop
+async def test_a_right_that_is_taken_away_ends_a_get_that_is_held():
+    async with Denying() as rig:
+        rig.topic("orders", 1)
+        rig.rules.is_open = True
+        peer = rig.broker_peer()
+        fields = {name: spelled(FIELDS[name], "orders") for name in FIELDS}
+        registered = await peer.request("consumerRegisterC2B", **fields["consumerRegisterC2B"])
+        assert registered.success
+        held = peer.send_request("getMessagesC2B", **fields["getMessagesC2B"])
+        await settle()
+        rig.rules.is_open = False
+
+        partition = rig.broker.cluster.find_topic(rig.name("orders")).partitions[0]
+        partition.append(memoryview(batch(SECRET)), now_ms=rig.now_ms)
+
+        assert (await peer.wait(held)).errCode == 415
+        assert SECRET not in bytes(peer.transport.written)

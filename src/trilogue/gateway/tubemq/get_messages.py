@@ -18,7 +18,7 @@ from typing import Any, Final, cast
 
 from google.protobuf.message import Message
 
-from trilogue.broker.access.authorizer import Operation, ResourceKind
+from trilogue.broker.access.authorizer import Operation, Resource, ResourceKind
 from trilogue.broker.subscriptions.backlog import backlog_size
 from trilogue.broker.topics.partition import Partition
 from trilogue.broker.tubemq.registrations import Registration
@@ -50,7 +50,7 @@ def get_messages(context: RequestContext) -> Coroutine[Any, Any, Message | None]
     """Answer getMessagesC2B, or hold it, or return the coroutine that answers it."""
     request: GetMessageRequestC2B = context.request
     gateway = context.gateway
-    registration = _check_registration(context, request)
+    registration, topic = _check_registration(context, request)
     gateway.broker.registrations.touch(registration, gateway.monotonic_ms)
     state = gateway.held_gets.begin_get(registration)
     if state.busy:
@@ -67,15 +67,20 @@ def get_messages(context: RequestContext) -> Coroutine[Any, Any, Message | None]
             gateway.held_gets.response_sent(registration, gateway.loop, wait_ms / 1000)
             context.respond(_error_response(TubeCode.CONSUME_SPEED_LIMIT, TOO_FAST, wait_ms))
             return None
-    get = _MessageGet(context, registration, manual_commit=manual_commit)
+    get = _MessageGet(context, registration, topic, manual_commit=manual_commit)
     if offset >= registration.partition.log.stable_end:
         get.hold_at_end()
         return None
     return get.read_messages(offset)
 
 
-def _check_registration(context: RequestContext, request: GetMessageRequestC2B) -> Registration:
-    """Return the registration of the client for the partition; raises where it may not read it."""
+def _check_registration(
+    context: RequestContext, request: GetMessageRequestC2B
+) -> tuple[Registration, Resource]:
+    """Return the client's registration for the partition, and the topic to check access to.
+
+    Raises where the client may not read it.
+    """
     client_id, group = request.clientId, request.groupName
     index = request.partitionId
     admit(context, None)
@@ -88,26 +93,33 @@ def _check_registration(context: RequestContext, request: GetMessageRequestC2B) 
             f"[Duplicated Request] Partition={group}:{request.topicName}:{index} of Broker=1 "
             f"has been consumed by {registration.client_id};Current consumer {client_id}",
         )
-    topic = context.gateway.find_target(request.topicName).topic
-    context.check_access(Operation.READ, ResourceKind.TOPIC, topic.name)
+    target = context.gateway.find_target(request.topicName)
+    topic = target.topic
+    context.check_access(Operation.READ, *target.resource)
     context.check_access(Operation.READ, ResourceKind.GROUP, group)  # whose position it moves
     if not context.gateway.broker.rules.accepts_subscribe(topic):
         raise TubeRequestError(TubeCode.FORBIDDEN, CLOSED.format(request.topicName, index))
     check_consume_rules(context.gateway.broker, group, topic.name, registration.filters)
-    return registration
+    return registration, target.resource
 
 
 class _MessageGet:
     """One get of a registered partition; the `GetResponder` while it is held."""
 
-    __slots__ = ("context", "gateway", "manual_commit", "registration")
+    __slots__ = ("context", "gateway", "manual_commit", "registration", "topic")
 
     def __init__(
-        self, context: RequestContext, registration: Registration, *, manual_commit: bool
+        self,
+        context: RequestContext,
+        registration: Registration,
+        topic: Resource,
+        *,
+        manual_commit: bool,
     ) -> None:
         self.context = context
         self.gateway = context.gateway
         self.registration = registration
+        self.topic = topic
         self.manual_commit = manual_commit
 
     # ---- reading
@@ -140,6 +152,9 @@ class _MessageGet:
         if self.context.connection.is_gone:
             return  # no client receives them, so the position stays
         gateway, registration = self.gateway, self.registration
+        # The right may have been taken away while the get was held.
+        self.context.check_access(Operation.READ, *self.topic)
+        self.context.check_access(Operation.READ, ResourceKind.GROUP, registration.group)
         messages, next_offset, size = pack
         gateway.broker.registrations.record_read(
             registration,

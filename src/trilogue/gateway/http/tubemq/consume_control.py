@@ -187,7 +187,7 @@ async def _change_leniently(request: WebApiRequest, change: Change) -> list[Answ
     found = await _change_records(request, change)
     for answer in found:
         if answer["errCode"] == UNCHANGED:
-            answer.update(broker_response=True, errCode=200, errInfo="Ok")
+            answer.update(success=True, errCode=200, errInfo="Ok")
     return found
 
 
@@ -237,7 +237,7 @@ def _find_records(request: WebApiRequest) -> list[tuple[str, str, ConsumeRecord]
     for group, topic, record in request.rules.every_consume():
         if (groups and group not in groups) or (topics and topic not in topics):
             continue
-        if request.is_allowed(ResourceKind.GROUP, group):
+        if request.can_see(ResourceKind.GROUP, group) and request.shows_topic(topic):
             tenant, _, rest = topic.partition("/")
             namespace, _, name = rest.rpartition("/")
             found.append((group, format_tubemq(TopicName(tenant, namespace, name)), record))

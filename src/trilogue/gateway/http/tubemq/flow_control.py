@@ -242,7 +242,7 @@ def _find_groups(request: WebApiRequest) -> list[tuple[str, TubeGroupRecord]]:
     return [
         (group, groups[group])
         for group in sorted(wanted & set(groups) if wanted else groups)
-        if request.is_allowed(ResourceKind.GROUP, group)
+        if request.can_see(ResourceKind.GROUP, group)
     ]
 
 

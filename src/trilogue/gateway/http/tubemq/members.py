@@ -29,7 +29,7 @@ def query_subscriptions(request: WebApiRequest) -> Answer:
     names = set(request.groups)
     data = []
     for view in _group_views(request):
-        topics = sorted(view.terms.topics)
+        topics = [name for name in sorted(view.terms.topics) if request.shows_topic(name)]
         if (names and view.name not in names) or (
             wanted and not wanted & {str(topic) for topic in topics}
         ):
@@ -69,7 +69,9 @@ def query_group_detail(request: WebApiRequest) -> Answer:
     terms = view.terms
     answer |= {
         "count": len(view.members),
-        "topicSet": [format_tubemq(topic) for topic in sorted(terms.topics)],
+        "topicSet": [
+            format_tubemq(topic) for topic in sorted(terms.topics) if request.shows_topic(topic)
+        ],
         "consumeGroup": group,
         "re-rebalance": {},
         "isBandConsume": BINDINGS[terms.kind],
@@ -83,7 +85,9 @@ def query_group_detail(request: WebApiRequest) -> Answer:
             "curSourceCount": len(view.members),
         }
     filters = {
-        format_tubemq(topic): sorted(some) for topic, some in sorted(terms.filters.items()) if some
+        format_tubemq(topic): sorted(some)
+        for topic, some in sorted(terms.filters.items())
+        if some and request.shows_topic(topic)
     }
     data = [_describe_member(request, member) for member in view.members]
     return {**answer, "rebInfo": {"isRebalanced": True}, "filterConds": filters, "data": data}
@@ -98,6 +102,7 @@ def _describe_member(request: WebApiRequest, member: TubeMemberView) -> Answer:
             "topicName": format_tubemq(part.topic),
         }
         for part in member.parts
+        if request.shows_topic(part.topic)
     ]
     return {
         "consumerId": member.member_id,
@@ -113,7 +118,8 @@ def query_groups_of_topics(request: WebApiRequest) -> Answer:
     views = _group_views(request)
     data = []
     for topic in request.needed_topics:
-        groups = [view.name for view in views if topic in view.terms.topics]
+        seen = request.shows_topic(topic)
+        groups = [view.name for view in views if seen and topic in view.terms.topics]
         named = format_tubemq(topic)
         data.append({"topicName": named, "groupSet": groups, "groupCnt": len(groups)})
     return master_response(data)
@@ -130,7 +136,7 @@ def _group_views(request: WebApiRequest) -> list[TubeGroupView]:
     return [
         view
         for view in request.gateway.master.balances.groups()
-        if request.is_allowed(ResourceKind.GROUP, view.name)
+        if request.can_see(ResourceKind.GROUP, view.name)
     ]
 
 

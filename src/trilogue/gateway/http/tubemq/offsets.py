@@ -89,11 +89,11 @@ async def query_offsets(request: WebApiRequest) -> Answer:
     wanted, rows = {str(each) for each in request.topics}, []
     here = _GroupOffsets(request)
     for group in request.groups or _booked_groups(request):
-        if not request.is_allowed(ResourceKind.GROUP, group):
+        if not request.can_see(ResourceKind.GROUP, group):
             continue
         topics = []
         for topic, ids in here.of_group(group).items():
-            if wanted and str(topic.name) not in wanted:
+            if (wanted and str(topic.name) not in wanted) or not request.shows_topic(topic.name):
                 continue
             offsets = [_describe_offset(request, topic, number, group) for number in ids]
             named = format_tubemq(topic.name)
@@ -260,7 +260,7 @@ def query_consumers(request: WebApiRequest) -> Answer:
 def query_booked_groups(request: WebApiRequest) -> Answer:
     """Return the groups with offsets, on request those with registrations apart."""
     every = [
-        group for group in _booked_groups(request) if request.is_allowed(ResourceKind.GROUP, group)
+        group for group in _booked_groups(request) if request.can_see(ResourceKind.GROUP, group)
     ]
     if not request.flag("divide", default=False):
         return broker_response([_describe_groups("all", every)], "dataCount")
@@ -364,7 +364,7 @@ def _find_registrations(request: WebApiRequest) -> list[tuple[Registration, Topi
         for reader in request.broker.registrations.readers()
         if (not wanted or reader.group in wanted)
         and reader.partition.partition_id in where
-        and request.is_allowed(ResourceKind.GROUP, reader.group)
+        and request.can_see(ResourceKind.GROUP, reader.group)
     ]
     return sorted(found, key=lambda each: (each[0].group, each[1].name, each[2]))
 

@@ -28,6 +28,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from trilogue import __version__
 from trilogue.broker.access.authorizer import CLUSTER, Operation, Resource, ResourceKind
+from trilogue.broker.access.client_access import ClientAccess
 from trilogue.broker.errors import AccessDenied, BrokerError
 from trilogue.gateway.http.request_limits import (
     HEADERS,
@@ -194,7 +195,7 @@ async def _respond(gateway: TubeGateway, token: str, http_request: Request) -> A
     request = WebApiRequest(
         gateway,
         params,
-        gateway.make_access(client_host(http_request), protocol="http"),
+        _find_access(gateway, http_request),
         method.operation,
         web_port=server[1] or UNDEFINED,
     )
@@ -206,25 +207,33 @@ async def _respond(gateway: TubeGateway, token: str, http_request: Request) -> A
     answer = method.handler(request)
     if inspect.isawaitable(answer):
         answer = await answer
-    if method.changes:
-        log.info(
-            "admin.done",
-            extra={"method": name, "by": request.user, "address": _address(http_request)},
-        )
+    if method.changes and answer.get("result"):
+        for resource in _named_resources(request, method):
+            request.access.record_act(name, resource, by=request.user)
     return answer
+
+
+def _find_access(gateway: TubeGateway, http_request: Request) -> ClientAccess:
+    """Return what the client may do; the HTTP listener puts it there when a client logged in."""
+    access = http_request.scope.get("access")
+    if isinstance(access, ClientAccess):
+        return access
+    return gateway.make_access(client_host(http_request), protocol="http")
 
 
 def _check_access(request: WebApiRequest, method: WebApiMethod) -> None:
     """Check access to the named resources; handlers check those that they find."""
+    for resource in _named_resources(request, method):
+        if not request.is_allowed(*resource):
+            raise AccessDenied(method.operation, resource)
+
+
+def _named_resources(request: WebApiRequest, method: WebApiMethod) -> list[Resource]:
     kind = method.resource
     if kind is ResourceKind.CLUSTER:
-        if not request.is_allowed(*CLUSTER):
-            raise AccessDenied(method.operation, CLUSTER)
-        return
+        return [CLUSTER]
     names = [str(name) for name in request.topics] if kind is ResourceKind.TOPIC else request.groups
-    for name in names:
-        if not request.is_allowed(kind, name):
-            raise AccessDenied(method.operation, Resource(kind, name))
+    return [Resource(kind, name) for name in names]
 
 
 def _check_token(request: WebApiRequest, token: str, http_request: Request) -> None:
@@ -232,12 +241,11 @@ def _check_token(request: WebApiRequest, token: str, http_request: Request) -> N
     if not given:
         raise WebApiError(NO_TOKEN)
     if not hmac.compare_digest(given.encode(), token.encode()):
-        log.warning("admin.refused", extra={"listener": "http", "address": _address(http_request)})
+        gateway, host = request.gateway, client_host(http_request)
+        gateway.audit.login_failed(
+            request.principal.name, "http", host, method="confModAuthToken", reason=BAD_TOKEN
+        )
         raise WebApiError(BAD_TOKEN)
-
-
-def _address(http_request: Request) -> str:
-    return http_request.client.host if http_request.client else ""
 
 
 async def _read_parameters(http_request: Request) -> dict[str, str]:

@@ -120,7 +120,7 @@ def _find_topics(request: WebApiRequest) -> list[Topic]:
         status = request.number("topicStatusId", low=0, high=2)
         deleted = status != NORMAL
         found = [each for each in found if (TUBEMQ_DELETED in each.settings) == deleted]
-    return [topic for topic in found if request.is_allowed(ResourceKind.TOPIC, topic.name)]
+    return [topic for topic in found if request.can_see(ResourceKind.TOPIC, topic.name)]
 
 
 def query_topics(request: WebApiRequest) -> Answer:

@@ -269,6 +269,10 @@ class WebApiRequest(AuthorizedRequest):
             key=lambda topic: topic.name,
         )
 
+    def shows_topic(self, name: object) -> bool:
+        """Return whether what is listed about groups may name this topic."""
+        return self.access.can_see(Operation.DESCRIBE, ResourceKind.TOPIC, str(name))
+
     # -- the user
 
     @property
