@@ -7,8 +7,10 @@ import pytest
 from tests.gateway.tubemq.rig import SIGNING_KEY, put_users
 from trilogue.broker.access.audit import AuditLog
 from trilogue.broker.access.authorizer import ANONYMOUS, Principal
+from trilogue.broker.access.passwords import decrypt_password
 from trilogue.broker.access.users import User, Users
 from trilogue.broker.errors import AuthenticationFailed
+from trilogue.gateway import authentication as login
 from trilogue.gateway.authentication import Authenticator
 from trilogue.gateway.tubemq import authentication
 from trilogue.gateway.tubemq.auth_tokens import VISIT_MS, AuthTokens
@@ -163,6 +165,39 @@ def test_each_refusal_is_a_line_of_the_audit_log_without_secrets():
     assert "no such user" in reasons[1]
     assert "set-password" in reasons[2]
     assert "wonder" not in str(gateway.lines)
+
+
+@pytest.mark.parametrize("user", ["alice", "carol", "external"])
+def test_a_password_is_decrypted_for_every_user_so_that_time_tells_no_name(user, monkeypatch):
+    gateway = AuthenticationRig()
+    gateway.users.plan_put(User("external", 1)).apply()
+    decrypted: list[bytes | None] = []
+
+    def decrypt(stored: str, key: bytes) -> bytes | None:
+        decrypted.append(decrypt_password(stored, key))
+        return decrypted[-1]
+
+    monkeypatch.setattr(login, "decrypt_password", decrypt)
+    with pytest.raises(AuthenticationFailed):
+        gateway.request(gateway.signed(user, password=b"wrong"))
+
+    assert len(decrypted) == 1
+    assert decrypted[0] is not None
+
+
+def test_a_key_file_that_cannot_be_read_is_named_in_the_audit_log_only(monkeypatch):
+    gateway = AuthenticationRig()
+
+    def fail(_user: str) -> bytes:
+        raise PermissionError(13, "Permission denied", "/secret/path")
+
+    monkeypatch.setattr(gateway.rules._authenticator, "signing_password", fail)
+    with pytest.raises(AuthenticationFailed) as refused:
+        gateway.request(gateway.signed())
+
+    assert "key file" in str(refused.value)
+    assert "Permission" not in str(refused.value)
+    assert "Permission denied" in str(gateway.lines[0]["reason"])
 
 
 @pytest.mark.parametrize("after_ms", [-SIGNATURE_WINDOW_MS, SIGNATURE_WINDOW_MS])

@@ -22,6 +22,10 @@ __all__ = [
     "UnknownEvent",
 ]
 MISSING_TOPIC: Final = "create the topic, or check its name"
+NO_LOGIN: Final = "check the user and the password (`trilogue users` on the server)"
+NO_RIGHT: Final = "an administrator has to allow it to your user"
+NO_GROUP: Final = "an administrator has to let this group read the topic, or use another group"
+DENIED: Final = " is denied"  # the end of a server's text about a right that is missing
 RETRIABLE_CODES: Final = frozenset(
     {
         TubeCode.NOT_READY,
@@ -50,14 +54,32 @@ class TubeError(ServerRefused):
             self.error.name,
             f"{about}: {message}" if message else about,
             retriable=self.error in RETRIABLE_CODES,
-            advice=MISSING_TOPIC if self.error is TubeCode.TOPIC_NOT_DEPLOYED else "",
+            advice=_advise(self.error, message),
         )
         self.err_msg = message
+
+    @property
+    def is_denied(self) -> bool:
+        """Whether the user is known and lacks a right."""
+        return self.error is TubeCode.CERTIFICATE_FAILURE and self.err_msg.endswith(DENIED)
 
     @property
     def err_code(self) -> int:
         """The number of the refusal, as on the wire."""
         return self.code
+
+
+def _advise(error: TubeCode, message: str) -> str:
+    """Return what the caller can do about a refusal, "" where that depends."""
+    match error:
+        case TubeCode.TOPIC_NOT_DEPLOYED:
+            return MISSING_TOPIC
+        case TubeCode.CERTIFICATE_FAILURE:
+            return NO_RIGHT if message.endswith(DENIED) else NO_LOGIN
+        case TubeCode.GROUP_FORBIDDEN:
+            return NO_GROUP
+        case _:
+            return ""
 
 
 class ClosedError(TubeError):

@@ -138,12 +138,19 @@ class Producer(MasterSession):
         """Send to these topics from now on; those of them that have partitions already.
 
         The others (unknown to the master, or new) are requested again with every heartbeat.
+        TubeError (415) where this user may not write to one of them: then none is published.
         """
         self.check()
         if not all(topic.strip() for topic in topics):
             raise TubeError(TubeCode.BLANK_TOPIC, "a topic has a name", "publish")
+        new = [topic for topic in topics if topic not in self.topics]
         self.topics |= dict.fromkeys(topics)
-        await self._report_topics()
+        try:
+            await self._report_topics()
+        except TubeError:
+            for topic in new:
+                self.topics.pop(topic, None)
+            raise
         return {topic for topic in topics if self.metadata.places(topic)}
 
     async def unpublish(self, *topics: str) -> None:
@@ -161,6 +168,8 @@ class Producer(MasterSession):
         except RETRIABLE:
             self.wake()
         except TubeError as problem:
+            if problem.is_denied:
+                raise
             self._on_refused(problem)
             self.check()
 
