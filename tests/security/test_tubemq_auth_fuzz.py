@@ -10,16 +10,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.gateway.loop import on_loop
+from tests.gateway.tubemq.auth.auth_rig import NOW_MS, AuthenticationRig, at_broker, blanks
 from tests.gateway.tubemq.rig import Rig, frame_of, send_fields, settle
-from tests.gateway.tubemq.test_authentication import NOW_MS, AuthenticationRig, at_broker, blanks
 from trilogue.broker.errors import AuthenticationFailed
 from trilogue.gateway.tubemq.authentication import (
     ALL_ROLES,
     AdmittedClients,
     AuthenticationSettings,
     Role,
-    signature,
 )
+from trilogue.gateway.tubemq.signatures import signature
 from trilogue.wire.tubemq.broker_pb2 import AuthorizedInfo
 from trilogue.wire.tubemq.errors import UndecodableRequest
 from trilogue.wire.tubemq.frame import parse_message

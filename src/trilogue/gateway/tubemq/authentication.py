@@ -5,12 +5,10 @@
            ── authorized token ──► master, broker          producers
            ── visit token, perhaps a signature ──► broker  consumers, when they register
 
-The signature is URL-encode(Base64(HMAC-SHA1(key = password, text = user + time + nonce))), its time
-within 20 s of the server's (docs/reference/wire/tubemq.md). Real servers only check that there is
-one; here it is verified with the password of the cluster's user, and each is accepted once. Errors
-are 415. Their text is the same for a wrong password, an unknown user and a user without a password
-for signatures (made by Kafka's tools, which send a SCRAM verifier only), and so is the time that
-the check takes; the audit log has the reason.
+Real servers only check that there is a signature; here it is verified with the password of the
+cluster's user, and each is accepted once (signatures.py). Errors are 415. Their text is the same
+for a wrong password, an unknown user and a user without a password for signatures (Kafka's tools
+send a SCRAM verifier only), and so is the time that the check takes; the audit log has the reason.
 
 Java's consumers send no signature to a broker unless the response to a heartbeat asked for one. So
 a visit token suffices for a client that authenticated at the master, since no other client got it.
@@ -22,18 +20,22 @@ An admission ends with any change of its user: another password, deletion, revok
 from __future__ import annotations
 
 import hmac
-from base64 import b64encode
-from collections import deque
 from dataclasses import dataclass
 from enum import Enum
 from typing import NamedTuple, TypeVar
-from urllib.parse import quote
 
 from trilogue.broker.access.authorizer import ANONYMOUS, Principal
 from trilogue.broker.access.users import NAME_BYTES_MAX, User
 from trilogue.broker.errors import AuthenticationFailed
 from trilogue.gateway.authentication import Authenticator
 from trilogue.gateway.tubemq.auth_tokens import AuthTokens
+from trilogue.gateway.tubemq.signatures import (
+    SIGNATURE_SIZE_MAX,
+    SIGNATURE_WINDOW_MS,
+    SignatureCache,
+    parse_signature_text,
+    signature,
+)
 from trilogue.wire.tubemq.broker_pb2 import AuthorizedInfo
 from trilogue.wire.tubemq.master_pb2 import (
     AuthenticateInfo,
@@ -42,17 +44,12 @@ from trilogue.wire.tubemq.master_pb2 import (
 )
 
 PROTOCOL = "tubemq"
-SIGNATURE_WINDOW_MS = 20_000
 TOKEN_MS = 10 * 60_000
 GRACE_MS = (
     TOKEN_MS  # an expired token is still accepted at a master, which then demands a signature
 )
-SIGNATURES_MAX = 100_000  # remembered, so that each is accepted once
 ADMITTED_MAX = 1_000  # client ids of a connection
 CLIENTS_MAX = 100_000  # client ids of a gateway, for each thing that is remembered of them
-USER_SIZE_MAX = NAME_BYTES_MAX
-SIGNATURE_SIZE_MAX = 128
-SIGNATURE_PARTS = 4  # of the signature text that consumers send to brokers
 
 NO_PROOF = "authentication is needed here: neither a signature nor a token came"
 BAD_CREDENTIALS = (
@@ -66,8 +63,6 @@ TOO_MANY_CLIENTS = "as many clients as there may be have authenticated on open c
 STALE_SIGNATURE = (
     f"the signature's time is more than {SIGNATURE_WINDOW_MS // 1000} s from the server's"
 )
-REPLAYED_SIGNATURE = "the signature has been used before"
-TOO_MANY_SIGNATURES = "too many signatures at once: try again in a minute"
 BAD_TOKEN = "the authorized token is wrong or over: sign again"  # noqa: S105
 NOT_SIGNED = "authentication is needed here: this client has not signed on this connection"
 
@@ -133,7 +128,7 @@ class Authentication:
         self.tokens = AuthTokens(key, self._now_ms, checks_visit=settings.checks_visit)
         # The key of an unknown user's signature, so that its check takes as long.
         self._unknown_user_key = hmac.digest(key, b"unknown user", "sha256")
-        self._signatures = _SignatureCache()
+        self._signatures = SignatureCache()
         self._must_sign: dict[str, None] = {}  # client ids whose token has expired
         # The last admissions at the master.
         self._master_admissions: dict[tuple[Role, str], Admission] = {}
@@ -254,7 +249,7 @@ class Authentication:
         """Verify what a client sends to a broker, or sent before on this connection."""
         token = certificate.authAuthorizedToken
         if " " in token:
-            signed = _parse_signature_text(token)
+            signed = parse_signature_text(token)
             if signed is None:
                 raise self._refusal(peer, "", "signature", BAD_CREDENTIALS)
             return self._verify_signature(peer, signed)
@@ -307,7 +302,7 @@ class Authentication:
         name, signature_text = signed.userName, signed.signature
         if not name or not signature_text:
             raise self._refusal(peer, name, "signature", NO_PROOF)
-        if len(name) > USER_SIZE_MAX or len(signature_text) > SIGNATURE_SIZE_MAX:
+        if len(name) > NAME_BYTES_MAX or len(signature_text) > SIGNATURE_SIZE_MAX:
             raise self._refusal(peer, name, "signature", BAD_CREDENTIALS)
         now_ms = self._now_ms()
         if abs(now_ms - signed.timestamp) > SIGNATURE_WINDOW_MS:
@@ -355,51 +350,6 @@ def _describe_refusal(user: User | None, password: bytes | None) -> str:
     if not user.signing:
         return NO_SIGNING_PASSWORD
     return OTHER_KEY if password is None else "the signature is wrong"
-
-
-class _SignatureCache:
-    """The signatures that were accepted lately."""
-
-    def __init__(self) -> None:
-        self._keys: set[tuple[str, int, int]] = set()
-        self._order: deque[tuple[int, tuple[str, int, int]]] = deque()
-
-    def add(self, key: tuple[str, int, int], now_ms: int) -> None:
-        """Remember a signature; raises AuthenticationFailed if it was accepted before."""
-        order = self._order
-        while order and order[0][0] <= now_ms:
-            self._keys.discard(order.popleft()[1])
-        if key in self._keys:
-            raise AuthenticationFailed(REPLAYED_SIGNATURE)
-        if len(self._keys) >= SIGNATURES_MAX:
-            raise AuthenticationFailed(TOO_MANY_SIGNATURES)
-        self._keys.add(key)
-        # Its time is at most one window ahead of the server's: after two windows it is too late.
-        order.append((now_ms + 2 * SIGNATURE_WINDOW_MS + 1, key))
-
-
-def signature(user: str, secret: bytes, timestamp_ms: int, nonce: int) -> str:
-    """Return the signature of a client that knows the password."""
-    text = f"{user}{timestamp_ms}{nonce}".encode(errors="replace")
-    return quote(b64encode(hmac.digest(secret, text, "sha1")), safe="")
-
-
-def _parse_signature_text(text: str) -> AuthenticateInfo | None:
-    """Parse `user timestamp nonce signature`, as consumers send it to brokers; None for others."""
-    parts = text.split(" ")
-    if len(parts) != SIGNATURE_PARTS or len(text) > 2 * USER_SIZE_MAX + SIGNATURE_SIZE_MAX:
-        return None
-    user, timestamp, nonce, signature_text = parts
-    try:
-        return AuthenticateInfo(
-            userName=user,
-            timestamp=int(timestamp),
-            nonce=int(nonce),
-            othParams="",
-            signature=signature_text,
-        )
-    except ValueError:
-        return None
 
 
 def _put_bounded(before: dict[K, T], key: K, value: T, most: int) -> None:

@@ -1,262 +1,29 @@
-"""Signatures and tokens: what authenticates a client, and what does not."""
+"""Tokens that stand for a signature: of the master, at the broker, of visits."""
 
 from __future__ import annotations
 
 import pytest
 
-from tests.gateway.tubemq.rig import SIGNING_KEY, put_users
-from trilogue.broker.access.audit import AuditLog
-from trilogue.broker.access.authorizer import ANONYMOUS, Principal
-from trilogue.broker.access.passwords import decrypt_password
-from trilogue.broker.access.users import User, Users
+from tests.gateway.tubemq.auth.auth_rig import (
+    ALICE,
+    NOW_MS,
+    AuthenticationRig,
+    C,
+    P,
+    at_broker,
+    blanks,
+    with_token,
+)
+from trilogue.broker.access.authorizer import ANONYMOUS
+from trilogue.broker.access.users import User
 from trilogue.broker.errors import AuthenticationFailed
-from trilogue.gateway import authentication as login
-from trilogue.gateway.authentication import Authenticator
-from trilogue.gateway.tubemq import authentication
 from trilogue.gateway.tubemq.auth_tokens import VISIT_MS, AuthTokens
 from trilogue.gateway.tubemq.authentication import (
     ADMITTED_MAX,
-    ALL_ROLES,
     GRACE_MS,
-    SIGNATURE_WINDOW_MS,
     TOKEN_MS,
     AdmittedClients,
-    Authentication,
-    AuthenticationSettings,
-    Role,
-    signature,
 )
-from trilogue.wire.tubemq.broker_pb2 import AuthorizedInfo
-from trilogue.wire.tubemq.master_pb2 import AuthenticateInfo, MasterCertificateInfo
-
-NOW_MS = 1_795_262_482_479
-ALICE = Principal("User", "alice")
-P, C = Role.PRODUCER, Role.CONSUMER
-
-
-class AuthenticationRig:
-    """An authentication with a clock of its own and users that can change."""
-
-    def __init__(self, roles: frozenset[Role] = ALL_ROLES, *, checks_visit: bool = False) -> None:
-        self.now_ms = NOW_MS
-        self.nonce = 1_000
-        self.passwords = {"alice": b"wonder+land/=", "bob": b"other"}
-        self.users = Users({})
-        put_users(self.users, self.passwords)
-        self.lines: list[dict[str, object]] = []
-        self.peer = AdmittedClients()
-        self.rules = self.again(roles, checks_visit=checks_visit)
-
-    def again(
-        self,
-        roles: frozenset[Role] = ALL_ROLES,
-        *,
-        checks_visit: bool = False,
-        key: bytes = b"k" * 32,
-    ) -> Authentication:
-        authenticator = Authenticator(
-            self.users,
-            audit=AuditLog(self.lines.append, lambda: self.now_ms),
-            now_ms=lambda: self.now_ms,
-            signing_key=lambda: SIGNING_KEY,
-        )
-        return Authentication(AuthenticationSettings(roles, checks_visit), authenticator, key=key)
-
-    def change_password(self, user: str, password: bytes) -> None:
-        self.passwords[user] = password
-        put_users(self.users, {user: password})
-
-    def delete_user(self, user: str) -> None:
-        self.users.plan_delete(user, self.now_ms).apply()
-
-    def request(self, certificate, client="c1", *, role=P, peer=None) -> Principal:
-        return self.rules.authenticate(role, peer or self.peer, client, certificate)
-
-    def signed(self, user="alice", *, password=None, after_ms=0, nonce=7) -> MasterCertificateInfo:
-        time_ms = self.now_ms + after_ms
-        secret = password or self.passwords.get(user, b"-")
-        return certificate(user, time_ms, nonce, signature(user, secret, time_ms, nonce))
-
-    def token(self, client="c1") -> str:
-        self.nonce += 1
-        self.request(self.signed(nonce=self.nonce), client, peer=AdmittedClients())
-        return self.rules.authorized_info(ALICE, client).authAuthorizedToken
-
-
-def certificate(user, time_ms, nonce, signed) -> MasterCertificateInfo:
-    info = AuthenticateInfo(
-        userName=user, timestamp=time_ms, nonce=nonce, othParams="", signature=signed
-    )
-    return MasterCertificateInfo(authInfo=info)
-
-
-def with_token(token: str) -> MasterCertificateInfo:
-    return MasterCertificateInfo(authorizedToken=token)
-
-
-def at_broker(token: str = "", visit: int = 0) -> AuthorizedInfo:
-    return AuthorizedInfo(visitAuthorizedToken=visit, authAuthorizedToken=token)
-
-
-# -- signatures
-
-
-def test_the_signature_is_that_of_the_java_client():
-    """Computed by TStringUtils.getAuthSignature of the Java client 1.13.0."""
-    assert signature("alice", b"wonder+land/=", 1795262482479, 1717) == (
-        "S8iyenX4IXz5osv0HSYAbVLeZu4%3D"
-    )
-
-
-def test_a_good_signature_is_who_it_says():
-    gateway = AuthenticationRig()
-
-    assert gateway.request(gateway.signed()) == ALICE
-
-
-def test_nobody_is_asked_where_authentication_is_off():
-    gateway = AuthenticationRig(frozenset())
-
-    assert gateway.request(None) == ANONYMOUS
-    assert gateway.request(gateway.signed(password=b"wrong")) == ANONYMOUS
-    assert not gateway.rules.needs_signature(P, gateway.peer, "c1", None)
-
-
-def test_producers_and_consumers_are_asked_each_for_themselves():
-    gateway = AuthenticationRig(frozenset({P}))
-
-    assert gateway.request(None, role=C) == ANONYMOUS
-    with pytest.raises(AuthenticationFailed):
-        gateway.request(None, role=P)
-
-
-def test_an_unknown_user_is_refused_in_the_words_of_a_wrong_password():
-    gateway = AuthenticationRig()
-    with pytest.raises(AuthenticationFailed) as wrong:
-        gateway.request(gateway.signed(password=b"wrong"))
-    with pytest.raises(AuthenticationFailed) as unknown:
-        gateway.request(gateway.signed("carol"))
-
-    assert str(wrong.value) == str(unknown.value)
-    assert "trilogue users set-password" in str(wrong.value)
-
-
-def test_each_refusal_is_a_line_of_the_audit_log_without_secrets():
-    gateway = AuthenticationRig()
-    gateway.users.plan_put(User("external", 1)).apply()
-    proofs = [
-        gateway.signed(password=b"wrong"),
-        gateway.signed("carol"),
-        gateway.signed("external"),
-    ]
-    for proof in (*proofs, with_token("x.y"), None):
-        with pytest.raises(AuthenticationFailed):
-            gateway.request(proof)
-
-    assert [(line["event"], line["principal"], line["method"]) for line in gateway.lines] == [
-        ("login.failed", "alice", "signature"),
-        ("login.failed", "carol", "signature"),
-        ("login.failed", "external", "signature"),
-        ("login.failed", "", "token"),
-        ("login.failed", "", "session"),
-    ]
-    reasons = [line["reason"] for line in gateway.lines]
-    assert reasons[0] == "the signature is wrong"
-    assert "no such user" in reasons[1]
-    assert "set-password" in reasons[2]
-    assert "wonder" not in str(gateway.lines)
-
-
-@pytest.mark.parametrize("user", ["alice", "carol", "external"])
-def test_a_password_is_decrypted_for_every_user_so_that_time_tells_no_name(user, monkeypatch):
-    gateway = AuthenticationRig()
-    gateway.users.plan_put(User("external", 1)).apply()
-    decrypted: list[bytes | None] = []
-
-    def decrypt(stored: str, key: bytes) -> bytes | None:
-        decrypted.append(decrypt_password(stored, key))
-        return decrypted[-1]
-
-    monkeypatch.setattr(login, "decrypt_password", decrypt)
-    with pytest.raises(AuthenticationFailed):
-        gateway.request(gateway.signed(user, password=b"wrong"))
-
-    assert len(decrypted) == 1
-    assert decrypted[0] is not None
-
-
-def test_a_key_file_that_cannot_be_read_is_named_in_the_audit_log_only(monkeypatch):
-    gateway = AuthenticationRig()
-
-    def fail(_user: str) -> bytes:
-        raise PermissionError(13, "Permission denied", "/secret/path")
-
-    monkeypatch.setattr(gateway.rules._authenticator, "signing_password", fail)
-    with pytest.raises(AuthenticationFailed) as refused:
-        gateway.request(gateway.signed())
-
-    assert "key file" in str(refused.value)
-    assert "Permission" not in str(refused.value)
-    assert "Permission denied" in str(gateway.lines[0]["reason"])
-
-
-@pytest.mark.parametrize("after_ms", [-SIGNATURE_WINDOW_MS, SIGNATURE_WINDOW_MS])
-def test_a_signature_may_be_twenty_seconds_off(after_ms):
-    gateway = AuthenticationRig()
-
-    assert gateway.request(gateway.signed(after_ms=after_ms)) == ALICE
-
-
-@pytest.mark.parametrize(
-    "after_ms", [-SIGNATURE_WINDOW_MS - 1, SIGNATURE_WINDOW_MS + 1, -(1 << 40), 1 << 40]
-)
-def test_but_not_more(after_ms):
-    gateway = AuthenticationRig()
-
-    with pytest.raises(AuthenticationFailed, match="time"):
-        gateway.request(gateway.signed(after_ms=after_ms))
-
-
-@pytest.mark.parametrize("wait_ms", [0, SIGNATURE_WINDOW_MS, 2 * SIGNATURE_WINDOW_MS])
-def test_a_signature_is_good_for_once(wait_ms):
-    gateway = AuthenticationRig()
-    signed = gateway.signed(after_ms=SIGNATURE_WINDOW_MS)
-    gateway.request(signed)
-
-    gateway.now_ms += wait_ms
-    with pytest.raises(AuthenticationFailed, match="before"):
-        gateway.request(signed, "c2")
-
-
-def test_signatures_that_are_over_are_not_kept(monkeypatch):
-    monkeypatch.setattr(authentication, "SIGNATURES_MAX", 2)
-    gateway = AuthenticationRig()
-    gateway.request(gateway.signed(nonce=1))
-    gateway.request(gateway.signed(nonce=2))
-    with pytest.raises(AuthenticationFailed, match="too many"):
-        gateway.request(gateway.signed(nonce=3))
-
-    gateway.now_ms += 2 * SIGNATURE_WINDOW_MS + 1
-    assert gateway.request(gateway.signed(nonce=3)) == ALICE
-
-
-@pytest.mark.parametrize(
-    "bad",
-    [
-        None,
-        MasterCertificateInfo(),
-        certificate("", NOW_MS, 1, "x"),
-        certificate("alice", NOW_MS, 1, ""),
-        certificate("alice", NOW_MS, 1, "x" * 129),
-        certificate("a" * 257, NOW_MS, 1, "x"),
-        certificate("alice", NOW_MS, 1, "ÄÖÜ"),
-        certificate("alice", NOW_MS, -1, signature("alice", b"wonder+land/=", NOW_MS, 1)),
-    ],
-)
-def test_what_is_no_proof_is_refused(bad):
-    with pytest.raises(AuthenticationFailed):
-        AuthenticationRig().request(bad)
-
 
 # -- tokens of the master
 
@@ -374,12 +141,6 @@ def test_long_after_its_end_a_token_is_nothing():
 
 
 # -- at the broker
-
-
-def blanks(gateway: AuthenticationRig, user="alice", *, nonce=9, password=None) -> AuthorizedInfo:
-    secret = password or gateway.passwords[user]
-    signed = signature(user, secret, gateway.now_ms, nonce)
-    return at_broker(f"{user} {gateway.now_ms} {nonce} {signed}")
 
 
 def test_consumers_sign_in_a_text_with_blanks_and_are_known_on_that_connection():
