@@ -84,16 +84,26 @@ class Authenticator:
 
     # -- methods
 
+    def recall_password(
+        self, user: str, password: bytes, *, method: str = "password"
+    ) -> Login | None:
+        """Return the login by a password that was right before, or None: it has to be verified."""
+        found = self.users.find(user)
+        digest = self._digest(user, password)
+        if found is None or self._remembered.get(digest) != found.changed_ms:
+            return None
+        self._remembered.move_to_end(digest)
+        return Login(found.principal, method)
+
     async def verify_password(
         self, user: str, password: bytes, *, protocol: str, host: str, method: str = "password"
     ) -> Login:
         """Return the login of a user by password; raises AuthenticationFailed."""
+        recalled = self.recall_password(user, password, method=method)
+        if recalled is not None:
+            return recalled
         found = self.users.find(user)
         changed_ms = -1 if found is None else found.changed_ms
-        digest = hmac.digest(self._key, f"{len(user)}:{user}:".encode() + password, "sha256")
-        if found is not None and self._remembered.get(digest) == changed_ms:
-            self._remembered.move_to_end(digest)
-            return Login(found.principal, method)
         if len(password) > PASSWORD_BYTES_MAX or self._waiting >= WAITING_MAX:
             reason = "too many logins at once" if self._waiting >= WAITING_MAX else FAILED
             raise self._failed(user, protocol, host, method, reason)
@@ -102,7 +112,7 @@ class Authenticator:
         now = self.users.find(user)
         if found is None or now is None or now.changed_ms != changed_ms:
             raise self._failed(user, protocol, host, method, FAILED)
-        self._remembered[digest] = changed_ms
+        self._remembered[self._digest(user, password)] = changed_ms
         if len(self._remembered) > REMEMBERED_MAX:
             self._remembered.popitem(last=False)
         return Login(found.principal, method)
@@ -170,6 +180,9 @@ class Authenticator:
             session.end_session("the user was changed or deleted")
 
     # -- parts
+
+    def _digest(self, user: str, password: bytes) -> bytes:
+        return hmac.digest(self._key, f"{len(user)}:{user}:".encode() + password, "sha256")
 
     async def _check_in_pool(self, user: User | None, password: bytes) -> bool:
         if self._pool is None:

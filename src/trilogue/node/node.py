@@ -395,7 +395,9 @@ class Node:
 
     async def _open_http(self, plan: ListenerPlan) -> None:
         from trilogue.gateway.http.app import build_app
+        from trilogue.gateway.http.login import HttpLogin
         from trilogue.gateway.http.server import HttpLimits, HttpListener
+        from trilogue.node.http_access import login_rules
 
         app = build_app(
             self.health,
@@ -404,7 +406,9 @@ class Node:
             {} if self.tubemq is None else await self._web_api(self.tubemq),
         )
         most = min(HTTP_CONNECTIONS_MAX, self.settings.number("connections.limit"))
-        http = HttpListener(app, HttpLimits(connections=most))
+        access = self.access
+        login = HttpLogin(app, access.authenticator, access.authorizer, login_rules(self.settings))
+        http = HttpListener(login, HttpLimits(connections=most))
         self._stack.push_async_callback(http.close)
 
         async def bind(host: str, port: int) -> tuple[str, int]:

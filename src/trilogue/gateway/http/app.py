@@ -2,7 +2,7 @@
 
 Both are read-only and contain no messages, users or names of topics. Pulsar's REST API
 (gateway/http/pulsar/routes.py) and TubeMQ's web API (gateway/http/tubemq/routes.py) are built at
-their first request.
+their first request. login.py is around all of them.
 """
 
 from __future__ import annotations

@@ -31,11 +31,6 @@ def check_origin(request: Request, *, changes: bool) -> None:
         raise HttpError(403, "pages may change nothing here")
 
 
-def client_host(request: Request) -> str:
-    """Return the address of the client, "" if it is not known."""
-    return "" if request.client is None else request.client.host
-
-
 async def read_body(request: Request) -> bytes:
     """Return the whole body; raises HttpError 413 where it is too large, 408 where it is late."""
     try:

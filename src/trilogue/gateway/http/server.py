@@ -14,7 +14,7 @@ import socket
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from starlette.applications import Starlette
+from starlette.types import ASGIApp
 from uvicorn.config import Config
 from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.server import Server
@@ -40,7 +40,7 @@ class HttpListener:
 
     name = "http"
 
-    def __init__(self, app: Starlette, limits: HttpLimits) -> None:
+    def __init__(self, app: ASGIApp, limits: HttpLimits) -> None:
         self._server = _Server(_config(app, limits))
         self._sockets: list[socket.socket] = []
         self._running: asyncio.Task[None] | None = None
@@ -158,7 +158,7 @@ class _Connection(H11Protocol):
         self.transport.abort()
 
 
-def _config(app: Starlette, limits: HttpLimits) -> Config:
+def _config(app: ASGIApp, limits: HttpLimits) -> Config:
     connection = type("Connection", (_Connection,), {"limits": limits})
     return Config(
         app,

@@ -81,4 +81,19 @@ ACCESS: tuple[Setting, ...] = (
         "A file of JSON lines: refusals, failed logins, administrative acts. 64 MiB each, five "
         "are kept. Empty: these lines go to the server's log.",
     ),
+    Setting(
+        "http.public-metrics",
+        Kind.SWITCH,
+        "false",
+        "Serve `/metrics` without a login. Otherwise it needs one where `access.authenticate` is "
+        "on, and DESCRIBE on the cluster where `access.authorize` is. `/healthz` is always public.",
+    ),
+    Setting(
+        "http.allowed-hosts",
+        Kind.TEXT,
+        "",
+        "Names that the Host header of HTTP requests may have, with commas, besides IP addresses, "
+        "`localhost`, the name of this machine and those of listeners and advertised addresses; "
+        "`*`: any. Pages in browsers reach a server under names of their own (DNS rebinding).",
+    ),
 )

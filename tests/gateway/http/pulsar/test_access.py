@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import AsyncIterator
-from types import SimpleNamespace
 from typing import Any
 
 import httpx
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from trilogue.broker.access.authorizer import Operation, Principal, Resource, ResourceKind
 from trilogue.broker.access.client_access import ClientAccess
@@ -51,11 +51,18 @@ class DenyingAuthorizer:
         return False
 
 
+def with_access(app: ASGIApp, access: ClientAccess) -> ASGIApp:
+    """Return the application as it is behind the login."""
+
+    async def called(scope: Scope, receive: Receive, send: Send) -> None:
+        await app({**scope, "access": access}, receive, send)
+
+    return called
+
+
 def test_who_may_not_gets_an_error_and_nothing_happens():
     denied = DenyingAuthorizer()
-    # Any use of the broker would be an error.
-    door: Any = SimpleNamespace(make_access=lambda host, protocol: ClientAccess(denied, host=host))
-    app = build_pulsar_app(door)
+    app = with_access(build_pulsar_app(Any), ClientAccess(denied))  # a use of Any is an error
 
     async def send_all() -> None:
         transport = httpx.ASGITransport(app)

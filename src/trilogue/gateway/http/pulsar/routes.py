@@ -43,7 +43,6 @@ from trilogue.gateway.http.request_limits import (
     HEADERS,
     HttpError,
     check_origin,
-    client_host,
     read_body,
 )
 from trilogue.gateway.pulsar.gateway import PulsarGateway
@@ -158,7 +157,7 @@ async def _answer(gateway: PulsarGateway, route: AdminRoute, http_request: Reque
         http_request,
         body,
         operation=route.operation,
-        access=gateway.make_access(client_host(http_request), protocol="http"),
+        access=http_request.scope["access"],  # of login.py
     )
     request.check_access(route.resource, _resource_name(request, route.resource))
     answer = route.handler(request)

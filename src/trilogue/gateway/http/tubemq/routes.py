@@ -28,13 +28,11 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from trilogue import __version__
 from trilogue.broker.access.authorizer import CLUSTER, Operation, Resource, ResourceKind
-from trilogue.broker.access.client_access import ClientAccess
 from trilogue.broker.errors import AccessDenied, BrokerError
 from trilogue.gateway.http.request_limits import (
     HEADERS,
     HttpError,
     check_origin,
-    client_host,
     read_body,
 )
 from trilogue.gateway.http.tubemq import brokers as tubemq_brokers
@@ -195,13 +193,13 @@ async def _respond(gateway: TubeGateway, token: str, http_request: Request) -> A
     request = WebApiRequest(
         gateway,
         params,
-        _find_access(gateway, http_request),
+        http_request.scope["access"],  # of login.py
         method.operation,
         web_port=server[1] or UNDEFINED,
     )
     if method.changes:
         check_origin(http_request, changes=True)
-        _check_token(request, token, http_request)
+        _check_token(request, token)
         _ = request.user
     _check_access(request, method)
     answer = method.handler(request)
@@ -211,14 +209,6 @@ async def _respond(gateway: TubeGateway, token: str, http_request: Request) -> A
         for resource in _named_resources(request, method):
             request.access.record_act(name, resource, by=request.user)
     return answer
-
-
-def _find_access(gateway: TubeGateway, http_request: Request) -> ClientAccess:
-    """Return what the client may do; the HTTP listener puts it there when a client logged in."""
-    access = http_request.scope.get("access")
-    if isinstance(access, ClientAccess):
-        return access
-    return gateway.make_access(client_host(http_request), protocol="http")
 
 
 def _check_access(request: WebApiRequest, method: WebApiMethod) -> None:
@@ -236,14 +226,17 @@ def _named_resources(request: WebApiRequest, method: WebApiMethod) -> list[Resou
     return [Resource(kind, name) for name in names]
 
 
-def _check_token(request: WebApiRequest, token: str, http_request: Request) -> None:
+def _check_token(request: WebApiRequest, token: str) -> None:
     given = request.text("confModAuthToken", "")
     if not given:
         raise WebApiError(NO_TOKEN)
     if not hmac.compare_digest(given.encode(), token.encode()):
-        gateway, host = request.gateway, client_host(http_request)
-        gateway.audit.login_failed(
-            request.principal.name, "http", host, method="confModAuthToken", reason=BAD_TOKEN
+        request.gateway.audit.login_failed(
+            request.principal.name,
+            "http",
+            request.access.host,
+            method="confModAuthToken",
+            reason=BAD_TOKEN,
         )
         raise WebApiError(BAD_TOKEN)
 

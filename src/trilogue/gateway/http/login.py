@@ -1,0 +1,217 @@
+"""The login of HTTP clients: every request passes here before an application has it.
+
+    Authorization: Basic …       a user's name and password
+    Authorization: Bearer …      a token
+    a certificate of the client  its login, which the TLS listener puts into `scope["state"]`
+    none of them                 the anonymous user, where `access.anonymous` names one
+
+Where `access.authenticate` is off, every client is `User:ANONYMOUS` and credentials are not read.
+The applications find a `ClientAccess` in `scope["access"]`. Without a login only /healthz is
+served. An address that fails often is refused without a check (429), for passwords to be guessed
+slowly; a password that was right before is still accepted from it.
+
+A page in a browser reaches this listener under a name of its own (DNS rebinding): the Host header
+has to be an IP address, `localhost` or one of the node's names.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import ipaddress
+import json
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from typing import Final
+
+from starlette.datastructures import Headers
+from starlette.responses import Response
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from trilogue.broker.access.authorizer import (
+    ANONYMOUS,
+    CLUSTER,
+    USER,
+    Authorizer,
+    Operation,
+    Principal,
+)
+from trilogue.broker.access.client_access import ClientAccess
+from trilogue.broker.errors import AuthenticationFailed
+from trilogue.gateway.authentication import Authenticator, Login
+from trilogue.gateway.http.request_limits import HEADERS, HttpError
+
+PROTOCOL: Final = "http"
+HEALTH_PATH: Final = "/healthz"
+METRICS_PATH: Final = "/metrics"
+ANY_HOST: Final = "*"
+CHALLENGES: Final = ('Basic realm="Trilogue", charset="UTF-8"', 'Bearer realm="Trilogue"')
+FAILURES_MAX: Final = 50  # of an address at once
+FAILURES_PER_S: Final = 2.0
+ADDRESSES_MAX: Final = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class LoginRules:
+    """What the settings require of HTTP clients; `hosts` are names in the Host header."""
+
+    requires_login: bool = False
+    anonymous: str = ""
+    public_metrics: bool = False
+    hosts: Collection[str] = ()
+
+
+class HttpLogin:
+    """An ASGI application around another: it sees requests of clients that are logged in."""
+
+    def __init__(
+        self, app: ASGIApp, authenticator: Authenticator, authorizer: Authorizer, rules: LoginRules
+    ) -> None:
+        self._app = app
+        self._authenticator = authenticator
+        self._authorizer = authorizer
+        self._rules = rules
+        self._hosts = {host.lower().rstrip(".") for host in (*rules.hosts, "localhost")}
+        self._failures = FailedLogins()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve a request, or answer 401, 403, 421 or 429."""
+        if scope["type"] != "http" or scope["path"] == HEALTH_PATH:
+            await self._app(scope, receive, send)
+            return
+        headers = Headers(scope=scope)
+        try:
+            self._check_host(headers.get("host", ""))
+            access = await self._find_access(scope, headers)
+            self._check_metrics(scope["path"], access)
+        except HttpError as problem:
+            await _refusal(problem)(scope, receive, send)
+            return
+        await self._app({**scope, "access": access}, receive, send)
+
+    def _check_host(self, host: str) -> None:
+        name = _host_name(host)
+        if name and not _is_ip(name) and not self._hosts & {name, ANY_HOST}:
+            raise HttpError(421, f"this server has no name {name[:100]!r}: see http.allowed-hosts")
+
+    def _check_metrics(self, path: str, access: ClientAccess) -> None:
+        """Refuse the figures of the whole cluster to a client that may not describe it."""
+        if path != METRICS_PATH or self._rules.public_metrics:
+            return
+        if not access.is_allowed(Operation.DESCRIBE, *CLUSTER):
+            raise HttpError(403, "metrics need DESCRIBE on the cluster")
+
+    async def _find_access(self, scope: Scope, headers: Headers) -> ClientAccess:
+        host = scope["client"][0] if scope.get("client") else ""
+        principal = await self._find_principal(scope, headers, host)
+        return ClientAccess(
+            self._authorizer,
+            self._authenticator.audit,
+            protocol=PROTOCOL,
+            host=host,
+            principal=principal,
+        )
+
+    async def _find_principal(self, scope: Scope, headers: Headers, host: str) -> Principal:
+        if not self._rules.requires_login:
+            return ANONYMOUS
+        credentials = headers.getlist("authorization")
+        if credentials:
+            return (await self._verify(credentials, host)).principal
+        login = scope.get("state", {}).get("login")
+        if isinstance(login, Login):
+            return login.principal
+        if self._rules.anonymous:
+            return Principal(USER, self._rules.anonymous)
+        if scope["path"] == METRICS_PATH and self._rules.public_metrics:
+            return ANONYMOUS
+        raise HttpError(401, "credentials are needed: a password, a token or a certificate")
+
+    async def _verify(self, credentials: list[str], host: str) -> Login:
+        scheme, _, text = credentials[0].partition(" ")
+        try:
+            if len(credentials) == 1 and scheme.lower() == "bearer":
+                return self._authenticator.verify_token(
+                    text.strip(), protocol=PROTOCOL, host=host, method="bearer"
+                )
+            if len(credentials) == 1 and scheme.lower() == "basic":
+                return await self._verify_password(text, host)
+            raise self._authenticator.login_failed(
+                "", protocol=PROTOCOL, host=host, method=scheme[:20], reason="not basic, not bearer"
+            )
+        except AuthenticationFailed as problem:
+            self._failures.count(host)
+            raise HttpError(401, str(problem)) from None
+
+    async def _verify_password(self, text: str, host: str) -> Login:
+        user, password = _decode_basic(text)
+        known = self._authenticator.recall_password(user, password, method="basic")
+        if known is not None:
+            return known
+        if self._failures.is_full(host):
+            raise HttpError(429, "too many failed logins from this address")
+        return await self._authenticator.verify_password(
+            user, password, protocol=PROTOCOL, host=host, method="basic"
+        )
+
+
+class FailedLogins:
+    """Counts the failed logins of addresses; each is forgotten with time."""
+
+    def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
+        self._monotonic = monotonic
+        self._counts: OrderedDict[str, tuple[float, float]] = OrderedDict()  # count, at this time
+
+    def count(self, host: str) -> None:
+        """Add a failure of an address."""
+        self._counts[host] = (self._present(host) + 1, self._monotonic())
+        self._counts.move_to_end(host)
+        if len(self._counts) > ADDRESSES_MAX:
+            self._counts.popitem(last=False)
+
+    def is_full(self, host: str) -> bool:
+        """Return whether the next password of an address is not checked now."""
+        return self._present(host) >= FAILURES_MAX
+
+    def _present(self, host: str) -> float:
+        count, at = self._counts.get(host, (0.0, 0.0))
+        return max(0.0, count - (self._monotonic() - at) * FAILURES_PER_S)
+
+
+def _decode_basic(text: str) -> tuple[str, bytes]:
+    """Return user and password; ("", b"") for what is no such text: it fails as any wrong one."""
+    try:
+        user, colon, password = base64.b64decode(text.strip(), validate=True).partition(b":")
+        return (user.decode(), password) if colon else ("", b"")
+    except (binascii.Error, ValueError):
+        return "", b""
+
+
+def _host_name(host: str) -> str:
+    """Return the name of a Host header, without port and brackets, in lower case."""
+    name = host.strip().lower()
+    if name.startswith("["):
+        return name[1:].partition("]")[0]
+    return name.partition(":")[0].rstrip(".")
+
+
+def _is_ip(name: str) -> bool:
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        return False
+    return True
+
+
+def _refusal(problem: HttpError) -> Response:
+    content = json.dumps({"reason": str(problem)}).encode()
+    headers = {**HEADERS, "connection": "close"}  # the body is not read
+    response = Response(content, problem.status, headers, "application/json")
+    if problem.status == 401:
+        for challenge in CHALLENGES:
+            response.headers.append("www-authenticate", challenge)
+    if problem.status == 429:
+        response.headers["retry-after"] = "1"
+    return response
