@@ -139,12 +139,15 @@ def test_a_page_changes_nothing_although_the_browser_has_a_login(secured):
         assert response.status_code == 403
 
 
-def test_many_failures_are_refused_unchecked_and_a_known_password_is_not(secured):
-    server = secured.server
-    assert get(server, TENANTS, auth=("admin", PASSWORD)).status_code == 200
+def test_many_failures_are_refused_unchecked_and_a_known_password_is_not(tmp_path):
+    with (
+        start_server(tmp_path / "data", settings=make_files(tmp_path)) as server,
+        httpx.Client(base_url=server.http, timeout=20) as client,
+    ):
+        assert client.get(TENANTS, auth=("admin", PASSWORD)).status_code == 200
 
-    with httpx.Client(base_url=server.http, timeout=20) as client:
-        statuses = [client.get(TENANTS, auth=("admin", f"guess{n}")).status_code for n in range(120)]
+        guesses = [("admin", f"guess{number}") for number in range(120)]
+        statuses = [client.get(TENANTS, auth=guess).status_code for guess in guesses]
         limited = client.get(TENANTS, auth=("alice", "guess"))
 
         assert set(statuses) == {401, 429}
