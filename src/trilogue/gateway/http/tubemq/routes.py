@@ -205,10 +205,20 @@ async def _respond(gateway: TubeGateway, token: str, http_request: Request) -> A
     answer = method.handler(request)
     if inspect.isawaitable(answer):
         answer = await answer
-    if method.changes and answer.get("result"):
-        for resource in _named_resources(request, method):
-            request.access.record_act(name, resource, by=request.user)
+    if method.changes:
+        _record_act(request, method, answer)
     return answer
+
+
+def _record_act(request: WebApiRequest, method: WebApiMethod, answer: Answer) -> None:
+    """Write the lines of the audit log for a change, unless none of its items was done."""
+    items = [each for each in answer.get("data", ()) if "success" in each]
+    failed = sum(not each["success"] for each in items)
+    if not answer["result"] or (items and failed == len(items)):
+        return
+    details = {"by": request.user, **({"failed": failed} if failed else {})}
+    for resource in _named_resources(request, method):
+        request.access.record_act(method.name, resource, **details)
 
 
 def _check_access(request: WebApiRequest, method: WebApiMethod) -> None:
