@@ -17,14 +17,14 @@ from trilogue.client.tubemq.sync import TubeClient
 READ, WRITE = Operation.READ, Operation.WRITE
 TOPIC, GROUP = ResourceKind.TOPIC, ResourceKind.GROUP
 SETTINGS = {"access.authenticate": "true", "access.authorize": "true"}
+LISTENERS = ("tubemq-master", "tubemq-broker")
 WITHIN_S = 1.0
 
 
 @pytest.fixture(scope="module")
 def shared(tmp_path_factory):
     folder = tmp_path_factory.mktemp("secured")
-    names = ("tubemq-master", "tubemq-broker")
-    with LiveNode(folder, SETTINGS, names) as node:
+    with LiveNode(folder, SETTINGS, LISTENERS) as node:
         node.put_user("external", None)
         yield node
 

@@ -22,6 +22,7 @@ from __future__ import annotations
 import hmac
 from dataclasses import dataclass
 from enum import Enum
+from hashlib import blake2b
 from typing import NamedTuple, TypeVar
 
 from trilogue.broker.access.authorizer import ANONYMOUS, Principal
@@ -50,6 +51,10 @@ GRACE_MS = (
 )
 ADMITTED_MAX = 1_000  # client ids of a connection
 CLIENTS_MAX = 100_000  # client ids of a gateway, for each thing that is remembered of them
+ID_SIZE_MAX, ID_DIGEST_SIZE = (
+    128,
+    32,
+)  # characters of an id as it is; bytes of a longer one's digest
 
 NO_PROOF = "authentication is needed here: neither a signature nor a token came"
 BAD_CREDENTIALS = (
@@ -142,6 +147,7 @@ class Authentication:
         `certificate` is None for requests that carry none.
         """
         admitted = None
+        client_id = _shorten(client_id)
         if role in self.settings.authenticate:
             admitted = self._admit(role, peer, client_id, certificate)
         if isinstance(certificate, AuthorizedInfo):
@@ -179,7 +185,7 @@ class Authentication:
         """
         if role not in self.settings.authenticate:
             return False
-        admitted = self._current_admission(peer, client_id)
+        admitted = self._current_admission(peer, _shorten(client_id))
         if admitted is None:
             return True
         now_ms = self._now_ms()
@@ -192,6 +198,7 @@ class Authentication:
 
         A client whose token has expired gets no authorized token: it has to sign first.
         """
+        client_id = _shorten(client_id)
         if principal == ANONYMOUS:
             return MasterAuthorizedInfo(visitAuthorizedToken=self.tokens.visit_token(client_id))
         name = principal.name
@@ -350,6 +357,13 @@ def _describe_refusal(user: User | None, password: bytes | None) -> str:
     if not user.signing:
         return NO_SIGNING_PASSWORD
     return OTHER_KEY if password is None else "the signature is wrong"
+
+
+def _shorten(client_id: str) -> str:
+    """Return the id under which a client is remembered: of bounded size, as no client id is."""
+    if len(client_id) <= ID_SIZE_MAX:
+        return client_id
+    return blake2b(client_id.encode(errors="replace"), digest_size=ID_DIGEST_SIZE).hexdigest()
 
 
 def _put_bounded(before: dict[K, T], key: K, value: T, most: int) -> None:

@@ -132,9 +132,9 @@ class RequestContext:
 
     def check_access(self, operation: Operation, kind: ResourceKind, name: object) -> None:
         """Check that the principal may do this to the resource; raises AccessDenied."""
-        resource = Resource(kind, str(name))
-        if not self.connection.access_of(self.principal).is_allowed(operation, kind, str(name)):
-            raise AccessDenied(operation, resource)
+        text = str(name)
+        if not self.connection.access_of(self.principal).is_allowed(operation, kind, text):
+            raise AccessDenied(operation, Resource(kind, text))
 
     def finish(self) -> None:
         """Note that the request is answered."""

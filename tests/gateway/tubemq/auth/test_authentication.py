@@ -180,3 +180,15 @@ def test_signatures_that_are_over_are_not_kept(monkeypatch):
 def test_what_is_no_proof_is_refused(bad):
     with pytest.raises(AuthenticationFailed):
         AuthenticationRig().request(bad)
+
+
+def test_a_long_client_id_is_remembered_by_a_digest():
+    gateway = AuthenticationRig()
+    first, second = ("x" * 1_000 + end for end in "ab")
+
+    gateway.request(gateway.signed(), first)
+
+    assert gateway.request(None, first) == ALICE
+    with pytest.raises(AuthenticationFailed):
+        gateway.request(None, second)
+    assert max(map(len, gateway.peer.admitted)) <= 128
