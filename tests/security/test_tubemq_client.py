@@ -89,6 +89,7 @@ def test_other_credentials_are_refused_at_once_and_say_what_to_do(node, user, pa
     lines = audit_lines(node)[before:]
     assert {line["event"] for line in lines} == {"login.failed"}
     assert {line["principal"] for line in lines} == {user or ""}
+    assert {(line["protocol"], line["address"]) for line in lines} == {("tubemq", "127.0.0.1")}
     assert "wonder" not in str(lines)
 
 

@@ -99,6 +99,7 @@ class Admission(NamedTuple):
     """The result of a client's authentication on one connection."""
 
     user: User  # as it was then: any change of the user ends the admission
+    principal: Principal
     renew_ms: int  # from here on it should sign, or send a newer token
     ends_ms: int
     token: str  # that was sent; empty for a signature
@@ -147,7 +148,8 @@ class Authentication:
         `certificate` is None for requests that carry none.
         """
         admitted = None
-        client_id = _shorten(client_id)
+        if len(client_id) > ID_SIZE_MAX:
+            client_id = _shorten(client_id)
         if role in self.settings.authenticate:
             admitted = self._admit(role, peer, client_id, certificate)
         if isinstance(certificate, AuthorizedInfo):
@@ -156,7 +158,7 @@ class Authentication:
                 self.tokens.check_visit(certificate.visitAuthorizedToken, client_id, user)
             except AuthenticationFailed as problem:
                 raise self._refusal(peer, user, "visit token", str(problem)) from None
-        return ANONYMOUS if admitted is None else admitted.user.principal
+        return ANONYMOUS if admitted is None else admitted.principal
 
     def close_peer(self, peer: AdmittedClients) -> None:
         """Forget the clients of a connection that is closed."""
@@ -301,9 +303,8 @@ class Authentication:
             raise self._refusal(peer, admission.user.name, "signature", TOO_MANY_CLIENTS)
         _put_bounded(peer.admitted, client_id, admission, ADMITTED_MAX)
         self._admitted_count += len(peer.admitted) - count
-        principal = admission.user.principal
-        peer.principals.add(principal)
-        self._authenticator.add_session(principal, peer)
+        peer.principals.add(admission.principal)
+        self._authenticator.add_session(admission.principal, peer)
 
     def _verify_signature(self, peer: AdmittedClients, signed: AuthenticateInfo) -> Admission:
         name, signature_text = signed.userName, signed.signature
@@ -347,7 +348,7 @@ class Authentication:
 
 
 def _make_admission(user: User, ends_ms: int, token: str) -> Admission:
-    return Admission(user, ends_ms - TOKEN_MS // 2, ends_ms, token)
+    return Admission(user, user.principal, ends_ms - TOKEN_MS // 2, ends_ms, token)
 
 
 def _describe_refusal(user: User | None, password: bytes | None) -> str:
