@@ -5,7 +5,7 @@ import pytest
 from tests.broker.fakes import FakeLog, FakeTimers, batch, header, new_broker
 from trilogue.broker.broker import Broker, ProducerIdentity
 from trilogue.broker.broker_settings import BrokerSettings
-from trilogue.broker.errors import NotServed, OutOfOrderSequence, ProducerIdsExhausted
+from trilogue.broker.errors import OutOfOrderSequence, ProducerIdsExhausted
 from trilogue.broker.facts import (
     CursorMove,
     CursorMoves,
@@ -89,11 +89,6 @@ def test_producer_ids_are_never_given_twice(room: Room):
 
     assert len({each.producer_id for each in identities}) == 3
     assert identities[0] == ProducerIdentity(identities[0].producer_id, 0)
-
-
-def test_transactional_producers_are_refused(room: Room):
-    with pytest.raises(NotServed):
-        room.broker.init_producer_id("tx")
 
 
 def test_a_lack_of_ids_is_told_as_what_it_is():

@@ -108,6 +108,10 @@ def test_numbers_on_disk_stay():
         "CURSORS_REMOVED": 8,
         "GROUP_SAVED": 9,
         "GROUP_DELETED": 10,
+        "TRANSACTION_SAVED": 11,
+        "TRANSACTION_GREW": 12,
+        "TRANSACTION_OFFSETS": 13,
+        "TRANSACTION_FORGOTTEN": 14,
     }
     assert {each.name: each.value for each in Protocol} == {"KAFKA": 0, "PULSAR": 1, "TUBEMQ": 2}
 

@@ -17,14 +17,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import NamedTuple
 
 from trilogue.broker.access.acls import AclStore
 from trilogue.broker.access.users import Users
 from trilogue.broker.broker_settings import BrokerSettings
 from trilogue.broker.cursors.committed_offsets import CommittedOffsets
 from trilogue.broker.cursors.subscription_cursors import Bounds, SubscriptionCursors
-from trilogue.broker.errors import NotServed, ProducerIdsExhausted, UnknownTopic
+from trilogue.broker.errors import ProducerIdsExhausted, UnknownTopic
 from trilogue.broker.facts import (
     CURSOR_KEY,
     DEFAULT_RETENTION,
@@ -34,6 +33,8 @@ from trilogue.broker.facts import (
     SEQUENCE_KEY,
     SUBSCRIPTION_KEY,
     SUBSCRIPTION_KINDS,
+    TRANSACTION_KEY,
+    TRANSACTION_KINDS,
     CursorMove,
     FactJournal,
     FactKind,
@@ -60,6 +61,7 @@ from trilogue.broker.topics.creation import PARTITIONS_PER_STEP, PartitionLogs
 from trilogue.broker.topics.namespaces import Namespaces
 from trilogue.broker.topics.policies import Policies
 from trilogue.broker.topics.topic import Topic
+from trilogue.broker.transactions.coordinator import ProducerIdentity, TransactionCoordinator
 from trilogue.broker.tubemq.group_rules import GroupRules
 from trilogue.broker.tubemq.registrations import Registrations
 from trilogue.entry.entry import EntryHeader, Format
@@ -67,13 +69,6 @@ from trilogue.entry.pulsar.pulsar_batch import read_stamp
 from trilogue.log.errors import CorruptLog
 from trilogue.meta.errors import NoIdsLeft
 from trilogue.meta.state import MetaState
-
-
-class ProducerIdentity(NamedTuple):
-    """The id and epoch of an idempotent producer."""
-
-    producer_id: int
-    epoch: int
 
 
 class Broker:
@@ -132,6 +127,15 @@ class Broker:
         self.writers = Writers(state.settings)
         self.acls = AclStore(state.settings)
         self.users = Users(state.settings)
+        self.transactions = TransactionCoordinator(
+            find_partition=self.cluster.find_partition,
+            allocate_producer_id=self._allocate_producer_id,
+            commit_offsets=self._commit_in_transaction,
+            timers=timers,
+            now_ms=now_ms,
+            coordinator_epoch=state.node_epoch,
+            limits=settings.transactions,
+        )
         self.schemas = SchemaRegistry(state.settings, now_ms)
         self.cluster.deletion_ops += (self.schemas.deletion_ops, self.writers.deletion_ops)
         self._make_groups(
@@ -171,6 +175,7 @@ class Broker:
         self.committed_offsets.attach(journal)
         self.subscriptions.attach(journal)
         self.groups.records.attach(journal)
+        self.transactions.attach(journal)
         self.producers.deduplication.retain_only(self._deduplicates)
         self.cluster.listeners.append(self._policies_changed)
 
@@ -195,14 +200,18 @@ class Broker:
             protocol, name, moves, at_ms, retention_ms=retention_ms
         )
 
-    def init_producer_id(self, transactional_id: str | None = None) -> ProducerIdentity:
-        """Return a new producer id; NotServed for a transactional one."""
-        if transactional_id is not None:
-            raise NotServed("transactions are not served: produce without a transactional id")
+    def init_producer_id(self) -> ProducerIdentity:
+        """Return a producer id that was never used; raises ProducerIdsExhausted."""
+        return ProducerIdentity(self._allocate_producer_id(), 0)
+
+    def _allocate_producer_id(self) -> int:
         try:
-            return ProducerIdentity(self._allocate("producer"), 0)
+            return self._allocate("producer")
         except NoIdsLeft as error:
             raise ProducerIdsExhausted("the next producer ids are not at hand yet") from error
+
+    def _commit_in_transaction(self, group: str, moves: Sequence[CursorMove]) -> None:
+        self.commit(Protocol.KAFKA, group, moves)
 
     # -- the flush cut and the start
 
@@ -211,6 +220,7 @@ class Broker:
         return [
             *self.committed_offsets.snapshot(),
             *self.groups.records.snapshot(),
+            *self.transactions.snapshot(),
             *self.subscriptions.snapshot(),
             *self.producers.snapshot(self._now_ms(), self.cluster.durable_end),
             *self.producers.deduplication.snapshot(self._now_ms(), self.cluster.durable_end),
@@ -224,6 +234,8 @@ class Broker:
                 self.committed_offsets.load(value)
             elif kind == GROUP_KEY:
                 self.groups.records.load(value)
+            elif kind == TRANSACTION_KEY:
+                self.transactions.load(value)
             elif kind == PRODUCER_KEY:
                 mark = decode_mark(value)
                 if self.cluster.has_partition(mark.partition_id):
@@ -244,6 +256,8 @@ class Broker:
             self.committed_offsets.replay(kind, payload)
         elif kind in GROUP_KINDS:
             self.groups.records.replay(kind, payload)
+        elif kind in TRANSACTION_KINDS:
+            self.transactions.replay(kind, payload)
         elif kind == FactKind.PRODUCER_MARK:
             mark = decode_mark(payload)
             if self.cluster.has_partition(mark.partition_id):

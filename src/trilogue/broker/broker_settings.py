@@ -17,6 +17,7 @@ from trilogue.broker.settings.broker_values import LiveValue
 from trilogue.broker.settings.topic_settings import NODE_DEFAULTS
 from trilogue.broker.settings.topic_table import FLUSH_COMMIT, FLUSH_INTERVAL
 from trilogue.broker.topics.cluster import ClusterLimits
+from trilogue.broker.transactions.coordinator import TransactionLimits
 from trilogue.broker.tubemq.registrations import RegistrationLimits
 
 ASSIGNORS = "uniform,range"
@@ -37,6 +38,7 @@ class BrokerSettings:
     committed_offsets: OffsetLimits = field(default_factory=OffsetLimits)
     subscriptions: SubscriptionLimits = field(default_factory=SubscriptionLimits)
     registrations: RegistrationLimits = field(default_factory=RegistrationLimits)
+    transactions: TransactionLimits = field(default_factory=TransactionLimits)
     quota_burst_s: float = 1.0  # what a quota allows at once after a pause, in seconds of its rate
 
     def live_values(self, node_id: int) -> dict[str, LiveValue]:
@@ -59,6 +61,8 @@ class BrokerSettings:
             "log.retention.ms": topic.retention_ms if own_retention else None,
             "flush": FLUSH_INTERVAL if topic.acks_from_memory else FLUSH_COMMIT,
             "producer.id.expiration.ms": self.producers.expiration_ms,
+            "transaction.max.timeout.ms": self.transactions.timeout_max_ms,
+            "transactional.id.expiration.ms": self.transactions.expiration_ms,
             "offset.metadata.max.bytes": self.committed_offsets.metadata_size_max,
             "offsets.retention.minutes": groups.offset_retention_ms // MINUTE_MS,
             "offsets.retention.check.interval.ms": groups.offset_check_ms,

@@ -187,6 +187,26 @@ class ProducerIdsExhausted(BrokerError):
     """No producer id is available at this moment; the next block is being allocated."""
 
 
+class InvalidTransactionState(BrokerError):
+    """The request does not fit the state of the transaction."""
+
+
+class InvalidTransactionTimeout(BrokerError):
+    """A timeout of transactions outside the limits."""
+
+
+class ConcurrentTransactions(BrokerError):
+    """The transaction before is being ended: a retry will succeed."""
+
+
+class UnknownProducerMapping(BrokerError):
+    """The transactional id is unknown, or belongs to another producer id."""
+
+
+class TooManyTransactions(BrokerError):
+    """A limit on transactional ids, or on what one transaction contains, is reached."""
+
+
 class ProducerBusy(BrokerError):
     """Another producer has this name, or the topic exclusively; it may disconnect."""
 

@@ -15,8 +15,9 @@ unknown kind or version stops the start, because skipping it could lose an ackno
                              i64 append time)
 
 GROUP_SAVED and GROUP_DELETED, what is stored of a group besides positions, are in
-broker/groups/records.py. Facts of durable subscriptions are in broker/cursors/cursor_facts.py; all
-begin with u8 version 1 | u64 partition id | u16 length, name:
+broker/groups/records.py, facts of transactions in broker/transactions/records.py. Facts of durable
+subscriptions are in broker/cursors/cursor_facts.py; all begin with
+u8 version 1 | u64 partition id | u16 length, name:
 
     SUBSCRIPTION_CREATED     ... i64 mark | i64 made_ms | properties
     SUBSCRIPTION_DELETED     ...
@@ -35,6 +36,7 @@ position and producer that changed since the previous cut:
                                                            count x i64 end
     key  "q" | u64 partition id | u64 producer key         value  broker/producers/deduplication.py
     key  "g" | name                                        value  GROUP_SAVED
+    key  "t" | transactional id                            value  TRANSACTION_SAVED
 """
 
 from __future__ import annotations
@@ -59,6 +61,7 @@ PRODUCER_KEY = b"p"
 SUBSCRIPTION_KEY = b"s"
 SEQUENCE_KEY = b"q"
 GROUP_KEY = b"g"
+TRANSACTION_KEY = b"t"
 
 
 @unique
@@ -75,12 +78,17 @@ class FactKind(IntEnum):
     CURSORS_REMOVED = 8
     GROUP_SAVED = 9
     GROUP_DELETED = 10
+    TRANSACTION_SAVED = 11
+    TRANSACTION_GREW = 12
+    TRANSACTION_OFFSETS = 13
+    TRANSACTION_FORGOTTEN = 14
 
 
 SUBSCRIPTION_KINDS = frozenset(
     range(FactKind.SUBSCRIPTION_CREATED, FactKind.SUBSCRIPTION_PROPERTIES + 1)
 )
 GROUP_KINDS = frozenset({FactKind.GROUP_SAVED, FactKind.GROUP_DELETED})
+TRANSACTION_KINDS = frozenset(range(FactKind.TRANSACTION_SAVED, FactKind.TRANSACTION_FORGOTTEN + 1))
 
 
 @unique

@@ -12,9 +12,10 @@ a file has to be read, in a thread and not on the event loop. Readers of committ
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from types import MappingProxyType
 from typing import Final
 
 from trilogue.entry.entry import Format
@@ -42,6 +43,7 @@ from trilogue.log.transactions import event_of, overlapping
 log = logging.getLogger(__name__)
 
 NO_TIMESTAMP: Final = -1
+NO_TRANSACTIONS: Final[Mapping[int, int]] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,6 +163,12 @@ class PartitionLog:
     def tail_formats(self) -> int:
         """Bit 1 << Format for each format of which entries may be in the tail."""
         return self._appender.tail_formats
+
+    @property
+    def open_transactions(self) -> Mapping[int, int]:
+        """The durable open transactions: producer id to first offset."""
+        transactions = self._appender.transactions
+        return NO_TRANSACTIONS if transactions is None else transactions.open
 
     @property
     def acks_from_memory(self) -> bool:

@@ -42,6 +42,7 @@ from trilogue.node.background.objects import ObjectMover, leave_object
 from trilogue.node.background.offset_expiry import OffsetExpiry
 from trilogue.node.background.retention import Retention
 from trilogue.node.background.retired import RetiredFiles
+from trilogue.node.background.transactions import TransactionExpiry
 from trilogue.node.listeners import ListenerPlan, bind_listener, plan_listeners
 from trilogue.node.measurements import LoopLag, MessageCount
 from trilogue.node.metadata_writer import MetadataWriter
@@ -205,6 +206,7 @@ class Node:
             self.flusher.seal_old(),
             self.expiry.run(),
             self.group_expiry.run(),
+            TransactionExpiry(broker).run(),
             self.retention.run(),
             self._manifests.run(),
             self.compacting.run(),

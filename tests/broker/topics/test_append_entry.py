@@ -86,8 +86,8 @@ def test_policies_bind_who_writes_through_another_listener_too():
     assert room.stored == []
 
 
-def test_transactional_entries_are_refused_until_there_are_transactions():
-    with pytest.raises(errors.NotServed):
+def test_transactional_entries_are_refused_outside_of_a_transaction():
+    with pytest.raises(errors.InvalidTransactionState):
         Room().append(txn=True)
 
 

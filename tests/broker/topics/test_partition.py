@@ -82,7 +82,7 @@ REFUSED = [
     (batch(attributes=0x100), errors.InvalidRecord),  # a format of ours
     (batch(attributes=0x07), errors.UnsupportedCompression),
     (batch(attributes=0x08), errors.InvalidRecord),  # the broker's time
-    (batch(attributes=0x10, producer=(1, 0, 0)), errors.NotServed),
+    (batch(attributes=0x10, producer=(1, 0, 0)), errors.InvalidTransactionState),
     (batch(producer=(1, 0, -1)), errors.InvalidRecord),
     (batch(producer=(1, -1, 0)), errors.InvalidRecord),
     (memoryview(b""), (errors.CorruptRecord, errors.InvalidRecord)),

@@ -16,7 +16,7 @@ from typing import Final, NamedTuple
 
 from trilogue.broker.errors import (
     BrokerError,
-    NotServed,
+    InvalidTransactionState,
     PolicyViolation,
     StaleEpoch,
     TooLarge,
@@ -162,10 +162,16 @@ class Partition:
         raise UnknownEpoch(f"epoch {epoch} is not known here yet, it is {self.log.owner_epoch}")
 
     def append(
-        self, records: memoryview, *, now_ms: int, validated: ValidatedBatch | None = None
+        self,
+        records: memoryview,
+        *,
+        now_ms: int,
+        validated: ValidatedBatch | None = None,
+        in_transaction: bool = False,
     ) -> AppendResult:
         """Append one batch of a producer; for a duplicate return the first append's result.
 
+        `in_transaction`: the coordinator has checked that a transactional batch belongs to one.
         Validation, where the topic `needs_validation`, may take long: a caller that has validated
         the batch elsewhere (batch_validation.py) passes the result. Raises `BrokerError` where the
         batch is refused.
@@ -179,7 +185,8 @@ class Partition:
                 header = check_produced(records)
             except EntryError as error:
                 raise convert_entry_error(error, records) from error
-        if self._deleted or self._terminated or header.attributes & TRANSACTIONAL:
+        refused = 0 if in_transaction else TRANSACTIONAL
+        if self._deleted or self._terminated or header.attributes & refused:
             raise self._closed()
         self._check_policies(len(records), encrypted=False)
         idempotent = header.producer_id >= 0
@@ -215,6 +222,12 @@ class Partition:
             return _tuple_new(AppendResult, (self.log.append(records, header), -1, False, False))
         except LogError as error:
             raise convert_log_error(error) from error
+
+    def append_marker(self, marker: bytes, now_ms: int) -> None:
+        """Append the marker that ends a producer's transaction here; raises LogError."""
+        header = read_header(marker)
+        self.log.append(memoryview(marker), header)
+        self.producers.mark(header, now_ms)
 
     def append_entry(
         self,
@@ -287,7 +300,7 @@ class Partition:
             return UnknownTopic("the topic was deleted")
         if self.terminated:
             return TopicTerminated("the topic was terminated")
-        return NotServed("transactions are not served")
+        return InvalidTransactionState("a transactional entry outside of a transaction")
 
 
 def _set_append_time(records: memoryview, now_ms: int) -> tuple[memoryview, EntryHeader]:

@@ -60,10 +60,15 @@ from trilogue.gateway.kafka.quotas import alter_quotas, describe_quotas
 from trilogue.gateway.kafka.security import acls, scram
 from trilogue.gateway.kafka.topics import create_partitions, delete_records, topics
 from trilogue.gateway.kafka.transactions import (
+    add_offsets,
+    add_partitions,
     describe_producers,
     describe_transactions,
+    end_txn,
     init_producer_id,
     list_transactions,
+    txn_offset_commit,
+    write_markers,
 )
 from trilogue.wire.kafka.api import MESSAGES
 from trilogue.wire.kafka.codec.compile import decoder, encoder
@@ -193,6 +198,18 @@ TABLE: tuple[ApiSpec, ...] = (
         TOPIC,
         DESCRIBE,
         elements_max=IN_STEPS,
+    ),
+    _spec(24, (0, 5), add_partitions.handle_add_partitions, TRANSACTION, WRITE, elements_max=MANY),
+    _spec(25, (0, 4), add_offsets.handle_add_offsets, TRANSACTION, WRITE),
+    _spec(26, (0, 5), end_txn.handle_end_txn, TRANSACTION, WRITE),
+    _spec(27, (0, 1), write_markers.handle_write_markers, CLUSTER, ALTER),
+    _spec(
+        28,
+        (0, 5),
+        txn_offset_commit.handle_txn_offset_commit,
+        TRANSACTION,
+        WRITE,
+        elements_max=MANY,
     ),
     _spec(29, (0, 3), acls.handle_describe_acls, CLUSTER, DESCRIBE),
     _spec(30, (0, 3), acls.handle_create_acls, CLUSTER, ALTER),

@@ -207,6 +207,16 @@ class RequestContext:
             return None, ErrorCode.TOPIC_AUTHORIZATION_FAILED
         return topic, ErrorCode.NONE
 
+    def find_topic_for(self, operation: Operation, spelled: str) -> tuple[Topic | None, ErrorCode]:
+        """Return the same for another operation than that of the API."""
+        try:
+            topic = self.gateway.topic(spelled)
+        except BrokerError:
+            return None, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        if not self.is_allowed_to(operation, ResourceKind.TOPIC, topic.name):
+            return None, ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        return topic, ErrorCode.NONE
+
     def is_allowed(self, name: object) -> bool:
         """Whether the client may perform the operation of its API on the resource of this name."""
         return self.access.is_allowed(self.operation, self.kind, str(name))

@@ -73,6 +73,11 @@ CODES: dict[type[BaseException], ErrorCode] = {
     broker.ProducerIdsExhausted: ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
     # this one and the next occur for Pulsar producers only
     broker.ProducerBusy: ErrorCode.CONCURRENT_TRANSACTIONS,
+    broker.InvalidTransactionState: ErrorCode.INVALID_TXN_STATE,
+    broker.InvalidTransactionTimeout: ErrorCode.INVALID_TRANSACTION_TIMEOUT,
+    broker.ConcurrentTransactions: ErrorCode.CONCURRENT_TRANSACTIONS,
+    broker.UnknownProducerMapping: ErrorCode.INVALID_PRODUCER_ID_MAPPING,
+    broker.TooManyTransactions: ErrorCode.POLICY_VIOLATION,
     broker.ProducerFenced: ErrorCode.PRODUCER_FENCED,
     broker.NotReady: ErrorCode.COORDINATOR_NOT_AVAILABLE,
     broker.QuotaExceeded: ErrorCode.THROTTLING_QUOTA_EXCEEDED,

@@ -80,6 +80,11 @@ CODES: dict[type[BaseException], ServerError] = {
     broker.StaleProducerEpoch: ServerError.ProducerFenced,
     broker.ProducerIdsExhausted: ServerError.ServiceNotReady,
     broker.ProducerBusy: ServerError.ProducerBusy,
+    broker.InvalidTransactionState: ServerError.InvalidTxnStatus,
+    broker.InvalidTransactionTimeout: ServerError.NotAllowedError,
+    broker.ConcurrentTransactions: ServerError.ServiceNotReady,
+    broker.UnknownProducerMapping: ServerError.TransactionNotFound,
+    broker.TooManyTransactions: ServerError.TooManyRequests,
     broker.ProducerFenced: ServerError.ProducerFenced,
     broker.NotReady: ServerError.ServiceNotReady,
     # groups: no Pulsar client is a member of one

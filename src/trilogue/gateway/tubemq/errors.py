@@ -78,6 +78,11 @@ CODES: dict[type[BaseException], TubeCode] = {
     broker.StaleProducerEpoch: TubeCode.BAD_REQUEST,
     broker.ProducerIdsExhausted: TubeCode.SERVICE_UNAVAILABLE,
     broker.ProducerBusy: TubeCode.FORBIDDEN,
+    broker.InvalidTransactionState: TubeCode.FORBIDDEN,
+    broker.InvalidTransactionTimeout: TubeCode.FORBIDDEN,
+    broker.ConcurrentTransactions: TubeCode.SERVICE_UNAVAILABLE,
+    broker.UnknownProducerMapping: TubeCode.FORBIDDEN,
+    broker.TooManyTransactions: TubeCode.FORBIDDEN,
     broker.ProducerFenced: TubeCode.FORBIDDEN,
     broker.NotReady: TubeCode.SERVICE_UNAVAILABLE,
     # groups of other protocols, subscriptions

@@ -1,4 +1,4 @@
-"""InitProducerId: fresh ids; transactional ids are refused."""
+"""InitProducerId: fresh ids of idempotent producers."""
 
 from __future__ import annotations
 
@@ -25,20 +25,6 @@ async def test_every_version_gives_a_fresh_id(version):
         assert len({each.producer_id for each in answers}) == 3
 
 
-@on_loop
-async def test_a_transactional_id_is_refused(caplog):
-    """With 53, which is final for every client; the log has the reason."""
-    async with Rig() as rig:
-        requested = InitProducerIdRequest(transactional_id="tx", transaction_timeout_ms=1_000)
-
-        answer = await rig.peer().request(requested, 4)
-
-        assert (answer.error_code, answer.producer_id, answer.producer_epoch) == (53, -1, -1)
-        (record,) = [each for each in caplog.records if each.message == "transactions.not_served"]
-        assert record.transactional_id == "tx"
-        assert "transactions are not served" in record.reason
-
-
 @pytest.mark.parametrize(("producer_id", "epoch"), [(5, -1), (-1, 0)])
 @on_loop
 async def test_an_id_and_its_epoch_come_together(producer_id, epoch):
@@ -56,4 +42,5 @@ async def test_idempotent_writing_needs_its_own_right():
     async with Rig() as rig:
         rig.rules.deny(Operation.IDEMPOTENT_WRITE, ResourceKind.CLUSTER, "cluster")
 
-        assert (await rig.peer().request(InitProducerIdRequest(), 4)).error_code == 31
+        requested = InitProducerIdRequest(transactional_id=None)
+        assert (await rig.peer().request(requested, 4)).error_code == 31

@@ -2,9 +2,9 @@
 
 Commit: v1 member and generation, a timestamp per partition · v2-v4 retention time · v6 leader
 epochs · v7 static members · v8 flexible · v9 members of KIP-848 groups · v10 topic ids. Fetch: v2
-null topics = all, the group's error · v5 leader epochs · v6 flexible · v7 require_stable (nothing
-is unstable without transactions) · v8 many groups · v9 members of KIP-848 groups · v10 topic ids.
-v0 meant ZooKeeper in old Kafka and is served like the others.
+null topics = all, the group's error · v5 leader epochs · v6 flexible · v7 require_stable (88
+where an ongoing transaction may move a position) · v8 many groups · v9 members of KIP-848 groups ·
+v10 topic ids. v0 meant ZooKeeper in old Kafka and is served like the others.
 
 A commit is answered when it is synced and visible. An error of one partition does not affect the
 others. A member of a KIP-848 group may commit at an older epoch for a partition that it has owned
@@ -239,7 +239,7 @@ class PartitionIndex:
 def handle_offset_fetch(context: RequestContext, request: OffsetFetchRequest) -> HandlerResult:
     """Return the committed offsets of one group, or of many; large results in steps."""
     if context.version >= MANY_GROUPS_SINCE:
-        return begin_steps(_fetch_many(context, request.groups))
+        return begin_steps(_fetch_many(context, request.groups, stable=request.require_stable))
     return begin_steps(_fetch_one(context, request))
 
 
@@ -257,6 +257,7 @@ def _fetch_one(context: RequestContext, request: OffsetFetchRequest) -> Steps[Of
             ],
         ),
         PartitionIndex(context.broker.cluster),
+        stable=request.require_stable,
     )
     code = 0 if context.version >= GROUP_ERROR_SINCE else group.error_code
     return OffsetFetchResponse(
@@ -281,7 +282,7 @@ def _fetch_one(context: RequestContext, request: OffsetFetchRequest) -> Steps[Of
 
 
 def _fetch_many(
-    context: RequestContext, requested: list[OffsetFetchRequestGroup]
+    context: RequestContext, requested: list[OffsetFetchRequestGroup], *, stable: bool
 ) -> Steps[OffsetFetchResponse]:
     """Return the offsets of many groups; all offsets of a group only once."""
     response = OffsetFetchResponse()
@@ -293,7 +294,7 @@ def _fetch_many(
             if each.group_id in whole:
                 continue
             whole.add(each.group_id)
-        group = yield from _fetch_group(context, each, index)
+        group = yield from _fetch_group(context, each, index, stable=stable)
         response.groups.append(group)
         work += 1 + sum(len(topic.partitions) for topic in group.topics)
         if work >= YIELD_EVERY:
@@ -303,7 +304,11 @@ def _fetch_many(
 
 
 def _fetch_group(
-    context: RequestContext, requested: OffsetFetchRequestGroup, index: PartitionIndex
+    context: RequestContext,
+    requested: OffsetFetchRequestGroup,
+    index: PartitionIndex,
+    *,
+    stable: bool,
 ) -> Steps[OffsetFetchResponseGroup]:
     denied = not context.is_allowed(requested.group_id)
     if not denied:
@@ -328,8 +333,11 @@ def _fetch_group(
         ids = list(context.broker.committed_offsets.positions(Protocol.KAFKA, requested.group_id))
         theirs = (yield from index.find_topics(ids)) if ids else {}
         topics = _all_topics(context, requested.group_id, theirs)
+    pending = context.broker.transactions.pending_positions(requested.group_id) if stable else set()
     work = 0
     for topic in topics:
+        if pending:
+            _mark_unstable(context, topic, pending)
         found.append(topic)
         work += 1 + len(topic.partitions)
         if work >= YIELD_EVERY:
@@ -340,6 +348,28 @@ def _fetch_group(
         topics=found,
         error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED if denied else ErrorCode.NONE,
     )
+
+
+def _mark_unstable(
+    context: RequestContext, topic: OffsetFetchResponseTopics, pending: set[int]
+) -> None:
+    """Report positions that an ongoing transaction may still move as unstable (KIP-447)."""
+    gateway = context.gateway
+    try:
+        known = (
+            gateway.topic_by_id(topic.topic_id)
+            if context.version >= IDS_SINCE
+            else gateway.topic(topic.name)
+        )
+    except BrokerError:
+        return
+    for each in topic.partitions:
+        index = each.partition_index
+        if each.error_code or not 0 <= index < len(known.partitions):
+            continue
+        if known.partitions[index].partition_id in pending:
+            each.committed_offset, each.metadata = NO_OFFSET, ""
+            each.error_code = ErrorCode.UNSTABLE_OFFSET_COMMIT
 
 
 def _all_topics(

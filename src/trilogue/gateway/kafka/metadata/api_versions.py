@@ -1,8 +1,9 @@
 """ApiVersions v0-v4: the APIs and versions that the gateway serves; precedes authentication.
 
 v1 throttle time · v2 unchanged · v3 flexible; the client's software name and version, checked as in
-Kafka (42) · v4 features that begin with level 0. There is one feature, `group.version` 1: KIP-848
-groups are served. An unknown version is answered in v0 with 35 and the range of this API alone
+Kafka (42) · v4 features that begin with level 0. The features are `group.version` 1
+(KIP-848 groups) and `transaction.version` 2 (KIP-890); clients that do not know the latter use the
+rules of version 1. An unknown version is answered in v0 with 35 and the range of this API alone
 (gateway/kafka/connection.py).
 """
 
@@ -25,6 +26,10 @@ LEVEL_0_SINCE = 4  # older clients cannot decode a feature with lowest level 0
 FEATURES_EPOCH = 1  # the features never change while a node runs
 GROUPS = SupportedFeatureKey(name="group.version", min_version=0, max_version=1)
 GROUPS_NOW = FinalizedFeatureKey(name="group.version", min_version_level=1, max_version_level=1)
+TRANSACTIONS = SupportedFeatureKey(name="transaction.version", min_version=0, max_version=2)
+TRANSACTIONS_NOW = FinalizedFeatureKey(
+    name="transaction.version", min_version_level=2, max_version_level=2
+)
 
 
 def handle_api_versions(
@@ -38,7 +43,7 @@ def handle_api_versions(
         return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
     return ApiVersionsResponse(
         api_keys=context.gateway.versions,
-        supported_features=[GROUPS] if context.version >= LEVEL_0_SINCE else [],
+        supported_features=[GROUPS, TRANSACTIONS] if context.version >= LEVEL_0_SINCE else [],
         finalized_features_epoch=FEATURES_EPOCH,
-        finalized_features=[GROUPS_NOW],
+        finalized_features=[GROUPS_NOW, TRANSACTIONS_NOW],
     )

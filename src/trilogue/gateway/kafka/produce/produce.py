@@ -8,7 +8,9 @@ acks=1 and acks=all (-1) are the same: one durable copy. Topics with `flush=inte
 acknowledged from memory, unless another topic of the same request requires the commit. acks=0 has
 no response; when such a request fails the broker closes the connection, as Kafka does, so that
 the client notices.
-From v3 on each partition gets exactly one batch. Transactions are refused with error 42.
+From v3 on each partition gets exactly one batch. A transactional batch needs WRITE on the
+transactional id (53) and belongs to its ongoing transaction (48), which from v12 on it joins by
+itself (KIP-890).
 
 A batch whose records must be read before the append (broker/topics/batch_validation.py) is
 validated in the executor unless it is small. Meanwhile the connection accepts no other request, so
@@ -23,11 +25,14 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
 
+from trilogue.broker.access.authorizer import Operation, Resource, ResourceKind
 from trilogue.broker.errors import (
+    AccessDenied,
     BrokerError,
     InvalidRecord,
     InvalidTimestamp,
-    NotServed,
+    ProducerFenced,
+    StaleProducerEpoch,
     TooLarge,
     UnknownTopic,
     UnknownTopicId,
@@ -37,9 +42,11 @@ from trilogue.broker.settings.topic_settings import TopicSettings
 from trilogue.broker.topics.batch_validation import ValidatedBatch, validate_batch
 from trilogue.broker.topics.partition import Partition
 from trilogue.broker.topics.topic import Topic
-from trilogue.entry.entry import CODEC_MASK, Codec
-from trilogue.entry.header import CODEC_AT
+from trilogue.broker.transactions.coordinator import ProducerIdentity, TransactionCoordinator
+from trilogue.entry.entry import CODEC_MASK, TRANSACTIONAL, Codec, EntryError
+from trilogue.entry.header import CODEC_AT, HEADER_SIZE, MAGIC, MAGIC_AT
 from trilogue.entry.kafka.message_set_conversion import is_message_set
+from trilogue.entry.kafka.record_batch import check_produced
 from trilogue.gateway.kafka.context import DurableResponse, GatewayContext, RequestContext
 from trilogue.gateway.kafka.errors import to_error_code
 from trilogue.gateway.reply_queue import BufferedReply
@@ -57,6 +64,7 @@ from trilogue.wire.kafka.produce import (
 
 NO_RESPONSE, LEADER, ALL = 0, 1, -1
 IDS_SINCE, ZSTD_SINCE = 13, 7
+ADDS_SINCE = 12  # a batch adds its partition to the transaction (KIP-890)
 MESSAGE_SETS_UNTIL = 2  # the last version that carries message sets
 STORAGE_ERROR_SINCE = 4  # earlier versions do not have KAFKA_STORAGE_ERROR
 # Limits for validation on the event loop: partitions of a request, bytes of a batch as sent, bytes
@@ -84,6 +92,8 @@ class ProduceContext:
     now_ms: int
     deferred: list[DeferredBatch]
     validated_parts: int = 0  # partitions validated on the event loop
+    transactional_id: str | None = None
+    transactions: TransactionCoordinator | None = None
 
 
 Answer = (
@@ -96,9 +106,17 @@ def handle_produce(call: RequestContext, request: ProduceRequest) -> Answer:
     code = ErrorCode.NONE
     if request.acks not in {ALL, LEADER, NO_RESPONSE}:
         code = ErrorCode.INVALID_REQUIRED_ACKS
-    elif request.transactional_id is not None:
-        code = to_error_code(NotServed())
-    context = ProduceContext(call.version, call.gateway.now_ms(), [])
+    elif request.transactional_id is not None and not call.is_allowed_to(
+        Operation.WRITE, ResourceKind.TRANSACTION, request.transactional_id
+    ):
+        code = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+    context = ProduceContext(
+        call.version,
+        call.gateway.now_ms(),
+        [],
+        transactional_id=request.transactional_id,
+        transactions=call.broker.transactions,
+    )
     response = ProduceResponse()
     acks_from_memory = bool(request.topic_data)
     for data in request.topic_data:
@@ -243,10 +261,43 @@ def _append(
     prepared: ValidatedBatch | None,
     answer: PartitionProduceResponse,
 ) -> None:
-    appended = partition.append(records, now_ms=context.now_ms, validated=prepared)
+    in_transaction = _is_transactional(records)
+    if in_transaction:
+        _check_transaction(context, partition, records)
+    appended = partition.append(
+        records, now_ms=context.now_ms, validated=prepared, in_transaction=in_transaction
+    )
     answer.base_offset = appended.base_offset
     answer.log_append_time_ms = appended.log_append_time_ms
     answer.log_start_offset = partition.log.start_offset
+
+
+def _is_transactional(records: memoryview) -> bool:
+    return (
+        len(records) >= HEADER_SIZE
+        and records[MAGIC_AT] == MAGIC
+        and bool(records[CODEC_AT] & TRANSACTIONAL)
+    )
+
+
+def _check_transaction(context: ProduceContext, partition: Partition, records: memoryview) -> None:
+    """Check that a batch belongs to the ongoing transaction; from v12 on it adds the partition."""
+    try:
+        header = check_produced(records)
+    except EntryError:
+        return  # the append refuses it, with the reason
+    name, transactions = context.transactional_id, context.transactions
+    if name is None or transactions is None:
+        raise AccessDenied(Operation.WRITE, Resource(ResourceKind.TRANSACTION, ""))
+    try:
+        transactions.check_produce(
+            name,
+            ProducerIdentity(header.producer_id, header.producer_epoch),
+            partition.partition_id,
+            adds=context.version >= ADDS_SINCE,
+        )
+    except ProducerFenced as problem:
+        raise StaleProducerEpoch(str(problem)) from problem
 
 
 def _refuse(answer: PartitionProduceResponse, problem: BrokerError, version: int) -> None:

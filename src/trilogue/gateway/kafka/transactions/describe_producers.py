@@ -1,7 +1,7 @@
 """DescribeProducers v0: the idempotent producers of partitions (KIP-664).
 
 Needs READ on the topic (29). The timestamp of a producer's last batch is its append time by the
-broker's clock. Transactions are not served, so no producer has an open one.
+broker's clock; an open transaction is shown by its first offset.
 """
 
 from __future__ import annotations
@@ -67,6 +67,7 @@ async def _topic(context: RequestContext, name: str, indexes: Iterable[int]) -> 
 
 
 def _producers(partition: Partition) -> list[ProducerState]:
+    ongoing = partition.log.open_transactions
     return [
         ProducerState(
             producer_id=each.producer_id,
@@ -74,7 +75,7 @@ def _producers(partition: Partition) -> list[ProducerState]:
             last_sequence=each.last_sequence,
             last_timestamp=each.active_ms,
             coordinator_epoch=NO_COORDINATOR,
-            current_txn_start_offset=NO_TRANSACTION,
+            current_txn_start_offset=ongoing.get(each.producer_id, NO_TRANSACTION),
         )
         for each in partition.producers.active()
     ]

@@ -1,0 +1,653 @@
+"""The coordinator of transactions: who may write in which transaction, and how each one ends.
+
+    EMPTY ──add──► ONGOING ──end──► PREPARE_COMMIT / PREPARE_ABORT ──► COMPLETE_... ──add──► ONGOING
+
+The end of a transaction is written without a pause: the decision (PREPARE), a marker in each of its
+partitions, the positions of its groups, the completion. All of it is in the window that fills, so
+it is one frame of the journal as long as it fits; if it does not, and the process ends in between,
+the next start finds the decision and writes the rest. Markers may be written twice: one that finds
+no open transaction has no effect.
+
+A producer is fenced by its epoch. Clients of transaction version 2 (KIP-890) get a higher epoch
+with each end, and add partitions by producing; markers then have the higher epoch, so that a late
+message or a late end of an earlier transaction is refused. When the epochs are used up the id gets
+another producer id.
+
+The coordinator decides at once. What it writes is durable at the journal's next commit: the caller
+waits for that, or for the promise that it gets. Source: KIP-98, KIP-360, KIP-588, KIP-890.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import NamedTuple, Protocol
+
+from trilogue.broker.errors import (
+    BrokerError,
+    ConcurrentTransactions,
+    InvalidRequest,
+    InvalidTransactionState,
+    InvalidTransactionTimeout,
+    ProducerFenced,
+    StorageFailed,
+    TooManyTransactions,
+    UnknownProducerMapping,
+    convert_log_error,
+)
+from trilogue.broker.facts import (
+    TRANSACTION_KEY,
+    CursorMove,
+    CursorMoves,
+    FactJournal,
+    FactKind,
+    SnapshotRow,
+)
+from trilogue.broker.facts import Protocol as Door
+from trilogue.broker.promise import Promise
+from trilogue.broker.transactions.records import (
+    NO_EPOCH,
+    NO_PRODUCER,
+    TransactionRow,
+    TransactionState,
+    decode_forgotten,
+    decode_grew,
+    decode_offsets,
+    decode_saved,
+    encode_forgotten,
+    encode_grew,
+    encode_offsets,
+    encode_saved,
+)
+from trilogue.broker.transactions.transaction import Contained, Transaction
+from trilogue.entry.control import Outcome, build_marker
+from trilogue.log.errors import LogError
+
+log = logging.getLogger(__name__)
+
+EPOCH_MAX = 32_766  # the last one that a producer gets; the marker of its end may have one more
+NAME_BYTES_MAX = 1_024
+RETRY_S = 0.5
+EMPTY, ONGOING = TransactionState.EMPTY, TransactionState.ONGOING
+PREPARED = {True: TransactionState.PREPARE_COMMIT, False: TransactionState.PREPARE_ABORT}
+COMPLETE = {True: TransactionState.COMPLETE_COMMIT, False: TransactionState.COMPLETE_ABORT}
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionLimits:
+    """Bounds on transactions and on what is kept of their ids."""
+
+    timeout_max_ms: int = 900_000
+    expiration_ms: int = 7 * 86_400_000
+    ids_max: int = 50_000
+    partitions_max: int = 20_000  # of one transaction
+    positions_max: int = 100_000  # of one transaction
+
+
+class ProducerIdentity(NamedTuple):
+    """The id and epoch of a producer."""
+
+    producer_id: int
+    epoch: int
+
+
+class MarkedPartition(Protocol):
+    """A partition, as far as the end of a transaction needs it."""
+
+    deleted: bool
+
+    def append_marker(self, marker: bytes, now_ms: int) -> None:
+        """Append a transaction marker; raises LogError."""
+
+
+class Timers(Protocol):
+    """Calls something later."""
+
+    def call_later(self, delay: float, callback: Callable[[], object], /) -> object:
+        """Call after `delay` seconds."""
+
+
+class TransactionCoordinator:
+    """All transactional ids of a cluster."""
+
+    def __init__(
+        self,
+        *,
+        find_partition: Callable[[int], MarkedPartition | None],
+        allocate_producer_id: Callable[[], int],
+        commit_offsets: Callable[[str, Sequence[CursorMove]], object],
+        timers: Timers,
+        now_ms: Callable[[], int],
+        coordinator_epoch: int,
+        limits: TransactionLimits | None = None,
+    ) -> None:
+        self.limits = limits or TransactionLimits()
+        self.commits = self.aborts = self.timeouts = 0
+        self._find_partition = find_partition
+        self._allocate_producer_id = allocate_producer_id
+        self._commit_offsets = commit_offsets
+        self._timers = timers
+        self._now_ms = now_ms
+        self._coordinator_epoch = coordinator_epoch
+        self._journal: FactJournal
+        self._transactions: dict[str, Transaction] = {}
+        self._by_group: dict[str, dict[str, None]] = {}  # ids whose transactions have the group
+        self._dirty: dict[str, None] = {}
+
+    def attach(self, journal: FactJournal) -> None:
+        """Begin to serve, and finish what was decided before the process ended."""
+        self._journal = journal
+        for transaction in list(self._transactions.values()):
+            if transaction.state.is_ending:
+                transaction.ending = Promise()
+                self._finish(transaction, self._marker_of(transaction))
+
+    # -- queries
+
+    def __len__(self) -> int:
+        return len(self._transactions)
+
+    def __iter__(self) -> Iterator[Transaction]:
+        return iter(list(self._transactions.values()))
+
+    def find(self, transactional_id: str) -> Transaction | None:
+        """Return the state of an id, or None."""
+        return self._transactions.get(transactional_id)
+
+    def pending_positions(self, group: str) -> set[int]:
+        """Return the partitions whose positions of a group transactions may still move."""
+        found: set[int] = set()
+        for name in self._by_group.get(group, ()):
+            found.update(self._transactions[name].contained.positions().get(group, ()))
+        return found
+
+    # -- requests of producers
+
+    def init_producer(
+        self,
+        transactional_id: str,
+        timeout_ms: int,
+        known: ProducerIdentity | None = None,
+    ) -> Promise[ProducerIdentity]:
+        """Return the identity for a producer of this id; whoever had the id is fenced.
+
+        An ongoing transaction is aborted first. `known` is the identity that the producer has: it
+        keeps the id only if nobody took it meanwhile (KIP-360). Raises InvalidRequest,
+        InvalidTransactionTimeout, ConcurrentTransactions, ProducerFenced, TooManyTransactions.
+        """
+        if not transactional_id or len(transactional_id.encode()) > NAME_BYTES_MAX:
+            raise InvalidRequest(f"a transactional id has 1 to {NAME_BYTES_MAX} bytes")
+        if not 0 < timeout_ms <= self.limits.timeout_max_ms:
+            raise InvalidTransactionTimeout(
+                f"a transaction may take up to {self.limits.timeout_max_ms} ms"
+            )
+        transaction = self._transactions.get(transactional_id)
+        if transaction is None:
+            return self._create(transactional_id, timeout_ms)
+        _check_settled(transaction)
+        row = transaction.row
+        if known is not None:
+            if known in _last_identities(row) and transaction.state is not ONGOING:
+                return self._save_identity(transaction, row._replace(timeout_ms=timeout_ms))
+            if known != (row.producer_id, row.epoch):
+                raise ProducerFenced("another producer has the transactional id")
+        if transaction.state is ONGOING:
+            former = NO_EPOCH if known is None else row.epoch
+            following = self._following(row)._replace(former_epoch=former, timeout_ms=timeout_ms)
+            return self._end(transaction, following, commit=False, marker_epoch=row.epoch + 1)
+        following = self._following(row)
+        if known is None:
+            following = following._replace(former_epoch=NO_EPOCH, former_producer_id=NO_PRODUCER)
+        state = EMPTY
+        return self._save_identity(
+            transaction, following._replace(state=state, timeout_ms=timeout_ms, started_ms=-1)
+        )
+
+    def add_partitions(
+        self, transactional_id: str, identity: ProducerIdentity, partition_ids: Sequence[int]
+    ) -> None:
+        """Add partitions to the transaction, which begins with the first one.
+
+        Raises UnknownProducerMapping, ProducerFenced, ConcurrentTransactions, TooManyTransactions.
+        """
+        transaction = self._check(transactional_id, identity)
+        self._grow(transaction, partition_ids, ())
+
+    def add_group(self, transactional_id: str, identity: ProducerIdentity, group: str) -> None:
+        """Add a group whose positions the transaction will move; raises as `add_partitions`."""
+        transaction = self._check(transactional_id, identity)
+        self._grow(transaction, (), (group,))
+
+    def check_produce(
+        self,
+        transactional_id: str,
+        identity: ProducerIdentity,
+        partition_id: int,
+        *,
+        adds: bool = False,
+    ) -> None:
+        """Check that a message belongs to the ongoing transaction; `adds` the partition to it.
+
+        Raises InvalidTransactionState for a partition that was not added, and as `add_partitions`.
+        """
+        transaction = self._check(transactional_id, identity)
+        if transaction.state is ONGOING and partition_id in transaction.contained.partitions:
+            return
+        if not adds:
+            raise InvalidTransactionState("the partition was not added to the transaction")
+        self._grow(transaction, (partition_id,), ())
+
+    def add_offsets(
+        self,
+        transactional_id: str,
+        identity: ProducerIdentity,
+        group: str,
+        moves: Sequence[CursorMove],
+        *,
+        adds: bool = False,
+    ) -> None:
+        """Keep positions that are committed with the transaction; `adds` the group to it.
+
+        Raises InvalidTransactionState for a group that was not added, and as `add_partitions`.
+        """
+        transaction = self._check(transactional_id, identity)
+        if transaction.state is not ONGOING or group not in transaction.contained.groups:
+            if not adds:
+                raise InvalidTransactionState("the group was not added to the transaction")
+            self._grow(transaction, (), (group,))
+        contained = transaction.contained
+        count = sum(len(each.moves) for _, each in contained.offsets) + len(moves)
+        if count > self.limits.positions_max:
+            raise TooManyTransactions(
+                f"a transaction moves up to {self.limits.positions_max} positions"
+            )
+        batch = CursorMoves(Door.KAFKA, group, self._now_ms(), list(moves))
+        payload = encode_offsets(transactional_id, batch)
+        self._add_fact(FactKind.TRANSACTION_OFFSETS, payload)
+        transaction.changes += 1
+        contained.offsets.append((transaction.changes, batch))
+        self._note(transaction)
+
+    def end(
+        self,
+        transactional_id: str,
+        identity: ProducerIdentity,
+        *,
+        commit: bool,
+        bumps: bool = False,
+    ) -> Promise[ProducerIdentity]:
+        """End the transaction; the promise has the identity for the next one when it is durable.
+
+        With `bumps` (transaction version 2) that has the next epoch. A repeated request gets the
+        same answer. Raises UnknownProducerMapping, ProducerFenced, InvalidTransactionState,
+        ConcurrentTransactions.
+        """
+        transaction = self._find(transactional_id, identity, ending=True)
+        row = transaction.row
+        current = identity == (row.producer_id, row.epoch)
+        if not current and not (bumps and identity in _last_identities(row)):
+            raise ProducerFenced("the producer has another epoch by now")
+        if row.state.is_ending or transaction.ending is not None:
+            raise ConcurrentTransactions("the transaction is being ended")
+        if row.state is ONGOING:
+            if not current:
+                raise ProducerFenced("the transaction of that epoch has ended")
+            kept = row._replace(former_producer_id=NO_PRODUCER, former_epoch=NO_EPOCH)
+            following = self._following(row) if bumps else kept
+            marker_epoch = row.epoch + 1 if bumps else row.epoch
+            return self._end(transaction, following, commit=commit, marker_epoch=marker_epoch)
+        if row.state is COMPLETE[commit] and (not bumps or not current):
+            return self._save_identity(transaction, row, unchanged=True)  # repeated
+        if bumps and current and not commit:  # nothing was written: only the epoch moves
+            following = self._following(row)
+            return self._save_identity(
+                transaction, following._replace(state=COMPLETE[False], started_ms=-1)
+            )
+        if not current:
+            raise ProducerFenced("the transaction of that epoch has ended otherwise")
+        raise InvalidTransactionState(f"the transaction is {row.state.name.lower()}")
+
+    # -- by time, by administrators
+
+    def abort_expired(self) -> int:
+        """Abort transactions that take longer than their timeout; return how many."""
+        now_ms, count = self._now_ms(), 0
+        for transaction in list(self._transactions.values()):
+            row = transaction.row
+            if row.state is ONGOING and row.started_ms + row.timeout_ms <= now_ms:
+                if transaction.ending is not None:
+                    continue
+                log.info("transaction.timed_out", extra={"transactional_id": row.transactional_id})
+                self.timeouts += 1
+                count += 1
+                self._abort(transaction)
+        return count
+
+    def abort(self, transactional_id: str) -> Promise[ProducerIdentity]:
+        """Abort the ongoing transaction of an id, and fence its producer.
+
+        Raises UnknownProducerMapping, InvalidTransactionState, ConcurrentTransactions.
+        """
+        transaction = self._transactions.get(transactional_id)
+        if transaction is None:
+            raise UnknownProducerMapping("there is no such transactional id")
+        _check_settled(transaction)
+        if transaction.state is not ONGOING:
+            raise InvalidTransactionState("the transactional id has no ongoing transaction")
+        return self._abort(transaction)
+
+    def forget_expired(self) -> int:
+        """Forget ids that were not used for long; return how many."""
+        before_ms, count = self._now_ms() - self.limits.expiration_ms, 0
+        for name, transaction in list(self._transactions.items()):
+            idle = transaction.state not in (ONGOING, *PREPARED.values())
+            if idle and transaction.ending is None and transaction.row.changed_ms < before_ms:
+                self._add_fact(FactKind.TRANSACTION_FORGOTTEN, encode_forgotten(name))
+                del self._transactions[name]
+                self._dirty[name] = None
+                count += 1
+        return count
+
+    def _abort(self, transaction: Transaction) -> Promise[ProducerIdentity]:
+        row = transaction.row
+        following = self._following(row)
+        return self._end(transaction, following, commit=False, marker_epoch=row.epoch + 1)
+
+    # -- the flush cut and the start
+
+    def snapshot(self) -> list[SnapshotRow]:
+        """Return the rows that changed since the last call, as far as they are durable."""
+        dirty, self._dirty = self._dirty, {}
+        rows = []
+        for name in dirty:
+            key = TRANSACTION_KEY + name.encode()
+            transaction = self._transactions.get(name)
+            if transaction is None:
+                rows.append(SnapshotRow(key, None))
+            elif transaction.durable is not None:
+                content = transaction.durable_content()
+                rows.append(SnapshotRow(key, encode_saved(transaction.durable, content)))
+        return rows
+
+    def load(self, payload: bytes) -> None:
+        """Take over a snapshot row."""
+        row, content = decode_saved(payload)
+        transaction = Transaction(row)
+        transaction.contained.partitions.update(dict.fromkeys(content.partition_ids, 0))
+        transaction.contained.groups.update(dict.fromkeys(content.groups, 0))
+        transaction.contained.offsets += [(0, moves) for moves in content.offsets]
+        transaction.durable = row
+        name = row.transactional_id
+        self._transactions[name] = transaction
+        for group in content.groups:
+            self._by_group.setdefault(group, {})[name] = None
+
+    def replay(self, kind: int, payload: bytes) -> None:
+        """Take over a fact found in the journal at start."""
+        if kind == FactKind.TRANSACTION_SAVED:
+            name = decode_saved(payload)[0].transactional_id
+            self._leave_groups(name)
+            self.load(payload)
+        elif kind == FactKind.TRANSACTION_FORGOTTEN:
+            name = decode_forgotten(payload)
+            self._leave_groups(name)
+            self._transactions.pop(name, None)
+        elif kind == FactKind.TRANSACTION_GREW:
+            name, changed_ms, ids, groups = decode_grew(payload)
+            found = self._transactions[name]
+            found.begin(changed_ms)
+            found.contained.partitions.update(dict.fromkeys(ids, 0))
+            found.contained.groups.update(dict.fromkeys(groups, 0))
+            for group in groups:
+                self._by_group.setdefault(group, {})[name] = None
+            found.row = found.durable = found.row._replace(changed_ms=changed_ms)
+            found.durable_contained = found.contained
+        else:
+            name, moves = decode_offsets(payload)
+            self._transactions[name].contained.offsets.append((0, moves))
+        self._dirty[name] = None
+
+    # -- parts
+
+    def _leave_groups(self, name: str) -> None:
+        found = self._transactions.get(name)
+        for group in () if found is None else found.contained.groups:
+            names = self._by_group.get(group, {})
+            names.pop(name, None)
+            if not names:
+                self._by_group.pop(group, None)
+
+    def _create(self, transactional_id: str, timeout_ms: int) -> Promise[ProducerIdentity]:
+        if len(self._transactions) >= self.limits.ids_max:
+            raise TooManyTransactions(f"there may be {self.limits.ids_max} transactional ids")
+        row = TransactionRow(
+            transactional_id,
+            EMPTY,
+            self._allocate_producer_id(),
+            0,
+            NO_PRODUCER,
+            NO_EPOCH,
+            timeout_ms,
+            -1,
+            self._now_ms(),
+        )
+        transaction = Transaction(row)
+        promise = self._save_identity(transaction, row)
+        self._transactions[transactional_id] = transaction
+        return promise
+
+    def _following(self, row: TransactionRow) -> TransactionRow:
+        """Return the row with the identity after this one."""
+        if row.epoch >= EPOCH_MAX:
+            return row._replace(
+                producer_id=self._allocate_producer_id(),
+                epoch=0,
+                former_producer_id=row.producer_id,
+                former_epoch=row.epoch,
+            )
+        return row._replace(
+            epoch=row.epoch + 1, former_producer_id=NO_PRODUCER, former_epoch=row.epoch
+        )
+
+    def _find(
+        self, transactional_id: str, identity: ProducerIdentity, *, ending: bool = False
+    ) -> Transaction:
+        transaction = self._transactions.get(transactional_id)
+        if transaction is None:
+            raise UnknownProducerMapping("the transactional id is not known")
+        row = transaction.row
+        ids = {row.producer_id, row.former_producer_id if ending else row.producer_id}
+        if identity.producer_id not in ids:
+            raise UnknownProducerMapping("the transactional id has another producer id")
+        return transaction
+
+    def _check(self, transactional_id: str, identity: ProducerIdentity) -> Transaction:
+        transaction = self._find(transactional_id, identity)
+        if identity.epoch != transaction.row.epoch:
+            raise ProducerFenced("the producer has another epoch by now")
+        _check_settled(transaction)
+        return transaction
+
+    def _grow(
+        self, transaction: Transaction, partition_ids: Sequence[int], groups: Sequence[str]
+    ) -> None:
+        ongoing = transaction.state is ONGOING
+        contained = transaction.contained if ongoing else Contained()
+        new_ids = [each for each in partition_ids if each not in contained.partitions]
+        new_groups = [each for each in groups if each not in contained.groups]
+        if ongoing and not new_ids and not new_groups:
+            return
+        if len(contained.partitions) + len(new_ids) > self.limits.partitions_max:
+            raise TooManyTransactions(
+                f"a transaction has up to {self.limits.partitions_max} partitions"
+            )
+        now_ms = self._now_ms()
+        name = transaction.row.transactional_id
+        self._add_fact(FactKind.TRANSACTION_GREW, encode_grew(name, now_ms, new_ids, new_groups))
+        transaction.begin(now_ms)
+        transaction.changes += 1
+        transaction.contained.partitions.update(dict.fromkeys(new_ids, transaction.changes))
+        transaction.contained.groups.update(dict.fromkeys(new_groups, transaction.changes))
+        for group in new_groups:
+            self._by_group.setdefault(group, {})[name] = None
+        transaction.row = transaction.row._replace(changed_ms=now_ms)
+        self._note(transaction)
+
+    def _end(
+        self,
+        transaction: Transaction,
+        following: TransactionRow,
+        *,
+        commit: bool,
+        marker_epoch: int,
+    ) -> Promise[ProducerIdentity]:
+        """Decide the outcome, write everything that follows; `following` has the next identity."""
+        row = transaction.row
+        prepared = following._replace(
+            state=PREPARED[commit], started_ms=row.started_ms, changed_ms=self._now_ms()
+        )
+        self._add_fact(FactKind.TRANSACTION_SAVED, encode_saved(prepared, transaction.content()))
+        transaction.row = prepared
+        self._note(transaction)
+        ending = transaction.ending = Promise()
+        if commit:
+            self.commits += 1
+        else:
+            self.aborts += 1
+        self._finish(transaction, (row.producer_id, marker_epoch))
+        promise: Promise[ProducerIdentity] = Promise()
+
+        def settled(ended: Promise[None]) -> None:
+            if ended.error is not None:
+                promise.set_error(ended.error)
+            else:
+                promise.set_result(ProducerIdentity(following.producer_id, following.epoch))
+
+        ending.then(settled)
+        return promise
+
+    def _finish(self, transaction: Transaction, marker: tuple[int, int]) -> None:
+        """Write markers, positions and the completion; try again later what the log refuses."""
+        row = transaction.row
+        commit = row.state is PREPARED[True]
+        try:
+            self._write_markers(transaction, commit, marker)
+            if commit:
+                for group, positions in transaction.contained.positions().items():
+                    self._commit_offsets(group, tuple(positions.values()))
+            complete = row._replace(
+                state=COMPLETE[commit], started_ms=-1, changed_ms=self._now_ms()
+            )
+            payload = encode_saved(complete, transaction.contained.until(-1))
+            self._add_fact(FactKind.TRANSACTION_SAVED, payload)
+        except StorageFailed as error:
+            self._settle(transaction, error)
+            return
+        except BrokerError as error:
+            log.warning(
+                "transaction.end_waits",
+                extra={"transactional_id": row.transactional_id, "reason": str(error)},
+            )
+            self._timers.call_later(RETRY_S, partial(self._finish, transaction, marker))
+            return
+        self._leave_groups(row.transactional_id)
+        transaction.row = complete
+        transaction.contained = Contained()
+        self._note(transaction, partial(self._settle, transaction))
+
+    def _write_markers(
+        self, transaction: Transaction, commit: bool, marker: tuple[int, int]
+    ) -> None:
+        producer_id, epoch = marker
+        now_ms = self._now_ms()
+        entry = build_marker(
+            Outcome.COMMIT if commit else Outcome.ABORT,
+            producer_id=producer_id,
+            producer_epoch=epoch,
+            coordinator_epoch=self._coordinator_epoch,
+            timestamp_ms=now_ms,
+        )
+        try:
+            for partition_id in transaction.contained.partitions:
+                partition = self._find_partition(partition_id)
+                if partition is not None and not partition.deleted:
+                    partition.append_marker(entry, now_ms)
+        except LogError as error:
+            raise convert_log_error(error) from error
+
+    def _marker_of(self, transaction: Transaction) -> tuple[int, int]:
+        """Return the producer id and epoch for the markers of an end that was decided before."""
+        row = transaction.row
+        if row.former_producer_id != NO_PRODUCER:
+            return row.former_producer_id, EPOCH_MAX + 1
+        return row.producer_id, row.epoch
+
+    def _settle(self, transaction: Transaction, problem: BaseException | None = None) -> None:
+        ending, transaction.ending = transaction.ending, None
+        if ending is None:
+            return
+        if problem is None:
+            ending.set_result(None)
+        else:
+            ending.set_error(problem)
+
+    def _save_identity(
+        self, transaction: Transaction, row: TransactionRow, *, unchanged: bool = False
+    ) -> Promise[ProducerIdentity]:
+        """Write a row whose transaction is empty; the promise has its identity when durable."""
+        promise: Promise[ProducerIdentity] = Promise()
+        if not unchanged:
+            row = row._replace(changed_ms=self._now_ms())
+            payload = encode_saved(row, transaction.contained.until(-1))
+            self._add_fact(FactKind.TRANSACTION_SAVED, payload)
+            transaction.row = row
+            transaction.contained = Contained()
+            self._note(transaction)
+
+        def committed(problem: BaseException | None) -> None:
+            if problem is None:
+                promise.set_result(ProducerIdentity(row.producer_id, row.epoch))
+            else:
+                promise.set_error(StorageFailed(str(problem)))
+
+        self._journal.on_commit(committed)
+        return promise
+
+    def _note(
+        self,
+        transaction: Transaction,
+        then: Callable[[BaseException | None], None] | None = None,
+    ) -> None:
+        """Move the durable state to this one when the journal has committed."""
+        row, contained, change = transaction.row, transaction.contained, transaction.changes
+        transaction.unsaved += 1
+
+        def committed(problem: BaseException | None) -> None:
+            if problem is None:
+                transaction.saved(row, contained, change)
+                self._dirty[row.transactional_id] = None
+            if then is not None:
+                then(None if problem is None else StorageFailed(str(problem)))
+
+        self._journal.on_commit(committed)
+
+    def _add_fact(self, kind: FactKind, payload: bytes) -> None:
+        try:
+            self._journal.add_fact(kind, payload)
+        except LogError as error:
+            raise convert_log_error(error) from error
+
+
+def _check_settled(transaction: Transaction) -> None:
+    if transaction.ending is not None or transaction.state.is_ending:
+        raise ConcurrentTransactions("the transaction before is being ended")
+
+
+def _last_identities(row: TransactionRow) -> tuple[tuple[int, int], ...]:
+    """Return the identity that the present one replaced: a request of it may be a repeated one."""
+    if row.former_epoch == NO_EPOCH:
+        return ()
+    former_id = row.former_producer_id
+    return ((row.producer_id if former_id == NO_PRODUCER else former_id, row.former_epoch),)
