@@ -36,6 +36,11 @@ FOREIGN = {
     21: "test_delete_records.py",
     22: "test_restart.py",
     23: "test_leader_epochs.py",
+    24: "test_transactions.py",
+    25: "test_transactions.py",
+    26: "test_transactions.py",
+    27: "programs/test_tools.py",
+    28: "test_transactions.py",
     29: "programs/test_tools.py",
     30: "programs/test_tools.py",
     31: "programs/test_tools.py",
@@ -68,7 +73,15 @@ FOREIGN = {
     74: "test_settings.py",
     75: "test_cluster.py",
 }
-TESTED_BY = {"api_versions": "test_connection.py"}  # a handler's module whose tests lie elsewhere
+TRANSACTIONS = "transactions/test_transactions.py"
+TESTED_BY = {
+    "api_versions": "test_connection.py",
+    "add_offsets": TRANSACTIONS,
+    "add_partitions": TRANSACTIONS,
+    "end_txn": TRANSACTIONS,
+    "txn_offset_commit": TRANSACTIONS,
+    "write_markers": TRANSACTIONS,
+}  # a handler's module whose tests lie elsewhere
 
 
 def apis() -> str:

@@ -197,6 +197,15 @@ BROKER: dict[str, Setting] = {
             "transaction.state.log.replication.factor", Kind.SHORT, "3", "there is one copy",
         ),
         _read_only("transaction.state.log.min.isr", Kind.INT, "2", "there is one copy"),
+        _read_only(
+            "transaction.max.timeout.ms", Kind.INT, "900000", "the longest that one may take"
+        ),
+        _read_only(
+            "transactional.id.expiration.ms",
+            Kind.INT,
+            "604800000",
+            "an id that is not used for this long is forgotten",
+        ),
         *(row for part in PARTS for row in _fixed_rows(*part)),
     )
 }  # fmt: skip

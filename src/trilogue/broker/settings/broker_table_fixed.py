@@ -120,16 +120,14 @@ int offsets.topic.segment.bytes 104857600
 """,
     ),
     (
-        "transactions are not served",
+        "the state of transactions is in the journal and is no topic",
         """
 int transaction.abort.timed.out.transaction.cleanup.interval.ms 10000
-int transaction.max.timeout.ms 900000
 boolean transaction.partition.verification.enable true
 int transaction.remove.expired.transaction.cleanup.interval.ms 3600000
 int transaction.state.log.load.buffer.size 5242880
 int transaction.state.log.num.partitions 50
 int transaction.state.log.segment.bytes 104857600
-int transactional.id.expiration.ms 604800000
 """,
     ),
     (

@@ -46,6 +46,7 @@ from trilogue.broker.facts import (
     SnapshotRow,
 )
 from trilogue.broker.facts import Protocol as Door
+from trilogue.broker.groups.classic.members import Timers
 from trilogue.broker.promise import Promise
 from trilogue.broker.transactions.records import (
     NO_EPOCH,
@@ -100,13 +101,6 @@ class MarkedPartition(Protocol):
 
     def append_marker(self, marker: bytes, now_ms: int) -> None:
         """Append a transaction marker; raises LogError."""
-
-
-class Timers(Protocol):
-    """Calls something later."""
-
-    def call_later(self, delay: float, callback: Callable[[], object], /) -> object:
-        """Call after `delay` seconds."""
 
 
 class TransactionCoordinator:

@@ -308,7 +308,7 @@ async def test_of_several_partitions_all_are_added_or_none():
 
 @on_loop
 async def test_a_delayed_end_does_not_touch_the_next_transaction():
-    """KIP-890: checks.md 22 in other words; the epoch of version 2 moves with each end."""
+    """KIP-890: the epoch of version 2 moves with each end."""
     async with Rig() as rig:
         rig.topic(TOPIC)
         writer = Writer(rig.peer(), new=True)
