@@ -92,7 +92,7 @@ def test_passwords_are_checked_and_the_acls_hold(secured):
     assert {"basic", "bearer"} <= {line["method"] for line in failed}
     assert {line["principal"] for line in failed if line["method"] == "basic"} >= {
         "admin",
-        "nobody",
+        "mallory",
     }
     assert all(line["address"] == "127.0.0.1" and line["protocol"] == "http" for line in failed)
     refused = [line for line in lines if line["event"] == "refused"]
