@@ -23,6 +23,8 @@ VERBS = {
     "consume": "Print messages, from a position to a position.",
     "groups": "List, describe, reset and delete consumer groups.",
     "subscriptions": "List the readers of topics, of all protocols.",
+    "users": "Create, list and delete users; passwords and tokens.",
+    "acls": "List, add and remove ACLs, in Kafka's words.",
     "doctor": "Check this installation, its data, or a running server.",
     "config": "Print every setting with its value and origin.",
     "codec": "Print the code generated for a Kafka message.",
@@ -34,12 +36,14 @@ VERBS = {
 The order is that of `--help`.
 """
 MODULES = {
+    "acls": "cli.access.acls",
     "consume": "cli.messages.consume",
     "demo": "demo.command",
     "groups": "cli.groups.command",
     "produce": "cli.messages.produce",
     "subscriptions": "cli.subscriptions.command",
     "topics": "cli.topics.command",
+    "users": "cli.access.users",
 }
 """The module of each verb that is not `trilogue.cli.<verb>`."""
 

@@ -7,13 +7,14 @@ import json
 import logging
 import os
 import time
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from dataclasses import dataclass
 from logging.handlers import RotatingFileHandler
 from pathlib import Path
+from typing import Any
 
 from trilogue.broker.access.acl_authorizer import AclAuthorizer
-from trilogue.broker.access.acls import parse_principal
+from trilogue.broker.access.acls import AclStore, parse_principal
 from trilogue.broker.access.audit import AuditLog, Emit
 from trilogue.broker.access.authorizer import Authorizer, Principal
 from trilogue.broker.access.tokens import (
@@ -23,8 +24,11 @@ from trilogue.broker.access.tokens import (
     TokenValidator,
     read_keys,
 )
+from trilogue.broker.access.users import Users
 from trilogue.broker.broker import Broker
 from trilogue.broker.errors import BrokerError, InvalidRequest, UnknownNamespace
+from trilogue.broker.metadata_change import MetadataChange
+from trilogue.gateway.access_administration import AccessAdministration
 from trilogue.gateway.authentication import Authenticator
 from trilogue.node.errors import WRONG_SETTING, StartError
 from trilogue.node.metadata_writer import MetadataWriter
@@ -64,6 +68,36 @@ def make_access_control(
         signing_key=lambda: read_signing_key(settings, data),
     )
     return AccessControl(_make_authorizer(settings, broker), authenticator, audit)
+
+
+def make_administration(
+    settings: Settings,
+    users: Users,
+    acls: AclStore,
+    write_metadata: Callable[[MetadataChange[Any]], Awaitable[object]],
+    *,
+    data: Path,
+    now_ms: Callable[[], int],
+) -> AccessAdministration:
+    """Return the administration of users and ACLs, with the keys that the settings name."""
+    return AccessAdministration(
+        users,
+        acls,
+        write_metadata,
+        signing_key=lambda: read_signing_key(settings, data),
+        token_key=lambda: find_token_key(settings),
+        token_rules=token_rules(settings),
+        now_ms=now_ms,
+    )
+
+
+def find_token_key(settings: Settings) -> TokenKey | None:
+    """Return the key that new tokens are signed with, if one is configured; TokenKeyError."""
+    path = settings.text("access.token-key")
+    if not path:
+        return None
+    keys = list(read_key_file(Path(path)).values())
+    return next((key for key in keys if key.can_sign), keys[0])
 
 
 def super_users(settings: Settings) -> list[Principal]:

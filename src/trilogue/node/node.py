@@ -29,7 +29,12 @@ from trilogue.gateway.pulsar.gateway import PulsarGateway
 from trilogue.gateway.pulsar.settings import PulsarSettings
 from trilogue.gateway.stream import Limits
 from trilogue.gateway.tubemq.gateway import TubeGateway
-from trilogue.node.access import AccessControl, load_users_file, make_access_control
+from trilogue.node.access import (
+    AccessControl,
+    load_users_file,
+    make_access_control,
+    make_administration,
+)
 from trilogue.node.addresses import Address, choose_advertised
 from trilogue.node.background.backlog_expiry import BacklogExpiry
 from trilogue.node.background.compaction import CompactionPlanner
@@ -69,6 +74,7 @@ OBJECT_READER_THREADS = (
 SLOW_NICENESS = 10
 METRICS_MODULE = "trilogue.node.metrics"
 WEB_API_PATHS = ("/webapi.htm", "/broker.htm")  # of TubeMQ's master and its broker
+ACCESS_PATHS = "/trilogue/{rest:path}"
 HTTP_CONNECTIONS_MAX = 1_000  # below the limit of descriptors, which clients need
 LISTENER_DRAIN_SHARE = 0.5  # of the limit; the rest is for the flush
 
@@ -405,7 +411,10 @@ class Node:
             self.health,
             self.metrics_page,
             None if self.pulsar is None else self._administration,
-            {} if self.tubemq is None else await self._web_api(self.tubemq),
+            {
+                ACCESS_PATHS: self._access_api,
+                **({} if self.tubemq is None else await self._web_api(self.tubemq)),
+            },
         )
         most = min(HTTP_CONNECTIONS_MAX, self.settings.number("connections.limit"))
         access = self.access
@@ -427,6 +436,21 @@ class Node:
 
         assert self.pulsar is not None
         return build_pulsar_app(self.pulsar)
+
+    def _access_api(self) -> ASGIApp:
+        """Return the app that administers users and ACLs."""
+        from trilogue.gateway.http.access import build_access_app
+
+        broker = self.storage.broker
+        administration = make_administration(
+            self.settings,
+            broker.users,
+            broker.acls,
+            self.metadata_writer.write,
+            data=self.storage.directory.path,
+            now_ms=self.now_ms,
+        )
+        return build_access_app(administration, self.access.authenticator)
 
     async def _web_api(self, gateway: TubeGateway) -> dict[str, Callable[[], ASGIApp]]:
         """Return TubeMQ's admin API, by path."""

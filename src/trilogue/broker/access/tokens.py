@@ -5,7 +5,8 @@ public key RS256 to RS512, an elliptic curve's ES256 or ES384 by its curve. So `
 signed with a public key, are refused. A JWKS file has several keys, chosen by `kid`.
 
 The role claim (`sub` unless set) names the principal. `exp` and `nbf` are checked where they are
-there; the audience and the issuer where the settings name one.
+there; the audience and the issuer where the settings name one. A token that was issued before its
+user's tokens were revoked is refused; so is one with `iat` in whole seconds of that same second.
 """
 
 from __future__ import annotations
@@ -123,7 +124,7 @@ class TokenValidator:
         if not isinstance(role, str) or not role:
             raise AuthenticationFailed(f"the token has no claim {self._rules.role_claim}")
         revoked_ms = self._tokens_from_ms(role)
-        if revoked_ms and (issued is None or issued * 1_000 < revoked_ms - revoked_ms % 1_000):
+        if revoked_ms and (issued is None or round(issued * 1_000) < revoked_ms):
             raise AuthenticationFailed("the token was revoked")
         return TokenClaims(
             Principal(USER, role),
@@ -140,7 +141,7 @@ def issue_token(
 
     if not key.can_sign:
         raise TokenKeyError("tokens are issued where the private key is: this key only checks them")
-    claims: dict[str, object] = {rules.role_claim: role, "iat": now_ms // 1_000}
+    claims: dict[str, object] = {rules.role_claim: role, "iat": now_ms / 1_000}
     if lifetime_ms is not None:
         claims["exp"] = (now_ms + lifetime_ms) // 1_000
     if rules.audience:

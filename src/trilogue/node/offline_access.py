@@ -1,0 +1,70 @@
+"""Users and ACLs of a data directory whose server is stopped: for a lost administrator.
+
+    async with open_offline_access(settings) as administration:
+        await administration.set_password("admin", b"...")
+
+The directory is locked, so no server runs on it meanwhile. Meta gets a new epoch, as at each start.
+A directory without data becomes an empty one: `serve --secure` makes its administrator so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import ExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from trilogue.broker.access.acls import AclStore
+from trilogue.broker.access.users import Users
+from trilogue.broker.metadata_change import MetadataChange
+from trilogue.gateway.access_administration import AccessAdministration
+from trilogue.log.directory import DataDirectory
+from trilogue.log.errors import AlreadyLocked, LogError
+from trilogue.log.files import OsFileSystem
+from trilogue.log.formats import check_formats
+from trilogue.meta.operations import Fence
+from trilogue.meta.sqlite import SqliteMeta
+from trilogue.node.access import make_administration
+from trilogue.node.errors import StartError
+from trilogue.node.settings.table import Settings
+from trilogue.node.storage import wall_clock_ms
+
+
+@asynccontextmanager
+async def open_offline_access(settings: Settings) -> AsyncIterator[AccessAdministration]:
+    """Open the users and ACLs of the directory of `data`; StartError if it is in use or damaged."""
+    path = Path(settings.text("data"))
+    with ExitStack() as stack:
+        try:
+            meta = _open_meta(path, stack)
+        except AlreadyLocked as error:
+            raise StartError(
+                f"{path} is in use: stop its server, or name the server (--http) instead of --data"
+            ) from error
+        except LogError as error:
+            raise StartError(str(error)) from error
+        except OSError as error:
+            raise StartError(f"the data directory: {error.strerror}: {path}") from error
+        fence = Fence(meta.state.node_id, meta.state.node_epoch)
+
+        async def write(change: MetadataChange[Any]) -> object:
+            try:
+                await meta.write(change.ops(), change.preconditions, fence)
+            except BaseException as error:
+                raise change.abandon(error) from error
+            return change.apply()
+
+        stored = meta.state.settings
+        users, acls = Users(stored), AclStore(stored)
+        yield make_administration(settings, users, acls, write, data=path, now_ms=wall_clock_ms)
+
+
+def _open_meta(path: Path, stack: ExitStack) -> SqliteMeta:
+    fs = OsFileSystem()
+    directory = DataDirectory.open(fs, path)
+    stack.callback(directory.close)
+    check_formats(fs, directory)
+    is_new = not (fs.listdir(directory.journal) or fs.listdir(directory.segments))
+    meta = SqliteMeta.open(directory.meta, create=is_new)
+    stack.callback(meta.close)
+    return meta
