@@ -10,6 +10,7 @@ from tests.gateway.kafka.rig import batch
 from tests.gateway.loop import on_loop
 from tests.gateway.tubemq.rig import Failure, Rig, send_fields, settle
 from tests.security.bypass import ORDERS, SECRET, NoAcls, describe_state
+from trilogue.broker.access.authorizer import Operation, Principal, Resource, ResourceKind
 from trilogue.gateway.tubemq.methods import BROKER, MASTER
 
 ME, GROUP = "192.0.2.2-1-1-1-1.13.0", "readers"
@@ -161,18 +162,31 @@ async def test_a_right_that_is_taken_away_ends_what_is_open():
         assert SECRET not in bytes(peer.transport.written)
 
 
+class DenyingOneKind(NoAcls):
+    """Allows everything, until one kind of resource is denied."""
+
+    denied: ResourceKind | None = None
+
+    def allowed(
+        self, principal: Principal, operation: Operation, resource: Resource, host: str = ""
+    ) -> bool:
+        self.move()
+        return resource.kind is not self.denied
+
+
+@pytest.mark.parametrize("kind", [ResourceKind.TOPIC, ResourceKind.GROUP])
 @on_loop
-async def test_a_right_that_is_taken_away_ends_a_get_that_is_held():
+async def test_a_right_that_is_taken_away_ends_a_get_that_is_held(kind):
     async with Denying() as rig:
+        rig.rules = rig.gateway.authorizer = rules = DenyingOneKind()
         rig.topic("orders", 1)
-        rig.rules.is_open = True
         peer = rig.broker_peer()
         fields = {name: spelled(FIELDS[name], "orders") for name in FIELDS}
         registered = await peer.request("consumerRegisterC2B", **fields["consumerRegisterC2B"])
         assert registered.success
         held = peer.send_request("getMessagesC2B", **fields["getMessagesC2B"])
         await settle()
-        rig.rules.is_open = False
+        rules.denied = kind
 
         partition = rig.broker.cluster.find_topic(rig.name("orders")).partitions[0]
         partition.append(memoryview(batch(SECRET)), now_ms=rig.now_ms)
