@@ -190,9 +190,12 @@ def test_out_of_descriptors_accepting_pauses_and_those_inside_go_on(monkeypatch,
         await inside.close()
         await outside.close()
 
-    run(test, Limits(accept_retry_s=0.01))
+        await wait_on_loop(lambda: "listener.accept_resumed" in caplog.messages)
 
-    assert caplog.messages.count("listener.accept_paused") == 3
+    run(test, Limits(accept_retry_s=0.01, accept_quiet_s=0.05, sweep_s=0.01))
+
+    assert caplog.messages.count("listener.accept_paused") == 1, "three pauses, one after the other"
+    assert caplog.messages.count("listener.accept_resumed") == 1
 
 
 def test_the_last_descriptors_are_left_to_files(caplog):

@@ -27,9 +27,11 @@ from trilogue.gateway.kafka.apis import TABLE as APIS
 from trilogue.gateway.kafka.configs.configs import ANSWER_BYTES_MAX
 from trilogue.gateway.kafka.context import KafkaSettings
 from trilogue.gateway.kafka.fetch.fetch import ROOM_BYTES_MIN
+from trilogue.gateway.memory_budget import RECEIVED_BYTES_MAX, STALLED_S, UNSENT_BYTES_MAX
 from trilogue.gateway.read_ahead import AHEAD_BYTES_MAX, KEPT_S
 from trilogue.gateway.reply_queue import BYTES_A_WORK, ITERATION_WORK
 from trilogue.gateway.stream import Limits
+from trilogue.gateway.stream_memory import RECEIVED_FREE
 from trilogue.log.jobs.compaction import UNDECIDED_MAX
 from trilogue.log.jobs.merge_plan import FIRST_LEVEL_LAST, FIRST_LEVEL_MAX, INPUTS_MAX, TARGET_BYTES
 from trilogue.log.journal.frame import MAX_FACT, MAX_FRAME
@@ -119,6 +121,7 @@ def _connections() -> Iterator[Bound]:
                 size(limits.waiting_reply_bytes), f"{waits} half of it has left")  # fmt: skip
     yield Bound("bytes sent that the peer does not read", size(limits.write_high_bytes),
                 f"{waits} the peer reads")  # fmt: skip
+    yield from _memory()
     yield Bound("a request that stays incomplete",
                 f"{limits.incomplete_frame_s:.0f} s, and 1 s more for each "
                 f"{size(limits.incomplete_frame_bytes_per_s)} that came",
@@ -138,16 +141,25 @@ def _connections() -> Iterator[Bound]:
     yield Bound("memory of all fetch sessions", size(kafka.fetch_sessions_bytes_max),
                 "the same; one that grows is closed",
                 "kafka.fetch-sessions-memory")  # fmt: skip
-    yield Bound("responses that clients have not read, of all connections",
-                size(kafka.unsent_bytes_max),
-                f"fetches return {size(ROOM_BYTES_MIN)} or one batch",
-                "kafka.unsent-memory")  # fmt: skip
     yield Bound("a long poll", ms(kafka.fetch_wait_max_ms), "is answered, empty if need be")
     yield Bound("creating or deleting topics", ms(kafka.topics_timeout_max_ms),
                 "is answered with a timeout, and is completed all the same")  # fmt: skip
     yield Bound("connections of the HTTP listener", f"{http.connections:,}", closed)
     yield Bound("head of an HTTP request", f"{size(HEAD_SIZE_LIMIT)} in {http.head_s:.0f} s",
                 "its connection is closed")  # fmt: skip
+
+
+def _memory() -> Iterator[Bound]:
+    yield Bound("memory of messages requested and not read yet, of all connections and protocols",
+                size(UNSENT_BYTES_MAX),
+                f"reads of segments wait; fetches return {size(ROOM_BYTES_MIN)} or one batch; "
+                f"a connection that reads nothing for {STALLED_S} s is closed if others wait",
+                "connections.unsent-memory")  # fmt: skip
+    yield Bound("memory of requests received in part, of all connections and protocols",
+                size(RECEIVED_BYTES_MAX),
+                f"one larger than {size(RECEIVED_FREE)} is not read further; a connection that "
+                f"sends nothing for {STALLED_S} s is closed if others wait",
+                "connections.received-memory")  # fmt: skip
 
 
 def topics() -> str:

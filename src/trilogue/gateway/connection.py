@@ -61,12 +61,14 @@ class MultiplexedConnection:
         self.commit_groups_done = 0
         self.in_flight = 0  # receipts of all groups
         self._committing: deque[list[Buffer]] = deque()
-        self._on_commit = self._committed
+        self._on_commit: Callable[[BaseException | None], None] = self._committed
         self._out: list[Buffer] = []
         self._out_bytes = 0
         self._in_step = self._flush_due = False
         self._requests = self._requests_bytes = 0  # in flight, and their bytes
         self._full = self._draining = self._opened = False
+        self._counts_gathered = False  # what was gathered is counted as unsent
+        self._sent_of_first = 0  # bytes: the first buffer of it is the rest of a larger one
 
     # ---- what the stream calls
 
@@ -106,6 +108,7 @@ class MultiplexedConnection:
         self.is_gone = True
         self._out.clear()
         self._committing.clear()
+        self._on_commit = _ignore_commit  # not a method of this: the two would refer to each other
 
     @property
     def principal(self) -> Principal:
@@ -155,11 +158,49 @@ class MultiplexedConnection:
 
     def _send_out(self) -> None:
         self._flush_due = False
-        out, stream = self._out, self.stream
-        if out and not self.is_gone and not stream.write_paused:
-            self._out = []
-            stream.send([b"".join(out)] if self._out_bytes <= GATHERED_MAX else out)
-            self._out_bytes = 0
+        stream = self.stream
+        while self._out and not self.is_gone:
+            if stream.write_paused:
+                self._counts_gathered = True
+                stream.unsent.set_gathered(self._out_bytes + self._sent_of_first)
+                return
+            out, size = self._out, self._out_bytes
+            if size > 2 * stream.limits.write_high_bytes:
+                out = self._take_part(stream.limits.write_high_bytes)
+            else:
+                self._out, self._out_bytes = [], 0
+                if size <= GATHERED_MAX or self._sent_of_first:
+                    out = [b"".join(out)]
+                self._sent_of_first = 0
+            stream.send(out)
+        if self._counts_gathered:
+            self._counts_gathered = False
+            stream.unsent.set_gathered(0)
+
+    def _take_part(self, size: int) -> list[Buffer]:
+        """Return the first bytes of what was gathered, about `size`, and keep the rest.
+
+        The transport would keep a large message until its last byte is sent, and count what is
+        left; so it gets a part at a time, and the last part of a message as a copy.
+        """
+        part: list[Buffer] = []
+        left = size
+        taken = 0
+        while left > 0:
+            buffer = self._out[taken]
+            if len(buffer) > left:
+                view = memoryview(buffer)
+                part.append(view[:left])
+                self._out[taken] = view[left:]
+                self._sent_of_first += left
+                break
+            part.append(bytes(buffer) if self._sent_of_first else buffer)
+            self._sent_of_first = 0
+            left -= len(buffer)
+            taken += 1
+        del self._out[:taken]
+        self._out_bytes -= sum(map(len, part))
+        return part
 
     def flush_if_large(self) -> None:
         """In the middle of a step: send if much was gathered, to learn whether the peer reads."""
@@ -294,3 +335,7 @@ class MultiplexedConnection:
         ):
             self._full = False
             self.stream.go_on(STOP_SESSION)
+
+
+def _ignore_commit(_problem: BaseException | None) -> None:
+    """Do nothing: the connection is closed."""

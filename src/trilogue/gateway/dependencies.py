@@ -22,7 +22,9 @@ from trilogue.broker.access.client_access import ClientAccess
 from trilogue.broker.broker import Broker
 from trilogue.broker.metadata_change import MetadataChange
 from trilogue.gateway.authentication import Authenticator
+from trilogue.gateway.cold_reads import ColdReads
 from trilogue.gateway.conversion_cache import ConversionCache
+from trilogue.gateway.memory_budget import ConnectionMemory
 from trilogue.gateway.read_ahead import ReadAhead
 from trilogue.gateway.stream import STOP_BROKER, Stream
 from trilogue.log.log import Log
@@ -41,6 +43,7 @@ class GatewayDependencies(TypedDict):
     authorizer: Authorizer
     now_ms: Callable[[], int]
     executor: Executor  # for cold reads
+    cold_reads: NotRequired[ColdReads]  # in it, within the memory of the node
     conversions: NotRequired[ConversionCache]
     authenticator: NotRequired[Authenticator]
     requires_login: NotRequired[bool]  # `access.authenticate`
@@ -74,7 +77,10 @@ class ProtocolGateway:
         self.audit = self.authenticator.audit
         self.requires_login = dependencies.get("requires_login", False)
         self.anonymous = dependencies.get("anonymous", "")
-        self.read_ahead = ReadAhead(self.executor)
+        self.cold_reads = dependencies.get("cold_reads") or ColdReads(
+            self.executor, ConnectionMemory().unsent
+        )
+        self.read_ahead = ReadAhead(self.executor, self.cold_reads.memory)
         self._stack = AsyncExitStack()
         self._group: asyncio.TaskGroup
         self._tasks: set[asyncio.Task[None]] = set()

@@ -2,10 +2,11 @@
 cimport cython
 
 from trilogue.gateway.transport_writer cimport TransportWriter
+from trilogue.wire.frames cimport ReceiveBuffer
 
 
 cdef class FrameDispatcher:
-    cdef public object frames
+    cdef public ReceiveBuffer frames
     cdef public int stops
     cdef public long long receives
     cdef public long long frames_taken

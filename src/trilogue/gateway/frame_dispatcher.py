@@ -25,6 +25,9 @@ class ReadControl(Protocol):
     def after_dispatch(self, has_rest: bool) -> None:
         """An iteration ended with frames or bytes left, or while the transport is not read."""
 
+    def buffer_full(self) -> None:
+        """A large receive buffer may have to grow for the rest of a frame."""
+
     def fail(self, problem: Exception) -> None:
         """End the connection: the session raised this, and it is being handled."""
 
@@ -58,6 +61,12 @@ class FrameDispatcher:
         self._iteration_frames = iteration_frames
         self._iteration_bytes = iteration_bytes
 
+    def close(self) -> None:
+        """Give no more frames, and refer to nothing of the connection: it is closed."""
+        self.held = None
+        self.frames.close()
+        self._control, self._take_frame, self._end_iteration = _CLOSED, _refuse_frame, _end
+
     def get_buffer(self, sizehint: int) -> memoryview:
         """Return memory to receive into."""
         del sizehint
@@ -83,6 +92,8 @@ class FrameDispatcher:
         else:
             if has_rest or not self.is_reading:
                 self._control.after_dispatch(has_rest)
+            elif self.frames.is_full():
+                self._control.buffer_full()
 
     def _give_frames(self) -> bool:
         """Return whether the rest waits for another iteration: frames, or bytes still to be read.
@@ -105,3 +116,27 @@ class FrameDispatcher:
             frames_left -= 1
             bytes_left -= len(frame)
             frame = None
+
+
+class _ClosedControl:
+    """In place of the stream of a closed connection."""
+
+    def after_dispatch(self, has_rest: bool) -> None:
+        """Do nothing."""
+
+    def buffer_full(self) -> None:
+        """Do nothing."""
+
+    def fail(self, problem: Exception) -> None:
+        """Do nothing."""
+
+
+def _refuse_frame(_frame: memoryview) -> bool:
+    return False
+
+
+def _end() -> None:
+    """Do nothing."""
+
+
+_CLOSED = _ClosedControl()

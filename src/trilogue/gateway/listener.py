@@ -22,7 +22,9 @@ from collections.abc import Callable
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from typing import Protocol, Self
+from weakref import WeakSet
 
+from trilogue.gateway.memory_budget import ConnectionMemory
 from trilogue.gateway.stream import Limits, Stream, StreamSession
 from trilogue.wire.frames import Frames
 
@@ -55,15 +57,23 @@ class Listener:
     """The sockets of one gateway and all connections that they accepted."""
 
     def __init__(
-        self, factory: ConnectionFactory, limits: Limits, *, monotonic: Callable[[], float]
+        self,
+        factory: ConnectionFactory,
+        limits: Limits,
+        *,
+        monotonic: Callable[[], float],
+        memory: ConnectionMemory | None = None,
     ) -> None:
         self.refused = 0
+        # Connections that are closed, and whose memory is not free yet.
+        self.closed: WeakSet[Stream] = WeakSet()
         # How much too early a connection from an address comes now, in seconds.
         self.early_s: Callable[[str], float] = _in_time
         self._held: dict[socket.socket, asyncio.TimerHandle] = {}
         self._factory = factory
         self._limits = limits
         self._monotonic = monotonic
+        self._memory = memory or ConnectionMemory()
         self._sockets: list[socket.socket] = []
         self._streams: dict[Stream, StreamSession] = {}
         self._by_address: Counter[str] = Counter()
@@ -72,6 +82,8 @@ class Listener:
         self._sweeper: asyncio.Task[None]
         self._loop: asyncio.AbstractEventLoop
         self._retry: asyncio.TimerHandle | None = None
+        self._paused_since_s: float | None = None
+        self._paused_last_s = 0.0
         self._emptied = asyncio.Event()
         self._descriptor_end = _descriptor_end(limits.spare_descriptors)
 
@@ -192,6 +204,7 @@ class Listener:
             call_soon=self._loop.call_soon,
             on_gone=lambda gone: self._gone(gone, address),
             framer=self._factory.frames,
+            memory=self._memory,
         )
         self._streams[stream] = handler
         self._by_address[address] += 1
@@ -224,12 +237,27 @@ class Listener:
         held.close()
 
     def _pause_accepting(self, problem: str) -> None:
-        log.warning(
-            "listener.accept_paused", extra={"listener": self._factory.name, "problem": problem}
-        )
+        """Accept none for a moment; logged once, until there is no other pause for a while."""
+        self._paused_last_s = self._monotonic()
+        if self._paused_since_s is None:
+            self._paused_since_s = self._paused_last_s
+            log.warning(
+                "listener.accept_paused", extra={"listener": self._factory.name, "problem": problem}
+            )
         for listening in self._sockets:
             self._loop.remove_reader(listening)
         self._retry = self._loop.call_later(self._limits.accept_retry_s, self._resume_accepting)
+
+    def _end_pauses(self, now_s: float) -> None:
+        """Log the end of pauses that followed each other, and how long they took."""
+        since_s = self._paused_since_s
+        if since_s is not None and now_s - self._paused_last_s >= self._limits.accept_quiet_s:
+            self._paused_since_s = None
+            paused_s = self._paused_last_s - since_s + self._limits.accept_retry_s
+            log.warning(
+                "listener.accept_resumed",
+                extra={"listener": self._factory.name, "paused_s": round(paused_s, 1)},
+            )
 
     def _resume_accepting(self) -> None:
         self._retry = None
@@ -241,6 +269,7 @@ class Listener:
     def _gone(self, stream: Stream, address: str) -> None:
         if self._streams.pop(stream, None) is None:
             return
+        self.closed.add(stream)
         self._by_address[address] -= 1
         if self._by_address[address] <= 0:
             del self._by_address[address]
@@ -261,6 +290,7 @@ class Listener:
         while True:
             await asyncio.sleep(self._limits.sweep_s)
             now_s = self._monotonic()
+            self._end_pauses(now_s)
             for count, stream in enumerate(list(self._streams), 1):
                 stream.sweep(now_s)
                 if count % SWEPT_AT_ONCE == 0:

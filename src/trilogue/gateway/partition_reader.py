@@ -44,6 +44,7 @@ class ExecutorRead(NamedTuple, Generic[T]):
     """A read for the executor; `run` may raise LogError, EntryError or OSError."""
 
     run: Callable[[], T]
+    size_hint: int  # bytes that it reads, about
 
 
 class NeedsExecutor(Exception):
@@ -214,7 +215,7 @@ def read_visible(
     source = read.source
     if isinstance(source, SegmentSlice):
         aborted = read.find_aborted(plog)  # on the loop, where the log lives
-        return ExecutorRead(lambda: build(_walk_segment(read, aborted, own_format)))
+        return ExecutorRead(lambda: build(_walk_segment(read, aborted, own_format)), read.size_hint)
     slices = [memoryview(each) for each in source.slices]
     walk = EntryWalk(slices, offset, read.end_offset, own_format, plog)
     walk.formats = plog.tail_formats
@@ -222,7 +223,7 @@ def read_visible(
         return build(walk)
     except NeedsExecutor:
         later = walk.for_executor()
-    return ExecutorRead(lambda: build(later))
+    return ExecutorRead(lambda: build(later), read.size_hint)
 
 
 def _walk_segment(read: PartitionRead, aborted: Aborted, own_format: int) -> EntryWalk:

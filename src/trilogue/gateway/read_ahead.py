@@ -17,6 +17,7 @@ from concurrent.futures import CancelledError, Executor, Future
 from dataclasses import replace
 from typing import Final
 
+from trilogue.gateway.memory_budget import MemoryBudget, MemoryHolder
 from trilogue.log.errors import LogError
 from trilogue.log.partition_log import PartitionLog, SegmentSlice
 
@@ -37,11 +38,11 @@ class _ExpectedRead:
         self.future: Bytes | None = None
 
 
-class ReadAhead:
+class ReadAhead(MemoryHolder):
     """Positions at which clients are expected, and what was read for them."""
 
-    def __init__(self, executor: Executor) -> None:
-        self.bytes = 0  # kept, or being read
+    def __init__(self, executor: Executor, memory: MemoryBudget) -> None:
+        super().__init__(memory)  # holds what is kept, or being read
         self.hits = 0
         self._executor = executor
         self._expected: OrderedDict[Key, _ExpectedRead] = OrderedDict()
@@ -77,7 +78,8 @@ class ReadAhead:
         elif len(self._expected) >= POSITIONS_MAX:
             self._forget(self._expected.popitem(last=False)[1])
         self._expected[key] = read = _ExpectedRead(now_s)
-        if not ahead or self.bytes + room > AHEAD_BYTES_MAX:
+        most = min(AHEAD_BYTES_MAX - self.size_bytes, self.budget.free_bytes)
+        if not ahead or room > most or self.budget.waiting:
             return
         try:
             found = plog.read(key[1], room, at_least_one=False, until=until)
@@ -86,13 +88,19 @@ class ReadAhead:
         if not isinstance(found, SegmentSlice):
             return
         read.room = room
-        self.bytes += room
+        self.resize(self.size_bytes + room)
         read.future = self._executor.submit(found.run)
         if self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(KEPT_S, self._sweep)
 
+    def reclaim(self) -> None:
+        """Drop what was read: others wait for its memory."""
+        for read in self._expected.values():
+            self._forget(read)
+            read.future = None
+
     def _release(self, read: _ExpectedRead) -> None:
-        self.bytes -= read.room
+        self.resize(self.size_bytes - read.room)
         read.room = 0
 
     def _forget(self, read: _ExpectedRead) -> None:

@@ -23,7 +23,7 @@ from typing import Final
 from trilogue.gateway.reply_slots import ReplySlot, ReplySlots
 from trilogue.gateway.stream import STOP_SESSION, Buffer, Stream
 
-__all__ = ["BYTES_A_WORK", "ITERATION_WORK", "BufferedReply", "PipelinedConnection", "UnsentBytes"]
+__all__ = ["BYTES_A_WORK", "ITERATION_WORK", "BufferedReply", "PipelinedConnection"]
 
 ITERATION_WORK: Final = (
     250  # that the replies of one connection may cost in one loop iteration: 1 ms
@@ -31,15 +31,6 @@ ITERATION_WORK: Final = (
 BYTES_A_WORK: Final = (
     12  # 4 KiB to send (1 << 12) cost about as much as one partition or topic to look up
 )
-
-
-class UnsentBytes:
-    """Counts bytes of replies that peers do not read, of all connections that share the object."""
-
-    __slots__ = ("size_bytes",)
-
-    def __init__(self) -> None:
-        self.size_bytes = 0
 
 
 class BufferedReply(ReplySlot):
@@ -64,9 +55,7 @@ class PipelinedConnection:
     def __init__(self) -> None:
         self.slots = ReplySlots()
         self.spent = 0  # work of this step; replies with many lookups add to it
-        self.unsent: UnsentBytes | None = None  # counts bytes that the peer does not read
-        self._held_bytes = 0  # counted in `unsent`
-        self._rest_bytes = 0  # counted in `unsent`: the rest of a reply that was sent in part
+        self._counts_reply = False  # the reply at the head is large: its memory is counted
         self._flush_scheduled = False  # the next flush is scheduled
         self._waiting_bytes = 0
         self._opened = False
@@ -82,14 +71,11 @@ class PipelinedConnection:
 
     def writable(self) -> None:
         """Send the replies that waited for the peer to read."""
-        self._release_unsent()
         self.flush()
 
     def closed(self) -> None:
         """Abandon all replies."""
         self.slots.is_gone = True
-        self._release_unsent()
-        self._count_rest(0)
         slots = list(self.slots.queue)
         self.slots.queue.clear()
         for slot in slots:
@@ -160,7 +146,7 @@ class PipelinedConnection:
                 break
             buffers = self._take_ready()
             if buffers:
-                self._send(buffers)
+                stream.send(buffers)
         if self.slots.is_full and self._has_room():
             self.slots.is_full = False
             stream.go_on(STOP_SESSION)
@@ -171,23 +157,10 @@ class PipelinedConnection:
         self._flush_scheduled = False
         self.guarded(self.flush)
 
-    def _send(self, buffers: list[Buffer]) -> None:
-        """Send buffers, and count them as unsent while the peer does not read."""
-        self.stream.send(buffers)
-        if self.unsent is not None and self.stream.write_paused:
-            size = sum(map(len, buffers))
-            self._held_bytes += size
-            self.unsent.size_bytes += size
-
-    def _release_unsent(self) -> None:
-        if self._held_bytes and self.unsent is not None:
-            self.unsent.size_bytes -= self._held_bytes
-            self._held_bytes = 0
-
-    def _count_rest(self, size: int) -> None:
-        if self.unsent is not None:
-            self.unsent.size_bytes += size - self._rest_bytes
-            self._rest_bytes = size
+    def count_reply(self, size: int) -> None:
+        """Count the bytes of the reply at the head until the transport has all of it."""
+        self._counts_reply = size > 0
+        self.stream.unsent.set_reply(size)
 
     def guarded(self, call: Callable[[], None]) -> None:
         """Run a callback of another part; its failure ends this connection only."""
@@ -218,8 +191,6 @@ class PipelinedConnection:
                 slot.ready = False
                 break
             queue.popleft()
-            if self._rest_bytes:
-                self._count_rest(0)
             out += buffers
             for buffer in buffers:
                 size += len(buffer)
@@ -227,6 +198,10 @@ class PipelinedConnection:
                 self._requeue_rest(slot, out, size - enough)
                 size = enough
                 break
+            if self._counts_reply:
+                if self.stream.unsent.reply_bytes > 2 * enough:
+                    out = [b"".join(out)]  # no view keeps all that was read
+                self.count_reply(0)
             self.slots.in_flight -= slot.requests
             self._waiting_bytes -= slot.waiting_bytes
         self.spent += size >> BYTES_A_WORK
@@ -248,7 +223,8 @@ class PipelinedConnection:
         waiting = BufferedReply(rest)
         waiting.requests, waiting.waiting_bytes = slot.requests, slot.waiting_bytes
         self.slots.queue.appendleft(waiting)
-        self._count_rest(excess)
+        if not self._counts_reply:
+            self.count_reply(excess)
 
     def _has_room(self) -> bool:
         limits = self.stream.limits

@@ -12,6 +12,10 @@ peer down.
 Frames are views into the receive buffer. They stay valid until the next `get_buffer`, which is not
 called while reading is paused: so a session may leave a frame, and is offered it again later.
 
+Memory that all connections share is counted where it is large (memory_budget.py): what the peer
+does not read, and a receive buffer that grows for a large frame. Before it grows the connection
+waits for room, unread.
+
 Deadlines are checked by one sweep over all connections (listener.py), not by a timer per
 connection. What runs for each request is in frame_dispatcher.py and transport_writer.py, which are
 compiled.
@@ -27,6 +31,8 @@ from dataclasses import dataclass
 from typing import Protocol, cast
 
 from trilogue.gateway.frame_dispatcher import FrameDispatcher
+from trilogue.gateway.memory_budget import ConnectionMemory
+from trilogue.gateway.stream_memory import ReceivedMemory, UnsentMemory
 from trilogue.gateway.transport_writer import TransportWriter
 from trilogue.wire.errors import EncodeError, WireError
 from trilogue.wire.frames import Frames, Int32Frames
@@ -45,6 +51,7 @@ STOP_BROKER = 4  # the broker pauses producers
 STOP_WORK = 8  # a long request of this connection is running
 STOP_DRAIN = 16  # no more requests: this connection drains and closes
 STOP_QUOTA = 32  # its client exceeded a quota
+STOP_MEMORY = 64  # its frame is large, and there is no memory for the rest of it now
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +59,7 @@ class Limits:
     """The limits of the connections of one listener."""
 
     frame_bytes: int = 100 * MIB
-    unauthenticated_frame_bytes: int = 512 * KIB  # reserved for authentication: unused now
+    unauthenticated_frame_bytes: int = 512 * KIB  # before the client has logged in
     turn_bytes: int = 64 * KIB
     turn_frames: int = 100
     write_high_bytes: int = 256 * KIB
@@ -67,6 +74,7 @@ class Limits:
     connections_per_address: int = 5_000
     sweep_s: float = 1.0
     accept_retry_s: float = 0.5
+    accept_quiet_s: float = 5.0  # without a pause of accepting: then pauses are over
     spare_descriptors: int = 64  # kept for files: a journal that cannot open one ends the process
 
 
@@ -134,14 +142,18 @@ class Stream(asyncio.BufferedProtocol):
         call_soon: Callable[[Callable[[], None]], object],
         on_gone: Callable[[Stream], None],
         framer: Callable[[int], Frames] = Int32Frames,
+        memory: ConnectionMemory | None = None,
     ) -> None:
         self.limits = limits
+        self.memory = memory or ConnectionMemory()
         self.peer: tuple[str, int] = ("", 0)
         self._session = session
         self._frames = framer(limits.frame_bytes)
         self._on_gone = on_gone
         self._call_soon = call_soon
         self._marks = SweepMarks()
+        self._unsent: UnsentMemory | None = None
+        self._received: ReceivedMemory | None = None
         self._writer = TransportWriter()
         self._dispatcher = FrameDispatcher(
             self,
@@ -177,6 +189,24 @@ class Stream(asyncio.BufferedProtocol):
         """How often bytes were received."""
         return self._dispatcher.receives
 
+    @property
+    def unsent(self) -> UnsentMemory:
+        """What this connection holds of the memory for unsent data."""
+        if self._unsent is None:
+            self._unsent = UnsentMemory(self.memory.unsent, self, self.peer[0])
+        return self._unsent
+
+    @property
+    def unsent_bytes(self) -> int:
+        """Bytes in the transport's buffer."""
+        transport = self._writer.transport
+        return 0 if transport is None else transport.get_write_buffer_size()
+
+    @property
+    def holds_frame(self) -> bool:
+        """Whether the session left a frame to be offered again."""
+        return self._dispatcher.held is not None
+
     # ---- called by the transport
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -196,11 +226,18 @@ class Stream(asyncio.BufferedProtocol):
     def connection_lost(self, _problem: Exception | None) -> None:
         """Release the session; later replies are dropped."""
         self._writer.transport = None
-        self._dispatcher.held = None
         try:
             self._session.closed()
         finally:
+            if self._unsent is not None:
+                self._unsent.release()
+            if self._received is not None:
+                self._received.release()
+                self._received = None
             self._on_gone(self)
+            # Nothing refers to each other from now on, so memory does not wait for the collector.
+            self._dispatcher.close()
+            del self._session, self._on_gone
 
     def eof_received(self) -> bool:
         """Close: the peer has shut down its side."""
@@ -209,11 +246,13 @@ class Stream(asyncio.BufferedProtocol):
     def pause_writing(self) -> None:
         """The peer does not read: accept no more requests until it does."""
         self._writer.is_paused = True
+        self.unsent.set_buffered(self.unsent_bytes)
         self.stop(STOP_WRITING)
 
     def resume_writing(self) -> None:
         """The peer reads again: send the waiting replies, then accept requests."""
         self._writer.is_paused = False
+        self.unsent.set_buffered(0)
         self.guarded(self._session.writable)
         if not self.write_paused:
             self.go_on(STOP_WRITING)
@@ -230,7 +269,10 @@ class Stream(asyncio.BufferedProtocol):
         self._call_soon(call)
 
     def limit_frames(self, size: int) -> None:
-        """Set the limit of bytes of a frame, when the session knows more of the peer."""
+        """Set the limit of bytes of a frame, when the session knows more of the peer.
+
+        `limits.unauthenticated_frame_bytes` before the client has logged in.
+        """
         self._frames.limit = size
 
     def guarded(self, call: Callable[[], None]) -> None:
@@ -280,8 +322,30 @@ class Stream(asyncio.BufferedProtocol):
             self._pause_reading()
             if not self.stops:
                 self._schedule_dispatch()
-        elif not self.stops and not self._dispatcher.is_reading:
+        elif not self.stops and not self._dispatcher.is_reading and self._may_grow():
             self._resume_reading()
+
+    def buffer_full(self) -> None:
+        """Wait, unread, until there is memory for the rest of a large frame."""
+        if not self._may_grow():
+            self._pause_reading()
+
+    def _may_grow(self) -> bool:
+        """Whether the receive buffer may grow for the next bytes, if it has to."""
+        capacity = self._frames.next_capacity() if self._frames.is_full() else 0
+        if not capacity:
+            return True
+        if self._received is None:
+            self._received = ReceivedMemory(
+                self.memory.received, self, self.peer[0], self._frames, lambda: self.receives
+            )
+        if self._received.admit(capacity, self._grow):
+            return True
+        self._dispatcher.stops |= STOP_MEMORY
+        return False
+
+    def _grow(self) -> None:
+        self.go_on(STOP_MEMORY)
 
     def fail(self, problem: Exception) -> None:
         """End the connection: the session raised this, and it is being handled."""
@@ -318,6 +382,8 @@ class Stream(asyncio.BufferedProtocol):
             return
         marks, limits = self._marks, self.limits
         self._frames.rest()
+        if self._received is not None and not self.stops & STOP_MEMORY:
+            self._received.measure()
         incomplete = self._frames.pending
         if incomplete == 0 or self._dispatcher.frames_taken != marks.frames or self.stops:
             marks.frames, marks.frame_since_s = self._dispatcher.frames_taken, now_s
@@ -326,7 +392,9 @@ class Stream(asyncio.BufferedProtocol):
         ):
             self.abort("connection.incomplete_frame", received_bytes=incomplete)
             return
-        unsent = self._writer.transport.get_write_buffer_size()
+        unsent = self.unsent_bytes
+        if unsent or self._unsent is not None:
+            self.unsent.set_buffered(unsent)
         waits_for_us = not self.write_paused and (self._session.busy or self.stops)
         if waits_for_us or self.receives != marks.receives or unsent < marks.unsent:
             marks.idle_since_s = now_s

@@ -278,7 +278,8 @@ class PartitionLog:
                 at_least_one=at_least_one,
                 until=until,
             ),
-            size_hint=min(max_bytes, extent.size),
+            # One entry is read whole; those of the segment are about equally large.
+            size_hint=min(max(max_bytes, extent.size // extent.entry_count), extent.size),
             next_offset=extent.end_offset,
         )
 

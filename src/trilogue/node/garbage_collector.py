@@ -3,7 +3,8 @@
 By default a full collection runs when enough objects are new, and visits all objects: with ten
 thousand partitions that took 50 ms, several times a minute. Here a full collection runs once a
 minute over the objects made since the last one, and survivors are not visited again (`gc.freeze`).
-Every 30th visits all objects, because those of deleted topics may be among the frozen ones.
+Every 30th visits all objects, because those of deleted topics may be among the frozen ones; so does
+one when `CLOSED_MAX` closed connections are still in memory, which their owners should have freed.
 
 Young collections stay automatic, with a small threshold: two thousand objects take 0.5 ms. A middle
 collection visits all survivors of several young ones; with twenty of five thousand objects each it
@@ -14,9 +15,11 @@ from __future__ import annotations
 
 import asyncio
 import gc
+from collections.abc import Callable
 
 EVERY_S = 60.0
 WHOLE_EVERY = 30  # collections
+CLOSED_MAX = 1_000  # connections: 5 MiB of objects
 YOUNG, MIDDLE, NEVER = 2_000, 4, 1 << 30
 
 
@@ -35,10 +38,15 @@ def collect(*, whole: bool) -> None:
     gc.freeze()
 
 
-async def collect_periodically(every_s: float = EVERY_S) -> None:
-    """Run a full collection every `every_s` seconds, for ever."""
+async def collect_periodically(
+    count_closed: Callable[[], int] = lambda: 0, every_s: float = EVERY_S
+) -> None:
+    """Run a full collection every `every_s` seconds, for ever.
+
+    `count_closed` returns how many closed connections are in memory.
+    """
     count = 0
     while True:
         await asyncio.sleep(every_s)
         count += 1
-        collect(whole=count % WHOLE_EVERY == 0)
+        collect(whole=count % WHOLE_EVERY == 0 or count_closed() >= CLOSED_MAX)

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from trilogue.gateway.http.server import HttpListener
     from trilogue.gateway.kafka.connection import KafkaGateway
     from trilogue.gateway.listener import Listener
+    from trilogue.gateway.memory_budget import ConnectionMemory
     from trilogue.gateway.pulsar.gateway import PulsarGateway
     from trilogue.gateway.tubemq.gateway import TubeGateway
     from trilogue.node.background.flush import Flusher
@@ -59,6 +60,7 @@ class MeasuredNode(Protocol):
     pulsar: PulsarGateway | None
     tubemq: TubeGateway | None
     conversions: ConversionCache
+    memory: ConnectionMemory
     storage: Storage
     helper: Helper
     flusher: Flusher
@@ -82,6 +84,7 @@ class NodeMetrics:
         )
         yield gauge("up", "Whether this node serves.", float(node.state == "serving"))
         yield from self._doors()
+        yield from self._memory()
         yield from self._conversions()
         yield from self._broker()
         yield from self._journal()
@@ -135,6 +138,21 @@ class NodeMetrics:
         if node.tubemq is not None:
             yield from self._tubemq(node.tubemq)
 
+    def _memory(self) -> Iterator[Metric]:
+        memory = self._node.memory
+        for name, what, budget in (
+            ("unsent", "messages that clients have not read", memory.unsent),
+            ("received", "requests received in part", memory.received),
+        ):
+            yield gauge(f"memory_{name}_bytes", f"Memory of {what}.", budget.size_bytes)
+            yield gauge(f"memory_{name}_waiting", "How many wait for it.", budget.waiting)
+            yield Metric(
+                f"{PREFIX}memory_{name}_evictions_total",
+                "counter",
+                "Connections closed because others needed it.",
+                [({}, budget.evictions)],
+            )
+
     def _kafka(self, door: KafkaGateway) -> Iterator[Metric]:
         sessions = door.fetch_sessions
         for name, doc, values in (
@@ -170,11 +188,6 @@ class NodeMetrics:
             sessions.partitions,
         )
         yield gauge("kafka_fetch_session_bytes", "About what they take.", sessions.size_bytes)
-        yield gauge(
-            "kafka_unsent_bytes",
-            "Answers that clients do not read, at most.",
-            door.unsent.size_bytes,
-        )
 
     def _tubemq(self, door: TubeGateway) -> Iterator[Metric]:
         for name, doc, value in (

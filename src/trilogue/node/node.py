@@ -20,11 +20,13 @@ from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING
 
 from trilogue import __version__
+from trilogue.gateway.cold_reads import ColdReads
 from trilogue.gateway.conversion_cache import ConversionCache
 from trilogue.gateway.dependencies import GatewayDependencies
 from trilogue.gateway.kafka.connection import KafkaGateway
 from trilogue.gateway.kafka.context import KafkaSettings
 from trilogue.gateway.listener import ConnectionFactory, Listener
+from trilogue.gateway.memory_budget import ConnectionMemory, MemoryBudget
 from trilogue.gateway.pulsar.gateway import PulsarGateway
 from trilogue.gateway.pulsar.settings import PulsarSettings
 from trilogue.gateway.stream import Limits
@@ -102,6 +104,10 @@ class Node:
         self.compacting: CompactionPlanner
         self.objects: ObjectMover | None = None
         self.metadata_writer: MetadataWriter
+        self.memory = ConnectionMemory(
+            unsent=MemoryBudget(settings.number("connections.unsent-memory")),
+            received=MemoryBudget(settings.number("connections.received-memory")),
+        )
         self.conversions = ConversionCache(cache_bytes=settings.number("conversion.cache"))
         self.access: AccessControl
         self.kafka: KafkaGateway | None = None
@@ -159,6 +165,9 @@ class Node:
         more = OBJECT_READER_THREADS if self.settings.text("objects.url") else 0
         self._readers = ThreadPoolExecutor(READER_THREADS + more, "reader")
         self._stack.callback(self._readers.shutdown, wait=False, cancel_futures=True)
+        self._cold_reads = ColdReads(
+            self._readers, self.memory.unsent, reads_max=2 * READER_THREADS + more
+        )
         self.storage = open_storage(
             self.settings,
             loop=asyncio.get_running_loop(),
@@ -328,6 +337,7 @@ class Node:
             "anonymous": self.settings.text("access.anonymous"),
             "now_ms": self.now_ms,
             "executor": self._readers,
+            "cold_reads": self._cold_reads,
             "conversions": self.conversions,
         }
 
@@ -338,7 +348,6 @@ class Node:
             accept_replication=self.settings.switch("kafka.accept-replication"),
             fetch_sessions_max=self.settings.number("kafka.fetch-sessions"),
             fetch_sessions_bytes_max=self.settings.number("kafka.fetch-sessions-memory"),
-            unsent_bytes_max=self.settings.number("kafka.unsent-memory"),
         )
         self.kafka = KafkaGateway(settings=settings, **self._dependencies(advertised))
         await self._stack.enter_async_context(self.kafka)
@@ -389,7 +398,7 @@ class Node:
             connections=settings.number("connections.limit"),
             connections_per_address=settings.number("connections.per-address"),
         )
-        listener = Listener(gateway, limits, monotonic=time.monotonic)
+        listener = Listener(gateway, limits, monotonic=time.monotonic, memory=self.memory)
         self.listeners[plan.name] = await self._stack.enter_async_context(listener)
         bound = await bind_listener(plan, listener.open)
         self.addresses[plan.name] = str(bound)
@@ -419,7 +428,7 @@ class Node:
         most = min(HTTP_CONNECTIONS_MAX, self.settings.number("connections.limit"))
         access = self.access
         login = HttpLogin(app, access.authenticator, access.authorizer, login_rules(self.settings))
-        http = HttpListener(login, HttpLimits(connections=most))
+        http = HttpListener(login, HttpLimits(connections=most), self.memory.unsent)
         self._stack.push_async_callback(http.close)
 
         async def bind(host: str, port: int) -> tuple[str, int]:
@@ -462,6 +471,10 @@ class Node:
             return build_tubemq_app(gateway, token)
 
         return dict.fromkeys(WEB_API_PATHS, make)
+
+    def count_closed_connections(self) -> int:
+        """Return how many closed connections hold memory until the garbage collector runs."""
+        return sum(len(listener.closed) for listener in self.listeners.values())
 
     def metrics_page(self) -> bytes:
         """Return the current content of /metrics."""

@@ -100,7 +100,9 @@ async def _serve(settings: Settings, write_line: WriteLine) -> int:
         with ready_file(settings.text("ready-file"), node.addresses):
             sys.setswitchinterval(SWITCH_INTERVAL_S)
             collector.configure()
-            collecting = asyncio.create_task(collector.collect_periodically())
+            collecting = asyncio.create_task(
+                collector.collect_periodically(node.count_closed_connections)
+            )
             await _wait_for_first(signals.stop.wait(), node.failed.wait())
             collecting.cancel()
     finally:

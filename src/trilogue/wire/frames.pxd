@@ -6,6 +6,8 @@ from trilogue.wire.memory cimport bytes_of, signed32, uint32_at
 
 
 cdef Py_ssize_t _PREFIX
+cdef Py_ssize_t _RETAINED_CAPACITY
+cdef Py_ssize_t _ROOM
 
 
 cdef class ReceiveBuffer:
@@ -19,6 +21,8 @@ cdef class ReceiveBuffer:
     cpdef get_buffer(self)
 
     cpdef received(self, Py_ssize_t count)
+
+    cpdef bint is_full(self)
 
 
 cdef class Int32Frames(ReceiveBuffer):

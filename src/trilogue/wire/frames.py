@@ -26,11 +26,15 @@ mebibyte at a time would make it grow again for each. So at `rest` a grown buffe
 a small one receives; when that is full the same memory is used again, a doubling at a time; what
 was not used by the next `rest` is released. Nothing is counted for that while bytes come.
 
+The memory is mapped, not taken from the heap: what no byte was received into costs nothing, so an
+idle connection has one page of its 64 KiB, and what is released goes back to the system at once.
+
 Compiled (frames.pxd), since it runs for every request.
 """
 
 from __future__ import annotations
 
+from mmap import MAP_ANONYMOUS, MAP_PRIVATE, mmap
 from struct import Struct
 from typing import Protocol
 
@@ -51,6 +55,7 @@ BUSY_CAPACITY = 4 * 1024 * 1024
 """Bytes: a larger buffer is released as soon as it is empty."""
 ROOM = 4 * 1024
 """Bytes: the least free room that is worth a receive call."""
+_RETAINED_CAPACITY, _ROOM = RETAINED_CAPACITY, ROOM  # compiled: numbers of C
 
 
 HTTP_METHODS = (
@@ -93,8 +98,24 @@ class Frames(Protocol):
     def rest(self) -> None:
         """Release memory that was not needed since the last call; called about once a second."""
 
+    def release(self) -> None:
+        """Release all memory that is not needed now; frames handed out before stay valid."""
+
+    def close(self) -> None:
+        """Release everything: no bytes come any more."""
+
+    def is_full(self) -> bool:
+        """Whether a large buffer is full, so that it may have to grow for the next bytes."""
+
+    def next_capacity(self) -> int:
+        """Bytes of memory that the next bytes need; 0: no more than there is."""
+
     def next(self) -> memoryview | None:
         """The next whole frame, valid until `get_buffer`; None: more is needed."""
+
+
+_PRIVATE = MAP_PRIVATE | MAP_ANONYMOUS
+_CLOSED = memoryview(b"")
 
 
 class ReceiveBuffer:
@@ -151,6 +172,33 @@ class ReceiveBuffer:
             self._replace(INITIAL_CAPACITY)
             self._aside = grown
 
+    def release(self) -> None:
+        """Release all memory that is not needed now; frames handed out before stay valid."""
+        if self.pending <= INITIAL_CAPACITY - ROOM and self.capacity > INITIAL_CAPACITY:
+            self._replace(INITIAL_CAPACITY)
+
+    def close(self) -> None:
+        """Release everything: no bytes come any more. Frames handed out before stay valid."""
+        self._aside = None
+        self._start = self._end = self._capacity = 0
+        self._buffer = _CLOSED
+
+    def is_full(self) -> bool:
+        """Whether a large buffer is full, so that it may have to grow for the next bytes.
+
+        Called after each receive, when all whole frames are taken.
+        """
+        return self._capacity >= _RETAINED_CAPACITY and self._capacity - self._end < _ROOM
+
+    def next_capacity(self) -> int:
+        """Bytes of memory that the next bytes need; 0: no more than there is."""
+        if self._aside is not None or not self._must_grow():
+            return 0
+        return 2 * self._capacity
+
+    def _must_grow(self) -> bool:
+        return self._capacity - self.pending < min(ROOM, self._missing())
+
     def _missing(self) -> int:
         """Return how many bytes the current frame still needs, at least; ROOM if unknown."""
         return ROOM
@@ -164,7 +212,7 @@ class ReceiveBuffer:
         """Move what is pending to the front; double the buffer if it is full even so."""
         pending = self.pending
         kept = self._buffer[self._start : self._end]
-        if self._capacity - pending < min(ROOM, self._missing()):
+        if self._must_grow():
             self._grow()
         elif self._start == 0:
             return
@@ -193,7 +241,7 @@ class ReceiveBuffer:
     def _renew(self, capacity: int) -> None:
         self._aside = None
         self._capacity = capacity
-        self._buffer = memoryview(bytearray(capacity))
+        self._buffer = memoryview(mmap(-1, capacity, _PRIVATE))
 
 
 class Int32Frames(ReceiveBuffer):

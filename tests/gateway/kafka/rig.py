@@ -24,10 +24,12 @@ from trilogue.broker.names import parse_kafka
 from trilogue.broker.topics.topic import Topic
 from trilogue.entry.entry import Record
 from trilogue.entry.kafka.record_batch import build_batch
+from trilogue.gateway.cold_reads import ColdReads
 from trilogue.gateway.kafka import apis
 from trilogue.gateway.kafka.connection import KafkaConnection, KafkaGateway
 from trilogue.gateway.kafka.context import KafkaSettings
 from trilogue.gateway.kafka.groups.member_metadata import CLASSIC_ASSIGNMENTS, read_subscription
+from trilogue.gateway.memory_budget import ConnectionMemory
 from trilogue.gateway.stream import Limits, Stream
 from trilogue.log.directory import DataDirectory
 from trilogue.log.jobs import flush as jobs
@@ -97,8 +99,10 @@ class Rig:
         limits: Limits = LIMITS,
         log_limits: LogLimits = LOG_LIMITS,
         settings: KafkaSettings | None = None,
+        memory: ConnectionMemory | None = None,
     ) -> None:
         self.limits = limits
+        self.memory = memory or ConnectionMemory()
         self.fs = FakeFileSystem()
         self.now_ms = NOW_MS
         self.rules = Rules()
@@ -159,6 +163,7 @@ class Rig:
             authorizer=self.rules,
             now_ms=lambda: self.now_ms,
             executor=self.executor,
+            cold_reads=ColdReads(self.executor, self.memory.unsent),
         )
 
     async def __aexit__(self, *_problem: object) -> None:
@@ -237,7 +242,11 @@ class Peer:
         self.session: KafkaConnection = rig.gateway.make_connection()
         self.gone: list[Stream] = []
         self.stream = Stream(
-            self.session, rig.limits, call_soon=rig.loop.call_soon, on_gone=self.gone.append
+            self.session,
+            rig.limits,
+            call_soon=rig.loop.call_soon,
+            on_gone=self.gone.append,
+            memory=rig.memory,
         )
         self.transport = FakeTransport(self.stream)
         self.stream.connection_made(self.transport)

@@ -75,11 +75,13 @@ class _LazyApp:
     def __init__(self, make: Callable[[], ASGIApp]) -> None:
         self._make = make
         self._app: ASGIApp | None = None
+        self._lock = asyncio.Lock()  # concurrent first requests build one
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        app = self._app
-        if app is None:  # concurrent first requests build two equal ones
-            app = self._app = await asyncio.to_thread(self._make)
+        async with self._lock:
+            app = self._app
+            if app is None:
+                app = self._app = await asyncio.to_thread(self._make)
         await app(scope, receive, send)
 
 

@@ -6,6 +6,9 @@ import asyncio
 
 from starlette.requests import Request
 
+from trilogue.gateway.memory_budget import MemoryHolder
+
+MEMORY = "trilogue.memory"  # in the scope of a request: what it holds of the node's memory
 BODY_MAX = 1 << 20
 BODY_S = 30.0  # from the head of a request to the end of its body
 HEADERS = {"cache-control": "no-store", "x-content-type-options": "nosniff"}
@@ -29,6 +32,13 @@ def check_origin(request: Request, *, changes: bool) -> None:
     by_page = "origin" in headers or headers.get("sec-fetch-site", "none") != "none"
     if by_page and changes:
         raise HttpError(403, "pages may change nothing here")
+
+
+async def reserve_memory(request: Request, size: int) -> None:
+    """Wait until there is memory for a reply of this size; it is counted until it was sent."""
+    memory = request.scope.get(MEMORY)
+    if isinstance(memory, MemoryHolder):
+        await memory.budget.reserve(memory, size)
 
 
 async def read_body(request: Request) -> bytes:

@@ -1,8 +1,9 @@
 """The HTTP listener: uvicorn in the node's event loop, within the node's limits.
 
 uvicorn bounds what is in flight and how long an answered connection may stay idle. It does not
-bound connections that never finish their first line, nor their number; `_Connection` does. Signals,
-logging and lifespan belong to the node.
+bound connections that never finish their first line, nor their number, nor replies that no client
+reads; `_Connection` does. A large reply is sent in pieces, and its memory is counted until the last
+one was sent (gateway/memory_budget.py). Signals, logging and lifespan belong to the node.
 """
 
 from __future__ import annotations
@@ -14,16 +15,20 @@ import socket
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from starlette.types import ASGIApp
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.config import Config
 from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.server import Server
+
+from trilogue.gateway.http.request_limits import MEMORY
+from trilogue.gateway.memory_budget import ConnectionMemory, MemoryBudget, MemoryHolder
 
 log = logging.getLogger(__name__)
 
 HEAD_SIZE_LIMIT = 16 << 10
 BACKLOG = 256
 TICK_S = 1.0
+PIECE_BYTES = 64 << 10  # of a reply
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +37,7 @@ class HttpLimits:
 
     connections: int = 1_000
     head_s: float = 30.0  # from the first chance to send a request to its whole head
+    piece_s: float = 60.0  # that a client may take to read a piece of a reply
     keep_alive_s: int = 5
 
 
@@ -40,8 +46,11 @@ class HttpListener:
 
     name = "http"
 
-    def __init__(self, app: ASGIApp, limits: HttpLimits) -> None:
-        self._server = _Server(_config(app, limits))
+    def __init__(
+        self, app: ASGIApp, limits: HttpLimits, memory: MemoryBudget | None = None
+    ) -> None:
+        budget = memory or ConnectionMemory().unsent
+        self._server = _Server(_config(app, limits, budget))
         self._sockets: list[socket.socket] = []
         self._running: asyncio.Task[None] | None = None
 
@@ -118,13 +127,39 @@ class _Server(Server):
         yield
 
 
+class _ReplyMemory(MemoryHolder):
+    """The reply of one request: what a handler reserves for it, then what is left to send."""
+
+    __slots__ = ("_transport", "left_bytes")
+
+    def __init__(self, budget: MemoryBudget, address: str, transport: asyncio.Transport) -> None:
+        super().__init__(budget, address)
+        self.left_bytes = 0
+        self._transport = transport
+
+    def progress(self) -> int | None:
+        """What is left to send."""
+        return self.left_bytes or None
+
+    def evict(self) -> None:
+        """Close: the client does not read, and others wait for the memory."""
+        log.warning(
+            "connection.unread",
+            extra={"listener": "http", "address": self.address, "unsent_bytes": self.size_bytes},
+        )
+        self._transport.abort()
+
+
 class _Connection(H11Protocol):
     """One connection, closed when too many are open or when no request head arrives in time."""
 
     limits = HttpLimits()
+    memory: MemoryBudget
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
+        self._app: ASGIApp = self.app
+        self.app = self._run_counted
         self._deadline: asyncio.TimerHandle | None = None
         if len(self.connections) > self.limits.connections:
             log.warning("listener.full", extra={"listener": "http"})
@@ -144,6 +179,38 @@ class _Connection(H11Protocol):
         self._cancel()
         super().connection_lost(exc)
 
+    async def _run_counted(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Run a request, its reply sent in pieces and counted."""
+        client = scope.get("client")
+        memory = _ReplyMemory(self.memory, client[0] if client else "", self.transport)
+        scope[MEMORY] = memory
+
+        async def send_piece(message: Message) -> None:
+            try:
+                async with asyncio.timeout(self.limits.piece_s):
+                    await send(message)
+            except TimeoutError:
+                memory.evict()
+
+        async def send_counted(message: Message) -> None:
+            body = message.get("body", b"")
+            if len(body) > PIECE_BYTES:
+                memory.resize(len(body))
+                memory.left_bytes = len(body)
+                while memory.left_bytes > PIECE_BYTES and not self.transport.is_closing():
+                    at = len(body) - memory.left_bytes
+                    piece = body[at : at + PIECE_BYTES]
+                    await send_piece({**message, "body": piece, "more_body": True})
+                    memory.left_bytes -= PIECE_BYTES
+                message = {**message, "body": body[len(body) - memory.left_bytes :]}
+            await send_piece(message)
+
+        try:
+            await self._app(scope, receive, send_counted)
+        finally:
+            memory.budget.forget(memory)
+            memory.resize(0)
+
     def _expect_head(self) -> None:
         if self._deadline is None:
             self._deadline = self.loop.call_later(self.limits.head_s, self._too_late)
@@ -158,8 +225,9 @@ class _Connection(H11Protocol):
         self.transport.abort()
 
 
-def _config(app: ASGIApp, limits: HttpLimits) -> Config:
-    connection = type("Connection", (_Connection,), {"limits": limits})
+def _config(app: ASGIApp, limits: HttpLimits, memory: MemoryBudget) -> Config:
+    # uvicorn makes its connections without parameters of ours.
+    connection = type("Connection", (_Connection,), {"limits": limits, "memory": memory})
     return Config(
         app,
         http=connection,

@@ -300,7 +300,7 @@ class KafkaConnection(PipelinedConnection):
 
     @property
     def _metering(self) -> Metering | None:
-        return self._fast_path.metering
+        return None if self.is_gone else self._fast_path.metering
 
     def _reply(self, api: VersionedApi, correlation_id: int, response: Any) -> bytearray:
         """Return one complete response frame, with the throttle time of the client."""
@@ -326,6 +326,8 @@ class KafkaConnection(PipelinedConnection):
         if self._metering is not None:
             self._metering.close()
         super().closed()
+        self._replies.close()
+        del self.frame, self.end_iteration, self._fast_path, self._replies  # they refer to this
 
     # ---- kinds of replies
 

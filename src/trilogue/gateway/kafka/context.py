@@ -37,7 +37,7 @@ from trilogue.gateway.dependencies import GatewayDependencies, ProtocolGateway
 from trilogue.gateway.kafka.fetch.sessions import FetchSessionCache
 from trilogue.gateway.kafka.metadata.encoded_topics import EncodedTopics
 from trilogue.gateway.kafka.quotas.metering import Metering
-from trilogue.gateway.reply_queue import PipelinedConnection, UnsentBytes
+from trilogue.gateway.reply_queue import PipelinedConnection
 from trilogue.gateway.reply_slots import ReplySlot
 from trilogue.wire.kafka.errors import ErrorCode
 from trilogue.wire.kafka.metadata.api_versions import ApiVersion
@@ -59,9 +59,6 @@ class KafkaSettings:
     fetch_wait_max_ms: int = 300_000  # a longer poll gets an empty response after this time
     fetch_sessions_max: int = 1_000  # sessions kept; no more are opened
     fetch_sessions_bytes_max: int = 256 * MIB  # memory of all sessions together
-    unsent_bytes_max: int = (
-        512 * MIB
-    )  # of responses that clients have not read; beyond it fetches return little
     topics_per_request_max: int = (
         10_000  # created, altered or deleted by one request, as with KRaft
     )
@@ -86,7 +83,6 @@ class GatewayContext(ProtocolGateway):
         self.cpu_s = time.thread_time  # CPU time of the event loop's thread
         self.requests: Counter[int] = Counter()
         self.encoded_topics = EncodedTopics()
-        self.unsent = UnsentBytes()
         self.fetch_sessions = FetchSessionCache(
             sessions_max=settings.fetch_sessions_max, bytes_max=settings.fetch_sessions_bytes_max
         )

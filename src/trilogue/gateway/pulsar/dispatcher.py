@@ -29,6 +29,7 @@ from trilogue.broker.topics.partition import Partition
 from trilogue.broker.topics.topic import Topic
 from trilogue.entry.entry import EntryError
 from trilogue.entry.pulsar.pulsar_batch import Flag, read_metadata, sticky_key
+from trilogue.gateway.memory_budget import MemoryHolder
 from trilogue.gateway.partition_reader import ExecutorRead
 from trilogue.gateway.pulsar.consumer import ACTIVE_CHANGE_SINCE, Consumer
 from trilogue.gateway.pulsar.entry_reader import (
@@ -53,6 +54,20 @@ FAILED_WAIT_S: Final = 5.0  # after a read that failed
 # connection, connects again, gets the command again, many times a second.
 KNOWS_NO_END: Final = "Pulsar-Go-"
 DUE_WAIT_MAX_S: Final = 3_600.0
+
+
+class ReadMemory(MemoryHolder):
+    """What a dispatcher has read of segments, and sends later."""
+
+    __slots__ = ("_dispatcher",)
+
+    def __init__(self, dispatcher: Dispatcher) -> None:
+        super().__init__(dispatcher.gateway.cold_reads.memory)
+        self._dispatcher = dispatcher
+
+    def reclaim(self) -> None:
+        """Release it: it can be read again."""
+        self._dispatcher.release_read()
 
 
 class Dispatcher:
@@ -93,6 +108,7 @@ class Dispatcher:
         self._on_empty = on_empty
         self._active: PulsarConsumer | None = None  # of the newest ACTIVE_CONSUMER_CHANGE
         self._read: EntryRange | None = None
+        self._memory = ReadMemory(self)
         self._started_at = partition.log.start_offset  # of the log, when `_read` was read
         self._future: asyncio.Future[EntryRange] | None = None
         self._handle: asyncio.Handle | None = None
@@ -230,7 +246,7 @@ class Dispatcher:
 
     def park(self) -> None:
         """Wait for nothing any more: no consumer is left, or the subscription is moved."""
-        self._read = None
+        self._keep_read(None)
         if self._handle is not None:
             self._handle.cancel()
             self._handle = None
@@ -241,11 +257,12 @@ class Dispatcher:
             self._forget()
             self._forget = None
         self._future = None  # its result comes too late
+        self.gateway.cold_reads.forget(self)
 
     def reset(self) -> None:
         """Begin again at the mark: it was moved."""
         self.moves += 1
-        self._read = None
+        self._keep_read(None)
         self.subscription.reset()
 
     def _step(self) -> None:
@@ -266,7 +283,7 @@ class Dispatcher:
         subscription.begin_turn()
         if self._started_at != self.partition.log.start_offset:  # what was read may be deleted
             self._started_at = self.partition.log.start_offset
-            self._read = None
+            self._keep_read(None)
         bytes_left, entries_left = STEP_BYTES, STEP_ENTRIES
         while (offset := subscription.next_offset()) != NOTHING:
             if bytes_left <= 0 or entries_left <= 0:
@@ -287,7 +304,17 @@ class Dispatcher:
     def _release_tail(self) -> None:
         """Keep no views of the tail while the dispatcher waits: they would keep its memory."""
         if self._read is not None and self._read.end > self.partition.log.flushed_end:
-            self._read = None
+            self._keep_read(None)
+
+    def _keep_read(self, read: EntryRange | None, size: int = 0) -> None:
+        """Keep what was read until it is sent; `size` bytes of it are of segments."""
+        self._read = read
+        self._memory.resize(size)
+
+    def release_read(self) -> None:
+        """Keep nothing of segments while no step is due: others wait for the memory."""
+        if self._handle is None and self._future is None:
+            self._keep_read(None)
 
     def _find_entry(self, offset: int) -> DispatchEntry | None:
         """Return the entry at an offset; None where it is hidden, and then it is passed."""
@@ -317,7 +344,7 @@ class Dispatcher:
         if offset < start:  # the entry is deleted, all of it or its head
             end = self.subscription.end_of_waiting(offset)
             if end <= start:
-                self._read = None
+                self._keep_read(None)
                 self._pass(offset, start if end < 0 else end)
                 return True
         found = read_entries(
@@ -333,7 +360,7 @@ class Dispatcher:
         if found.end <= offset:  # only a hole that has no end yet
             self._wait()
             return False
-        self._read = found
+        self._keep_read(found)
         return True
 
     def _offer(self, entry: DispatchEntry) -> int:
@@ -408,8 +435,13 @@ class Dispatcher:
         self.wake()
 
     def _run_read(self, read: PendingRead) -> None:
-        gateway = self.gateway
-        future = gateway.loop.run_in_executor(gateway.executor, read.run)
+        cold_reads = self.gateway.cold_reads
+        stream = self.consumers[0].connection.stream
+        address = stream.peer[0]
+        future = cold_reads.start(self, read.size_hint, read.run, address)
+        if future is None:
+            cold_reads.wait(self, read.size_hint, self.wake, connection=stream, address=address)
+            return
         self._future = future
 
         def done(future: asyncio.Future[EntryRange]) -> None:
@@ -422,7 +454,8 @@ class Dispatcher:
                 return
             problem = future.exception()
             if problem is None:
-                self._read = future.result()
+                found = future.result()
+                self._keep_read(found, found.size_bytes)
                 self._step()
             elif isinstance(problem, Exception):
                 self._failed(problem)
@@ -439,7 +472,7 @@ class Dispatcher:
                 "problem": str(problem),
             },
         )
-        self._read = None
+        self._keep_read(None)
         if self._timer is None:
             self._timer = self.gateway.loop.call_later(FAILED_WAIT_S, self._due)
 

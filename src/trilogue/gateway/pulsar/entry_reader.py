@@ -67,6 +67,11 @@ class EntryRange:
         self.entries = entries
         self._bases = [entry.base for entry in entries]
 
+    @property
+    def size_bytes(self) -> int:
+        """The bytes of all sections."""
+        return sum(len(each.section) for each in self.entries if each.section is not None)
+
     def index_of(self, offset: int) -> int:
         """Return the index of the entry with an offset, or of the next one."""
         index = bisect_right(self._bases, offset) - 1

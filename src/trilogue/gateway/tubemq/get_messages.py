@@ -140,7 +140,12 @@ class _MessageGet:
             async with connection.read_slot():
                 if connection.is_gone:
                     return
-                messages = await gateway.loop.run_in_executor(gateway.executor, later.run)
+                messages = await gateway.cold_reads.run(
+                    later.size_hint,
+                    later.run,
+                    connection=connection.stream,
+                    address=connection.stream.peer[0],
+                )
                 if self.registration.is_gone:
                     raise TubeRequestError(TubeCode.NO_NODE, REMOVED)
                 self._deliver(offset, messages)

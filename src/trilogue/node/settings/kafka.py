@@ -30,12 +30,4 @@ KAFKA: tuple[Setting, ...] = (
         "How much memory all fetch sessions together may take.",
         minimum=1 << 10,
     ),
-    Setting(
-        "kafka.unsent-memory",
-        Kind.SIZE,
-        "512MiB",
-        "How many bytes of Fetch responses may wait for clients that do not read them. Beyond "
-        "that a fetch returns 64 KiB, or one batch.",
-        minimum=1 << 20,
-    ),
 )

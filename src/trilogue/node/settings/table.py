@@ -354,6 +354,24 @@ TABLE: tuple[Setting, ...] = (
         maximum=1_000_000,
     ),
     Setting(
+        "connections.unsent-memory",
+        Kind.SIZE,
+        "256MiB",
+        "How much memory may be held by messages that clients of any protocol have requested and "
+        "not read yet, reads under way included. Reads of segments reserve it before they start, "
+        "and wait while there is none; then clients that do not read are disconnected.",
+        minimum=1 << 20,
+    ),
+    Setting(
+        "connections.received-memory",
+        Kind.SIZE,
+        "256MiB",
+        "How much memory may be held by requests that have been received in part, beyond 1 MiB "
+        "for each connection. A connection whose request is larger waits while there is none; "
+        "then clients that do not complete theirs are disconnected.",
+        minimum=1 << 20,
+    ),
+    Setting(
         "quotas.burst",
         Kind.DURATION,
         "1s",

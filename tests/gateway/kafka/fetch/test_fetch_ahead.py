@@ -62,7 +62,7 @@ async def test_all_is_read_once_and_in_order(isolation_level):
         assert found == list(range(12))
         assert runs == [1, 2, 2, 2, 1, 0], "read; read and read on; ...; the last one; from memory"
         assert rig.gateway.read_ahead.hits == 3
-        assert rig.gateway.read_ahead.bytes == 0
+        assert rig.gateway.read_ahead.size_bytes == 0
 
 
 @on_loop
@@ -76,7 +76,7 @@ async def test_who_is_slow_is_not_read_ahead_for():
             await pass_time(KEPT_S + 0.1)
 
         assert offset == 8
-        assert rig.gateway.read_ahead.hits == rig.gateway.read_ahead.bytes == 0
+        assert rig.gateway.read_ahead.hits == rig.gateway.read_ahead.size_bytes == 0
         assert rig.executor.runs == 4
 
 
@@ -85,11 +85,11 @@ async def test_what_no_client_comes_for_is_let_go_of():
     async with Rig() as rig:
         await stored(rig)
         await read_on(rig, times=2)
-        assert rig.gateway.read_ahead.bytes == PIECE
+        assert rig.gateway.read_ahead.size_bytes == PIECE
 
         await pass_time(2 * KEPT_S + 0.1)
 
-        assert rig.gateway.read_ahead.bytes == 0
+        assert rig.gateway.read_ahead.size_bytes == 0
 
 
 @on_loop
@@ -109,7 +109,7 @@ async def test_memory_for_reading_ahead_is_bounded(monkeypatch):
 
         assert await read_on(rig, times=5) == 10
 
-        assert rig.gateway.read_ahead.hits == rig.gateway.read_ahead.bytes == 0
+        assert rig.gateway.read_ahead.hits == rig.gateway.read_ahead.size_bytes == 0
 
 
 @on_loop
@@ -142,7 +142,7 @@ async def test_what_no_client_will_come_for_is_not_read_any_more():
         await stored(rig)
         (plog,) = [each.log for each in rig.broker.cluster.topic(parse_kafka("t")).partitions]
         queue = Queue()
-        ahead = ReadAhead(queue)
+        ahead = ReadAhead(queue, rig.memory.unsent)
         cold = plog.read(2, PIECE)
         assert isinstance(cold, SegmentSlice)
 
@@ -152,7 +152,7 @@ async def test_what_no_client_will_come_for_is_not_read_any_more():
         await pass_time(KEPT_S * 1.1)
         assert ahead.find_prefetched((0, 2, False), cold, PIECE) is None, "it is late"
         assert [each.cancelled() for each in queue.futures] == [True, True]
-        assert ahead.bytes == 0
+        assert ahead.size_bytes == 0
 
 
 @on_loop

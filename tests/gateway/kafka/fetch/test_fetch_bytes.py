@@ -9,8 +9,8 @@ from tests.gateway.kafka.produce.test_produce import request as produce
 from tests.gateway.kafka.rig import Rig, batch, settle
 from tests.gateway.loop import on_loop
 from tests.waiting import run_ready_tasks
-from trilogue.gateway.kafka.context import KafkaSettings
 from trilogue.gateway.kafka.fetch.fetch import ROOM_BYTES_MIN
+from trilogue.gateway.memory_budget import ConnectionMemory, MemoryBudget
 from trilogue.gateway.reply_queue import ITERATION_WORK
 from trilogue.gateway.stream import Limits
 
@@ -63,7 +63,7 @@ async def test_a_reader_that_does_not_read_costs_one_response():
                 peer.send(fetch("t", 0), 11)
         await settle()
 
-        assert 110_000 < rig.gateway.unsent.size_bytes < 121_000
+        assert 110_000 < rig.memory.unsent.size_bytes < 141_000
         assert peer.transport.unsent <= 20_000, "the rest waits here"
 
 
@@ -84,17 +84,17 @@ async def test_hot_bytes_are_written_as_views_of_the_tail():
 @on_loop
 async def test_what_no_client_reads_makes_the_answers_of_all_small():
     """Slow readers may be many, each within its own limit: their sum has a limit too."""
-    settings = KafkaSettings(unsent_bytes_max=200_000)
-    async with Rig(limits=Limits(write_high_bytes=10_000), settings=settings) as rig:
+    memory = ConnectionMemory(unsent=MemoryBudget(270_000))  # 200,000 of it for large responses
+    async with Rig(limits=Limits(write_high_bytes=10_000), memory=memory) as rig:
         rig.topic("t")
         await fill(rig, "t", *("x" * 1_000 for _ in range(150)))
         peers, sizes = [rig.peer() for _ in range(8)], []
         for peer in peers:
-            before = rig.gateway.unsent.size_bytes
+            before = rig.memory.unsent.size_bytes
             peer.transport.stuck = True
             peer.send(fetch("t", 0), 11)
             await settle()
-            sizes.append(rig.gateway.unsent.size_bytes - before)
+            sizes.append(rig.memory.unsent.size_bytes - before)
 
         assert sizes[0] > 150_000
         assert max(sizes[2:]) < ROOM_BYTES_MIN + 1_000
@@ -102,7 +102,7 @@ async def test_what_no_client_reads_makes_the_answers_of_all_small():
         for peer in peers:
             peer.transport.unstick()
         await settle()
-        assert rig.gateway.unsent.size_bytes == 0
+        assert rig.memory.unsent.size_bytes == 0
         assert len(peers[0].transport.written) > 150_000
         (found,) = partitions(await rig.peer().request(fetch("t", 0), 11))
         assert len(bases(found.records)) == 150

@@ -21,7 +21,7 @@ from trilogue.entry.entry import EntryError
 from trilogue.entry.pulsar.compression import decompress
 from trilogue.gateway.http.pulsar.admin_request import AdminRequest, Reply
 from trilogue.gateway.http.pulsar.topic_clients import format_time
-from trilogue.gateway.http.request_limits import HttpError
+from trilogue.gateway.http.request_limits import HttpError, reserve_memory
 from trilogue.gateway.partition_reader import ExecutorRead
 from trilogue.gateway.pulsar.entry_reader import (
     READ_BYTES,
@@ -128,6 +128,7 @@ async def get_by_id(request: AdminRequest) -> object:
     ledger, entry_id = request.number("ledger"), request.number("entry")
     if ledger != partition.partition_id or not 0 <= entry_id < partition.log.stable_end:
         raise HttpError(404, "Message id not found")
+    await _reserve_memory(request)
     try:
         async for entry in visible_entries(request, partition, entry_id):
             if entry.base == entry_id:
@@ -148,6 +149,7 @@ async def examine_message(request: AdminRequest) -> object:
     if begin not in {"earliest", "latest"}:
         raise HttpError(412, "initialPosition is earliest or latest")
     number = int(text)
+    await _reserve_memory(request)
     if begin == "earliest":
         async for entry in visible_entries(request, partition, partition.log.start_offset):
             number -= 1
@@ -161,6 +163,11 @@ async def examine_message(request: AdminRequest) -> object:
     if last is None:
         raise HttpError(404, "Message not found")
     return await encode_message(request, partition, last)
+
+
+async def _reserve_memory(request: AdminRequest) -> None:
+    """Wait until there is memory for a message, as it is stored and as it is sent."""
+    await reserve_memory(request.http, 2 * request.gateway.settings.message_bytes_max)
 
 
 async def get_id_by_time(request: AdminRequest) -> object:

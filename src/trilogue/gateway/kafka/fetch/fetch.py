@@ -24,7 +24,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from functools import partial
 from typing import TYPE_CHECKING
 
 from trilogue.gateway.kafka import response_frames
@@ -55,7 +54,7 @@ FLEXIBLE_SINCE, ENDPOINTS_SINCE = 12, 16
 REPLICA_STATE_SINCE = 15
 # A fetch with min_bytes above 1 scans again at most this often, however fast records arrive.
 SCAN_AGAIN_S = 0.002
-ROOM_BYTES_MIN = 64 << 10  # per response, however much unsent data other connections have
+ROOM_BYTES_MIN = 64 << 10  # per response, however much memory other connections hold
 PARTITION_BYTES = 250  # approximate memory of one partition of a request in the queue
 
 
@@ -161,15 +160,15 @@ class Fetch(ReplySlot):
         """Withdraw everything: the connection is gone."""
         self._cancel_timers()
         self._detach()
+        self._context.gateway.cold_reads.forget(self)
         if self._future is not None:
             self._future.cancel()
 
     def _scan(self, plan: FetchPlan) -> FetchScan | None:
         """Scan the dirty partitions; returns None if the rest is left to a later loop iteration."""
         gateway, session = self._context.gateway, self._context.session
-        session.unsent = gateway.unsent
         if self._scanning is None:
-            room = gateway.settings.unsent_bytes_max - gateway.unsent.size_bytes
+            room = gateway.cold_reads.memory.free_bytes
             scan = FetchScan(self._context, self._request, max(ROOM_BYTES_MIN, room))
             target = plan.session.list_to_scan()
         else:
@@ -329,10 +328,20 @@ class Fetch(ReplySlot):
     # ---- cold reads
 
     def _read_cold(self, scan: FetchScan) -> None:
-        gateway = self._context.gateway
+        """Read in the executor; while there is no memory for it, wait and scan again."""
+        gateway, stream = self._context.gateway, self._context.session.stream
+        cold_reads, conversions = gateway.cold_reads, gateway.conversions
         spare = max(0, scan.room - scan.size)
-        read = partial(fetch_scan.run_deferred_reads, scan.cold, gateway.conversions, spare)
-        future = gateway.loop.run_in_executor(gateway.executor, read)
+
+        def read() -> list[ReadOutcome]:
+            room = min(spare, cold_reads.free_bytes_each)
+            return fetch_scan.run_deferred_reads(scan.cold, conversions, room)
+
+        address = stream.peer[0]
+        future = cold_reads.start(self, scan.size, read, address)
+        if future is None:
+            cold_reads.wait(self, scan.size, self._retry_read, connection=stream, address=address)
+            return
         self._future = future
 
         def done(future: asyncio.Future[list[ReadOutcome]]) -> None:
@@ -342,10 +351,15 @@ class Fetch(ReplySlot):
 
         future.add_done_callback(done)
 
+    def _retry_read(self) -> None:
+        if self._future is None:
+            self._context.session.is_ready(self)
+
     def _fill(self, scan: FetchScan, found: list[ReadOutcome]) -> None:
         self._future = None
         scan.fill(found)
         if not scan.continues:
+            self._context.session.count_reply(fetch_scan.records_size(scan.found))
             self._answer = self._encode(self._finish(scan))
         self._context.session.is_ready(self)
 

@@ -95,12 +95,16 @@ class DurableReplies:
         self._open: CommitSlot | None = None  # the last slot of the queue, if it is a commit slot
         self._spare: CommitSlot | None = None  # one to be used again
         self._waiting: deque[CommitSlot] = deque()
-        self._committed = self.committed  # bound once
+        self._committed: CommitCallback = self.committed  # bound once
 
     def open(self, stream: Stream) -> None:
         """Take the stream to write to, and its limits."""
         self._writer = stream.writer
         self._in_flight_max = stream.limits.in_flight_requests
+
+    def close(self) -> None:
+        """Refer to nothing of this any more: the connection is closed."""
+        self._committed = _ignore_commit
 
     def close_slot(self) -> None:
         """Use another slot from here on: a reply of another kind was queued."""
@@ -165,3 +169,7 @@ class DurableReplies:
             self._spare = slot
         elif queue[0].ready:
             self._session.guarded(self._session.flush)
+
+
+def _ignore_commit(_problem: StorageFailed | None) -> None:
+    """Do nothing: the connection is closed."""

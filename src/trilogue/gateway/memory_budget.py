@@ -1,0 +1,313 @@
+"""Memory that all connections of a node share, within one limit.
+
+    holder.resize(size)                 counts what a holder has, also above the limit
+    budget.admit(key, size)             whether so much more may be taken now
+    budget.wait(key, ...)               if not: `resume` is called when there is room
+
+A node has two budgets: for what is read for peers and not sent yet, and for frames that have been
+received in part. What waits for room forms a queue for each connection, and connections take turns.
+While there is a queue, memory that can be had again is taken back (`reclaim`), and a connection
+whose peer does not move for `STALLED_S` is closed (`evict`), the largest first, but none that holds
+much less than the others. If all of them move, the one that needs longest is closed after
+`PATIENCE_S`. So the queue always moves, and peers that stall cost themselves the connection, only
+where others need the memory.
+
+Other addresses wait behind an address that holds `ADDRESS_SHARE` of the limit only until some of
+its memory is free again. Used on the loop only, and not for small requests and replies.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Final
+
+MIB: Final = 1 << 20
+UNSENT_BYTES_MAX: Final = 256 * MIB
+RECEIVED_BYTES_MAX: Final = 256 * MIB
+FREE_SHARE: Final = 0.75  # of a budget; the rest is for small requests
+SMALL_BYTES: Final = 2 * MIB
+ADDRESS_SHARE: Final = 0.5  # of a budget that one address may hold while others wait
+STALLED_S: Final = 0.5  # without progress while others wait
+PATIENCE_S: Final = 5.0  # that others wait for peers that do move
+TICK_S: Final = 0.1
+
+
+class MemoryHolder:
+    """What one connection, or one part of it, holds of a budget."""
+
+    __slots__ = ("address", "budget", "mark", "mark_s", "since_s", "size_bytes")
+
+    def __init__(self, budget: MemoryBudget, address: str = "") -> None:
+        self.budget = budget
+        self.address = address
+        self.size_bytes = 0
+        self.mark: int | None = None  # of the last look at its progress
+        self.mark_s = self.since_s = 0.0
+
+    def resize(self, size: int) -> None:
+        """Count that it holds so many bytes now."""
+        if size != self.size_bytes:
+            self.budget.resize(self, size)
+
+    def reclaim(self) -> None:
+        """Give back what can be had again; called while others wait."""
+
+    def progress(self) -> int | None:
+        """Return a number that changes while the peer moves; None: it does not wait for a peer."""
+        return None
+
+    def evict(self) -> None:
+        """Give everything back, at the cost of the connection."""
+
+
+@dataclass(slots=True)
+class _Waiter:
+    size: int
+    address: str
+    resume: Callable[[], None]
+    since_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class _Grant:
+    size: int
+    since_s: float
+
+
+class MemoryBudget:
+    """Counts the bytes of all holders, and lets them wait for room."""
+
+    def __init__(self, limit_bytes: int) -> None:
+        self.limit_bytes = limit_bytes
+        self.size_bytes = 0
+        self.evictions = 0
+        self._holders: dict[MemoryHolder, None] = {}
+        self._by_address: Counter[str] = Counter()
+        # By connection, in turn; a connection may have several reads that wait.
+        self._queues: dict[Hashable, dict[Hashable, _Waiter]] = {}
+        self._groups: dict[Hashable, Hashable] = {}  # key -> connection
+        self._small: set[Hashable] = set()  # of the keys: they do not wait for large ones
+        self._grants: dict[Hashable, _Grant] = {}  # counted, until they are used
+        self._timer: asyncio.TimerHandle | None = None
+        self._grant_scheduled = False
+
+    @property
+    def free_bytes(self) -> int:
+        """How much a large request may take; small ones may take more."""
+        return max(0, int(self.limit_bytes * FREE_SHARE) - self.size_bytes)
+
+    @property
+    def waiting(self) -> int:
+        """How many wait for room."""
+        return len(self._groups)
+
+    def resize(self, holder: MemoryHolder, size: int) -> None:
+        """Count that a holder has so many bytes now."""
+        change = size - holder.size_bytes
+        if not holder.size_bytes:
+            self._holders[holder] = None
+            holder.since_s = time.monotonic()
+            holder.mark = None
+        elif not size:
+            self._holders.pop(holder, None)
+        holder.size_bytes = size
+        self._count(holder.address, change)
+        if change < 0:
+            if self._groups:
+                self._schedule_grants()
+        elif self.size_bytes > self.limit_bytes:
+            self._start_timer()
+
+    def admit(self, key: Hashable, size: int, address: str = "") -> bool:
+        """Whether `key` may take so many more bytes now; the caller counts them at once."""
+        if self._drop_grant(key):
+            self.forget(key)
+        elif self._small if size <= SMALL_BYTES else self._groups:
+            return False
+        return self._has_room(size, address)
+
+    def wait(
+        self,
+        key: Hashable,
+        size: int,
+        resume: Callable[[], None],
+        *,
+        connection: Hashable,
+        address: str = "",
+    ) -> None:
+        """Call `resume` once when there is room: then `admit` is to be called again, soon."""
+        now_s = time.monotonic()
+        queue = self._queues.setdefault(self._groups.setdefault(key, connection), {})
+        waiter = queue.get(key)
+        queue[key] = _Waiter(size, address, resume, now_s if waiter is None else waiter.since_s)
+        (self._small.add if size <= SMALL_BYTES else self._small.discard)(key)
+        self._schedule_grants()
+        self._start_timer()
+
+    async def reserve(self, holder: MemoryHolder, size: int) -> None:
+        """Wait until a holder that has nothing may have this size."""
+        while not self.admit(holder, size, holder.address):
+            waiter = asyncio.get_running_loop().create_future()
+            resume = partial(resolve_once, waiter)
+            self.wait(holder, size, resume, connection=holder, address=holder.address)
+            try:
+                await waiter
+            except asyncio.CancelledError:
+                self.forget(holder)
+                raise
+        holder.resize(size)
+
+    def forget(self, key: Hashable) -> None:
+        """Wait no more: the connection is gone."""
+        self._drop_grant(key)
+        group = self._groups.pop(key, None)
+        self._small.discard(key)
+        if group is not None:
+            queue = self._queues[group]
+            del queue[key]
+            if not queue:
+                del self._queues[group]
+
+    # ---- grants
+
+    def _count(self, address: str, change: int) -> None:
+        self.size_bytes += change
+        if address:
+            self._by_address[address] += change
+            if not self._by_address[address]:
+                del self._by_address[address]
+
+    def _has_room(self, size: int, address: str) -> bool:
+        if self.size_bytes <= 0:
+            return True  # more than the limit is possible for one alone
+        share = 1.0 if size <= SMALL_BYTES else FREE_SHARE
+        if self.size_bytes + size > self.limit_bytes * share:
+            return False
+        if self._by_address[address] + size <= self.limit_bytes * ADDRESS_SHARE:
+            return True
+        return not any(
+            waiter.address != address
+            for queue in self._queues.values()
+            for waiter in queue.values()
+        )
+
+    def _schedule_grants(self) -> None:
+        if not self._grant_scheduled:
+            self._grant_scheduled = True
+            asyncio.get_running_loop().call_soon(self._grant)
+
+    def _grant(self) -> None:
+        """Let those go on for which there is room, one of each connection after the other."""
+        self._grant_scheduled = False
+        now_s = time.monotonic()
+        has_granted = True
+        while has_granted:
+            has_granted = False
+            for group in list(self._queues):
+                queue = self._queues.get(group)
+                if not queue:
+                    continue
+                key, waiter = next(iter(queue.items()))
+                if not self._has_room(waiter.size, waiter.address):
+                    continue
+                has_granted = True
+                self.forget(key)
+                if group in self._queues:  # it has more: to the end
+                    self._queues[group] = self._queues.pop(group)
+                self._grants[key] = _Grant(waiter.size, now_s)
+                self.size_bytes += waiter.size
+                waiter.resume()
+
+    def _drop_grant(self, key: Hashable) -> bool:
+        grant = self._grants.pop(key, None)
+        if grant is None:
+            return False
+        self.size_bytes -= grant.size
+        return True
+
+    # ---- while others wait
+
+    def _start_timer(self) -> None:
+        if self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(TICK_S, self._tick)
+
+    def _tick(self) -> None:
+        self._timer = None
+        now_s = time.monotonic()
+        for key, grant in list(self._grants.items()):
+            if now_s - grant.since_s > STALLED_S:  # it is not needed any more
+                self._drop_grant(key)
+        if self._groups or self.size_bytes > self.limit_bytes:
+            for holder in list(self._holders):
+                holder.reclaim()
+            self._grant()
+        if self._groups or self.size_bytes > self.limit_bytes:
+            self._make_room(now_s)
+        else:
+            for holder in self._holders:
+                holder.mark = None
+        if self._groups or self._grants or self.size_bytes > self.limit_bytes:
+            self._start_timer()
+
+    def _make_room(self, now_s: float) -> None:
+        """Evict peers that do not move, as many as the queue needs; or the slowest one."""
+        waiters = [waiter for queue in self._queues.values() for waiter in queue.values()]
+        missing = sum(each.size for each in waiters) - self.free_bytes
+        missing += max(0, self.size_bytes - self.limit_bytes)
+        stalled: list[MemoryHolder] = []
+        moving: list[MemoryHolder] = []
+        for holder in self._holders:
+            mark = holder.progress()
+            if mark is None or mark != holder.mark:
+                holder.mark, holder.mark_s = mark, now_s
+            if mark is not None:
+                late = now_s - holder.mark_s >= STALLED_S
+                (stalled if late else moving).append(holder)
+        small = self.size_bytes / max(1, 2 * len(self._holders))
+        stalled = [holder for holder in stalled if holder.size_bytes >= small]
+        idle = [holder for holder in stalled if holder not in self._groups]
+        # Where none moves, and all of them wait for each other, one has to go.
+        victims = idle or ([] if moving else sorted(stalled, key=_size)[-1:])
+        oldest_s = min((each.since_s for each in waiters), default=now_s)
+        if not victims and stalled + moving and now_s - oldest_s > PATIENCE_S:
+            victims = [min(stalled + moving, key=lambda each: each.since_s)]
+        for holder in sorted(victims, key=self._rank, reverse=True):
+            if missing <= 0:
+                return
+            missing -= holder.size_bytes
+            self.evictions += 1
+            holder.evict()
+
+    def _rank(self, holder: MemoryHolder) -> tuple[int, int]:
+        return self._by_address[holder.address], holder.size_bytes
+
+
+def resolve_once(waiter: asyncio.Future[None]) -> None:
+    """Wake a coroutine that waits for room, unless it was cancelled."""
+    if not waiter.done():
+        waiter.set_result(None)
+
+
+def _size(holder: MemoryHolder) -> int:
+    return holder.size_bytes
+
+
+def _unsent() -> MemoryBudget:
+    return MemoryBudget(UNSENT_BYTES_MAX)
+
+
+def _received() -> MemoryBudget:
+    return MemoryBudget(RECEIVED_BYTES_MAX)
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectionMemory:
+    """The budgets of all connections of a node."""
+
+    unsent: MemoryBudget = field(default_factory=_unsent)
+    received: MemoryBudget = field(default_factory=_received)

@@ -1,0 +1,125 @@
+"""What one connection holds of the node's memory: unsent data, and frames received in part."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final, Protocol
+
+from trilogue.gateway.memory_budget import MemoryBudget, MemoryHolder
+from trilogue.wire.frames import RETAINED_CAPACITY, Frames
+
+RECEIVED_FREE: Final = 1 << 20
+"""Bytes of a receive buffer for which a connection never waits."""
+
+
+class ConnectionControl(Protocol):
+    """The stream, for its memory."""
+
+    @property
+    def unsent_bytes(self) -> int:
+        """Bytes in the transport's buffer."""
+
+    @property
+    def holds_frame(self) -> bool:
+        """Whether the session left a frame to be offered again."""
+
+    def abort(self, reason: str, **fields: object) -> None:
+        """Abort the connection."""
+
+
+class UnsentMemory(MemoryHolder):
+    """What the peer does not read: in the transport, gathered, and the reply that is being sent."""
+
+    __slots__ = ("_stream", "buffered_bytes", "gathered_bytes", "reply_bytes")
+
+    def __init__(self, budget: MemoryBudget, stream: ConnectionControl, address: str) -> None:
+        super().__init__(budget, address)
+        self.buffered_bytes = 0  # in the transport
+        self.gathered_bytes = 0  # that wait for the transport
+        self.reply_bytes = 0  # of a large reply, until all of it was given to the transport
+        self._stream: ConnectionControl | None = stream
+
+    def set_buffered(self, size: int) -> None:
+        """Count what the transport holds."""
+        self.buffered_bytes = size
+        self._count()
+
+    def set_gathered(self, size: int) -> None:
+        """Count what waits for the transport."""
+        self.gathered_bytes = size
+        self._count()
+
+    def set_reply(self, size: int) -> None:
+        """Count the memory of the reply that is being sent."""
+        self.reply_bytes = size
+        self._count()
+
+    def release(self) -> None:
+        """Count nothing from now on: the connection is closed."""
+        self._stream = None
+        self._count()
+
+    def progress(self) -> int | None:
+        """What the transport has left to send."""
+        return (self._stream.unsent_bytes or None) if self._stream is not None else None
+
+    def evict(self) -> None:
+        """Close: the peer does not read, and others wait for the memory."""
+        if self._stream is not None:
+            self._stream.abort("connection.unread", unsent_bytes=self.size_bytes)
+
+    def _count(self) -> None:
+        size = self.buffered_bytes + self.gathered_bytes + self.reply_bytes
+        self.resize(size if self._stream is not None else 0)
+
+
+class ReceivedMemory(MemoryHolder):
+    """The receive buffer of a connection, once it is large."""
+
+    __slots__ = ("_frames", "_receives", "_stream")
+
+    def __init__(
+        self,
+        budget: MemoryBudget,
+        stream: ConnectionControl,
+        address: str,
+        frames: Frames,
+        receives: Callable[[], int],
+    ) -> None:
+        super().__init__(budget, address)
+        self._stream = stream
+        self._frames = frames
+        self._receives = receives
+
+    def admit(self, capacity: int, resume: Callable[[], None]) -> bool:
+        """Whether the buffer may have this capacity now; otherwise `resume` is called once."""
+        more = capacity - self.size_bytes
+        if capacity > RECEIVED_FREE and not self.budget.admit(self, more, self.address):
+            self.budget.wait(self, more, resume, connection=self, address=self.address)
+            return False
+        self.resize(capacity)
+        return True
+
+    def measure(self) -> None:
+        """Count the capacity that the buffer has now."""
+        capacity = self._frames.capacity
+        self.resize(capacity if capacity > RETAINED_CAPACITY else 0)
+
+    def release(self) -> None:
+        """Count nothing: the connection is closed."""
+        self.budget.forget(self)
+        self.resize(0)
+
+    def reclaim(self) -> None:
+        """Release a buffer that holds nothing."""
+        if not self._frames.pending and not self._stream.holds_frame:
+            self._frames.release()
+            self.measure()
+
+    def progress(self) -> int | None:
+        """How often bytes came, while a frame is incomplete."""
+        return self._receives() if self._frames.pending else None
+
+    def evict(self) -> None:
+        """Close: the frame does not become complete, and others wait for the memory."""
+        self._stream.abort("connection.stalled_frame", received_bytes=self._frames.pending)

@@ -1,0 +1,343 @@
+"""Memory of all connections: what is admitted, who waits, and who has to go."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from concurrent.futures import Executor, Future
+from typing import Any
+
+import pytest
+
+from tests.gateway.fakes import FakeTransport, frame
+from tests.waiting import wait_on_loop
+from trilogue.gateway import memory_budget
+from trilogue.gateway.cold_reads import ColdReads
+from trilogue.gateway.memory_budget import MIB, ConnectionMemory, MemoryBudget, MemoryHolder
+from trilogue.gateway.stream import Limits, Stream
+
+STALLED_S = 0.05
+
+
+@pytest.fixture(autouse=True)
+def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memory_budget, "TICK_S", 0.01)
+    monkeypatch.setattr(memory_budget, "STALLED_S", STALLED_S)
+    monkeypatch.setattr(memory_budget, "PATIENCE_S", 0.2)
+
+
+class Peer(MemoryHolder):
+    """A connection whose peer moves, or does not."""
+
+    def __init__(self, budget: MemoryBudget, size: int, *, moves: bool, address: str = "") -> None:
+        super().__init__(budget, address)
+        self.moves = moves
+        self.steps = 0
+        self.is_evicted = False
+        self.can_reclaim = False
+        self.resize(size)
+
+    def progress(self) -> int | None:
+        self.steps += self.moves
+        return self.steps
+
+    def reclaim(self) -> None:
+        if self.can_reclaim:
+            self.resize(0)
+
+    def evict(self) -> None:
+        self.is_evicted = True
+        self.resize(0)
+
+
+def run(test: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    asyncio.run(test())
+
+
+def test_large_requests_leave_a_share_to_small_ones():
+    async def test() -> None:
+        budget = MemoryBudget(100 * MIB)
+        Peer(budget, 60 * MIB, moves=True)
+
+        assert not budget.admit("large", 20 * MIB)
+        assert budget.admit("small", 2 * MIB)
+        assert budget.free_bytes == 15 * MIB
+
+    run(test)
+
+
+def test_one_alone_may_have_more_than_all():
+    async def test() -> None:
+        assert MemoryBudget(MIB).admit("huge", 55 * MIB)
+
+    run(test)
+
+
+def test_connections_take_turns():
+    async def test() -> None:
+        budget = MemoryBudget(10 * MIB)
+        peer = Peer(budget, 10 * MIB, moves=True)
+        turns: list[str] = []
+        for key, connection in (("a1", "a"), ("a2", "a"), ("a3", "a"), ("b1", "b")):
+            budget.wait(key, MIB, lambda key=key: turns.append(key), connection=connection)
+        peer.resize(0)
+
+        await wait_on_loop(lambda: len(turns) == 4)
+
+        assert turns == ["a1", "b1", "a2", "a3"]
+
+    run(test)
+
+
+def test_a_grant_is_kept_for_the_one_that_waited():
+    async def test() -> None:
+        budget = MemoryBudget(10 * MIB)
+        peer = Peer(budget, 10 * MIB, moves=True)
+        resumed: list[bool] = []
+        budget.wait("first", 8 * MIB, lambda: resumed.append(True), connection="first")
+        peer.resize(2 * MIB - 1)
+        peer.resize(0)
+        await wait_on_loop(lambda: bool(resumed))
+
+        assert not budget.admit("late", 4 * MIB)
+        assert budget.admit("first", 8 * MIB)
+
+    run(test)
+
+
+def test_memory_that_can_be_had_again_goes_before_connections():
+    async def test() -> None:
+        budget = MemoryBudget(10 * MIB)
+        stalled = Peer(budget, 5 * MIB, moves=False)
+        cache = Peer(budget, 5 * MIB, moves=False)
+        cache.can_reclaim = True
+        await asyncio.wait_for(budget.reserve(MemoryHolder(budget), 2 * MIB), 5)
+
+        assert not stalled.is_evicted
+        assert not cache.is_evicted
+
+    run(test)
+
+
+def test_the_one_that_stalls_goes_and_the_one_that_moves_stays():
+    async def test() -> None:
+        budget = MemoryBudget(10 * MIB)
+        stalled = Peer(budget, 5 * MIB, moves=False)
+        moving = Peer(budget, 5 * MIB, moves=True)
+        small = Peer(budget, 1_000, moves=False)
+        await asyncio.wait_for(budget.reserve(MemoryHolder(budget), 2 * MIB), 5)
+
+        assert stalled.is_evicted
+        assert not moving.is_evicted
+        assert not small.is_evicted, "it would not help"
+        assert budget.evictions == 1
+
+    run(test)
+
+
+def test_without_others_that_wait_a_stalled_one_stays():
+    async def test() -> None:
+        budget = MemoryBudget(10 * MIB)
+        stalled = Peer(budget, 10 * MIB, moves=False)
+        await asyncio.sleep(3 * STALLED_S)
+
+        assert not stalled.is_evicted
+
+    run(test)
+
+
+def test_one_goes_in_the_end_when_all_move_slowly():
+    async def test() -> None:
+        budget = MemoryBudget(10 * MIB)
+        peers = [Peer(budget, 5 * MIB, moves=True) for _ in range(2)]
+        await asyncio.wait_for(budget.reserve(MemoryHolder(budget), 2 * MIB), 5)
+
+        assert [each.is_evicted for each in peers] == [True, False]
+
+    run(test)
+
+
+def test_an_address_does_not_take_the_half_that_others_wait_for():
+    async def test() -> None:
+        budget = MemoryBudget(100 * MIB)
+        greedy = Peer(budget, 50 * MIB, moves=True, address="a")
+        other = Peer(budget, 50 * MIB, moves=True, address="c")
+        budget.wait("b", MIB, lambda: None, connection="b", address="b")
+        budget.wait("a", MIB, lambda: None, connection="a", address="a")
+        other.resize(49 * MIB)
+        await asyncio.sleep(0)
+
+        assert budget.admit("b", MIB, "b")
+        assert greedy.size_bytes == 50 * MIB
+
+    run(test)
+
+
+# ---- reads
+
+
+class Threads(Executor):
+    """An executor whose work ends when a test lets it."""
+
+    def __init__(self) -> None:
+        self.works: list[tuple[Future[Any], Callable[[], Any]]] = []
+
+    def submit(self, work: Callable[..., Any], /, *_args: Any, **_more: Any) -> Future[Any]:
+        future: Future[Any] = Future()
+        future.set_running_or_notify_cancel()
+        self.works.append((future, work))
+        return future
+
+    def end_one(self) -> None:
+        future, work = self.works.pop(0)
+        future.set_result(work())
+
+
+def test_a_read_keeps_its_memory_until_the_thread_has_ended():
+    """Also where no connection waits for it any more."""
+
+    async def test() -> None:
+        threads, memory = Threads(), MemoryBudget(100 * MIB)
+        reads = ColdReads(threads, memory)
+        future = reads.start("key", 55 * MIB, lambda: b"data")
+        assert future is not None
+        future.cancel()
+        await asyncio.sleep(0.01)
+        assert memory.size_bytes == 55 * MIB
+        assert reads.start("other", 55 * MIB, lambda: b"data") is None
+
+        threads.end_one()
+        await wait_on_loop(lambda: memory.size_bytes == 0)
+
+    run(test)
+
+
+def test_what_was_read_is_counted_before_the_reservation_ends():
+    async def test() -> None:
+        threads, memory = Threads(), MemoryBudget(100 * MIB)
+        future = ColdReads(threads, memory).start("key", 5 * MIB, lambda: b"data")
+        assert future is not None
+        counted: list[int] = []
+        future.add_done_callback(lambda _: counted.append(memory.size_bytes))
+
+        threads.end_one()
+        await future
+
+        assert counted == [5 * MIB]
+
+    run(test)
+
+
+def test_reads_beyond_the_threads_wait_in_turn():
+    async def test() -> None:
+        threads = Threads()
+        reads = ColdReads(threads, MemoryBudget(100 * MIB), reads_max=2)
+        works = [
+            asyncio.create_task(reads.run(MIB, lambda number=number: number, connection=number))
+            for number in range(5)
+        ]
+        await asyncio.sleep(0.01)
+        assert len(threads.works) == 2
+        while not all(each.done() for each in works):
+            if threads.works:
+                threads.end_one()
+            await asyncio.sleep(0)
+
+        assert [each.result() for each in works] == [0, 1, 2, 3, 4]
+        await wait_on_loop(lambda: not reads.running)
+        assert reads.memory.size_bytes == 0
+
+    run(test)
+
+
+# ---- frames received in part
+
+
+class Session:
+    """Takes every frame."""
+
+    busy = False
+
+    def __init__(self) -> None:
+        self.sizes: list[int] = []
+
+    def opened(self, stream: Stream) -> None:
+        pass
+
+    def frame(self, taken: memoryview) -> bool:
+        self.sizes.append(len(taken))
+        return True
+
+    def end_iteration(self) -> None:
+        pass
+
+    def writable(self) -> None:
+        pass
+
+    def closed(self) -> None:
+        pass
+
+    def drain(self) -> None:
+        pass
+
+
+class Connection:
+    def __init__(self, memory: ConnectionMemory) -> None:
+        self.session = Session()
+        loop = asyncio.get_running_loop()
+        self.stream = Stream(
+            self.session, Limits(), call_soon=loop.call_soon, on_gone=lambda _: None, memory=memory
+        )
+        self.transport = FakeTransport(self.stream)
+        self.stream.connection_made(self.transport)
+
+
+def test_a_large_frame_waits_until_there_is_memory_for_the_rest_of_it():
+    async def test() -> None:
+        memory = ConnectionMemory(received=MemoryBudget(16 * MIB))
+        peer = Peer(memory.received, 12 * MIB, moves=True)
+        connection = Connection(memory)
+        body = bytes(6 * MIB)
+
+        connection.transport.receive(frame(body))
+        await asyncio.sleep(0.05)
+        assert not connection.transport.reading
+        assert connection.stream._frames.pending <= 4 * MIB
+        peer.resize(0)
+        await wait_on_loop(lambda: bool(connection.session.sizes))
+
+        assert connection.session.sizes == [len(body)]
+        assert connection.transport.reading
+        connection.stream.sweep(1.0)
+        connection.stream.sweep(2.0)
+        connection.stream.sweep(3.0)
+        assert memory.received.size_bytes == 0
+
+    run(test)
+
+
+def test_frames_up_to_a_mebibyte_never_wait():
+    async def test() -> None:
+        memory = ConnectionMemory(received=MemoryBudget(16 * MIB))
+        Peer(memory.received, 16 * MIB, moves=True)
+        connection = Connection(memory)
+
+        connection.transport.receive(frame(bytes(MIB - 5)))
+
+        assert connection.session.sizes == [MIB - 5]
+
+    run(test)
+
+
+def test_an_incomplete_frame_that_does_not_grow_costs_its_connection_when_others_wait():
+    async def test() -> None:
+        memory = ConnectionMemory(received=MemoryBudget(16 * MIB))
+        stalled, other = Connection(memory), Connection(memory)
+        stalled.transport.receive(frame(bytes(16 * MIB))[: 9 * MIB])
+        other.transport.receive(frame(bytes(6 * MIB)))
+        await wait_on_loop(lambda: bool(other.session.sizes))
+
+        assert stalled.transport.aborted
+        assert not other.transport.aborted
+
+    run(test)
