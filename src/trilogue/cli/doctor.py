@@ -77,7 +77,10 @@ def doctor(
         ready_file=None,
         insecure=False,
     )
-    found = dict(findings(Path(settings.text("data"))))
+    try:
+        found = dict(findings(Path(settings.text("data"))))
+    except PermissionError as error:
+        exit_with_error(f"the data directory: {error.strerror}: {error.filename}", 1)
     if as_json:
         typer.echo(json.dumps(found, indent=2))
         return
@@ -170,6 +173,8 @@ def _data_format(data: Path) -> str:
             text = file.read(FORMAT_SIZE_LIMIT).decode(errors="replace")
     except FileNotFoundError:
         return "none yet"
+    except PermissionError:
+        raise  # the whole directory is another user's
     except OSError as error:
         return f"unreadable: {error.strerror}"
     return " ".join(text.split())

@@ -16,7 +16,7 @@ USAGE_ERROR = 2
 
 DataOption = Annotated[
     Path | None,
-    typer.Option("--data", metavar="DIR", help="The data directory."),
+    typer.Option("--data", metavar="DIR", help="The data directory.", readable=False),
 ]
 ConfigOption = Annotated[
     Path | None,

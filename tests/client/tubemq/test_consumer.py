@@ -381,6 +381,27 @@ def test_a_broker_that_cannot_now_is_asked_again(code: int):
     work()
 
 
+@pytest.mark.parametrize("code", [500, 503])
+def test_a_refusal_that_lasts_is_raised_and_not_hidden_as_404(code: int):
+    @on_server
+    async def work(server: ScriptedTube, client: TubeClient):
+        server.always["getMessagesC2B"] = code
+        consumer = await reader(client)
+        with pytest.raises(TubeError) as refused:
+            await consumer.get(1)
+        del server.always["getMessagesC2B"]
+        put(server, b"a")
+        batch = await consumer.get(5)
+        await consumer.confirm(batch)
+
+        assert refused.value.err_code == code
+        assert bodies(batch) == [b"a"]
+        with pytest.raises(NoMessage):
+            await consumer.get(1)
+
+    work()
+
+
 @pytest.mark.parametrize("code", [411, 415])
 def test_a_broker_that_forgot_us_is_registered_at_again(code: int):
     """Issue 6: re-registration on 411 from the broker."""

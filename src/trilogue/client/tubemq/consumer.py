@@ -102,7 +102,8 @@ class Consumer(MasterSession):
     async def get(self, timeout_s: float | None = None) -> Batch:
         """The next pack of messages, of one partition; no other of it comes before it is settled.
 
-        NoMessage when there is none in time; UnknownEvent, BadFrame, and what ended the consumer.
+        NoMessage when there is none in time; TubeError, a refusal of the broker that lasts;
+        UnknownEvent, BadFrame, and what ended the consumer.
         """
         return await self.reading.get(timeout_s)
 

@@ -72,7 +72,7 @@ class PartitionReader(PartitionRegistrar):
     # Getting messages.
 
     async def get(self, timeout_s: float | None) -> Batch:
-        """The next pack of messages; NoMessage when there is none in time."""
+        """The next pack of messages; NoMessage if none is there in time, or a lasting refusal."""
         limit_s = timeout_s
         if limit_s is None:
             limit_s = self._session.core.options.request_timeout_s
@@ -106,8 +106,8 @@ class PartitionReader(PartitionRegistrar):
         finally:
             self._wanted -= 1
 
-    def _no_message(self) -> NoMessage:
-        """The reason, with the codes of the Java client."""
+    def _no_message(self) -> TubeError:
+        """The reason, with the codes of the Java client; a broker's refusal instead of 404."""
         helds = self.holding.all()
         if not helds:
             return NoMessage(TubeCode.NO_PARTITION_ASSIGNED, NO_PARTITION)
@@ -115,6 +115,9 @@ class PartitionReader(PartitionRegistrar):
             return NoMessage(TubeCode.ALL_PARTITIONS_FROZEN, "all partitions are paused")
         if all(held.state is FetchState.IN_HAND for held in helds):
             return NoMessage(TubeCode.ALL_PARTITIONS_IN_USE, "confirm what you have first")
+        for held in helds:
+            if held.refusal is not None:
+                return held.refusal
         return NoMessage(TubeCode.NOT_FOUND, "nothing new in time")
 
     def _take_batch(self) -> Batch | None:
@@ -212,7 +215,10 @@ class PartitionReader(PartitionRegistrar):
             self._release(held, consumed=False, pause_s=PAUSE_S)
             return
         assert isinstance(answer, GetMessageResponseB2C)
-        held.served |= answer.success or answer.errCode == TubeCode.NOT_FOUND
+        in_order = answer.success or answer.errCode == TubeCode.NOT_FOUND
+        held.served |= in_order
+        if in_order:
+            held.refusal = None
         if not answer.success:
             self._on_refused(held, answer)
             return
@@ -266,6 +272,7 @@ class PartitionReader(PartitionRegistrar):
             self._pump()
         else:
             log.info("tubemq.get_refused", extra={"partition": held.key, "problem": str(problem)})
+            held.refusal = problem
             pause_s = PAUSES_S.get(problem.error, PAUSE_S)
             self._release(held, consumed=held.consumed, pause_s=pause_s)
 

@@ -21,6 +21,7 @@ from typing import NamedTuple
 
 from trilogue.client.pool import Address
 from trilogue.client.tubemq.broker_metadata import BrokerPartition
+from trilogue.client.tubemq.errors import TubeError
 from trilogue.client.tubemq.message import Message
 
 
@@ -52,6 +53,8 @@ class PartitionState:
     requested_at: float = 0.0
     served: bool = False
     """Whether its broker has answered a get since it was registered."""
+    refusal: TubeError | None = None
+    """Why its broker refused the last get; None after a get that it answered, or 404."""
     unheard: int = 0
     """Heartbeats in a row without a connection to the broker."""
     paused: bool = False
