@@ -32,7 +32,7 @@ TUBEMQ = "127.0.0.1:8715"
 LISTENERS = ("kafka", "http", "pulsar", "tubemq-master", "tubemq-broker")
 ARCHIVE = "/srv/archive"
 QUICK = ["docs/tutorial/first-topic.md", "docs/how-to/debug.md", "docs/how-to/object-storage.md"]
-QUICK += ["docs/how-to/use-the-command-line.md"]
+QUICK += ["docs/how-to/use-the-command-line.md", "docs/how-to/secure-a-node.md"]
 QUICK += [f"docs/how-to/use-the-{name}-client.md" for name in ("kafka", "pulsar", "tubemq")]
 SPARK = ["README.md", "docs/tutorial/first-pipeline.md", "docs/how-to/read-from-spark.md"]
 

@@ -105,7 +105,8 @@ def _reference_lines() -> Iterator[str]:
     yield "   (`TRILOGUE_TOPICS_RETENTION=1d`)"
     yield "4. the config file, TOML, named by `--config FILE` or `TRILOGUE_CONFIG`"
     yield '   (`[topics]` / `retention = "1d"`)'
-    yield "5. the default"
+    yield "5. `secure.toml` in the data directory, where `trilogue serve --secure` wrote it"
+    yield "6. the default"
     yield ""
     yield "`trilogue config` shows each value and where it came from. An unknown key is refused."
     yield "Sizes take B, KiB, MiB, GiB, TiB (and kB, MB, GB, TB); a bare number is bytes. Durations"

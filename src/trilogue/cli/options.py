@@ -63,6 +63,14 @@ SalvageOption = Annotated[
         "--salvage", help="Start although acknowledged data is damaged; logs what is lost."
     ),
 ]
+SecureOption = Annotated[
+    bool,
+    typer.Option(
+        "--secure",
+        help="Secure the data directory at its first start: an administrator, a private CA, "
+        "TLS, logins and ACLs. Later starts on it are secure without this option.",
+    ),
+]
 
 
 def settings_from(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+from typing import TYPE_CHECKING
 
 import typer
 
@@ -14,10 +15,14 @@ from trilogue.cli.options import (
     ListenOption,
     ReadyFileOption,
     SalvageOption,
+    SecureOption,
     SetOption,
     exit_with_error,
     settings_from,
 )
+
+if TYPE_CHECKING:
+    from trilogue.node.settings.table import Settings
 
 
 def serve(
@@ -30,23 +35,34 @@ def serve(
     ready_file: ReadyFileOption = None,
     insecure: InsecureOption = False,
     salvage: SalvageOption = False,
+    secure: SecureOption = False,
 ) -> None:
     """Run a server. SIGTERM, SIGHUP or Ctrl-C drains it; a second one skips the last flush."""
     gc.disable()  # a start makes no garbage; garbage_collector.configure enables it
-    settings = settings_from(
-        data=data,
-        config=config,
-        listen=listen,
-        advertise=advertise,
-        assignments=assignments,
-        ready_file=ready_file,
-        insecure=insecure,
-        salvage=salvage,
-    )
+
+    def read_settings() -> Settings:
+        return settings_from(
+            data=data,
+            config=config,
+            listen=listen,
+            advertise=advertise,
+            assignments=assignments,
+            ready_file=ready_file,
+            insecure=insecure,
+            salvage=salvage,
+        )
+
+    settings = read_settings()
     from trilogue.node.errors import StartError
     from trilogue.node.process import run
 
     try:
+        if secure:
+            from trilogue.node.secure.setup import secure_directory
+
+            for line in secure_directory(settings):
+                typer.echo(line)
+            settings = read_settings()
         code = run(settings, write_line=typer.echo)
     except StartError as error:
         exit_with_error(str(error), error.code)

@@ -53,6 +53,7 @@ from trilogue.node.background.transactions import TransactionExpiry
 from trilogue.node.listeners import ListenerPlan, bind_listener, plan_listeners
 from trilogue.node.measurements import LoopLag, MessageCount
 from trilogue.node.metadata_writer import MetadataWriter
+from trilogue.node.secure.start import finish_secured, prepare_secured
 from trilogue.node.settings.kafka_values import follow_values, set_addresses, set_node_values
 from trilogue.node.settings.objects import is_in_the_clear
 from trilogue.node.settings.table import BY_KEY, TUBEMQ_LISTENERS, Settings
@@ -136,6 +137,7 @@ class Node:
         plans = plan_listeners(self.settings)
         try:
             self._open_storage()
+            prepare_secured(self.settings, self.storage.meta.state.settings)
             self._start_background()
             await self._load_users()
             await self._open_listeners(plans)
@@ -144,6 +146,7 @@ class Node:
             raise
         self.lag.start()
         self._stack.callback(self.lag.stop)
+        finish_secured(self.settings, self.addresses)
         self.state = "serving"
         self._background.submit(importlib.import_module, METRICS_MODULE)  # for the first scrape
         log.info(

@@ -1,7 +1,7 @@
 """Users and ACLs of a data directory whose server is stopped: for a lost administrator.
 
-    async with open_offline_access(settings) as administration:
-        await administration.set_password("admin", b"...")
+    async with open_offline_access(settings) as access:
+        await access.administration.set_password("admin", b"...")
 
 The directory is locked, so no server runs on it meanwhile. Meta gets a new epoch, as at each start.
 A directory without data becomes an empty one: `serve --secure` makes its administrator so.
@@ -9,8 +9,9 @@ A directory without data becomes an empty one: `serve --secure` makes its admini
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import ExitStack, asynccontextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from trilogue.log.directory import DataDirectory
 from trilogue.log.errors import AlreadyLocked, LogError
 from trilogue.log.files import OsFileSystem
 from trilogue.log.formats import check_formats
-from trilogue.meta.operations import Fence
+from trilogue.meta.operations import Fence, Op
 from trilogue.meta.sqlite import SqliteMeta
 from trilogue.node.access import make_administration
 from trilogue.node.errors import StartError
@@ -30,8 +31,16 @@ from trilogue.node.settings.table import Settings
 from trilogue.node.storage import wall_clock_ms
 
 
+@dataclass(frozen=True, slots=True)
+class OfflineAccess:
+    """An open directory."""
+
+    administration: AccessAdministration
+    write_ops: Callable[[Sequence[Op]], Awaitable[object]]
+
+
 @asynccontextmanager
-async def open_offline_access(settings: Settings) -> AsyncIterator[AccessAdministration]:
+async def open_offline_access(settings: Settings) -> AsyncIterator[OfflineAccess]:
     """Open the users and ACLs of the directory of `data`; StartError if it is in use or damaged."""
     path = Path(settings.text("data"))
     with ExitStack() as stack:
@@ -54,9 +63,15 @@ async def open_offline_access(settings: Settings) -> AsyncIterator[AccessAdminis
                 raise change.abandon(error) from error
             return change.apply()
 
+        async def write_ops(ops: Sequence[Op]) -> object:
+            return await meta.write(ops, (), fence)
+
         stored = meta.state.settings
         users, acls = Users(stored), AclStore(stored)
-        yield make_administration(settings, users, acls, write, data=path, now_ms=wall_clock_ms)
+        administration = make_administration(
+            settings, users, acls, write, data=path, now_ms=wall_clock_ms
+        )
+        yield OfflineAccess(administration, write_ops)
 
 
 def _open_meta(path: Path, stack: ExitStack) -> SqliteMeta:

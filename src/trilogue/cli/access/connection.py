@@ -238,7 +238,7 @@ class OfflineAccess:
 
         async def run() -> T:
             async with open_offline_access(self._settings) as access:
-                return await work(access)
+                return await work(access.administration)
 
         try:
             return asyncio.run(run())

@@ -1,4 +1,6 @@
-"""Reads settings from the config file, the environment and the command line, weakest first.
+"""Reads settings from the data directory, the config file, the environment and the command line.
+
+The first is the weakest: `secure.toml`, which `trilogue serve --secure` writes.
 
 An unknown key is refused, with the nearest known one. The exception are variables that a Kubernetes
 service called `trilogue` puts into the environment of every pod (TRILOGUE_SERVICE_HOST,
@@ -7,6 +9,7 @@ TRILOGUE_PORT_9092_TCP, ...).
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -28,6 +31,7 @@ from trilogue.node.settings.table import (
 
 CONFIG_VARIABLE = "TRILOGUE_CONFIG"
 CONFIG_SIZE_LIMIT = 1 << 20
+SECURE_FILE = "secure.toml"  # of a secured data directory; a start there obeys it
 
 _NOT_SETTINGS = {
     CONFIG_VARIABLE,
@@ -69,16 +73,24 @@ def load_settings(
         _give(assigned, key.strip(), text, f"--set {key.strip()}")
     for key, text, origin in flags:
         _give(flagged, key, text, origin)
-    layers = (
-        ("flag", flagged),
-        ("--set", assigned),
-        ("environment", variables),
-        ("file", file),
-        ("default", defaults),
-    )
+    stronger = (("flag", flagged), ("--set", assigned), ("environment", variables), ("file", file))
+    data = list_values("data", (*stronger, ("default", defaults)))[0][1]
+    directory = _directory_settings(Path(str(data.value)))
+    layers = (*stronger, ("directory", directory), ("default", defaults))
     settings = Settings({row.key: list_values(row.key, layers)[0][1] for row in TABLE})
     check_together(settings)
     return settings
+
+
+def _directory_settings(data: Path) -> dict[str, SettingValue]:
+    """Return the settings of a secured data directory; its relative paths are within it."""
+    file = data / SECURE_FILE
+    given: dict[str, SettingValue] = {}
+    if os.path.lexists(file):
+        for key, text in read_config_file(file):
+            is_path = key in BY_KEY and BY_KEY[key].kind is Kind.PATH
+            _give(given, key, str(data / text) if is_path else text, f"file {file}")
+    return given
 
 
 def read_config_file(path: Path) -> list[tuple[str, str]]:

@@ -2,7 +2,7 @@
 
 A value comes from the strongest source that sets it, and keeps its origin:
 
-    default  <  config file (TOML)  <  environment TRILOGUE_<KEY>  <  --set KEY=VALUE  <  flag
+    default  <  DATA/secure.toml  <  config file  <  environment TRILOGUE_<KEY>  <  --set  <  flag
 
 `sources.py` reads the sources. The reference in docs/reference/settings.md and `trilogue config`
 are printed from this table. Unknown keys are refused, not

@@ -1,0 +1,1 @@
+"""A secured data directory: its authority, certificates, administrator and client files."""

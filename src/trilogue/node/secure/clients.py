@@ -1,0 +1,102 @@
+"""The configurations of clients of a secured node, in the form that each client reads.
+
+    librdkafka.conf     librdkafka, confluent-kafka, kcat: key=value
+    kafka.properties    Kafka's Java clients and command line (--command-config)
+    spark.properties    options of the Spark source
+    pulsar.conf         pulsar-client and pulsar-admin (PULSAR_CLIENT_CONF)
+    tubemq.properties   TubeMQ's clients
+    http.conf           curl -K, trilogue users, trilogue acls
+
+They have the administrator's password: 0600, in a directory of 0700.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from trilogue.node.secure.files import SecureFiles, write_private
+
+SCRAM = "SCRAM-SHA-256"
+ClientAddresses = Mapping[str, tuple[bool, str]]
+"""By the name of the plain listener: whether it is TLS, and its address."""
+
+
+def write_clients(files: SecureFiles, user: str, password: str, addresses: ClientAddresses) -> None:
+    """Write each configuration whose listener is open, if it has changed; raises OSError."""
+    files.clients.mkdir(mode=0o700, parents=True, exist_ok=True)
+    for name, lines in _configurations(files.tls / "ca.pem", user, password, addresses):
+        content = ("\n".join(lines) + "\n").encode()
+        path = files.clients / name
+        if not path.exists() or path.read_bytes() != content:
+            write_private(path, content)
+
+
+def _configurations(
+    authority: Path, user: str, password: str, addresses: ClientAddresses
+) -> Iterator[tuple[str, list[str]]]:
+    if "kafka" in addresses:
+        is_tls, address = addresses["kafka"]
+        librdkafka = _librdkafka(authority, user, password, address, is_tls=is_tls)
+        yield "librdkafka.conf", librdkafka
+        yield "spark.properties", librdkafka
+        yield "kafka.properties", _java(authority, user, password, address, is_tls=is_tls)
+    if "pulsar" in addresses:
+        yield "pulsar.conf", _pulsar(authority, user, password, addresses)
+    if "tubemq-master" in addresses:
+        _, address = addresses["tubemq-master"]
+        yield "tubemq.properties", [f"masterAddr={address}", f"username={user}",
+            f"password={password}", f"tls.ca={authority}"]  # fmt: skip
+    if "http" in addresses:
+        yield "http.conf", _http(authority, user, password, addresses["http"])
+
+
+def _librdkafka(
+    authority: Path, user: str, password: str, address: str, *, is_tls: bool
+) -> list[str]:
+    return [
+        f"bootstrap.servers={address}",
+        f"security.protocol={'SASL_SSL' if is_tls else 'SASL_PLAINTEXT'}",
+        f"sasl.mechanism={SCRAM}",
+        f"sasl.username={user}",
+        f"sasl.password={password}",
+        *([f"ssl.ca.location={authority}"] if is_tls else []),
+    ]
+
+
+def _java(authority: Path, user: str, password: str, address: str, *, is_tls: bool) -> list[str]:
+    module = "org.apache.kafka.common.security.scram.ScramLoginModule"
+    return [
+        f"bootstrap.servers={address}",
+        f"security.protocol={'SASL_SSL' if is_tls else 'SASL_PLAINTEXT'}",
+        f"sasl.mechanism={SCRAM}",
+        f'sasl.jaas.config={module} required username="{user}" password="{password}";',
+        *(["ssl.truststore.type=PEM", f"ssl.truststore.location={authority}"] if is_tls else []),
+    ]
+
+
+def _pulsar(authority: Path, user: str, password: str, addresses: ClientAddresses) -> list[str]:
+    is_tls, address = addresses["pulsar"]
+    lines = [f"brokerServiceUrl={'pulsar+ssl' if is_tls else 'pulsar'}://{address}/"]
+    if "http" in addresses:
+        http_tls, http = addresses["http"]
+        lines.append(f"webServiceUrl={'https' if http_tls else 'http'}://{http}/")
+    credentials = json.dumps({"userId": user, "password": password}, separators=(",", ":"))
+    return [
+        *lines,
+        "authPlugin=org.apache.pulsar.client.impl.auth.AuthenticationBasic",
+        f"authParams={credentials}",
+        "tlsAllowInsecureConnection=false",
+        "tlsEnableHostnameVerification=true",
+        f"tlsTrustCertsFilePath={authority}",
+    ]
+
+
+def _http(authority: Path, user: str, password: str, server: tuple[bool, str]) -> list[str]:
+    is_tls, address = server
+    return [
+        f"# server: {'https' if is_tls else 'http'}://{address}",
+        f'user = "{user}:{password}"',
+        *([f'cacert = "{authority}"'] if is_tls else []),
+    ]

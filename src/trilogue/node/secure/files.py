@@ -1,0 +1,78 @@
+"""The files of a secured data directory, all 0600 in directories of 0700.
+
+secure.toml              settings that every start on this directory obeys
+access.token-key         the key that signs tokens
+tls/ca.pem, ca.key       the private authority
+tls/server.pem, .key     the certificate of the listeners, with its chain
+clients/                 configurations of clients with the administrator's credentials
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from trilogue.node.settings.sources import SECURE_FILE
+
+SECURED_MARK = "access/secured"  # the setting in meta that remembers it
+
+
+@dataclass(frozen=True, slots=True)
+class SecureFiles:
+    """The paths in one data directory."""
+
+    data: Path
+
+    @property
+    def settings(self) -> Path:
+        """The file of settings; it exists once the directory is secured."""
+        return self.data / SECURE_FILE
+
+    @property
+    def token_key(self) -> Path:
+        """The key of tokens."""
+        return self.data / "access.token-key"
+
+    @property
+    def audit_log(self) -> Path:
+        """The audit log."""
+        return self.data / "audit.log"
+
+    @property
+    def tls(self) -> Path:
+        """The directory of certificates."""
+        return self.data / "tls"
+
+    @property
+    def clients(self) -> Path:
+        """The directory of client configurations."""
+        return self.data / "clients"
+
+    @property
+    def password(self) -> Path:
+        """The administrator's password, which the client configurations have."""
+        return self.clients / "admin.password"
+
+    @property
+    def is_secured(self) -> bool:
+        """Whether the directory was secured."""
+        return self.settings.exists()
+
+
+def write_private(path: Path, content: bytes) -> None:
+    """Replace a file by one with this content that only its owner can read; raises OSError."""
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    draft = path.with_name(f".{path.name}.draft")
+    draft.unlink(missing_ok=True)
+    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+    draft.replace(path)
+    directory = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(directory)
+    finally:
+        os.close(directory)
