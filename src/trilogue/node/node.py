@@ -531,6 +531,7 @@ def pulsar_settings(settings: Settings) -> PulsarSettings:
     return PulsarSettings(
         cluster=settings.text("pulsar.cluster"),
         protocol_min=settings.number("pulsar.min-protocol"),
+        proxy_roles=frozenset(settings.text("pulsar.proxy-roles").replace(",", " ").split()),
         keep_alive_s=settings.seconds("pulsar.keep-alive"),
         message_bytes_max=settings.number("pulsar.max-message"),
         adds_broker_timestamp=metadata in {"timestamp", "both"},

@@ -109,7 +109,7 @@ class TokenValidator:
                     "verify_aud": bool(self._rules.audience),
                 },
             )
-        except jwt.InvalidTokenError as problem:
+        except (jwt.InvalidTokenError, RecursionError) as problem:
             raise AuthenticationFailed(f"the token is not valid: {problem}") from None
         return self._read(claims)
 

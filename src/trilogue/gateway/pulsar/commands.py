@@ -63,6 +63,9 @@ TABLE: tuple[CommandRow, ...] = (
     CommandRow(
         KIND.CONNECT, "connect", handshake.handle_connect, CLUSTER, DESCRIBE, before_connect=True
     ),
+    CommandRow(
+        KIND.AUTH_RESPONSE, "authResponse", handshake.handle_auth_response, CLUSTER, DESCRIBE
+    ),
     CommandRow(KIND.PING, "ping", handshake.handle_ping, CLUSTER, DESCRIBE),
     CommandRow(KIND.PONG, "pong", handshake.handle_pong, CLUSTER, DESCRIBE),
     CommandRow(

@@ -22,14 +22,17 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Mapping
+from functools import partial
 from typing import Any, NamedTuple, Protocol
 
 from trilogue.broker.access.authorizer import Operation, ResourceKind
+from trilogue.broker.access.client_access import ClientAccess
 from trilogue.broker.errors import NotAllowed
 from trilogue.gateway.connection import MultiplexedConnection
 from trilogue.gateway.pulsar.compaction import CompactedTopics
 from trilogue.gateway.pulsar.dispatcher import PulsarConsumer
 from trilogue.gateway.pulsar.errors import EXPECTED, code_of, replace_receipts
+from trilogue.gateway.pulsar.login import ClientLogin, LoginExpiry
 from trilogue.gateway.pulsar.producer import Producer
 from trilogue.gateway.pulsar.services import PulsarServices
 from trilogue.gateway.pulsar.settings import NO_REQUEST
@@ -102,6 +105,8 @@ class PulsarConnection(MultiplexedConnection):
         self.subscriptions = subscriptions
         self.compaction = compaction
         self.connected = False
+        self.expiry: LoginExpiry | None = None  # of the client's token
+        self._proxy_access: ClientAccess | None = None  # of the proxy between
         self.protocol_version = 0
         self.features = FeatureFlags()  # that the client declared
         self.client_version = ""
@@ -282,7 +287,33 @@ class PulsarConnection(MultiplexedConnection):
         if size > self.gateway.settings.metadata_bytes_max:
             raise NotAllowed("the metadata of the connection's producers and consumers is too long")
 
+    def is_allowed(self, operation: Operation, kind: ResourceKind, name: object) -> bool:
+        """Whether the client may do this, and the proxy between, if there is one."""
+        proxy = self._proxy_access
+        return super().is_allowed(operation, kind, name) and (
+            proxy is None or proxy.is_allowed(operation, kind, str(name))
+        )
+
+    def can_see(self, operation: Operation, kind: ResourceKind, name: object) -> bool:
+        """The same for lists."""
+        proxy = self._proxy_access
+        return super().can_see(operation, kind, name) and (
+            proxy is None or proxy.can_see(operation, kind, str(name))
+        )
+
     # ---- life
+
+    def set_login(self, login: ClientLogin) -> None:
+        """Act for this user from now on, until it changes or its token ends."""
+        self.access.set_principal(login.client.principal)
+        if login.proxy is not None:
+            host = self.stream.peer[0]
+            self._proxy_access = self.gateway.make_access(host, login.proxy.principal)
+        self.expiry = LoginExpiry(self, login)
+        authenticator = self.gateway.authenticator
+        for each in login.logins:
+            authenticator.add_session(each.principal, self)
+            self.on_close.append(partial(authenticator.remove_session, each.principal, self))
 
     def establish(self) -> None:
         """CONNECT was accepted: frames may be as large as messages are."""
@@ -299,6 +330,8 @@ class PulsarConnection(MultiplexedConnection):
             if now_s - self._opened_s >= settings.connect_s:
                 self.stream.abort("connection.no_connect")
             return
+        if self.expiry is not None:
+            self.expiry.tick(self.gateway.now_ms())
         if now_s - self._received_s >= 2 * settings.keep_alive_s and self.protocol_version > 0:
             self.stream.abort("connection.silent")
         elif now_s - self._pinged_s >= settings.keep_alive_s:

@@ -16,6 +16,7 @@ class PulsarSettings:
 
     cluster: str = "standalone"
     protocol_min: int = 0
+    proxy_roles: frozenset[str] = frozenset()  # users that connect for clients of their own
     keep_alive_s: float = 30.0
     connect_s: float = 30.0  # until CONNECT
     alive_s: float = 5.0  # to answer a PING when another client wants what the connection holds

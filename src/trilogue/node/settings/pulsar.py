@@ -25,6 +25,14 @@ PULSAR: tuple[Setting, ...] = (
         maximum=21,
     ),
     Setting(
+        "pulsar.proxy-roles",
+        Kind.TEXT,
+        "",
+        "Users of Pulsar proxies, with commas (Pulsar's proxyRoles). They connect for a client "
+        "that they name as the original principal; both need the permission. Any other user that "
+        "names one is refused, where `access.authenticate` is on.",
+    ),
+    Setting(
         "pulsar.keep-alive",
         Kind.DURATION,
         "30s",

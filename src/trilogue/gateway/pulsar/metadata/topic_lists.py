@@ -196,6 +196,6 @@ def _find_topics(
 
 
 def _is_visible(connection: PulsarConnection, topic: Topic, pattern: TopicPattern | None) -> bool:
-    return connection.is_allowed(Operation.DESCRIBE, ResourceKind.TOPIC, topic.name) and (
+    return connection.can_see(Operation.DESCRIBE, ResourceKind.TOPIC, topic.name) and (
         pattern is None or pattern.matches(str(topic.name))
     )
