@@ -16,7 +16,8 @@ from typing import Any
 from trilogue.broker.access.acl_authorizer import AclAuthorizer
 from trilogue.broker.access.acls import AclStore, parse_principal
 from trilogue.broker.access.audit import AuditLog, Emit
-from trilogue.broker.access.authorizer import Authorizer, Principal
+from trilogue.broker.access.authorizer import AllowAll, Authorizer, Principal
+from trilogue.broker.access.permissions import Permissions
 from trilogue.broker.access.tokens import (
     TokenKey,
     TokenKeyError,
@@ -34,7 +35,7 @@ from trilogue.node.errors import WRONG_SETTING, StartError
 from trilogue.node.metadata_writer import MetadataWriter
 from trilogue.node.settings.table import Settings
 from trilogue.node.storage import Storage
-from trilogue.node.tubemq_access import make_permissions
+from trilogue.node.tubemq_access import guarded_operations
 from trilogue.node.users_file import UsersFile, UsersFileError, forget_lines
 
 log = logging.getLogger(__name__)
@@ -165,8 +166,9 @@ async def load_users_file(
 
 
 def _make_authorizer(settings: Settings, broker: Broker) -> Authorizer:
-    if not settings.switch("access.authorize"):
-        return make_permissions(settings, broker)
+    guarded = guarded_operations(settings)
+    if not settings.switch("access.authorize") and not guarded:
+        return AllowAll()
     namespaces = broker.namespaces
 
     def tenant_admins(tenant: str) -> tuple[str, ...]:
@@ -177,7 +179,9 @@ def _make_authorizer(settings: Settings, broker: Broker) -> Authorizer:
 
     authorizer = AclAuthorizer(broker.acls, super_users(settings), tenant_admins=tenant_admins)
     namespaces.tenant_listeners.append(authorizer.move)
-    return authorizer
+    if settings.switch("access.authorize"):
+        return authorizer
+    return Permissions(authorizer, guarded)
 
 
 def _make_validator(
@@ -280,7 +284,10 @@ def _make_emit(settings: Settings) -> Emit:
         raise StartError(reason, WRONG_SETTING) from error
     audit_log = logging.getLogger("trilogue.audit.file")
     audit_log.propagate = False
-    audit_log.handlers[:] = [handler]
+    for old in list(audit_log.handlers):  # of a node before, in the same process
+        audit_log.removeHandler(old)
+        old.close()
+    audit_log.addHandler(handler)
     audit_log.setLevel(logging.INFO)
 
     def emit(line: dict[str, object]) -> None:

@@ -59,6 +59,7 @@ from trilogue.node.settings.objects import is_in_the_clear
 from trilogue.node.settings.table import BY_KEY, TUBEMQ_LISTENERS, Settings
 from trilogue.node.settings.tubemq_values import tube_settings
 from trilogue.node.storage import Storage, open_storage, wall_clock_ms
+from trilogue.node.stored_permissions import move_permissions
 from trilogue.node.tubemq_access import make_authentication, web_token
 
 if TYPE_CHECKING:
@@ -139,6 +140,7 @@ class Node:
             self._open_storage()
             prepare_secured(self.settings, self.storage.meta.state.settings)
             self._start_background()
+            await move_permissions(self.storage.broker, self.metadata_writer.write)
             await self._load_users()
             await self._open_listeners(plans)
         except BaseException:

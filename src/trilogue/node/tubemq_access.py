@@ -6,9 +6,7 @@ import os
 import secrets
 from pathlib import Path
 
-from trilogue.broker.access.authorizer import AllowAll, Authorizer, Operation
-from trilogue.broker.access.permissions import Permissions
-from trilogue.broker.broker import Broker
+from trilogue.broker.access.authorizer import Operation
 from trilogue.broker.errors import ConcurrentChange
 from trilogue.broker.metadata_change import MetadataChange
 from trilogue.gateway.authentication import Authenticator
@@ -31,10 +29,9 @@ WEB_TOKEN_FILE = "tubemq-web-token"  # noqa: S105
 OPERATIONS = {Role.PRODUCER: Operation.WRITE, Role.CONSUMER: Operation.READ}
 
 
-def make_permissions(settings: Settings, broker: Broker) -> Authorizer:
-    """Return the authorizer where ACLs are not on."""
-    guarded = {OPERATIONS[Role(role)] for role in roles(settings, "tubemq.authorize")}
-    return Permissions(broker.namespaces, broker.cluster, guarded) if guarded else AllowAll()
+def guarded_operations(settings: Settings) -> frozenset[Operation]:
+    """Return what ACLs guard on topics where `access.authorize` is off."""
+    return frozenset(OPERATIONS[Role(role)] for role in roles(settings, "tubemq.authorize"))
 
 
 async def make_authentication(

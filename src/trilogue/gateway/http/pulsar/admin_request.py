@@ -14,7 +14,7 @@ Bodies are bounded and read before the handler runs. Statuses and bodies are tho
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
@@ -22,9 +22,10 @@ import msgspec
 from starlette.requests import Request
 
 from trilogue.broker import errors as broker_errors
-from trilogue.broker.access.authorizer import Operation, ResourceKind
+from trilogue.broker.access.acls import Acl
+from trilogue.broker.access.authorizer import Operation, Resource, ResourceKind
 from trilogue.broker.access.client_access import ClientAccess
-from trilogue.broker.errors import BrokerError, InvalidName, UnknownTopic
+from trilogue.broker.errors import AccessDenied, BrokerError, InvalidName, UnknownTopic
 from trilogue.broker.names import (
     NamespaceName,
     PulsarName,
@@ -141,6 +142,19 @@ class AdminRequest(AuthorizedRequest):
         if not (text.isascii() and text.removeprefix("-").isdigit() and len(text) <= 20):
             raise HttpError(400, f"{name} is a number")
         return int(text)
+
+    # -- permissions
+
+    def check_grant(self, kind: ResourceKind, name: object) -> None:
+        """Refuse a grant by a principal that may not do everything there: AccessDenied."""
+        if not self.access.is_allowed(Operation.ALL, kind, str(name)):
+            raise AccessDenied(Operation.ALL, Resource(kind, str(name)))
+
+    async def change_acls(self, new: Collection[Acl], old: Collection[Acl]) -> None:
+        """Create and delete ACLs."""
+        if new or old:
+            acls = self.broker.acls
+            await self.commit_change(lambda: acls.plan_replace(new, old))
 
     # -- what it names
 

@@ -3,8 +3,8 @@
 A namespace may be created with policies (`message_ttl_in_seconds`, …): known ones are applied as if
 each was set by itself, empty and default ones are ignored, all others are rejected.
 
-Permissions are stored and returned. Pulsar's clients do not authenticate yet, so they have no
-effect: everything is allowed (docs/reference/pulsar-policies.md).
+Permissions to produce and consume are a view of ACLs (broker/access/granted_actions.py). Others, of
+functions, sources, sinks and packages, are stored and returned.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import Any
 import msgspec
 
 from trilogue.broker.access.authorizer import Operation, ResourceKind
+from trilogue.broker.access.granted_actions import GrantedActions, without_operation
 from trilogue.broker.errors import InUse, InvalidSetting, NamespaceExists, UnknownNamespace
 from trilogue.broker.names import NamespaceName, format_pulsar
 from trilogue.broker.topics.namespaces import Namespace
@@ -93,7 +94,7 @@ def get_namespace(request: AdminRequest) -> object:
     }
     return {
         "auth_policies": {
-            "namespace_auth": found.permissions,
+            "namespace_auth": namespace_permissions(request),
             "destination_auth": {},
             "subscription_auth_roles": {},
         },
@@ -120,10 +121,18 @@ async def create_namespace(request: AdminRequest) -> None:
     made = parse_namespace_body(
         request.any_json() if request.body else {}, request.gateway.settings.cluster
     )
+    granted = made.permissions
+    if granted:
+        request.check_grant(ResourceKind.NAMESPACE, name)
+        others = {role: without_operation(actions) for role, actions in granted.items()}
+        made = msgspec.structs.replace(made, permissions={k: v for k, v in others.items() if v})
     try:
         await request.commit_change(lambda: known.plan_create(name, made))
     except NamespaceExists as error:
         raise HttpError(409, "Namespace already exists") from error
+    view = GrantedActions(request.broker.acls, name)
+    acls = [acl for role, actions in granted.items() for acl in view.acls_to_grant(role, actions)]
+    await request.change_acls(acls, ())
 
 
 def parse_namespace_body(body: Any, cluster: str) -> Namespace:
@@ -171,9 +180,13 @@ async def delete_namespace(request: AdminRequest) -> None:
         for topic in cluster.topics_in(name):
             request.check_access(ResourceKind.TOPIC, topic.name)
             await request.delete_topic(topic.name)
+            await request.change_acls(
+                (), GrantedActions(request.broker.acls, topic.name).all_acls()
+            )
     if cluster.topic_count(name):
         raise InUse("Cannot delete non empty namespace")
     await request.commit_change(lambda: known.plan_delete(name))
+    await request.change_acls((), GrantedActions(request.broker.acls, name).all_acls())
 
 
 def _check_bundle(request: AdminRequest) -> None:
@@ -266,9 +279,24 @@ def list_non_persistent_topics(request: AdminRequest) -> object:
 # -- permissions, properties
 
 
+def namespace_permissions(request: AdminRequest) -> dict[str, list[str]]:
+    """Return the actions of each role on the namespace of the path."""
+    granted = GrantedActions(request.broker.acls, request.namespace).by_role()
+    return join_actions(granted, find_namespace(request).permissions)
+
+
+def join_actions(*grants: dict[str, list[str]]) -> dict[str, list[str]]:
+    """Return the sorted actions by role of several grants together."""
+    joined: dict[str, set[str]] = {}
+    for each in grants:
+        for role, actions in each.items():
+            joined.setdefault(role, set()).update(actions)
+    return {role: sorted(actions) for role, actions in joined.items()}
+
+
 def get_permissions(request: AdminRequest) -> object:
     """Return the permissions by role."""
-    return find_namespace(request).permissions
+    return namespace_permissions(request)
 
 
 def check_actions(actions: Any) -> list[str]:
@@ -295,18 +323,26 @@ async def grant_permission(request: AdminRequest) -> None:
     """Grant actions to a role."""
     find_namespace(request)
     role, actions = request.params["role"], check_actions(request.any_json())
+    request.check_grant(ResourceKind.NAMESPACE, request.namespace)
+    view = GrantedActions(request.broker.acls, request.namespace)
+    await request.change_acls(view.acls_to_grant(role, actions), ())
+    others = without_operation(actions)
 
     def change(after: dict[str, list[str]]) -> None:
-        after[role] = sorted({*after.get(role, []), *actions})
+        after[role] = sorted({*after.get(role, []), *others})
 
-    await change_namespace(request, _changing_permissions(change))
+    if others:
+        await change_namespace(request, _changing_permissions(change))
 
 
 async def revoke_permission(request: AdminRequest) -> None:
     """Revoke the permissions of a role."""
-    find_namespace(request)
-    role = request.params["role"]
-    await change_namespace(request, _changing_permissions(lambda after: after.pop(role, None)))  # type: ignore[arg-type]
+    found, role = find_namespace(request), request.params["role"]
+    request.check_grant(ResourceKind.NAMESPACE, request.namespace)
+    view = GrantedActions(request.broker.acls, request.namespace)
+    await request.change_acls((), view.acls_to_revoke(role))
+    if role in found.permissions:
+        await change_namespace(request, _changing_permissions(lambda after: after.pop(role, None)))  # type: ignore[arg-type]
 
 
 def _parse_properties(value: Any) -> dict[str, str]:

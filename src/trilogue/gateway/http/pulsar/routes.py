@@ -24,7 +24,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from trilogue.broker.access.authorizer import Operation, ResourceKind
+from trilogue.broker.access.authorizer import Operation, Resource, ResourceKind
 from trilogue.broker.errors import BrokerError
 from trilogue.gateway.http.pulsar import clusters as pulsar_clusters
 from trilogue.gateway.http.pulsar import namespaces as pulsar_namespaces
@@ -159,11 +159,14 @@ async def _answer(gateway: PulsarGateway, route: AdminRoute, http_request: Reque
         operation=route.operation,
         access=http_request.scope["access"],  # of login.py
     )
-    request.check_access(route.resource, _resource_name(request, route.resource))
+    resource = Resource(route.resource, str(_resource_name(request, route.resource)))
+    request.check_access(*resource)
     answer = route.handler(request)
     if inspect.isawaitable(answer):
         answer = await answer
     if http_request.method not in {"GET", "HEAD"}:
+        act = route.handler.__name__.replace("_", " ")
+        request.access.record_act(act, resource, path=http_request.url.path)
         log.info(
             "admin.done",
             extra={

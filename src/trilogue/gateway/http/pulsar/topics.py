@@ -18,7 +18,9 @@ from typing import Any
 import msgspec
 
 from trilogue.broker.access.authorizer import Operation, ResourceKind
+from trilogue.broker.access.granted_actions import GrantedActions, without_operation
 from trilogue.broker.errors import InvalidName, TopicExists, UnknownTopic
+from trilogue.broker.names import TopicName
 from trilogue.broker.topics.delete_records import delete_records
 from trilogue.broker.topics.lookup import check_auto_create, check_persistent
 from trilogue.broker.topics.policies import (
@@ -36,7 +38,11 @@ from trilogue.gateway.http.pulsar.messages import (
     get_id_by_time,
     last_message_id,
 )
-from trilogue.gateway.http.pulsar.namespaces import check_actions
+from trilogue.gateway.http.pulsar.namespaces import (
+    check_actions,
+    join_actions,
+    namespace_permissions,
+)
 from trilogue.gateway.http.pulsar.policies import topic_policy_routes
 from trilogue.gateway.http.pulsar.stats import (
     get_backlog_size,
@@ -183,7 +189,7 @@ async def delete_topic(request: AdminRequest) -> None:
     count = count_clients(request.gateway, topic.partitions)
     if count and not request.flag("force"):
         raise HttpError(412, f"Topic has {count} connected producers/consumers")
-    await request.delete_topic(topic.name)
+    await _delete_with_permissions(request, topic.name)
 
 
 async def delete_partitioned_topic(request: AdminRequest) -> None:
@@ -193,7 +199,7 @@ async def delete_partitioned_topic(request: AdminRequest) -> None:
         raise UnknownTopic(f"Partitioned Topic {request.name} not found")
     if count_clients(request.gateway, topic.partitions) and not request.flag("force"):
         raise HttpError(412, "Topic has active producers/subscriptions")
-    await request.delete_topic(topic.name)
+    await _delete_with_permissions(request, topic.name)
 
 
 # -- ended, emptied, unloaded
@@ -338,33 +344,48 @@ async def delete_property(request: AdminRequest) -> None:
 def get_permissions(request: AdminRequest) -> object:
     """Return the permissions by role, with those of the namespace."""
     topic = request.topic
-    found = dict(request.broker.namespaces.namespace(topic.name.namespace_name).permissions)
-    for role, actions in _stored_json(topic, PERMISSIONS).items():
-        found[role] = sorted({*found.get(role, []), *actions})
-    return found
+    granted = GrantedActions(request.broker.acls, topic.name).by_role()
+    stored = _stored_json(topic, PERMISSIONS)
+    return join_actions(namespace_permissions(request), granted, stored)
 
 
 async def grant_permission(request: AdminRequest) -> None:
     """Grant actions on one topic to a role."""
     role, actions = request.params["role"], check_actions(request.any_json())
+    name = request.topic.name
+    request.check_grant(ResourceKind.TOPIC, name)
+    view = GrantedActions(request.broker.acls, name)
+    await request.change_acls(view.acls_to_grant(role, actions), ())
+    others = without_operation(actions)
 
     def change(kept: dict[str, Any]) -> None:
-        kept[role] = sorted({*kept.get(role, []), *actions})
+        kept[role] = sorted({*kept.get(role, []), *others})
 
-    await request.alter_topic(
-        lambda: request.topic, _json_change(PERMISSIONS, change, PERMISSIONS_MAX)
-    )
+    if others:
+        await request.alter_topic(
+            lambda: request.topic, _json_change(PERMISSIONS, change, PERMISSIONS_MAX)
+        )
 
 
 async def revoke_permission(request: AdminRequest) -> None:
     """Revoke the permissions of a role on one topic."""
-    role = request.params["role"]
-    if role not in _stored_json(request.topic, PERMISSIONS):
+    role, topic = request.params["role"], request.topic
+    request.check_grant(ResourceKind.TOPIC, topic.name)
+    acls = GrantedActions(request.broker.acls, topic.name).acls_to_revoke(role)
+    is_stored = role in _stored_json(topic, PERMISSIONS)
+    if not acls and not is_stored:
         raise HttpError(412, "Permissions are not set at the topic level")
-    await request.alter_topic(
-        lambda: request.topic,
-        _json_change(PERMISSIONS, lambda kept: kept.pop(role, None), PERMISSIONS_MAX),
-    )
+    await request.change_acls((), acls)
+    if is_stored:
+        await request.alter_topic(
+            lambda: request.topic,
+            _json_change(PERMISSIONS, lambda kept: kept.pop(role, None), PERMISSIONS_MAX),
+        )
+
+
+async def _delete_with_permissions(request: AdminRequest, name: TopicName) -> None:
+    await request.delete_topic(name)
+    await request.change_acls((), GrantedActions(request.broker.acls, name).all_acls())
 
 
 KIND = ResourceKind.TOPIC

@@ -1,0 +1,112 @@
+"""Permissions granted over Pulsar's administration are ACLs that every protocol obeys."""
+
+from __future__ import annotations
+
+import httpx
+import msgspec
+import pytest
+from confluent_kafka import Producer
+
+from tests.security.live_node import LiveNode
+from trilogue.broker.access.authorizer import Operation, ResourceKind
+from trilogue.broker.access.users import make_user
+from trilogue.broker.names import NamespaceName, TopicName
+from trilogue.broker.topics.namespaces import Namespace
+from trilogue.broker.topics.policies import PERMISSIONS
+
+SETTINGS = {
+    "access.authenticate": "true",
+    "access.authorize": "true",
+    "access.super-users": "User:admin",
+}
+LISTENERS = ("kafka", "pulsar", "http")
+HOME = NamespaceName("public", "default")
+
+
+@pytest.fixture
+def node(tmp_path):
+    with LiveNode(tmp_path, SETTINGS, LISTENERS) as live:
+        put_user(live, "admin")
+        live.make_topic("orders")
+        yield live
+
+
+def put_user(node, name):
+    user = make_user(name, b"wonder", node.node.now_ms(), key=node.key)
+    node.write(node.node.storage.broker.users.plan_put(user))
+
+
+def request(node, method, path, body=None, user="admin"):
+    url = f"http://{node.doors['http']}/admin/v2/{path}"
+    return httpx.request(method, url, json=body, auth=(user, "wonder"))
+
+
+def produce(node):
+    """Send a message as Kafka's anonymous client; return the error's name, or None."""
+    names = []
+    producer = Producer(
+        {"bootstrap.servers": node.doors["kafka"], "message.timeout.ms": 5_000, "log_level": 0}
+    )
+    producer.produce(
+        "orders", b"x", on_delivery=lambda problem, _: names.append(problem and problem.name())
+    )
+    producer.flush(20)
+    return names[0]
+
+
+def test_a_kafka_client_is_refused_then_allowed_then_refused(node):
+    grants = "namespaces/public/default/permissions"
+    assert produce(node) == "TOPIC_AUTHORIZATION_FAILED"
+
+    assert request(node, "POST", f"{grants}/ANONYMOUS", ["produce"]).status_code == 204
+    assert request(node, "GET", grants).json() == {"ANONYMOUS": ["produce"]}
+    assert produce(node) is None
+
+    assert request(node, "DELETE", f"{grants}/ANONYMOUS").status_code == 204
+    assert request(node, "GET", grants).json() == {}
+    assert produce(node) == "TOPIC_AUTHORIZATION_FAILED"
+    assert '"grant permission"' in node.audit_log.read_text()
+
+
+@pytest.mark.parametrize("operation", [Operation.ALTER, Operation.ALTER_SETTINGS, Operation.READ])
+def test_a_user_without_all_rights_grants_nothing(node, operation):
+    put_user(node, "alice")
+    node.allow("alice", operation, ResourceKind.TOPIC, "*")
+    for path in ("namespaces/public/default", "persistent/public/default/orders"):
+        answer = request(node, "POST", f"{path}/permissions/alice", ["produce"], user="alice")
+        assert answer.status_code == 403
+
+
+def test_the_permissions_of_a_deleted_topic_are_not_those_of_the_next(node):
+    path = "persistent/public/default/orders"
+    request(node, "POST", f"{path}/permissions/alice", ["consume"])
+    assert request(node, "GET", f"{path}/permissions").json() == {"alice": ["consume"]}
+
+    assert request(node, "DELETE", f"{path}/partitions").status_code == 204
+
+    assert len(node.node.storage.broker.acls) == 0
+
+
+def test_stored_permissions_of_an_older_version_are_moved_at_the_start(tmp_path):
+    name = TopicName(*HOME, "orders")
+    with LiveNode(tmp_path, SETTINGS, LISTENERS) as node:
+        node.make_topic("orders")
+        broker = node.node.storage.broker
+        stored = Namespace(permissions={"alice": ["consume", "functions"], "bob": ["produce"]})
+        node.write(broker.namespaces.plan_alter(HOME, stored))
+        text = msgspec.json.encode({"carol": ["produce"], "dave": ["sinks"]}).decode()
+        node.write(broker.cluster.plan_alter(name, {PERMISSIONS: text}))
+        assert len(broker.acls) == 0
+
+    for _start in range(2):
+        with LiveNode(tmp_path, SETTINGS, LISTENERS) as node:
+            put_user(node, "admin")
+            broker = node.node.storage.broker
+            assert len(broker.acls) == 3
+            assert broker.namespaces.namespace(HOME).permissions == {"alice": ["functions"]}
+            assert request(node, "GET", "persistent/public/default/orders/permissions").json() == {
+                "alice": ["consume", "functions"],
+                "bob": ["produce"],
+                "carol": ["produce"],
+                "dave": ["sinks"],
+            }
