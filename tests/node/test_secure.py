@@ -9,6 +9,7 @@ import subprocess
 from pathlib import Path
 
 import httpx
+import pulsar
 import pytest
 from cryptography import x509
 
@@ -173,3 +174,23 @@ def test_private_files_are_private_and_replaced_at_once(tmp_path):
     assert path.stat().st_mode & 0o777 == 0o600
     assert path.parent.stat().st_mode & 0o777 == 0o700
     assert [one.name for one in path.parent.iterdir()] == ["secret"]
+
+
+def test_clients_work_with_their_configurations_as_they_are(tmp_path):
+    data = tmp_path / "data"
+    with start_server(data, arguments=["--secure"]) as server:
+        config = dict(
+            line.split("=", 1) for line in (data / "clients/pulsar.conf").read_text().splitlines()
+        )
+        assert config["authPlugin"].endswith(".AuthenticationBasic")
+        login = pulsar.AuthenticationBasic(auth_params_string=config["authParams"])
+        client = pulsar.Client(config["brokerServiceUrl"], authentication=login)
+        topic = "persistent://public/default/orders"
+        consumer = client.subscribe(topic, "billing")
+        client.create_producer(topic).send(b"paid")
+        assert consumer.receive(20_000).data() == b"paid"
+        client.close()
+
+        command = ["curl", "-sSf", "-K", data / "clients/http.conf", f"{server.http}{TENANTS}"]
+        answer = subprocess.run(command, capture_output=True, check=True)
+        assert json.loads(answer.stdout) == ["public"]

@@ -45,9 +45,10 @@ def _configurations(
     if "pulsar" in addresses:
         yield "pulsar.conf", _pulsar(authority, user, password, addresses)
     if "tubemq-master" in addresses:
-        _, address = addresses["tubemq-master"]
-        yield "tubemq.properties", [f"masterAddr={address}", f"username={user}",
-            f"password={password}", f"tls.ca={authority}"]  # fmt: skip
+        is_tls, address = addresses["tubemq-master"]
+        ca = [f"tls.ca={authority}"] if is_tls else []
+        lines = [f"masterAddr={address}", f"user={user}", f"password={password}", *ca]
+        yield "tubemq.properties", lines
     if "http" in addresses:
         yield "http.conf", _http(authority, user, password, addresses["http"])
 
@@ -82,7 +83,9 @@ def _pulsar(authority: Path, user: str, password: str, addresses: ClientAddresse
     if "http" in addresses:
         http_tls, http = addresses["http"]
         lines.append(f"webServiceUrl={'https' if http_tls else 'http'}://{http}/")
-    credentials = json.dumps({"userId": user, "password": password}, separators=(",", ":"))
+    # Java reads userId, the C++ library and those made of it read username.
+    names = {"userId": user, "username": user, "password": password}
+    credentials = json.dumps(names, separators=(",", ":"))
     return [
         *lines,
         "authPlugin=org.apache.pulsar.client.impl.auth.AuthenticationBasic",
