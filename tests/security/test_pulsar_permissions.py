@@ -77,6 +77,17 @@ def test_a_user_without_all_rights_grants_nothing(node, operation):
         assert answer.status_code == 403
 
 
+@pytest.mark.parametrize("method", ["PUT", "POST", "DELETE"])
+def test_tenants_and_their_administrators_are_changed_by_those_who_alter_the_cluster(node, method):
+    put_user(node, "alice")
+    node.allow("alice", Operation.ALL, ResourceKind.TOPIC, "*")
+    body = {"adminRoles": ["alice"], "allowedClusters": ["standalone"]}
+
+    assert request(node, method, "tenants/acme", body, user="alice").status_code == 403
+    node.allow("alice", Operation.ALTER, ResourceKind.CLUSTER, "cluster")
+    assert request(node, method, "tenants/acme", body, user="alice").status_code in {204, 404}
+
+
 def test_the_permissions_of_a_deleted_topic_are_not_those_of_the_next(node):
     path = "persistent/public/default/orders"
     request(node, "POST", f"{path}/permissions/alice", ["consume"])

@@ -234,8 +234,8 @@ def partition_names(topic: Topic) -> list[str]:
 
 def visible_topics(request: AdminRequest, name: NamespaceName) -> list[Topic]:
     """Return the topics of a namespace that the principal may see."""
-    allowed, kind = request.is_allowed, ResourceKind.TOPIC
-    return [each for each in request.broker.cluster.topics_in(name) if allowed(kind, each.name)]
+    can_see, kind = request.can_see, ResourceKind.TOPIC
+    return [each for each in request.broker.cluster.topics_in(name) if can_see(kind, each.name)]
 
 
 def list_topics(request: AdminRequest) -> object:
