@@ -18,7 +18,7 @@ from trilogue.broker.metadata_change import MetadataChange
 from trilogue.broker.names import parse_kafka
 from trilogue.node.node import Node
 from trilogue.node.settings.sources import load_settings
-from trilogue.node.settings.table import LISTENERS
+from trilogue.node.settings.table import ALL_LISTENERS, LISTENERS
 
 LIMIT_S = 30.0
 T = TypeVar("T")
@@ -33,7 +33,7 @@ class LiveNode:
         self.key = Fernet.generate_key()
         self.audit_log = folder / "audit.log"
         (folder / "key").write_bytes(self.key)
-        addresses = {name: "127.0.0.1:0" if name in listeners else "off" for name in LISTENERS}
+        addresses = {name: "127.0.0.1:0" if name in listeners else "off" for name in ALL_LISTENERS}
         given = {
             "data": folder / "data",
             "access.key-file": folder / "key",

@@ -16,6 +16,7 @@ from trilogue.gateway.kafka.errors import CODES, DENIED_CODES
 TESTS = "tests/gateway/kafka"
 CLIENTS = "tests/conformance/kafka"
 # The test in which clients of other projects send each request.
+LOGINS = "../../security/test_kafka_logins.py"
 FOREIGN = {
     0: "test_produce.py",
     1: "test_matrix.py",
@@ -30,6 +31,7 @@ FOREIGN = {
     14: "test_groups.py",
     15: "families/test_group_admin.py",
     16: "families/test_group_admin.py",
+    17: LOGINS,
     18: "test_matrix.py",
     19: "test_admin.py",
     20: "test_admin.py",
@@ -48,6 +50,7 @@ FOREIGN = {
     33: "test_configs.py",
     34: "test_cluster.py",
     35: "test_cluster.py",
+    36: LOGINS,
     37: "test_admin.py",
     42: "families/test_group_admin.py",
     43: "test_cluster.py",
@@ -76,6 +79,7 @@ FOREIGN = {
 TRANSACTIONS = "transactions/test_transactions.py"
 TESTED_BY = {
     "api_versions": "test_connection.py",
+    "sasl": "../../security/test_kafka_logins.py",
     "add_offsets": TRANSACTIONS,
     "add_partitions": TRANSACTIONS,
     "end_txn": TRANSACTIONS,

@@ -81,6 +81,7 @@ class ProtocolGateway:
             self.executor, ConnectionMemory().unsent
         )
         self.read_ahead = ReadAhead(self.executor, self.cold_reads.memory)
+        self.tls_advertised: Callable[[], tuple[str, int]] | None = None  # of a TLS listener
         self._stack = AsyncExitStack()
         self._group: asyncio.TaskGroup
         self._tasks: set[asyncio.Task[None]] = set()

@@ -17,6 +17,7 @@ import errno
 import logging
 import resource
 import socket
+import ssl
 from collections import Counter
 from collections.abc import Callable
 from contextlib import AsyncExitStack
@@ -34,6 +35,9 @@ BACKLOG = 1_024
 ACCEPTS_PER_STEP = 64
 HELD_MAX = 1_000  # connections that came too early and are closed later; further ones at once
 HOLD_MAX_S = 5.0
+HANDSHAKES_MAX = 200  # of TLS at the same time; others wait for their turn
+HANDSHAKE_S = 10.0
+SHUTDOWN_S = 5.0
 SWEPT_AT_ONCE = 1_000  # connections in one step: 1 ms
 KEEPALIVE = ("TCP_KEEPIDLE", 60), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT", 6)
 """A peer that vanished is detected after two minutes, also while it waits for an answer."""
@@ -63,10 +67,13 @@ class Listener:
         *,
         monotonic: Callable[[], float],
         memory: ConnectionMemory | None = None,
+        tls: Callable[[], ssl.SSLContext] | None = None,
     ) -> None:
+        self._tls = tls
         self.refused = 0
         # Connections that are closed, and whose memory is not free yet.
         self.closed: WeakSet[Stream] = WeakSet()
+        self._handshakes = asyncio.Semaphore(HANDSHAKES_MAX)
         # How much too early a connection from an address comes now, in seconds.
         self.early_s: Callable[[str], float] = _in_time
         self._held: dict[socket.socket, asyncio.TimerHandle] = {}
@@ -212,13 +219,28 @@ class Listener:
 
     async def _connect(self, stream: Stream, accepted: socket.socket, address: str) -> None:
         try:
-            await self._loop.connect_accepted_socket(lambda: stream, accepted)
-        except OSError as problem:
+            if self._tls is None:
+                await self._loop.connect_accepted_socket(lambda: stream, accepted)
+            else:
+                await self._connect_tls(stream, accepted)
+        except OSError as problem:  # of TLS too: SSLError is one
             log.warning(
                 "listener.accept_failed", extra={"address": address, "problem": str(problem)}
             )
             accepted.close()
             self._gone(stream, address)
+
+    async def _connect_tls(self, stream: Stream, accepted: socket.socket) -> None:
+        """Shake hands, a bounded number at a time: each costs memory and CPU."""
+        assert self._tls is not None
+        async with self._handshakes:
+            await self._loop.connect_accepted_socket(
+                lambda: stream,
+                accepted,
+                ssl=self._tls(),
+                ssl_handshake_timeout=HANDSHAKE_S,
+                ssl_shutdown_timeout=SHUTDOWN_S,
+            )
 
     def _refuse_early(self, accepted: socket.socket, address: str, early_s: float) -> None:
         self.refused += 1

@@ -170,6 +170,13 @@ class Stream(asyncio.BufferedProtocol):
         self.send_one = self._writer.send_one
 
     @property
+    def peer_certificate(self) -> dict[str, object]:
+        """The client's certificate, which the TLS listener has verified; empty without one."""
+        transport = self._writer.transport
+        found = None if transport is None else transport.get_extra_info("peercert")
+        return found or {}
+
+    @property
     def writer(self) -> TransportWriter:
         """Where replies are written."""
         return self._writer

@@ -17,6 +17,7 @@ from trilogue.broker.access.acl_authorizer import AclAuthorizer
 from trilogue.broker.access.acls import AclStore, parse_principal
 from trilogue.broker.access.audit import AuditLog, Emit
 from trilogue.broker.access.authorizer import AllowAll, Authorizer, Principal
+from trilogue.broker.access.certificates import MappingRule, parse_rules
 from trilogue.broker.access.permissions import Permissions
 from trilogue.broker.access.tokens import (
     TokenKey,
@@ -31,6 +32,8 @@ from trilogue.broker.errors import BrokerError, InvalidRequest, UnknownNamespace
 from trilogue.broker.metadata_change import MetadataChange
 from trilogue.gateway.access_administration import AccessAdministration
 from trilogue.gateway.authentication import Authenticator
+from trilogue.gateway.kafka.security.sasl_login import MECHANISMS
+from trilogue.gateway.tls import TlsContexts, TlsError, TlsFiles
 from trilogue.node.errors import WRONG_SETTING, StartError
 from trilogue.node.metadata_writer import MetadataWriter
 from trilogue.node.settings.table import Settings
@@ -99,6 +102,50 @@ def find_token_key(settings: Settings) -> TokenKey | None:
         return None
     keys = list(read_key_file(Path(path)).values())
     return next((key for key in keys if key.can_sign), keys[0])
+
+
+def make_tls(settings: Settings) -> TlsContexts:
+    """Return the certificate of the TLS listeners; StartError if there is none."""
+    if not settings.text("tls.certificate") or not settings.text("tls.key"):
+        raise StartError(
+            "a listener with TLS needs tls.certificate and tls.key (trilogue serve --secure makes "
+            "them)",
+            WRONG_SETTING,
+        )
+    client_ca = settings.text("tls.client-ca")
+    files = TlsFiles(
+        Path(settings.text("tls.certificate")),
+        Path(settings.text("tls.key")),
+        Path(client_ca) if client_ca else None,
+        settings.text("tls.client-certificates"),
+    )
+    try:
+        return TlsContexts(files, time.monotonic)
+    except TlsError as error:
+        origin = settings.origin("tls.certificate")
+        raise StartError(f"tls.certificate ({origin}): {error}", WRONG_SETTING) from error
+
+
+def certificate_rules(settings: Settings) -> tuple[MappingRule, ...]:
+    """Return how subjects of client certificates become names; StartError."""
+    try:
+        return tuple(parse_rules(settings.text("tls.principal-rules")))
+    except InvalidRequest as error:
+        origin = settings.origin("tls.principal-rules")
+        raise StartError(f"tls.principal-rules ({origin}): {error}", WRONG_SETTING) from error
+
+
+def sasl_mechanisms(settings: Settings) -> tuple[str, ...]:
+    """Return the mechanisms of Kafka's listeners with SASL; StartError for an unknown one."""
+    names = [each.strip() for each in settings.text("kafka.sasl-mechanisms").split(",")]
+    for name in names:
+        if name not in MECHANISMS:
+            origin = settings.origin("kafka.sasl-mechanisms")
+            raise StartError(
+                f"kafka.sasl-mechanisms ({origin}): {name!r} is none of {', '.join(MECHANISMS)}",
+                WRONG_SETTING,
+            )
+    return tuple(names)
 
 
 def super_users(settings: Settings) -> list[Principal]:

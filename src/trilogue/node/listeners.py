@@ -1,8 +1,8 @@
 """Plans the listeners of a node, and binds their sockets.
 
-The plan is made before storage is opened. No listener has TLS or authentication, so an address that
-another machine can reach is refused without `insecure`. Names are resolved once: the addresses that
-are bound are the ones that were checked.
+The plan is made before storage is opened. An address that another machine can reach is refused
+without `insecure` at a listener that has not both TLS and logins. Names are resolved once: the
+addresses that are bound are the ones that were checked.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from trilogue.node.addresses import Address, AddressError, is_loopback, parse_address, resolve
 from trilogue.node.errors import WRONG_SETTING, StartError
-from trilogue.node.settings.table import LISTENERS, Settings
+from trilogue.node.settings.table import ALL_LISTENERS, Settings
 
 log = logging.getLogger(__name__)
 
@@ -38,7 +38,7 @@ class ListenerPlan:
 def plan_listeners(settings: Settings) -> dict[str, ListenerPlan]:
     """Return the listeners to open by name; StartError if an address is invalid or refused."""
     plans: dict[str, ListenerPlan] = {}
-    for name in LISTENERS:
+    for name in ALL_LISTENERS:
         text = settings.text(f"listen.{name}")
         if text == OFF:
             continue
@@ -49,7 +49,8 @@ def plan_listeners(settings: Settings) -> dict[str, ListenerPlan]:
             origin = settings.origin(f"listen.{name}")
             raise StartError(f"listen.{name} ({origin}): {error}", WRONG_SETTING) from error
         plans[name] = ListenerPlan(name, listens, literals)
-        _check_reach(plans[name], insecure=settings.switch("insecure"))
+        if not is_secured(settings, name):
+            _check_reach(plans[name], insecure=settings.switch("insecure"))
     if "tubemq-broker" in plans:
         _check_advertised(plans["tubemq-broker"], settings)
     return plans
@@ -73,6 +74,16 @@ async def bind_listener(plan: ListenerPlan, bind: Bind) -> Address:
     if not bound:
         raise StartError(f"{plan.name} cannot listen on {plan.listens}: no such address here")
     return bound[0]
+
+
+def is_secured(settings: Settings, name: str) -> bool:
+    """Whether a listener has TLS, and every client of it a login or a certificate."""
+    if name == "kafka-sasl-ssl":
+        return True
+    by_certificate = settings.text("tls.client-certificates") == "required"
+    if name == "kafka-ssl":
+        return by_certificate
+    return name == "pulsar-ssl" and settings.switch("access.authenticate")
 
 
 def _check_advertised(plan: ListenerPlan, settings: Settings) -> None:

@@ -26,6 +26,11 @@ from trilogue.gateway.dependencies import GatewayDependencies
 from trilogue.gateway.kafka.connection import KafkaGateway
 from trilogue.gateway.kafka.context import KafkaSettings
 from trilogue.gateway.listener import ConnectionFactory, Listener
+from trilogue.gateway.listener_security import (
+    ListenerFactory,
+    ListenerSecurity,
+    SecuredGateway,
+)
 from trilogue.gateway.memory_budget import ConnectionMemory, MemoryBudget
 from trilogue.gateway.pulsar.gateway import PulsarGateway
 from trilogue.gateway.pulsar.settings import PulsarSettings
@@ -33,9 +38,12 @@ from trilogue.gateway.stream import Limits
 from trilogue.gateway.tubemq.gateway import TubeGateway
 from trilogue.node.access import (
     AccessControl,
+    certificate_rules,
     load_users_file,
     make_access_control,
     make_administration,
+    make_tls,
+    sasl_mechanisms,
 )
 from trilogue.node.addresses import Address, choose_advertised
 from trilogue.node.background.backlog_expiry import BacklogExpiry
@@ -56,7 +64,13 @@ from trilogue.node.metadata_writer import MetadataWriter
 from trilogue.node.secure.start import finish_secured, prepare_secured
 from trilogue.node.settings.kafka_values import follow_values, set_addresses, set_node_values
 from trilogue.node.settings.objects import is_in_the_clear
-from trilogue.node.settings.table import BY_KEY, TUBEMQ_LISTENERS, Settings
+from trilogue.node.settings.table import (
+    BY_KEY,
+    KAFKA_LISTENERS,
+    PULSAR_LISTENERS,
+    TUBEMQ_LISTENERS,
+    Settings,
+)
 from trilogue.node.settings.tubemq_values import tube_settings
 from trilogue.node.storage import Storage, open_storage, wall_clock_ms
 from trilogue.node.stored_permissions import move_permissions
@@ -68,6 +82,7 @@ if TYPE_CHECKING:
     from trilogue.gateway.http.app import Health, State
     from trilogue.gateway.http.metrics import Exposition
     from trilogue.gateway.http.server import HttpListener
+    from trilogue.gateway.tls import TlsContexts
 
 log = logging.getLogger(__name__)
 
@@ -119,6 +134,7 @@ class Node:
         self.http: HttpListener | None = None
         self._manifests: ManifestWriter
         self._exposition: Exposition | None = None
+        self._tls: TlsContexts | None = None
         self._stack = AsyncExitStack()
         self._tasks: list[asyncio.Task[None]] = []
         self._maintaining: asyncio.Task[None] | None = None
@@ -317,10 +333,10 @@ class Node:
     # -- listeners -----------------------------------------------------------------------------
 
     async def _open_listeners(self, plans: dict[str, ListenerPlan]) -> None:
-        if "kafka" in plans:
-            await self._open_kafka(plans["kafka"])
-        if "pulsar" in plans:
-            await self._open_pulsar(plans["pulsar"])
+        if plans.keys() & set(KAFKA_LISTENERS):
+            await self._open_kafka([plans[name] for name in KAFKA_LISTENERS if name in plans])
+        if plans.keys() & set(PULSAR_LISTENERS):
+            await self._open_pulsar([plans[name] for name in PULSAR_LISTENERS if name in plans])
         if plans.keys() & set(TUBEMQ_LISTENERS):
             await self._open_tubemq(plans)
         if "http" in plans:
@@ -346,32 +362,60 @@ class Node:
             "conversions": self.conversions,
         }
 
-    async def _open_kafka(self, plan: ListenerPlan) -> None:
+    async def _open_kafka(self, plans: list[ListenerPlan]) -> None:
         advertised: list[Address] = []
         settings = KafkaSettings(
             auto_create_topics=self.settings.switch("topics.auto-create"),
             accept_replication=self.settings.switch("kafka.accept-replication"),
             fetch_sessions_max=self.settings.number("kafka.fetch-sessions"),
             fetch_sessions_bytes_max=self.settings.number("kafka.fetch-sessions-memory"),
+            sasl_mechanisms=sasl_mechanisms(self.settings),
+            sasl_session_max_ms=self.settings.number("kafka.sasl-session"),
+            certificate_rules=certificate_rules(self.settings),
         )
         self.kafka = KafkaGateway(settings=settings, **self._dependencies(advertised))
         await self._stack.enter_async_context(self.kafka)
-        advertised.append(
-            await self._listen(plan, self.kafka, self.settings.number("frames.limit"))
+        await self._open_secured(
+            self.kafka, plans, advertised, self.settings.number("frames.limit")
         )
-        self.listeners[plan.name].early_s = self.kafka.early_s
-        values, listener = self.storage.broker.values, self.listeners[plan.name]
+        values, first = self.storage.broker.values, plans[0].name
         set_node_values(values, self.settings, settings.fetch_bytes_max)
-        set_addresses(values, self.addresses[plan.name], lambda: advertised[0])
-        follow_values(values, listener, self.compacting)
+        set_addresses(values, self.addresses[first], lambda: advertised[0])
+        for plan in plans:
+            self.listeners[plan.name].early_s = self.kafka.early_s
+            follow_values(values, self.listeners[plan.name], self.compacting)
 
-    async def _open_pulsar(self, plan: ListenerPlan) -> None:
+    async def _open_secured(
+        self,
+        gateway: SecuredGateway,
+        plans: list[ListenerPlan],
+        advertised: list[Address],
+        frame_bytes: int,
+    ) -> None:
+        """Open the listeners of a gateway, in clear and with TLS, with and without a login."""
+        for number, plan in enumerate(plans):
+
+            def address(number: int = number) -> tuple[str, int]:
+                return advertised[number].host, advertised[number].port
+
+            listener = ListenerSecurity(
+                plan.name,
+                address,
+                tls=plan.name.endswith("-ssl"),
+                sasl=plan.name in {"kafka-sasl", "kafka-sasl-ssl"},
+            )
+            if listener.tls:
+                gateway.tls_advertised = address
+            factory = ListenerFactory(gateway, listener)
+            advertised.append(await self._listen(plan, factory, frame_bytes, tls=listener.tls))
+
+    async def _open_pulsar(self, plans: list[ListenerPlan]) -> None:
         advertised: list[Address] = []
         self.pulsar = PulsarGateway(
             settings=pulsar_settings(self.settings), **self._dependencies(advertised)
         )
         await self._stack.enter_async_context(self.pulsar)
-        advertised.append(await self._listen(plan, self.pulsar, self.pulsar.frame_bytes_max))
+        await self._open_secured(self.pulsar, plans, advertised, self.pulsar.frame_bytes_max)
 
     async def _open_tubemq(self, plans: dict[str, ListenerPlan]) -> None:
         """Open the broker's listener first: the master sends its address to clients."""
@@ -394,7 +438,12 @@ class Node:
             advertised.append(plans[gateway.master_endpoint.name].listens)
 
     async def _listen(
-        self, plan: ListenerPlan, gateway: ConnectionFactory, frame_bytes: int
+        self,
+        plan: ListenerPlan,
+        gateway: ConnectionFactory,
+        frame_bytes: int,
+        *,
+        tls: bool = False,
     ) -> Address:
         """Open a listener; return the address that clients are given for it."""
         settings = self.settings
@@ -403,7 +452,14 @@ class Node:
             connections=settings.number("connections.limit"),
             connections_per_address=settings.number("connections.per-address"),
         )
-        listener = Listener(gateway, limits, monotonic=time.monotonic, memory=self.memory)
+        contexts = None
+        if tls:
+            if self._tls is None:
+                self._tls = make_tls(settings)
+            contexts = self._tls.current
+        listener = Listener(
+            gateway, limits, monotonic=time.monotonic, memory=self.memory, tls=contexts
+        )
         self.listeners[plan.name] = await self._stack.enter_async_context(listener)
         bound = await bind_listener(plan, listener.open)
         self.addresses[plan.name] = str(bound)

@@ -72,7 +72,7 @@ VECTORS = sorted(FOLDER.glob("*.hex"))
 
 
 # Declared, not recorded yet.
-MISSING: set[str] = set()
+MISSING = {"SaslHandshake", "SaslAuthenticate"}  # not recorded yet
 
 
 def test_vectors_cover_every_message():

@@ -57,7 +57,7 @@ from trilogue.gateway.kafka.metadata import (
 from trilogue.gateway.kafka.offsets import leader_epochs, list_offsets
 from trilogue.gateway.kafka.produce import produce
 from trilogue.gateway.kafka.quotas import alter_quotas, describe_quotas
-from trilogue.gateway.kafka.security import acls, scram
+from trilogue.gateway.kafka.security import acls, sasl, scram
 from trilogue.gateway.kafka.topics import create_partitions, delete_records, topics
 from trilogue.gateway.kafka.transactions import (
     add_offsets,
@@ -183,7 +183,9 @@ TABLE: tuple[ApiSpec, ...] = (
         encode_in_thread=True,
     ),
     _spec(16, (0, 5), list_groups.handle_list_groups, CLUSTER, DESCRIBE, encode_in_thread=True),
-    # ApiVersions comes before authentication, so its handler checks no access.
+    # These three come before the login, so their handlers check no access.
+    _spec(17, (0, 1), sasl.handle_sasl_handshake, CLUSTER, DESCRIBE),
+    _spec(36, (0, 2), sasl.handle_sasl_authenticate, CLUSTER, DESCRIBE),
     _spec(18, (0, 4), api_versions.handle_api_versions, CLUSTER, DESCRIBE),
     _spec(19, (0, 7), topics.handle_create_topics, TOPIC, CREATE, elements_max=IN_STEPS),
     _spec(20, (0, 6), topics.handle_delete_topics, TOPIC, DELETE, elements_max=IN_STEPS),

@@ -35,8 +35,11 @@ from functools import partial
 from struct import Struct
 from typing import Any, Unpack
 
-from trilogue.broker.access.authorizer import Principal
+from trilogue.broker.access.authorizer import USER, Principal
+from trilogue.broker.access.certificates import map_subject, subject_of
+from trilogue.broker.errors import AuthenticationFailed
 from trilogue.broker.promise import Promise
+from trilogue.gateway.authentication import Login
 from trilogue.gateway.dependencies import GatewayDependencies
 from trilogue.gateway.kafka import apis, response_frames
 from trilogue.gateway.kafka.apis import VersionedApi
@@ -57,6 +60,9 @@ from trilogue.gateway.kafka.produce.request_template import (
     prefix_end,
 )
 from trilogue.gateway.kafka.quotas.metering import Metering
+from trilogue.gateway.kafka.security import sasl
+from trilogue.gateway.kafka.security.sasl_login import SaslLogin
+from trilogue.gateway.listener_security import ListenerSecurity
 from trilogue.gateway.reply_queue import BufferedReply, PipelinedConnection
 from trilogue.gateway.reply_slots import ReplySlot
 from trilogue.gateway.stream import STOP_BROKER, STOP_WORK, Close, Stream
@@ -69,6 +75,9 @@ from trilogue.wire.kafka.produce import ProduceRequest, ProduceResponse
 log = logging.getLogger(__name__)
 
 KEY_AND_CORRELATION = Struct(">Ii").unpack_from  # the key and version as one number
+HEADER_SIZE_MIN = 8
+BEFORE_LOGIN = {17, 18, 36}  # SaslHandshake, ApiVersions, SaslAuthenticate
+LOGIN_S = 30.0  # from the connection to the login
 API_VERSIONS = 18 << 16
 LARGE = 64 << 10  # smaller frames cannot hold many elements, and are decoded within 5 ms
 
@@ -117,9 +126,12 @@ class KafkaConnection(PipelinedConnection):
     Its frames go to a `ProduceFastPath` first, which passes on what it has no template for.
     """
 
-    def __init__(self, gateway: KafkaGateway) -> None:
+    def __init__(self, gateway: KafkaGateway, listener: ListenerSecurity | None = None) -> None:
         super().__init__()
         self.gateway = gateway
+        self.listener = listener
+        self.login: SaslLogin | None = None  # on a listener with SASL
+        self._login_timer: asyncio.TimerHandle | None = None
         self.access = gateway.make_access("")
         self._replies = DurableReplies(self, self.slots, gateway.journal.on_commit)
         self._fast_path = ProduceFastPath(
@@ -127,13 +139,81 @@ class KafkaConnection(PipelinedConnection):
         )
         # Bound once: the stream calls them for every request.
         self.frame = self._fast_path.take_frame
+        if listener is not None and listener.sasl:
+            self.frame = self._take_frame_with_login
         self.end_iteration = self._fast_path.end_iteration
 
     def opened(self, stream: Stream) -> None:
         """Keep the stream to reply to, and its limits."""
         self._replies.open(stream)
         self.access.host = stream.peer[0]
+        listener = self.listener
+        if listener is not None and listener.sasl:
+            self._require_login(stream)
+        elif listener is not None and listener.tls:
+            name = self._certificate_name(stream)
+            if name:
+                self.access.set_principal(Principal(USER, name))
         super().opened(stream)
+
+    # ---- the login
+
+    def _require_login(self, stream: Stream) -> None:
+        settings, limits = self.gateway.settings, stream.limits
+        self.login = SaslLogin(
+            self.gateway.authenticator,
+            stream.peer[0],
+            settings.sasl_mechanisms,
+            self._logged_in,
+            lifetime_max_ms=settings.sasl_session_max_ms,
+        )
+        stream.limit_frames(min(limits.frame_bytes, limits.unauthenticated_frame_bytes))
+        self._login_timer = self.gateway.loop.call_later(
+            LOGIN_S, stream.abort, "connection.no_login"
+        )
+
+    def _certificate_name(self, stream: Stream) -> str | None:
+        certificate = stream.peer_certificate
+        if not certificate:
+            return None
+        return map_subject(subject_of(certificate), self.gateway.settings.certificate_rules)
+
+    def _logged_in(self, login: Login) -> None:
+        if self._login_timer is not None:
+            self._login_timer.cancel()
+            self._login_timer = None
+            self.access.set_principal(login.principal)
+            self.gateway.authenticator.add_session(login.principal, self)
+            self.stream.limit_frames(self.stream.limits.frame_bytes)
+
+    def _take_frame_with_login(self, frame: memoryview) -> bool:
+        """Process a frame of a listener with SASL."""
+        login = self.login
+        assert login is not None
+        if login.is_bare and login.is_exchanging:
+            self.stream.stop(STOP_WORK)
+            self.gateway.spawn(self._answer_bare(login, bytes(frame)))
+            return True
+        if not login.is_valid:
+            if len(frame) < HEADER_SIZE_MIN:
+                raise Close("request.cut", size=len(frame))
+            key = KEY_AND_CORRELATION(frame)[0] >> 16
+            if key not in BEFORE_LOGIN:
+                raise Close("request.before_login", key=key)
+        return self._fast_path.take_frame(frame)
+
+    async def _answer_bare(self, login: SaslLogin, token: bytes) -> None:
+        """Answer a token that has no request around it, after SaslHandshake v0."""
+        try:
+            answer = await login.answer(token)
+        except AuthenticationFailed:
+            await asyncio.sleep(sasl.FAILURE_DELAY_S)
+            self.stream.abort("connection.login_failed")
+            return
+        if not self.is_gone:
+            self.queue_reply(bytearray(len(answer).to_bytes(4, "big") + answer))
+            self.guarded(self.flush)
+            self.stream.go_on(STOP_WORK)
 
     @property
     def principal(self) -> Principal:
@@ -325,6 +405,10 @@ class KafkaConnection(PipelinedConnection):
         """Release the replies and the quota wait."""
         if self._metering is not None:
             self._metering.close()
+        if self._login_timer is not None:
+            self._login_timer.cancel()
+        if self.login is not None and self.login.principal is not None:
+            self.gateway.authenticator.remove_session(self.login.principal, self)
         super().closed()
         self._replies.close()
         del self.frame, self.end_iteration, self._fast_path, self._replies  # they refer to this
@@ -423,9 +507,9 @@ class KafkaGateway(GatewayContext):
         self.versions = apis.advertised_versions()
         self.templates = RequestTemplates()
 
-    def make_connection(self) -> KafkaConnection:
-        """Return the session of a new connection."""
-        return KafkaConnection(self)
+    def make_connection(self, listener: ListenerSecurity | None = None) -> KafkaConnection:
+        """Return the session of a new connection; without a listener it has no login."""
+        return KafkaConnection(self, listener)
 
     def early_s(self, address: str) -> float:
         """Return by how many s a connection of an address comes too early for its quota."""

@@ -27,6 +27,7 @@ from trilogue.broker.access.authorizer import (
     Principal,
     ResourceKind,
 )
+from trilogue.broker.access.certificates import MappingRule
 from trilogue.broker.access.client_access import ClientAccess
 from trilogue.broker.broker import Broker
 from trilogue.broker.errors import BrokerError
@@ -37,6 +38,7 @@ from trilogue.gateway.dependencies import GatewayDependencies, ProtocolGateway
 from trilogue.gateway.kafka.fetch.sessions import FetchSessionCache
 from trilogue.gateway.kafka.metadata.encoded_topics import EncodedTopics
 from trilogue.gateway.kafka.quotas.metering import Metering
+from trilogue.gateway.listener_security import ListenerSecurity
 from trilogue.gateway.reply_queue import PipelinedConnection
 from trilogue.gateway.reply_slots import ReplySlot
 from trilogue.wire.kafka.errors import ErrorCode
@@ -65,6 +67,9 @@ class KafkaSettings:
     described_per_request_max: int = 50_000  # in one response: tools describe all topics at once
     auto_create_per_request_max: int = 1_000  # created because Metadata names them
     topics_timeout_max_ms: int = 60_000
+    sasl_mechanisms: tuple[str, ...] = ()
+    sasl_session_max_ms: int = 0  # 0: sessions end with their tokens only
+    certificate_rules: tuple[MappingRule, ...] = (MappingRule(),)
 
 
 class GatewayContext(ProtocolGateway):
@@ -164,6 +169,11 @@ class RequestContext:
     def broker(self) -> Broker:
         """The broker that the gateway serves."""
         return self.gateway.broker
+
+    def advertised(self) -> tuple[str, int]:
+        """Return the address that the client is given: that of the listener it came by."""
+        listener: ListenerSecurity | None = getattr(self.session, "listener", None)
+        return self.gateway.advertised() if listener is None else listener.advertised()
 
     @property
     def principal(self) -> Principal:

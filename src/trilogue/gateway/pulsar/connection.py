@@ -29,6 +29,7 @@ from trilogue.broker.access.authorizer import Operation, ResourceKind
 from trilogue.broker.access.client_access import ClientAccess
 from trilogue.broker.errors import NotAllowed
 from trilogue.gateway.connection import MultiplexedConnection
+from trilogue.gateway.listener_security import ListenerSecurity
 from trilogue.gateway.pulsar.compaction import CompactedTopics
 from trilogue.gateway.pulsar.dispatcher import PulsarConsumer
 from trilogue.gateway.pulsar.errors import EXPECTED, code_of, replace_receipts
@@ -100,8 +101,10 @@ class PulsarConnection(MultiplexedConnection):
         compaction: CompactedTopics,
         rows: Mapping[int, CommandRow],
         connections: dict[PulsarConnection, None],
+        listener: ListenerSecurity | None = None,
     ) -> None:
         super().__init__(gateway, gateway.bounds)
+        self.listener = listener
         self.subscriptions = subscriptions
         self.compaction = compaction
         self.connected = False

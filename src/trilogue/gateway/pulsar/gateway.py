@@ -16,6 +16,7 @@ from trilogue.broker.errors import TopicTerminated
 from trilogue.broker.topics.cluster import TopicEvent
 from trilogue.broker.topics.topic import Topic
 from trilogue.gateway.dependencies import GatewayDependencies
+from trilogue.gateway.listener_security import ListenerSecurity
 from trilogue.gateway.pulsar.commands import ROWS
 from trilogue.gateway.pulsar.compaction import CompactedTopics
 from trilogue.gateway.pulsar.connection import PulsarConnection
@@ -56,10 +57,11 @@ class PulsarGateway(PulsarServices):
         self.broker.subscriptions.listeners.remove(self.subscriptions.mark_moved)
         await super().__aexit__(*problem)
 
-    def make_connection(self) -> PulsarConnection:
-        """Return the handler of a new connection."""
+    def make_connection(self, listener: ListenerSecurity | None = None) -> PulsarConnection:
+        """Return the handler of a new connection that came by a listener."""
         return PulsarConnection(
             self,
+            listener=listener,
             subscriptions=self.subscriptions,
             compaction=self.compaction,
             rows=ROWS,

@@ -59,6 +59,14 @@ class PulsarServices(ProtocolGateway):
         host, port = self.advertised()
         return f"pulsar://[{host}]:{port}" if ":" in host else f"pulsar://{host}:{port}"
 
+    @property
+    def tls_url(self) -> str | None:
+        """The service URL with TLS, if there is a listener with it."""
+        if self.tls_advertised is None:
+            return None
+        host, port = self.tls_advertised()
+        return f"pulsar+ssl://[{host}]:{port}" if ":" in host else f"pulsar+ssl://{host}:{port}"
+
     def generate_producer_name(self, partition: Partition) -> str:
         """Return a name that no producer had before: this start of this node and a number.
 

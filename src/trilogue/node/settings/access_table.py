@@ -96,4 +96,46 @@ ACCESS: tuple[Setting, ...] = (
         "`localhost`, the name of this machine and those of listeners and advertised addresses; "
         "`*`: any. Pages in browsers reach a server under names of their own (DNS rebinding).",
     ),
+    Setting(
+        "kafka.sasl-mechanisms",
+        Kind.TEXT,
+        "PLAIN,SCRAM-SHA-256,SCRAM-SHA-512,OAUTHBEARER",
+        "The mechanisms of Kafka's listeners with SASL, separated by commas.",
+    ),
+    Setting(
+        "kafka.sasl-session",
+        Kind.DURATION,
+        "0",
+        "How long a session of a Kafka client lives before it has to log in again "
+        "(`connections.max.reauth.ms`); 0: until its token expires.",
+        minimum=0,
+    ),
+    Setting(
+        "tls.certificate",
+        Kind.PATH,
+        "",
+        "The certificate of the listeners with TLS, and its chain, as PEM. It is read again when "
+        "it changes.",
+    ),
+    Setting("tls.key", Kind.PATH, "", "The private key of the certificate, as PEM."),
+    Setting(
+        "tls.client-ca",
+        Kind.PATH,
+        "",
+        "The authorities whose client certificates are accepted, as PEM.",
+    ),
+    Setting(
+        "tls.client-certificates",
+        Kind.TEXT,
+        "none",
+        "Whether clients show a certificate over TLS; its subject is their principal.",
+        choices=("none", "optional", "required"),
+    ),
+    Setting(
+        "tls.principal-rules",
+        Kind.TEXT,
+        "DEFAULT",
+        "How the subject of a client certificate becomes a name: Kafka's "
+        "`ssl.principal.mapping.rules`.",
+    ),
 )

@@ -20,9 +20,9 @@ from trilogue.node.addresses import AddressError, parse_address
 from trilogue.node.settings.access import check_access
 from trilogue.node.settings.objects import check_objects
 from trilogue.node.settings.table import (
+    ALL_LISTENERS,
     BY_ENVIRONMENT,
     BY_KEY,
-    LISTENERS,
     TABLE,
     Settings,
     SettingsError,
@@ -147,8 +147,8 @@ def check_together(settings: Settings) -> None:
         )
     check_objects(settings)
     check_access(settings)
-    closed = {name for name in LISTENERS if settings.text(f"listen.{name}") == "off"}
-    if closed == set(LISTENERS):
+    closed = {name for name in ALL_LISTENERS if settings.text(f"listen.{name}") == "off"}
+    if closed == set(ALL_LISTENERS):
         raise SettingsError("every listener is off: no client could reach the server")
     master_alone = "tubemq-broker" in closed and "tubemq-master" not in closed
     if master_alone and not settings.switch("tubemq.standby"):
@@ -213,8 +213,8 @@ def _flatten(table: Mapping[str, object], prefix: str, path: Path) -> Iterable[t
 
 
 def _unknown_listener(family: str, name: str) -> str:
-    known = [name for name in LISTENERS if f"{family}.{name}" in BY_KEY]
-    if name in LISTENERS:
+    known = [name for name in ALL_LISTENERS if f"{family}.{name}" in BY_KEY]
+    if name in ALL_LISTENERS:
         return f"the {name} listener is not advertised; only {', '.join(known)}"
     return f"unknown listener {name!r}{_nearest(name, known)}; listeners: {', '.join(known)}"
 

@@ -24,7 +24,11 @@ from trilogue.node.settings.tubemq import TUBEMQ
 from trilogue.node.settings.tubemq_access import TUBEMQ_ACCESS
 
 TUBEMQ_LISTENERS = ("tubemq-master", "tubemq-broker")
+KAFKA_LISTENERS = ("kafka", "kafka-ssl", "kafka-sasl", "kafka-sasl-ssl")
+PULSAR_LISTENERS = ("pulsar", "pulsar-ssl")
 LISTENERS = ("kafka", "pulsar", *TUBEMQ_LISTENERS, "http")
+SECURED_LISTENERS = (*KAFKA_LISTENERS[1:], *PULSAR_LISTENERS[1:])  # off by default
+ALL_LISTENERS = (*LISTENERS, *SECURED_LISTENERS)
 
 FLUSH_CHOICES = ("commit", "interval")
 LOG_LEVELS = ("debug", "info", "warning", "error")
@@ -57,11 +61,30 @@ TABLE: tuple[Setting, ...] = (
         "127.0.0.1:9092",
         "Where Kafka clients connect; port 0 takes a free one, `off` closes the listener.",
     ),
+    *(
+        Setting(
+            f"listen.{name}",
+            Kind.ADDRESS,
+            "off",
+            f"The same with {what}; `off` without an address.",
+        )
+        for name, what in (
+            ("kafka-ssl", "TLS (Kafka's SSL)"),
+            ("kafka-sasl", "a login (SASL_PLAINTEXT)"),
+            ("kafka-sasl-ssl", "TLS and a login (SASL_SSL)"),
+        )
+    ),
     Setting(
         "listen.pulsar",
         Kind.ADDRESS,
         "127.0.0.1:6650",
         "Where Pulsar clients connect; port 0 takes a free one, `off` closes the listener.",
+    ),
+    Setting(
+        "listen.pulsar-ssl",
+        Kind.ADDRESS,
+        "off",
+        "The same with TLS, for `pulsar+ssl://`; `off` without an address.",
     ),
     Setting(
         "listen.tubemq-master",
@@ -88,6 +111,10 @@ TABLE: tuple[Setting, ...] = (
         "",
         "The address that Kafka clients are given, if it is not the listener's own (containers, "
         "other machines). Port 0 stands for the listener's port.",
+    ),
+    *(
+        Setting(f"advertise.{name}", Kind.ADDRESS, "", f"The same for `listen.{name}`.")
+        for name in ("kafka-ssl", "kafka-sasl", "kafka-sasl-ssl", "pulsar-ssl")
     ),
     Setting(
         "advertise.pulsar",

@@ -1,12 +1,15 @@
-"""Credentials of users: there are none, and none is accepted."""
+"""SCRAM credentials of users (KIP-554): created, described, deleted; they serve every login."""
 
 from __future__ import annotations
+
+import hashlib
 
 import pytest
 
 from tests.gateway.kafka.rig import Rig
 from tests.gateway.loop import on_loop
 from trilogue.broker.access.authorizer import Operation, ResourceKind
+from trilogue.broker.access.passwords import check_password
 from trilogue.wire.kafka.security.scram import (
     AlterUserScramCredentialsRequest,
     DescribeUserScramCredentialsRequest,
@@ -15,14 +18,22 @@ from trilogue.wire.kafka.security.scram import (
     UserName,
 )
 
+PASSWORD, SALT = b"wonderland", b"salt"
+HASHES = {1: "sha256", 2: "sha512"}
+
 
 def about(*names: str) -> DescribeUserScramCredentialsRequest:
     return DescribeUserScramCredentialsRequest(users=[UserName(name=name) for name in names])
 
 
-def kept(name: str, mechanism: int = 1) -> ScramCredentialUpsertion:
+def kept(name: str, mechanism: int = 1, iterations: int = 4096) -> ScramCredentialUpsertion:
+    salted = hashlib.pbkdf2_hmac(HASHES.get(mechanism, "sha256"), PASSWORD, SALT, iterations)
     return ScramCredentialUpsertion(
-        name=name, mechanism=mechanism, iterations=4096, salt=b"s", salted_password=b"p"
+        name=name,
+        mechanism=mechanism,
+        iterations=iterations,
+        salt=SALT,
+        salted_password=salted,
     )
 
 
@@ -30,9 +41,28 @@ def gone(name: str, mechanism: int = 1) -> ScramCredentialDeletion:
     return ScramCredentialDeletion(name=name, mechanism=mechanism)
 
 
+async def alter(rig: Rig, *, new=(), old=()) -> list[tuple[str, int]]:
+    request = AlterUserScramCredentialsRequest(upsertions=list(new), deletions=list(old))
+    answer = await rig.peer().request(request, 0)
+    return [(each.user, each.error_code) for each in answer.results]
+
+
+async def describe(rig: Rig, request=None) -> list[tuple[str, int, list[tuple[int, int]]]]:
+    request = request or DescribeUserScramCredentialsRequest(users=None)
+    answer = await rig.peer().request(request, 0)
+    return [
+        (
+            each.user,
+            each.error_code,
+            [(info.mechanism, info.iterations) for info in each.credential_infos],
+        )
+        for each in answer.results
+    ]
+
+
 @pytest.mark.parametrize("requested", [DescribeUserScramCredentialsRequest(users=None), about()])
 @on_loop
-async def test_there_are_none(requested):
+async def test_at_first_there_are_none(requested):
     async with Rig() as rig:
         answer = await rig.peer().request(requested, 0)
 
@@ -40,42 +70,53 @@ async def test_there_are_none(requested):
 
 
 @on_loop
+async def test_a_user_of_kafkas_tools_has_a_password_that_other_logins_take():
+    async with Rig() as rig:
+        ended = []
+        rig.broker.users.listeners.append(ended.append)
+        assert await alter(rig, new=[kept("u"), kept("u", 2, 8192)]) == [("u", 0)]
+
+        assert await describe(rig) == [("u", 0, [(1, 4096), (2, 8192)])]
+        user = rig.broker.users.find("u")
+        assert check_password(PASSWORD, user.password, user.scram)
+        assert not check_password(b"wrong", user.password, user.scram)
+        assert ended == ["u"]
+
+
+@on_loop
+async def test_mechanisms_are_deleted_one_by_one_and_the_user_with_the_last():
+    async with Rig() as rig:
+        await alter(rig, new=[kept("u"), kept("u", 2)])
+
+        assert await alter(rig, old=[gone("u")]) == [("u", 0)]
+        assert await describe(rig) == [("u", 0, [(2, 4096)])]
+        assert await alter(rig, old=[gone("u", 2)]) == [("u", 0)]
+        assert rig.broker.users.find("u") is None
+        assert await alter(rig, old=[gone("u")]) == [("u", 91)]
+
+
+@on_loop
 async def test_a_user_who_is_requested_is_not_there():
     """KIP-554: 91 RESOURCE_NOT_FOUND, 92 for a user named twice."""
     async with Rig() as rig:
-        answer = await rig.peer().request(about("u", "twice", "twice"), 0)
+        found = await describe(rig, about("u", "twice", "twice"))
 
-        assert [(each.user, each.error_code) for each in answer.results] == [
-            ("u", 91),
-            ("twice", 92),
-        ]
-        assert all(each.error_message for each in answer.results)
+        assert [(name, code) for name, code, _ in found] == [("u", 91), ("twice", 92)]
 
 
 @on_loop
-async def test_no_password_is_taken():
-    """54, after Kafka's own checks: 93 without a name, 33 for an unknown mechanism."""
+async def test_what_is_no_credential_is_refused():
+    """93 without a name or with weak work, 33 for an unknown mechanism, 92 named twice."""
     async with Rig() as rig:
-        new = [kept("u"), kept("", 1), kept("odd", 9)]
+        short = kept("short")
+        short.salted_password = b"p"
+        new = [kept(""), kept("odd", 9), kept("weak", 1, 4095), kept("slow", 1, 16_385), short]
+        new += [kept("twice"), kept("twice")]
 
-        answer = await rig.peer().request(AlterUserScramCredentialsRequest(upsertions=new), 0)
-
-        assert [(each.user, each.error_code) for each in answer.results] == [
-            ("u", 54), ("", 93), ("odd", 33),
+        assert await alter(rig, new=new) == [
+            ("", 93), ("odd", 33), ("weak", 93), ("slow", 93), ("short", 93), ("twice", 92),
         ]  # fmt: skip
-        assert all(each.error_message for each in answer.results)
-
-
-@on_loop
-async def test_what_is_not_there_cannot_be_forgotten_and_is_told_once_for_a_user():
-    async with Rig() as rig:
-        old = [gone("u"), gone("u", 2), gone(""), gone("odd", 9)]
-
-        answer = await rig.peer().request(AlterUserScramCredentialsRequest(deletions=old), 0)
-
-        assert [(each.user, each.error_code) for each in answer.results] == [
-            ("u", 91), ("", 93), ("odd", 33),
-        ]  # fmt: skip
+        assert not len(rig.broker.users)
 
 
 @on_loop
@@ -83,9 +124,6 @@ async def test_who_may_not_gets_an_error():
     async with Rig() as rig:
         rig.rules.deny(Operation.ALTER, ResourceKind.CLUSTER, "cluster")
         rig.rules.deny(Operation.DESCRIBE, ResourceKind.CLUSTER, "cluster")
-        peer = rig.peer()
 
-        altered = await peer.request(AlterUserScramCredentialsRequest(upsertions=[kept("u")]), 0)
-
-        assert [each.error_code for each in altered.results] == [31]
-        assert (await peer.request(about("u"), 0)).error_code == 31
+        assert await alter(rig, new=[kept("u")]) == [("u", 31)]
+        assert (await rig.peer().request(about("u"), 0)).error_code == 31

@@ -378,7 +378,7 @@ class Fetch(ReplySlot):
         """Return the address of the leader that an error names."""
         if not any(data.current_leader.leader_id >= 0 for _, data in scan.found):
             return []
-        host, port = self._context.gateway.advertised()
+        host, port = self._context.advertised()
         return [NodeEndpoint(node_id=self._context.broker.cluster.node_id, host=host, port=port)]
 
 

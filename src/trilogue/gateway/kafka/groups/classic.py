@@ -98,7 +98,7 @@ def _coordinator(context: RequestContext, key_type: int, key: str) -> Coordinato
         return Coordinator(
             key=key, node_id=-1, host="", port=-1, error_code=code, error_message=text
         )
-    host, port = context.gateway.advertised()
+    host, port = context.advertised()
     node_id = context.broker.cluster.node_id
     return Coordinator(key=key, node_id=node_id, host=host, port=port, error_message=None)
 

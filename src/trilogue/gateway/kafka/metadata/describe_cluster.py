@@ -38,7 +38,7 @@ def handle_describe_cluster(
             error_message=f"there is no endpoint type {request.endpoint_type}",
         )
     cluster = context.broker.cluster
-    host, port = context.gateway.advertised()
+    host, port = context.advertised()
     allowed = NOT_REQUESTED
     if request.include_cluster_authorized_operations:
         kind, name = CLUSTER

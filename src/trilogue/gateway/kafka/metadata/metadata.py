@@ -236,7 +236,7 @@ def _respond(
     context: RequestContext, request: MetadataRequest, topics: list[bytes]
 ) -> BufferedReply:
     cluster = context.broker.cluster
-    host, port = context.gateway.advertised()
+    host, port = context.advertised()
     first, last = CLUSTER_OPERATIONS
     requested = request.include_cluster_authorized_operations and first <= context.version <= last
     response = MetadataResponse(

@@ -69,6 +69,7 @@ def handle_lookup(
         request_id=command.request_id,
         response=CONNECT,
         brokerServiceUrl=connection.gateway.url,
+        brokerServiceUrlTls=connection.gateway.tls_url,
         authoritative=True,
     )
 

@@ -1,0 +1,98 @@
+"""The certificate of the TLS listeners, read again when its files change.
+
+TLS 1.2 and later, with forward secrecy and authenticated encryption only. A change of a file is
+seen within a second, at the next handshake; open connections stay. A file that cannot be used
+leaves the old certificate in place and an error in the log.
+"""
+
+from __future__ import annotations
+
+import logging
+import ssl
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+log = logging.getLogger(__name__)
+
+CIPHERS = "ECDHE+AESGCM:ECDHE+CHACHA20"
+RELOAD_S = 1.0
+REQUIREMENTS = {
+    "none": ssl.CERT_NONE,
+    "optional": ssl.CERT_OPTIONAL,
+    "required": ssl.CERT_REQUIRED,
+}
+
+
+class TlsError(Exception):
+    """Files that make no certificate; the message has the reason."""
+
+
+@dataclass(frozen=True, slots=True)
+class TlsFiles:
+    """PEM files: the certificate with its chain, its key, the authorities of clients."""
+
+    certificate: Path
+    key: Path
+    client_ca: Path | None = None
+    client_certificates: str = "none"
+
+
+class TlsContexts:
+    """The context for new handshakes; TlsError at the start."""
+
+    def __init__(self, files: TlsFiles, monotonic: Callable[[], float]) -> None:
+        self._files = files
+        self._monotonic = monotonic
+        self._mark = _mark(files)
+        self._context = make_context(files)
+        self._checked_s = monotonic()
+
+    def current(self) -> ssl.SSLContext:
+        """Return the context of the files as they are now."""
+        now_s = self._monotonic()
+        if now_s - self._checked_s >= RELOAD_S:
+            self._checked_s = now_s
+            self._reload()
+        return self._context
+
+    def _reload(self) -> None:
+        try:
+            mark = _mark(self._files)
+            if mark == self._mark:
+                return
+            self._mark = mark
+            self._context = make_context(self._files)
+        except TlsError as problem:
+            log.error("tls.not_read", extra={"problem": str(problem)})  # noqa: TRY400
+        else:
+            log.info("tls.read", extra={"certificate": str(self._files.certificate)})
+
+
+def make_context(files: TlsFiles) -> ssl.SSLContext:
+    """Return a server's context; TlsError."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.set_ciphers(CIPHERS)
+    context.options |= ssl.OP_NO_COMPRESSION | ssl.OP_NO_RENEGOTIATION
+    try:
+        context.load_cert_chain(files.certificate, files.key)
+        if files.client_ca is not None:
+            context.load_verify_locations(files.client_ca)
+    except (OSError, ssl.SSLError) as error:
+        raise TlsError(f"{files.certificate}, {files.key}: {error.strerror or error}") from error
+    context.verify_mode = REQUIREMENTS[files.client_certificates]
+    return context
+
+
+def _mark(files: TlsFiles) -> tuple[object, ...]:
+    """Return what identifies the version of the files."""
+    found: list[object] = []
+    for path in (files.certificate, files.key, files.client_ca):
+        if path is not None:
+            try:
+                status = path.stat()
+            except OSError as error:
+                raise TlsError(f"{path}: {error.strerror}") from error
+            found.append((status.st_mtime_ns, status.st_size, status.st_ino))
+    return tuple(found)
