@@ -33,6 +33,8 @@ UNLESS_NAMED = {  # 8080, where it would listen otherwise, is taken now and then
     "http": "127.0.0.1:0",
     **dict.fromkeys(("pulsar", "tubemq-master", "tubemq-broker"), "off"),
 }
+# What a secured directory opens, at free ports too.
+SECURED = {"kafka-sasl-ssl": "127.0.0.1:0", "pulsar-ssl": "127.0.0.1:0"}
 START_TIMEOUT = 30.0
 STOP_TIMEOUT = 30.0
 LOOK_EVERY = 0.005
@@ -187,6 +189,8 @@ def launch_server(
     doors = dict.fromkeys(LISTENERS, "127.0.0.1:0")
     if listen is not None:
         doors = {**UNLESS_NAMED, **listen}
+    if "--secure" in arguments or (data / "secure.toml").exists():
+        doors = {**doors, **SECURED}
     command = [*wrapper, *command_line("serve"), "--data", str(data)]
     command += ["--ready-file", str(ready_file)]
     command += [f"--listen={door}={address}" for door, address in doors.items()]

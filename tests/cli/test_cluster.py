@@ -95,7 +95,7 @@ def test_bash_has_words_broken_at_colons():
 
     assert NO_SERVER.lines("complete", "--line", line) == []
     assert NO_SERVER.lines("complete", "--line", "trilogue 'top") == []
-    assert NO_SERVER.lines("complete", "--line", "trilogue ")[0].startswith("codec\t")
+    assert NO_SERVER.lines("complete", "--line", "trilogue ")[0].startswith("acls\t")
 
 
 @pytest.mark.parametrize("shell", SCRIPTS)

@@ -11,6 +11,7 @@ from pathlib import Path
 import httpx
 import pulsar
 import pytest
+from confluent_kafka import Producer
 from cryptography import x509
 
 from tests.server import ServerDiedError, run_trilogue, start_server
@@ -184,12 +185,28 @@ def test_clients_work_with_their_configurations_as_they_are(tmp_path):
         )
         assert config["authPlugin"].endswith(".AuthenticationBasic")
         login = pulsar.AuthenticationBasic(auth_params_string=config["authParams"])
-        client = pulsar.Client(config["brokerServiceUrl"], authentication=login)
+        client = pulsar.Client(
+            config["brokerServiceUrl"],
+            authentication=login,
+            tls_trust_certs_file_path=config["tlsTrustCertsFilePath"],
+            tls_validate_hostname=True,
+        )
         topic = "persistent://public/default/orders"
         consumer = client.subscribe(topic, "billing")
         client.create_producer(topic).send(b"paid")
         assert consumer.receive(20_000).data() == b"paid"
         client.close()
+
+        kafka = dict(
+            line.split("=", 1)
+            for line in (data / "clients/librdkafka.conf").read_text().splitlines()
+        )
+        assert kafka["security.protocol"] == "SASL_SSL"
+        delivered: list[object] = []
+        producer = Producer(kafka)
+        producer.produce("orders", b"x", on_delivery=lambda error, _: delivered.append(error))
+        producer.flush(20)
+        assert delivered == [None]
 
         command = ["curl", "-sSf", "-K", data / "clients/http.conf", f"{server.http}{TENANTS}"]
         answer = subprocess.run(command, capture_output=True, check=True)

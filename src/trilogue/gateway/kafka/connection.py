@@ -60,8 +60,7 @@ from trilogue.gateway.kafka.produce.request_template import (
     prefix_end,
 )
 from trilogue.gateway.kafka.quotas.metering import Metering
-from trilogue.gateway.kafka.security import sasl
-from trilogue.gateway.kafka.security.sasl_login import SaslLogin
+from trilogue.gateway.kafka.security.sasl_login import FAILURE_DELAY_S, SaslLogin
 from trilogue.gateway.listener_security import ListenerSecurity
 from trilogue.gateway.reply_queue import BufferedReply, PipelinedConnection
 from trilogue.gateway.reply_slots import ReplySlot
@@ -207,7 +206,7 @@ class KafkaConnection(PipelinedConnection):
         try:
             answer = await login.answer(token)
         except AuthenticationFailed:
-            await asyncio.sleep(sasl.FAILURE_DELAY_S)
+            await asyncio.sleep(FAILURE_DELAY_S)
             self.stream.abort("connection.login_failed")
             return
         if not self.is_gone:

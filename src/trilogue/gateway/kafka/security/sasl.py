@@ -12,10 +12,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 from trilogue.broker.errors import AuthenticationFailed
 from trilogue.gateway.kafka.context import RequestContext
+from trilogue.gateway.kafka.security.sasl_login import FAILURE_DELAY_S, LoginConnection, SaslLogin
 from trilogue.wire.kafka.errors import ErrorCode
 from trilogue.wire.kafka.security.sasl import (
     SaslAuthenticateRequest,
@@ -24,11 +25,6 @@ from trilogue.wire.kafka.security.sasl import (
     SaslHandshakeResponse,
 )
 
-if TYPE_CHECKING:
-    from trilogue.gateway.kafka.connection import KafkaConnection
-    from trilogue.gateway.kafka.security.sasl_login import SaslLogin
-
-FAILURE_DELAY_S = 0.1  # Kafka's connection.failed.authentication.delay.ms
 NO_SASL = "this listener has no SASL"
 
 
@@ -36,7 +32,7 @@ def handle_sasl_handshake(
     context: RequestContext, request: SaslHandshakeRequest
 ) -> SaslHandshakeResponse:
     """Choose the mechanism of the exchange that follows."""
-    connection = cast("KafkaConnection", context.session)
+    connection = cast("LoginConnection", context.session)
     login = connection.login
     if login is None:
         return SaslHandshakeResponse(error_code=ErrorCode.ILLEGAL_SASL_STATE)
@@ -57,7 +53,7 @@ def handle_sasl_authenticate(
     context: RequestContext, request: SaslAuthenticateRequest
 ) -> SaslAuthenticateResponse | Coroutine[Any, Any, SaslAuthenticateResponse]:
     """Answer a token of the client."""
-    connection = cast("KafkaConnection", context.session)
+    connection = cast("LoginConnection", context.session)
     login = connection.login
     if login is None or not login.is_exchanging:
         if login is not None:
@@ -70,7 +66,7 @@ def handle_sasl_authenticate(
 
 
 async def _authenticate(
-    connection: KafkaConnection, login: SaslLogin, token: bytes
+    connection: LoginConnection, login: SaslLogin, token: bytes
 ) -> SaslAuthenticateResponse:
     try:
         answer = await login.answer(token)

@@ -10,7 +10,7 @@ other request closes the connection.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final
+from typing import Final, Protocol
 
 from trilogue.broker.access.authorizer import Principal
 from trilogue.broker.access.scram import MECHANISMS as SCRAM
@@ -22,9 +22,19 @@ PLAIN: Final = "PLAIN"
 OAUTHBEARER: Final = "OAUTHBEARER"
 MECHANISMS: Final = (PLAIN, *SCRAM, OAUTHBEARER)
 TOKEN_BYTES_MAX: Final = 64 << 10
+FAILURE_DELAY_S: Final = 0.1  # Kafka's connection.failed.authentication.delay.ms
 PROTOCOL: Final = "kafka"
 SEPARATOR: Final = "\x01"
 INVALID_TOKEN: Final = b'{"status":"invalid_token"}'
+
+
+class LoginConnection(Protocol):
+    """The connection of a login, for its requests."""
+
+    login: SaslLogin | None
+
+    def drain(self) -> None:
+        """Accept no more requests, answer those in flight, then close."""
 
 
 class SaslLogin:
