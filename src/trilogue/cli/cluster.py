@@ -8,12 +8,16 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import os
 import signal
 import sys
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, NoReturn, TypeVar
 
+import click
 import typer
+from click.core import ParameterSource
 
 from trilogue.cli.options import USAGE_ERROR, exit_with_error
 
@@ -28,6 +32,7 @@ INTERRUPTED: Final = 130
 DEFAULT_SERVER: Final = "127.0.0.1:9092"
 NEAR_AT_MOST: Final = 3
 SERVER_VARIABLE: Final = "TRILOGUE_BOOTSTRAP"
+CLIENT_CONFIG_VARIABLE: Final = "TRILOGUE_CLIENT_CONFIG"
 HTTP_VARIABLE: Final = "TRILOGUE_HTTP"
 
 ServerOption = Annotated[
@@ -100,8 +105,20 @@ async def _with_cluster(
     server: str, timeout_s: float, work: Callable[[KafkaCluster], Awaitable[Result]]
 ) -> Result:
     from trilogue.client.kafka.cluster import KafkaCluster
+    from trilogue.client.kafka.connection import IN_CLEAR
 
-    cluster = _checked(lambda: KafkaCluster(server, client_id="trilogue-cli", timeout_s=timeout_s))
+    server, options = read_client_options(server)
+
+    def make() -> KafkaCluster:
+        from trilogue.client.kafka.options import ClientOptions
+        from trilogue.client.options import build_options
+
+        security = build_options(ClientOptions, options).security if options else IN_CLEAR
+        return KafkaCluster(
+            server, client_id="trilogue-cli", timeout_s=timeout_s, security=security
+        )
+
+    cluster = _checked(make)
     try:
         await _reach(cluster, server)
         return await work(cluster)
@@ -114,12 +131,33 @@ async def _with_client(
 ) -> Result:
     from trilogue.client.kafka.client import KafkaClient
 
-    made = _checked(
-        lambda: KafkaClient(server, client_id="trilogue-cli", request_timeout_s=timeout_s)
-    )
+    server, options = read_client_options(server)
+    options = {"client_id": "trilogue-cli", **options}
+    made = _checked(lambda: KafkaClient(server, request_timeout_s=timeout_s, **options))
     async with made as client:
         await _reach(client.cluster, server)
         return await work(client)
+
+
+def read_client_options(server: str) -> tuple[str, dict[str, Any]]:
+    """Return the server and the options of the file that the call names, if it names one.
+
+    Its `bootstrap.servers` are used unless the call has `--server`.
+    """
+    path = os.environ.get(CLIENT_CONFIG_VARIABLE)
+    if not path:
+        return server, {}
+    from trilogue.client.errors import ClientError
+    from trilogue.client.kafka.security import read_client_config
+
+    try:
+        servers, options = read_client_config(Path(path))
+    except ClientError as error:
+        raise CommandError(f"--config {error}", USAGE_ERROR) from error
+    context = click.get_current_context(silent=True)
+    source = None if context is None else context.get_parameter_source("server")
+    is_given = source is ParameterSource.COMMANDLINE
+    return (server if is_given or not servers else servers), options
 
 
 def _checked(make: Callable[[], Result]) -> Result:

@@ -7,13 +7,18 @@ of a verb takes about a millisecond each.
 from __future__ import annotations
 
 import copy
+import functools
 import importlib
+import inspect
+import os
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from trilogue import __version__
+from trilogue.cli.cluster import CLIENT_CONFIG_VARIABLE
 
 VERBS = {
     "serve": "Run a server.",
@@ -48,6 +53,39 @@ MODULES = {
 """The module of each verb that is not `trilogue.cli.<verb>`."""
 
 
+ClientConfigOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--config",
+        metavar="FILE",
+        help="How to reach and log in to the server: key=value lines as librdkafka and Java read "
+        "them (`clients/librdkafka.conf` of a secured data directory).",
+        envvar=CLIENT_CONFIG_VARIABLE,
+    ),
+]
+
+
+def _with_client_config(verb: Callable[..., object]) -> Callable[..., object]:
+    """Add `--config FILE` to a verb that connects to a Kafka listener."""
+    signature = inspect.signature(verb, eval_str=True)
+    if "server" not in signature.parameters or "config" in signature.parameters:
+        return verb
+
+    @functools.wraps(verb)
+    def run(*arguments: object, config: Path | None = None, **options: object) -> object:
+        if config is not None:
+            os.environ[CLIENT_CONFIG_VARIABLE] = str(config)
+        return verb(*arguments, **options)
+
+    extra = inspect.Parameter(
+        "config", inspect.Parameter.KEYWORD_ONLY, default=None, annotation=ClientConfigOption
+    )
+    run.__annotations__ = {**verb.__annotations__, "config": ClientConfigOption}
+    parameters = [*signature.parameters.values(), extra]
+    run.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
+    return run
+
+
 def build_command(words: Sequence[str] = ()) -> Callable[..., object]:
     """Return the command line of the verb (and the verb below it) that `words` begins with.
 
@@ -72,9 +110,12 @@ def build_command(words: Sequence[str] = ()) -> Callable[..., object]:
             group: typer.Typer = copy.copy(module.app)
             called = [command for command in group.registered_commands if command.name == second]
             group.registered_commands = called or group.registered_commands
+            for command in group.registered_commands:
+                if command.callback is not None:
+                    command.callback = _with_client_config(command.callback)
             app.add_typer(group, name=first)
         else:
-            app.command(first)(getattr(module, first))
+            app.command(first)(_with_client_config(getattr(module, first)))
     return typer.main.get_command(app)
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
+import ssl
 from collections.abc import Callable, Iterable
 from typing import cast
 
@@ -64,12 +65,20 @@ class FrameConnection(asyncio.BufferedProtocol):
     def frame_limit(self, limit: int) -> None:
         self._frames.limit = limit
 
-    async def open(self, host: str, port: int, timeout_s: float) -> None:
-        """Connect within `timeout_s`; raises ConnectionLost."""
+    async def open(
+        self, host: str, port: int, timeout_s: float, tls: ssl.SSLContext | None = None
+    ) -> None:
+        """Connect within `timeout_s`, with TLS where there is a context; raises ConnectionLost."""
         loop = asyncio.get_running_loop()
         try:
             async with asyncio.timeout(timeout_s):
-                await loop.create_connection(lambda: self, host, port)
+                await loop.create_connection(
+                    lambda: self, host, port, ssl=tls, server_hostname=host if tls else None
+                )
+        except ssl.SSLCertVerificationError as problem:
+            raise ConnectionLost(
+                f"{host}:{port}: the server's certificate is not trusted: {problem.verify_message}"
+            ) from problem
         except OSError as problem:  # TimeoutError is one, too
             reason = str(problem) or f"no connection within {timeout_s:g} s"
             raise ConnectionLost(f"{host}:{port}: {reason}") from problem

@@ -50,6 +50,7 @@ class KafkaClient(ClientBase):
             client_id=self.options.client_id,
             timeout_s=self.options.request_timeout_s,
             connect_timeout_s=self.options.connect_timeout_s,
+            security=self.options.security,
         )
         self._dice = dice or random.Random()  # noqa: S311 - spreads messages, guards nothing
         self._clock = clock

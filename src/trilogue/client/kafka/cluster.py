@@ -20,9 +20,10 @@ from trilogue.client.errors import (
     Unsupported,
     describe_unreachable,
 )
-from trilogue.client.kafka.connection import CONNECT_S, KafkaConnection
+from trilogue.client.kafka.connection import CONNECT_S, IN_CLEAR, KafkaConnection
 from trilogue.client.kafka.errors import ClosedError, KafkaError, topic_error
 from trilogue.client.kafka.model import Node
+from trilogue.client.kafka.security import Security
 from trilogue.client.pool import Address, ConnectionPool, address
 from trilogue.client.retry import Backoff, retry
 from trilogue.wire.kafka.errors import ErrorCode
@@ -74,7 +75,9 @@ class KafkaCluster:
         client_id: str = "trilogue",
         timeout_s: float = 30.0,
         connect_timeout_s: float = CONNECT_S,
+        security: Security = IN_CLEAR,
     ) -> None:
+        self._security = security
         self.servers = servers
         self._bootstrap = addresses(servers)
         self._client_id = client_id
@@ -101,7 +104,9 @@ class KafkaCluster:
         if self._unreachable_since is None and not self._pool.has_open:
             self._unreachable_since = time.monotonic()
         await asyncio.sleep(self._backoff.remaining_s(where))
-        made = KafkaConnection(self._client_id, self.timeout_s, self._connect_timeout_s)
+        made = KafkaConnection(
+            self._client_id, self.timeout_s, self._connect_timeout_s, self._security
+        )
         try:
             await made.open(*where)
         except ClientError as problem:

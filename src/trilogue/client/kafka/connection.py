@@ -9,6 +9,8 @@ from typing import Any, NamedTuple
 
 from trilogue.client.connection import FrameConnection
 from trilogue.client.errors import ConnectionLost, ServerUnreachable, Unsupported
+from trilogue.client.kafka.errors import AuthenticationFailed
+from trilogue.client.kafka.security import Security
 from trilogue.wire.errors import WireError
 from trilogue.wire.kafka.api import MESSAGES, NAMES
 from trilogue.wire.kafka.codec.compile import decoder, gatherer
@@ -20,9 +22,14 @@ from trilogue.wire.kafka.codec.header import (
 from trilogue.wire.kafka.codec.schema import table
 from trilogue.wire.kafka.errors import ErrorCode
 from trilogue.wire.kafka.metadata.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from trilogue.wire.kafka.security.sasl import SaslAuthenticateRequest, SaslHandshakeRequest
 
 log = logging.getLogger("trilogue.client.kafka")
 API_VERSIONS_KEY = 18
+HANDSHAKE_KEY = 17
+LIFE_SHARE = 0.8  # of a session, after which its connection is replaced
+LEAVE_S = 0.1
+IN_CLEAR = Security()
 TRIED_FIRST = 3
 CONNECT_S = 10.0
 """The default time for opening a connection."""
@@ -45,8 +52,13 @@ class KafkaConnection:
     """
 
     def __init__(
-        self, client_id: str, timeout_s: float = 30.0, connect_timeout_s: float = CONNECT_S
+        self,
+        client_id: str,
+        timeout_s: float = 30.0,
+        connect_timeout_s: float = CONNECT_S,
+        security: Security = IN_CLEAR,
     ) -> None:
+        self._security = security
         self._client_id = client_id
         self._timeout_s = timeout_s
         self._connect_timeout_s = min(timeout_s, connect_timeout_s)
@@ -57,6 +69,8 @@ class KafkaConnection:
         self._received_at = 0.0
         self._reason: ConnectionLost | None = None
         self._address = ""
+        self._session_timer: asyncio.TimerHandle | None = None
+        self._session_ends = 0.0
         self.served: dict[int, tuple[int, int]] = {}
         """API key to the lowest and highest version that the server speaks."""
 
@@ -86,16 +100,60 @@ class KafkaConnection:
         after error 35).
         """
         self._address = f"{host}:{port}"
-        await self._frames.open(host, port, self._connect_timeout_s)
+        tls = self._security.make_context()
+        await self._frames.open(host, port, self._connect_timeout_s, tls)
         request = ApiVersionsRequest(client_software_name="trilogue", client_software_version="0.1")
         try:
             answer: ApiVersionsResponse = await self.start(API_VERSIONS_KEY, TRIED_FIRST, request)
             if answer.error_code == ErrorCode.UNSUPPORTED_VERSION:
                 answer = await self.start(API_VERSIONS_KEY, 0, request)
+            if self._security.has_login:
+                await self._log_in(answer)
         except BaseException:  # cancelled, too: nothing else would close the connection
             self.close()
             raise
         self.served = {row.api_key: (row.min_version, row.max_version) for row in answer.api_keys}
+
+    async def _log_in(self, versions: ApiVersionsResponse) -> None:
+        """Log in by SASL; raises AuthenticationFailed.
+
+        A session that ends by itself is not renewed: the connection closes shortly before, when
+        no response is due, and the next request opens another one.
+        """
+        self.served = {row.api_key: (row.min_version, row.max_version) for row in versions.api_keys}
+        mechanism = self._security.mechanism
+        chosen = await self.start(HANDSHAKE_KEY, 1, SaslHandshakeRequest(mechanism=mechanism))
+        if chosen.error_code:
+            names = ", ".join(chosen.mechanisms) or "none"
+            raise AuthenticationFailed(
+                f"{self._address} does not accept {mechanism}; it accepts {names}"
+            )
+        exchange = self._security.make_exchange()
+        token = exchange.first()
+        lifetime_ms = 0
+        while not exchange.is_done:
+            answer = await self.request(SaslAuthenticateRequest(auth_bytes=token))
+            if answer.error_code:
+                raise AuthenticationFailed(
+                    f"{self._address}: {answer.error_message or 'the login failed'}: check "
+                    "sasl_username and sasl_password (or the token)"
+                )
+            token = exchange.answer(bytes(answer.auth_bytes))
+            lifetime_ms = answer.session_lifetime_ms
+        if lifetime_ms > 0:
+            life_s = lifetime_ms / 1_000
+            loop = asyncio.get_running_loop()
+            self._session_ends = loop.time() + life_s
+            self._session_timer = loop.call_later(LIFE_SHARE * life_s, self._leave_session)
+
+    def _leave_session(self) -> None:
+        """Close before the session ends, as soon as no response is due."""
+        loop = asyncio.get_running_loop()
+        left_s = self._session_ends - loop.time()
+        if self._waiting and left_s > LEAVE_S:
+            self._session_timer = loop.call_later(LEAVE_S, self._leave_session)
+        else:
+            self.close()
 
     def version(self, key: int, most: int | None = None) -> int:
         """The newest version of API `key` that both sides speak."""
@@ -146,6 +204,8 @@ class KafkaConnection:
 
     def close(self) -> None:
         """Close; pending requests fail with ConnectionLost."""
+        if self._session_timer is not None:
+            self._session_timer.cancel()
         self._frames.close()
 
     def _look(self) -> None:

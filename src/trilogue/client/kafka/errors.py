@@ -42,6 +42,10 @@ class KafkaError(ServerRefused):
         """The message of the server."""
 
 
+class AuthenticationFailed(ClientError):
+    """The login failed: another attempt with the same credentials fails too."""
+
+
 class ClosedError(ClientError):
     """The client, producer or consumer was closed."""
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum, IntEnum
 from typing import Final
 
 from trilogue.client.errors import InvalidOption
 from trilogue.client.kafka.consumer.assignors import Assignor
 from trilogue.client.kafka.model import EARLIEST, LATEST, READ_COMMITTED, READ_UNCOMMITTED
+from trilogue.client.kafka.security import Security
 from trilogue.client.options import (
     check_options,
     flag,
@@ -73,12 +74,55 @@ class ClientOptions:
     client_id: str = "trilogue"
     request_timeout_s: float = 30.0
     connect_timeout_s: float = 10.0
+    security_protocol: str = "plaintext"
+    sasl_mechanism: str = "PLAIN"
+    sasl_username: str = ""
+    sasl_password: str = field(default="", repr=False)
+    oauth_token: Callable[[], str] | None = None
+    ssl_ca_location: str = ""
+    ssl_certificate_location: str = ""
+    ssl_key_location: str = ""
+    ssl_key_password: str = field(default="", repr=False)
+    ssl_endpoint_identification_algorithm: str = "https"
+    security: Security = field(default_factory=Security, init=False)
 
     def __post_init__(self) -> None:
         check_options(
             self,
-            {"client_id": text, "request_timeout_s": seconds(), "connect_timeout_s": seconds()},
+            {
+                "client_id": text,
+                "request_timeout_s": seconds(),
+                "connect_timeout_s": seconds(),
+                "oauth_token": optional(function),
+                **dict.fromkeys(_SECURITY_TEXTS, text),
+            },
         )
+        security = Security(
+            protocol=self.security_protocol.lower(),
+            mechanism=self.sasl_mechanism.upper(),
+            username=self.sasl_username,
+            password=self.sasl_password,
+            oauth_token=self.oauth_token,
+            ca=self.ssl_ca_location,
+            certificate=self.ssl_certificate_location,
+            key=self.ssl_key_location,
+            key_password=self.ssl_key_password,
+            check_hostname=self.ssl_endpoint_identification_algorithm.lower() == "https",
+        )
+        object.__setattr__(self, "security", security)
+
+
+_SECURITY_TEXTS: Final = (
+    "security_protocol",
+    "sasl_mechanism",
+    "sasl_username",
+    "sasl_password",
+    "ssl_ca_location",
+    "ssl_certificate_location",
+    "ssl_key_location",
+    "ssl_key_password",
+    "ssl_endpoint_identification_algorithm",
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,0 +1,126 @@
+"""How a Kafka client connects: in clear or over TLS, with a login or without.
+
+The names are those of librdkafka and Java, with `_` for `.`: `security_protocol="sasl_ssl"`. A file
+of `key=value` lines, as both read it, becomes options by `read_client_config`.
+"""
+
+from __future__ import annotations
+
+import re
+import ssl
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from trilogue.client.errors import InvalidOption
+from trilogue.client.kafka.sasl import MECHANISMS, SaslExchange, make_exchange
+
+PROTOCOLS: Final = ("plaintext", "ssl", "sasl_plaintext", "sasl_ssl")
+SERVERS: Final = "bootstrap.servers"
+NAMES: Final = {
+    "security.protocol": "security_protocol",
+    "sasl.mechanism": "sasl_mechanism",
+    "sasl.mechanisms": "sasl_mechanism",
+    "sasl.username": "sasl_username",
+    "sasl.password": "sasl_password",
+    "ssl.ca.location": "ssl_ca_location",
+    "ssl.truststore.location": "ssl_ca_location",
+    "ssl.certificate.location": "ssl_certificate_location",
+    "ssl.key.location": "ssl_key_location",
+    "ssl.key.password": "ssl_key_password",
+    "ssl.endpoint.identification.algorithm": "ssl_endpoint_identification_algorithm",
+    "client.id": "client_id",
+}
+"""The keys of a file that are options of ours; others are left to other clients."""
+_JAAS: Final = re.compile(r'(username|password)\s*=\s*"((?:[^"\\]|\\.)*)"')
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Security:
+    """How connections are made; InvalidOption for what does not fit together."""
+
+    protocol: str = "plaintext"
+    mechanism: str = "PLAIN"
+    username: str = ""
+    password: str = field(default="", repr=False)
+    oauth_token: Callable[[], str] | None = None
+    ca: str = ""
+    certificate: str = ""
+    key: str = ""
+    key_password: str = field(default="", repr=False)
+    check_hostname: bool = True
+
+    def __post_init__(self) -> None:
+        if self.protocol not in PROTOCOLS:
+            raise InvalidOption(
+                f"security_protocol={self.protocol!r} is not one of {', '.join(PROTOCOLS)}"
+            )
+        if self.has_login:
+            if self.mechanism not in MECHANISMS:
+                raise InvalidOption(
+                    f"sasl_mechanism={self.mechanism!r} is not one of {', '.join(MECHANISMS)}"
+                )
+            if self.mechanism != "OAUTHBEARER" or self.oauth_token is None:
+                self.make_exchange()  # says what is missing
+        if self.has_tls:
+            self.make_context()  # so that a wrong file is reported at once
+
+    @property
+    def has_tls(self) -> bool:
+        """Whether connections are encrypted."""
+        return self.protocol in {"ssl", "sasl_ssl"}
+
+    @property
+    def has_login(self) -> bool:
+        """Whether the client logs in by SASL."""
+        return self.protocol.startswith("sasl_")
+
+    def make_exchange(self) -> SaslExchange:
+        """Return a new login."""
+        return make_exchange(self.mechanism, self.username, self.password, self.oauth_token)
+
+    def make_context(self) -> ssl.SSLContext | None:
+        """Return what connections are encrypted with, None for plain ones; InvalidOption."""
+        if not self.has_tls:
+            return None
+        try:
+            context = ssl.create_default_context(cafile=self.ca or None)
+            context.minimum_version = ssl.TLSVersion.TLSv1_2
+            context.check_hostname = self.check_hostname
+            if self.certificate:
+                password = self.key_password or None
+                context.load_cert_chain(self.certificate, self.key or None, password)
+        except OSError as error:  # SSLError is one
+            files = ", ".join(each for each in (self.ca, self.certificate, self.key) if each)
+            raise InvalidOption(f"TLS: {files}: {error.strerror or error}") from error
+        return context
+
+
+def read_client_config(path: Path) -> tuple[str, dict[str, Any]]:
+    """Return the servers ("" without) and the options of a file; InvalidOption.
+
+    Java's `sasl.jaas.config` gives the user and the password.
+    """
+    try:
+        lines = path.read_text().splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "not a text"
+        raise InvalidOption(f"{path}: {reason}") from error
+    servers, options = "", dict[str, Any]()
+    for number, line in enumerate(lines, 1):
+        plain = line.strip()
+        if not plain or plain.startswith(("#", "!")):
+            continue
+        key, equals, value = plain.partition("=")
+        key, value = key.strip(), value.strip()
+        if not equals:
+            raise InvalidOption(f"{path}, line {number}: a line is key=value")
+        if key == SERVERS:
+            servers = value
+        elif key == "sasl.jaas.config":
+            for name, text in _JAAS.findall(value):
+                options[f"sasl_{name}"] = re.sub(r"\\(.)", r"\1", text)
+        elif key in NAMES:
+            options[NAMES[key]] = value
+    return servers, options
