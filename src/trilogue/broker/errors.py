@@ -75,6 +75,10 @@ class InvalidRequest(BrokerError):
     """A request that contradicts itself."""
 
 
+class UnknownUser(InvalidRequest):
+    """There is no such user."""
+
+
 class NotServed(BrokerError):
     """A part of the protocol that is not implemented."""
 

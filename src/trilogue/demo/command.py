@@ -76,7 +76,7 @@ def demo(
         with _interruptible(interrupted), _output_folder(output):
             equal = run(output, console, quick=quick, installer=spark_installer)
     except BaseException as error:
-        if interrupted.is_set() or isinstance(error, KeyboardInterrupt):
+        if interrupted.is_set():
             console.print("Stopped; no process of the demo is left.")
             raise typer.Exit(INTERRUPTED) from None
         if isinstance(error, DemoFailed):
@@ -306,11 +306,16 @@ def _output_folder(output: Path) -> Iterator[None]:
         yield
 
 
+class _Stopped(BaseException):
+    """The demo was asked to end."""
+
+
 @contextmanager
 def _interruptible(interrupted: threading.Event) -> Iterator[None]:
     """Make SIGTERM and SIGHUP end the demo as Ctrl-C does: broker and Spark are stopped too.
 
-    The event stays set where a C extension turns the KeyboardInterrupt into another error. Only
+    The event stays set where a C extension turns the exception into another one, which is no
+    KeyboardInterrupt: once that passed through `exec`, Python ends itself by SIGINT. Only
     the first signal counts: Pulsar's client library sends itself a second SIGINT after the first
     one, which would end the process before the broker and Spark were stopped.
     """
@@ -320,7 +325,7 @@ def _interruptible(interrupted: threading.Event) -> Iterator[None]:
         for number in signals:
             signal.signal(number, signal.SIG_IGN)
         interrupted.set()
-        raise KeyboardInterrupt
+        raise _Stopped
 
     before = {number: signal.signal(number, stop) for number in signals}
     try:

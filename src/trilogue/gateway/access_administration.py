@@ -14,14 +14,10 @@ from trilogue.broker.access.acl_names import format_acl, parse_acl
 from trilogue.broker.access.acls import AclStore
 from trilogue.broker.access.tokens import TokenKey, TokenKeyError, TokenRules, issue_token
 from trilogue.broker.access.users import User, Users, make_user
-from trilogue.broker.errors import InUse, InvalidRequest, NotServed
+from trilogue.broker.errors import InUse, InvalidRequest, NotServed, UnknownUser
 from trilogue.broker.metadata_change import MetadataChange
 
 Row = dict[str, Any]
-
-
-class UnknownUser(InvalidRequest):
-    """There is no such user."""
 
 
 class AccessAdministration:

@@ -37,8 +37,9 @@ from trilogue.broker.errors import (
     ConcurrentChange,
     InUse,
     NotServed,
+    UnknownUser,
 )
-from trilogue.gateway.access_administration import AccessAdministration, UnknownUser
+from trilogue.gateway.access_administration import AccessAdministration
 from trilogue.gateway.authentication import Authenticator
 from trilogue.gateway.http.login import PROTOCOL
 from trilogue.gateway.http.request_limits import HEADERS, HttpError, check_origin, read_body
