@@ -17,7 +17,6 @@ import errno
 import logging
 import resource
 import socket
-import ssl
 from collections import Counter
 from collections.abc import Callable
 from contextlib import AsyncExitStack
@@ -27,17 +26,15 @@ from weakref import WeakSet
 
 from trilogue.gateway.memory_budget import ConnectionMemory
 from trilogue.gateway.stream import Limits, Stream, StreamSession
+from trilogue.gateway.tls import HANDSHAKE_S, TlsContexts, log_failed_handshake
 from trilogue.wire.frames import Frames
 
 log = logging.getLogger(__name__)
 
-BACKLOG = 1_024
+BACKLOG = 4_096  # or what the system allows: a full one costs clients a second
 ACCEPTS_PER_STEP = 64
 HELD_MAX = 1_000  # connections that came too early and are closed later; further ones at once
 HOLD_MAX_S = 5.0
-HANDSHAKES_MAX = 200  # of TLS at the same time; others wait for their turn
-HANDSHAKE_S = 10.0
-SHUTDOWN_S = 5.0
 SWEPT_AT_ONCE = 1_000  # connections in one step: 1 ms
 KEEPALIVE = ("TCP_KEEPIDLE", 60), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT", 6)
 """A peer that vanished is detected after two minutes, also while it waits for an answer."""
@@ -67,13 +64,13 @@ class Listener:
         *,
         monotonic: Callable[[], float],
         memory: ConnectionMemory | None = None,
-        tls: Callable[[], ssl.SSLContext] | None = None,
+        tls: TlsContexts | None = None,
     ) -> None:
         self._tls = tls
         self.refused = 0
         # Connections that are closed, and whose memory is not free yet.
         self.closed: WeakSet[Stream] = WeakSet()
-        self._handshakes = asyncio.Semaphore(HANDSHAKES_MAX)
+        self._half_open: set[asyncio.Task[None]] = set()  # TLS handshakes, and those that wait
         # How much too early a connection from an address comes now, in seconds.
         self.early_s: Callable[[str], float] = _in_time
         self._held: dict[socket.socket, asyncio.TimerHandle] = {}
@@ -153,7 +150,7 @@ class Listener:
         )
 
     def stop_accepting(self) -> None:
-        """Close the listening sockets; connections stay."""
+        """Close the listening sockets and end handshakes; connections stay."""
         if self._retry is not None:
             self._retry.cancel()
             self._retry = None
@@ -163,6 +160,8 @@ class Listener:
         self._sockets.clear()
         for held in list(self._held):
             self._close_held(held)
+        for task in list(self._half_open):
+            task.cancel()
 
     async def drain(self, deadline_s: float) -> bool:
         """Accept and read no more, answer what is in flight; False if that takes too long."""
@@ -192,7 +191,7 @@ class Listener:
             self._admit(accepted, str(address[0]) if isinstance(address, tuple) else "")
 
     def _admit(self, accepted: socket.socket, address: str) -> None:
-        too_many = len(self._streams) >= self._limits.connections
+        too_many = self.connections + len(self._half_open) >= self._limits.connections
         if too_many or self._by_address[address] >= self._limits.connections_per_address:
             self.refused += 1
             accepted.close()
@@ -204,6 +203,16 @@ class Listener:
             self._refuse_early(accepted, address, early_s)
             return
         accepted.setblocking(False)
+        self._by_address[address] += 1
+        if self._tls is None:
+            stream = self._make_stream(address)
+            self._tasks.create_task(self._connect(stream, accepted, address))
+        else:
+            task = self._tasks.create_task(self._shake_hands(self._tls, accepted, address))
+            self._half_open.add(task)
+            task.add_done_callback(self._half_open.discard)
+
+    def _make_stream(self, address: str) -> Stream:
         handler = self._factory.make_connection()
         stream = Stream(
             handler,
@@ -214,33 +223,38 @@ class Listener:
             memory=self._memory,
         )
         self._streams[stream] = handler
-        self._by_address[address] += 1
-        self._tasks.create_task(self._connect(stream, accepted, address))
+        return stream
 
     async def _connect(self, stream: Stream, accepted: socket.socket, address: str) -> None:
         try:
-            if self._tls is None:
-                await self._loop.connect_accepted_socket(lambda: stream, accepted)
-            else:
-                await self._connect_tls(stream, accepted)
-        except OSError as problem:  # of TLS too: SSLError is one
+            await self._loop.connect_accepted_socket(lambda: stream, accepted)
+        except OSError as problem:
             log.warning(
                 "listener.accept_failed", extra={"address": address, "problem": str(problem)}
             )
             accepted.close()
             self._gone(stream, address)
 
-    async def _connect_tls(self, stream: Stream, accepted: socket.socket) -> None:
-        """Shake hands, a bounded number at a time: each costs memory and CPU."""
-        assert self._tls is not None
-        async with self._handshakes:
-            await self._loop.connect_accepted_socket(
-                lambda: stream,
-                accepted,
-                ssl=self._tls(),
-                ssl_handshake_timeout=HANDSHAKE_S,
-                ssl_shutdown_timeout=SHUTDOWN_S,
-            )
+    async def _shake_hands(self, tls: TlsContexts, accepted: socket.socket, address: str) -> None:
+        """Open a connection over TLS. Nothing is built for it before its handshake starts."""
+        made: list[Stream] = []
+
+        def make() -> Stream:
+            made.append(self._make_stream(address))
+            return made[0]
+
+        try:
+            async with asyncio.timeout(HANDSHAKE_S):
+                await tls.connect(self._loop, make, accepted, address)
+        except (OSError, asyncio.CancelledError) as problem:  # SSLError, TimeoutError: OSError too
+            accepted.close()
+            if made:
+                self._gone(made[0], address)
+            else:
+                self._release_address(address)
+            if isinstance(problem, asyncio.CancelledError):
+                raise  # the listener closes
+            log_failed_handshake(self._factory.name, address, problem)
 
     def _refuse_early(self, accepted: socket.socket, address: str, early_s: float) -> None:
         self.refused += 1
@@ -292,11 +306,14 @@ class Listener:
         if self._streams.pop(stream, None) is None:
             return
         self.closed.add(stream)
+        self._release_address(address)
+        if not self._streams:
+            self._emptied.set()
+
+    def _release_address(self, address: str) -> None:
         self._by_address[address] -= 1
         if self._by_address[address] <= 0:
             del self._by_address[address]
-        if not self._streams:
-            self._emptied.set()
 
     async def _wait_empty(self, deadline_s: float) -> bool:
         if self._streams:

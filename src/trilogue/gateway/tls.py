@@ -7,16 +7,23 @@ leaves the old certificate in place and an error in the log.
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import logging
+import socket
 import ssl
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from trilogue.gateway.handshakes import Handshakes
+
 log = logging.getLogger(__name__)
 
 CIPHERS = "ECDHE+AESGCM:ECDHE+CHACHA20"
 RELOAD_S = 1.0
+HANDSHAKE_S = 10.0  # from the connection on
+SHUTDOWN_S = 5.0
 REQUIREMENTS = {
     "none": ssl.CERT_NONE,
     "optional": ssl.CERT_OPTIONAL,
@@ -47,6 +54,7 @@ class TlsContexts:
         self._mark = _mark(files)
         self._context = make_context(files)
         self._checked_s = monotonic()
+        self.handshakes = Handshakes()
 
     def current(self) -> ssl.SSLContext:
         """Return the context of the files as they are now."""
@@ -55,6 +63,29 @@ class TlsContexts:
             self._checked_s = now_s
             self._reload()
         return self._context
+
+    async def connect(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        make_protocol: Callable[[], asyncio.BaseProtocol],
+        accepted: socket.socket,
+        address: str,
+    ) -> None:
+        """Shake hands on an accepted socket when it is its turn; OSError where that fails."""
+
+        def end() -> None:
+            with contextlib.suppress(OSError):  # the peer was faster
+                accepted.shutdown(socket.SHUT_RDWR)
+
+        await self.handshakes.wait_hello(accepted, address)
+        async with self.handshakes.turn(address, end):
+            await loop.connect_accepted_socket(
+                make_protocol,
+                accepted,
+                ssl=self.current(),
+                ssl_handshake_timeout=HANDSHAKE_S,
+                ssl_shutdown_timeout=SHUTDOWN_S,
+            )
 
     def _reload(self) -> None:
         try:
@@ -67,6 +98,18 @@ class TlsContexts:
             log.error("tls.not_read", extra={"problem": str(problem)})  # noqa: TRY400
         else:
             log.info("tls.read", extra={"certificate": str(self._files.certificate)})
+
+
+def log_failed_handshake(listener: str, address: str, problem: OSError) -> None:
+    """Log one line."""
+    log.warning(
+        "listener.handshake_failed",
+        extra={
+            "listener": listener,
+            "address": address,
+            "problem": str(problem) or "it took too long",
+        },
+    )
 
 
 def make_context(files: TlsFiles) -> ssl.SSLContext:

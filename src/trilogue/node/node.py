@@ -456,7 +456,7 @@ class Node:
         if tls:
             if self._tls is None:
                 self._tls = make_tls(settings)
-            contexts = self._tls.current
+            contexts = self._tls
         listener = Listener(
             gateway, limits, monotonic=time.monotonic, memory=self.memory, tls=contexts
         )
