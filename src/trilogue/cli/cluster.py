@@ -148,10 +148,13 @@ def read_client_options(server: str) -> tuple[str, dict[str, Any]]:
     if not path:
         return server, {}
     from trilogue.client.errors import ClientError
+    from trilogue.client.kafka.options import ClientOptions
     from trilogue.client.kafka.security import read_client_config
+    from trilogue.client.options import build_options
 
     try:
         servers, options = read_client_config(Path(path))
+        build_options(ClientOptions, options)  # so that the file is named if it is wrong
     except ClientError as error:
         raise CommandError(f"--config {error}", USAGE_ERROR) from error
     context = click.get_current_context(silent=True)

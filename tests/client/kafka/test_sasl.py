@@ -6,8 +6,10 @@ import pytest
 
 from trilogue.client.errors import InvalidOption
 from trilogue.client.kafka.errors import AuthenticationFailed
+from trilogue.client.kafka.options import ClientOptions
 from trilogue.client.kafka.sasl import BearerExchange, PlainExchange, ScramExchange, make_exchange
 from trilogue.client.kafka.security import Security, read_client_config
+from trilogue.client.options import build_options
 
 # RFC 7677, section 3.
 NONCE = "rOprNGfwEbeRWgbNEkqO"
@@ -87,6 +89,10 @@ def test_options_that_do_not_fit_are_refused_and_secrets_are_not_shown(tmp_path)
         Security(protocol="tls")
     with pytest.raises(InvalidOption, match="sasl_mechanism"):
         Security(protocol="sasl_plaintext", mechanism="GSSAPI")
+    with pytest.raises(InvalidOption, match="sasl_username needs"):
+        Security(username="u")
+    with pytest.raises(InvalidOption, match="ssl_endpoint_identification_algorithm"):
+        build_options(ClientOptions, {"ssl_endpoint_identification_algorithm": "htps"})
     with pytest.raises(InvalidOption, match="No such file"):
         Security(protocol="ssl", ca=str(tmp_path / "none.pem"))
     assert "hunter2" not in repr(
@@ -111,6 +117,17 @@ def test_files_of_librdkafka_and_java_are_read(tmp_path):
     )
     path.write_text('sasl.jaas.config=x.Y required username="u" password="a\\"b";\n')
     assert read_client_config(path)[1] == {"sasl_username": "u", "sasl_password": 'a"b'}
+    path.write_text(
+        "sasl.jaas.config = x.Y required \\\n  username='u' \\\n  password=p;\nclient.id: c\n"
+    )
+    assert read_client_config(path)[1] == {
+        "sasl_username": "u",
+        "sasl_password": "p",
+        "client_id": "c",
+    }
+    path.write_text("enable.ssl.certificate.verification=false\n")
+    with pytest.raises(InvalidOption, match="line 1: enable"):
+        read_client_config(path)
     path.write_text("nonsense\n")
     with pytest.raises(InvalidOption, match="line 1"):
         read_client_config(path)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum, IntEnum
-from typing import Final
+from typing import Any, Final
 
 from trilogue.client.errors import InvalidOption
 from trilogue.client.kafka.consumer.assignors import Assignor
@@ -95,6 +95,7 @@ class ClientOptions:
                 "connect_timeout_s": seconds(),
                 "oauth_token": optional(function),
                 **dict.fromkeys(_SECURITY_TEXTS, text),
+                "ssl_endpoint_identification_algorithm": _endpoint_identification,
             },
         )
         security = Security(
@@ -107,9 +108,16 @@ class ClientOptions:
             certificate=self.ssl_certificate_location,
             key=self.ssl_key_location,
             key_password=self.ssl_key_password,
-            check_hostname=self.ssl_endpoint_identification_algorithm.lower() == "https",
+            check_hostname=self.ssl_endpoint_identification_algorithm == "https",
         )
         object.__setattr__(self, "security", security)
+
+
+def _endpoint_identification(name: str, value: Any) -> str:
+    """Check that it is `https`, or one of the two words for no check of the server's name."""
+    if str(value).lower() not in {"https", "none", ""}:
+        raise InvalidOption(f"{name}={value!r} is not one of https, none")
+    return str(value).lower()
 
 
 _SECURITY_TEXTS: Final = (
@@ -121,7 +129,6 @@ _SECURITY_TEXTS: Final = (
     "ssl_certificate_location",
     "ssl_key_location",
     "ssl_key_password",
-    "ssl_endpoint_identification_algorithm",
 )
 
 

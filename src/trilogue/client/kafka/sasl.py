@@ -109,9 +109,11 @@ class ScramExchange:
 
     def answer(self, token: bytes) -> bytes:
         """Return the proof, then check the server's."""
-        fields = dict(
-            part.split("=", 1) for part in token.decode(errors="replace").split(",") if "=" in part
-        )
+        try:
+            text = token.decode()
+        except UnicodeDecodeError:
+            raise AuthenticationFailed("the server's SCRAM message cannot be read") from None
+        fields = dict(part.split("=", 1) for part in text.split(",") if "=" in part)
         if self._signature:
             return self._check_server(fields.get("v", ""))
         try:
@@ -126,7 +128,7 @@ class ScramExchange:
         salted = hashlib.pbkdf2_hmac(self._hash, self._password, salt, iterations)
         client_key = hmac.digest(salted, b"Client Key", self._hash)
         without_proof = f"c=biws,r={nonce}"
-        signed = f"{self._bare},{token.decode()},{without_proof}".encode()
+        signed = f"{self._bare},{text},{without_proof}".encode()
         stored_key = hashlib.new(self._hash, client_key).digest()
         signature = hmac.digest(stored_key, signed, self._hash)
         proof = bytes(a ^ b for a, b in zip(client_key, signature, strict=True))

@@ -33,7 +33,15 @@ NAMES: Final = {
     "client.id": "client_id",
 }
 """The keys of a file that are options of ours; others are left to other clients."""
-_JAAS: Final = re.compile(r'(username|password)\s*=\s*"((?:[^"\\]|\\.)*)"')
+REFUSED: Final = {
+    "enable.ssl.certificate.verification": "they are always verified, by ssl.ca.location",
+    "sasl.oauthbearer.config": "give the token by oauth_token, a function",
+    "sasl.oauthbearer.token.endpoint.url": "give the token by oauth_token, a function",
+}
+"""Keys that would change how the client connects, and are not obeyed."""
+_JAAS: Final = re.compile(
+    r"""(username|password)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|'((?:[^'\\]|\\.)*)'|([^\s;"']+))"""
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,6 +63,11 @@ class Security:
         if self.protocol not in PROTOCOLS:
             raise InvalidOption(
                 f"security_protocol={self.protocol!r} is not one of {', '.join(PROTOCOLS)}"
+            )
+        if self.username and not self.has_login:
+            raise InvalidOption(
+                "sasl_username needs security_protocol=sasl_ssl or sasl_plaintext, "
+                f"not {self.protocol}"
             )
         if self.has_login:
             if self.mechanism not in MECHANISMS:
@@ -100,27 +113,45 @@ class Security:
 def read_client_config(path: Path) -> tuple[str, dict[str, Any]]:
     """Return the servers ("" without) and the options of a file; InvalidOption.
 
-    Java's `sasl.jaas.config` gives the user and the password.
+    A line may go on in the next one after a backslash, and have `:` for `=`, as Java's may. Java's
+    `sasl.jaas.config` gives the user and the password.
     """
     try:
-        lines = path.read_text().splitlines()
+        lines = _join_lines(path.read_text())
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "not a text"
         raise InvalidOption(f"{path}: {reason}") from error
     servers, options = "", dict[str, Any]()
-    for number, line in enumerate(lines, 1):
-        plain = line.strip()
-        if not plain or plain.startswith(("#", "!")):
-            continue
-        key, equals, value = plain.partition("=")
-        key, value = key.strip(), value.strip()
-        if not equals:
+    for number, line in lines:
+        separator = re.search("[=:]", line)
+        if separator is None:
             raise InvalidOption(f"{path}, line {number}: a line is key=value")
+        key, value = line[: separator.start()].strip(), line[separator.end() :].strip()
         if key == SERVERS:
             servers = value
         elif key == "sasl.jaas.config":
-            for name, text in _JAAS.findall(value):
-                options[f"sasl_{name}"] = re.sub(r"\\(.)", r"\1", text)
+            for name, *texts in _JAAS.findall(value):
+                options[f"sasl_{name}"] = re.sub(r"\\(.)", r"\1", "".join(texts))
+        elif key in REFUSED and value.lower() != "true":
+            raise InvalidOption(f"{path}, line {number}: {key}: {REFUSED[key]}")
         elif key in NAMES:
             options[NAMES[key]] = value
     return servers, options
+
+
+def _join_lines(content: str) -> list[tuple[int, str]]:
+    """Return the lines that say something, with the number of their first line."""
+    joined: list[tuple[int, str]] = []
+    begun: tuple[int, str] | None = None
+    for number, raw in enumerate(content.splitlines(), 1):
+        line = raw.strip()
+        if begun is None and (not line or line.startswith(("#", "!"))):
+            continue
+        first, before = begun or (number, "")
+        goes_on = line.endswith("\\") and (len(line) - len(line.rstrip("\\"))) % 2 == 1
+        if goes_on:
+            begun = first, before + line[:-1]
+        else:
+            joined.append((first, before + line))
+            begun = None
+    return joined if begun is None else [*joined, begun]
