@@ -84,7 +84,6 @@ class ClientOptions:
     ssl_key_location: str = ""
     ssl_key_password: str = field(default="", repr=False)
     ssl_endpoint_identification_algorithm: str = "https"
-    security: Security = field(default_factory=Security, init=False)
 
     def __post_init__(self) -> None:
         check_options(
@@ -98,7 +97,12 @@ class ClientOptions:
                 "ssl_endpoint_identification_algorithm": _endpoint_identification,
             },
         )
-        security = Security(
+        _ = self.security  # what does not fit together is refused here
+
+    @property
+    def security(self) -> Security:
+        """TLS and the login of its connections."""
+        return Security(
             protocol=self.security_protocol.lower(),
             mechanism=self.sasl_mechanism.upper(),
             username=self.sasl_username,
@@ -110,7 +114,6 @@ class ClientOptions:
             key_password=self.ssl_key_password,
             check_hostname=self.ssl_endpoint_identification_algorithm == "https",
         )
-        object.__setattr__(self, "security", security)
 
 
 def _endpoint_identification(name: str, value: Any) -> str:
