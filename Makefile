@@ -11,6 +11,7 @@ COMPILED += $(wildcard $(COMPILED:.pxd=.py))
 # wait for servers; not more than four, because each starts JVMs of its own.
 WORKERS ?= $(shell cores=$$(nproc); echo $$((cores < 4 ? cores + 1 : 4)))
 SHARED := -n $(WORKERS) --dist loadfile
+SLOWEST := --durations=25 --durations-min=2
 
 # Some machines forbid it: each start of a program would compile its modules again, for about 1 s.
 unexport PYTHONDONTWRITEBYTECODE
@@ -68,10 +69,10 @@ wheels: | $(BIN)/python ## compiled wheels in dist/ for each CPython from 3.11 t
 	@bash tools/build-wheels.sh $(BIN)/python
 
 test: setup ## unit tests, quick conformance and fault tests: 8 minutes on two cores
-	$(BIN)/python -m pytest $(SHARED) --ignore=tests/test_tidy.py
+	$(BIN)/python -m pytest $(SHARED) $(SLOWEST) --ignore=tests/test_tidy.py
 
 test-rest: setup
-	$(BIN)/python -m pytest $(SHARED) -m full
+	$(BIN)/python -m pytest $(SHARED) $(SLOWEST) -m full
 
 test-all: test test-rest ## also every client and every version
 

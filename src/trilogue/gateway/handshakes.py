@@ -22,6 +22,7 @@ from collections import Counter, deque
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
+from typing import NoReturn
 
 LIMIT = 1_500
 WAITING_MAX = 3_000
@@ -30,6 +31,7 @@ STALLED_S = 0.25
 RECORD_HEAD = 5  # type, version, length
 RECORD_MAX = (16 << 10) + 256
 HANDSHAKE_RECORD = 22
+DRAINED_BYTES = 64 << 10
 
 
 class Handshakes:
@@ -199,18 +201,23 @@ class _HelloReader:
         if len(found) < self._needed:
             raise ConnectionResetError("the client closed the connection")
         if found[0] != HANDSHAKE_RECORD:
-            raise ConnectionAbortedError("the client does not speak TLS")
+            self._refuse()
         if len(found) < RECORD_HEAD:
             self._need(RECORD_HEAD)
             return
         size = RECORD_HEAD + int.from_bytes(found[3:RECORD_HEAD], "big")
         if size > RECORD_MAX:
-            raise ConnectionAbortedError("the client does not speak TLS")
+            self._refuse()
         if len(found) < size and self._needed < size:
             self._need(size)
             return
         self._need(1)
         self._arrived.set_result(None)
+
+    def _refuse(self) -> NoReturn:
+        """Read what has come: bytes that are left would make the close a reset."""
+        self._socket.recv(DRAINED_BYTES)
+        raise ConnectionAbortedError("the client does not speak TLS")
 
     def _need(self, size: int) -> None:
         self._needed = size
