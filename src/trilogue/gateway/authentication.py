@@ -1,4 +1,6 @@
-"""Logins of all gateways: passwords, tokens, SCRAM; and the end of sessions whose user changed.
+"""Logins of all gateways: passwords, tokens, SCRAM, certificates; and the end of sessions.
+
+A session ends when its user is changed or deleted.
 
 A password costs 50 ms of CPU: it is checked in a pool of `POOL_THREADS` threads with a bounded
 queue, and a correct one is remembered by a digest with a key of this process, so that clients that
@@ -12,13 +14,14 @@ import asyncio
 import hmac
 import secrets
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Protocol
 
 from trilogue.broker.access.audit import AuditLog
-from trilogue.broker.access.authorizer import Principal
+from trilogue.broker.access.authorizer import USER, Principal
+from trilogue.broker.access.certificates import MappingRule, map_subject, subject_of
 from trilogue.broker.access.passwords import (
     PASSWORD_BYTES_MAX,
     check_password,
@@ -63,12 +66,14 @@ class Authenticator:
         now_ms: Callable[[], int],
         tokens: TokenValidator | None = None,
         signing_key: Callable[[], bytes] | None = None,
+        certificate_rules: Sequence[MappingRule] = (MappingRule(),),
     ) -> None:
         self.users = users
         self.audit = audit
         self.tokens = tokens
         self.now_ms = now_ms
         self._signing_key = signing_key
+        self._certificate_rules = certificate_rules
         self._imagined_signing = ""  # decrypted in place of an unknown user's
         self._key = secrets.token_bytes(KEY_BYTES)
         self._remembered: OrderedDict[bytes, int] = OrderedDict()
@@ -127,6 +132,16 @@ class Authenticator:
         except AuthenticationFailed as problem:
             raise self._failed("", protocol, host, method, str(problem)) from None
         return Login(claims.principal, method, claims.expires_ms)
+
+    def identify_certificate(self, certificate: Mapping[str, object]) -> Login | None:
+        """Return the login of a client certificate that a TLS listener has verified.
+
+        None: the client has shown none (it is empty), or no rule has a name for its subject.
+        """
+        if not certificate:
+            return None
+        name = map_subject(subject_of(certificate), self._certificate_rules)
+        return Login(Principal(USER, name), "tls") if name else None
 
     def start_scram(self, mechanism: str, find: FindVerifier | None = None) -> ScramExchange:
         """Return a SCRAM exchange; `find` is asked first where the users have no verifier."""

@@ -82,6 +82,7 @@ class ProtocolGateway:
         )
         self.read_ahead = ReadAhead(self.executor, self.cold_reads.memory)
         self.tls_advertised: Callable[[], tuple[str, int]] | None = None  # of a TLS listener
+        self.is_tls_only = False  # then `advertised` is its address too
         self._stack = AsyncExitStack()
         self._group: asyncio.TaskGroup
         self._tasks: set[asyncio.Task[None]] = set()

@@ -37,6 +37,7 @@ class SecuredGateway(Protocol):
     """A gateway that several listeners share."""
 
     tls_advertised: Callable[[], tuple[str, int]] | None
+    is_tls_only: bool
 
     def make_connection(self, listener: ListenerSecurity, /) -> StreamSession:
         """Return the handler of a new connection that came by this listener."""

@@ -70,6 +70,7 @@ def make_access_control(
         now_ms=now_ms,
         tokens=_make_validator(settings, broker, now_ms),
         signing_key=lambda: read_signing_key(settings, data),
+        certificate_rules=certificate_rules(settings),
     )
     return AccessControl(_make_authorizer(settings, broker), authenticator, audit)
 

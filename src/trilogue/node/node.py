@@ -38,7 +38,6 @@ from trilogue.gateway.stream import Limits
 from trilogue.gateway.tubemq.gateway import TubeGateway
 from trilogue.node.access import (
     AccessControl,
-    certificate_rules,
     load_users_file,
     make_access_control,
     make_administration,
@@ -371,7 +370,6 @@ class Node:
             fetch_sessions_bytes_max=self.settings.number("kafka.fetch-sessions-memory"),
             sasl_mechanisms=sasl_mechanisms(self.settings),
             sasl_session_max_ms=self.settings.number("kafka.sasl-session"),
-            certificate_rules=certificate_rules(self.settings),
         )
         self.kafka = KafkaGateway(settings=settings, **self._dependencies(advertised))
         await self._stack.enter_async_context(self.kafka)
@@ -393,6 +391,7 @@ class Node:
         frame_bytes: int,
     ) -> None:
         """Open the listeners of a gateway, in clear and with TLS, with and without a login."""
+        gateway.is_tls_only = all(plan.name.endswith("-ssl") for plan in plans)
         for number, plan in enumerate(plans):
 
             def address(number: int = number) -> tuple[str, int]:

@@ -35,8 +35,7 @@ from functools import partial
 from struct import Struct
 from typing import Any, Unpack
 
-from trilogue.broker.access.authorizer import USER, Principal
-from trilogue.broker.access.certificates import map_subject, subject_of
+from trilogue.broker.access.authorizer import Principal
 from trilogue.broker.errors import AuthenticationFailed
 from trilogue.broker.promise import Promise
 from trilogue.gateway.authentication import Login
@@ -150,9 +149,9 @@ class KafkaConnection(PipelinedConnection):
         if listener is not None and listener.sasl:
             self._require_login(stream)
         elif listener is not None and listener.tls:
-            name = self._certificate_name(stream)
-            if name:
-                self.access.set_principal(Principal(USER, name))
+            login = self.gateway.authenticator.identify_certificate(stream.peer_certificate)
+            if login is not None:
+                self.access.set_principal(login.principal)
         super().opened(stream)
 
     # ---- the login
@@ -170,12 +169,6 @@ class KafkaConnection(PipelinedConnection):
         self._login_timer = self.gateway.loop.call_later(
             LOGIN_S, stream.abort, "connection.no_login"
         )
-
-    def _certificate_name(self, stream: Stream) -> str | None:
-        certificate = stream.peer_certificate
-        if not certificate:
-            return None
-        return map_subject(subject_of(certificate), self.gateway.settings.certificate_rules)
 
     def _logged_in(self, login: Login) -> None:
         if self._login_timer is not None:

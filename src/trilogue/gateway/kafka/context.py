@@ -27,7 +27,6 @@ from trilogue.broker.access.authorizer import (
     Principal,
     ResourceKind,
 )
-from trilogue.broker.access.certificates import MappingRule
 from trilogue.broker.access.client_access import ClientAccess
 from trilogue.broker.broker import Broker
 from trilogue.broker.errors import BrokerError
@@ -69,7 +68,6 @@ class KafkaSettings:
     topics_timeout_max_ms: int = 60_000
     sasl_mechanisms: tuple[str, ...] = ()
     sasl_session_max_ms: int = 0  # 0: sessions end with their tokens only
-    certificate_rules: tuple[MappingRule, ...] = (MappingRule(),)
 
 
 class GatewayContext(ProtocolGateway):

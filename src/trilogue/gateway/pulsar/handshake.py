@@ -86,9 +86,8 @@ def handle_auth_response(
 
 
 async def _log_in(connection: PulsarConnection, command: CommandConnect) -> None:
-    gateway, host = connection.gateway, connection.stream.peer[0]
     try:
-        login = await log_in(gateway, command, host)
+        login = await log_in(connection.gateway, command, connection.stream)
     except AuthenticationFailed as problem:
         _send_refusal(connection, problem)
         return

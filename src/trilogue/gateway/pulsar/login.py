@@ -2,7 +2,8 @@
 
     token    a JSON web token; clients of OAuth 2.0 send one by this name too
     basic    `user:password`
-    none     the anonymous user, where `access.anonymous` names one
+    tls      the certificate that the client showed to the TLS listener
+    none     the anonymous user, where `access.anonymous` names one; a certificate alone is no login
 
 A proxy connects as itself and names its client in `original_principal`, with that client's own
 credentials or without. Only the users of `pulsar.proxy-roles` may do so, and they have to. Whatever
@@ -25,6 +26,7 @@ from trilogue.broker.access.authorizer import USER, Principal
 from trilogue.broker.errors import AuthenticationFailed
 from trilogue.gateway.authentication import Login
 from trilogue.gateway.pulsar.services import ClientConnection, PulsarServices
+from trilogue.gateway.stream import Stream
 from trilogue.wire.pulsar.pulsar_pb2 import AuthData, CommandConnect
 
 PROTOCOL: Final = "pulsar"
@@ -41,6 +43,7 @@ class Credentials:
 
     method: str
     data: bytes
+    certificate: Login | None = None  # what the certificate of the connection stands for
 
     @classmethod
     def of_auth_data(cls, message: AuthData) -> Credentials:
@@ -80,16 +83,22 @@ async def verify_credentials(gateway: PulsarServices, credentials: Credentials, 
             )
     except UnicodeDecodeError:
         raise refuse(gateway, host, method, "the credentials are no text") from None
+    if method == "tls":
+        if credentials.certificate is None:
+            raise refuse(gateway, host, method, "no client certificate with a principal")
+        return credentials.certificate
     if method != NO_METHOD:
-        raise refuse(gateway, host, method, "the method is not served: token, basic")
+        raise refuse(gateway, host, method, "the method is not served: token, basic, tls")
     if not gateway.anonymous:
         raise refuse(gateway, host, method, "credentials are needed: a token or a password")
     return Login(Principal(USER, gateway.anonymous), NO_METHOD)
 
 
-async def log_in(gateway: PulsarServices, command: CommandConnect, host: str) -> ClientLogin:
+async def log_in(gateway: PulsarServices, command: CommandConnect, stream: Stream) -> ClientLogin:
     """Return the login of a CONNECT; raises AuthenticationFailed after a line of the audit log."""
-    sent = Credentials(command.auth_method_name or NO_METHOD, command.auth_data)
+    host = stream.peer[0]
+    certificate = gateway.authenticator.identify_certificate(stream.peer_certificate)
+    sent = Credentials(command.auth_method_name or NO_METHOD, command.auth_data, certificate)
     login = await verify_credentials(gateway, sent, host)
     roles = gateway.settings.proxy_roles
     if login.principal.name not in roles:

@@ -54,8 +54,10 @@ class PulsarServices(ProtocolGateway):
         return self.settings.message_bytes_max + SLACK
 
     @property
-    def url(self) -> str:
-        """The service URL that clients connect to."""
+    def url(self) -> str | None:
+        """The service URL in clear, if there is a listener without TLS."""
+        if self.is_tls_only:
+            return None
         host, port = self.advertised()
         return f"pulsar://[{host}]:{port}" if ":" in host else f"pulsar://{host}:{port}"
 

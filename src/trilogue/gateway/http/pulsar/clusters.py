@@ -45,9 +45,15 @@ def list_clusters(request: AdminRequest) -> object:
 def get_cluster(request: AdminRequest) -> object:
     """Return the addresses of the cluster."""
     _check_cluster(request)
-    return {
-        "serviceUrl": web_url(request),
+    http_url, https_url = web_urls(request)
+    addresses = {
+        "serviceUrl": http_url,
+        "serviceUrlTls": https_url,
         "brokerServiceUrl": request.gateway.url,
+        "brokerServiceUrlTls": request.gateway.tls_url,
+    }
+    return {
+        **{name: url for name, url in addresses.items() if url},
         "brokerClientTlsEnabled": False,
         "tlsAllowInsecureConnection": False,
     }
@@ -71,9 +77,14 @@ def _check_cluster(request: AdminRequest) -> None:
         raise HttpError(404, "Cluster does not exist")
 
 
-def web_url(request: AdminRequest) -> str:
-    """Return the URL of this server, with the host that the client used."""
-    return f"http://{request.http.url.netloc}"
+def web_urls(request: AdminRequest) -> tuple[str, str]:
+    """Return the URLs of this server by HTTP and by HTTPS, "" for the one that was not used.
+
+    The host is the one that the client used.
+    """
+    url = request.http.url
+    found = f"{url.scheme}://{url.netloc}"
+    return ("", found) if url.scheme == "https" else (found, "")
 
 
 # -- tenants
@@ -141,7 +152,7 @@ def list_brokers(request: AdminRequest) -> object:
 
 def get_leader(request: AdminRequest) -> object:
     """Return the only broker."""
-    return {"serviceUrl": web_url(request), "brokerId": request.http.url.netloc}
+    return {"serviceUrl": "".join(web_urls(request)), "brokerId": request.http.url.netloc}
 
 
 def check_health(request: AdminRequest) -> object:
@@ -189,13 +200,21 @@ def get_runtime_configuration(request: AdminRequest) -> object:
 
 
 def look_up_topic(request: AdminRequest) -> object:
-    """Return the address of the Pulsar listener: one node owns every topic.
+    """Return the addresses of the Pulsar listeners: one node owns every topic.
 
     The topic need not exist, its namespace must.
     """
     _check_lookup(request)
-    url = request.gateway.url
-    return {"brokerUrl": url, "httpUrl": web_url(request), "nativeUrl": url, "brokerUrlSsl": ""}
+    url, tls_url = request.gateway.url or "", request.gateway.tls_url or ""
+    http_url, https_url = web_urls(request)
+    return {
+        "brokerUrl": url,
+        "brokerUrlTls": tls_url,
+        "httpUrl": http_url,
+        "httpUrlTls": https_url,
+        "nativeUrl": url or tls_url,
+        "brokerUrlSsl": tls_url,
+    }
 
 
 def look_up_bundle(request: AdminRequest) -> object:
