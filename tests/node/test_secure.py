@@ -208,6 +208,14 @@ def test_clients_work_with_their_configurations_as_they_are(tmp_path):
         producer.flush(20)
         assert delivered == [None]
 
-        command = ["curl", "-sSf", "-K", data / "clients/http.conf", f"{server.http}{TENANTS}"]
+        http_conf = data / "clients/http.conf"
+        url = read_http_config(http_conf)["server"]
+        assert url == f"https://{server.doors['https']}"
+        command = ["curl", "-sSf", "-K", http_conf, f"{url}{TENANTS}"]
         answer = subprocess.run(command, capture_output=True, check=True)
         assert json.loads(answer.stdout) == ["public"]
+        listed = run_trilogue("users", "list", "--config", str(http_conf))
+        assert "admin" in listed.stdout, listed.stderr
+        elsewhere = run_trilogue("users", "list", "--http", url)
+        assert elsewhere.returncode
+        assert "certificate verify failed" in elsewhere.stderr

@@ -89,7 +89,7 @@ class Listener:
         self._paused_since_s: float | None = None
         self._paused_last_s = 0.0
         self._emptied = asyncio.Event()
-        self._descriptor_end = _descriptor_end(limits.spare_descriptors)
+        self._descriptor_end = descriptor_end(limits.spare_descriptors)
 
     @property
     def connections(self) -> int:
@@ -348,7 +348,7 @@ def _in_time(_address: str) -> float:
     return 0.0
 
 
-def _descriptor_end(spare: int) -> int:
+def descriptor_end(spare: int) -> int:
     """The first descriptor number that is not for connections."""
     most, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if most == resource.RLIM_INFINITY:

@@ -83,7 +83,7 @@ def is_secured(settings: Settings, name: str) -> bool:
     by_certificate = settings.text("tls.client-certificates") == "required"
     if name == "kafka-ssl":
         return by_certificate
-    return name == "pulsar-ssl" and settings.switch("access.authenticate")
+    return name in {"pulsar-ssl", "https"} and settings.switch("access.authenticate")
 
 
 def _check_advertised(plan: ListenerPlan, settings: Settings) -> None:
@@ -104,7 +104,7 @@ def _check_reach(plan: ListenerPlan, *, insecure: bool) -> None:
         return
     if not insecure:
         raise StartError(
-            f"the {plan.name} listener has no TLS and no authentication, and {plan.listens} can be "
+            f"the {plan.name} listener has not both TLS and logins, and {plan.listens} can be "
             "reached from other machines: listen on 127.0.0.1, or set --insecure",
             WRONG_SETTING,
         )

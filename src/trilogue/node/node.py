@@ -65,6 +65,7 @@ from trilogue.node.settings.kafka_values import follow_values, set_addresses, se
 from trilogue.node.settings.objects import is_in_the_clear
 from trilogue.node.settings.table import (
     BY_KEY,
+    HTTP_LISTENERS,
     KAFKA_LISTENERS,
     PULSAR_LISTENERS,
     TUBEMQ_LISTENERS,
@@ -338,8 +339,8 @@ class Node:
             await self._open_pulsar([plans[name] for name in PULSAR_LISTENERS if name in plans])
         if plans.keys() & set(TUBEMQ_LISTENERS):
             await self._open_tubemq(plans)
-        if "http" in plans:
-            await self._open_http(plans["http"])
+        if plans.keys() & set(HTTP_LISTENERS):
+            await self._open_http([plans[name] for name in HTTP_LISTENERS if name in plans])
 
     def _dependencies(self, advertised: list[Address]) -> GatewayDependencies:
         """Return the parameters common to all gateways.
@@ -451,13 +452,12 @@ class Node:
             connections=settings.number("connections.limit"),
             connections_per_address=settings.number("connections.per-address"),
         )
-        contexts = None
-        if tls:
-            if self._tls is None:
-                self._tls = make_tls(settings)
-            contexts = self._tls
         listener = Listener(
-            gateway, limits, monotonic=time.monotonic, memory=self.memory, tls=contexts
+            gateway,
+            limits,
+            monotonic=time.monotonic,
+            memory=self.memory,
+            tls=self._tls_contexts() if tls else None,
         )
         self.listeners[plan.name] = await self._stack.enter_async_context(listener)
         bound = await bind_listener(plan, listener.open)
@@ -470,7 +470,13 @@ class Node:
             machine_name=socket.gethostname,
         )
 
-    async def _open_http(self, plan: ListenerPlan) -> None:
+    def _tls_contexts(self) -> TlsContexts:
+        """Return the certificate that all listeners with TLS have; StartError."""
+        if self._tls is None:
+            self._tls = make_tls(self.settings)
+        return self._tls
+
+    async def _open_http(self, plans: list[ListenerPlan]) -> None:
         from trilogue.gateway.http.app import build_app
         from trilogue.gateway.http.login import HttpLogin
         from trilogue.gateway.http.server import HttpLimits, HttpListener
@@ -491,13 +497,15 @@ class Node:
         http = HttpListener(login, HttpLimits(connections=most), self.memory.unsent)
         self._stack.push_async_callback(http.close)
 
-        async def bind(host: str, port: int) -> tuple[str, int]:
-            return http.bind(host, port)
+        for plan in plans:
+            tls = self._tls_contexts() if plan.name == "https" else None
 
-        bound = await bind_listener(plan, bind)
+            async def bind(host: str, port: int, tls: TlsContexts | None = tls) -> tuple[str, int]:
+                return http.bind(host, port, tls)
+
+            self.addresses[plan.name] = str(await bind_listener(plan, bind))
         await http.serve()
         self.http = http
-        self.addresses["http"] = str(bound)
 
     def _administration(self) -> ASGIApp:
         """Return the app of Pulsar's admin API and HTTP lookup."""

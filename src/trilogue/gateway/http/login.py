@@ -2,7 +2,7 @@
 
     Authorization: Basic …       a user's name and password
     Authorization: Bearer …      a token
-    a certificate of the client  its login, which the TLS listener puts into `scope["state"]`
+    a certificate of the client  that the HTTPS listener has verified
     none of them                 the anonymous user, where `access.anonymous` names one
 
 Where `access.authenticate` is off, every client is `User:ANONYMOUS` and credentials are not read.
@@ -41,7 +41,7 @@ from trilogue.broker.access.authorizer import (
 from trilogue.broker.access.client_access import ClientAccess
 from trilogue.broker.errors import AuthenticationFailed
 from trilogue.gateway.authentication import Authenticator, Login
-from trilogue.gateway.http.request_limits import HEADERS, HttpError
+from trilogue.gateway.http.request_limits import CERTIFICATE, HEADERS, HttpError
 
 PROTOCOL: Final = "http"
 HEALTH_PATH: Final = "/healthz"
@@ -120,8 +120,9 @@ class HttpLogin:
         credentials = headers.getlist("authorization")
         if credentials:
             return (await self._verify(credentials, host)).principal
-        login = scope.get("state", {}).get("login")
-        if isinstance(login, Login):
+        certificate = scope.get("state", {}).get(CERTIFICATE)
+        login = self._authenticator.identify_certificate(certificate or {})
+        if login is not None:
             return login.principal
         if self._rules.anonymous:
             return Principal(USER, self._rules.anonymous)

@@ -9,6 +9,7 @@ from starlette.requests import Request
 from trilogue.gateway.memory_budget import MemoryHolder
 
 MEMORY = "trilogue.memory"  # in the scope of a request: what it holds of the node's memory
+CERTIFICATE = "certificate"  # in the state of a request: what the client showed over TLS
 BODY_MAX = 1 << 20
 BODY_S = 30.0  # from the head of a request to the end of its body
 HEADERS = {"cache-control": "no-store", "x-content-type-options": "nosniff"}

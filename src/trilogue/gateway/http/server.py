@@ -1,9 +1,11 @@
-"""The HTTP listener: uvicorn in the node's event loop, within the node's limits.
+"""The HTTP and HTTPS listeners: uvicorn in the node's event loop, within the node's limits.
 
 uvicorn bounds what is in flight and how long an answered connection may stay idle. It does not
 bound connections that never finish their first line, nor their number, nor replies that no client
 reads; `_Connection` does. A large reply is sent in pieces, and its memory is counted until the last
-one was sent (gateway/memory_budget.py). Signals, logging and lifespan belong to the node.
+one was sent (gateway/memory_budget.py). Connections over TLS are accepted by tls_acceptor.py; the
+certificate that a client showed is in `scope["state"]`. Signals, logging and lifespan belong to the
+node.
 """
 
 from __future__ import annotations
@@ -20,8 +22,10 @@ from uvicorn.config import Config
 from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.server import Server
 
-from trilogue.gateway.http.request_limits import MEMORY
+from trilogue.gateway.http.request_limits import CERTIFICATE, MEMORY
+from trilogue.gateway.http.tls_acceptor import TlsAcceptor
 from trilogue.gateway.memory_budget import ConnectionMemory, MemoryBudget, MemoryHolder
+from trilogue.gateway.tls import TlsContexts
 
 log = logging.getLogger(__name__)
 
@@ -42,9 +46,7 @@ class HttpLimits:
 
 
 class HttpListener:
-    """The sockets of the HTTP listener and its application."""
-
-    name = "http"
+    """The sockets of the HTTP and HTTPS listeners and their application."""
 
     def __init__(
         self, app: ASGIApp, limits: HttpLimits, memory: MemoryBudget | None = None
@@ -52,6 +54,8 @@ class HttpListener:
         budget = memory or ConnectionMemory().unsent
         self._server = _Server(_config(app, limits, budget))
         self._sockets: list[socket.socket] = []
+        self._tls_sockets: dict[socket.socket, TlsContexts] = {}
+        self._acceptors: list[TlsAcceptor] = []
         self._running: asyncio.Task[None] | None = None
 
     @property
@@ -64,7 +68,7 @@ class HttpListener:
         """The number of answered requests."""
         return self._server.server_state.total_requests
 
-    def bind(self, host: str, port: int) -> tuple[str, int]:
+    def bind(self, host: str, port: int, tls: TlsContexts | None = None) -> tuple[str, int]:
         """Bind an address (port 0: any free port) and return it; raises OSError."""
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         listening = socket.socket(family, socket.SOCK_STREAM)
@@ -74,10 +78,15 @@ class HttpListener:
             if family is socket.AF_INET6:
                 listening.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
             listening.bind((host, port))
+            if tls is not None:
+                listening.listen(BACKLOG)
         except OSError:
             listening.close()
             raise
-        self._sockets.append(listening)
+        if tls is None:
+            self._sockets.append(listening)
+        else:
+            self._tls_sockets[listening] = tls
         bound = listening.getsockname()
         return str(bound[0]), int(bound[1])
 
@@ -85,16 +94,19 @@ class HttpListener:
         """Start to serve the bound sockets; returns once they accept."""
         self._running = asyncio.create_task(self._server.serve(self._sockets))
         await self._server.is_ready.wait()
-        for listening in self._sockets:
-            bound = listening.getsockname()
-            log.info(
-                "listener.opened", extra={"listener": self.name, "host": bound[0], "port": bound[1]}
-            )
+        for listening, tls in self._tls_sockets.items():
+            self._acceptors.append(TlsAcceptor(listening, tls, self._server.make_connection))
+        for name, sockets in (("http", self._sockets), ("https", self._tls_sockets)):
+            for listening in sockets:
+                host, port = listening.getsockname()[:2]
+                log.info("listener.opened", extra={"listener": name, "host": host, "port": port})
 
     async def close(self) -> None:
         """Finish the requests in flight and close everything."""
-        for listening in self._sockets:
-            if self._running is None:
+        for acceptor in self._acceptors:
+            acceptor.close()
+        if self._running is None:
+            for listening in (*self._sockets, *self._tls_sockets):
                 listening.close()
         if self._running is not None:
             self._server.stop()
@@ -114,6 +126,11 @@ class _Server(Server):
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
         self.is_ready.set()
+
+    def make_connection(self) -> asyncio.Protocol:
+        """Return the protocol of a connection that was accepted elsewhere."""
+        protocol: type[_Connection] = self.config.http_protocol_class  # type: ignore[assignment]
+        return protocol(self.config, self.server_state, self.lifespan.state)
 
     async def main_loop(self) -> None:
         """Tick once a second (for the date header) instead of ten times: idle costs nothing."""
@@ -184,6 +201,8 @@ class _Connection(H11Protocol):
         client = scope.get("client")
         memory = _ReplyMemory(self.memory, client[0] if client else "", self.transport)
         scope[MEMORY] = memory
+        if scope["scheme"] == "https":
+            scope["state"][CERTIFICATE] = self.transport.get_extra_info("peercert")
 
         async def send_piece(message: Message) -> None:
             try:

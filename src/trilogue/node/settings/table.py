@@ -26,8 +26,10 @@ from trilogue.node.settings.tubemq_access import TUBEMQ_ACCESS
 TUBEMQ_LISTENERS = ("tubemq-master", "tubemq-broker")
 KAFKA_LISTENERS = ("kafka", "kafka-ssl", "kafka-sasl", "kafka-sasl-ssl")
 PULSAR_LISTENERS = ("pulsar", "pulsar-ssl")
+HTTP_LISTENERS = ("http", "https")
 LISTENERS = ("kafka", "pulsar", *TUBEMQ_LISTENERS, "http")
-SECURED_LISTENERS = (*KAFKA_LISTENERS[1:], *PULSAR_LISTENERS[1:])  # off by default
+# Off by default:
+SECURED_LISTENERS = (*KAFKA_LISTENERS[1:], *PULSAR_LISTENERS[1:], *HTTP_LISTENERS[1:])
 ALL_LISTENERS = (*LISTENERS, *SECURED_LISTENERS)
 
 FLUSH_CHOICES = ("commit", "interval")
@@ -104,6 +106,12 @@ TABLE: tuple[Setting, ...] = (
         "127.0.0.1:8080",
         "Where `/healthz` and `/metrics` are served; port 0 takes a free one, `off` closes the "
         "listener.",
+    ),
+    Setting(
+        "listen.https",
+        Kind.ADDRESS,
+        "off",
+        "The same with TLS, for `https://`; `off` without an address.",
     ),
     Setting(
         "advertise.kafka",
