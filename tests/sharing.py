@@ -43,7 +43,7 @@ QUICK = (
     "tests/conformance/tubemq/test_own_client.py",
     "tests/conformance/tubemq/test_producers.py",
     "tests/crash/pulsar/test_tail.py",
-    "tests/crash/test_damage.py",
+    "tests/crash/disk/test_damage.py",
     "tests/crash/test_every_step.py",
     "tests/crash/test_faults.py::test_a_failed_write",
     "tests/crash/test_kill.py",

@@ -34,7 +34,7 @@ from trilogue.wire.tubemq.frame import TOKEN
 
 MIB = 1 << 20
 GROWTH_MAX = 400 * MIB
-ANSWER_WITHIN_S = 1.0
+ANSWER_WITHIN_S = 2.0  # alone 0.9 at most; other tests run beside it
 BATCH = 900_000
 BATCHES = 66  # 57 MiB: more than one response
 ATTACK_S = 8.0

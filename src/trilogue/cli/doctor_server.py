@@ -10,7 +10,7 @@ import asyncio
 import os
 import secrets
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from urllib.parse import urlsplit
@@ -245,6 +245,8 @@ def _http(http: tuple[str, str, float]) -> list[CheckResult]:
             if not isinstance(body, dict) or "state" not in body:
                 return [CheckResult("http listener", f"{door.where} is not Trilogue's")]
             found = [_health(door.where, status, body)]
+            if lost := body.get("missing_segments"):
+                found.append(_missing_segments(lost))
             if body["version"] != __version__:
                 found.append(
                     CheckResult("versions", f"here {__version__}, there {body['version']}", WARN)
@@ -263,6 +265,12 @@ def _http(http: tuple[str, str, float]) -> list[CheckResult]:
 def _health(where: str, status: int, body: Mapping[str, Any]) -> CheckResult:
     detail = f"{where}: {body['state']}, version {body['version']}, up {body['uptime_s']:.0f} s"
     return CheckResult("http listener", detail, OK if status == 200 else FAIL)
+
+
+def _missing_segments(names: Sequence[str]) -> CheckResult:
+    detail = f"{spell_count(len(names), 'segment')} missing: {', '.join(names[:5])}"
+    advice = "put the files back into DATA/segments: docs/how-to/corrupt-log.md"
+    return CheckResult("segments", detail, FAIL, advice)
 
 
 def _pulsar(door: HttpConnection, timeout_s: float) -> list[CheckResult]:

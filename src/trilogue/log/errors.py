@@ -18,10 +18,13 @@ class StorageFailed(LogError):
 
 
 class CorruptLog(LogError):
-    """Durable bytes differ from what was written; the message names the file and the position."""
+    """Durable bytes differ from what was written; the message names the file and the position.
+
+    The message has no path outside the data directory: clients get it.
+    """
 
     def __init__(self, reason: str, path: Path | None = None, position: int | None = None) -> None:
-        where = "" if path is None else f" in {path}"
+        where = "" if path is None else f" in {Path(path.parent.name, path.name)}"
         at = "" if position is None else f" at byte {position}"
         super().__init__(f"{reason}{where}{at}")
         self.reason = reason

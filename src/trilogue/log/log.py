@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
@@ -197,6 +197,7 @@ class Log:
                 recovered.used.append(path)
         for path in recovered.used:
             self._files.recycle(path)
+        self.check_segments()
         log.info(
             "log.recovered",
             extra={
@@ -348,6 +349,28 @@ class Log:
     def segments(self) -> Mapping[int, SegmentInfo]:
         """All segments by id, including those with nothing readable."""
         return self._catalog.segments
+
+    @property
+    def missing_segments(self) -> Mapping[int, str]:
+        """Names of segments whose files or objects are lost, by id, as last checked."""
+        return self._catalog.missing
+
+    def check_segments(self, lost_objects: Container[str] | None = None) -> None:
+        """Compare the segments with the files of the folder, and log each that is missing.
+
+        `lost_objects` has the names that a new listing of the object store did not have.
+        """
+        files = frozenset(self._fs.listdir(self.directory.segments))
+        for segment in self._catalog.find_missing(files, lost_objects):
+            log.error(
+                "segment.missing",
+                extra={
+                    "segment": segment.name,
+                    "store": segment.store,
+                    "bytes": segment.size,
+                    "partitions": len(segment.partitions),
+                },
+            )
 
     def _file_sealed(self, file: SealedFile) -> None:
         self.sealed.append(file)

@@ -20,7 +20,7 @@ from typing import Final
 
 from trilogue.entry.entry import Format
 from trilogue.entry.walk import read_header
-from trilogue.log.errors import OffsetOutOfRange
+from trilogue.log.errors import OffsetOutOfRange, SegmentMissing
 from trilogue.log.journal.journal import Journal
 from trilogue.log.partition_appender import NO_WATCHERS, PartitionAppender
 from trilogue.log.partition_lookups import (
@@ -282,6 +282,15 @@ class PartitionLog:
             size_hint=min(max(max_bytes, extent.size // extent.entry_count), extent.size),
             next_offset=extent.end_offset,
         )
+
+    def check_readable(self, offset: int) -> None:
+        """Raise SegmentMissing if what a reader at this offset reads next is known to be lost."""
+        missing = self._runs.missing
+        if not missing or offset >= self.flushed_end:
+            return
+        found = next(self._runs.since(offset), None)
+        if found is not None and found[1].segment_id in missing:
+            raise SegmentMissing(f"the segment {missing[found[1].segment_id]} is missing")
 
     def wait(self, callback: Callable[[], None]) -> Callable[[], None]:
         """Call `callback` once when the high watermark moves; return a function that cancels it."""

@@ -322,6 +322,11 @@ class NodeMetrics:
             "Segments by how often they were merged.",
             [({"level": str(level)}, levels[level]) for level in sorted({0, *levels})],
         )
+        yield gauge(
+            "segments_missing",
+            "Segments whose file or object is lost.",
+            len(node.storage.log.missing_segments),
+        )
         yield gauge("segment_bytes", "Their size.", sum(each.size for each in segments))
         yield gauge(
             "segment_dead_bytes", "Bytes in them that nobody may read, at the last look.",

@@ -559,6 +559,7 @@ class Node:
             version=__version__,
             uptime_s=time.monotonic() - self.began,
             node_id=self.storage.meta.state.node_id,
+            missing_segments=sorted(self.storage.log.missing_segments.values()),
         )
 
     # -- end -------------------------------------------------------------------------------

@@ -122,7 +122,7 @@ def open_storage(
         except AlreadyLocked as error:
             raise StartError(f"{path} is in use by another process") from error
         except LogError as error:
-            raise StartError(str(error)) from error
+            raise StartError(f"{path}: {error}") from error
         except OSError as error:
             where = error.filename or path
             raise StartError(f"the data directory: {error.strerror}: {where}") from error

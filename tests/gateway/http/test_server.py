@@ -46,6 +46,7 @@ def test_health_is_200_while_serving():
         "version": "1.2.3",
         "uptime_s": 1.5,
         "node_id": 1,
+        "missing_segments": [],
     }
 
 

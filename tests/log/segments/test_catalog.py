@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from tests.meta.samples import segment
@@ -89,3 +91,19 @@ def test_a_segment_is_dead_when_no_partition_has_anything_in_it() -> None:
     assert catalog.dead(starts.get) == [1, 2, 3]
     catalog.swap(Swap((1, 3)))
     assert catalog.dead(starts.get) == [2]
+
+
+def test_segments_without_a_file_or_an_object_are_missing() -> None:
+    catalog = Catalog()
+    local, stored, moved = (holding(number, p7=(number, number + 1)) for number in (1, 2, 3))
+    stored, moved = replace(stored, store="store"), replace(moved, store="store")
+    for each in (local, stored, moved):
+        catalog.add(each)
+
+    assert catalog.find_missing({local.name, moved.name}) == []
+    assert catalog.find_missing({moved.name}) == [local]
+    assert catalog.find_missing({moved.name}, {stored.name, moved.name}) == [stored]
+    assert set(catalog.missing) == {1, 2}
+    assert catalog.find_missing(set()) == [], "known objects stay missing until a new listing"
+    assert catalog.find_missing({local.name}, set()) == []
+    assert catalog.missing == {}

@@ -61,6 +61,22 @@ def test_what_lies_in_objects_is_read_after_a_restart(tmp_path):
         assert b"one" in await world.read(topic)
 
 
+def test_an_object_that_is_gone_at_the_start_is_named(tmp_path):
+    @in_world(tmp_path)
+    async def segment(world):
+        topic = await make_topic(world.node)
+        segment = await world.merged(topic, b"one")
+        await world.move()
+        await world.settle()
+        world.storage.objects.objects.delete(segment.name)
+        return segment
+
+    @in_world(tmp_path)
+    async def _(world):
+        await world.settle()
+        assert list(world.storage.log.missing_segments.values()) == [segment.name]
+
+
 def test_small_segments_wait_since_they_are_merged_again(tmp_path):
     @in_world(tmp_path)
     async def _(world):

@@ -57,7 +57,7 @@ def test_kio_has_what_this_oracle_needs():
             ("Produce", 3), ("Fetch", 4), ("ListOffsets", 1), ("OffsetCommit", 2),
             ("OffsetFetch", 1), ("CreateTopics", 2), ("DeleteTopics", 1), ("DescribeConfigs", 1),
             ("OffsetForLeaderEpoch", 2), ("AlterReplicaLogDirs", 1), ("DescribeLogDirs", 1),
-            ("DescribeAcls", 1), ("CreateAcls", 1), ("DeleteAcls", 1),
+            ("DescribeAcls", 1), ("CreateAcls", 1), ("DeleteAcls", 1), ("WriteTxnMarkers", 1),
         ]
         for kind in ("Request", "Response")
         for version in range(first)

@@ -8,7 +8,7 @@ their first request. login.py is around all of them.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Literal
@@ -32,6 +32,7 @@ class Health:
     version: str
     uptime_s: float
     node_id: int
+    missing_segments: Sequence[str] = ()
 
 
 def build_app(
@@ -53,6 +54,7 @@ def build_app(
             "version": now.version,
             "uptime_s": round(now.uptime_s, 3),
             "node_id": now.node_id,
+            "missing_segments": list(now.missing_segments),
         }
         return JSONResponse(content, 200 if now.state == "serving" else 503, headers=_FRESH)
 

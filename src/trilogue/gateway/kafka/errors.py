@@ -58,7 +58,7 @@ CODES: dict[type[BaseException], ErrorCode] = {
     entry.InvalidEntry: ErrorCode.INVALID_RECORD,
     entry.UnsupportedCompression: ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
     storage.StorageFailed: ErrorCode.KAFKA_STORAGE_ERROR,
-    storage.CorruptLog: ErrorCode.KAFKA_STORAGE_ERROR,
+    storage.CorruptLog: ErrorCode.CORRUPT_MESSAGE,  # consumers stay silent about 56
     storage.NewerFormat: ErrorCode.KAFKA_STORAGE_ERROR,
     storage.AlreadyLocked: ErrorCode.KAFKA_STORAGE_ERROR,
     storage.OffsetOutOfRange: ErrorCode.OFFSET_OUT_OF_RANGE,
@@ -66,6 +66,7 @@ CODES: dict[type[BaseException], ErrorCode] = {
     storage.FrameTooLarge: ErrorCode.MESSAGE_TOO_LARGE,
     storage.DiskFull: ErrorCode.KAFKA_STORAGE_ERROR,
     storage.StorageUnavailable: ErrorCode.KAFKA_STORAGE_ERROR,
+    storage.ObjectMissing: ErrorCode.CORRUPT_MESSAGE,
     # producers
     broker.OutOfOrderSequence: ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
     broker.DuplicateSequence: ErrorCode.DUPLICATE_SEQUENCE_NUMBER,

@@ -43,6 +43,7 @@ from trilogue.gateway.pulsar.errors import EXPECTED
 from trilogue.gateway.pulsar.message_ids import signed
 from trilogue.gateway.pulsar.metadata.lookup import parse_authorized
 from trilogue.gateway.pulsar.subscriptions import SUBSCRIPTION_TYPES, TYPE_NAMES
+from trilogue.log.errors import SegmentMissing
 from trilogue.wire.pulsar.errors import ServerError
 from trilogue.wire.pulsar.message_codec import read_flow
 from trilogue.wire.pulsar.pulsar_pb2 import (
@@ -159,6 +160,7 @@ async def _join(
         raise NotReady("the topic or the subscription was deleted meanwhile")
     dispatcher = _open(connection, command, topic, partition, cursor=cursor, acked=acked)
     try:
+        _check_readable(partition, dispatcher)
         dispatcher.join(consumer, kind)
     except EXPECTED as problem:
         subscriptions.drop_if_empty(dispatcher)
@@ -223,6 +225,14 @@ def _check(
     known = connection.subscriptions.find_dispatcher(partition_id, command.subscription)
     if command.durable and known is not None and known.cursor is None:
         raise NotAllowed("a subscription of this name that is not durable exists")
+
+
+def _check_readable(partition: Partition, dispatcher: Dispatcher) -> None:
+    """Refuse a subscription whose next messages are lost: PersistenceError would be retried."""
+    try:
+        partition.log.check_readable(dispatcher.acked.mark)
+    except SegmentMissing as problem:
+        raise NotAllowed(f"messages are lost: {problem}") from problem
 
 
 def _count_with_schema(dispatchers: Iterable[Dispatcher]) -> int:

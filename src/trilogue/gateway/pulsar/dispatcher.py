@@ -41,7 +41,7 @@ from trilogue.gateway.pulsar.entry_reader import (
 )
 from trilogue.gateway.pulsar.message_ids import read_section_key
 from trilogue.gateway.pulsar.services import PulsarServices
-from trilogue.log.errors import LogError
+from trilogue.log.errors import LogError, ObjectMissing, SegmentMissing
 
 log = logging.getLogger(__name__)
 
@@ -463,7 +463,10 @@ class Dispatcher:
         future.add_done_callback(done)
 
     def _failed(self, problem: Exception) -> None:
-        """Log a read that failed, and try again after `FAILED_WAIT_S`."""
+        """Log a read that failed, and try again after `FAILED_WAIT_S`.
+
+        Where messages are lost, consumers are closed: the next SUBSCRIBE there is an error.
+        """
         log.error(
             "dispatch.read_failed",
             extra={
@@ -473,6 +476,11 @@ class Dispatcher:
             },
         )
         self._keep_read(None)
+        if isinstance(problem, SegmentMissing | ObjectMissing):
+            self.gateway.log.check_segments()
+            if self.gateway.log.missing_segments:
+                self.close_all()
+                return
         if self._timer is None:
             self._timer = self.gateway.loop.call_later(FAILED_WAIT_S, self._due)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from itertools import chain, pairwise
 from operator import itemgetter
 from types import MappingProxyType
@@ -28,6 +28,7 @@ class Catalog:
         self.segments: Mapping[int, SegmentInfo] = MappingProxyType(self._segments)  # by id
         self.generation = 0  # incremented when a segment is removed or changed
         self.added: list[SegmentInfo] = []  # in this generation, in order
+        self.missing: Mapping[int, str] = {}  # names of segments whose files are lost, by id
         self._witnesses: dict[int, int] = {}  # segment id -> index of an extent that was live
 
     def add(self, segment: SegmentInfo) -> None:
@@ -55,6 +56,25 @@ class Catalog:
     def _begin_generation(self) -> None:
         self.generation += 1
         self.added = []
+
+    def find_missing(
+        self, files: Container[str], lost_objects: Container[str] | None = None
+    ) -> list[SegmentInfo]:
+        """Find the segments that are not among these files and not in object storage either.
+
+        `lost_objects` has names that a listing of the store did not have; None: there is no new
+        listing. `missing` has all of them afterwards; returns those that it did not have before.
+        """
+        before = self.missing
+        if lost_objects is None:
+            lost_objects = set(before.values())
+        found = [
+            each
+            for each in self._segments.values()
+            if each.name not in files and (not each.store or each.name in lost_objects)
+        ]
+        self.missing = {each.segment_id: each.name for each in found}
+        return [each for each in found if each.segment_id not in before]
 
     def dead(self, start_of: Callable[[int], int | None]) -> list[int]:
         """Return in order the ids of segments in which no partition has readable entries.
@@ -117,6 +137,11 @@ class Runs:
                 )
         self._ends = array("q", [end for _, end, _ in found]) if found else None
         self._holders = [segment for _, _, segment in found]
+
+    @property
+    def missing(self) -> Mapping[int, str]:
+        """Names of the log's segments that are lost, by id."""
+        return self._catalog.missing
 
     def holders(self, offset: int) -> Sequence[SegmentInfo]:
         """List the segments from the one that contains the offset or follows it."""

@@ -29,7 +29,7 @@ from trilogue.log.errors import CorruptLog, LogError, ObjectExists
 from trilogue.log.jobs.merge_plan import SMALL_BYTES, is_large_flush
 from trilogue.log.objects import uploads
 from trilogue.log.objects.cache import ObjectCache
-from trilogue.log.objects.objects import STORE
+from trilogue.log.objects.objects import LISTED_MAX, STORE
 from trilogue.log.objects.obstore_store import UPLOADING, Reach
 from trilogue.log.objects.uploads import UploadJob, UploadResult
 from trilogue.log.segments.extents import EMPTY
@@ -280,6 +280,8 @@ class ObjectMover:
         One that meta knows as a file is from an earlier attempt to move it; uploads of this
         process are excluded.
         """
+        segments = self._storage.meta.state.segments
+        stored = {segment.name for segment in segments.values() if segment.store}
         try:
             names = await self._call_store(self.cache.objects.names)
         except FAILURES as error:
@@ -287,6 +289,8 @@ class ObjectMover:
             log.warning("objects.not_listed", extra={"reason": str(error), "again_in_s": rest_s})
             return
         self._is_listed = True
+        if len(names) < LISTED_MAX:
+            self._storage.log.check_segments(stored.difference(names))
         known = {segment.name for segment in self._storage.meta.state.segments.values()}
         due = self._monotonic() + self._grace_s
         for name in names:

@@ -76,6 +76,7 @@ class Retention:
             self._manifests.changed()
             self._on_moved()
         await self._retired.remove_due()
+        self._storage.log.check_segments()
         self._storage.restore_reserve()
 
     async def _move(self, starts: dict[int, int]) -> list[int]:

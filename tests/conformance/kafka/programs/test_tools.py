@@ -80,6 +80,8 @@ WORKS: Sequence[Row] = [
     (f"{QUORUM} describe --status", r"LeaderId:\s+1\n(.*\n)*CurrentVoters:\s+\[.*1.*\]"),
     (f"{QUORUM} describe --replication", r"Status\s*\n1\s+\S+\s+\d+\s+0\s+.*Leader"),
     (f"{CONFIGS} --describe --entity-type users", r"^(SCRAM.*)?$"),
+    (f"{CONFIGS} --alter --entity-type users --entity-name u --add-config {{scram}}",
+     "Completed updating config for user u"),
     ("AclCommand --list", "No Authorizer is configured"),
     ("AclCommand --add --allow-principal User:u --operation Read --topic t",
      "No Authorizer is configured"),
@@ -100,8 +102,6 @@ REFUSED: Sequence[tuple[str, str, str]] = [
      "metadata.version"),
     (f"{METRICS} --alter --name m --metrics org.apache.kafka. --interval 10000",
      "measures of clients are not collected here", "Altered client metrics config for m"),
-    (f"{CONFIGS} --alter --entity-type users --entity-name u --add-config {{scram}}",
-     "credentials are not kept", "Completed updating config for user u"),
     (f"{TOKENS} --describe --command-config {{nothing}}", "not support DESCRIBE_DELEGATION_TOKEN",
      "not allowed on PLAINTEXT"),
 ]  # fmt: skip
