@@ -62,6 +62,8 @@ from trilogue.broker.topics.namespaces import Namespaces
 from trilogue.broker.topics.policies import Policies
 from trilogue.broker.topics.topic import Topic
 from trilogue.broker.transactions.coordinator import ProducerIdentity, TransactionCoordinator
+from trilogue.broker.transactions.pulsar_transactions import PulsarTransactions
+from trilogue.broker.transactions.records import DeferredAck
 from trilogue.broker.tubemq.group_rules import GroupRules
 from trilogue.broker.tubemq.registrations import Registrations
 from trilogue.entry.entry import EntryHeader, Format
@@ -127,19 +129,28 @@ class Broker:
         self.writers = Writers(state.settings)
         self.acls = AclStore(state.settings)
         self.users = Users(state.settings)
-        self.transactions = TransactionCoordinator(
-            find_partition=self.cluster.find_partition,
-            allocate_producer_id=self._allocate_producer_id,
-            commit_offsets=self._commit_in_transaction,
-            timers=timers,
-            now_ms=now_ms,
-            coordinator_epoch=state.node_epoch,
-            limits=settings.transactions,
-        )
+        self._make_transactions(settings, timers, state.node_epoch)
         self.schemas = SchemaRegistry(state.settings, now_ms)
         self.cluster.deletion_ops += (self.schemas.deletion_ops, self.writers.deletion_ops)
         self._make_groups(
             settings, timers, new_member_suffix, decode_subscription, assignment_codec
+        )
+
+    def _make_transactions(
+        self, settings: BrokerSettings, timers: Timers, coordinator_epoch: int
+    ) -> None:
+        self.transactions = TransactionCoordinator(
+            find_partition=self.cluster.find_partition,
+            allocate_producer_id=self._allocate_producer_id,
+            commit_offsets=self._commit_in_transaction,
+            commit_acks=self._commit_acks,
+            timers=timers,
+            now_ms=self._now_ms,
+            coordinator_epoch=coordinator_epoch,
+            limits=settings.transactions,
+        )
+        self.pulsar_transactions = PulsarTransactions(
+            self.transactions, self._allocate_producer_id, settings.transactions
         )
 
     def _make_groups(
@@ -175,6 +186,7 @@ class Broker:
         self.committed_offsets.attach(journal)
         self.subscriptions.attach(journal)
         self.groups.records.attach(journal)
+        self.pulsar_transactions.attach()
         self.transactions.attach(journal)
         self.producers.deduplication.retain_only(self._deduplicates)
         self.cluster.listeners.append(self._policies_changed)
@@ -212,6 +224,12 @@ class Broker:
 
     def _commit_in_transaction(self, group: str, moves: Sequence[CursorMove]) -> None:
         self.commit(Protocol.KAFKA, group, moves)
+
+    def _commit_acks(self, acks: Sequence[DeferredAck]) -> None:
+        for ack in acks:
+            cursor = self.subscriptions.find_cursor(ack.key.partition_id, ack.key.name)
+            if cursor is not None and cursor.created_ms == ack.created_ms:
+                self.subscriptions.ack_when_durable(cursor, ack.until, ack.ranges)
 
     # -- the flush cut and the start
 

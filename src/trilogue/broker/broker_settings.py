@@ -17,7 +17,7 @@ from trilogue.broker.settings.broker_values import LiveValue
 from trilogue.broker.settings.topic_settings import NODE_DEFAULTS
 from trilogue.broker.settings.topic_table import FLUSH_COMMIT, FLUSH_INTERVAL
 from trilogue.broker.topics.cluster import ClusterLimits
-from trilogue.broker.transactions.coordinator import TransactionLimits
+from trilogue.broker.transactions.transaction import TransactionLimits
 from trilogue.broker.tubemq.registrations import RegistrationLimits
 
 ASSIGNORS = "uniform,range"

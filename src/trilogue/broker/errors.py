@@ -203,6 +203,14 @@ class ConcurrentTransactions(BrokerError):
     """The transaction before is being ended: a retry will succeed."""
 
 
+class TransactionConflict(BrokerError):
+    """A message is acked already, or in another transaction that is open."""
+
+
+class UnknownTransaction(BrokerError):
+    """There is no transaction with this TxnID, or it was forgotten after its end."""
+
+
 class UnknownProducerMapping(BrokerError):
     """The transactional id is unknown, or belongs to another producer id."""
 

@@ -193,18 +193,33 @@ class Thing:
         self.call("close")
 
 
+class Transaction(Thing):
+    """A transaction of the client's coordinator; `least` of its TxnID, whose `most` is 0."""
+
+    least: int
+
+    def commit(self) -> None:
+        self.call("commit")
+
+    def abort(self) -> None:
+        self.call("abort")
+
+
 class Sender(Thing):
     """A producer."""
 
     name: str
     sequence: int
 
-    def start_sending(self, *messages: Out) -> Future[object]:
-        return self.start("send", messages=[message.words() for message in messages])
+    def start_sending(
+        self, *messages: Out, transaction: Transaction | None = None
+    ) -> Future[object]:
+        words = {} if transaction is None else {"transaction": transaction.handle}
+        return self.start("send", messages=[message.words() for message in messages], **words)
 
-    def send(self, *messages: Out) -> list[str]:
+    def send(self, *messages: Out, transaction: Transaction | None = None) -> list[str]:
         """Send all, wait for all; their ids. ClientError for the first that failed."""
-        return self.ids(self.start_sending(*messages))
+        return self.ids(self.start_sending(*messages, transaction=transaction))
 
     @staticmethod
     def ids(sending: Future[object]) -> list[str]:
@@ -238,8 +253,11 @@ class Receiver(Thing):
         assert got == []
         return True
 
-    def ack(self, *reads: In, cumulative: bool = False) -> None:
-        self.call("ack", ids=[read.id for read in reads], cumulative=cumulative)
+    def ack(
+        self, *reads: In, cumulative: bool = False, transaction: Transaction | None = None
+    ) -> None:
+        words = {} if transaction is None else {"transaction": transaction.handle}
+        self.call("ack", ids=[read.id for read in reads], cumulative=cumulative, **words)
 
     def nack(self, *reads: In) -> None:
         self.call("nack", ids=[read.id for read in reads])
@@ -296,6 +314,13 @@ class Connection(Thing):
         sender = Sender(self.driver, int(made["handle"]))  # type: ignore[call-overload]
         sender.name, sender.sequence = str(made["name"]), int(made["sequence"])  # type: ignore[call-overload]
         return sender
+
+    def begin(self, timeout_ms: int = 60_000) -> Transaction:
+        made: Mapping[str, int] = self.call("begin", timeout_ms=timeout_ms)  # type: ignore[assignment]
+        assert made["most"] == 0
+        transaction = Transaction(self.driver, made["handle"])
+        transaction.least = made["least"]
+        return transaction
 
     def consumer(self, topic: str | Sequence[str], subscription: str, **words: object) -> Receiver:
         topics = [topic] if isinstance(topic, str) else list(topic)

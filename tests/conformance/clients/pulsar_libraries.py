@@ -30,7 +30,18 @@ class PulsarPython:
 
     name = "python"
     cannot = frozenset(
-        {"retry", "receipts", "avro", "auto", "null", "events", "ended", "later topics"}
+        {
+            "cumulative transactions",
+            "transactions",
+            "retry",
+            "receipts",
+            "avro",
+            "auto",
+            "null",
+            "events",
+            "ended",
+            "later topics",
+        }
     )  # its patterns look again after half a minute, whatever period is configured
 
     def require(self) -> None:
@@ -93,6 +104,7 @@ class PulsarGo(Program):
     name = "go"
     cannot = frozenset(
         {
+            "cumulative transactions",
             "redeliver",
             "sequence",
             "fencing",

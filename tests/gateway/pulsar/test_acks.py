@@ -195,8 +195,8 @@ async def test_an_ack_that_the_disk_does_not_keep_is_not_confirmed():
         (SHARED, {"ack_type": CUMULATIVE}, [1], ServerError.NotAllowedError),
         (KEY_SHARED, {"ack_type": CUMULATIVE}, [1], ServerError.NotAllowedError),
         (EXCLUSIVE, {"ack_type": CUMULATIVE}, [0, 1], ServerError.NotAllowedError),
-        (EXCLUSIVE, {"txnid_least_bits": 1}, [0], ServerError.NotAllowedError),
-        (EXCLUSIVE, {"txnid_most_bits": 1}, [0], ServerError.NotAllowedError),
+        (EXCLUSIVE, {"txnid_least_bits": 99}, [0], ServerError.TransactionNotFound),
+        (EXCLUSIVE, {"txnid_most_bits": 1}, [0], ServerError.TransactionNotFound),
         (EXCLUSIVE, {}, [77], ServerError.NotAllowedError),
         (SHARED, {}, [77], ServerError.NotAllowedError),
         (EXCLUSIVE, {}, [1], ServerError.NotAllowedError),  # inside of a batch

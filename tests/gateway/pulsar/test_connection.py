@@ -343,31 +343,6 @@ async def test_fields_of_a_proxy_are_for_anybody_while_there_is_no_authenticatio
         await rig.connected(proxy_version="4", original_principal="someone")
 
 
-TRANSACTIONS = {
-    "newTxn": "newTxnResponse",
-    "addPartitionToTxn": "addPartitionToTxnResponse",
-    "addSubscriptionToTxn": "addSubscriptionToTxnResponse",
-    "endTxn": "endTxnResponse",
-    "tcClientConnectRequest": "tcClientConnectResponse",
-}
-
-
-@pytest.mark.parametrize("kind", list(TRANSACTIONS))
-def test_transactions_are_refused_in_their_own_answers(kind):
-    @on_loop
-    async def scenario():
-        async with Rig() as rig:
-            peer = await rig.connected()
-            peer.give(anything(kind))
-
-            answer = peer.next()
-
-            assert answer.field == TRANSACTIONS[kind]
-            assert answer.command.error == ServerError.NotAllowedError
-
-    scenario()
-
-
 def test_every_row_names_its_resource_and_operation():
     for row in TABLE:
         assert row.resource

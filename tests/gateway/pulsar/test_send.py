@@ -124,7 +124,7 @@ async def test_a_damaged_message_is_an_error_and_the_connection_stays():
 @pytest.mark.parametrize(
     ("fields", "code"),
     [
-        ({"txnid_least_bits": 1, "txnid_most_bits": 0}, ServerError.NotAllowedError),
+        ({"txnid_least_bits": 99, "txnid_most_bits": 0}, ServerError.TransactionNotFound),
         ({"body": b""}, ServerError.ChecksumError),
         ({"body": b"\x0e\x01\0"}, ServerError.ChecksumError),
         ({"metadata_highest_sequence_id": 2, "sequence_id": 3}, ServerError.MetadataError),

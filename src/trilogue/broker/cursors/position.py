@@ -17,6 +17,7 @@ import sys
 from array import array
 from bisect import bisect_left, bisect_right
 from typing import Final, NamedTuple
+from typing import Protocol as Port
 
 from trilogue.broker.facts import DEFAULT_RETENTION, Protocol
 
@@ -24,6 +25,24 @@ PASSED_MAX: Final = 1_024  # unused places at the front of the arrays, or half o
 INT64: Final = 8
 
 _NO_RANGES: Final = array("q")  # shared by all positions without ranges, and never changed
+
+
+class AckedOffsets(Port):
+    """A set of offsets that dispatch passes over: a position, or one with pending acks."""
+
+    @property
+    def mark(self) -> int:
+        """The first offset that is not in it."""
+
+    @property
+    def acked_above(self) -> int:
+        """Not zero if offsets above the mark are in it."""
+
+    def first_missing(self, offset: int, /) -> int:
+        """Return the first offset at or after `offset` that is not in it."""
+
+    def missing(self, start: int, end: int, /) -> list[tuple[int, int]]:
+        """Return the ranges of [start, end) that are not in it, in order."""
 
 
 class PositionKey(NamedTuple):

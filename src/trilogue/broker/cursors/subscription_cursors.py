@@ -238,6 +238,29 @@ class SubscriptionCursors:
         self._write_ack(encode_acked(cursor.key, end, ()))
         return True
 
+    def ack_when_durable(self, cursor: Cursor, until: int, ranges: Ranges) -> None:
+        """Ack everything below `until` and ranges, as `ack` does, but move when that is durable."""
+        log = self._bounds(cursor.partition_id)
+        if log is None or cursor.gone:
+            return
+        until = min(until, log.high_watermark)
+        facts = []
+        for first in range(0, len(ranges) or 1, RANGES_IN_FACT):
+            some = ranges[first : first + RANGES_IN_FACT]
+            apply = partial(self._apply_ack, cursor, until, some)
+            payload = encode_acked(cursor.key, until, some)
+            facts.append(Fact(FactKind.SUBSCRIPTION_ACKED, payload, apply))
+        self._store.write(facts)
+
+    def _apply_ack(self, cursor: Cursor, until: int, ranges: Ranges) -> None:
+        if cursor.gone:
+            return
+        cursor.ack_until(until)
+        for start, end in ranges:
+            if self._has_room(cursor, start, end):
+                cursor.ack(start, end)
+        self._store.mark_dirty(cursor.key)
+
     def reset(self, cursor: Cursor, mark: int) -> Promise[None]:
         """Move a cursor to `mark`, or to the nearest offset that exists; kept when durable."""
         self._check_exists(cursor)

@@ -26,7 +26,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from trilogue.broker.cursors.position import Position
+from trilogue.broker.cursors.position import AckedOffsets
 from trilogue.broker.subscriptions.consumer import KEYLESS, PendingAck, SubscriptionConsumer
 from trilogue.broker.subscriptions.key_shared import KeyAssigner
 
@@ -49,12 +49,14 @@ class SharedLimits:
 class SharedDispatch:
     """The unacked entries of a Shared or Key_Shared subscription, and their consumers."""
 
-    def __init__(self, acked: Position, limits: SharedLimits, assigner: KeyAssigner | None) -> None:
+    def __init__(
+        self, acked: AckedOffsets, limits: SharedLimits, assigner: KeyAssigner | None
+    ) -> None:
         self.limits = limits
         self.position = acked.mark  # from here on nothing was offered
         self.unacked = 0  # messages, of all members
         self.blocked = False  # too many of them
-        self._acked = acked
+        self.acked = acked
         self._assigner = assigner
         self._members: dict[int, SubscriptionConsumer] = {}  # by `joined`
         self._ready: set[int] = set()  # of them, those in a queue of `_turns`
@@ -144,7 +146,7 @@ class SharedDispatch:
         ahead = min(limits.look_ahead, limits.look_ahead_per_member * len(self._members))
         if len(order) >= ahead or len(self._delayed) >= limits.delayed:
             return NOTHING
-        self.position = self._acked.first_missing(self.position)
+        self.position = self.acked.first_missing(self.position)
         return self.position
 
     def offer(
@@ -155,14 +157,15 @@ class SharedDispatch:
         It is the one that contains the last result of `next_offset`.
         """
         entry = self._again.get(base)
-        if entry is not None:
-            member = self._chosen
-            assert member is not None, "nobody asked for this entry"
+        chosen = self._chosen
+        if chosen is not None and entry is not None:
             assert self._order[self._stuck] == base, "nobody asked for this entry"
             self._take(base)
-            return self._hand(member, base, entry)
+            return self._hand(chosen, base, entry)
         assert end > self.position, "an entry that was offered before"
         self.position = end
+        if entry is not None or base in self._owners or base in self._delayed:
+            return None  # offered before `reopen`
         entry = PendingAck(end, key, 0)
         if due_ms > now_ms:
             self._delayed[base] = entry
@@ -236,9 +239,20 @@ class SharedDispatch:
         self._check_unblocked(member)
         self._check_blocked()
 
+    def reopen(self, offset: int) -> None:
+        """Hand out offsets from this one on again that a transaction gave back."""
+        for member in self._members.values():
+            grown = [
+                base
+                for base, entry in member.handed.items()
+                if entry.end > offset and self._left(base, entry.end) > entry.left
+            ]
+            self.give_back(member, grown)
+        self.position = min(self.position, offset)
+
     def rewind(self) -> None:
         """Begin again at the mark: all entries are taken back."""
-        self.position = self._acked.mark
+        self.position = self.acked.mark
         self._order.clear()
         self._again.clear()
         self._keys_again.clear()
@@ -334,7 +348,7 @@ class SharedDispatch:
         return member
 
     def _left(self, base: int, end: int) -> int:
-        acked = self._acked
+        acked = self.acked
         if not acked.acked_above and base >= acked.mark:
             return end - base
         return sum(stop - start for start, stop in acked.missing(base, end))

@@ -12,7 +12,7 @@ from array import array
 from bisect import bisect_left, bisect_right, insort
 from typing import Final
 
-from trilogue.broker.cursors.position import Position
+from trilogue.broker.cursors.position import AckedOffsets
 from trilogue.broker.subscriptions.consumer import SubscriptionConsumer
 
 NOTHING: Final = -1
@@ -74,11 +74,11 @@ def _rank(member: SubscriptionConsumer) -> tuple[int, str, int]:
 class SingleActiveConsumer:
     """Who reads an exclusive or failover subscription, and how far it has come."""
 
-    def __init__(self, acked: Position, partition_index: int) -> None:
+    def __init__(self, acked: AckedOffsets, partition_index: int) -> None:
         self.position = acked.mark
         self.active: SubscriptionConsumer | None = None
         self.spans = EntrySpans()
-        self._acked = acked
+        self.acked = acked
         self._index = max(0, partition_index)
         self._members: list[SubscriptionConsumer] = []  # by rank
 
@@ -107,7 +107,7 @@ class SingleActiveConsumer:
         active = self.active
         if active is None or not active.ready:
             return NOTHING
-        self.position = self._acked.first_missing(self.position)
+        self.position = self.acked.first_missing(self.position)
         return self.position
 
     def offer(self, base: int, end: int) -> SubscriptionConsumer | None:
@@ -116,7 +116,7 @@ class SingleActiveConsumer:
         assert active is not None, "nobody asked for this entry"
         assert end > self.position, "an entry that was offered before"
         self.position = end
-        acked = self._acked
+        acked = self.acked
         left = end - base
         if acked.acked_above or base < acked.mark:
             left = sum(stop - start for start, stop in acked.missing(base, end))
@@ -133,8 +133,12 @@ class SingleActiveConsumer:
 
     def settle_all(self) -> None:
         """Something was acked."""
-        self.spans.drop_before(self._acked.mark)
+        self.spans.drop_before(self.acked.mark)
+
+    def reopen(self, offset: int) -> None:
+        """Hand out offsets from this one on again that a transaction gave back."""
+        self.position = min(self.position, max(offset, self.acked.mark))
 
     def rewind(self) -> None:
         """Begin again with what is not acked."""
-        self.position = self._acked.mark
+        self.position = self.acked.mark

@@ -28,7 +28,7 @@ from collections.abc import Iterable
 from enum import Enum, auto
 from typing import Final
 
-from trilogue.broker.cursors.position import Position
+from trilogue.broker.cursors.position import AckedOffsets, Position
 from trilogue.broker.errors import SubscriptionBusy
 from trilogue.broker.subscriptions.consumer import KEYLESS, NO_EPOCH, SubscriptionConsumer
 from trilogue.broker.subscriptions.key_shared import (
@@ -69,6 +69,7 @@ class Subscription:
         hashing: bool = True,
     ) -> None:
         self.acked = acked
+        self.claimed: AckedOffsets = acked  # and what open transactions have acked
         self.kind: SubscriptionType | None = None
         self.members: list[SubscriptionConsumer] = []
         self.limits = limits or SharedLimits()
@@ -128,7 +129,7 @@ class Subscription:
         self._single_active = self._shared_dispatch = None
         if kind.is_single:
             self._single_active = SingleActiveConsumer(
-                self.acked, self._index if kind is SubscriptionType.FAILOVER else -1
+                self.claimed, self._index if kind is SubscriptionType.FAILOVER else -1
             )
             return
         assigner: KeyAssigner | None = None
@@ -137,7 +138,7 @@ class Subscription:
                 assigner = StickyRanges()
             else:
                 assigner = ConsistentHash() if self._hashing else AutoSplit()
-        self._shared_dispatch = SharedDispatch(self.acked, self.limits, assigner)
+        self._shared_dispatch = SharedDispatch(self.claimed, self.limits, assigner)
 
     # -- what to do
 
@@ -229,6 +230,21 @@ class Subscription:
             self._shared_dispatch.give_back(member, bases)
         elif self._single_active is not None and self._single_active.active is member:
             self._single_active.rewind()
+
+    def set_claimed(self, claimed: AckedOffsets) -> None:
+        """Pass over these offsets from here on."""
+        self.claimed = claimed
+        if self._shared_dispatch is not None:
+            self._shared_dispatch.acked = claimed
+        elif self._single_active is not None:
+            self._single_active.acked = claimed
+
+    def reopen(self, offset: int) -> None:
+        """Offsets from this one on are not claimed any more: hand them out again."""
+        if self._shared_dispatch is not None:
+            self._shared_dispatch.reopen(offset)
+        elif self._single_active is not None:
+            self._single_active.reopen(offset)
 
     def set_limits(self, limits: SharedLimits) -> None:
         """Obey other limits from here on."""

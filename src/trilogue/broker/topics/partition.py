@@ -238,6 +238,7 @@ class Partition:
         sequence: Stamp | None = None,
         size: int | None = None,
         encrypted: bool = True,
+        in_transaction: bool = False,
     ) -> AppendResult:
         """Append an entry of another format than Kafka's, which was checked when it was built.
 
@@ -245,9 +246,11 @@ class Partition:
         is not appended. A compacted topic accepts messages without a key and retains them. With log
         append time a writable entry is changed in place. `size` is the length in bytes as the
         producer sent it; without it the entry is Pulsar's. `encrypted` is True for an encrypted
-        entry, and where the caller has checked the encryption policy.
+        entry, and where the caller has checked the encryption policy. `in_transaction` is as for
+        `append`.
         """
-        if self._deleted or self._terminated or header.attributes & TRANSACTIONAL:
+        refused = 0 if in_transaction else TRANSACTIONAL
+        if self._deleted or self._terminated or header.attributes & refused:
             raise self._closed()
         if self.needs_validation:
             check_time(header, self.settings, now_ms)

@@ -21,10 +21,10 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import partial
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
+from trilogue.broker.cursors.position import Position
 from trilogue.broker.errors import (
     BrokerError,
     ConcurrentTransactions,
@@ -48,21 +48,31 @@ from trilogue.broker.facts import (
 from trilogue.broker.facts import Protocol as Door
 from trilogue.broker.groups.classic.members import Timers
 from trilogue.broker.promise import Promise
+from trilogue.broker.transactions.pending_acks import PendingAcks
 from trilogue.broker.transactions.records import (
     NO_EPOCH,
     NO_PRODUCER,
+    DeferredAck,
     TransactionRow,
     TransactionState,
     decode_forgotten,
     decode_grew,
     decode_offsets,
+    decode_pending_ack,
     decode_saved,
     encode_forgotten,
     encode_grew,
     encode_offsets,
+    encode_pending_ack,
     encode_saved,
 )
-from trilogue.broker.transactions.transaction import Contained, Transaction
+from trilogue.broker.transactions.transaction import (
+    Contained,
+    MarkedPartition,
+    Transaction,
+    TransactionLimits,
+    merge_acks,
+)
 from trilogue.entry.control import Outcome, build_marker
 from trilogue.log.errors import LogError
 
@@ -70,21 +80,11 @@ log = logging.getLogger(__name__)
 
 EPOCH_MAX = 32_766  # the last one that a producer gets; the marker of its end may have one more
 NAME_BYTES_MAX = 1_024
+PULSAR_PREFIX = "__pulsar_txn_"
 RETRY_S = 0.5
 EMPTY, ONGOING = TransactionState.EMPTY, TransactionState.ONGOING
 PREPARED = {True: TransactionState.PREPARE_COMMIT, False: TransactionState.PREPARE_ABORT}
 COMPLETE = {True: TransactionState.COMPLETE_COMMIT, False: TransactionState.COMPLETE_ABORT}
-
-
-@dataclass(frozen=True, slots=True)
-class TransactionLimits:
-    """Bounds on transactions and on what is kept of their ids."""
-
-    timeout_max_ms: int = 900_000
-    expiration_ms: int = 7 * 86_400_000
-    ids_max: int = 50_000
-    partitions_max: int = 20_000  # of one transaction
-    positions_max: int = 100_000  # of one transaction
 
 
 class ProducerIdentity(NamedTuple):
@@ -92,15 +92,6 @@ class ProducerIdentity(NamedTuple):
 
     producer_id: int
     epoch: int
-
-
-class MarkedPartition(Protocol):
-    """A partition, as far as the end of a transaction needs it."""
-
-    deleted: bool
-
-    def append_marker(self, marker: bytes, now_ms: int) -> None:
-        """Append a transaction marker; raises LogError."""
 
 
 class TransactionCoordinator:
@@ -112,6 +103,7 @@ class TransactionCoordinator:
         find_partition: Callable[[int], MarkedPartition | None],
         allocate_producer_id: Callable[[], int],
         commit_offsets: Callable[[str, Sequence[CursorMove]], object],
+        commit_acks: Callable[[Sequence[DeferredAck]], object],
         timers: Timers,
         now_ms: Callable[[], int],
         coordinator_epoch: int,
@@ -119,9 +111,12 @@ class TransactionCoordinator:
     ) -> None:
         self.limits = limits or TransactionLimits()
         self.commits = self.aborts = self.timeouts = 0
+        self.pending_acks = PendingAcks()
+        self.on_end: Callable[[TransactionRow], object] = lambda _row: None
         self._find_partition = find_partition
         self._allocate_producer_id = allocate_producer_id
         self._commit_offsets = commit_offsets
+        self._commit_acks = commit_acks
         self._timers = timers
         self._now_ms = now_ms
         self._coordinator_epoch = coordinator_epoch
@@ -129,6 +124,7 @@ class TransactionCoordinator:
         self._transactions: dict[str, Transaction] = {}
         self._by_group: dict[str, dict[str, None]] = {}  # ids whose transactions have the group
         self._dirty: dict[str, None] = {}
+        self._by_producer: dict[int, str] = {}  # the id that has, or had, a producer id
 
     def attach(self, journal: FactJournal) -> None:
         """Begin to serve, and finish what was decided before the process ended."""
@@ -146,9 +142,21 @@ class TransactionCoordinator:
     def __iter__(self) -> Iterator[Transaction]:
         return iter(list(self._transactions.values()))
 
+    def check_timeout(self, timeout_ms: int) -> None:
+        """Raise InvalidTransactionTimeout for a timeout outside the limits."""
+        if not 0 < timeout_ms <= self.limits.timeout_max_ms:
+            raise InvalidTransactionTimeout(
+                f"a transaction may take up to {self.limits.timeout_max_ms} ms"
+            )
+
     def find(self, transactional_id: str) -> Transaction | None:
         """Return the state of an id, or None."""
         return self._transactions.get(transactional_id)
+
+    def find_by_producer(self, producer_id: int) -> Transaction | None:
+        """Return the state of the id that has this producer id, or None."""
+        found = self._transactions.get(self._by_producer.get(producer_id, ""))
+        return None if found is None or found.row.producer_id != producer_id else found
 
     def pending_positions(self, group: str) -> set[int]:
         """Return the partitions whose positions of a group transactions may still move."""
@@ -173,17 +181,29 @@ class TransactionCoordinator:
         """
         if not transactional_id or len(transactional_id.encode()) > NAME_BYTES_MAX:
             raise InvalidRequest(f"a transactional id has 1 to {NAME_BYTES_MAX} bytes")
-        if not 0 < timeout_ms <= self.limits.timeout_max_ms:
-            raise InvalidTransactionTimeout(
-                f"a transaction may take up to {self.limits.timeout_max_ms} ms"
-            )
+        self.check_timeout(timeout_ms)
         transaction = self._transactions.get(transactional_id)
         if transaction is None:
-            return self._create(transactional_id, timeout_ms)
-        _check_settled(transaction)
+            if transactional_id.startswith(PULSAR_PREFIX):
+                raise InvalidRequest(f"ids with {PULSAR_PREFIX} are of Pulsar's transactions")
+            return self.create(transactional_id, self._allocate_producer_id(), timeout_ms)
+        transaction.check_settled()
+        if transaction.row.owner:
+            return self._join(transaction)
+        return self._init_known(transaction, timeout_ms, known)
+
+    def _join(self, transaction: Transaction) -> Promise[ProducerIdentity]:
+        """Return the identity of an id's one transaction: its producer takes part."""
+        if transaction.state is not ONGOING:
+            raise InvalidTransactionState("the transaction has ended")
+        return self._save_identity(transaction, transaction.row, unchanged=True)
+
+    def _init_known(
+        self, transaction: Transaction, timeout_ms: int, known: ProducerIdentity | None
+    ) -> Promise[ProducerIdentity]:
         row = transaction.row
         if known is not None:
-            if known in _last_identities(row) and transaction.state is not ONGOING:
+            if known in row.last_identities and transaction.state is not ONGOING:
                 return self._save_identity(transaction, row._replace(timeout_ms=timeout_ms))
             if known != (row.producer_id, row.epoch):
                 raise ProducerFenced("another producer has the transactional id")
@@ -264,6 +284,26 @@ class TransactionCoordinator:
         contained.offsets.append((transaction.changes, batch))
         self._note(transaction)
 
+    def add_ack(
+        self, transactional_id: str, identity: ProducerIdentity, ack: DeferredAck, acked: Position
+    ) -> None:
+        """Keep acks of a subscription that has acked these offsets, to commit with the transaction.
+
+        Raises TransactionConflict, and as `add_partitions`.
+        """
+        transaction = self._check(transactional_id, identity)
+        if transaction.state is not ONGOING:
+            raise InvalidTransactionState("the transaction was not begun")
+        pending, most = self.pending_acks, self.limits.ack_ranges_max
+        if pending.range_count(transactional_id) + len(ack.ranges) > most:
+            raise TooManyTransactions(f"a transaction acks up to {most} ranges of messages")
+        pending.check(transactional_id, acked, ack)
+        self._add_fact(FactKind.TRANSACTION_ACKED, encode_pending_ack(transactional_id, ack))
+        transaction.changes += 1
+        transaction.contained.add_ack(transaction.changes, ack, transaction.durable_change)
+        pending.add(transactional_id, ack)
+        self._note(transaction)
+
     def end(
         self,
         transactional_id: str,
@@ -281,7 +321,7 @@ class TransactionCoordinator:
         transaction = self._find(transactional_id, identity, ending=True)
         row = transaction.row
         current = identity == (row.producer_id, row.epoch)
-        if not current and not (bumps and identity in _last_identities(row)):
+        if not current and not (bumps and identity in row.last_identities):
             raise ProducerFenced("the producer has another epoch by now")
         if row.state.is_ending or transaction.ending is not None:
             raise ConcurrentTransactions("the transaction is being ended")
@@ -327,7 +367,7 @@ class TransactionCoordinator:
         transaction = self._transactions.get(transactional_id)
         if transaction is None:
             raise UnknownProducerMapping("there is no such transactional id")
-        _check_settled(transaction)
+        transaction.check_settled()
         if transaction.state is not ONGOING:
             raise InvalidTransactionState("the transactional id has no ongoing transaction")
         return self._abort(transaction)
@@ -335,14 +375,19 @@ class TransactionCoordinator:
     def forget_expired(self) -> int:
         """Forget ids that were not used for long; return how many."""
         before_ms, count = self._now_ms() - self.limits.expiration_ms, 0
-        for name, transaction in list(self._transactions.items()):
+        for transaction in list(self._transactions.values()):
             idle = transaction.state not in (ONGOING, *PREPARED.values())
             if idle and transaction.ending is None and transaction.row.changed_ms < before_ms:
-                self._add_fact(FactKind.TRANSACTION_FORGOTTEN, encode_forgotten(name))
-                del self._transactions[name]
-                self._dirty[name] = None
+                self.forget(transaction)
                 count += 1
         return count
+
+    def forget(self, transaction: Transaction) -> None:
+        """Forget an id without a transaction."""
+        name = transaction.row.transactional_id
+        self._add_fact(FactKind.TRANSACTION_FORGOTTEN, encode_forgotten(name))
+        self._drop(name)
+        self._dirty[name] = None
 
     def _abort(self, transaction: Transaction) -> Promise[ProducerIdentity]:
         row = transaction.row
@@ -373,8 +418,12 @@ class TransactionCoordinator:
         transaction.contained.groups.update(dict.fromkeys(content.groups, 0))
         transaction.contained.offsets += [(0, moves) for moves in content.offsets]
         transaction.durable = row
+        transaction.contained.acks += [(0, each) for each in content.acks]
         name = row.transactional_id
         self._transactions[name] = transaction
+        self._by_producer[row.producer_id] = name
+        for each in content.acks:
+            self.pending_acks.add(name, each)
         for group in content.groups:
             self._by_group.setdefault(group, {})[name] = None
 
@@ -382,12 +431,15 @@ class TransactionCoordinator:
         """Take over a fact found in the journal at start."""
         if kind == FactKind.TRANSACTION_SAVED:
             name = decode_saved(payload)[0].transactional_id
-            self._leave_groups(name)
+            self._drop(name)
             self.load(payload)
         elif kind == FactKind.TRANSACTION_FORGOTTEN:
             name = decode_forgotten(payload)
-            self._leave_groups(name)
-            self._transactions.pop(name, None)
+            self._drop(name)
+        elif kind == FactKind.TRANSACTION_ACKED:
+            name, ack = decode_pending_ack(payload)
+            self._transactions[name].contained.acks.append((0, ack))
+            self.pending_acks.add(name, ack)
         elif kind == FactKind.TRANSACTION_GREW:
             name, changed_ms, ids, groups = decode_grew(payload)
             found = self._transactions[name]
@@ -405,6 +457,13 @@ class TransactionCoordinator:
 
     # -- parts
 
+    def _drop(self, name: str) -> None:
+        self._leave_groups(name)
+        self.pending_acks.release(name, committed=False)
+        found = self._transactions.pop(name, None)
+        if found is not None:
+            self._by_producer.pop(found.row.producer_id, None)
+
     def _leave_groups(self, name: str) -> None:
         found = self._transactions.get(name)
         for group in () if found is None else found.contained.groups:
@@ -413,30 +472,30 @@ class TransactionCoordinator:
             if not names:
                 self._by_group.pop(group, None)
 
-    def _create(self, transactional_id: str, timeout_ms: int) -> Promise[ProducerIdentity]:
+    def create(
+        self, transactional_id: str, producer_id: int, timeout_ms: int, *, owner: str | None = None
+    ) -> Promise[ProducerIdentity]:
+        """Add an id; with an owner its only transaction begins. Raises TooManyTransactions."""
         if len(self._transactions) >= self.limits.ids_max:
             raise TooManyTransactions(f"there may be {self.limits.ids_max} transactional ids")
-        row = TransactionRow(
-            transactional_id,
-            EMPTY,
-            self._allocate_producer_id(),
-            0,
-            NO_PRODUCER,
-            NO_EPOCH,
-            timeout_ms,
-            -1,
-            self._now_ms(),
-        )
+        identity = (producer_id, 0, NO_PRODUCER, NO_EPOCH)
+        now_ms = self._now_ms()
+        row = TransactionRow(transactional_id, EMPTY, *identity, timeout_ms, -1, now_ms)
+        if owner is not None:
+            row = row._replace(state=ONGOING, started_ms=now_ms, owner=owner)
         transaction = Transaction(row)
         promise = self._save_identity(transaction, row)
         self._transactions[transactional_id] = transaction
+        self._by_producer[producer_id] = transactional_id
         return promise
 
     def _following(self, row: TransactionRow) -> TransactionRow:
         """Return the row with the identity after this one."""
         if row.epoch >= EPOCH_MAX:
+            producer_id = self._allocate_producer_id()
+            self._by_producer[producer_id] = row.transactional_id
             return row._replace(
-                producer_id=self._allocate_producer_id(),
+                producer_id=producer_id,
                 epoch=0,
                 former_producer_id=row.producer_id,
                 former_epoch=row.epoch,
@@ -461,7 +520,7 @@ class TransactionCoordinator:
         transaction = self._find(transactional_id, identity)
         if identity.epoch != transaction.row.epoch:
             raise ProducerFenced("the producer has another epoch by now")
-        _check_settled(transaction)
+        transaction.check_settled()
         return transaction
 
     def _grow(
@@ -473,6 +532,8 @@ class TransactionCoordinator:
         new_groups = [each for each in groups if each not in contained.groups]
         if ongoing and not new_ids and not new_groups:
             return
+        if transaction.row.owner and not ongoing:
+            raise InvalidTransactionState("the transaction has ended")
         if len(contained.partitions) + len(new_ids) > self.limits.partitions_max:
             raise TooManyTransactions(
                 f"a transaction has up to {self.limits.partitions_max} partitions"
@@ -531,6 +592,7 @@ class TransactionCoordinator:
             if commit:
                 for group, positions in transaction.contained.positions().items():
                     self._commit_offsets(group, tuple(positions.values()))
+                self._commit_acks(merge_acks(ack for _, ack in transaction.contained.acks))
             complete = row._replace(
                 state=COMPLETE[commit], started_ms=-1, changed_ms=self._now_ms()
             )
@@ -583,7 +645,10 @@ class TransactionCoordinator:
         if ending is None:
             return
         if problem is None:
+            row = transaction.row
+            self.pending_acks.release(row.transactional_id, committed=row.state is COMPLETE[True])
             ending.set_result(None)
+            self.on_end(row)
         else:
             ending.set_error(problem)
 
@@ -632,16 +697,3 @@ class TransactionCoordinator:
             self._journal.add_fact(kind, payload)
         except LogError as error:
             raise convert_log_error(error) from error
-
-
-def _check_settled(transaction: Transaction) -> None:
-    if transaction.ending is not None or transaction.state.is_ending:
-        raise ConcurrentTransactions("the transaction before is being ended")
-
-
-def _last_identities(row: TransactionRow) -> tuple[tuple[int, int], ...]:
-    """Return the identity that the present one replaced: a request of it may be a repeated one."""
-    if row.former_epoch == NO_EPOCH:
-        return ()
-    former_id = row.former_producer_id
-    return ((row.producer_id if former_id == NO_PRODUCER else former_id, row.former_epoch),)

@@ -5,10 +5,15 @@
                          i64 started_ms | i64 changed_ms | u32 count | count x u64 partition id |
                          u16 count | count x (u16 length, group) |
                          u32 count | count x (u32 length, CURSOR_MOVE)
+                         u8 version 2 has then u16 length, owner |
+                         u32 count | count x (u32 length, ACK)
     TRANSACTION_GREW     u8 version 1 | u16 length, id | i64 changed_ms |
                          u32 count | count x u64 partition id | u16 count | count x group
     TRANSACTION_OFFSETS  u8 version 1 | u16 length, id | u32 length, CURSOR_MOVE
     TRANSACTION_FORGOTTEN  u8 version 1 | u16 length, id
+    TRANSACTION_ACKED    u8 version 1 | u16 length, id | u32 length, ACK
+
+    ACK                  i64 created_ms of the subscription | SUBSCRIPTION_ACKED
 
 At the flush cut each id that changed has one row, key "t" | id, value TRANSACTION_SAVED.
 """
@@ -20,10 +25,13 @@ from enum import IntEnum, unique
 from struct import Struct
 from typing import Final, NamedTuple
 
+from trilogue.broker.cursors.cursor_facts import Ranges, decode_acked, encode_acked
+from trilogue.broker.cursors.position import PositionKey
 from trilogue.broker.facts import VERSION, ByteReader, CursorMoves, decode_moves, encode_moves
 
 NO_PRODUCER: Final = -1
 NO_EPOCH: Final = -1
+ACKS_VERSION: Final = 2  # of a TRANSACTION_SAVED with an owner or acks
 
 
 @unique
@@ -55,20 +63,43 @@ class TransactionRow(NamedTuple):
     timeout_ms: int
     started_ms: int  # of the transaction, or -1
     changed_ms: int
+    owner: str = ""  # the principal of the Pulsar client that began it
+
+    @property
+    def last_identities(self) -> tuple[tuple[int, int], ...]:
+        """The identity that the present one replaced: a request of it may be a repeated one."""
+        if self.former_epoch == NO_EPOCH:
+            return ()
+        former_id = self.former_producer_id
+        return ((self.producer_id if former_id == NO_PRODUCER else former_id, self.former_epoch),)
+
+
+class DeferredAck(NamedTuple):
+    """Acks of one subscription in a transaction: they take effect if it commits.
+
+    `created_ms` is the subscription's: another one with its name gets none of them.
+    """
+
+    key: PositionKey
+    created_ms: int
+    until: int  # everything below is acked, or NOTHING_BELOW
+    ranges: Ranges = ()
 
 
 class TransactionContent(NamedTuple):
-    """What a transaction contains: partitions, groups, and the positions to commit with it."""
+    """What a transaction contains: partitions, groups, positions and acks to commit with it."""
 
     partition_ids: tuple[int, ...] = ()
     groups: tuple[str, ...] = ()
     offsets: tuple[CursorMoves, ...] = ()
+    acks: tuple[DeferredAck, ...] = ()
 
 
 _HEAD = Struct(">BH")
 _ROW = Struct(">BqhqhiqqI")
 _TIME = Struct(">qI")
 _ID = Struct(">Q")
+_MS = Struct(">q")
 _SHORT = Struct(">H")
 _COUNT = Struct(">I")
 
@@ -85,30 +116,45 @@ def encode_saved(row: TransactionRow, content: TransactionContent) -> bytes:
         timeout_ms,
         started_ms,
         changed_ms,
+        owner,
     ) = row
+    version = ACKS_VERSION if owner or content.acks else VERSION
     numbers = (state, producer_id, epoch, former_producer_id, former_epoch, timeout_ms)
     ids = content.partition_ids
-    parts = [_head(transactional_id), _ROW.pack(*numbers, started_ms, changed_ms, len(ids))]
+    fixed = _ROW.pack(*numbers, started_ms, changed_ms, len(ids))
+    parts = [_head(transactional_id, version), fixed]
     parts += map(_ID.pack, ids)
     parts.append(_encode_groups(content.groups))
     parts.append(_COUNT.pack(len(content.offsets)))
     for moves in content.offsets:
         payload = encode_moves(moves)
         parts += (_COUNT.pack(len(payload)), payload)
+    if version == ACKS_VERSION:
+        name = owner.encode()
+        parts += (_SHORT.pack(len(name)), name, _COUNT.pack(len(content.acks)))
+        parts += map(_encode_ack, content.acks)
     return b"".join(parts)
 
 
 def decode_saved(payload: bytes) -> tuple[TransactionRow, TransactionContent]:
     """Decode a TRANSACTION_SAVED; CorruptLog."""
     with ByteReader("TRANSACTION_SAVED", payload) as reader:
-        transactional_id = _read_head(reader)
-        state, *numbers, count = reader.read_struct(_ROW)
-        row = TransactionRow(transactional_id, TransactionState(state), *numbers)
+        version, size = reader.read_struct(_HEAD)
+        if version != ACKS_VERSION:
+            reader.check_version(version)
+        transactional_id = reader.read_text(size)
+        state, a, b, c, d, e, f, g, count = reader.read_struct(_ROW)
+        row = TransactionRow(transactional_id, TransactionState(state), a, b, c, d, e, f, g)
         ids = tuple(reader.read_struct(_ID)[0] for _ in range(count))
         groups = _read_groups(reader)
         (count,) = reader.read_struct(_COUNT)
         offsets = tuple(_read_moves(reader) for _ in range(count))
-        return row, TransactionContent(ids, groups, offsets)
+        acks: tuple[DeferredAck, ...] = ()
+        if version == ACKS_VERSION:
+            row = row._replace(owner=reader.read_text(reader.read_struct(_SHORT)[0]))
+            (count,) = reader.read_struct(_COUNT)
+            acks = tuple(_read_ack(reader) for _ in range(count))
+        return row, TransactionContent(ids, groups, offsets, acks)
 
 
 def encode_grew(
@@ -141,6 +187,17 @@ def decode_offsets(payload: bytes) -> tuple[str, CursorMoves]:
         return _read_head(reader), _read_moves(reader)
 
 
+def encode_pending_ack(transactional_id: str, ack: DeferredAck) -> bytes:
+    """Encode a TRANSACTION_ACKED."""
+    return _head(transactional_id) + _encode_ack(ack)
+
+
+def decode_pending_ack(payload: bytes) -> tuple[str, DeferredAck]:
+    """Decode a TRANSACTION_ACKED; CorruptLog."""
+    with ByteReader("TRANSACTION_ACKED", payload) as reader:
+        return _read_head(reader), _read_ack(reader)
+
+
 def encode_forgotten(transactional_id: str) -> bytes:
     """Encode a TRANSACTION_FORGOTTEN."""
     return _head(transactional_id)
@@ -152,9 +209,9 @@ def decode_forgotten(payload: bytes) -> str:
         return _read_head(reader)
 
 
-def _head(transactional_id: str) -> bytes:
+def _head(transactional_id: str, version: int = VERSION) -> bytes:
     name = transactional_id.encode()
-    return _HEAD.pack(VERSION, len(name)) + name
+    return _HEAD.pack(version, len(name)) + name
 
 
 def _read_head(reader: ByteReader) -> str:
@@ -179,3 +236,15 @@ def _read_groups(reader: ByteReader) -> tuple[str, ...]:
 def _read_moves(reader: ByteReader) -> CursorMoves:
     (size,) = reader.read_struct(_COUNT)
     return decode_moves(reader.read_bytes(size))
+
+
+def _encode_ack(ack: DeferredAck) -> bytes:
+    payload = _MS.pack(ack.created_ms) + encode_acked(ack.key, ack.until, ack.ranges)
+    return _COUNT.pack(len(payload)) + payload
+
+
+def _read_ack(reader: ByteReader) -> DeferredAck:
+    (size,) = reader.read_struct(_COUNT)
+    (created_ms,) = reader.read_struct(_MS)
+    key, until, ranges = decode_acked(reader.read_bytes(size - _MS.size))
+    return DeferredAck(key, created_ms, until, ranges)

@@ -10,24 +10,69 @@ decided state gets new, empty ones.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+from trilogue.broker.cursors.cursor_facts import NOTHING_BELOW
+from trilogue.broker.cursors.position import Position, PositionKey
+from trilogue.broker.errors import ConcurrentTransactions
 from trilogue.broker.facts import CursorMove, CursorMoves
 from trilogue.broker.promise import Promise
 from trilogue.broker.transactions.records import (
+    DeferredAck,
     TransactionContent,
     TransactionRow,
     TransactionState,
 )
 
+ACKS_MERGED_FROM: Final = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionLimits:
+    """Bounds on transactions and on what is kept of their ids."""
+
+    timeout_max_ms: int = 900_000
+    expiration_ms: int = 7 * 86_400_000
+    ids_max: int = 50_000
+    partitions_max: int = 20_000  # of one transaction
+    positions_max: int = 100_000  # of one transaction
+    open_max: int = 10_000  # that clients of Pulsar have begun
+    ended_max: int = 1_000  # transactions of Pulsar whose outcome is known after their end
+    ack_ranges_max: int = 30_000  # of one transaction: they are one fact when it ends
+
+
+class MarkedPartition(Protocol):
+    """A partition, as far as the end of a transaction needs it."""
+
+    deleted: bool
+
+    def append_marker(self, marker: bytes, now_ms: int) -> None:
+        """Append a transaction marker; raises LogError."""
+
 
 class Contained:
     """What one transaction contains, with the number of the change that added it."""
 
-    __slots__ = ("groups", "offsets", "partitions")
+    __slots__ = ("_merge_at", "acks", "groups", "offsets", "partitions")
 
     def __init__(self) -> None:
         self.partitions: dict[int, int] = {}
         self.groups: dict[str, int] = {}
         self.offsets: list[tuple[int, CursorMoves]] = []
+        self.acks: list[tuple[int, DeferredAck]] = []
+        self._merge_at = ACKS_MERGED_FROM
+
+    def add_ack(self, change: int, ack: DeferredAck, durable_change: int) -> None:
+        """Add an ack; at times merge those that are durable, so that many small ones are few."""
+        self.acks.append((change, ack))
+        if len(self.acks) < self._merge_at:
+            return
+        merged = merge_acks(each for number, each in self.acks if number <= durable_change)
+        newer = [each for each in self.acks if each[0] > durable_change]
+        self.acks = [(durable_change, each) for each in merged] + newer
+        self._merge_at = max(ACKS_MERGED_FROM, 2 * len(self.acks))
 
     def until(self, change: int) -> TransactionContent:
         """Return what changes up to this number have added."""
@@ -35,6 +80,7 @@ class Contained:
             tuple(each for each, number in self.partitions.items() if number <= change),
             tuple(each for each, number in self.groups.items() if number <= change),
             tuple(moves for number, moves in self.offsets if number <= change),
+            merge_acks(ack for number, ack in self.acks if number <= change),
         )
 
     def positions(self) -> dict[str, dict[int, CursorMove]]:
@@ -44,6 +90,19 @@ class Contained:
             positions = found.setdefault(moves.name, {})
             positions.update((move.partition_id, move) for move in moves.moves)
         return found
+
+
+def merge_acks(acks: Iterable[DeferredAck]) -> tuple[DeferredAck, ...]:
+    """Return one ack for each subscription, with the ranges of all."""
+    found: dict[tuple[PositionKey, int], tuple[DeferredAck, Position]] = {}
+    for ack in acks:
+        subscription = ack.key, ack.created_ms
+        first, ranges = found.setdefault(subscription, (ack, Position(NOTHING_BELOW)))
+        if ack.until > first.until:
+            found[subscription] = ack, ranges
+        for each in ack.ranges:
+            ranges.ack(*each)
+    return tuple(ack._replace(ranges=ranges.ranges()) for ack, ranges in found.values())
 
 
 class Transaction:
@@ -74,6 +133,11 @@ class Transaction:
     def state(self) -> TransactionState:
         """The decided state."""
         return self.row.state
+
+    def check_settled(self) -> None:
+        """Raise ConcurrentTransactions while the transaction before is being ended."""
+        if self.ending is not None or self.row.state.is_ending:
+            raise ConcurrentTransactions("the transaction before is being ended")
 
     def begin(self, now_ms: int) -> None:
         """Begin a transaction, if none is ongoing."""

@@ -11,7 +11,14 @@ from typing import Final, TypeAlias
 
 from trilogue.entry.compression import Buffer
 from trilogue.entry.conversion.reserved_names import ORDERING_KEY, TYPE, Headers
-from trilogue.entry.entry import LOG_APPEND_TIME, NO_TIMESTAMP, Codec, EntryHeader, Record
+from trilogue.entry.entry import (
+    LOG_APPEND_TIME,
+    NO_TIMESTAMP,
+    TRANSACTIONAL,
+    Codec,
+    EntryHeader,
+    Record,
+)
 from trilogue.entry.kafka.record_batch import DECOMPRESSED_LIMIT, seal, walk_records
 from trilogue.entry.message import Message
 from trilogue.entry.pack import RecordPacker
@@ -88,7 +95,9 @@ def build_messages(
         base_timestamp=base_timestamp,
         max_timestamp=latest if count and not header.log_append_time else header.max_timestamp,
         codec=codec if count else Codec.NONE,
-        flags=header.attributes & LOG_APPEND_TIME,
+        flags=header.attributes & (LOG_APPEND_TIME | TRANSACTIONAL),
+        producer_id=header.producer_id,
+        producer_epoch=header.producer_epoch,
         base_offset=base_offset,
         leader_epoch=header.leader_epoch,
     )

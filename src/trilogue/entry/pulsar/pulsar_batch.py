@@ -29,13 +29,20 @@ from trilogue.entry.checksum import crc32c
 from trilogue.entry.compression import Buffer
 from trilogue.entry.entry import (
     FORMAT_SHIFT,
+    TRANSACTIONAL,
     CorruptEntry,
     EntryError,
     EntryHeader,
     Format,
     InvalidEntry,
 )
-from trilogue.entry.header import HEADER_SIZE
+from trilogue.entry.header import (
+    ATTRIBUTES_AT,
+    CHECKED_FROM,
+    CHECKSUM_AT,
+    HEADER_SIZE,
+    PRODUCER_ID_AT,
+)
 from trilogue.entry.pulsar.compression import PulsarCodec, compress, decompress
 from trilogue.entry.pulsar.pulsar_entry import (
     BATCH,
@@ -72,6 +79,7 @@ __all__ = [
     "build_entry",
     "build_section",
     "build_single",
+    "join_transaction",
     "producer_key",
     "read_metadata",
     "read_properties",
@@ -90,6 +98,8 @@ DECOMPRESSED_LIMIT: Final = 32 * 1024 * 1024
 _VERSION: Final = 1
 _FIXED: Final = Struct(">BBHIqqqQ")  # version, flags, 0, metadata size, sequences, time, producer
 _SIZE: Final = Struct(">I")
+_ATTRIBUTES_FIELD: Final = Struct(">h")
+_PRODUCER_FIELD: Final = Struct(">qh")
 _CHECKED: Final = b"\x0e\x01"
 _BROKER_ENTRY: Final = b"\x0e\x02"
 _ATTRIBUTES: Final = int(Format.PULSAR) << FORMAT_SHIFT
@@ -115,6 +125,20 @@ class Flag(IntFlag):
     BATCH = BATCH
     DELAYED = DELAYED
     ENCRYPTED = ENCRYPTED
+
+
+def join_transaction(
+    entry: memoryview, header: EntryHeader, producer_id: int, epoch: int
+) -> EntryHeader:
+    """Make an entry that was just built one of a transaction's producer; return its new header."""
+    attributes = header.attributes | TRANSACTIONAL
+    _ATTRIBUTES_FIELD.pack_into(entry, ATTRIBUTES_AT, attributes)
+    _PRODUCER_FIELD.pack_into(entry, PRODUCER_ID_AT, producer_id, epoch)
+    crc = crc32c(entry[CHECKED_FROM:])
+    _SIZE.pack_into(entry, CHECKSUM_AT, crc)
+    return header._replace(
+        attributes=attributes, producer_id=producer_id, producer_epoch=epoch, crc=crc
+    )
 
 
 def read_stamp(entry: Buffer) -> Stamp:

@@ -78,6 +78,8 @@ CODES: dict[type[BaseException], ErrorCode] = {
     broker.InvalidTransactionTimeout: ErrorCode.INVALID_TRANSACTION_TIMEOUT,
     broker.ConcurrentTransactions: ErrorCode.CONCURRENT_TRANSACTIONS,
     broker.UnknownProducerMapping: ErrorCode.INVALID_PRODUCER_ID_MAPPING,
+    broker.UnknownTransaction: ErrorCode.INVALID_PRODUCER_ID_MAPPING,
+    broker.TransactionConflict: ErrorCode.INVALID_TXN_STATE,
     broker.TooManyTransactions: ErrorCode.POLICY_VIOLATION,
     broker.ProducerFenced: ErrorCode.PRODUCER_FENCED,
     broker.NotReady: ErrorCode.COORDINATOR_NOT_AVAILABLE,

@@ -17,9 +17,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import Final
+from typing import Final, cast
 
-from trilogue.broker.errors import BrokerError, InvalidRequest, NotAllowed, NotServed
+from trilogue.broker.errors import BrokerError, InvalidRequest, NotAllowed
 from trilogue.gateway.pulsar.connection import PulsarConnection
 from trilogue.gateway.pulsar.consumer import BATCHES_SINCE
 from trilogue.gateway.pulsar.dispatcher import Dispatcher, PulsarConsumer
@@ -27,6 +27,7 @@ from trilogue.gateway.pulsar.entry_search import find_entry
 from trilogue.gateway.pulsar.errors import EXPECTED, code_of
 from trilogue.gateway.pulsar.message_ids import decode_acked_ranges, first_unacked, signed
 from trilogue.gateway.pulsar.services import PulsarServices
+from trilogue.gateway.pulsar.transactions import ack_in_transaction
 from trilogue.gateway.stream import Close
 from trilogue.log.partition_log import PartitionLog
 from trilogue.wire.pulsar.errors import ServerError
@@ -81,8 +82,6 @@ def handle_ack(connection: PulsarConnection, _command: None, frame: memoryview) 
 
 
 def _check(dispatcher: Dispatcher, ack: Ack) -> None:
-    if ack.txn_least or ack.txn_most:
-        raise NotServed("acks within transactions are not served: transactions are not")
     if ack.ack_type == CUMULATIVE:
         if not dispatcher.subscription.is_single:
             raise NotAllowed("cumulative acks are for exclusive and failover subscriptions")
@@ -165,14 +164,23 @@ def _apply(
     found: list[tuple[int, int, AckId]],
 ) -> None:
     """Ack spans; raises InvalidRequest for an id of no entry after the others are acked."""
+    connection = cast("PulsarConnection", consumer.connection)
+    in_transaction = ack.txn_least or ack.txn_most
     if ack.ack_type == CUMULATIVE:
         for base, end, each in found:
-            dispatcher.ack_until(first_unacked(base, end, each.ack_set) if each.ack_set else end)
+            until = first_unacked(base, end, each.ack_set) if each.ack_set else end
+            if in_transaction:
+                ack_in_transaction(connection, dispatcher, ack, until, ())
+            else:
+                dispatcher.ack_until(until)
         dispatcher.subscription.settle_all()
         dispatcher.check_end()
         return
     ranges, wrong = _ranges(consumer, found)
-    dispatcher.ack(ranges)
+    if in_transaction:
+        ack_in_transaction(connection, dispatcher, ack, None, ranges)
+    else:
+        dispatcher.ack(ranges)
     subscription = dispatcher.subscription
     for base, _, _ in found:
         subscription.settle(consumer, base)

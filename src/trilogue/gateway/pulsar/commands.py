@@ -1,14 +1,10 @@
 """The table of every command that the Pulsar gateway takes. Any other closes the connection.
 
 `resource` and `operation` are what a command's handler passes to the authorizer, through
-`PulsarConnection.is_allowed`. Transactions are not served: their requests are refused in the
-answers of their own. A client that is configured for transactions fails earlier, since the topic of
-the transaction coordinators does not exist.
+`PulsarConnection.is_allowed`.
 """
 
 from __future__ import annotations
-
-from typing import Protocol
 
 from trilogue.broker.access.authorizer import Operation, ResourceKind
 from trilogue.gateway.pulsar import (
@@ -19,44 +15,16 @@ from trilogue.gateway.pulsar import (
     schemas,
     seek,
     send,
+    transactions,
 )
-from trilogue.gateway.pulsar.connection import CommandRow, PulsarConnection
+from trilogue.gateway.pulsar.connection import CommandRow
 from trilogue.gateway.pulsar.metadata import lookup, topic_lists
-from trilogue.wire.pulsar.errors import ServerError
 from trilogue.wire.pulsar.pulsar_pb2 import BaseCommand
 
 TOPIC, CLUSTER = ResourceKind.TOPIC, ResourceKind.CLUSTER
+TRANSACTION = ResourceKind.TRANSACTION
 READ, WRITE, DESCRIBE = Operation.READ, Operation.WRITE, Operation.DESCRIBE
 KIND = BaseCommand
-
-TRANSACTION_ANSWERS = {
-    "CommandNewTxn": "newTxnResponse",
-    "CommandAddPartitionToTxn": "addPartitionToTxnResponse",
-    "CommandAddSubscriptionToTxn": "addSubscriptionToTxnResponse",
-    "CommandEndTxn": "endTxnResponse",
-    "CommandTcClientConnectRequest": "tcClientConnectResponse",
-}
-
-
-class TransactionCommand(Protocol):
-    """What all requests of transactions have."""
-
-    @property
-    def request_id(self) -> int:
-        """The number that the answer repeats."""
-
-
-def refuse_transaction(
-    connection: PulsarConnection, command: TransactionCommand, _frame: memoryview
-) -> None:
-    """Answer NotAllowedError, in the answer that belongs to the request."""
-    connection.send_command(
-        TRANSACTION_ANSWERS[type(command).__name__],
-        request_id=command.request_id,
-        error=ServerError.NotAllowedError,
-        message="transactions are not served",
-    )
-
 
 TABLE: tuple[CommandRow, ...] = (
     # Before a client can be authenticated: these handlers check no access.
@@ -160,18 +128,29 @@ TABLE: tuple[CommandRow, ...] = (
         TOPIC,
         WRITE,
     ),
-    *(
-        CommandRow(
-            kind, field, refuse_transaction, ResourceKind.TRANSACTION, WRITE, answers_error=True
-        )
-        for kind, field in (
-            (KIND.NEW_TXN, "newTxn"),
-            (KIND.ADD_PARTITION_TO_TXN, "addPartitionToTxn"),
-            (KIND.ADD_SUBSCRIPTION_TO_TXN, "addSubscriptionToTxn"),
-            (KIND.END_TXN, "endTxn"),
-            (KIND.TC_CLIENT_CONNECT_REQUEST, "tcClientConnectRequest"),
-        )
+    CommandRow(
+        KIND.TC_CLIENT_CONNECT_REQUEST,
+        "tcClientConnectRequest",
+        transactions.handle_connect_coordinator,
+        CLUSTER,
+        DESCRIBE,
     ),
+    CommandRow(KIND.NEW_TXN, "newTxn", transactions.handle_new_txn, TRANSACTION, WRITE),
+    CommandRow(
+        KIND.ADD_PARTITION_TO_TXN,
+        "addPartitionToTxn",
+        transactions.handle_add_partition,
+        TRANSACTION,
+        WRITE,
+    ),
+    CommandRow(
+        KIND.ADD_SUBSCRIPTION_TO_TXN,
+        "addSubscriptionToTxn",
+        transactions.handle_add_subscription,
+        TRANSACTION,
+        WRITE,
+    ),
+    CommandRow(KIND.END_TXN, "endTxn", transactions.handle_end_txn, TRANSACTION, WRITE),
 )
 
 ROWS = {row.type: row for row in TABLE}

@@ -27,6 +27,7 @@ from trilogue.broker.subscriptions.shared_dispatch import SharedLimits
 from trilogue.broker.subscriptions.subscription import NOTHING, Subscription, SubscriptionType
 from trilogue.broker.topics.partition import Partition
 from trilogue.broker.topics.topic import Topic
+from trilogue.broker.transactions.pending_acks import Release
 from trilogue.entry.entry import EntryError
 from trilogue.entry.pulsar.pulsar_batch import Flag, read_metadata, sticky_key
 from trilogue.gateway.memory_budget import MemoryHolder
@@ -101,6 +102,7 @@ class Dispatcher:
             ),
             hashing=gateway.settings.key_shared_ring,
         )
+        self.claim_pending()
         self.closing = False  # it is being moved or deleted: no consumer may join
         self.moves = 0  # how often it was moved by a seek
         self.held: asyncio.TimerHandle | None = None  # kept for consumers that were disconnected
@@ -229,6 +231,23 @@ class Dispatcher:
             self.gateway.broker.subscriptions.ack_until(self.cursor, end)
         else:
             self.acked.ack_until(min(end, self.partition.log.high_watermark))
+
+    def claim_pending(self) -> None:
+        """Pass over what open transactions have acked, if there is anything."""
+        if self.cursor is None:
+            return
+        pending_acks = self.gateway.broker.transactions.pending_acks
+        self.subscription.set_claimed(pending_acks.claim(self.cursor))
+
+    def release_pending(self, release: Release) -> None:
+        """Follow the end of a transaction that had acked messages; send them if it aborted."""
+        self.claim_pending()
+        if release.committed:
+            self.subscription.settle_all()
+            self.check_end()
+        else:
+            self.subscription.reopen(release.first)
+        self.wake()
 
     # ---- steps
 
@@ -384,10 +403,10 @@ class Dispatcher:
         if member is None:
             return 0
         consumer = cast("PulsarConsumer", member)
-        acked = self.acked
+        claimed = subscription.claimed
         missing = None
-        if acked.acked_above or base < acked.mark:
-            missing = acked.missing(base, end)
+        if claimed.acked_above or base < claimed.mark:
+            missing = claimed.missing(base, end)
         size = consumer.send(entry, subscription.redeliveries(base), missing)
         self._count(consumer, end - base, size)
         if consumer.connection.write_paused:

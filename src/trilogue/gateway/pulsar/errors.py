@@ -84,6 +84,8 @@ CODES: dict[type[BaseException], ServerError] = {
     broker.InvalidTransactionTimeout: ServerError.NotAllowedError,
     broker.ConcurrentTransactions: ServerError.ServiceNotReady,
     broker.UnknownProducerMapping: ServerError.TransactionNotFound,
+    broker.UnknownTransaction: ServerError.TransactionNotFound,
+    broker.TransactionConflict: ServerError.TransactionConflict,
     broker.TooManyTransactions: ServerError.TooManyRequests,
     broker.ProducerFenced: ServerError.ProducerFenced,
     broker.NotReady: ServerError.ServiceNotReady,

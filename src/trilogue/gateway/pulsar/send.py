@@ -11,14 +11,16 @@ earlier messages of the producer still wait for their commit.
 
 from __future__ import annotations
 
-from trilogue.broker.errors import BrokerError, NotServed
-from trilogue.entry.entry import EntryError
-from trilogue.entry.pulsar.pulsar_batch import build_entry, read_metadata
+from trilogue.broker.errors import BrokerError
+from trilogue.broker.topics.partition import Partition
+from trilogue.entry.entry import EntryError, EntryHeader
+from trilogue.entry.pulsar.pulsar_batch import build_entry, join_transaction, read_metadata
 from trilogue.gateway.pulsar.connection import PulsarConnection
 from trilogue.gateway.pulsar.errors import PulsarProtocolError, encode_send_error
+from trilogue.gateway.pulsar.transactions import find_authorized
 from trilogue.gateway.stream import Close
 from trilogue.wire.pulsar.errors import ServerError
-from trilogue.wire.pulsar.message_codec import encode_send_receipt, read_send
+from trilogue.wire.pulsar.message_codec import Send, encode_send_receipt, read_send
 
 NO_ID = (1 << 64) - 1  # ledger and entry id of a duplicate
 
@@ -37,9 +39,8 @@ def handle_send(connection: PulsarConnection, _command: None, frame: memoryview)
     partition = producer.partition
     section = frame[sent.section_at :]
     now_ms = gateway.now_ms()
+    in_transaction = bool(sent.txn_least or sent.txn_most)
     try:
-        if sent.txn_least or sent.txn_most:
-            raise NotServed("transactions are not served")
         entry, header, stamp = build_entry(section, broker_ms=now_ms)
         if partition.policies.encryption_required and not read_metadata(entry).has_encryption:
             raise PulsarProtocolError(ServerError.MetadataError, "Messages must be encrypted")
@@ -47,7 +48,11 @@ def handle_send(connection: PulsarConnection, _command: None, frame: memoryview)
             raise PulsarProtocolError(
                 ServerError.MetadataError, "a message names another producer than its own"
             )
-        appended = partition.append_entry(entry, header, now_ms=now_ms, sequence=stamp)
+        if in_transaction:
+            header = _add_to_transaction(connection, sent, partition, entry, header)
+        appended = partition.append_entry(
+            entry, header, now_ms=now_ms, sequence=stamp, in_transaction=in_transaction
+        )
     except (BrokerError, EntryError, PulsarProtocolError) as problem:
         connection.receipts.append(encode_send_error(producer_id, sequence_id, problem))
         producer.commit_group = connection.commit_group
@@ -74,3 +79,17 @@ def handle_send(connection: PulsarConnection, _command: None, frame: memoryview)
     else:
         producer.commit_group = connection.commit_group
         connection.receipts.append(receipt)
+
+
+def _add_to_transaction(
+    connection: PulsarConnection,
+    sent: Send,
+    partition: Partition,
+    entry: memoryview,
+    header: EntryHeader,
+) -> EntryHeader:
+    """Make an entry one of its transaction; raises what adding to a transaction raises."""
+    txn_id = find_authorized(connection, sent.txn_most, sent.txn_least)
+    transactions = connection.gateway.broker.pulsar_transactions
+    transactions.add_partitions(txn_id, (partition.partition_id,))
+    return join_transaction(entry, header, *txn_id.identity)

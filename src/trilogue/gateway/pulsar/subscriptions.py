@@ -26,6 +26,7 @@ from trilogue.broker.subscriptions.subscription import SubscriptionType
 from trilogue.broker.topics.cluster import TopicEvent
 from trilogue.broker.topics.partition import Partition
 from trilogue.broker.topics.topic import Topic
+from trilogue.broker.transactions.pending_acks import Release
 from trilogue.gateway.pulsar.dispatcher import Dispatcher, PulsarConsumer
 from trilogue.gateway.pulsar.services import PulsarServices
 from trilogue.wire.pulsar.pulsar_pb2 import CommandSubscribe
@@ -179,6 +180,12 @@ class ConnectedSubscriptions:
             dispatcher.subscription.settle_all()
             dispatcher.check_end()
             dispatcher.wake()
+
+    def on_release(self, release: Release) -> None:
+        """Follow the end of a transaction that had acked messages of a subscription."""
+        dispatcher = self.find_dispatcher(release.key.partition_id, release.key.name)
+        if dispatcher is not None:
+            dispatcher.release_pending(release)
 
     async def seek(
         self,

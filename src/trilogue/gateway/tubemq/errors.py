@@ -82,6 +82,8 @@ CODES: dict[type[BaseException], TubeCode] = {
     broker.InvalidTransactionTimeout: TubeCode.FORBIDDEN,
     broker.ConcurrentTransactions: TubeCode.SERVICE_UNAVAILABLE,
     broker.UnknownProducerMapping: TubeCode.FORBIDDEN,
+    broker.UnknownTransaction: TubeCode.FORBIDDEN,
+    broker.TransactionConflict: TubeCode.FORBIDDEN,
     broker.TooManyTransactions: TubeCode.FORBIDDEN,
     broker.ProducerFenced: TubeCode.FORBIDDEN,
     broker.NotReady: TubeCode.SERVICE_UNAVAILABLE,

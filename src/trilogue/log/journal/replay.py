@@ -96,7 +96,7 @@ class FrameReplay:
     def _report_entry(
         self, partition_id: int, attributes: int, producer_id: int, entry: memoryview
     ) -> None:
-        if producer_id >= 0:
-            self._on_entry(partition_id, read_header(entry))
-        elif attributes & FORMAT_MASK:
+        if attributes & FORMAT_MASK:
             self._on_foreign(partition_id, read_header(entry), entry)
+        elif producer_id >= 0:
+            self._on_entry(partition_id, read_header(entry))

@@ -84,6 +84,9 @@ type request struct {
 	Count      int      `json:"count"`
 	IDs        [][]byte `json:"ids"`
 	Cumulative bool     `json:"cumulative"`
+
+	Transactions bool `json:"transactions"`
+	Transaction  int  `json:"transaction"`
 	DelayMs    int      `json:"delay_ms"`
 	To         string   `json:"to"`
 	Time       *int64   `json:"time"`
@@ -125,6 +128,7 @@ func (l *listener) BecameInactive(_ pulsar.Consumer, _ string, _ int32) { l.add(
 // One thing with a handle: a client, a producer, a consumer, a reader or a view.
 type thing struct {
 	client   pulsar.Client
+	txn      pulsar.Transaction
 	producer pulsar.Producer
 	consumer pulsar.Consumer
 	reader   pulsar.Reader
@@ -211,6 +215,19 @@ func run(r *request) (any, error) {
 			return nil, err
 		}
 		return keep(&thing{view: view}), nil
+	case "begin":
+		txn, err := t.client.NewTransaction(ms(r.TimeoutMs))
+		if err != nil {
+			return nil, err
+		}
+		id := txn.GetTxnID()
+		return map[string]any{
+			"handle": keep(&thing{txn: txn}), "most": id.MostSigBits, "least": id.LeastSigBits,
+		}, nil
+	case "commit":
+		return nil, t.txn.Commit(context.Background())
+	case "abort":
+		return nil, t.txn.Abort(context.Background())
 	case "partitions":
 		return t.client.TopicPartitions(r.Topic)
 	case "receive":
@@ -268,6 +285,7 @@ func connect(r *request) (any, error) {
 	quiet := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelError}))
 	client, err := pulsar.NewClient(pulsar.ClientOptions{
 		URL: r.URL, OperationTimeout: timeout, Logger: log.NewLoggerWithSlog(quiet),
+		EnableTransaction: r.Transactions,
 	})
 	if err != nil {
 		return nil, err
@@ -330,6 +348,7 @@ func send(t *thing, r *request) (any, error) {
 	for i, m := range r.Messages {
 		out := pulsar.ProducerMessage{
 			Key: m.Key, OrderingKey: m.OrderingKey, Properties: m.Properties, SequenceID: m.Sequence,
+			Transaction: transaction(r),
 		}
 		switch {
 		case t.schema != nil && t.schema.Type == "string":
@@ -516,11 +535,22 @@ func described(t *thing, m pulsar.Message) read {
 	return out
 }
 
+func transaction(r *request) pulsar.Transaction {
+	lock.Lock()
+	defer lock.Unlock()
+	if r.Transaction == 0 {
+		return nil
+	}
+	return things[r.Transaction].txn
+}
+
 func ack(t *thing, r *request) error {
 	for _, id := range r.IDs {
 		known := t.message(id)
 		var err error
-		if r.Cumulative {
+		if r.Transaction != 0 {
+			err = t.consumer.AckWithTxn(known, transaction(r))
+		} else if r.Cumulative {
 			err = t.consumer.AckCumulative(known)
 		} else {
 			err = t.consumer.Ack(known)

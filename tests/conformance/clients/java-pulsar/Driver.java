@@ -15,6 +15,7 @@ import org.apache.pulsar.client.api.schema.Field;
 import org.apache.pulsar.client.api.schema.GenericRecord;
 import org.apache.pulsar.client.api.schema.GenericRecordBuilder;
 import org.apache.pulsar.client.api.schema.GenericSchema;
+import org.apache.pulsar.client.api.transaction.Transaction;
 import org.apache.pulsar.common.schema.SchemaInfo;
 import org.apache.pulsar.common.schema.SchemaType;
 
@@ -30,6 +31,7 @@ public class Driver extends Lines {
     final Map<Integer, Schema<?>> schemas = new ConcurrentHashMap<>();
     final Map<Integer, Consumer<?>> consumers = new ConcurrentHashMap<>();
     final Map<Integer, Reader<?>> readers = new ConcurrentHashMap<>();
+    final Map<Integer, Transaction> transactions = new ConcurrentHashMap<>();
     final Map<Integer, TableView<byte[]>> views = new ConcurrentHashMap<>();
     final Map<Integer, List<String>> events = new ConcurrentHashMap<>();
     final Map<String, Message<?>> messages = new ConcurrentHashMap<>();
@@ -64,6 +66,9 @@ public class Driver extends Lines {
             case "sequence": return producers.get(of(r)).getLastSequenceId();
             case "entries": return entries(r);
             case "ended": return ended(r);
+            case "begin": return begin(r);
+            case "commit": transactions.get(of(r)).commit().get(); return null;
+            case "abort": transactions.get(of(r)).abort().get(); return null;
             case "close": return close(r);
             default: throw new IllegalArgumentException(r.toString());
         }
@@ -134,7 +139,7 @@ public class Driver extends Lines {
         int handle = handles.incrementAndGet();
         clients.put(handle, PulsarClient.builder().serviceUrl(text(r, "url"))
                 .operationTimeout(has(r, "timeout_ms") ? r.get("timeout_ms").asInt() : 30_000, TimeUnit.MILLISECONDS)
-                .maxBackoffInterval(1, TimeUnit.SECONDS).statsInterval(0, TimeUnit.SECONDS).build());
+                .enableTransaction(is(r, "transactions")).maxBackoffInterval(1, TimeUnit.SECONDS).statsInterval(0, TimeUnit.SECONDS).build());
         return handle;
     }
 
@@ -191,8 +196,22 @@ public class Driver extends Lines {
         return results;
     }
 
+    Map<String, Object> begin(JsonNode r) throws Exception {
+        Transaction made = clients.get(of(r)).newTransaction()
+                .withTransactionTimeout(r.get("timeout_ms").asInt(), TimeUnit.MILLISECONDS).build().get();
+        int handle = handles.incrementAndGet();
+        transactions.put(handle, made);
+        return Map.of("handle", handle, "most", made.getTxnID().getMostSigBits(),
+                "least", made.getTxnID().getLeastSigBits());
+    }
+
+    Transaction transaction(JsonNode r) {
+        return has(r, "transaction") ? transactions.get(r.get("transaction").asInt()) : null;
+    }
+
     TypedMessageBuilder<?> message(JsonNode r, Producer<Object> producer, JsonNode m) {
-        TypedMessageBuilder<Object> builder = producer.newMessage();
+        Transaction within = transaction(r);
+        TypedMessageBuilder<Object> builder = within == null ? producer.newMessage() : producer.newMessage(within);
         Schema<?> schema = schemas.get(of(r));
         if (schema instanceof GenericSchema) {
             GenericRecordBuilder record = ((GenericSchema<?>) schema).newRecordBuilder();
@@ -358,7 +377,8 @@ public class Driver extends Lines {
         Consumer<?> consumer = consumers.get(of(r));
         List<CompletableFuture<Void>> acked = new ArrayList<>();
         for (MessageId id : ids(r)) {
-            acked.add(is(r, "cumulative") ? consumer.acknowledgeCumulativeAsync(id) : consumer.acknowledgeAsync(id));
+            acked.add(is(r, "cumulative") ? consumer.acknowledgeCumulativeAsync(id, transaction(r))
+                    : consumer.acknowledgeAsync(id, transaction(r)));
         }
         for (CompletableFuture<Void> one : acked) {
             one.get();

@@ -490,6 +490,7 @@ async def test_state_is_the_same_after_a_restart_from_a_snapshot_and_from_facts(
             find_partition=rig.broker.cluster.find_partition,
             allocate_producer_id=lambda: 99,
             commit_offsets=lambda _group, _moves: None,
+            commit_acks=lambda _acks: None,
             timers=rig.loop,
             now_ms=lambda: rig.now_ms,
             coordinator_epoch=4,

@@ -30,6 +30,9 @@ from trilogue.wire.pulsar.pulsar_pb2 import (
     CommandPartitionedTopicMetadataResponse,
 )
 
+COORDINATORS = 1
+_ASSIGN = "persistent://pulsar/system/transaction_coordinator_assign"
+COORDINATOR_TOPICS = {_ASSIGN, *(f"{_ASSIGN}-partition-{each}" for each in range(COORDINATORS))}
 CONNECT = CommandLookupTopicResponse.Connect
 LOOKUP_FAILED = "lookupTopicResponse", CommandLookupTopicResponse.Failed
 SUCCESS = CommandPartitionedTopicMetadataResponse.Success
@@ -53,12 +56,18 @@ def parse_authorized(
     return name
 
 
+def is_coordinator_topic(spelled: str) -> bool:
+    """Whether a name is of the topic by which clients find transaction coordinators."""
+    return spelled in COORDINATOR_TOPICS
+
+
 def handle_lookup(
     connection: PulsarConnection, command: CommandLookupTopic, _frame: memoryview
 ) -> None:
     """Send this broker's address, whether the topic exists (yet) or not."""
     try:
-        parse_authorized(connection, command.topic, Operation.DESCRIBE)
+        if not is_coordinator_topic(command.topic):
+            parse_authorized(connection, command.topic, Operation.DESCRIBE)
         if command.advertised_listener_name:
             raise NotServed(f"there is no listener {command.advertised_listener_name[:60]!r} here")
     except EXPECTED as problem:
@@ -78,6 +87,9 @@ def handle_partitioned_metadata(
     connection: PulsarConnection, command: CommandPartitionedTopicMetadata, _frame: memoryview
 ) -> Coroutine[Any, Any, None] | None:
     """Send the number of partitions of a topic; 0 for one without numbered partitions."""
+    if is_coordinator_topic(command.topic):
+        _send_count(connection, command.request_id, COORDINATORS)
+        return None
     try:
         name = parse_authorized(connection, command.topic, Operation.DESCRIBE)
     except EXPECTED as problem:

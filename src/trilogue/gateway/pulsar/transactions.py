@@ -1,0 +1,253 @@
+"""Transactions: the requests to their coordinator, and the acks inside them.
+
+There is one coordinator, number 0, on this broker: clients find it by the partition metadata and
+the lookup of `persistent://pulsar/system/transaction_coordinator_assign`, which has one partition
+and is no topic. NEW_TXN is for clients that may read or write any topic; a transaction is for the
+principal that began it, and for others with WRITE on its transactional id
+(broker/transactions/pulsar_transactions.py). What is added to it needs WRITE on the topic, or READ
+of the subscription's topic.
+
+Every answer waits until what it reports is durable. Adding a subscription changes nothing: its
+acks add it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final, Protocol
+
+from trilogue.broker.access.authorizer import Operation, Resource, ResourceKind
+from trilogue.broker.cursors.cursor_facts import NOTHING_BELOW
+from trilogue.broker.errors import AccessDenied, NotAllowed
+from trilogue.broker.promise import Promise
+from trilogue.broker.topics.lookup import find_partition
+from trilogue.broker.transactions.coordinator import ProducerIdentity
+from trilogue.broker.transactions.pulsar_transactions import COORDINATOR, TxnId
+from trilogue.gateway.pulsar.connection import PulsarConnection
+from trilogue.gateway.pulsar.dispatcher import Dispatcher
+from trilogue.gateway.pulsar.errors import EXPECTED, code_of
+from trilogue.gateway.pulsar.metadata.lookup import parse_authorized
+from trilogue.wire.pulsar.errors import ServerError
+from trilogue.wire.pulsar.message_codec import Ack
+from trilogue.wire.pulsar.pulsar_pb2 import (
+    CommandAddPartitionToTxn,
+    CommandAddSubscriptionToTxn,
+    CommandEndTxn,
+    CommandNewTxn,
+    CommandTcClientConnectRequest,
+    TxnAction,
+)
+
+PARTITIONS_MAX: Final = 10_000  # of one request
+
+
+class TransactionRequest(Protocol):
+    """A request about one transaction."""
+
+    request_id: int
+    txnid_least_bits: int
+    txnid_most_bits: int
+
+
+def handle_connect_coordinator(
+    connection: PulsarConnection, command: CommandTcClientConnectRequest, _frame: memoryview
+) -> None:
+    """Confirm that this broker has the coordinator."""
+    answer, request_id = "tcClientConnectResponse", command.request_id
+    if command.tc_id == COORDINATOR:
+        connection.send_command(answer, request_id=request_id)
+        return
+    connection.send_command(
+        answer,
+        request_id=request_id,
+        error=ServerError.TransactionCoordinatorNotFound,
+        message=f"there is no transaction coordinator {command.tc_id}",
+    )
+
+
+def handle_new_txn(
+    connection: PulsarConnection, command: CommandNewTxn, _frame: memoryview
+) -> None:
+    """Begin a transaction. `txn_ttl_seconds` has milliseconds, as all clients send them."""
+    answer, request_id = "newTxnResponse", command.request_id
+    try:
+        _check_begin(connection)
+        promise = connection.gateway.broker.pulsar_transactions.begin(
+            command.txn_ttl_seconds, str(connection.access.principal)
+        )
+    except EXPECTED as problem:
+        _send_error(connection, answer, request_id, problem)
+        return
+
+    def respond(made: Promise[ProducerIdentity]) -> None:
+        if made.error is not None:
+            _send_error(connection, answer, request_id, made.error)
+            return
+        connection.send_command(
+            answer,
+            request_id=request_id,
+            txnid_least_bits=made.result().producer_id,
+            txnid_most_bits=COORDINATOR,
+        )
+
+    _answer_later(connection, promise, respond)
+
+
+def handle_add_partition(
+    connection: PulsarConnection, command: CommandAddPartitionToTxn, _frame: memoryview
+) -> None:
+    """Add partitions, whose messages the transaction will commit."""
+    answer = "addPartitionToTxnResponse"
+    try:
+        if len(command.partitions) > PARTITIONS_MAX:
+            raise NotAllowed(f"a request adds up to {PARTITIONS_MAX} partitions")
+        txn_id = find_authorized(connection, command.txnid_most_bits, command.txnid_least_bits)
+        ids = _find_partition_ids(connection, command.partitions, Operation.WRITE)
+        connection.gateway.broker.pulsar_transactions.add_partitions(txn_id, ids)
+    except EXPECTED as problem:
+        _send_error(connection, answer, command.request_id, problem, command)
+        return
+    _answer_durable(connection, answer, command)
+
+
+def handle_add_subscription(
+    connection: PulsarConnection, command: CommandAddSubscriptionToTxn, _frame: memoryview
+) -> None:
+    """Check that the client may ack in these subscriptions."""
+    answer = "addSubscriptionToTxnResponse"
+    try:
+        if len(command.subscription) > PARTITIONS_MAX:
+            raise NotAllowed(f"a request adds up to {PARTITIONS_MAX} subscriptions")
+        txn_id = find_authorized(connection, command.txnid_most_bits, command.txnid_least_bits)
+        connection.gateway.broker.pulsar_transactions.find_open(txn_id)
+        topics = (each.topic for each in command.subscription)
+        _find_partition_ids(connection, topics, Operation.READ)
+    except EXPECTED as problem:
+        _send_error(connection, answer, command.request_id, problem, command)
+        return
+    _answer_durable(connection, answer, command)
+
+
+def handle_end_txn(
+    connection: PulsarConnection, command: CommandEndTxn, _frame: memoryview
+) -> None:
+    """Commit or abort a transaction."""
+    answer, request_id = "endTxnResponse", command.request_id
+    try:
+        txn_id = find_authorized(connection, command.txnid_most_bits, command.txnid_least_bits)
+        promise = connection.gateway.broker.pulsar_transactions.end(
+            txn_id, commit=command.txn_action == TxnAction.COMMIT
+        )
+    except EXPECTED as problem:
+        _send_error(connection, answer, request_id, problem, command)
+        return
+    ids = {
+        "txnid_least_bits": command.txnid_least_bits,
+        "txnid_most_bits": command.txnid_most_bits,
+    }
+
+    def respond(ended: Promise[ProducerIdentity]) -> None:
+        if ended.error is not None:
+            _send_error(connection, answer, request_id, ended.error)
+        else:
+            connection.send_command(answer, request_id=request_id, **ids)
+
+    _answer_later(connection, promise, respond)
+
+
+def find_authorized(connection: PulsarConnection, most: int, least: int) -> TxnId:
+    """Return the TxnID of a transaction that the client may use.
+
+    Raises UnknownTransaction or AccessDenied.
+    """
+    txn_id = TxnId(most, least)
+    row = connection.gateway.broker.pulsar_transactions.find(txn_id).row
+    if not row.owner or row.owner != str(connection.access.principal):
+        name = row.transactional_id
+        if not connection.is_allowed(Operation.WRITE, ResourceKind.TRANSACTION, name):
+            raise AccessDenied(Operation.WRITE, Resource(ResourceKind.TRANSACTION, name))
+    return txn_id
+
+
+def ack_in_transaction(
+    connection: PulsarConnection,
+    dispatcher: Dispatcher,
+    ack: Ack,
+    until: int | None,
+    ranges: Sequence[tuple[int, int]],
+) -> None:
+    """Add the acks of one ACK to its transaction: everything below `until`, or ranges.
+
+    Raises NotAllowed for a subscription that is not durable, AccessDenied, TransactionConflict,
+    and what adding to a transaction raises.
+    """
+    if dispatcher.cursor is None:
+        raise NotAllowed("acks in transactions are for durable subscriptions")
+    txn_id = find_authorized(connection, ack.txn_most, ack.txn_least)
+    connection.gateway.broker.pulsar_transactions.add_ack(
+        txn_id, dispatcher.cursor, NOTHING_BELOW if until is None else until, ranges
+    )
+    dispatcher.claim_pending()
+
+
+# ---- parts
+
+
+def _check_begin(connection: PulsarConnection) -> None:
+    access = connection.access
+    if not any(
+        access.is_allowed_on_any(operation, ResourceKind.TOPIC)
+        for operation in (Operation.WRITE, Operation.READ)
+    ):
+        raise AccessDenied(Operation.WRITE, Resource(ResourceKind.TRANSACTION, "*"))
+
+
+def _find_partition_ids(
+    connection: PulsarConnection, topics: Iterable[str], operation: Operation
+) -> list[int]:
+    cluster = connection.gateway.broker.cluster
+    names = [parse_authorized(connection, each, operation) for each in topics]
+    return [find_partition(cluster, name)[1].partition_id for name in names]
+
+
+def _answer_durable(connection: PulsarConnection, answer: str, command: TransactionRequest) -> None:
+    def respond(problem: BaseException | None) -> None:
+        if problem is not None:
+            _send_error(connection, answer, command.request_id, problem, command)
+            return
+        connection.send_command(
+            answer,
+            request_id=command.request_id,
+            txnid_least_bits=command.txnid_least_bits,
+            txnid_most_bits=command.txnid_most_bits,
+        )
+
+    connection.on_commit(respond)
+
+
+def _answer_later(
+    connection: PulsarConnection,
+    promise: Promise[ProducerIdentity],
+    respond: Callable[[Promise[ProducerIdentity]], None],
+) -> None:
+    def settled(done: Promise[ProducerIdentity]) -> None:
+        if not connection.is_gone:
+            connection.guarded(lambda: respond(done))
+
+    promise.then(settled)
+
+
+def _send_error(
+    connection: PulsarConnection,
+    answer: str,
+    request_id: int,
+    problem: BaseException,
+    command: TransactionRequest | None = None,
+) -> None:
+    ids = {}
+    if command is not None:
+        ids["txnid_least_bits"] = command.txnid_least_bits
+        ids["txnid_most_bits"] = command.txnid_most_bits
+    connection.send_command(
+        answer, request_id=request_id, error=code_of(problem), message=str(problem), **ids
+    )
