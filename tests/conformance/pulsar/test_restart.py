@@ -146,3 +146,42 @@ def test_sequences_survive_for_de_duplication(own_pulsar: PulsarBroker, own_conn
     again = own_connection.producer(topic, name="p")
     again.send(*(Out(b"%d" % n, sequence=n) for n in range(5, 15)))
     assert values(own_connection.reader(topic).receive_up_to(20, 2.0)) == [*range(15)]
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("library", each(can="transactions"))
+def test_an_open_transaction_survives_kill9(own_pulsar: PulsarBroker, library: PulsarLibrary):
+    """What it sent stays unseen, what it acked stays unseen too; both are decided afterwards."""
+    address = f"pulsar://{own_pulsar.address}"
+    made = connect(library, address, transactions=True)
+    made.producer("source").send(*numbers(0, 4))
+    consumer = made.consumer("source", "s", type="shared", earliest=True)
+    reads = consumer.receive(4)
+    producer = made.producer("target", send_timeout_ms=0)
+    committed, aborted = made.begin(), made.begin()
+    producer.send(*numbers(0, 2), transaction=committed)
+    consumer.ack(*reads[:2], transaction=committed)
+    producer.send(*numbers(2, 4), transaction=aborted)
+    consumer.ack(reads[2], transaction=aborted)
+    consumer.close()
+
+    own_pulsar.kill9()
+    own_pulsar.start()
+
+    other = connect(library, address)
+    left = other.consumer("source", "s", type="shared", earliest=True)
+    results = other.consumer("target", "s", earliest=True)
+    assert values(left.receive(1, SECONDS)) == [3]
+    assert left.nothing_comes()
+    assert results.nothing_comes()
+    aborted.abort()
+    assert values(left.receive(1)) == [2]
+    committed.commit()
+    assert values(results.receive(2)) == [0, 1]
+    assert left.nothing_comes()
+    left.close()
+    again = other.consumer("source", "s", type="shared", earliest=True)
+    assert values(again.receive(2)) == [2, 3]
+    assert again.nothing_comes()
+    made.close()
+    other.close()
