@@ -33,6 +33,17 @@ ANSWERS = {
     "resetTime": "10",
     "expire id": "7",
     "terminate": "1:9:-1",
+    "txn coordinators": "1",
+    "txn coordinator": "1",
+    "txn coordinatorStats": "Ready",
+    "txn inBuffer": "false",
+    "txn inPendingAck": "true",
+    "txn metadata": "OPEN[persistent://public/default/txn][persistent://public/default/txn]",
+    "txn buffer": "1",
+    "txn pendingAck": "1",
+    "txn slow": "true",
+    "txn position": "PendingAck",
+    "txn abort": "ABORTED",
 }
 
 

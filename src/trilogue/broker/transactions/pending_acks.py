@@ -52,6 +52,11 @@ class SubscriptionAcks:
     def __len__(self) -> int:
         return len(self._starts)
 
+    @property
+    def transactions(self) -> set[str]:
+        """The transactions that have acked messages."""
+        return {*self._names, *([self.cumulative_by] if self.cumulative_by else [])}
+
     def first_missing(self, offset: int) -> int:
         """Return the first offset at or after `offset` that is not pending."""
         offset = max(offset, self.until)

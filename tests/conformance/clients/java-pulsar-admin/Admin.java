@@ -135,6 +135,28 @@ public class Admin {
     t("deleteNs", () -> { ad.namespaces().deleteNamespace("jt/ns"); return null; });
     t("deleteNs force", () -> { for (String n : ad.namespaces().getNamespaces("jt")) ad.namespaces().deleteNamespace(n, true); return null; });
     t("deleteTenant", () -> { ad.tenants().deleteTenant("jt"); return null; });
+    PulsarClient tc = PulsarClient.builder().serviceUrl("pulsar://"+a[1]).enableTransaction(true).build();
+    String tt = "persistent://public/default/txn";
+    Producer<byte[]> txp = tc.newProducer().topic(tt).sendTimeout(0, TimeUnit.SECONDS).create();
+    Consumer<byte[]> txc = tc.newConsumer().topic(tt).subscriptionName("s").subscribe();
+    MessageId plain = txp.send("plain".getBytes());
+    Message<byte[]> got = txc.receive(20, TimeUnit.SECONDS);
+    org.apache.pulsar.client.api.transaction.Transaction txn = tc.newTransaction().withTransactionTimeout(1, TimeUnit.MINUTES).build().get();
+    txp.newMessage(txn).value("m".getBytes()).send();
+    txc.acknowledgeCumulativeAsync(got.getMessageId(), txn).get();
+    org.apache.pulsar.client.api.transaction.TxnID id = txn.getTxnID();
+    t("txn coordinators", () -> ad.transactions().listTransactionCoordinators().size());
+    t("txn coordinator", () -> ad.transactions().getCoordinatorStatsById(0).ongoingTxnSize);
+    t("txn coordinatorStats", () -> ad.transactions().getCoordinatorStats().get(0).state);
+    t("txn inBuffer", () -> ad.transactions().getTransactionInBufferStats(id, tt).aborted);
+    t("txn inPendingAck", () -> ad.transactions().getTransactionInPendingAckStats(id, tt, "s").cumulativeAckPosition.endsWith(":0"));
+    t("txn metadata", () -> { TransactionMetadata m = ad.transactions().getTransactionMetadata(id); return m.status + m.producedPartitions.keySet() + m.ackedPartitions.keySet(); });
+    t("txn buffer", () -> ad.transactions().getTransactionBufferStats(tt).ongoingTxnSize);
+    t("txn pendingAck", () -> ad.transactions().getPendingAckStats(tt, "s").ongoingTxnSize);
+    t("txn slow", () -> { Thread.sleep(20); return ad.transactions().getSlowTransactions(10, TimeUnit.MILLISECONDS).keySet().equals(Set.of(id.toString())); });
+    t("txn position", () -> ad.transactions().getPositionStatsInPendingAck(tt, "s", ((MessageIdAdv) plain).getLedgerId(), 0L, null).state);
+    t("txn abort", () -> { ad.transactions().abortTransaction(id); return ad.transactions().getTransactionMetadata(id).status; });
+    tc.close();
     t("notfound", () -> ad.topics().getStats("persistent://public/default/nope"));
     c.close(); ad.close();
   }

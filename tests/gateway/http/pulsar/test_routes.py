@@ -73,10 +73,6 @@ def test_what_is_not_there_says_so_in_json(admin: Admin):
     )
     status, response = admin("PATCH", "tenants/acme")
     assert (status, list(response)) == (405, ["reason"])
-    assert admin("GET", "/admin/v3/transactions/coordinatorStats") == (
-        405,
-        {"reason": "transactions are not served"},
-    )
 
 
 def test_a_body_that_is_too_large_or_no_json_costs_its_sender_only(admin: Admin):

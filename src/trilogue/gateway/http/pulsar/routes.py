@@ -31,6 +31,7 @@ from trilogue.gateway.http.pulsar import namespaces as pulsar_namespaces
 from trilogue.gateway.http.pulsar import schemas as pulsar_schemas
 from trilogue.gateway.http.pulsar import subscriptions as pulsar_subscriptions
 from trilogue.gateway.http.pulsar import topics as pulsar_topics
+from trilogue.gateway.http.pulsar import transactions as pulsar_transactions
 from trilogue.gateway.http.pulsar.admin_request import (
     AdminRequest,
     AdminRoute,
@@ -57,15 +58,9 @@ ESCAPED_SLASH = re.compile("%2[fF]")
 BODY_LEFT = frozenset({408, 413})  # with these the body was not read to its end
 
 
-def reject_transactions(request: AdminRequest) -> None:
-    """Reject: the transaction API is not served."""
-    del request
-    raise HttpError(405, "transactions are not served")
-
-
 def all_routes() -> list[AdminRoute]:
     """Return all routes."""
-    cluster, describe = ResourceKind.CLUSTER, Operation.DESCRIBE
+    describe = Operation.DESCRIBE
     return [
         *(
             route.below(V2)
@@ -82,8 +77,7 @@ def all_routes() -> list[AdminRoute]:
         *pulsar_topics.routes(f"{V1}/persistent/{OLD_PLACE}/{{topic}}"),
         *pulsar_subscriptions.routes(f"{V1}/persistent/{OLD_PLACE}/{{topic}}"),
         *pulsar_namespaces.routes(V1, OLD_PLACE),
-        AdminRoute("GET PUT POST DELETE", V3 + "/transactions/{rest:path}", reject_transactions,
-            cluster, describe),
+        *pulsar_transactions.routes(f"{V3}/transactions"),
     ]  # fmt: skip
 
 
