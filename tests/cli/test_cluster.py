@@ -20,6 +20,7 @@ ASKING = [
     ("produce", "a"),
     ("consume", "a"),
     ("groups", "list"),
+    ("transactions", "list"),
     ("subscriptions", "list"),
     ("doctor", "--server", "127.0.0.1:1"),
 ]

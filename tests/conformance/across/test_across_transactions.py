@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import httpx
 import pytest
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import Consumer, KafkaException, TopicPartition
 
+from tests.cli.kafka_cli import Shell
 from tests.conformance.clients.base import DEADLINE
 from tests.conformance.clients.pulsar import ClientError, Connection, Out, connect
 from tests.conformance.clients.pulsar_libraries import GO_CLIENT
@@ -94,3 +96,50 @@ def test_kafkas_uncommitted_readers_see_open_messages_of_pulsar(
     left_open.abort()
     with pytest.raises(ClientError):
         left_open.commit()
+
+
+def test_the_command_line_lists_describes_and_aborts_both_kinds(
+    server: Server, pulsar_client: Connection
+):
+    shell, topic = Shell(server.kafka), unique("t")
+    made = producer(server.kafka, unique("kafka"))
+    sender = pulsar_client.producer(topic, send_timeout_ms=0)
+    transaction = pulsar_client.begin()
+    sender.send(Out(b"of pulsar"), transaction=transaction)
+    made.begin_transaction()
+    write(made, topic, b"of kafka")
+
+    listed = shell.json("transactions", "list", "--state", "Ongoing")
+    names = {row["transaction"] for row in listed}
+    of_pulsar = f"__pulsar_txn_{transaction.least}"
+    (of_kafka,) = names - {of_pulsar}
+    (described,) = shell.json("transactions", "describe", f"0,{transaction.least}")
+    assert described["transaction"] == of_pulsar
+    assert described["txn_id"] == f"(0,{transaction.least})"
+    assert described["partitions"] == [{"topic": topic, "partition": 0}]
+    assert f"TxnID (0,{transaction.least})" in shell.lines("transactions", "describe", of_pulsar)[0]
+    assert "did you mean" in shell.refused("transactions", "describe", f"{of_kafka}x")
+    lines = shell.lines("transactions", "abort", of_pulsar, of_kafka, "--yes")
+
+    assert sorted(lines) == sorted([f"aborted {of_pulsar}", f"aborted {of_kafka}"])
+    assert "no transaction is ongoing" in shell.refused("transactions", "abort", of_kafka, "--yes")
+    assert read(server.kafka, topic, 0) == []
+    with pytest.raises(ClientError):
+        transaction.commit()
+    with pytest.raises(KafkaException):
+        made.commit_transaction(DEADLINE)
+
+
+def test_pulsars_administration_knows_a_kafka_producers_transaction(server: Server):
+    """Kafka's identity as a TxnID: epoch << 48 | producer id."""
+    shell, topic, name = Shell(server.kafka), unique("t"), unique("kafka")
+    made = producer(server.kafka, name)
+    made.begin_transaction()
+    write(made, topic, b"of kafka")
+    (described,) = shell.json("transactions", "describe", name)
+    most, least = described["txn_id"].strip("()").split(",")
+
+    answer = httpx.get(f"{server.http}/admin/v3/transactions/transactionMetadata/{most}/{least}")
+    assert answer.json()["status"] == "OPEN"
+    assert answer.json()["owner"] == name
+    made.commit_transaction(DEADLINE)

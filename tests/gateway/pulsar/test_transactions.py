@@ -18,13 +18,17 @@ from tests.gateway.pulsar.readers import (
     ids,
     mark,
     offsets,
+    payload,
     payloads,
     received,
     subscribe,
 )
-from tests.gateway.pulsar.rig import Peer, Rig
+from tests.gateway.pulsar.rig import Peer, Rig, settle
+from tests.waiting import wait_on_loop
 from trilogue.broker.access.authorizer import Operation, Principal, ResourceKind
 from trilogue.broker.cursors.position import Cursor
+from trilogue.broker.errors import InvalidRequest, InvalidTransactionState
+from trilogue.broker.transactions.coordinator import ProducerIdentity
 from trilogue.broker.transactions.pulsar_transactions import TxnId
 from trilogue.broker.transactions.transaction import TransactionLimits
 from trilogue.wire.pulsar.errors import ServerError
@@ -407,3 +411,58 @@ async def test_a_new_subscription_gets_no_acks_of_one_with_its_name():
 
         assert await end(peer, txn) is None
         assert mark(rig) == 0
+
+
+@on_loop
+async def test_a_pulsar_client_takes_part_in_a_kafka_producers_transaction():
+    """Its TxnID is the producer's epoch << 48 | id; version 2 of Kafka's transactions."""
+    async with Rig() as rig, a_producer(rig) as peer:
+        await fill(rig, b"0")
+        await subscribe(peer, kind=SHARED, consumer_id=2)
+        await received(peer)
+        kafka = rig.broker.transactions
+        made = kafka.init_producer("k", 60_000)
+        await wait_on_loop(lambda: made.done, "an identity")
+        kafka.end("k", made.result(), commit=False, bumps=True)  # the epoch becomes 1
+        await settle()
+        identity = ProducerIdentity(made.result().producer_id, 1)
+        partition = rig.broker.cluster.topic(rig.name("t")).partitions[0]
+        kafka.add_partitions("k", identity, [partition.partition_id])
+        txn = {"txnid_most_bits": 0, "txnid_least_bits": 1 << 48 | identity.producer_id}
+        await send_in(peer, txn, b"1")
+        assert await ack_in(peer, txn, ids(rig, 0), consumer_id=2) is None
+
+        assert await end(peer, txn) is None
+        (found,) = await received(peer)
+        assert payload(found.section) == b"1"
+        assert mark(rig) == 1
+        assert await end(peer, txn) is None
+        repeated = kafka.end("k", identity, commit=True, bumps=True)
+        await settle()
+        assert repeated.result() == (identity.producer_id, 2)
+        with pytest.raises(InvalidTransactionState):
+            rig.broker.pulsar_transactions.find_open(TxnId(*txn.values()))
+
+
+@on_loop
+async def test_kafka_joins_a_pulsar_transaction_and_never_begins_one():
+    async with Rig() as rig, a_producer(rig) as peer:
+        kafka = rig.broker.transactions
+        txn = await begin(peer)
+        name = f"__pulsar_txn_{txn['txnid_least_bits']}"
+        joined = kafka.init_producer(name, 60_000)
+        await settle()
+        identity = joined.result()
+        assert identity == (txn["txnid_least_bits"], 0)
+        partition = rig.broker.cluster.topic(rig.name("t")).partitions[0]
+        kafka.end(name, identity, commit=True)  # as version 1 of Kafka's transactions ends it
+        await settle()
+
+        assert await end(peer, txn) is None
+        assert await end(peer, txn, ABORT) == ServerError.InvalidTxnStatus
+        with pytest.raises(InvalidTransactionState):
+            kafka.add_partitions(name, identity, [partition.partition_id])
+        with pytest.raises(InvalidTransactionState):
+            kafka.init_producer(name, 60_000)
+        with pytest.raises(InvalidRequest):
+            kafka.init_producer("__pulsar_txn_999", 60_000)

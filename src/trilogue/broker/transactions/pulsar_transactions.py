@@ -150,7 +150,10 @@ class PulsarTransactions:
         ConcurrentTransactions.
         """
         row = self.find(txn_id).row
-        if row.owner and row.state is COMPLETE[commit]:
+        settled = row.state in (TransactionState.EMPTY, *COMPLETE.values())
+        if settled and (row.owner or row.epoch == txn_id.identity.epoch):
+            if row.state is not COMPLETE[commit]:
+                raise InvalidTransactionState(f"transaction {txn_id} is {row.state.name.lower()}")
             return Promise.resolved(ProducerIdentity(row.producer_id, row.epoch))
         try:
             return self.coordinator.end(

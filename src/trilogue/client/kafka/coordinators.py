@@ -1,4 +1,4 @@
-"""The coordinators of groups: looked up, cached, and dropped when they have moved."""
+"""The coordinators of groups, or of transactional ids: cached, and dropped when they have moved."""
 
 from __future__ import annotations
 
@@ -17,13 +17,15 @@ from trilogue.wire.kafka.groups.classic import (
 FIND_COORDINATOR: Final = 10
 MANY_SINCE: Final = 4
 GROUP: Final = 0
+TRANSACTION: Final = 1
 
 
 class Coordinators:
-    """The coordinators of groups."""
+    """The coordinators of groups, or with the key type TRANSACTION of transactional ids."""
 
-    def __init__(self, cluster: KafkaCluster) -> None:
+    def __init__(self, cluster: KafkaCluster, key_type: int = GROUP) -> None:
         self._cluster = cluster
+        self._key_type = key_type
         self._wait_for_topic: dict[str, Node] = {}
 
     async def find_coordinators(self, groups: Iterable[str]) -> dict[str, Node | KafkaError]:
@@ -50,7 +52,7 @@ class Coordinators:
         self, connection: KafkaConnection, groups: list[str]
     ) -> dict[str, Node | KafkaError]:
         answer: FindCoordinatorResponse = await connection.request(
-            FindCoordinatorRequest(key_type=GROUP, coordinator_keys=groups)
+            FindCoordinatorRequest(key_type=self._key_type, coordinator_keys=groups)
         )
         found: dict[str, Node | KafkaError] = {}
         for row in answer.coordinators:
@@ -58,10 +60,9 @@ class Coordinators:
             found[row.key] = problem or Node(row.node_id, row.host, row.port)
         return found
 
-    @staticmethod
-    async def _find_one(connection: KafkaConnection, group: str) -> Node | KafkaError:
+    async def _find_one(self, connection: KafkaConnection, group: str) -> Node | KafkaError:
         answer: FindCoordinatorResponse = await connection.request(
-            FindCoordinatorRequest(key=group, key_type=GROUP)
+            FindCoordinatorRequest(key=group, key_type=self._key_type)
         )
         problem = error_for_code(answer.error_code, f"coordinator of {group}", answer.error_message)
         return problem or Node(answer.node_id, answer.host, answer.port)

@@ -19,6 +19,8 @@ from trilogue.client.kafka.admin.model import (
     Setting,
     TopicDescription,
     TopicListing,
+    TransactionDescription,
+    TransactionListing,
 )
 from trilogue.client.kafka.errors import KafkaError
 from trilogue.client.kafka.model import READ_UNCOMMITTED, OffsetAt, Partition
@@ -166,3 +168,20 @@ class Admin:
     ) -> dict[int, list[LogDir | KafkaError]]:
         """What partitions take on the disks of nodes."""
         return self._loop.run(self._inner.log_dirs(partitions, nodes))
+
+    def list_transactions(
+        self, *, states: Iterable[str] = (), producer_ids: Iterable[int] = ()
+    ) -> list[TransactionListing]:
+        """All transactional ids, or those in these states and with these producers."""
+        work = self._inner.list_transactions(states=states, producer_ids=producer_ids)
+        return self._loop.run(work)
+
+    def describe_transactions(
+        self, names: Iterable[str]
+    ) -> dict[str, TransactionDescription | KafkaError]:
+        """State, producer and partitions of transactional ids."""
+        return self._loop.run(self._inner.describe_transactions(names))
+
+    def abort_transactions(self, names: Iterable[str]) -> dict[str, KafkaError | None]:
+        """Abort the ongoing transactions of ids."""
+        return self._loop.run(self._inner.abort_transactions(names))

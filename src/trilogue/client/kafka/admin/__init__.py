@@ -35,6 +35,8 @@ if TYPE_CHECKING:
         Synonym,
         TopicDescription,
         TopicListing,
+        TransactionDescription,
+        TransactionListing,
     )
 
 __all__ = [
@@ -59,6 +61,8 @@ __all__ = [
     "Synonym",
     "TopicDescription",
     "TopicListing",
+    "TransactionDescription",
+    "TransactionListing",
 ]
 
 __getattr__ = lazy_exports(

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Iterable
 from typing import Any, Final
 
-from trilogue.client.errors import ConnectionLost, Unsupported
+from trilogue.client.errors import Unsupported
 from trilogue.client.kafka.admin.model import (
     GroupDescription,
     GroupListing,
     MemberDescription,
     operations_of,
 )
-from trilogue.client.kafka.admin.requests import AdminRequests, Outcome
+from trilogue.client.kafka.admin.requests import AdminRequests
 from trilogue.client.kafka.connection import KafkaConnection
 from trilogue.client.kafka.coordinators import Coordinators
 from trilogue.client.kafka.errors import KafkaError, error_for_code, raise_for_code
@@ -37,10 +37,6 @@ CONSUMER_GROUP_DESCRIBE: Final = 69
 NOT_OF_KIP_848: Final = frozenset({ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.UNSUPPORTED_VERSION})
 CONSUMER: Final = "consumer"
 CLASSIC: Final = "classic"
-
-AtCoordinator = Callable[
-    [KafkaConnection, Node, list[str]], Awaitable[dict[str, Outcome | KafkaError]]
-]
 
 
 class GroupAdmin(AdminRequests):
@@ -99,7 +95,9 @@ class GroupAdmin(AdminRequests):
                 found |= {row.group_id: _classic(row, node) for row in answer.groups}
             return found
 
-        return await self._request_coordinators(names, describe, repeatable=True)
+        return await self._request_coordinators(
+            self._coordinators, names, describe, repeatable=True
+        )
 
     async def delete_groups(self, names: Iterable[str]) -> dict[str, KafkaError | None]:
         """Remove groups without members, and their positions."""
@@ -115,43 +113,7 @@ class GroupAdmin(AdminRequests):
                 for row in answer.results
             }
 
-        return await self._request_coordinators(names, delete)
-
-    async def _request_coordinators(
-        self,
-        names: Iterable[str],
-        work: AtCoordinator[Outcome],
-        *,
-        repeatable: bool = False,
-    ) -> dict[str, Outcome | KafkaError]:
-        """Send a request to the coordinator of each group, looked up again where it moved."""
-
-        async def attempt(left: list[str]) -> dict[str, Outcome | KafkaError]:
-            found: dict[str, Outcome | KafkaError] = {}
-            by_node: dict[Node, list[str]] = {}
-            for name, node in (await self._coordinators.find_coordinators(left)).items():
-                if isinstance(node, KafkaError):
-                    found[name] = node
-                else:
-                    by_node.setdefault(node, []).append(name)
-            for node, some in by_node.items():
-                connection = await self._reach(node, some)
-                found |= await work(connection, node, some)
-            return found
-
-        return await self._run_for_each(
-            names, attempt, repeatable=repeatable, moved=self._coordinators.forget
-        )
-
-    async def _reach(self, node: Node, groups: list[str]) -> KafkaConnection:
-        """A connection to a coordinator; an error means that no request was sent."""
-        try:
-            return await self._cluster.connect((node.host, node.port))
-        except ConnectionLost as lost:
-            self._coordinators.forget(groups)
-            raise KafkaError(
-                ErrorCode.COORDINATOR_NOT_AVAILABLE, "coordinator", str(lost)
-            ) from lost
+        return await self._request_coordinators(self._coordinators, names, delete)
 
 
 async def _of_kip_848(

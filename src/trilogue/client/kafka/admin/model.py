@@ -225,6 +225,31 @@ class GroupOffset(NamedTuple):
     leader_epoch: int = -1
 
 
+class TransactionListing(NamedTuple):
+    """A transactional id: its producer, and the state of its transaction as Kafka names it."""
+
+    name: str
+    producer_id: int
+    state: str
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionDescription:
+    """A transactional id, its producer, and the partitions of its transaction.
+
+    `started_ms` is since 1970, -1 without a transaction.
+    """
+
+    name: str
+    state: str
+    producer_id: int
+    producer_epoch: int
+    timeout_ms: int
+    started_ms: int
+    partitions: tuple[Partition, ...]
+    coordinator: Node
+
+
 @dataclass(frozen=True, slots=True)
 class ClusterDescription:
     """The cluster's id and its nodes; -1 is no controller."""

@@ -9,7 +9,9 @@ from typing import Any, Final, TypeVar
 from trilogue.client.errors import ClientError, ConnectionLost
 from trilogue.client.kafka.cluster import KafkaCluster
 from trilogue.client.kafka.connection import KafkaConnection
+from trilogue.client.kafka.coordinators import Coordinators
 from trilogue.client.kafka.errors import KafkaError
+from trilogue.client.kafka.model import Node
 from trilogue.client.retry import FOREVER_S, pauses, retry
 from trilogue.wire.kafka.errors import ErrorCode
 
@@ -30,6 +32,9 @@ WRONG_NODE: Final = frozenset(
 Item = TypeVar("Item", bound=Hashable)
 Outcome = TypeVar("Outcome")
 Attempt = Callable[[list[Item]], Awaitable[dict[Item, Outcome | KafkaError]]]
+AtCoordinator = Callable[
+    [KafkaConnection, Node, list[str]], Awaitable[dict[str, Outcome | KafkaError]]
+]
 
 
 class AdminRequests:
@@ -117,6 +122,45 @@ class AdminRequests:
         """A connection to every node."""
         await self._cluster.refresh_nodes()
         return {number: await self._cluster.node(number) for number in sorted(self._cluster.nodes)}
+
+    async def _request_coordinators(
+        self,
+        coordinators: Coordinators,
+        names: Iterable[str],
+        work: AtCoordinator[Outcome],
+        *,
+        repeatable: bool = False,
+    ) -> dict[str, Outcome | KafkaError]:
+        """Send a request to the coordinator of each name, looked up again where it moved."""
+
+        async def attempt(left: list[str]) -> dict[str, Outcome | KafkaError]:
+            found: dict[str, Outcome | KafkaError] = {}
+            by_node: dict[Node, list[str]] = {}
+            for name, node in (await coordinators.find_coordinators(left)).items():
+                if isinstance(node, KafkaError):
+                    found[name] = node
+                else:
+                    by_node.setdefault(node, []).append(name)
+            for node, some in by_node.items():
+                connection = await self._reach(coordinators, node, some)
+                found |= await work(connection, node, some)
+            return found
+
+        return await self._run_for_each(
+            names, attempt, repeatable=repeatable, moved=coordinators.forget
+        )
+
+    async def _reach(
+        self, coordinators: Coordinators, node: Node, names: list[str]
+    ) -> KafkaConnection:
+        """A connection to a coordinator; an error means that no request was sent."""
+        try:
+            return await self._cluster.connect((node.host, node.port))
+        except ConnectionLost as lost:
+            coordinators.forget(names)
+            raise KafkaError(
+                ErrorCode.COORDINATOR_NOT_AVAILABLE, "coordinator", str(lost)
+            ) from lost
 
 
 def _is_wrong_node(outcome: object) -> bool:
