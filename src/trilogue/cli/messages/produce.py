@@ -111,6 +111,8 @@ def produce(
             await client.admin.create_topic(topic)
         else:
             await require_topics(client.cluster, [topic])
-        return await send_all(client, topic, lines, partition, acks=ACKS[acks], codec=codec)
+        return await send_all(
+            client, topic, lines, partition, acks=ACKS[acks], codec=codec, timeout_s=timeout
+        )
 
     raise typer.Exit(run_with_client(server, timeout, work))

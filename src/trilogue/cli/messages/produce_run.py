@@ -28,7 +28,8 @@ Chunk = InputChunk | Exception | None
 """Messages, an error of the input, or None at its end."""
 LINGER_S: Final = 0.005
 BATCH_BYTES: Final = 256 << 10
-MEMORY_BYTES: Final = 64 << 20
+MEMORY_BYTES: Final = 16 << 20
+"""What waits to be sent has to be stored within the time-out, also by a slow connection."""
 OVERHEAD_BYTES: Final = 64 << 10
 """What a request has besides the value of a message of the largest size."""
 
@@ -41,6 +42,7 @@ async def send_all(
     *,
     acks: int,
     codec: str,
+    timeout_s: float,
 ) -> int:
     """Send all messages; return 0 if all were acknowledged."""
     from trilogue.client.kafka.options import Acks
@@ -58,6 +60,7 @@ async def send_all(
         max_request_bytes=limit,
         max_memory_bytes=max(MEMORY_BYTES, limit),
         create_topics=False,
+        delivery_timeout_s=timeout_s,
     )
     run = _Run(producer, topic, lines, partition)
     if lines.is_typed and sys.stderr.isatty():

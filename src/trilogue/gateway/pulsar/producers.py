@@ -80,6 +80,8 @@ async def _create(
     connection: PulsarConnection, producer: Producer, command: CommandProducer
 ) -> None:
     try:
+        # A client restarts the time-out of its sends with each producer it gets.
+        connection.gateway.journal.check_disk()
         await _prepare(connection, producer, command)
         if not producer.is_current:  # closed meanwhile: no client waits for an answer
             return

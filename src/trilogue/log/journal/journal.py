@@ -149,6 +149,11 @@ class Journal:
         if refusal is not None:  # a new exception: its traceback grows each time it is raised
             raise type(refusal)(*refusal.args)
 
+    def check_disk(self) -> None:
+        """Raise `DiskFull` while the disk is full."""
+        if self._disk_full is not None:
+            self.refuse()
+
     @property
     def refusal(self) -> LogError | None:
         """Why appends are refused now; None while they are accepted."""
@@ -381,7 +386,9 @@ class Journal:
         free_bytes = self._free_bytes()
         was_full = self._disk_full is not None
         is_full = free_bytes < self.limits.min_free_bytes
-        self._disk_full = DiskFull(f"only {free_bytes} bytes are free") if is_full else None
+        self._disk_full = (
+            DiskFull(f"the disk is full: {free_bytes} bytes are free") if is_full else None
+        )
         if is_full and not was_full:
             log.warning("journal.disk_full", extra={"free_bytes": free_bytes})
         elif was_full and not is_full:
