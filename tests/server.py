@@ -34,7 +34,10 @@ UNLESS_NAMED = {  # 8080, where it would listen otherwise, is taken now and then
     **dict.fromkeys(("pulsar", "tubemq-master", "tubemq-broker"), "off"),
 }
 # What a secured directory opens, at free ports too.
-SECURED = dict.fromkeys(("kafka-sasl-ssl", "pulsar-ssl", "https"), "127.0.0.1:0")
+SECURED = dict.fromkeys(
+    ("kafka-sasl-ssl", "pulsar-ssl", "tubemq-master-ssl", "tubemq-broker-ssl", "https"),
+    "127.0.0.1:0",
+)
 START_TIMEOUT = 30.0
 STOP_TIMEOUT = 30.0
 LOOK_EVERY = 0.005

@@ -34,10 +34,7 @@ class ListenerSecurity:
 
 
 class SecuredGateway(Protocol):
-    """A gateway that several listeners share."""
-
-    tls_advertised: Callable[[], tuple[str, int]] | None
-    is_tls_only: bool
+    """A gateway, or a part of one, that several listeners share."""
 
     def make_connection(self, listener: ListenerSecurity, /) -> StreamSession:
         """Return the handler of a new connection that came by this listener."""

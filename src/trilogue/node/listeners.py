@@ -51,8 +51,9 @@ def plan_listeners(settings: Settings) -> dict[str, ListenerPlan]:
         plans[name] = ListenerPlan(name, listens, literals)
         if not is_secured(settings, name):
             _check_reach(plans[name], insecure=settings.switch("insecure"))
-    if "tubemq-broker" in plans:
-        _check_advertised(plans["tubemq-broker"], settings)
+    for name in ("tubemq-broker", "tubemq-broker-ssl"):
+        if name in plans:
+            _check_advertised(plans[name], settings)
     return plans
 
 
@@ -83,17 +84,17 @@ def is_secured(settings: Settings, name: str) -> bool:
     by_certificate = settings.text("tls.client-certificates") == "required"
     if name == "kafka-ssl":
         return by_certificate
-    return name in {"pulsar-ssl", "https"} and settings.switch("access.authenticate")
+    return name.endswith(("-ssl", "https")) and settings.switch("access.authenticate")
 
 
 def _check_advertised(plan: ListenerPlan, settings: Settings) -> None:
     """Refuse an IPv6 address: a TubeMQ master sends `brokerId:host:port` to clients."""
-    setting = settings.text("advertise.tubemq-broker")
+    key = f"advertise.{plan.name}"
+    setting = settings.text(key)
     address = parse_address(setting) if setting else plan.listens
     if ":" in address.host and address.host != "::":  # for ::, this machine's name is sent
         raise StartError(
-            f"TubeMQ clients cannot be given {address}: set advertise.tubemq-broker to a name or "
-            "an IPv4 address",
+            f"TubeMQ clients cannot be given {address}: set {key} to a name or an IPv4 address",
             WRONG_SETTING,
         )
 

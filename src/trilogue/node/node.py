@@ -29,7 +29,6 @@ from trilogue.gateway.listener import ConnectionFactory, Listener
 from trilogue.gateway.listener_security import (
     ListenerFactory,
     ListenerSecurity,
-    SecuredGateway,
 )
 from trilogue.gateway.memory_budget import ConnectionMemory, MemoryBudget
 from trilogue.gateway.pulsar.gateway import PulsarGateway
@@ -386,7 +385,7 @@ class Node:
 
     async def _open_secured(
         self,
-        gateway: SecuredGateway,
+        gateway: KafkaGateway | PulsarGateway,
         plans: list[ListenerPlan],
         advertised: list[Address],
         frame_bytes: int,
@@ -429,13 +428,21 @@ class Node:
         )
         await self._stack.enter_async_context(gateway)
         for side in (gateway.broker_endpoint, gateway.master_endpoint):
-            plan = plans.get(side.name)
-            if plan is not None:
-                address = await self._listen(plan, side, side.frame_bytes_max)
+            for name in (side.name, f"{side.name}-ssl"):
+                if name not in plans:
+                    continue
+                tls = name.endswith("-ssl")
+                factory = ListenerFactory(side, ListenerSecurity(name, gateway.advertised, tls=tls))
+                address = await self._listen(plans[name], factory, side.frame_bytes_max, tls=tls)
                 if side is gateway.broker_endpoint:
                     advertised.append(address)
+                    if tls:
+                        gateway.tls_advertised = lambda host=address.host, port=address.port: (
+                            host,
+                            port,
+                        )
         if not advertised:  # a standby has no broker to advertise
-            advertised.append(plans[gateway.master_endpoint.name].listens)
+            advertised += [plans[name].listens for name in TUBEMQ_LISTENERS if name in plans]
 
     async def _listen(
         self,

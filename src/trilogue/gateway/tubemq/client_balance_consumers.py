@@ -142,10 +142,9 @@ def _add_broker_info(
     response: RegisterResponseM2CV2 | HeartResponseM2CV2 | GetPartMetaResponseM2C,
     known: int,
 ) -> None:
-    gateway = context.gateway
-    response.brokerConfigId = gateway.broker_checksum
-    if known != gateway.broker_checksum:
-        response.brokerConfigList.append(gateway.broker_info)
+    response.brokerConfigId = context.broker_checksum
+    if known != response.brokerConfigId:
+        response.brokerConfigList.append(context.broker_info)
 
 
 def _add_ops_task(

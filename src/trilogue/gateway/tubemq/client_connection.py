@@ -39,6 +39,7 @@ class ClientConnection(MultiplexedConnection, AdmittedClients):
     def __init__(self, gateway: TubeGatewayContext, bounds: InFlightLimits) -> None:
         super().__init__(gateway, bounds)
         AdmittedClients.__init__(self)
+        self.is_tls = False  # it came by a listener with TLS
         self.held: dict[object, HeldResponse] = {}  # by the request that is answered
         self._accesses: dict[Principal, ClientAccess] = {}
         self._reads = 0

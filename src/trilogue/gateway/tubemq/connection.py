@@ -24,6 +24,7 @@ from typing import Any
 
 from google.protobuf.message import Message
 
+from trilogue.gateway.listener_security import ListenerSecurity
 from trilogue.gateway.stream import STOP_BROKER, Buffer, Close, Stream
 from trilogue.gateway.tubemq import send
 from trilogue.gateway.tubemq.client_connection import ClientConnection
@@ -76,9 +77,11 @@ class TubeEndpoint:
         self.requests: Counter[int] = Counter()  # accepted, by method
         self.connections: dict[TubeConnection, None] = {}
 
-    def make_connection(self) -> TubeConnection:
-        """Return the session of a new connection."""
-        return TubeConnection(self)
+    def make_connection(self, listener: ListenerSecurity | None = None) -> TubeConnection:
+        """Return the session of a new connection that came by a listener."""
+        connection = TubeConnection(self)
+        connection.is_tls = listener is not None and listener.tls
+        return connection
 
     def frames(self, limit: int) -> Frames:
         """Return the frame cutter of a new connection."""

@@ -132,7 +132,9 @@ def heartbeat(context: RequestContext) -> HeartResponseM2C:
         if pulse.event.kind in DISCONNECTS:  # it waits for its gets before it disconnects
             _release_held_gets(context)
         response.event.CopyFrom(
-            master.encode_event(request.groupName, request.clientId, pulse.event)
+            master.encode_event(
+                request.groupName, request.clientId, pulse.event, context.broker_info
+            )
         )
     _add_flow_control(context, response)
     if requires_signature(context):

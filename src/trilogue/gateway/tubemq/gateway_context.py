@@ -65,7 +65,6 @@ class TubeGatewayContext(ProtocolGateway):
             self.broker,
             settings,
             monotonic_ms=lambda: self.monotonic_ms,
-            broker_info=lambda: self.broker_info,
         )
         self.messages_in = self.bytes_in = 0
         self.messages_out = self.bytes_out = 0
@@ -156,21 +155,23 @@ class TubeGatewayContext(ProtocolGateway):
 
     # ---- the broker, as the master describes it
 
-    @property
-    def broker_address(self) -> str:
-        """`host:port` of the broker, as advertised to clients."""
-        host, port = self.advertised()
-        return f"{host}:{port}"
+    def broker_address(self, *, tls: bool = False) -> tuple[str, int]:
+        """Return host and port of the broker, as advertised to clients in clear or with TLS.
 
-    @property
-    def broker_info(self) -> str:
-        """`brokerId:host:port`."""
-        return f"{BROKER_ID}:{self.broker_address}"
+        Where the broker has one listener, that is its address for all.
+        """
+        if tls and self.tls_advertised is not None:
+            return self.tls_advertised()
+        return self.advertised()
 
-    @property
-    def broker_checksum(self) -> int:
-        """A number that identifies this broker's address, also over restarts; not negative."""
-        return digest63(self.broker_info)
+    def broker_info(self, *, tls: bool = False) -> str:
+        """Return `brokerId:host:port`."""
+        host, port = self.broker_address(tls=tls)
+        return f"{BROKER_ID}:{host}:{port}"
+
+    def broker_checksum(self, *, tls: bool = False) -> int:
+        """Return a number that identifies that address, also over restarts; not negative."""
+        return digest63(self.broker_info(tls=tls))
 
     def topic_info(self, topic: Topic) -> str:
         """Return `topic#brokerId:partitions:stores#largest message`, for producers."""

@@ -173,7 +173,6 @@ class Master:
         settings: TubeSettings,
         *,
         monotonic_ms: Callable[[], int],
-        broker_info: Callable[[], str],
     ) -> None:
         cluster = broker.cluster
         session_ms = int(settings.consumer_timeout_s * 1_000)
@@ -184,7 +183,6 @@ class Master:
         )
         self.pending = PendingRegistrations(2 * settings.consumer_timeout_s)
         self._monotonic_ms = monotonic_ms
-        self._broker_info = broker_info
         self._broker = broker
         self._cluster = cluster
         self._rules = broker.rules
@@ -214,9 +212,11 @@ class Master:
 
     # -- what responses contain
 
-    def encode_event(self, group: str, member_id: str, event: RebalanceEvent) -> EventProto:
+    def encode_event(
+        self, group: str, member_id: str, event: RebalanceEvent, broker_info: str
+    ) -> EventProto:
         """Return an event for a response; its status is left out, as real masters do."""
-        broker = BrokerInfo.parse(self._broker_info())
+        broker = BrokerInfo.parse(broker_info)
         return EventProto(
             rebalanceId=event.rebalance_id,
             opType=KIND_CODES[event.kind],

@@ -51,8 +51,8 @@ def register(context: RequestContext) -> Message:
         success=True,
         errCode=TubeCode.SUCCESS,
         errMsg=OK,
-        brokerCheckSum=gateway.broker_checksum,
-        brokerInfos=[gateway.broker_info],
+        brokerCheckSum=context.broker_checksum,
+        brokerInfos=[context.broker_info],
         authorizedInfo=gateway.authentication.authorized_info(context.principal, client_id),
         appdConfig=_config(gateway, request),
     )
@@ -70,7 +70,7 @@ def heartbeat(context: RequestContext) -> Message:
             TubeCode.NO_NODE, f"Invalid node id:{client_id}, you have to append node first!"
         )
     producer.topics = len(names)
-    checksum = gateway.broker_checksum
+    checksum = context.broker_checksum
     response = HeartResponseM2P(
         success=True,
         errCode=TubeCode.SUCCESS,
@@ -81,7 +81,7 @@ def heartbeat(context: RequestContext) -> Message:
         appdConfig=_config(gateway, request),
     )
     if request.brokerCheckSum != checksum:
-        response.brokerInfos.append(gateway.broker_info)
+        response.brokerInfos.append(context.broker_info)
     if gateway.authentication.needs_signature(
         Role.PRODUCER, context.connection, client_id, request.authInfo
     ):

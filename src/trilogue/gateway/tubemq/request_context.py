@@ -136,6 +136,16 @@ class RequestContext:
         if not self.connection.access_of(self.principal).is_allowed(operation, kind, text):
             raise AccessDenied(operation, Resource(kind, text))
 
+    @property
+    def broker_info(self) -> str:
+        """`brokerId:host:port` of the broker, with TLS for a client that came with it."""
+        return self.gateway.broker_info(tls=self.connection.is_tls)
+
+    @property
+    def broker_checksum(self) -> int:
+        """The number that identifies that address."""
+        return self.gateway.broker_checksum(tls=self.connection.is_tls)
+
     def finish(self) -> None:
         """Note that the request is answered."""
         assert not self.is_answered, "answered twice"

@@ -50,6 +50,11 @@ class SecureFiles:
         return self.data / "clients"
 
     @property
+    def truststore(self) -> Path:
+        """The private authority for Java clients that read no PEM."""
+        return self.clients / "truststore.p12"
+
+    @property
     def password(self) -> Path:
         """The administrator's password, which the client configurations have."""
         return self.clients / "admin.password"

@@ -114,12 +114,10 @@ def _settings_text(files: SecureFiles) -> str:
         "# add to it; paths are relative to this directory.",
     ]
     for plain, (secured, address) in LISTENERS.items():
-        if f"listen.{secured}" in BY_KEY:
-            values |= {f"listen.{plain}": "off", f"listen.{secured}": address}
+        values |= {f"listen.{plain}": "off", f"listen.{secured}": address}
     for key, value in values.items():
-        if key in BY_KEY:
-            text = "true" if value is True else f'"{value}"'
-            lines.append(f"{key} = {text}")
+        text = "true" if value is True else f'"{value}"'
+        lines.append(f"{key} = {text}")
     return "\n".join(lines) + "\n"
 
 

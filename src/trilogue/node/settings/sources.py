@@ -151,12 +151,13 @@ def check_together(settings: Settings) -> None:
     closed = {name for name in ALL_LISTENERS if settings.text(f"listen.{name}") == "off"}
     if closed == set(ALL_LISTENERS):
         raise SettingsError("every listener is off: no client could reach the server")
-    master_alone = "tubemq-broker" in closed and "tubemq-master" not in closed
-    if master_alone and not settings.switch("tubemq.standby"):
-        raise SettingsError(
-            "listen.tubemq-broker is off: the master sends its clients there, so "
-            "listen.tubemq-master must be off too"
-        )
+    for end in ("", "-ssl"):
+        master_alone = f"tubemq-broker{end}" in closed and f"tubemq-master{end}" not in closed
+        if master_alone and not settings.switch("tubemq.standby"):
+            raise SettingsError(
+                f"listen.tubemq-broker{end} is off: the master sends its clients there, so "
+                f"listen.tubemq-master{end} must be off too"
+            )
 
 
 def _default(row: Setting, environment: Mapping[str, str]) -> SettingValue:

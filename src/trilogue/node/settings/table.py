@@ -23,13 +23,18 @@ from trilogue.node.settings.pulsar import PULSAR
 from trilogue.node.settings.tubemq import TUBEMQ
 from trilogue.node.settings.tubemq_access import TUBEMQ_ACCESS
 
-TUBEMQ_LISTENERS = ("tubemq-master", "tubemq-broker")
+TUBEMQ_LISTENERS = ("tubemq-master", "tubemq-broker", "tubemq-master-ssl", "tubemq-broker-ssl")
 KAFKA_LISTENERS = ("kafka", "kafka-ssl", "kafka-sasl", "kafka-sasl-ssl")
 PULSAR_LISTENERS = ("pulsar", "pulsar-ssl")
 HTTP_LISTENERS = ("http", "https")
-LISTENERS = ("kafka", "pulsar", *TUBEMQ_LISTENERS, "http")
+LISTENERS = ("kafka", "pulsar", *TUBEMQ_LISTENERS[:2], "http")
 # Off by default:
-SECURED_LISTENERS = (*KAFKA_LISTENERS[1:], *PULSAR_LISTENERS[1:], *HTTP_LISTENERS[1:])
+SECURED_LISTENERS = (
+    *KAFKA_LISTENERS[1:],
+    *PULSAR_LISTENERS[1:],
+    *TUBEMQ_LISTENERS[2:],
+    *HTTP_LISTENERS[1:],
+)
 ALL_LISTENERS = (*LISTENERS, *SECURED_LISTENERS)
 
 FLUSH_CHOICES = ("commit", "interval")
@@ -100,6 +105,18 @@ TABLE: tuple[Setting, ...] = (
         "127.0.0.1:8123",
         "Where TubeMQ clients find the broker; port 0 takes a free one, `off` closes the listener.",
     ),
+    *(
+        Setting(
+            f"listen.{name}-ssl",
+            Kind.ADDRESS,
+            "off",
+            f"The same with TLS{where}; `off` without an address.",
+        )
+        for name, where in (
+            ("tubemq-master", ", whose clients are given `listen.tubemq-broker-ssl`"),
+            ("tubemq-broker", ""),
+        )
+    ),
     Setting(
         "listen.http",
         Kind.ADDRESS,
@@ -122,7 +139,7 @@ TABLE: tuple[Setting, ...] = (
     ),
     *(
         Setting(f"advertise.{name}", Kind.ADDRESS, "", f"The same for `listen.{name}`.")
-        for name in ("kafka-ssl", "kafka-sasl", "kafka-sasl-ssl", "pulsar-ssl")
+        for name in ("kafka-ssl", "kafka-sasl", "kafka-sasl-ssl", "pulsar-ssl", "tubemq-broker-ssl")
     ),
     Setting(
         "advertise.pulsar",

@@ -42,6 +42,7 @@ import org.apache.inlong.tubemq.client.producer.MessageSentCallback;
 import org.apache.inlong.tubemq.client.producer.MessageSentResult;
 import org.apache.inlong.tubemq.corebase.Message;
 import org.apache.inlong.tubemq.corebase.Shutdownable;
+import org.apache.inlong.tubemq.corebase.config.TLSConfig;
 import org.apache.inlong.tubemq.corebase.rv.ProcessResult;
 
 /**
@@ -179,7 +180,7 @@ public class TubeDriver {
     // --- clients and producers -----------------------------------------------------------------
 
     /** Heartbeats are quick in tests; "default" leaves the client as it is. */
-    static void tune(TubeClientConfig config, JsonObject r) {
+    static void tune(TubeClientConfig config, JsonObject r) throws Exception {
         if (has(r, "heartbeat_ms")) {
             config.setHeartbeatPeriodMs(number(r, "heartbeat_ms", 0));
             config.setHeartbeatPeriodAfterFail(number(r, "heartbeat_ms", 0));
@@ -189,6 +190,17 @@ public class TubeDriver {
         }
         if (has(r, "user")) {
             config.setAuthenticInfo(true, text(r, "user"), text(r, "password"));
+        }
+        if (has(r, "truststore")) {
+            config.setTLSEnableInfo(text(r, "truststore"), text(r, "truststore_password"));
+            // The client opens a key store, whose path no method of its own sets: it ends in a
+            // NullPointerException. One without keys changes nothing else.
+            java.lang.reflect.Field field = TubeClientConfig.class.getDeclaredField("tlsConfig");
+            field.setAccessible(true);
+            TLSConfig tls = (TLSConfig) field.get(config);
+            tls.setTlsTwoWayAuthEnable(true);
+            tls.setTlsKeyStorePath(text(r, "truststore"));
+            tls.setTlsKeyStorePassword(text(r, "truststore_password"));
         }
         config.setMaxRegisterRetryTimes((int) number(r, "attempts", 3));
         config.setRegFailWaitPeriodMs(200);

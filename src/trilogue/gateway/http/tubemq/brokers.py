@@ -41,8 +41,13 @@ TEXT = {True: "true", False: "false"}
 
 
 def _address(request: WebApiRequest) -> tuple[str, int]:
-    host, _, port = request.gateway.broker_address.rpartition(":")
-    return host, int(port)
+    return request.gateway.broker_address()
+
+
+def tls_port(request: WebApiRequest) -> int:
+    """Return the port with TLS; -2 without one."""
+    address = request.gateway.tls_advertised
+    return UNDEFINED if address is None else address()[1]
 
 
 def query_configuration(request: WebApiRequest) -> Answer:
@@ -55,7 +60,7 @@ def query_configuration(request: WebApiRequest) -> Answer:
         "brokerId": BROKER_ID,
         "brokerIp": host,
         "brokerPort": port,
-        "brokerTLSPort": UNDEFINED,
+        "brokerTLSPort": tls_port(request),
         "brokerWebPort": request.web_port,
         "manageStatus": manage_status(request),
         "isConfChanged": False,
@@ -80,9 +85,11 @@ def query_configuration(request: WebApiRequest) -> Answer:
 def query_run_status(request: WebApiRequest) -> Answer:
     """Return the state of the broker."""
     abnormal = any(
-        request.flag(name, default=False)
-        for name in ("onlyAbnormal", "onlyAutoForbidden", "onlyEnableTLS")
+        request.flag(name, default=False) for name in ("onlyAbnormal", "onlyAutoForbidden")
     )
+    has_tls = request.gateway.tls_advertised is not None
+    if request.flag("onlyEnableTLS", default=False) and not has_tls:
+        abnormal = True
     if abnormal or not _is_named(request):
         return master_response([])
     record = request.rules.broker
@@ -94,9 +101,9 @@ def query_run_status(request: WebApiRequest) -> Answer:
                 "brokerIp": host,
                 "brokerPort": port,
                 "brokerWebPort": request.web_port,
-                "brokerTLSPort": UNDEFINED,
+                "brokerTLSPort": tls_port(request),
                 "manageStatus": manage_status(request),
-                "enableTLS": False,
+                "enableTLS": has_tls,
                 "isRepAbnormal": False,
                 "isAutoForbidden": False,
                 "runStatus": "running",

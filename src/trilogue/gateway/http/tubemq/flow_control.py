@@ -160,7 +160,7 @@ def _describe_cluster(request: WebApiRequest) -> list[Answer]:
         return []
     rules = _parse_flow_rules(record.flow)
     fields = {
-        "brokerPort": int(request.gateway.broker_address.rpartition(":")[2]),
+        "brokerPort": request.gateway.broker_address()[1],
         "brokerTLSPort": UNDEFINED,
         "brokerWebPort": request.web_port,
         "maxMsgSizeInMB": _message_mib(request),

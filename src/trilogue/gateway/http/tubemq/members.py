@@ -94,7 +94,7 @@ def query_group_detail(request: WebApiRequest) -> Answer:
 
 
 def _describe_member(request: WebApiRequest, member: TubeMemberView) -> Answer:
-    address = request.gateway.broker_info
+    address = request.gateway.broker_info()
     parts = [
         {
             "partId": part.number,

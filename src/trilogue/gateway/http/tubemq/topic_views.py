@@ -65,14 +65,14 @@ def describe_storage(retention_ms: int) -> Answer:
 
 def describe_configuration(request: WebApiRequest, topic: Topic) -> Answer:
     """Return the configuration of a topic on this broker."""
-    host, _, port = request.gateway.broker_address.rpartition(":")
+    host, port = request.gateway.broker_address()
     settings = topic.settings
     return {
         "topicName": format_tubemq(topic.name),
         "brokerId": BROKER_ID,
         "topicNameId": UNDEFINED,
         "brokerIp": host,
-        "brokerPort": int(port),
+        "brokerPort": port,
         "topicStatusId": SOFT_DELETED if TUBEMQ_DELETED in settings else NORMAL,
         "numTopicStores": 1,
         "numPartitions": len(topic.partitions),
@@ -221,13 +221,13 @@ def query_counts_by_broker(request: WebApiRequest) -> Answer:
     if not request.names_this_broker:
         return master_response([])
     topics = _find_topics(request)
-    host, _, port = request.gateway.broker_address.rpartition(":")
+    host, port = request.gateway.broker_address()
     publish = [len(each.partitions) for each in topics if request.rules.accepts_publish(each)]
     subscribe = [len(each.partitions) for each in topics if request.rules.accepts_subscribe(each)]
     data: Answer = {
         "brokerId": BROKER_ID,
         "brokerIp": host,
-        "brokerPort": int(port),
+        "brokerPort": port,
         "manageStatus": manage_status(request),
         "acceptPublish": request.rules.broker.publishes,
         "acceptSubscribe": request.rules.broker.subscribes,
@@ -256,7 +256,7 @@ def query_topic_names(request: WebApiRequest) -> Answer:
 def query_brokers_of_topics(request: WebApiRequest) -> Answer:
     """Return the brokers of topics."""
     with_ip = request.flag("withIp", default=False)
-    host = request.gateway.broker_address.rpartition(":")[0]
+    host, _ = request.gateway.broker_address()
     broker = {"brokerId": BROKER_ID, "brokerIp": host} if with_ip else BROKER_ID
     return master_response(
         [
