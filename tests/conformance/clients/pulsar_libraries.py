@@ -113,6 +113,7 @@ class PulsarGo(Program):
             "ended",
             "ends",
             "late views",
+            "certificates over https",
         }
     )
 

@@ -69,6 +69,9 @@ class InProcess:
                 w["url"],
                 operation_timeout_seconds=max(1, int(w.get("timeout_ms", 30_000)) // 1000),
                 logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error),
+                authentication=authentication_of(w),
+                tls_trust_certs_file_path=w.get("ca"),
+                tls_validate_hostname="ca" in w,
             )
         )
 
@@ -251,6 +254,16 @@ def id_of(spelled: object) -> object:
         case "latest":
             return pulsar.MessageId.latest
     return pulsar.MessageId.deserialize(base64.b64decode(str(spelled)))
+
+
+def authentication_of(w: Words) -> pulsar.Authentication | None:
+    if "token" in w:
+        return pulsar.AuthenticationToken(w["token"])
+    if "user" in w:
+        return pulsar.AuthenticationBasic(w["user"], w["password"])
+    if "certificate" in w:
+        return pulsar.AuthenticationTLS(w["certificate"], w["key"])
+    return None
 
 
 def schema_of(w: Words) -> object:

@@ -43,6 +43,13 @@ type request struct {
 	URL       string `json:"url"`
 	TimeoutMs int    `json:"timeout_ms"`
 
+	Token       *string `json:"token"`
+	User        string  `json:"user"`
+	Password    string  `json:"password"`
+	Certificate string  `json:"certificate"`
+	Key         string  `json:"key"`
+	CA          string  `json:"ca"`
+
 	Topic         string            `json:"topic"`
 	Name          string            `json:"name"`
 	Properties    map[string]string `json:"properties"`
@@ -283,9 +290,23 @@ func connect(r *request) (any, error) {
 		timeout = 30 * time.Second
 	}
 	quiet := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelError}))
+	var authentication pulsar.Authentication
+	var err error
+	switch {
+	case r.Token != nil:
+		authentication = pulsar.NewAuthenticationToken(*r.Token)
+	case r.User != "":
+		authentication, err = pulsar.NewAuthenticationBasic(r.User, r.Password)
+	case r.Certificate != "":
+		authentication = pulsar.NewAuthenticationTLS(r.Certificate, r.Key)
+	}
+	if err != nil {
+		return nil, err
+	}
 	client, err := pulsar.NewClient(pulsar.ClientOptions{
 		URL: r.URL, OperationTimeout: timeout, Logger: log.NewLoggerWithSlog(quiet),
-		EnableTransaction: r.Transactions,
+		EnableTransaction: r.Transactions, Authentication: authentication,
+		TLSTrustCertsFilePath: r.CA, TLSValidateHostname: r.CA != "",
 	})
 	if err != nil {
 		return nil, err

@@ -137,7 +137,19 @@ public class Driver extends Lines {
 
     Object connect(JsonNode r) throws Exception {
         int handle = handles.incrementAndGet();
-        clients.put(handle, PulsarClient.builder().serviceUrl(text(r, "url"))
+        ClientBuilder builder = PulsarClient.builder();
+        if (has(r, "token")) {
+            builder.authentication(AuthenticationFactory.token(text(r, "token")));
+        } else if (has(r, "user")) {
+            String parameters = JSON.createObjectNode().put("userId", text(r, "user")).put("password", text(r, "password")).toString();
+            builder.authentication("org.apache.pulsar.client.impl.auth.AuthenticationBasic", parameters);
+        } else if (has(r, "certificate")) {
+            builder.authentication(AuthenticationFactory.TLS(text(r, "certificate"), text(r, "key")));
+        }
+        if (has(r, "ca")) {
+            builder.tlsTrustCertsFilePath(text(r, "ca")).enableTlsHostnameVerification(true);
+        }
+        clients.put(handle, builder.serviceUrl(text(r, "url"))
                 .operationTimeout(has(r, "timeout_ms") ? r.get("timeout_ms").asInt() : 30_000, TimeUnit.MILLISECONDS)
                 .enableTransaction(is(r, "transactions")).maxBackoffInterval(1, TimeUnit.SECONDS).statsInterval(0, TimeUnit.SECONDS).build());
         return handle;
