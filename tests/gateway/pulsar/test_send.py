@@ -124,14 +124,13 @@ async def test_a_damaged_message_is_an_error_and_the_connection_stays():
 @pytest.mark.parametrize(
     ("fields", "code"),
     [
-        ({"txnid_least_bits": 99, "txnid_most_bits": 0}, ServerError.TransactionNotFound),
         ({"body": b""}, ServerError.ChecksumError),
         ({"body": b"\x0e\x01\0"}, ServerError.ChecksumError),
         ({"metadata_highest_sequence_id": 2, "sequence_id": 3}, ServerError.MetadataError),
         ({"metadata_num_messages_in_batch": 0}, ServerError.MetadataError),
         ({"metadata_num_messages_in_batch": 1 << 30}, ServerError.MetadataError),
     ],
-    ids=["transaction", "no section", "cut", "sequences", "no messages", "too many messages"],
+    ids=["no section", "cut", "sequences", "no messages", "too many messages"],
 )
 def test_what_cannot_be_stored_is_reported(fields, code):
     @on_loop

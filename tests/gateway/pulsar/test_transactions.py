@@ -9,6 +9,7 @@ import pytest
 
 from tests.gateway.loop import on_loop
 from tests.gateway.pulsar.readers import (
+    ABSENT,
     EXCLUSIVE,
     KEY_SHARED,
     SHARED,
@@ -122,8 +123,11 @@ async def test_the_end_may_be_repeated_but_not_changed():
 
         assert await end(peer, txn) is None
         assert await end(peer, txn, ABORT) == ServerError.InvalidTxnStatus
+        before = rig.broker.cluster.topic(rig.name("t")).partitions[0].log.end_offset
         peer.send(1, 5, b"late", **txn)
-        assert (await peer.answer("send_error")).error == ServerError.InvalidTxnStatus
+        receipt = await peer.answer("send_receipt")
+        assert receipt.message_id.entryId == ABSENT
+        assert rig.broker.cluster.topic(rig.name("t")).partitions[0].log.end_offset == before
         unknown = {"txnid_most_bits": 0, "txnid_least_bits": 999}
         assert await end(peer, unknown) == ServerError.TransactionNotFound
         elsewhere = {**txn, "txnid_most_bits": 1}
@@ -333,7 +337,7 @@ async def test_only_who_began_a_transaction_may_use_it():
         refused = ServerError.AuthorizationError
         assert await end(mallory, txn, ABORT) == refused
         mallory.send(1, 0, b"1", **txn)
-        assert (await mallory.answer("send_error")).error == refused
+        assert (await mallory.answer("send_error")).error == ServerError.NotAllowedError
         words: dict[str, Any] = {
             "field": "addPartitionToTxn",
             "answer": "addPartitionToTxnResponse",

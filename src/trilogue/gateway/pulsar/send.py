@@ -5,16 +5,25 @@ this loop iteration. So does SEND_ERROR, since a client takes the answers of a p
 of what it sent. When the commit fails, the receipts are decoded again and become errors
 (errors.py).
 
+A message in a transaction gets the transaction's producer id and epoch.
+
 The receipt of a topic that is acknowledged from memory leaves with the loop iteration, unless
 earlier messages of the producer still wait for their commit.
 """
 
 from __future__ import annotations
 
-from trilogue.broker.errors import BrokerError
-from trilogue.broker.topics.partition import Partition
+from trilogue.broker.errors import (
+    AccessDenied,
+    BrokerError,
+    ConcurrentTransactions,
+    InvalidTransactionState,
+    TooManyTransactions,
+    UnknownTransaction,
+)
+from trilogue.broker.topics.partition import AppendResult, Partition
 from trilogue.entry.entry import EntryError, EntryHeader
-from trilogue.entry.pulsar.pulsar_batch import build_entry, join_transaction, read_metadata
+from trilogue.entry.pulsar.pulsar_batch import Stamp, build_entry, join_transaction, read_metadata
 from trilogue.gateway.pulsar.connection import PulsarConnection
 from trilogue.gateway.pulsar.errors import PulsarProtocolError, encode_send_error
 from trilogue.gateway.pulsar.transactions import find_authorized
@@ -39,7 +48,6 @@ def handle_send(connection: PulsarConnection, _command: None, frame: memoryview)
     partition = producer.partition
     section = frame[sent.section_at :]
     now_ms = gateway.now_ms()
-    in_transaction = bool(sent.txn_least or sent.txn_most)
     try:
         entry, header, stamp = build_entry(section, broker_ms=now_ms)
         if partition.policies.encryption_required and not read_metadata(entry).has_encryption:
@@ -48,11 +56,10 @@ def handle_send(connection: PulsarConnection, _command: None, frame: memoryview)
             raise PulsarProtocolError(
                 ServerError.MetadataError, "a message names another producer than its own"
             )
-        if in_transaction:
-            header = _add_to_transaction(connection, sent, partition, entry, header)
-        appended = partition.append_entry(
-            entry, header, now_ms=now_ms, sequence=stamp, in_transaction=in_transaction
-        )
+        if sent.txn_least or sent.txn_most:
+            appended = _append_in_transaction(connection, sent, partition, entry, header, stamp)
+        else:
+            appended = partition.append_entry(entry, header, now_ms=now_ms, sequence=stamp)
     except (BrokerError, EntryError, PulsarProtocolError) as problem:
         connection.receipts.append(encode_send_error(producer_id, sequence_id, problem))
         producer.commit_group = connection.commit_group
@@ -81,15 +88,27 @@ def handle_send(connection: PulsarConnection, _command: None, frame: memoryview)
         connection.receipts.append(receipt)
 
 
-def _add_to_transaction(
+def _append_in_transaction(  # noqa: PLR0917 - what `handle_send` has
     connection: PulsarConnection,
     sent: Send,
     partition: Partition,
     entry: memoryview,
     header: EntryHeader,
-) -> EntryHeader:
-    """Make an entry one of its transaction; raises what adding to a transaction raises."""
-    txn_id = find_authorized(connection, sent.txn_most, sent.txn_least)
-    transactions = connection.gateway.broker.pulsar_transactions
-    transactions.add_partitions(txn_id, (partition.partition_id,))
-    return join_transaction(entry, header, *txn_id.identity)
+    stamp: Stamp,
+) -> AppendResult:
+    """Append an entry as one of its transaction; one whose transaction has ended is not stored.
+
+    That gets the receipt of a duplicate: it cannot be seen, and clients that send it again after
+    they were disconnected would do so for ever. Any other problem is NotAllowedError: after other
+    codes clients disconnect and send the message again.
+    """
+    broker, now_ms = connection.gateway.broker, connection.gateway.now_ms()
+    try:
+        txn_id = find_authorized(connection, sent.txn_most, sent.txn_least)
+        broker.pulsar_transactions.add_partitions(txn_id, (partition.partition_id,))
+    except (UnknownTransaction, InvalidTransactionState, ConcurrentTransactions):
+        return AppendResult(-1, -1, True, partition.acks_from_memory)
+    except (AccessDenied, TooManyTransactions) as problem:
+        raise PulsarProtocolError(ServerError.NotAllowedError, str(problem)) from problem
+    header = join_transaction(entry, header, *txn_id.identity)
+    return partition.append_entry(entry, header, now_ms=now_ms, sequence=stamp, in_transaction=True)
