@@ -12,6 +12,7 @@ from tests.gateway.kafka.rig import batch
 from tests.gateway.loop import on_loop
 from tests.gateway.pulsar.rig import Peer, Rig, settle
 from tests.security.bypass import ORDERS, SECRET, NoAcls, describe_state
+from trilogue.broker.access.authorizer import Principal
 from trilogue.gateway.pulsar.commands import TABLE
 from trilogue.wire.pulsar.errors import ServerError
 from trilogue.wire.pulsar.pulsar_pb2 import BaseCommand
@@ -65,6 +66,7 @@ WITHOUT_ATTACHMENT = {  # of a producer or consumer that this connection does no
     "endTxn": {},
     "tcClientConnectRequest": {"tc_id": 0},
 }
+IN_TRANSACTION = ("addPartitionToTxn", "addSubscriptionToTxn", "endTxn")
 WORDS = {"produce": "producer", "consume": "consumer"}
 OPEN = {"connect", "ping", "pong", "authResponse"}  # before the login, or about the connection
 
@@ -163,6 +165,34 @@ async def test_commands_about_attachments_need_one(field):
         assert SECRET not in answer
         assert b"orders" not in answer
         assert describe_state(rig) == (*before, [])
+
+
+@pytest.mark.parametrize("name", [*SPELLINGS, *OTHERS])
+@pytest.mark.parametrize("field", IN_TRANSACTION)
+@on_loop
+async def test_no_transaction_is_used_without_rights(field, name):
+    """The denied client knows the TxnID of another one; neither it nor its own one helps."""
+    async with Denying() as rig:
+        owner, peer = await rig.prepare(0), await rig.connected()
+        rig.rules.is_open = True
+        owner.connection.access.set_principal(Principal("User", "owner"))
+        words = {"field": "newTxn", "answer": "newTxnResponse", "txn_ttl_seconds": 60_000}
+        txns = [await each.request(**words) for each in (owner, peer)]
+        rig.rules.is_open = False
+        before = describe_state(rig)[:-1]
+        for txn in txns:
+            ids = {
+                "txnid_most_bits": txn.txnid_most_bits,
+                "txnid_least_bits": txn.txnid_least_bits,
+            }
+            if field == "endTxn" and txn is txns[1]:
+                continue  # it is its own
+            topic = {"addPartitionToTxn": {"partitions": [name]}, "endTxn": {"txn_action": 1}}
+            subscription = {"subscription": [{"topic": name, "subscription": "s"}]}
+            answer = await send(peer, field, {**topic.get(field, subscription), **ids})
+
+            assert errors_in(answer), answer
+            assert describe_state(rig) == (*before, [])
 
 
 @pytest.mark.parametrize("name", OTHERS)
