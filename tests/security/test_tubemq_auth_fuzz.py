@@ -10,7 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.gateway.loop import on_loop
-from tests.gateway.tubemq.auth.auth_rig import NOW_MS, AuthenticationRig, at_broker, blanks
+from tests.gateway.tubemq.auth.auth_rig import (
+    NOW_MS,
+    AuthenticationRig,
+    PeerAt,
+    at_broker,
+    blanks,
+)
 from tests.gateway.tubemq.rig import Rig, frame_of, send_fields, settle
 from trilogue.broker.errors import AuthenticationFailed
 from trilogue.gateway.tubemq.authentication import (
@@ -67,7 +73,7 @@ def test_no_damaged_proof_admits(kind):
                 continue
             tried += 1
             with pytest.raises(AuthenticationFailed):
-                gateway.request(parsed, role=Role.CONSUMER, peer=AdmittedClients())
+                gateway.request(parsed, role=Role.CONSUMER, peer=PeerAt(f"{at}"))
     assert tried > len(whole)
     gateway.request(proof, role=Role.CONSUMER, peer=AdmittedClients())
 

@@ -20,9 +20,7 @@ import base64
 import binascii
 import ipaddress
 import json
-import time
-from collections import OrderedDict
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Final
 
@@ -41,6 +39,7 @@ from trilogue.broker.access.authorizer import (
 from trilogue.broker.access.client_access import ClientAccess
 from trilogue.broker.errors import AuthenticationFailed
 from trilogue.gateway.authentication import Authenticator, Login
+from trilogue.gateway.failed_logins import TOO_MANY_FAILURES, FailedLogins
 from trilogue.gateway.http.request_limits import CERTIFICATE, HEADERS, HttpError
 
 PROTOCOL: Final = "http"
@@ -48,9 +47,6 @@ HEALTH_PATH: Final = "/healthz"
 METRICS_PATH: Final = "/metrics"
 ANY_HOST: Final = "*"
 CHALLENGES: Final = ('Basic realm="Trilogue", charset="UTF-8"', 'Bearer realm="Trilogue"')
-FAILURES_MAX: Final = 50  # of an address at once
-FAILURES_PER_S: Final = 2.0
-ADDRESSES_MAX: Final = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,33 +148,10 @@ class HttpLogin:
         if known is not None:
             return known
         if self._failures.is_full(host):
-            raise HttpError(429, "too many failed logins from this address")
+            raise HttpError(429, TOO_MANY_FAILURES)
         return await self._authenticator.verify_password(
             user, password, protocol=PROTOCOL, host=host, method="basic"
         )
-
-
-class FailedLogins:
-    """Counts the failed logins of addresses; each is forgotten with time."""
-
-    def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
-        self._monotonic = monotonic
-        self._counts: OrderedDict[str, tuple[float, float]] = OrderedDict()  # count, at this time
-
-    def count(self, host: str) -> None:
-        """Add a failure of an address."""
-        self._counts[host] = (self._present(host) + 1, self._monotonic())
-        self._counts.move_to_end(host)
-        if len(self._counts) > ADDRESSES_MAX:
-            self._counts.popitem(last=False)
-
-    def is_full(self, host: str) -> bool:
-        """Return whether the next password of an address is not checked now."""
-        return self._present(host) >= FAILURES_MAX
-
-    def _present(self, host: str) -> float:
-        count, at = self._counts.get(host, (0.0, 0.0))
-        return max(0.0, count - (self._monotonic() - at) * FAILURES_PER_S)
 
 
 def _decode_basic(text: str) -> tuple[str, bytes]:

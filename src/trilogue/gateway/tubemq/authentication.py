@@ -14,6 +14,9 @@ Java's consumers send no signature to a broker unless the response to a heartbea
 a visit token suffices for a client that authenticated at the master, since no other client got it.
 They send nothing with a get, so a connection remembers the client ids that were admitted on it.
 
+An address with many wrong signatures is refused without a check for a while (failed_logins.py);
+clients with tokens are not.
+
 An admission ends with any change of its user: another password, deletion, revoked tokens.
 """
 
@@ -29,6 +32,7 @@ from trilogue.broker.access.authorizer import ANONYMOUS, Principal
 from trilogue.broker.access.users import NAME_BYTES_MAX, User
 from trilogue.broker.errors import AuthenticationFailed
 from trilogue.gateway.authentication import Authenticator
+from trilogue.gateway.failed_logins import TOO_MANY_FAILURES, FailedLogins
 from trilogue.gateway.tubemq.auth_tokens import AuthTokens
 from trilogue.gateway.tubemq.signatures import (
     SIGNATURE_SIZE_MAX,
@@ -135,6 +139,7 @@ class Authentication:
         # The key of an unknown user's signature, so that its check takes as long.
         self._unknown_user_key = hmac.digest(key, b"unknown user", "sha256")
         self._signatures = SignatureCache()
+        self._failures = FailedLogins()
         self._must_sign: dict[str, None] = {}  # client ids whose token has expired
         # The last admissions at the master.
         self._master_admissions: dict[tuple[Role, str], Admission] = {}
@@ -313,6 +318,8 @@ class Authentication:
         if len(name) > NAME_BYTES_MAX or len(signature_text) > SIGNATURE_SIZE_MAX:
             raise self._refusal(peer, name, "signature", BAD_CREDENTIALS)
         now_ms = self._now_ms()
+        if self._failures.is_full(peer.host):
+            raise AuthenticationFailed(TOO_MANY_FAILURES)
         if abs(now_ms - signed.timestamp) > SIGNATURE_WINDOW_MS:
             raise self._refusal(peer, name, "signature", STALE_SIGNATURE)
         try:
@@ -325,6 +332,7 @@ class Authentication:
         is_good = hmac.compare_digest(expected.encode(), signature_text.encode(errors="replace"))
         user = self._users.find(name)
         if not is_good or password is None or user is None:
+            self._failures.count(peer.host)
             reason = _describe_refusal(user, password)
             raise self._refusal(peer, name, "signature", BAD_CREDENTIALS, reason)
         try:

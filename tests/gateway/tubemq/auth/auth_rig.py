@@ -23,6 +23,18 @@ ALICE = Principal("User", "alice")
 P, C = Role.PRODUCER, Role.CONSUMER
 
 
+class PeerAt(AdmittedClients):
+    """A connection from an address."""
+
+    def __init__(self, host: str) -> None:
+        super().__init__()
+        self._host = host
+
+    @property
+    def host(self) -> str:
+        return self._host
+
+
 class AuthenticationRig:
     """An authentication with a clock of its own and users that can change."""
 

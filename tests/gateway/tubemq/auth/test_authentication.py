@@ -10,6 +10,8 @@ from tests.gateway.tubemq.auth.auth_rig import (
     AuthenticationRig,
     C,
     P,
+    PeerAt,
+    blanks,
     certificate,
     with_token,
 )
@@ -18,6 +20,7 @@ from trilogue.broker.access.passwords import decrypt_password
 from trilogue.broker.access.users import User
 from trilogue.broker.errors import AuthenticationFailed
 from trilogue.gateway import authentication as login
+from trilogue.gateway.failed_logins import FAILURES_MAX, TOO_MANY_FAILURES, FailedLogins
 from trilogue.gateway.tubemq import signatures
 from trilogue.gateway.tubemq.signatures import SIGNATURE_WINDOW_MS, signature
 from trilogue.wire.tubemq.master_pb2 import MasterCertificateInfo
@@ -63,6 +66,23 @@ def test_an_unknown_user_is_refused_in_the_words_of_a_wrong_password():
 
     assert str(wrong.value) == str(unknown.value)
     assert "trilogue users set-password" in str(wrong.value)
+
+
+def test_an_address_that_guesses_is_refused_for_a_while_and_tokens_still_serve():
+    gateway = AuthenticationRig()
+    gateway.rules._failures = FailedLogins(lambda: 0.0)
+    token = gateway.token()
+    for nonce in range(FAILURES_MAX):
+        with pytest.raises(AuthenticationFailed, match="set-password"):
+            gateway.request(gateway.signed(password=b"wrong", nonce=nonce))
+    lines = len(gateway.lines)
+
+    for proof in (gateway.signed(nonce=998), blanks(gateway, nonce=999)):
+        with pytest.raises(AuthenticationFailed, match=TOO_MANY_FAILURES):
+            gateway.request(proof)
+    assert len(gateway.lines) == lines
+    assert gateway.request(with_token(token)) == ALICE
+    assert gateway.request(gateway.signed(nonce=998), peer=PeerAt("192.0.2.9")) == ALICE
 
 
 def test_each_refusal_is_a_line_of_the_audit_log_without_secrets():
