@@ -14,6 +14,7 @@ from tests.client.scripted import ScriptedKafka, scripted
 from tests.server import Server, start_server
 from tests.tools import require
 from tests.waiting import run_ready_tasks
+from trilogue.client.kafka.connection import IN_CLEAR
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -58,7 +59,7 @@ def scripted_kafka() -> Iterator[ScriptedKafka]:
 
     with scripted({}) as running:
         yield running
-        at = links._links.pop((os.getpid(), running.address), None)
+        at = links._links.pop((os.getpid(), running.address, IN_CLEAR), None)
         if at is not None:
             at.run(at.cluster.close())
             at.run(run_ready_tasks())  # closed transports take a turn to go

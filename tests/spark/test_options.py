@@ -22,7 +22,12 @@ def test_names_are_not_case_sensitive():
     ("more", "message"),
     [
         ({"kafka.group.id": "g"}, "unknown option 'kafka.group.id'"),
+        ({"kafka.client.id": "c"}, "unknown option 'kafka.client.id'"),
         ({"kafka.bootstrap.servers": ""}, "required"),
+        ({"kafka.security.protocol": "TLS"}, "security_protocol"),
+        ({"kafka.sasl.username": "u"}, "sasl_username needs"),
+        ({"kafka.ssl.truststore.type": "JKS"}, "ssl.truststore.type: only PEM"),
+        ({"kafka.ssl.keystore.password": "hidden"}, "^(?!.*hidden).*stores with a password"),
         ({"assign": "{}"}, "exactly one"),
         ({"startingOffsets": "soon"}, "not JSON"),
         ({"startingOffsets": '{"t": 3}'}, "form"),

@@ -14,6 +14,7 @@ from tests.tools import require_jars
 from tests.waiting import run_ready_tasks
 from trilogue.client.kafka.admin import Admin
 from trilogue.client.kafka.cluster import KafkaCluster
+from trilogue.client.kafka.connection import IN_CLEAR
 from trilogue.client.kafka.producer.batch_writer import BatchWriter
 from trilogue.entry.kafka.record_batch import Record, build_batch
 from trilogue.spark import link as links
@@ -32,7 +33,7 @@ def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     server = RealKafka(tmp_path_factory.mktemp("kafka"), version=VERSION, heap="512m")
     server.start()
     yield server.address
-    at = links._links.pop((os.getpid(), server.address), None)
+    at = links._links.pop((os.getpid(), server.address, IN_CLEAR), None)
     if at is not None:
         at.run(at.cluster.close())
         at.run(run_ready_tasks())

@@ -148,8 +148,8 @@ def read_client_options(server: str) -> tuple[str, dict[str, Any]]:
     if not path:
         return server, {}
     from trilogue.client.errors import ClientError
+    from trilogue.client.kafka.client_config import read_client_config
     from trilogue.client.kafka.options import ClientOptions
-    from trilogue.client.kafka.security import read_client_config
     from trilogue.client.options import build_options
 
     try:

@@ -1,4 +1,4 @@
-"""A blocking interface to a cluster for Spark's threads: one per process and server list.
+"""A blocking interface to a cluster for Spark's threads: one per process and connection options.
 
 Spark reuses its Python workers, so connections outlive a task. A forked worker must not use its
 parent's sockets: the cache is keyed by process id.
@@ -17,9 +17,10 @@ from trilogue.client.kafka.cluster import KafkaCluster
 from trilogue.client.kafka.consumer.batch_reader import BatchReader
 from trilogue.client.kafka.model import EARLIEST, LATEST
 from trilogue.client.kafka.producer.batch_writer import BatchWriter
+from trilogue.client.kafka.security import Security
 from trilogue.spark.errors import OptionError
 from trilogue.spark.offsets import Ids, Offsets, Partition
-from trilogue.spark.options import ReadOptions
+from trilogue.spark.options import ReadOptions, WriteOptions
 
 T = TypeVar("T")
 FIRST_CONTACT_S = 8.0
@@ -31,9 +32,11 @@ REQUEST_S = 30.0
 class Link:
     """A cluster, its readers and writers, and the event loop that runs them."""
 
-    def __init__(self, servers: str) -> None:
+    def __init__(self, servers: str, security: Security) -> None:
         self.loop = asyncio.new_event_loop()
-        self.cluster = KafkaCluster(servers, client_id="trilogue-spark", timeout_s=FIRST_CONTACT_S)
+        self.cluster = KafkaCluster(
+            servers, client_id="trilogue-spark", timeout_s=FIRST_CONTACT_S, security=security
+        )
         self.consumer = BatchReader(self.cluster)
         self.producer = BatchWriter(self.cluster)
         self.admin = Admin(self.cluster)
@@ -102,12 +105,12 @@ class Link:
         return {key: found.get(key, offset) for key, offset in wanted.items()}
 
 
-_links: dict[tuple[int, str], Link] = {}
+_links: dict[tuple[int, str, Security], Link] = {}
 
 
-def link(servers: str) -> Link:
-    """Return this process's link to these servers."""
-    key = (os.getpid(), servers)
+def link(options: ReadOptions | WriteOptions) -> Link:
+    """Return this process's link to the servers of the options, with their login."""
+    key = (os.getpid(), options.servers, options.security)
     if key not in _links:
-        _links[key] = Link(servers)
+        _links[key] = Link(options.servers, options.security)
     return _links[key]

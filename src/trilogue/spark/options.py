@@ -12,14 +12,36 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from trilogue.client.errors import InvalidOption
+from trilogue.client.kafka.client_config import JAAS, KEY_STORE, NAMES, REFUSED, convert_key
+from trilogue.client.kafka.connection import IN_CLEAR
+from trilogue.client.kafka.options import ClientOptions
+from trilogue.client.kafka.security import Security
+from trilogue.client.options import build_options
 from trilogue.spark.errors import OptionError
 
 EARLIEST, LATEST = -2, -1
 COLUMNS = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType", "headers")
 CODECS = {"none": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
 
-READ_OPTIONS = {
+KAFKA = "kafka."
+CONNECTION_OPTIONS = {
     "kafka.bootstrap.servers": "host:port[,host:port...] of the cluster (required)",
+    "kafka.security.protocol": "PLAINTEXT (default), SSL, SASL_PLAINTEXT or SASL_SSL",
+    "kafka.sasl.mechanism": "PLAIN (default), SCRAM-SHA-256 or SCRAM-SHA-512",
+    "kafka.sasl.jaas.config": "as Java reads it: its username and password log in",
+    "kafka.sasl.username": "the user, in place of kafka.sasl.jaas.config",
+    "kafka.sasl.password": "the user's password",
+    "kafka.ssl.truststore.location": "PEM file of the authorities (also kafka.ssl.ca.location), "
+    "at the same path on the driver and each executor",
+    "kafka.ssl.keystore.location": "PEM file of the client's certificate and key",
+    "kafka.ssl.certificate.location": "PEM file of the client's certificate",
+    "kafka.ssl.key.location": "PEM file of its key",
+    "kafka.ssl.key.password": "what the key is encrypted with",
+    "kafka.ssl.endpoint.identification.algorithm": "https (default), or none: any server's name",
+}
+READ_OPTIONS = {
+    **CONNECTION_OPTIONS,
     "subscribe": "topics to read, comma separated",
     "subscribePattern": "regular expression that whole topic names must match",
     "assign": 'partitions to read: {"topic": [0, 1]}',
@@ -45,7 +67,7 @@ READ_OPTIONS = {
     "kafkaConsumer.pollTimeoutMs": "how long a task waits for offsets that are there (120000)",
 }
 WRITE_OPTIONS = {
-    "kafka.bootstrap.servers": "host:port[,host:port...] of the cluster (required)",
+    **CONNECTION_OPTIONS,
     "topic": "where rows without a topic column go",
     "path": "same as topic (what save() was given)",
     "compression": "none, gzip, snappy, lz4 or zstd (default lz4)",
@@ -57,8 +79,25 @@ SPARKS_OWN = frozenset({"checkpointlocation", "queryname", "outputmode"})
 """Options of Spark's writer itself, which it hands on to every sink."""
 
 
+_CLIENT_KEYS = {
+    f"{KAFKA}{key}": f"{KAFKA}{key}" for key in {*NAMES, *REFUSED, JAAS, KEY_STORE} - {"client.id"}
+}
+"""All keys of Kafka's clients that are obeyed, or refused with a reason."""
+
+
+def _security(options: Mapping[str, str]) -> Security:
+    """Return how connections are made; OptionError, which has no secrets."""
+    found: dict[str, str] = {}
+    try:
+        for name, value in options.items():
+            found |= convert_key(name.removeprefix(KAFKA), value.strip()) or {}
+        return build_options(ClientOptions, found).security
+    except InvalidOption as error:
+        raise OptionError(f"options {KAFKA}…: {error}") from None
+
+
 def _checked(given: Mapping[str, str], known: Mapping[str, str]) -> dict[str, str]:
-    names = {name.lower(): name for name in known}
+    names = {name.lower(): name for name in known} | _CLIENT_KEYS
     unknown = sorted(name for name in given if name.lower() not in names.keys() | SPARKS_OWN)
     if unknown:
         raise OptionError(f"unknown option {unknown[0]!r}; known: {', '.join(sorted(known))}")
@@ -161,6 +200,7 @@ class ReadOptions:
     """The checked options of a reader. Exactly one of `topics`, `pattern` and `assign` is set."""
 
     servers: str
+    security: Security = IN_CLEAR
     topics: tuple[str, ...] = ()
     pattern: str | None = None
     assign: dict[str, tuple[int, ...]] | None = None
@@ -193,6 +233,7 @@ class ReadOptions:
         starting = _bounds(options, "startingOffsets", 0) if "startingOffsets" in options else None
         return cls(
             servers=options["kafka.bootstrap.servers"],
+            security=_security(options),
             topics=tuple(sorted({name.strip() for name in topics.split(",") if name.strip()})),
             pattern=_pattern(options.get("subscribePattern")),
             assign=_assign(options.get("assign")),
@@ -272,6 +313,7 @@ class WriteOptions:
     """The checked options of a writer."""
 
     servers: str
+    security: Security = IN_CLEAR
     topic: str | None = None
     codec: int = CODECS["lz4"]
     batch_bytes: int = 512 << 10
@@ -285,6 +327,7 @@ class WriteOptions:
             raise OptionError(f"compression takes one of {', '.join(CODECS)}, not {compression!r}")
         return cls(
             servers=options["kafka.bootstrap.servers"],
+            security=_security(options),
             topic=options.get("topic", options.get("path")),
             codec=CODECS[compression],
             batch_bytes=_integer(options, "batchBytes") or 512 << 10,

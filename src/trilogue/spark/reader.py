@@ -47,7 +47,7 @@ class BatchReader(DataSourceReader):
     def partitions(self) -> list[InputPartition]:
         """Return the tasks."""
         options = self._options
-        at = link(options.servers)
+        at = link(options)
         partitions = at.partitions(options)
         start = starting(at, options, partitions, EARLIEST)
         end = ending(at, options, partitions)
@@ -71,7 +71,7 @@ def read_range(options: ReadOptions, wanted_range: Range | None) -> Iterator[pa.
 
 
 def _read_range(options: ReadOptions, wanted_range: Range) -> Iterator[pa.RecordBatch]:
-    at = link(options.servers)
+    at = link(options)
     arrow = ArrowReader(*wanted_range, columns=options.columns, limit=options.decompressed_limit)
     fetches = _Fetches(at, options, wanted_range)
     waits = 0

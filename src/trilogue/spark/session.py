@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 OLDEST_JAVA = 17
 NEWEST_WITH_ALL = 21
 """Up to here Java has every package that Spark 4 names on its command line."""
+REDACTED = r"(?i)secret|password|token|access[.]?key|sasl[.]jaas[.]config"
+"""Spark's own pattern of options whose values it does not show, and the one with Java's login."""
 VECTOR = "--add-modules=jdk.incubator.vector"
 WRAPPER = """#!/bin/sh
 # Runs {java} without the arguments it does not know.
@@ -117,6 +119,8 @@ def session(
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.host": "127.0.0.1",
         "spark.ui.enabled": "false",
+        "spark.redaction.regex": REDACTED,
+        "spark.sql.redaction.options.regex": REDACTED,
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.shuffle.partitions": str(cores),
     }

@@ -94,7 +94,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Do nothing: connections belong to the process."""
 
     def _at(self) -> Link:
-        return link(self._options.servers)
+        return link(self._options)
 
     def _now(self) -> tuple[Offsets, Ids]:
         at = self._at()

@@ -147,7 +147,7 @@ def _split(batch: pa.RecordBatch, numbers: pa.Array) -> Iterator[tuple[int, pa.R
 @explained_errors()
 def write_all(options: WriteOptions, batches: Iterator[pa.RecordBatch]) -> TaskCommit:
     """Store all rows of one task."""
-    sink = _Sink(options, link(options.servers))
+    sink = _Sink(options, link(options))
     rows = 0
     for batch in batches:
         sink.write(batch)

@@ -5,10 +5,11 @@ from __future__ import annotations
 import pytest
 
 from trilogue.client.errors import InvalidOption
+from trilogue.client.kafka.client_config import read_client_config
 from trilogue.client.kafka.errors import AuthenticationFailed
 from trilogue.client.kafka.options import ClientOptions
 from trilogue.client.kafka.sasl import BearerExchange, PlainExchange, ScramExchange, make_exchange
-from trilogue.client.kafka.security import Security, read_client_config
+from trilogue.client.kafka.security import Security
 from trilogue.client.options import build_options
 
 # RFC 7677, section 3.
