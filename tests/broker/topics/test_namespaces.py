@@ -281,6 +281,8 @@ MEANT = [
     ("delayedDelivery", {"active": False, "tickTime": 1}, Policies(delayed_delivery=False)),
     ("maxUnackedMessagesOnConsumer", 0, Policies(max_unacked_per_consumer=0)),
     ("encryptionRequired", True, Policies(encryption_required=True)),
+    ("subscriptionAuthMode", "Prefix", Policies(role_prefixes=True)),
+    ("subscriptionAuthMode", "None", Policies()),
 ]
 
 

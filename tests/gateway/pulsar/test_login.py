@@ -19,6 +19,7 @@ from trilogue.gateway.authentication import Authenticator
 from trilogue.gateway.pulsar.gateway import PulsarGateway
 from trilogue.gateway.pulsar.settings import PulsarSettings
 from trilogue.wire.pulsar.errors import ServerError
+from trilogue.wire.pulsar.pulsar_pb2 import CommandSubscribe
 
 SECRET = b"a secret of thirty-two bytes, or more"
 KEYS = read_keys(SECRET)
@@ -68,16 +69,16 @@ class Secured(Rig):
         self.now_ms += int(seconds * 1_000)
         await pass_time(2.0)
 
-    async def allow(self, user: str) -> None:
-        acl = Acl(
-            ResourceKind.TOPIC,
-            Pattern.LITERAL,
-            "public/default/orders",
-            Principal("User", user),
-            ANY_HOST,
-            Operation.WRITE,
-            True,
-        )
+    async def allow(
+        self,
+        user: str,
+        operation: Operation = Operation.WRITE,
+        *,
+        kind: ResourceKind = ResourceKind.TOPIC,
+        pattern: Pattern = Pattern.LITERAL,
+        name: str = "public/default/orders",
+    ) -> None:
+        acl = Acl(kind, pattern, name, Principal("User", user), ANY_HOST, operation, True)
         await self.commit(self.broker.acls.plan_create([acl]))
 
 
@@ -283,3 +284,40 @@ def test_no_bytes_log_anyone_in(method, data, original, original_data):
             )
 
     scenario()
+
+
+def test_a_subscription_has_the_role_before_its_name_where_it_must():
+    @on_loop
+    async def scenario():
+        async with Secured() as rig:
+            rig.topic("orders")
+            for user in ("alice", "ops"):
+                await rig.allow(user, Operation.READ)
+            whole = {"pattern": Pattern.PREFIXED, "name": "public/default/"}
+            await rig.allow("ops", Operation.ALTER, **whole)
+            await rig.policies("public/default", subscriptionAuthMode="Prefix")
+            alice = await rig.connected(**rig.by_token("alice"))
+            ops = await rig.connected(**rig.by_token("ops"))
+
+            refused = await subscribe(alice, "billing", "error")
+            assert refused.error == ServerError.AuthorizationError
+            assert rig.audit[-1]["resource"] == "group billing"
+            await subscribe(alice, "alice-billing", "success")
+            await subscribe(ops, "billing", "success")
+
+            await rig.policies("public/default", subscriptionAuthMode="None")
+            await subscribe(alice, "billing", "success")
+
+    scenario()
+
+
+async def subscribe(peer, subscription: str, answer: str):
+    consumer_id = peer.number()
+    return await peer.request(
+        "subscribe",
+        answer,
+        topic=ORDERS,
+        subscription=subscription,
+        consumer_id=consumer_id,
+        subType=CommandSubscribe.Shared,
+    )

@@ -63,10 +63,14 @@ class ClientAccess:
         """Return whether the client may do this; a refusal is a line of the audit log."""
         if self.can_see(operation, kind, name):
             return True
+        self.record_refusal(operation, kind, name)
+        return False
+
+    def record_refusal(self, operation: Operation, kind: ResourceKind, name: str) -> None:
+        """Write the line of the audit log of something that was refused."""
         if self._audit is not None:
             resource = Resource(kind, name)
             self._audit.refused(self.principal, self.protocol, self.host, operation, resource)
-        return False
 
     def can_see(self, operation: Operation, kind: ResourceKind, name: str) -> bool:
         """Return the same without a line of the audit log: for lists, which leave things out."""

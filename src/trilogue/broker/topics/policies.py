@@ -110,6 +110,7 @@ class Policies:
     auto_subscription: bool = True
     subscription_types: frozenset[str] = EVERY_TYPE
     encryption_required: bool = False
+    role_prefixes: bool = False  # a subscription's name starts with its client's role
     delayed_delivery: bool = True
     max_message_size: int = 0  # 0: the listener's limit
 
@@ -332,6 +333,9 @@ POLICIES: dict[str, Policy] = {
              "test_types_of_subscriptions_that_are_not_enabled_are_refused"),
         _row("encryptionRequired", bool, "encryption_required",
              "test_a_producer_that_does_not_encrypt_is_refused_where_it_must", NAMESPACE_ONLY),
+        _row("subscriptionAuthMode", Literal["None", "Prefix"],
+             lambda value: {"role_prefixes": value == "Prefix"},
+             "test_a_subscription_has_the_role_before_its_name_where_it_must", NAMESPACE_ONLY),
         _row("delayedDelivery", DelayedValue, _delayed,
              "test_a_message_waits_for_its_time"),
         _row("maxMessageSize", Count, "max_message_size",
@@ -356,7 +360,6 @@ POLICIES: dict[str, Policy] = {
         _refused("inactiveTopicPolicies", "inactive topics are not deleted"),
         _refused("subscriptionExpirationTime", "subscriptions stay until they are deleted"),
         _refused("antiAffinity", "there is one node"),
-        _refused("subscriptionAuthMode", "there is no authentication yet"),
         _refused("maxTopicsPerNamespace", "only the partitions of all topics together are "
                  "limited"),
         _refused("entryFilters", "no foreign code runs here"),

@@ -19,9 +19,10 @@ from collections.abc import Coroutine, Iterable
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from trilogue.broker.access.authorizer import Operation
+from trilogue.broker.access.authorizer import Operation, Resource, ResourceKind
 from trilogue.broker.cursors.position import Cursor, Position
 from trilogue.broker.errors import (
+    AccessDenied,
     InvalidRequest,
     NotAllowed,
     NotReady,
@@ -141,6 +142,7 @@ async def _join(
     topic, partition = await gateway.find_or_create_topic(name)
     kind = SUBSCRIPTION_TYPES[command.subType]
     _check(connection, command, partition, kind)
+    _check_role_prefix(connection, command.subscription, topic, partition)
     subscriptions = connection.subscriptions
     others = _count_with_schema(subscriptions.of(partition.partition_id).values())
     await schemas.check_consumer_schema(gateway, topic, partition, command, others=others)
@@ -225,6 +227,22 @@ def _check(
     known = connection.subscriptions.find_dispatcher(partition_id, command.subscription)
     if command.durable and known is not None and known.cursor is None:
         raise NotAllowed("a subscription of this name that is not durable exists")
+
+
+def _check_role_prefix(
+    connection: PulsarConnection, subscription: str, topic: Topic, partition: Partition
+) -> None:
+    """Refuse a name without its client's role before it, where the namespace has this rule.
+
+    It does not hold for clients that may change the namespace: they may change the rule. Raises
+    AccessDenied.
+    """
+    if not partition.policies.role_prefixes or subscription.startswith(connection.principal.name):
+        return
+    namespace = str(topic.name.namespace_name)
+    if not connection.can_see(Operation.ALTER, ResourceKind.NAMESPACE, namespace):
+        connection.access.record_refusal(Operation.READ, ResourceKind.GROUP, subscription)
+        raise AccessDenied(Operation.READ, Resource(ResourceKind.GROUP, subscription))
 
 
 def _check_readable(partition: Partition, dispatcher: Dispatcher) -> None:

@@ -12,6 +12,7 @@ from trilogue.gateway.http.pulsar.policies import NAMESPACE_PATHS, TOPIC_PATHS, 
 
 BUNDLE = "0x00000000_0xffffffff"
 VALUES: dict[str, Any] = {
+    "subscriptionAuthMode": "Prefix",
     "deduplication": True,
     "retention": {"retentionTimeInMinutes": 10, "retentionSizeInMB": 5},
     "messageTTL": 60,

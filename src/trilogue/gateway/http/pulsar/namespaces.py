@@ -52,6 +52,7 @@ POLICY_OF_FIELD = {
     "is_allow_auto_update_schema": "isAllowAutoUpdateSchema",
     "subscription_types_enabled": "subscriptionTypesEnabled",
     "encryption_required": "encryptionRequired",
+    "subscription_auth_mode": "subscriptionAuthMode",
     "delayed_delivery_policies": "delayedDelivery",
 }
 UNSET_FIELDS: dict[str, Any] = {
@@ -61,6 +62,7 @@ UNSET_FIELDS: dict[str, Any] = {
     "is_allow_auto_update_schema": True,
     "subscription_types_enabled": [],
     "encryption_required": False,
+    "subscription_auth_mode": "None",
 }
 IGNORED_FIELDS = frozenset({"bundles", "deleted", "latency_stats_sample_rate"})
 UNSET_VALUES: tuple[Any, ...] = (None, {}, [], -1, "UNDEFINED")  # of policies
@@ -103,7 +105,6 @@ def get_namespace(request: AdminRequest) -> object:
         "bundles": BUNDLES,
         **{name: value for name, value in fields.items() if value is not None},
         "deleted": False,
-        "subscription_auth_mode": "None",
         "offload_threshold": -1,
         "offload_threshold_in_seconds": -1,
         "properties": found.properties,
