@@ -7,8 +7,8 @@ principal that began it, and for others with WRITE on its transactional id
 (broker/transactions/pulsar_transactions.py). What is added to it needs WRITE on the topic, or READ
 of the subscription's topic.
 
-Every answer waits until what it reports is durable. Adding a subscription changes nothing: its
-acks add it.
+The answers to NEW_TXN, END_TXN and ACK wait until what they report is durable. Those to added
+partitions and subscriptions do not: a message adds its partition too, and an ack its subscription.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ def handle_add_partition(
     except EXPECTED as problem:
         _send_error(connection, answer, command.request_id, problem, command)
         return
-    _answer_durable(connection, answer, command)
+    _answer(connection, answer, command)
 
 
 def handle_add_subscription(
@@ -125,7 +125,7 @@ def handle_add_subscription(
     except EXPECTED as problem:
         _send_error(connection, answer, command.request_id, problem, command)
         return
-    _answer_durable(connection, answer, command)
+    _answer(connection, answer, command)
 
 
 def handle_end_txn(
@@ -210,19 +210,13 @@ def _find_partition_ids(
     return [find_partition(cluster, name)[1].partition_id for name in names]
 
 
-def _answer_durable(connection: PulsarConnection, answer: str, command: TransactionRequest) -> None:
-    def respond(problem: BaseException | None) -> None:
-        if problem is not None:
-            _send_error(connection, answer, command.request_id, problem, command)
-            return
-        connection.send_command(
-            answer,
-            request_id=command.request_id,
-            txnid_least_bits=command.txnid_least_bits,
-            txnid_most_bits=command.txnid_most_bits,
-        )
-
-    connection.on_commit(respond)
+def _answer(connection: PulsarConnection, answer: str, command: TransactionRequest) -> None:
+    connection.send_command(
+        answer,
+        request_id=command.request_id,
+        txnid_least_bits=command.txnid_least_bits,
+        txnid_most_bits=command.txnid_most_bits,
+    )
 
 
 def _answer_later(
