@@ -15,6 +15,8 @@ from trilogue.broker.access.acls import ANY_HOST, Acl, Pattern
 from trilogue.broker.access.audit import AuditLog
 from trilogue.broker.access.authorizer import Operation, Principal, ResourceKind
 from trilogue.broker.access.tokens import TokenRules, TokenValidator, read_keys
+from trilogue.broker.names import NamespaceName
+from trilogue.broker.topics.namespaces import Namespace
 from trilogue.gateway.authentication import Authenticator
 from trilogue.gateway.pulsar.gateway import PulsarGateway
 from trilogue.gateway.pulsar.settings import PulsarSettings
@@ -307,6 +309,27 @@ def test_a_subscription_has_the_role_before_its_name_where_it_must():
 
             await rig.policies("public/default", subscriptionAuthMode="None")
             await subscribe(alice, "billing", "success")
+
+    scenario()
+
+
+def test_a_subscription_with_roles_is_for_them():
+    @on_loop
+    async def scenario():
+        async with Secured() as rig:
+            rig.topic("orders")
+            for user in ("alice", "bob"):
+                await rig.allow(user, Operation.READ)
+            namespaces, name = rig.broker.namespaces, NamespaceName("public", "default")
+            roles = {"billing": ["bob"]}
+            await rig.commit(namespaces.plan_alter(name, Namespace(subscription_roles=roles)))
+            alice = await rig.connected(**rig.by_token("alice"))
+            bob = await rig.connected(**rig.by_token("bob"))
+
+            refused = await subscribe(alice, "billing", "error")
+            assert refused.error == ServerError.AuthorizationError
+            await subscribe(alice, "other", "success")
+            await subscribe(bob, "billing", "success")
 
     scenario()
 

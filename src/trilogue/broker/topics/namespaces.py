@@ -61,6 +61,7 @@ class Namespace(msgspec.Struct, frozen=True):
     policies: dict[str, Any] = {}
     permissions: dict[str, list[str]] = {}  # role -> actions
     properties: dict[str, str] = {}
+    subscription_roles: dict[str, list[str]] = {}  # that alone may consume, by subscription
 
 
 class Namespaces:

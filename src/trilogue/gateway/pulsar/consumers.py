@@ -142,7 +142,7 @@ async def _join(
     topic, partition = await gateway.find_or_create_topic(name)
     kind = SUBSCRIPTION_TYPES[command.subType]
     _check(connection, command, partition, kind)
-    _check_role_prefix(connection, command.subscription, topic, partition)
+    _check_role(connection, command.subscription, topic, partition)
     subscriptions = connection.subscriptions
     others = _count_with_schema(subscriptions.of(partition.partition_id).values())
     await schemas.check_consumer_schema(gateway, topic, partition, command, others=others)
@@ -229,17 +229,20 @@ def _check(
         raise NotAllowed("a subscription of this name that is not durable exists")
 
 
-def _check_role_prefix(
+def _check_role(
     connection: PulsarConnection, subscription: str, topic: Topic, partition: Partition
 ) -> None:
-    """Refuse a name without its client's role before it, where the namespace has this rule.
+    """Refuse a subscription that the namespace has for other roles than the client's.
 
-    It does not hold for clients that may change the namespace: they may change the rule. Raises
-    AccessDenied.
+    It names the roles of the subscription, or the role has to be before the subscription's name.
+    Clients that may change the namespace may use any. Raises AccessDenied.
     """
-    if not partition.policies.role_prefixes or subscription.startswith(connection.principal.name):
+    role, namespace = connection.principal.name, topic.name.namespace_name
+    found = connection.gateway.broker.namespaces.namespace(namespace)
+    roles = found.subscription_roles.get(subscription)
+    prefixed = not partition.policies.role_prefixes or subscription.startswith(role)
+    if prefixed and (not roles or role in roles):
         return
-    namespace = str(topic.name.namespace_name)
     if not connection.can_see(Operation.ALTER, ResourceKind.NAMESPACE, namespace):
         connection.access.record_refusal(Operation.READ, ResourceKind.GROUP, subscription)
         raise AccessDenied(Operation.READ, Resource(ResourceKind.GROUP, subscription))

@@ -239,3 +239,20 @@ def test_old_names_have_their_own_paths(admin: Admin):
         "persistent://acme/eu/shop/t-partition-0",
         "persistent://acme/eu/shop/t-partition-1",
     ]
+
+
+def test_roles_of_a_subscription_are_set_reported_and_removed(admin: Admin):
+    name = admin.namespace("roles")
+    root = f"namespaces/{name}/permissions"
+    assert admin.get(f"{root}/subscription") == {}
+
+    admin.do("POST", f"{root}/subscription/billing", ["r", "q", "r"])
+    admin.do("POST", f"{root}/subscription/other", ["s"])
+    admin.do("DELETE", f"{root}/other/s")
+    admin.do("DELETE", f"{root}/billing/q")
+
+    assert admin.get(f"{root}/subscription") == {"billing": ["r"]}
+    shown = admin.get(f"namespaces/{name}")["auth_policies"]["subscription_auth_roles"]
+    assert shown == {"billing": ["r"]}
+    assert admin("POST", f"{root}/subscription/billing", {"r": 1})[0] == 400
+    assert admin("GET", "namespaces/acme/none-such/permissions/subscription")[0] == 404

@@ -23,6 +23,7 @@ from trilogue.broker.topics.policies import PolicyLevel, check_policy
 from trilogue.broker.topics.topic import Topic
 from trilogue.gateway.http.pulsar.admin_request import AdminRequest, AdminRoute
 from trilogue.gateway.http.pulsar.policies import change_namespace, namespace_policy_routes
+from trilogue.gateway.http.pulsar.subscription_permissions import subscription_permission_routes
 from trilogue.gateway.http.pulsar.topic_clients import unload_partition
 from trilogue.gateway.http.request_limits import HttpError
 
@@ -98,7 +99,7 @@ def get_namespace(request: AdminRequest) -> object:
         "auth_policies": {
             "namespace_auth": namespace_permissions(request),
             "destination_auth": {},
-            "subscription_auth_roles": {},
+            "subscription_auth_roles": found.subscription_roles,
         },
         "replication_clusters": [request.gateway.settings.cluster],
         "allowed_clusters": [],
@@ -444,6 +445,7 @@ def routes(prefix: str, place: str) -> list[AdminRoute]:
         AdminRoute("GET", f"{one}/permissions", get_permissions, KIND, DESCRIBE),
         AdminRoute("POST", f"{one}/permissions/{{role}}", grant_permission, KIND, ALTER),
         AdminRoute("DELETE", f"{one}/permissions/{{role}}", revoke_permission, KIND, ALTER),
+        *subscription_permission_routes(one),
         AdminRoute("GET", f"{one}/properties", get_properties, KIND, DESCRIBE),
         AdminRoute("PUT", f"{one}/properties", add_properties, KIND, SETTINGS),
         AdminRoute("DELETE", f"{one}/properties", delete_properties, KIND, SETTINGS),
