@@ -57,7 +57,8 @@ class LoopLoad(LoopPart):
     async def watch_all(self) -> None:
         """Wait until nothing is under way any more."""
         if self.waiting:
-            await asyncio.wait(self.waiting, timeout=PATIENCE)
+            _, pending = await asyncio.wait(self.waiting, timeout=PATIENCE)
+            assert not pending, f"{len(pending)} sends without an answer"
 
     def refused(self, problem: BaseException) -> None:
         """Record a refused message, which makes the verdict bad."""
