@@ -90,6 +90,7 @@ def test_the_method_tls_needs_a_certificate(node, authority):
     assert last_refusal(node)["reason"] == "no client certificate with a principal"
 
 
+@pytest.mark.full
 def test_a_certificate_of_another_authority_is_no_connection(node, authority, tmp_path):
     theirs = Authority(tmp_path, "stranger").issue("e", common_name="alice")
 
@@ -97,6 +98,7 @@ def test_a_certificate_of_another_authority_is_no_connection(node, authority, tm
         send_one(node, authority, by_certificate(theirs))
 
 
+@pytest.mark.full
 def test_without_credentials_a_client_is_refused_at_the_tls_listener(node, authority):
     with pytest.raises((pulsar.AuthenticationError, pulsar.Timeout)):
         send_one(node, authority)
