@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.server import start_server
-from trilogue.client.kafka.client_config import read_keys
+from trilogue.client.properties import read_keys
 
 pytestmark = pytest.mark.full
 PASSWORDS = "clients/admin.password"

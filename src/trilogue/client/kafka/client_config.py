@@ -6,11 +6,12 @@ A file has `key=value` lines. Spark has the same keys as options that start with
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
 from trilogue.client.errors import InvalidOption
+from trilogue.client.properties import read_keys
 
 SERVERS: Final = "bootstrap.servers"
 JAAS: Final = "sasl.jaas.config"
@@ -95,35 +96,3 @@ def read_client_config(path: Path) -> tuple[str, dict[str, Any]]:
         except InvalidOption as error:
             raise InvalidOption(f"{path}, line {number}: {error}") from None
     return servers, options
-
-
-def read_keys(path: Path) -> Iterable[tuple[int, str, str]]:
-    """Return line number, key and value of each line of a properties file; InvalidOption."""
-    try:
-        lines = _join_lines(path.read_text())
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "not a text"
-        raise InvalidOption(f"{path}: {reason}") from error
-    for number, line in lines:
-        separator = re.search("[=:]", line)
-        if separator is None:
-            raise InvalidOption(f"{path}, line {number}: a line is key=value")
-        yield number, line[: separator.start()].strip(), line[separator.end() :].strip()
-
-
-def _join_lines(content: str) -> list[tuple[int, str]]:
-    """Return the lines that say something, with the number of their first line."""
-    joined: list[tuple[int, str]] = []
-    begun: tuple[int, str] | None = None
-    for number, raw in enumerate(content.splitlines(), 1):
-        line = raw.strip()
-        if begun is None and (not line or line.startswith(("#", "!"))):
-            continue
-        first, before = begun or (number, "")
-        goes_on = line.endswith("\\") and (len(line) - len(line.rstrip("\\"))) % 2 == 1
-        if goes_on:
-            begun = first, before + line[:-1]
-        else:
-            joined.append((first, before + line))
-            begun = None
-    return joined if begun is None else [*joined, begun]

@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
-from trilogue.client.errors import ClientError
+from trilogue.client.errors import ClientError, InvalidOption
 from trilogue.client.lifecycle import ClientBase
 from trilogue.client.options import build_options
 from trilogue.client.pulsar.attachment import ClientContext, TopicAttachment
@@ -34,7 +34,7 @@ from trilogue.client.pulsar.options import (
     ConsumerOptions,
     ProducerOptions,
 )
-from trilogue.client.pulsar.pool import BrokerPool
+from trilogue.client.pulsar.pool import BrokerPool, is_secure
 from trilogue.client.pulsar.producer.message_router import MessageRouter
 from trilogue.client.pulsar.producer.producer import Producer
 from trilogue.client.pulsar.producer.topic_producer import TopicProducer
@@ -48,7 +48,7 @@ class PulsarClient(ClientBase):
     """Connections to the brokers of one cluster.
 
     `url` is `pulsar://host:port` (several hosts with commas), or `http://host:port` to look topics
-    up over HTTP. Options: see `ClientOptions`.
+    up over HTTP; with TLS `pulsar+ssl://` and `https://`. Options: see `ClientOptions`.
     """
 
     def __init__(
@@ -61,7 +61,9 @@ class PulsarClient(ClientBase):
     ) -> None:
         super().__init__(ClosedError)
         self.options = build_options(ClientOptions, options, RENAMED_OPTIONS)
-        self._pool = BrokerPool(self.options)
+        self._pool = BrokerPool(self.options, is_secure=is_secure(url))
+        if self.options.tls_certificate_file_path and not is_secure(url):
+            raise InvalidOption(f"tls_certificate_file_path needs pulsar+ssl:// or https://: {url}")
         over_http = url.startswith(("http://", "https://"))
         lookup: Lookup = (HttpLookup if over_http else BinaryLookup)(self._pool, url, self.options)
         self._core = ClientContext(

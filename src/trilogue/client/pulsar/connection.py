@@ -88,8 +88,12 @@ class ConsumerEvents(ConnectionEvents, Protocol):
 class PulsarConnection:
     """One connection to one broker, perhaps by way of a proxy."""
 
-    def __init__(self, options: ClientOptions, proxied_to: str = "") -> None:
+    def __init__(
+        self, options: ClientOptions, proxied_to: str = "", *, is_secure: bool = False
+    ) -> None:
         self._options = options
+        self._security = options.security
+        self._is_secure = is_secure
         self._proxied_to = proxied_to
         self._frames = FrameConnection(self._on_frame, self._on_lost, MAX_FRAME_SIZE)
         self._waiting: dict[int, asyncio.Future[Any]] = {}
@@ -113,14 +117,15 @@ class PulsarConnection:
         """Connect and greet; ConnectionLost, TimedOut, or PulsarError when we are not wanted."""
         self.address = f"{host}:{port}"
         loop = asyncio.get_running_loop()
-        await self._frames.open(host, port, self._options.connect_timeout_s)
+        tls = self._security.make_context() if self._is_secure else None
+        await self._frames.open(host, port, self._options.connect_timeout_s, tls)
         self._connected = loop.create_future()
         try:
             self._frames.send([frame_of(self._greeting())])
             async with asyncio.timeout(self._options.connect_timeout_s):
                 connected = (await self._connected).connected
         except BaseException as problem:  # cancelled, too: nothing else would close the connection
-            self._frames.close()
+            self._frames.abort()
             if isinstance(problem, TimeoutError) and not isinstance(problem, ClientError):
                 raise ServerUnreachable(f"{self.address} did not answer CONNECT") from None
             raise
@@ -140,20 +145,16 @@ class PulsarConnection:
         command = CommandConnect(
             client_version=CLIENT_VERSION,
             protocol_version=LATEST_VERSION,
-            auth_method_name="none",
-            feature_flags=FeatureFlags(supports_broker_entry_metadata=True),
+            auth_method_name=self._security.method,
+            auth_data=self._security.make_credentials(),
+            feature_flags=FeatureFlags(
+                supports_broker_entry_metadata=True,
+                supports_auth_refresh=self._security.method != "none",
+            ),
         )
-        if self._options.token is not None:
-            command.auth_method_name = "token"
-            command.auth_data = self._token()
-            command.feature_flags.supports_auth_refresh = True
         if self._proxied_to:
             command.proxy_to_broker_url = self._proxied_to
         return BaseCommand(type=BaseCommand.CONNECT, connect=command)
-
-    def _token(self) -> bytes:
-        token = self._options.token
-        return (token() if callable(token) else token or "").encode()
 
     def supports(self, kind: int) -> bool:
         """Whether the broker's protocol has this command."""
@@ -283,13 +284,16 @@ class PulsarConnection:
             raise WireError(f"{BY_TYPE[command.type].name} before CONNECTED")
 
     def _on_challenge(self, _challenge: Any) -> None:
-        """The broker wants to see a token (again)."""
-        if self._options.token is None:
-            raise WireError("the broker wants authentication, and the client has no token")
+        """Log in again: the broker requests it before the login expires."""
+        if self._security.method == "none":
+            raise WireError("the broker requires a login: give token, or username and password")
         response = CommandAuthResponse(
             client_version=CLIENT_VERSION,
             protocol_version=LATEST_VERSION,
-            response=AuthData(auth_method_name="token", auth_data=self._token()),
+            response=AuthData(
+                auth_method_name=self._security.method,
+                auth_data=self._security.make_credentials(),
+            ),
         )
         command = BaseCommand(type=BaseCommand.AUTH_RESPONSE, authResponse=response)
         self._frames.send([frame_of(command)])

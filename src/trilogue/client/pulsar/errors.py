@@ -14,7 +14,11 @@ __all__ = [
     "QueueFull",
     "TimedOut",
 ]
-MISSING_TOPIC = "create the topic, or check its name"
+ADVICE = {
+    ServerError.TopicNotFound: "create the topic, or check its name",
+    ServerError.AuthenticationError: "check token, or username and password",
+    ServerError.AuthorizationError: "an administrator can grant the permission to the login",
+}
 RETRIABLE = frozenset(
     {
         ServerError.UnknownError,
@@ -46,7 +50,7 @@ class PulsarError(ServerRefused):
             self.error.name,
             f"{about}: {message}" if message else about,
             retriable=self.error in RETRIABLE,
-            advice=MISSING_TOPIC if self.error is ServerError.TopicNotFound else "",
+            advice=ADVICE.get(self.error, ""),
         )
 
 

@@ -10,7 +10,7 @@ import asyncio
 import http.client
 import json
 from typing import Any, Final, Protocol
-from urllib.parse import urlsplit
+from urllib.parse import urljoin, urlsplit
 
 from trilogue.client.errors import (
     ClientError,
@@ -18,11 +18,10 @@ from trilogue.client.errors import (
     ServerUnreachable,
     describe_unreachable,
 )
-from trilogue.client.pool import Address
 from trilogue.client.pulsar.connection import PulsarConnection
 from trilogue.client.pulsar.errors import PulsarError, TimedOut
 from trilogue.client.pulsar.options import ClientOptions
-from trilogue.client.pulsar.pool import BrokerPool, address, addresses
+from trilogue.client.pulsar.pool import BrokerPool, addresses
 from trilogue.client.pulsar.topic_names import http_path
 from trilogue.wire.pulsar.errors import ServerError
 from trilogue.wire.pulsar.pulsar_pb2 import (
@@ -36,6 +35,7 @@ from trilogue.wire.pulsar.pulsar_pb2 import (
 MAX_PARTITIONS: Final = 100_000
 MAX_HTTP_BYTES: Final = 16 << 20
 CONNECT: Final = CommandLookupTopicResponse.Connect
+PORTS: Final = {"http": 80, "https": 443}
 REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
 HTTP_ERRORS: Final = {
     400: ServerError.InvalidTopicName,
@@ -78,7 +78,7 @@ class BinaryLookup:
     def __init__(self, pool: BrokerPool, url: str, options: ClientOptions) -> None:
         self._pool = pool
         self._options = options
-        self._url = url.removeprefix("pulsar://")
+        self._url = url.partition("://")[2]
         self._addresses = addresses(url)
         self._next = 0
 
@@ -115,7 +115,9 @@ class BinaryLookup:
                 details.advertised_listener_name = self._options.listener
             command = BaseCommand(type=BaseCommand.LOOKUP, lookupTopic=details)
             answer = await connection.request(details.request_id, command, f"lookup of {topic}")
-            led_to = self._broker_address(answer.brokerServiceUrl, topic)
+            led_to = self._pool.choose_address(
+                answer.brokerServiceUrl, answer.brokerServiceUrlTls, f"lookup of {topic}"
+            )
             if answer.response == CONNECT:
                 if answer.proxy_through_service_url:
                     return await self._pool.get(where, "{}:{}".format(*led_to))
@@ -123,11 +125,6 @@ class BinaryLookup:
             where, authoritative = led_to, answer.authoritative
             connection = await self._pool.get(where)
         raise ClientError(f"lookup of {topic}: more than {self._options.max_redirects} redirects")
-
-    def _broker_address(self, url: str, topic: str) -> Address:
-        if not url:
-            raise ClientError(f"lookup of {topic}: an answer without an address")
-        return addresses(url)[0]
 
     async def topics(self, namespace: str) -> list[str]:
         """Request GET_TOPICS_OF_NAMESPACE."""
@@ -149,8 +146,8 @@ class HttpLookup:
         self._pool = pool
         self._options = options
         self._base = url.rstrip("/")
-        if urlsplit(self._base).scheme != "http":
-            raise ClientError(f"not an http:// address: {url!r}")
+        if not urlsplit(self._base).hostname:
+            raise ClientError(f"not an http:// or https:// address: {url!r}")
 
     async def service(self) -> None:
         """No broker speaks HTTP only, but none is known before a topic is."""
@@ -168,7 +165,9 @@ class HttpLookup:
         if self._options.listener:
             path += f"?listenerName={self._options.listener}"
         answer = await self._get(path, f"lookup of {topic}")
-        return await self._pool.get(addresses(_field(answer, "brokerUrl", str))[0])
+        name = "brokerUrlTls" if self._pool.is_secure else "brokerUrl"
+        url = _field(answer, name, str)
+        return await self._pool.get(self._pool.choose_address(url, url, f"lookup of {topic}"))
 
     async def topics(self, namespace: str) -> list[str]:
         """Request it from the admin API."""
@@ -179,10 +178,7 @@ class HttpLookup:
         return sorted(str(one) for one in answer)
 
     async def _get(self, path: str, about: str) -> Any:
-        token = self._options.token
-        headers = {"Accept": "application/json"}
-        if token is not None:
-            headers["Authorization"] = f"Bearer {token() if callable(token) else token}"
+        headers = {"Accept": "application/json", **self._options.security.make_header()}
         try:
             async with asyncio.timeout(self._options.request_timeout_s):
                 return await asyncio.to_thread(self._follow, self._base + path, headers, about)
@@ -203,7 +199,7 @@ class HttpLookup:
                 error = describe_unreachable(url, problem)
                 raise ServerUnreachable(f"{about}: {error}") from problem
             if status in REDIRECTS and location:
-                url = location
+                url = _check_redirect(url, urljoin(url, location), headers, about)
                 continue
             if status != http.HTTPStatus.OK:
                 code = HTTP_ERRORS.get(status, ServerError.ServiceNotReady)
@@ -222,14 +218,35 @@ def _field(answer: Any, name: str, kind: type) -> Any:
     return value
 
 
+def _check_redirect(url: str, led_to: str, headers: dict[str, str], about: str) -> str:
+    """Return where a redirect leads; ClientError if a login would go to another server."""
+    if "Authorization" in headers and _origin(led_to) != _origin(url):
+        raise ClientError(
+            f"{about}: {url} redirects to {led_to}, and a login is not sent to another server; "
+            "if you trust it, use its address as the service URL"
+        )
+    return led_to
+
+
+def _origin(url: str) -> tuple[str, str | None, int | None]:
+    parts = urlsplit(url)
+    return parts.scheme, parts.hostname, parts.port or PORTS.get(parts.scheme)
+
+
 def _get_once(
     url: str, headers: dict[str, str], options: ClientOptions
 ) -> tuple[int, str | None, bytes]:
     parts = urlsplit(url)
-    if parts.scheme != "http" or not parts.hostname:
+    if parts.scheme not in {"http", "https"} or not parts.hostname:
         raise ConnectionLost(f"led to {url!r}")
-    host, port = address(f"{parts.hostname}:{parts.port or 80}")
-    connection = http.client.HTTPConnection(host, port, timeout=options.connect_timeout_s)
+    limit_s = options.connect_timeout_s
+    connection = (
+        http.client.HTTPSConnection(
+            parts.hostname, parts.port, timeout=limit_s, context=options.security.make_context()
+        )
+        if parts.scheme == "https"
+        else http.client.HTTPConnection(parts.hostname, parts.port, timeout=limit_s)
+    )
     try:
         path = parts.path + (f"?{parts.query}" if parts.query else "")
         connection.request("GET", path, headers=headers)

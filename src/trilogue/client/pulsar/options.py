@@ -20,6 +20,7 @@ from trilogue.client.options import (
     text,
     whole_number,
 )
+from trilogue.client.pulsar.security import Security
 
 
 class Compression(IntEnum):
@@ -145,7 +146,15 @@ class ClientOptions:
     keep_alive_s: float = 30.0
     """PING after this time without a frame; the connection is closed after twice this time."""
     token: str | Callable[[], str] | None = field(default=None, repr=False)
-    """A JSON web token, or a function that returns a fresh one."""
+    """A JSON web token, or a function that returns a fresh one; it is called at each login."""
+    username: str = ""
+    password: str = field(default="", repr=False)
+    tls_trust_certs_file_path: str = ""
+    """PEM file of the authorities; those of the machine without it."""
+    tls_certificate_file_path: str = ""
+    """PEM file of the client's certificate: its login, unless there is another."""
+    tls_private_key_file_path: str = ""
+    tls_validate_hostname: bool = True
     listener: str = ""
     """The name of the advertised listener to connect to (PIP-61)."""
     max_redirects: int = 20
@@ -154,6 +163,20 @@ class ClientOptions:
 
     def __post_init__(self) -> None:
         check_options(self, _CLIENT_CHECKS)
+        _ = self.security  # what does not fit together is refused here
+
+    @property
+    def security(self) -> Security:
+        """The login and TLS of its connections."""
+        return Security(
+            token=self.token,
+            username=self.username,
+            password=self.password,
+            authorities=self.tls_trust_certs_file_path,
+            certificate=self.tls_certificate_file_path,
+            key=self.tls_private_key_file_path,
+            check_hostname=self.tls_validate_hostname,
+        )
 
 
 def _token(name: str, value: Any) -> Any:
@@ -165,6 +188,12 @@ _CLIENT_CHECKS: Final = {
     "connect_timeout_s": seconds(),
     "keep_alive_s": seconds(),
     "token": optional(_token),
+    "username": text,
+    "password": text,
+    "tls_trust_certs_file_path": text,
+    "tls_certificate_file_path": text,
+    "tls_private_key_file_path": text,
+    "tls_validate_hostname": flag,
     "listener": text,
     "max_redirects": whole_number(0),
     "max_decompressed_size": whole_number(1),
