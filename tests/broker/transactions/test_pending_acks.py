@@ -10,7 +10,7 @@ import pytest
 from trilogue.broker.cursors.cursor_facts import NOTHING_BELOW, subscription_key
 from trilogue.broker.cursors.position import Cursor
 from trilogue.broker.errors import TooManyTransactions, TransactionConflict
-from trilogue.broker.transactions.pending_acks import PendingAcks, Release
+from trilogue.broker.transactions.pending_acks import REMOVED_SINGLY_MAX, PendingAcks, Release
 from trilogue.broker.transactions.records import (
     DeferredAck,
     decode_pending_ack,
@@ -121,6 +121,23 @@ def test_claimed_offsets_are_those_of_the_sets(seed: int):
         else:
             world.end(name, commit=act < 0.8)
         world.check()
+
+
+@pytest.mark.parametrize("count", [REMOVED_SINGLY_MAX, REMOVED_SINGLY_MAX + 1])
+def test_ranges_of_a_transaction_are_removed_from_between_those_of_another(count: int):
+    pending, cursor = PendingAcks(), a_cursor()
+    for number in range(count):
+        pending.add("a", individual((4 * number, 4 * number + 1)))
+        pending.add("b", individual((4 * number + 2, 4 * number + 3)))
+
+    pending.release("a", committed=False)
+
+    wanted = ranges_of({4 * number + 2 for number in range(count)})
+    claimed = pending.of_subscription(cursor)
+    assert claimed is not None
+    assert len(claimed) == count
+    free = ranges_of(set(range(4 * count)) - {start for start, _ in wanted})
+    assert claimed.missing(0, 4 * count) == free
 
 
 def test_small_acks_become_few():

@@ -23,7 +23,8 @@ from trilogue.broker.errors import TooManyTransactions, TransactionConflict
 from trilogue.broker.transactions.records import DeferredAck
 
 SubscriptionId: TypeAlias = tuple[PositionKey, int]  # with the time of its creation
-RANGES_MAX: Final = 1_000_000  # of one subscription
+RANGES_MAX: Final = 200_000  # of one subscription
+REMOVED_SINGLY_MAX: Final = 64  # of one transaction
 
 
 class Release(NamedTuple):
@@ -37,7 +38,7 @@ class Release(NamedTuple):
 class SubscriptionAcks:
     """The pending acks of one subscription: disjoint ranges in order, each of one transaction."""
 
-    __slots__ = ("_ends", "_names", "_starts", "cumulative_by", "until")
+    __slots__ = ("_by_name", "_ends", "_names", "_starts", "cumulative_by", "until")
 
     def __init__(self) -> None:
         self.until = 0  # everything below is acked by the transaction `cumulative_by`
@@ -45,6 +46,7 @@ class SubscriptionAcks:
         self._starts: list[int] = []
         self._ends: list[int] = []
         self._names: list[str] = []
+        self._by_name: dict[str, list[int]] = {}  # starts
 
     def __bool__(self) -> bool:
         return bool(self._starts or self.cumulative_by)
@@ -55,7 +57,7 @@ class SubscriptionAcks:
     @property
     def transactions(self) -> set[str]:
         """The transactions that have acked messages."""
-        return {*self._names, *([self.cumulative_by] if self.cumulative_by else [])}
+        return {*self._by_name, *([self.cumulative_by] if self.cumulative_by else [])}
 
     def first_missing(self, offset: int) -> int:
         """Return the first offset at or after `offset` that is not pending."""
@@ -100,11 +102,17 @@ class SubscriptionAcks:
 
     def remove(self, name: str) -> int:
         """Remove the acks of a transaction; return the first offset of them, or -1."""
-        kept = [at for at, each in enumerate(self._names) if each != name]
-        first = next((s for s, n in zip(self._starts, self._names, strict=True) if n == name), -1)
-        self._starts = [self._starts[at] for at in kept]
-        self._ends = [self._ends[at] for at in kept]
-        self._names = [self._names[at] for at in kept]
+        starts = self._by_name.pop(name, [])
+        first = min(starts, default=-1)
+        if len(starts) <= REMOVED_SINGLY_MAX:
+            for start in starts:
+                at = bisect_left(self._starts, start)
+                del self._starts[at], self._ends[at], self._names[at]
+        else:
+            kept = [at for at, each in enumerate(self._names) if each != name]
+            self._starts = [self._starts[at] for at in kept]
+            self._ends = [self._ends[at] for at in kept]
+            self._names = [self._names[at] for at in kept]
         if self.cumulative_by == name:
             self.until, self.cumulative_by, first = 0, "", 0
         return first
@@ -117,6 +125,7 @@ class SubscriptionAcks:
         self._starts.insert(at, start)
         self._ends.insert(at, end)
         self._names.insert(at, name)
+        self._by_name.setdefault(name, []).append(start)
 
 
 class ClaimedOffsets:
