@@ -160,7 +160,7 @@ boolean remote.log.storage.system.enable false
 """,
     ),
     (
-        "TLS, SASL and tokens are not served",
+        "security is configured by settings of the node; delegation tokens are not served",
         """
 int connection.failed.authentication.delay.ms 100
 long connections.max.reauth.ms 0
