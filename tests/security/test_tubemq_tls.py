@@ -12,7 +12,7 @@ import pytest
 from tests.security.certificates import Authority
 from tests.security.live_node import LiveNode
 from trilogue.broker.access.authorizer import Operation, ResourceKind
-from trilogue.client import connection
+from trilogue.client.errors import ClientError, InvalidOption
 from trilogue.client.tubemq import Message
 from trilogue.client.tubemq.sync import TubeClient
 
@@ -50,16 +50,27 @@ def node(tmp_path_factory):
 
 
 @pytest.fixture
-def secured_client(node, monkeypatch):
+def secured_client(node):
     """Our client opens each of its connections over TLS: an address in clear would fail."""
-    context = ssl.create_default_context(cafile=str(node.authority.certificate))
-    plain = connection.FrameConnection.open
+    return TubeClient(
+        node.doors["tubemq-master-ssl"],
+        user="alice",
+        password="wonder",
+        tls=True,
+        tls_trust_certs_file_path=str(node.authority.certificate),
+    )
 
-    async def open_with_tls(self, host, port, timeout_s):
-        await plain(self, host, port, timeout_s, context)
 
-    monkeypatch.setattr(connection.FrameConnection, "open", open_with_tls)
-    return TubeClient(node.doors["tubemq-master-ssl"], user="alice", password="wonder")
+def test_a_stranger_s_certificate_is_not_trusted(node, tmp_path):
+    stranger = str(Authority(tmp_path, "stranger").certificate)
+    options = {"tls": True, "tls_trust_certs_file_path": stranger, "register_timeout_s": 2.0}
+    with (
+        TubeClient(node.doors["tubemq-master-ssl"], **options) as tube,
+        pytest.raises(ClientError, match="not trusted"),
+    ):
+        tube.producer("orders")
+    with pytest.raises(InvalidOption, match="needs tls=True"):
+        TubeClient("h:1", tls_trust_certs_file_path=stranger)
 
 
 # The loop of the client ends before the close of its TLS connections does.

@@ -11,7 +11,7 @@ from tests.server import start_server
 from trilogue.client.properties import read_keys
 
 pytestmark = pytest.mark.full
-PASSWORDS = "clients/admin.password"
+PASSWORD_FILE = "clients/admin.password"
 
 
 @pytest.fixture(scope="module")
@@ -47,7 +47,7 @@ def test_the_lines_of_the_file_are_options_of_source_and_sink(spark, data, tmp_p
     assert query.exception() is None
     assert spark.read.format("trilogue").options(**given).load("copy").count() == 5
 
-    password = (data / PASSWORDS).read_text().strip()
+    password = (data / PASSWORD_FILE).read_text().strip()
     assert password not in read._jdf.queryExecution().toString()
     checkpoint = [path for path in tmp_path.rglob("*") if path.is_file()]
     assert checkpoint
@@ -55,7 +55,7 @@ def test_the_lines_of_the_file_are_options_of_source_and_sink(spark, data, tmp_p
 
 
 def test_a_wrong_password_is_an_error_at_once_without_the_password(spark, data):
-    right = (data / PASSWORDS).read_text().strip()
+    right = (data / PASSWORD_FILE).read_text().strip()
     given = {key: value.replace(right, "hunter2") for key, value in options(data).items()}
 
     with pytest.raises(Exception, match="check sasl_username and sasl_password") as refused:

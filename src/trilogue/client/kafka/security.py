@@ -12,6 +12,7 @@ from typing import Final
 
 from trilogue.client.errors import InvalidOption
 from trilogue.client.kafka.sasl import MECHANISMS, SaslExchange, make_exchange
+from trilogue.client.tls import make_client_context
 
 PROTOCOLS: Final = ("plaintext", "ssl", "sasl_plaintext", "sasl_ssl")
 
@@ -69,14 +70,10 @@ class Security:
         """Return what connections are encrypted with, None for plain ones; InvalidOption."""
         if not self.has_tls:
             return None
-        try:
-            context = ssl.create_default_context(cafile=self.ca or None)
-            context.minimum_version = ssl.TLSVersion.TLSv1_2
-            context.check_hostname = self.check_hostname
-            if self.certificate:
-                password = self.key_password or None
-                context.load_cert_chain(self.certificate, self.key or None, password)
-        except OSError as error:  # SSLError is one
-            files = ", ".join(each for each in (self.ca, self.certificate, self.key) if each)
-            raise InvalidOption(f"TLS: {files}: {error.strerror or error}") from error
-        return context
+        return make_client_context(
+            self.ca,
+            self.certificate,
+            self.key,
+            self.key_password,
+            check_hostname=self.check_hostname,
+        )

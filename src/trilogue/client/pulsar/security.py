@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from trilogue.client.errors import InvalidOption
+from trilogue.client.tls import make_client_context
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,13 +66,6 @@ class Security:
 
     def make_context(self) -> ssl.SSLContext:
         """Return what TLS connections are encrypted with; InvalidOption for a wrong file."""
-        try:
-            context = ssl.create_default_context(cafile=self.authorities or None)
-            context.minimum_version = ssl.TLSVersion.TLSv1_2
-            context.check_hostname = self.check_hostname
-            if self.certificate:
-                context.load_cert_chain(self.certificate, self.key)
-        except OSError as error:  # SSLError is one
-            files = [each for each in (self.authorities, self.certificate, self.key) if each]
-            raise InvalidOption(f"TLS: {', '.join(files)}: {error.strerror or error}") from error
-        return context
+        return make_client_context(
+            self.authorities, self.certificate, self.key, check_hostname=self.check_hostname
+        )

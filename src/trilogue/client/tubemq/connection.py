@@ -89,7 +89,8 @@ class TubeConnection:
 
     async def open(self) -> None:
         """Connect; ConnectionLost."""
-        await self._frames.open(*self.where, self._options.connect_timeout_s)
+        tls = self._options.make_context()
+        await self._frames.open(*self.where, self._options.connect_timeout_s, tls)
         self._used_at = self._received_at = self._loop.time()
         self._idle = self._loop.call_later(self._options.idle_s, self._look_if_idle)
 

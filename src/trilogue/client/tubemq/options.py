@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum, IntEnum
@@ -19,6 +20,7 @@ from trilogue.client.options import (
     text,
     whole_number,
 )
+from trilogue.client.tls import make_client_context
 from trilogue.wire.tubemq.frame import MAX_FRAME_SIZE
 
 
@@ -105,11 +107,20 @@ class ClientOptions:
     user: str | None = None
     password: str | None = field(default=None, repr=False)
     host_name: str | None = None
+    tls: bool = False
+    tls_trust_certs_file_path: str = ""
 
     def __post_init__(self) -> None:
         check_options(self, _CLIENT_CHECKS)
         if (self.user is None) != (self.password is None):
             raise InvalidOption("user and password are given together, or neither of them")
+        if self.tls_trust_certs_file_path and not self.tls:
+            raise InvalidOption("tls_trust_certs_file_path needs tls=True")
+        self.make_context()  # so that a wrong file is reported at once
+
+    def make_context(self) -> ssl.SSLContext | None:
+        """Return what connections are encrypted with, None for plain ones; InvalidOption."""
+        return make_client_context(self.tls_trust_certs_file_path) if self.tls else None
 
 
 _CLIENT_CHECKS: Final = {
@@ -128,6 +139,8 @@ _CLIENT_CHECKS: Final = {
     "user": optional(text),
     "password": optional(text),
     "host_name": optional(text),
+    "tls": flag,
+    "tls_trust_certs_file_path": text,
 }
 
 
