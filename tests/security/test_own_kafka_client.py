@@ -15,6 +15,8 @@ import jwt
 import pytest
 
 from tests.security.test_kafka_logins import PASSWORD, SECRET, Secured
+from tests.server import run_trilogue, start_server
+from trilogue.cli.cluster import read_http_options
 from trilogue.client.errors import ClientError, ServerUnreachable
 from trilogue.client.kafka import KafkaClient
 from trilogue.client.kafka.errors import AuthenticationFailed, KafkaError
@@ -131,6 +133,29 @@ def test_a_client_outlives_its_sessions(node: Secured):
         return sent
 
     assert run(node, "kafka-sasl", work, **login()) > 5
+
+
+@pytest.mark.full
+def test_verbs_that_use_http_log_in_with_the_file(tmp_path: Path):
+    """Doctor and subscriptions at a secured node, over HTTPS with the login of `--config`."""
+    with start_server(tmp_path / "data", arguments=["--secure"]) as server:
+        path = tmp_path / "data" / "clients" / "kafka.properties"
+        where, kafka = f"https://{server.doors['https']}", server.doors["kafka-sasl-ssl"]
+        for words in (("doctor", "--server", kafka), ("subscriptions", "list")):
+            ran = run_trilogue(*words, "--config", str(path), "--http", where)
+            assert ran.returncode == 0, ran.stderr + ran.stdout
+            assert "fail" not in ran.stdout
+
+
+def test_a_password_for_tls_is_not_sent_in_clear(tmp_path: Path, monkeypatch: Any):
+    path = tmp_path / "client.conf"
+    monkeypatch.setenv("TRILOGUE_CLIENT_CONFIG", str(path))
+    login = "sasl.username=u\nsasl.password=p\n"
+    path.write_text(f"security.protocol=SASL_SSL\n{login}")
+    assert read_http_options("https://h:1") == {"user": "u:p"}
+    assert read_http_options("h:1") == read_http_options("") == {}
+    path.write_text(f"security.protocol=SASL_PLAINTEXT\n{login}")
+    assert read_http_options("h:1") == {"user": "u:p"}
 
 
 def call(node: Secured, folder: Path, *words: str, password: str = PASSWORD) -> Any:

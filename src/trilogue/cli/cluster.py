@@ -163,6 +163,28 @@ def read_client_options(server: str) -> tuple[str, dict[str, Any]]:
     return (server if is_given or not servers else servers), options
 
 
+def read_http_options(where: str) -> dict[str, str]:
+    """Return the login and the authorities of `--config` for an HTTP listener, in curl's names.
+
+    A password that the file sends over TLS only is not sent to an HTTP listener in clear.
+    """
+    _, options = read_client_options("")
+    found = {
+        name: options[key]
+        for name, key in (
+            ("cacert", "ssl_ca_location"),
+            ("cert", "ssl_certificate_location"),
+            ("key", "ssl_key_location"),
+        )
+        if options.get(key)
+    }
+    is_encrypted = where.startswith("https://")
+    is_sent_in_clear = options.get("security_protocol", "").lower() == "sasl_plaintext"
+    if options.get("sasl_username") and (is_encrypted or is_sent_in_clear):
+        found["user"] = f"{options['sasl_username']}:{options['sasl_password']}"
+    return found
+
+
 def _checked(make: Callable[[], Result]) -> Result:
     from trilogue.client.errors import ClientError
 

@@ -18,7 +18,13 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from trilogue import __version__
-from trilogue.cli.cluster import DEFAULT_TIMEOUT, HTTP_VARIABLE, TimeoutOption, run_with_client
+from trilogue.cli.cluster import (
+    CLIENT_CONFIG_VARIABLE,
+    DEFAULT_TIMEOUT,
+    HTTP_VARIABLE,
+    TimeoutOption,
+    run_with_client,
+)
 from trilogue.cli.compiled_modules import COMPILED_MODULES
 from trilogue.cli.options import (
     USAGE_ERROR,
@@ -63,8 +69,13 @@ def doctor(
     ] = False,
     timeout: TimeoutOption = DEFAULT_TIMEOUT,
 ) -> None:
-    """Print versions, compiled modules and the state of the data; or check a running server."""
+    """Print versions, compiled modules and the state of the data; or check a running server.
+
+    With --server, --config is a client's file (key=value), not the server's settings.
+    """
     if server:
+        if config is not None:
+            os.environ[CLIENT_CONFIG_VARIABLE] = str(config)
         raise typer.Exit(_look_at(server, http, timeout, write=write, as_json=as_json))
     if write:
         exit_with_error("--write is for --server HOST:PORT", USAGE_ERROR)

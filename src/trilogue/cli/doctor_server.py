@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from urllib.parse import urlsplit
 
 from trilogue import __version__
+from trilogue.cli.cluster import read_http_options
 from trilogue.cli.http_client import OFF, HttpConnection, HttpError
 from trilogue.cli.tables import spell_count, spell_size
 from trilogue.client.errors import ClientError
@@ -239,7 +240,7 @@ def _http(http: tuple[str, str, float]) -> list[CheckResult]:
     where, server, timeout_s = http
     if where == OFF:
         return []
-    with HttpConnection(where, server, timeout_s) as door:
+    with HttpConnection(where, server, timeout_s, read_http_options(where)) as door:
         try:
             status, body = door.get("/healthz")
             if not isinstance(body, dict) or "state" not in body:

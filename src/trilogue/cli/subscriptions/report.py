@@ -11,7 +11,13 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from urllib.parse import quote
 
-from trilogue.cli.cluster import HTTP_VARIABLE, CommandError, require_topics, suggest_names
+from trilogue.cli.cluster import (
+    HTTP_VARIABLE,
+    CommandError,
+    read_http_options,
+    require_topics,
+    suggest_names,
+)
 from trilogue.cli.groups.report import admin, ends_of, lag
 from trilogue.cli.http_client import OFF, HttpConnection, HttpError, topic_path
 from trilogue.client.kafka.admin.model import GroupOffset
@@ -97,7 +103,7 @@ async def _gathered(cluster: KafkaCluster, topics: Sequence[str] | None, http: H
     where, server, timeout_s = http
     if where == OFF:
         return parts
-    with HttpConnection(where, server, timeout_s) as door:
+    with HttpConnection(where, server, timeout_s, read_http_options(where)) as door:
         try:
             for topic in wanted:
                 parts += _of_pulsar(door, topic)
