@@ -29,8 +29,15 @@ from tests.waiting import wait_on_loop
 from trilogue.broker.access.authorizer import Operation, Principal, ResourceKind
 from trilogue.broker.cursors.position import Cursor
 from trilogue.broker.errors import InvalidRequest, InvalidTransactionState
+from trilogue.broker.facts import CursorMove, FactKind
 from trilogue.broker.transactions.coordinator import ProducerIdentity
 from trilogue.broker.transactions.pulsar_transactions import TxnId
+from trilogue.broker.transactions.records import (
+    TransactionContent,
+    TransactionState,
+    decode_saved,
+    encode_saved,
+)
 from trilogue.broker.transactions.transaction import TransactionLimits
 from trilogue.wire.pulsar.errors import ServerError
 from trilogue.wire.pulsar.pulsar_pb2 import CommandAck, TxnAction
@@ -470,3 +477,32 @@ async def test_kafka_joins_a_pulsar_transaction_and_never_begins_one():
             kafka.init_producer(name, 60_000)
         with pytest.raises(InvalidRequest):
             kafka.init_producer("__pulsar_txn_999", 60_000)
+
+
+@on_loop
+async def test_what_a_transaction_contains_may_be_larger_than_a_fact():
+    """The decision has none of it, so a restart keeps what earlier facts have."""
+    async with Rig() as rig, a_producer(rig):
+        kafka = rig.broker.transactions
+        made = kafka.init_producer("k", 60_000)
+        await settle()
+        partition = rig.broker.cluster.topic(rig.name("t")).partitions[0]
+        move = CursorMove(partition.partition_id, 1, -1, "x" * 4_000)
+        for _ in range(300):
+            kafka.add_offsets("k", made.result(), "g", [move], adds=True)
+        await settle()
+        (saved,) = (row.value for row in kafka.snapshot())
+        assert saved is not None
+        row = decode_saved(saved)[0]._replace(state=TransactionState.PREPARE_COMMIT)
+
+        ended = kafka.end("k", made.result(), commit=True)
+        await settle()
+
+        assert ended.result() == made.result()
+        async with Rig() as fresh:
+            fresh.broker.transactions.load(saved)
+            decision = encode_saved(row, TransactionContent())
+            fresh.broker.transactions.replay(FactKind.TRANSACTION_SAVED, decision)
+            (found,) = fresh.broker.transactions
+            assert found.state is TransactionState.PREPARE_COMMIT
+            assert len(found.content().offsets) == 300

@@ -53,6 +53,7 @@ from trilogue.broker.transactions.records import (
     NO_EPOCH,
     NO_PRODUCER,
     DeferredAck,
+    TransactionContent,
     TransactionRow,
     TransactionState,
     decode_forgotten,
@@ -82,6 +83,7 @@ EPOCH_MAX = 32_766  # the last one that a producer gets; the marker of its end m
 NAME_BYTES_MAX = 1_024
 PULSAR_PREFIX = "__pulsar_txn_"
 RETRY_S = 0.5
+NO_CONTENT = TransactionContent()
 EMPTY, ONGOING = TransactionState.EMPTY, TransactionState.ONGOING
 PREPARED = {True: TransactionState.PREPARE_COMMIT, False: TransactionState.PREPARE_ABORT}
 COMPLETE = {True: TransactionState.COMPLETE_COMMIT, False: TransactionState.COMPLETE_ABORT}
@@ -390,9 +392,8 @@ class TransactionCoordinator:
         self._dirty[name] = None
 
     def _abort(self, transaction: Transaction) -> Promise[ProducerIdentity]:
-        row = transaction.row
-        following = self._following(row)
-        return self._end(transaction, following, commit=False, marker_epoch=row.epoch + 1)
+        following, epoch = self._following(transaction.row), transaction.row.epoch + 1
+        return self._end(transaction, following, commit=False, marker_epoch=epoch)
 
     # -- the flush cut and the start
 
@@ -414,11 +415,8 @@ class TransactionCoordinator:
         """Take over a snapshot row."""
         row, content = decode_saved(payload)
         transaction = Transaction(row)
-        transaction.contained.partitions.update(dict.fromkeys(content.partition_ids, 0))
-        transaction.contained.groups.update(dict.fromkeys(content.groups, 0))
-        transaction.contained.offsets += [(0, moves) for moves in content.offsets]
+        transaction.contained.restore(content)
         transaction.durable = row
-        transaction.contained.acks += [(0, each) for each in content.acks]
         name = row.transactional_id
         self._transactions[name] = transaction
         self._by_producer[row.producer_id] = name
@@ -430,9 +428,14 @@ class TransactionCoordinator:
     def replay(self, kind: int, payload: bytes) -> None:
         """Take over a fact found in the journal at start."""
         if kind == FactKind.TRANSACTION_SAVED:
-            name = decode_saved(payload)[0].transactional_id
-            self._drop(name)
-            self.load(payload)
+            row, content = decode_saved(payload)
+            name = row.transactional_id
+            found = self._transactions.get(name)
+            if found is not None and row.state.is_ending and content == NO_CONTENT:
+                found.row = found.durable = row
+            else:
+                self._drop(name)
+                self.load(payload)
         elif kind == FactKind.TRANSACTION_FORGOTTEN:
             name = decode_forgotten(payload)
             self._drop(name)
@@ -442,14 +445,13 @@ class TransactionCoordinator:
             self.pending_acks.add(name, ack)
         elif kind == FactKind.TRANSACTION_GREW:
             name, changed_ms, ids, groups = decode_grew(payload)
-            found = self._transactions[name]
-            found.begin(changed_ms)
-            found.contained.partitions.update(dict.fromkeys(ids, 0))
-            found.contained.groups.update(dict.fromkeys(groups, 0))
+            grown = self._transactions[name]
+            grown.begin(changed_ms)
+            grown.contained.restore(TransactionContent(ids, groups))
             for group in groups:
                 self._by_group.setdefault(group, {})[name] = None
-            found.row = found.durable = found.row._replace(changed_ms=changed_ms)
-            found.durable_contained = found.contained
+            grown.row = grown.durable = grown.row._replace(changed_ms=changed_ms)
+            grown.durable_contained = grown.contained
         else:
             name, moves = decode_offsets(payload)
             self._transactions[name].contained.offsets.append((0, moves))
@@ -563,14 +565,13 @@ class TransactionCoordinator:
         prepared = following._replace(
             state=PREPARED[commit], started_ms=row.started_ms, changed_ms=self._now_ms()
         )
-        self._add_fact(FactKind.TRANSACTION_SAVED, encode_saved(prepared, transaction.content()))
+        # Without the content: earlier facts have it, and it may be too large for one.
+        self._add_fact(FactKind.TRANSACTION_SAVED, encode_saved(prepared, NO_CONTENT))
         transaction.row = prepared
         self._note(transaction)
         ending = transaction.ending = Promise()
-        if commit:
-            self.commits += 1
-        else:
-            self.aborts += 1
+        self.commits += commit
+        self.aborts += not commit
         self._finish(transaction, (row.producer_id, marker_epoch))
         promise: Promise[ProducerIdentity] = Promise()
 
@@ -596,7 +597,7 @@ class TransactionCoordinator:
             complete = row._replace(
                 state=COMPLETE[commit], started_ms=-1, changed_ms=self._now_ms()
             )
-            payload = encode_saved(complete, transaction.contained.until(-1))
+            payload = encode_saved(complete, NO_CONTENT)
             self._add_fact(FactKind.TRANSACTION_SAVED, payload)
         except StorageFailed as error:
             self._settle(transaction, error)
@@ -659,7 +660,7 @@ class TransactionCoordinator:
         promise: Promise[ProducerIdentity] = Promise()
         if not unchanged:
             row = row._replace(changed_ms=self._now_ms())
-            payload = encode_saved(row, transaction.contained.until(-1))
+            payload = encode_saved(row, NO_CONTENT)
             self._add_fact(FactKind.TRANSACTION_SAVED, payload)
             transaction.row = row
             transaction.contained = Contained()

@@ -64,6 +64,13 @@ class Contained:
         self.acks: list[tuple[int, DeferredAck]] = []
         self._merge_at = ACKS_MERGED_FROM
 
+    def restore(self, content: TransactionContent) -> None:
+        """Add what is durable, of a snapshot or the journal."""
+        self.partitions.update(dict.fromkeys(content.partition_ids, 0))
+        self.groups.update(dict.fromkeys(content.groups, 0))
+        self.offsets += [(0, moves) for moves in content.offsets]
+        self.acks += [(0, ack) for ack in content.acks]
+
     def add_ack(self, change: int, ack: DeferredAck, durable_change: int) -> None:
         """Add an ack; at times merge those that are durable, so that many small ones are few."""
         self.acks.append((change, ack))
