@@ -12,7 +12,6 @@ from typing import Final
 
 from trilogue.client.errors import InvalidOption
 from trilogue.client.kafka.sasl import MECHANISMS, SaslExchange, make_exchange
-from trilogue.client.tls import make_client_context
 
 PROTOCOLS: Final = ("plaintext", "ssl", "sasl_plaintext", "sasl_ssl")
 
@@ -70,6 +69,8 @@ class Security:
         """Return what connections are encrypted with, None for plain ones; InvalidOption."""
         if not self.has_tls:
             return None
+        from trilogue.client.tls import make_client_context
+
         return make_client_context(
             self.ca,
             self.certificate,
