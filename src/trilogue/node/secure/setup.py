@@ -17,7 +17,14 @@ from pathlib import Path
 
 from trilogue.broker.access.users import Users
 from trilogue.meta.operations import PutSetting
-from trilogue.node.addresses import Address, choose_advertised, is_wildcard, parse_address, resolve
+from trilogue.node.addresses import (
+    Address,
+    choose_advertised,
+    is_loopback,
+    is_wildcard,
+    parse_address,
+    resolve,
+)
 from trilogue.node.errors import StartError
 from trilogue.node.offline_access import OfflineAccess, open_offline_access
 from trilogue.node.secure.certificates import AuthorityExpired, renew_certificates
@@ -35,6 +42,12 @@ LISTENERS: Mapping[str, tuple[str, str]] = {
     "http": ("https", "localhost:8443"),
 }
 """The listener with TLS in place of each plain one, and its address."""
+IN_CLEAR: Mapping[str, str] = {
+    "tubemq-master": "localhost:8715",
+    "tubemq-broker": "localhost:8123",
+}
+"""Plain listeners beside those with TLS, for this machine: TubeMQ's Java client cannot use TLS by
+its own methods. It signs its requests, and sends no password."""
 
 
 def secure_directory(settings: Settings) -> Iterator[str]:
@@ -114,7 +127,7 @@ def _settings_text(files: SecureFiles) -> str:
         "# add to it; paths are relative to this directory.",
     ]
     for plain, (secured, address) in LISTENERS.items():
-        values |= {f"listen.{plain}": "off", f"listen.{secured}": address}
+        values |= {f"listen.{plain}": IN_CLEAR.get(plain, "off"), f"listen.{secured}": address}
     for key, value in values.items():
         text = "true" if value is True else f'"{value}"'
         lines.append(f"{key} = {text}")
@@ -134,12 +147,18 @@ def _names(settings: Settings) -> set[str]:
 
 
 def _client_addresses(settings: Settings, bound: Mapping[str, str]) -> ClientAddresses:
-    """Return the addresses that clients connect to, by the name of the plain listener."""
+    """Return the addresses that clients connect to, by the name of the plain listener.
+
+    It is the one with TLS, but for clients on this machine that are let in in clear.
+    """
     addresses: dict[str, tuple[bool, str]] = {}
     for plain, (secured, _) in LISTENERS.items():
         for name in (plain, secured):
-            if name in bound:
-                address = _advertised(settings, name, parse_address(bound[name]))
+            if name not in bound:
+                continue
+            address = _advertised(settings, name, parse_address(bound[name]))
+            is_local = all(is_loopback(literal) for literal in resolve(address))
+            if not (plain in addresses and plain in IN_CLEAR and is_local):
                 addresses[plain] = (name == secured, str(address))
     return addresses
 
