@@ -185,6 +185,15 @@ def test_the_command_line_takes_a_file(node: Secured, tmp_path: Path):
     assert "by-cli" in listed.stdout
     read = call(node, tmp_path, "consume", "by-cli")
     assert "a line" in read.stdout, read.stderr
+    line = f"trilogue topics describe --config {tmp_path / 'client.conf'} by-c"
+    completed = subprocess.run(
+        [sys.executable, "-m", "trilogue.cli.main", "complete", "--line", line],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert "by-cli" in completed.stdout, completed.stderr
 
     refused = call(node, tmp_path, "topics", "list", password="wrong")
     assert refused.returncode == 1

@@ -104,26 +104,27 @@ async def _until_terminated(work: Awaitable[Result]) -> Result:
 async def _with_cluster(
     server: str, timeout_s: float, work: Callable[[KafkaCluster], Awaitable[Result]]
 ) -> Result:
-    from trilogue.client.kafka.cluster import KafkaCluster
-    from trilogue.client.kafka.connection import IN_CLEAR
-
     server, options = read_client_options(server)
-
-    def make() -> KafkaCluster:
-        from trilogue.client.kafka.options import ClientOptions
-        from trilogue.client.options import build_options
-
-        security = build_options(ClientOptions, options).security if options else IN_CLEAR
-        return KafkaCluster(
-            server, client_id="trilogue-cli", timeout_s=timeout_s, security=security
-        )
-
-    cluster = _checked(make)
+    cluster = _checked(lambda: make_cluster(server, timeout_s, options))
     try:
         await _reach(cluster, server)
         return await work(cluster)
     finally:
         await cluster.close()
+
+
+def make_cluster(server: str, timeout_s: float, options: dict[str, Any]) -> KafkaCluster:
+    """Return a cluster that is not connected yet, with the options of a client's file."""
+    from trilogue.client.kafka.cluster import KafkaCluster
+    from trilogue.client.kafka.connection import IN_CLEAR
+
+    security = IN_CLEAR
+    if options:
+        from trilogue.client.kafka.options import ClientOptions
+        from trilogue.client.options import build_options
+
+        security = build_options(ClientOptions, options).security
+    return KafkaCluster(server, client_id="trilogue-cli", timeout_s=timeout_s, security=security)
 
 
 async def _with_client(

@@ -149,18 +149,21 @@ def _values(one: Any, rest: Sequence[str]) -> Found:
 def _query_names(rest: Sequence[str], what: Callable[[KafkaCluster], Any]) -> Found:
     import asyncio
 
-    from trilogue.cli.cluster import DEFAULT_SERVER, SERVER_VARIABLE
-    from trilogue.client.kafka.cluster import KafkaCluster
+    from trilogue.cli.cluster import (
+        CLIENT_CONFIG_VARIABLE,
+        DEFAULT_SERVER,
+        SERVER_VARIABLE,
+        make_cluster,
+        read_client_options,
+    )
 
-    server = os.environ.get(SERVER_VARIABLE) or DEFAULT_SERVER
-    for at, word in enumerate(rest):
-        if word in {"--server", "-s"} and at + 1 < len(rest):
-            server = rest[at + 1]
-        elif word.startswith("--server="):
-            server = word.partition("=")[2]
+    if config := _find_option(rest, "--config"):
+        os.environ[CLIENT_CONFIG_VARIABLE] = config
+    server = _find_option(rest, "--server", "-s")
 
     async def names() -> list[str]:
-        cluster = KafkaCluster(server, client_id="trilogue-cli", timeout_s=ANSWER_S)
+        configured, options = read_client_options(os.environ.get(SERVER_VARIABLE, ""))
+        cluster = make_cluster(server or configured or DEFAULT_SERVER, ANSWER_S, options)
         try:
             async with asyncio.timeout(ANSWER_S):
                 await cluster.any_connection()
@@ -181,3 +184,12 @@ async def _groups(cluster: KafkaCluster) -> list[str]:
     from trilogue.cli.groups.report import admin
 
     return [one.name for one in await admin(cluster).list_groups()]
+
+
+def _find_option(words: Sequence[str], *names: str) -> str:
+    """Return the value of an option that is typed already; empty where it is not."""
+    for at, word in enumerate(words):
+        name, equals, value = word.partition("=")
+        if name in names:
+            return value if equals else words[at + 1] if at + 1 < len(words) else ""
+    return ""
